@@ -125,7 +125,8 @@ FOREBAY_DEVICE constexpr std::uint32_t make_cdw0(admin_opcode opcode, std::uint1
   return make_cdw0(static_cast<std::uint8_t>(opcode), command_id);
 }
 
-/// Read, Write, Compare, Write Zeroes or Verify of `blocks` (1 to 65536) blocks from `slba`. The data pointer is left 0.
+/// Read, Write, Compare, Write Zeroes or Verify of `blocks` (1 to 65536) blocks from `slba`. The data pointer is left
+/// 0.
 FOREBAY_DEVICE constexpr submission_entry make_io_command(io_opcode opcode, std::uint16_t command_id,
                                                           std::uint32_t nsid, std::uint64_t slba,
                                                           std::uint32_t blocks) {
@@ -139,7 +140,7 @@ FOREBAY_DEVICE constexpr submission_entry make_io_command(io_opcode opcode, std:
 }
 
 /// CDW12 of Read, Write, Compare and Write Zeroes.
-inline constexpr std::uint32_t cdw12_deallocate = std::uint32_t{1} << 25;         ///< Write Zeroes only
+inline constexpr std::uint32_t cdw12_deallocate = std::uint32_t{1} << 25;  ///< Write Zeroes only
 inline constexpr std::uint32_t cdw12_force_unit_access = std::uint32_t{1} << 30;
 inline constexpr std::uint32_t cdw12_limited_retry = std::uint32_t{1} << 31;
 

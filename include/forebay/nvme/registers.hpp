@@ -34,7 +34,9 @@ inline constexpr std::uint32_t pmrsts = 0xe08;  ///< persistent memory region st
 inline constexpr std::uint32_t doorbell_base = 0x1000;
 
 /// Distance between two doorbells; `dstrd` as in CAP.
-FOREBAY_DEVICE constexpr std::uint32_t doorbell_stride_bytes(std::uint32_t dstrd) { return std::uint32_t{4} << dstrd; }
+FOREBAY_DEVICE constexpr std::uint32_t doorbell_stride_bytes(std::uint32_t dstrd) {
+  return std::uint32_t{4} << dstrd;
+}
 /// Section 3.1.16: 1000h + (2y * (4 << CAP.DSTRD)).
 FOREBAY_DEVICE constexpr std::uint32_t sq_tail_doorbell(std::uint32_t queue_id, std::uint32_t dstrd) {
   return doorbell_base + 2 * queue_id * doorbell_stride_bytes(dstrd);
@@ -57,9 +59,9 @@ struct controller_capabilities {
   FOREBAY_DEVICE constexpr std::uint32_t arbitration_mechanisms() const { return value >> 17 & 3; }    ///< AMS
   /// TO: longest time that a change of CC.EN may take to show in CSTS.RDY. The register counts 500 ms units.
   FOREBAY_DEVICE constexpr std::uint64_t timeout_ns() const { return (value >> 24 & 0xff) * 500'000'000; }
-  FOREBAY_DEVICE constexpr std::uint32_t doorbell_stride() const { return value >> 32 & 15; }           ///< DSTRD
+  FOREBAY_DEVICE constexpr std::uint32_t doorbell_stride() const { return value >> 32 & 15; }             ///< DSTRD
   FOREBAY_DEVICE constexpr bool nvm_subsystem_reset_supported() const { return (value >> 36 & 1) != 0; }  ///< NSSRS
-  FOREBAY_DEVICE constexpr std::uint32_t command_sets() const { return value >> 37 & 0xff; }            ///< CSS, a mask
+  FOREBAY_DEVICE constexpr std::uint32_t command_sets() const { return value >> 37 & 0xff; }  ///< CSS, a mask
   FOREBAY_DEVICE constexpr bool nvm_command_set() const { return (value >> 37 & 1) != 0; }
   FOREBAY_DEVICE constexpr std::uint64_t min_page_bytes() const { return std::uint64_t{4096} << (value >> 48 & 15); }
   FOREBAY_DEVICE constexpr std::uint64_t max_page_bytes() const { return std::uint64_t{4096} << (value >> 52 & 15); }
@@ -83,8 +85,7 @@ struct controller_version {
   FOREBAY_DEVICE constexpr std::uint32_t major() const { return value >> 16; }
   FOREBAY_DEVICE constexpr std::uint32_t minor() const { return value >> 8 & 0xff; }
   FOREBAY_DEVICE constexpr std::uint32_t tertiary() const { return value & 0xff; }
-  FOREBAY_DEVICE static constexpr std::uint32_t make(std::uint32_t major, std::uint32_t minor,
-                                                     std::uint32_t tertiary) {
+  FOREBAY_DEVICE static constexpr std::uint32_t make(std::uint32_t major, std::uint32_t minor, std::uint32_t tertiary) {
     return major << 16 | minor << 8 | tertiary;
   }
 };
@@ -99,15 +100,17 @@ struct controller_configuration {
   std::uint32_t value = 0;
 
   static constexpr std::uint32_t enable_bit = 1;
-  FOREBAY_DEVICE constexpr bool enabled() const { return (value & enable_bit) != 0; }                  ///< EN
-  FOREBAY_DEVICE constexpr std::uint32_t command_set() const { return value >> 4 & 7; }                ///< CSS
-  FOREBAY_DEVICE constexpr std::uint64_t page_bytes() const { return std::uint64_t{4096} << (value >> 7 & 15); }  ///< MPS
-  FOREBAY_DEVICE constexpr std::uint32_t arbitration() const { return value >> 11 & 7; }               ///< AMS
-  FOREBAY_DEVICE constexpr shutdown_notification shutdown() const {                                    ///< SHN
+  FOREBAY_DEVICE constexpr bool enabled() const { return (value & enable_bit) != 0; }    ///< EN
+  FOREBAY_DEVICE constexpr std::uint32_t command_set() const { return value >> 4 & 7; }  ///< CSS
+  FOREBAY_DEVICE constexpr std::uint64_t page_bytes() const {
+    return std::uint64_t{4096} << (value >> 7 & 15);
+  }                                                                                       ///< MPS
+  FOREBAY_DEVICE constexpr std::uint32_t arbitration() const { return value >> 11 & 7; }  ///< AMS
+  FOREBAY_DEVICE constexpr shutdown_notification shutdown() const {                       ///< SHN
     return static_cast<shutdown_notification>(value >> 14 & 3);
   }
-  FOREBAY_DEVICE constexpr std::uint32_t sq_entry_bytes_log2() const { return value >> 16 & 15; }      ///< IOSQES
-  FOREBAY_DEVICE constexpr std::uint32_t cq_entry_bytes_log2() const { return value >> 20 & 15; }      ///< IOCQES
+  FOREBAY_DEVICE constexpr std::uint32_t sq_entry_bytes_log2() const { return value >> 16 & 15; }  ///< IOSQES
+  FOREBAY_DEVICE constexpr std::uint32_t cq_entry_bytes_log2() const { return value >> 20 & 15; }  ///< IOCQES
 
   /// `page_bytes` is a power of two from 4096 on; the NVM command set, round robin arbitration.
   FOREBAY_DEVICE static constexpr std::uint32_t make(bool enable, std::uint64_t page_bytes,

@@ -90,8 +90,8 @@ enum class command_specific_status : std::uint8_t {
   thin_provisioning_not_supported = 0x1b,
   controller_list_invalid = 0x1c,
   device_self_test_in_progress = 0x1d,
-  conflicting_attributes = 0x80,          ///< NVM command set
-  invalid_protection_information = 0x81,  ///< NVM command set
+  conflicting_attributes = 0x80,              ///< NVM command set
+  invalid_protection_information = 0x81,      ///< NVM command set
   attempted_write_to_read_only_range = 0x82,  ///< NVM command set
 };
 
