@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# The libraries that Forebay is built on. Installed beside forebayConfig.cmake too, so that a consumer finds them the
+# same way: a package's own CMake files first, then headers in FOREBAY_BUNDLE or on the search path.
+
+# Defines the interface target `target` from the folder that holds `header`, with compile definitions ARGN.
+macro(forebay_find_headers target header)
+  string(MAKE_C_IDENTIFIER "FOREBAY_${target}_INCLUDE_DIR" forebay_include_dir)
+  find_path(${forebay_include_dir} "${header}" HINTS "${FOREBAY_BUNDLE}/include")
+  mark_as_advanced(${forebay_include_dir})
+  if(NOT ${forebay_include_dir})
+    message(FATAL_ERROR "Forebay needs ${target}: no package of that name and no header ${header} was found. "
+                        "`scripts/setup` installs it; FOREBAY_BUNDLE names a folder that has it.")
+  endif()
+  add_library(${target} INTERFACE IMPORTED)
+  target_include_directories(${target} SYSTEM INTERFACE "${${forebay_include_dir}}")
+  target_compile_definitions(${target} INTERFACE ${ARGN})
+endmacro()
+
+find_package(Threads REQUIRED)
+
+if(NOT TARGET fmt::fmt)
+  find_package(fmt CONFIG QUIET)
+  if(NOT fmt_FOUND)
+    forebay_find_headers(fmt::fmt fmt/format.h FMT_HEADER_ONLY=1)
+  endif()
+endif()
+
+if(NOT TARGET nlohmann_json::nlohmann_json)
+  find_package(nlohmann_json CONFIG QUIET)
+  if(NOT nlohmann_json_FOUND)
+    forebay_find_headers(nlohmann_json::nlohmann_json nlohmann/json.hpp)
+  endif()
+endif()
+
+if(NOT TARGET tomlplusplus::tomlplusplus)
+  find_package(tomlplusplus CONFIG QUIET)
+  if(NOT tomlplusplus_FOUND)
+    forebay_find_headers(tomlplusplus::tomlplusplus toml++/toml.h)
+  endif()
+endif()
+
+if(NOT TARGET Boost::context)
+  set(Boost_USE_STATIC_LIBS ON)
+  find_package(Boost CONFIG QUIET COMPONENTS context)
+  if(NOT TARGET Boost::context)
+    find_library(FOREBAY_BOOST_CONTEXT_LIBRARY boost_context HINTS "${FOREBAY_BUNDLE}/lib")
+    mark_as_advanced(FOREBAY_BOOST_CONTEXT_LIBRARY)
+    if(NOT FOREBAY_BOOST_CONTEXT_LIBRARY)
+      message(FATAL_ERROR "Forebay needs Boost.Context: no package and no library was found. `scripts/setup` installs "
+                          "it; FOREBAY_BUNDLE names a folder that has it.")
+    endif()
+    forebay_find_headers(Boost::context boost/context/detail/fcontext.hpp)
+    target_link_libraries(Boost::context INTERFACE "${FOREBAY_BOOST_CONTEXT_LIBRARY}")
+  endif()
+endif()

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+# The functions that the CMakeLists.txt of layers, programs and tests are written with.
+
+# Adds `directory` if it has a CMakeLists.txt.
+function(forebay_add_subdirectory directory)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${directory}/CMakeLists.txt")
+    add_subdirectory("${PROJECT_SOURCE_DIR}/${directory}" "${PROJECT_BINARY_DIR}/${directory}")
+  endif()
+endfunction()
+
+# Adds every directory directly under `parent` that has a CMakeLists.txt, in alphabetical order; tests/support, which
+# the others use, is added before them by the caller.
+function(forebay_add_subdirectories parent)
+  file(GLOB files CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/${parent}/*/CMakeLists.txt")
+  foreach(file IN LISTS files)
+    cmake_path(GET file PARENT_PATH directory)
+    if(NOT directory STREQUAL "tests/support")
+      forebay_add_subdirectory("${directory}")
+    endif()
+  endforeach()
+endfunction()
+
+# Warnings of the project for its own sources.
+function(forebay_set_warnings target)
+  target_compile_options(
+    ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${FOREBAY_WARNINGS}>"
+                      "$<$<COMPILE_LANGUAGE:CUDA>:${FOREBAY_CUDA_WARNINGS}>")
+endfunction()
+
+# forebay_add_library(<layer> [SOURCES source...] [DEPENDS target...])
+#
+# The static library `forebay_<layer>`, alias `forebay::<layer>`; without SOURCES an interface library. It is installed
+# and exported. DEPENDS are public: layers show each other's types in their headers.
+function(forebay_add_library layer)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  set(target forebay_${layer})
+  if(arg_SOURCES)
+    add_library(${target} STATIC ${arg_SOURCES})
+    set(scope PUBLIC)
+    forebay_set_warnings(${target})
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(forebay::${layer} ALIAS ${target})
+  target_compile_features(${target} ${scope} cxx_std_20)
+  target_include_directories(${target} ${scope} "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+                                                "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+  target_link_libraries(${target} ${scope} ${arg_DEPENDS})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${layer})
+  set_property(GLOBAL APPEND PROPERTY FOREBAY_LIBRARIES ${target})
+endfunction()
+
+# forebay_add_cuda_library(<name> SOURCES source.cu... [DEPENDS target...])
+#
+# As forebay_add_library, and links the static CUDA runtime. Nothing at all without FOREBAY_CUDA.
+function(forebay_add_cuda_library name)
+  if(NOT FOREBAY_CUDA)
+    return()
+  endif()
+  forebay_add_library(${name} ${ARGN})
+  get_target_property(type forebay_${name} TYPE)
+  if(type STREQUAL "INTERFACE_LIBRARY")
+    target_link_libraries(forebay_${name} INTERFACE CUDA::cudart_static)
+  else()
+    target_link_libraries(forebay_${name} PUBLIC CUDA::cudart_static)
+  endif()
+endfunction()
+
+# forebay_add_executable(<name> SOURCES source... [DEPENDS target...])
+#
+# A program of the project, in <build>/bin.
+function(forebay_add_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  add_executable(${name} ${arg_SOURCES})
+  forebay_set_warnings(${name})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(${name} PRIVATE ${arg_DEPENDS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+endfunction()
+
+# forebay_add_test(<name> SOURCES source... [DEPENDS target...] [LABELS label...] [TIMEOUT seconds])
+#
+# A GoogleTest program whose every test is a CTest test, named `<name>.<suite>.<test>`. A test with the label `schedule`
+# runs as many schedules as FOREBAY_SCHEDULES says and may take an hour; any other has two minutes. Sanitizers get ten
+# times as long.
+function(forebay_add_test name)
+  if(NOT FOREBAY_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS;LABELS")
+  forebay_add_executable(${name} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} GTest::gmock GTest::gtest
+                                                              GTest::gtest_main)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  if(NOT arg_TIMEOUT)
+    if("schedule" IN_LIST arg_LABELS)
+      set(arg_TIMEOUT 3600)
+    else()
+      set(arg_TIMEOUT 120)
+    endif()
+  endif()
+  if(FOREBAY_SANITIZE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 10")
+  endif()
+  set(properties TIMEOUT ${arg_TIMEOUT})
+  if(arg_LABELS)
+    list(APPEND properties LABELS "${arg_LABELS}")
+  endif()
+  # Listed when CTest starts, not when the program is linked: a build then needs to run nothing.
+  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST PROPERTIES ${properties})
+endfunction()
+
+# Adds a GPU program of `kind` (test or bench) to the manifest that `make gpu-test`, `gpu-bench` and `gpu-bundle` read.
+function(forebay_register_gpu_program kind name)
+  set_property(GLOBAL APPEND PROPERTY FOREBAY_GPU_PROGRAMS "${kind}:${name}")
+endfunction()
+
+# forebay_add_cuda_test(<name> SOURCES source.cu... [DEPENDS target...])
+#
+# A GoogleTest program for a GPU, listed in the manifest of GPU programs and run by `make gpu-test`. It is no CTest test:
+# a machine that builds it need not have a GPU. Nothing at all without FOREBAY_CUDA.
+function(forebay_add_cuda_test name)
+  if(NOT FOREBAY_CUDA OR NOT FOREBAY_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  forebay_add_executable(${name} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} GTest::gmock GTest::gtest
+                                                              GTest::gtest_main CUDA::cudart_static)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  forebay_register_gpu_program(test ${name})
+endfunction()
+
+# forebay_add_cuda_bench(<name> SOURCES source.cu... [DEPENDS target...])
+#
+# A benchmark for a GPU, listed in the manifest: `<program> --json FILE` writes one JSON document and exits 0 when what
+# it measured was also verified. Nothing at all without FOREBAY_CUDA.
+function(forebay_add_cuda_bench name)
+  if(NOT FOREBAY_CUDA)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  forebay_add_executable(${name} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} CUDA::cudart_static)
+  forebay_register_gpu_program(bench ${name})
+endfunction()

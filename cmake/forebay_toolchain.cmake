@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compilers, and the flags that hold for the whole build.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Where a GPU bundle keeps the shared libraries of its programs, seen from its bin/.
+set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+
+if(NOT DEFINED CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+find_program(FOREBAY_CCACHE ccache)
+if(FOREBAY_CCACHE)
+  foreach(language IN ITEMS CXX CUDA)
+    if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
+      set(CMAKE_${language}_COMPILER_LAUNCHER "${FOREBAY_CCACHE}")
+    endif()
+  endforeach()
+endif()
+
+if(FOREBAY_CUDA)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "CUDA targets")
+  endif()
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  enable_language(CUDA)
+  find_package(CUDAToolkit 13.0 REQUIRED)
+endif()
+
+if(FOREBAY_SANITIZE STREQUAL "address")
+  set(forebay_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+elseif(FOREBAY_SANITIZE STREQUAL "thread")
+  # GCC warns that ThreadSanitizer does not model fences; what the project does about that is in docs/internals.
+  set(forebay_sanitizers -fsanitize=thread -Wno-tsan)
+elseif(FOREBAY_SANITIZE)
+  message(FATAL_ERROR "FOREBAY_SANITIZE: '${FOREBAY_SANITIZE}' is none of address, thread, and the empty string")
+endif()
+if(FOREBAY_SANITIZE)
+  if(FOREBAY_CUDA)
+    message(FATAL_ERROR "FOREBAY_SANITIZE is for builds without FOREBAY_CUDA: use compute-sanitizer on GPU programs")
+  endif()
+  add_compile_options(${forebay_sanitizers})
+  add_link_options(${forebay_sanitizers})
+endif()
+
+set(FOREBAY_WARNINGS
+    -Wall
+    -Wextra
+    -Wpedantic
+    -Wconversion
+    -Wshadow
+    -Werror)
+# nvcc's own host code breaks -Wpedantic (line directives of the GNU style), so device sources go without it.
+set(FOREBAY_CUDA_WARNINGS
+    -Werror=all-warnings
+    -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow,-Werror)
