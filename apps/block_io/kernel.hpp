@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The kernel behind `forebay bench`: threads that each keep their share of `iodepth` commands in flight.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "apps/block_io/pattern.hpp"
+#include "apps/common/latency_histogram.hpp"
+#include "apps/common/random.hpp"
+#include "forebay/simt/vocabulary.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay::block_io {
+
+/// What the threads do. `block_bytes` divides `first_byte` and `region_bytes` and is a multiple of 16.
+struct workload {
+  std::uint64_t first_byte = 0;
+  std::uint64_t region_bytes = 0;
+  std::uint64_t block_bytes = 512;
+  std::uint64_t seed = 1;
+  std::uint64_t ramp_ns = 0;     ///< what completes earlier after the first submission is not counted
+  std::uint64_t runtime_ns = 0;  ///< length of the measured interval; 0: until `commands` are done, all counted
+  std::uint64_t commands = 0;    ///< ignored where `runtime_ns` is not 0
+  std::uint64_t timeout_ns = 0;  ///< a thread whose commands all stay away this long gives up
+  std::uint32_t threads = 1;     ///< at most `iodepth`
+  std::uint32_t iodepth = 1;     ///< commands in flight, of all threads together
+  std::uint32_t read_percent = 100;
+  bool random = true;
+  bool verify = false;
+  bool laid_down = false;  ///< every block was written by this run's own first pass; else by some earlier run
+};
+
+/// Words that the threads share. Zeroed before the launch.
+struct control {
+  std::uint64_t epoch_ns = 0;  ///< clock at the first submission
+  std::uint64_t issued = 0;    ///< commands begun; numbers sequential blocks
+  std::uint32_t stop = 0;      ///< some thread met an error
+  std::uint32_t unused = 0;
+};
+
+/// What one thread counted: the commands whose completion it saw within the measured interval.
+struct thread_result {
+  apps::latency_summary read;
+  apps::latency_summary write;
+  std::uint64_t last_completion_ns = 0;
+  std::uint64_t mismatches = 0;
+  std::uint64_t first_mismatch_byte = ~std::uint64_t{0};
+  std::uint64_t errors = 0;
+  status first_error;
+};
+
+/// One command of one thread.
+template <class Token>
+struct slot {
+  Token token;
+  std::uint64_t offset_bytes;
+  std::uint64_t submitted_ns;
+  bool in_flight;
+  bool is_write;
+  bool rewritten_before;  ///< a write of this block had completed before this read began
+};
+
+/// `Storage` is a `storage_ref<M>` or a model of its `read_async`/`write_async`; `Buffer` a `buffer_ref`.
+template <class M, class Storage, class Buffer>
+struct kernel {
+  using token_type = decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{},
+                                                                         std::uint64_t{}));
+  using slot_type = slot<token_type>;
+
+  Storage storage;
+  Buffer buffer;  ///< `iodepth` blocks of `block_bytes`
+  workload work;
+  block_io::control* control;
+  slot_type* slots;              ///< `iodepth`, zeroed
+  thread_result* results;        ///< `threads`
+  std::uint64_t* read_bins;      ///< `apps::latency_bins::count` each
+  std::uint64_t* write_bins;
+  std::uint32_t* written;  ///< one bit a block, set once a write of it has completed; used where `verify` is set
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const rank = M::thread_rank();
+    if (rank < work.threads) thread(*this, rank).run();
+  }
+
+ private:
+  class thread {
+   public:
+    FOREBAY_DEVICE thread(kernel const& k, std::uint32_t rank)
+        : k_(k),
+          work_(k.work),
+          rank_(rank),
+          share_(work_.iodepth / work_.threads + (rank < work_.iodepth % work_.threads ? 1 : 0)),
+          first_slot_(rank * (work_.iodepth / work_.threads) +
+                      (rank < work_.iodepth % work_.threads ? rank : work_.iodepth % work_.threads)),
+          random_(work_.seed, rank),
+          read_(k.read_bins),
+          write_(k.write_bins) {}
+
+    FOREBAY_DEVICE void run() {
+      agree_on_interval();
+      for (std::uint32_t i = 0; i < share_; ++i) begin(i);
+      while (in_flight_ != 0) {
+        if (M::wait_until([this] { return poll(); }, M::clock_ns() + work_.timeout_ns)) continue;
+        abandon();
+      }
+      result_.read = read_.summary();
+      result_.write = write_.summary();
+      k_.results[rank_] = result_;
+    }
+
+   private:
+    FOREBAY_DEVICE void agree_on_interval() {
+      auto epoch = simt::atomic<M>(k_.control->epoch_ns);
+      std::uint64_t seen = 0;
+      std::uint64_t const now = M::clock_ns();
+      // relaxed: the word is all that is shared; whichever value wins, every thread uses that one.
+      if (epoch.compare_exchange(seen, now, simt::order::relaxed)) seen = now;
+      begin_ns_ = seen + work_.ramp_ns;
+      end_ns_ = work_.runtime_ns == 0 ? simt::no_deadline : begin_ns_ + work_.runtime_ns;
+    }
+
+    FOREBAY_DEVICE slot_type& at(std::uint32_t i) const { return k_.slots[first_slot_ + i]; }
+    FOREBAY_DEVICE Buffer block(std::uint32_t i) const {
+      return k_.buffer.subspan((first_slot_ + i) * work_.block_bytes, work_.block_bytes);
+    }
+
+    /// Starts the next command of the workload in free slot `i`, unless the workload is over.
+    FOREBAY_DEVICE void begin(std::uint32_t i) {
+      // relaxed, both: a late sight of `stop` costs a few commands; `issued` only hands out numbers.
+      if (simt::atomic<M>(k_.control->stop).load(simt::order::relaxed) != 0) return;
+      std::uint64_t const now = M::clock_ns();
+      if (now >= end_ns_) return;
+      std::uint64_t const number = simt::atomic<M>(k_.control->issued).fetch_add(1, simt::order::relaxed);
+      if (work_.runtime_ns == 0 && number >= work_.commands) return;
+
+      slot_type& s = at(i);
+      std::uint64_t const blocks = work_.region_bytes / work_.block_bytes;
+      std::uint64_t const index = work_.random ? random_.below(blocks) : number % blocks;
+      s.offset_bytes = work_.first_byte + index * work_.block_bytes;
+      s.is_write = work_.read_percent < 100 && random_.below(100) >= work_.read_percent;
+      if (work_.verify && s.is_write) {
+        fill_pattern<M>(block(i).data(), work_.block_bytes, s.offset_bytes, work_.seed, generation::rewritten);
+      }
+      // acquire: pairs with the release in `mark_written`, so this read follows the write that set the bit.
+      s.rewritten_before =
+          work_.verify && !s.is_write &&
+          (simt::atomic<M>(k_.written[index / 32]).load(simt::order::acquire) >> (index % 32) & 1) != 0;
+      s.submitted_ns = M::clock_ns();
+      submit(i);
+      s.in_flight = true;
+      ++in_flight_;
+    }
+
+    FOREBAY_DEVICE void submit(std::uint32_t i) {
+      slot_type& s = at(i);
+      s.token = s.is_write ? k_.storage.write_async(block(i), s.offset_bytes, work_.block_bytes)
+                           : k_.storage.read_async(block(i), s.offset_bytes, work_.block_bytes);
+    }
+
+    /// Takes every completion that has arrived and starts a command in its place. Whether there was one.
+    FOREBAY_DEVICE bool poll() {
+      bool any = false;
+      for (std::uint32_t i = 0; i < share_; ++i) {
+        if (!at(i).in_flight || !at(i).token.ready()) continue;
+        finish(i);
+        any = true;
+      }
+      return any;
+    }
+
+    FOREBAY_DEVICE void finish(std::uint32_t i) {
+      slot_type& s = at(i);
+      std::uint64_t const now = M::clock_ns();
+      status const outcome = s.token.wait();
+      if (outcome == status(fault::busy) || outcome == status(fault::no_record)) {
+        submit(i);  // nothing was started; its latency goes on counting
+        return;
+      }
+      s.in_flight = false;
+      --in_flight_;
+      if (!outcome) {
+        fail(outcome);
+        return;
+      }
+      if (work_.verify) s.is_write ? mark_written(s) : check_data(i);
+      if (now >= begin_ns_ && now < end_ns_) {
+        (s.is_write ? write_ : read_).add(now - s.submitted_ns);
+        result_.last_completion_ns = now;
+      }
+      begin(i);
+    }
+
+    FOREBAY_DEVICE void mark_written(slot_type const& s) {
+      std::uint64_t const index = (s.offset_bytes - work_.first_byte) / work_.block_bytes;
+      // release: pairs with the acquire in `begin`.
+      simt::atomic<M>(k_.written[index / 32]).fetch_or(1u << index % 32, simt::order::release);
+    }
+
+    FOREBAY_DEVICE void check_data(std::uint32_t i) {
+      if (data_holds(i)) return;
+      ++result_.mismatches;
+      if (at(i).offset_bytes < result_.first_mismatch_byte) result_.first_mismatch_byte = at(i).offset_bytes;
+    }
+    FOREBAY_DEVICE bool data_holds(std::uint32_t i) const {
+      slot_type const& s = at(i);
+      std::byte const* const data = block(i).data();
+      if (s.rewritten_before) {
+        return matches_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed, generation::rewritten);
+      }
+      if (work_.laid_down && work_.read_percent == 100) {
+        return matches_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed, generation::laid_down);
+      }
+      return matches_either_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed);
+    }
+
+    FOREBAY_DEVICE void fail(status outcome) {
+      if (result_.errors++ == 0) result_.first_error = outcome;
+      // relaxed: see `begin`.
+      simt::atomic<M>(k_.control->stop).store(1, simt::order::relaxed);
+    }
+
+    /// No command came back in time: they keep their blocks, and this thread ends.
+    FOREBAY_DEVICE void abandon() {
+      for (std::uint32_t i = 0; i < share_; ++i) {
+        if (!at(i).in_flight) continue;
+        at(i).token.detach();
+        at(i).in_flight = false;
+        fail(fault::timed_out);
+      }
+      in_flight_ = 0;
+    }
+
+    kernel const& k_;
+    workload const& work_;
+    std::uint32_t rank_;
+    std::uint32_t share_;
+    std::uint32_t first_slot_;
+    std::uint32_t in_flight_ = 0;
+    std::uint64_t begin_ns_ = 0;
+    std::uint64_t end_ns_ = 0;
+    apps::splitmix64 random_;
+    apps::latency_recorder<M> read_;
+    apps::latency_recorder<M> write_;
+    thread_result result_;
+  };
+};
+
+}  // namespace forebay::block_io
