@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Host errors. Each says what was asked, what was found and what to do.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace forebay {
+
+/// Input that is refused before anything starts. `what()` is one line: "field: 'value': remedy".
+class refused_input : public std::invalid_argument {
+ public:
+  refused_input(std::string const& field, std::string const& value, std::string const& remedy)
+      : std::invalid_argument(field + ": '" + value + "': " + remedy), field_(field), value_(value), remedy_(remedy) {}
+  std::string const& field() const { return field_; }
+  std::string const& value() const { return value_; }
+  std::string const& remedy() const { return remedy_; }
+
+ private:
+  std::string field_, value_, remedy_;
+};
+
+/// Something that was started and failed: a controller, the operating system, a GPU.
+class operation_failed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace forebay

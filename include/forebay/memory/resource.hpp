@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Where bytes live: ordinary host memory, pinned host memory that a GPU reaches, or a GPU's own memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace forebay::memory {
+
+enum class kind { host, pinned, device };
+
+/// A place to allocate from. Thread-safe. Throws `std::bad_alloc` or `std::runtime_error` with the cause and remedy.
+class resource {
+ public:
+  virtual ~resource() = default;
+  virtual memory::kind kind() const = 0;
+  /// Zeroed memory, aligned to `alignment_bytes` (a power of two, at most 2 MiB).
+  virtual void* allocate(std::size_t bytes, std::size_t alignment_bytes) = 0;
+  virtual void deallocate(void* address) noexcept = 0;
+  /// Copies that return when done and never wait for a running kernel.
+  virtual void copy_in(void* to, void const* from_host, std::size_t bytes) = 0;
+  virtual void copy_out(void* to_host, void const* from, std::size_t bytes) = 0;
+};
+
+/// Memory of this process. Always there.
+resource& host();
+/// Page-locked host memory mapped into every GPU. Throws `std::runtime_error` where CUDA is not built in or has no GPU.
+resource& pinned();
+/// Memory of GPU `ordinal`. Throws like `pinned()`.
+resource& device(int ordinal);
+/// How many GPUs this process can use; 0 where CUDA is not built in.
+int device_count();
+
+/// Owns one allocation of a resource. Move-only.
+class allocation {
+ public:
+  allocation() = default;
+  allocation(resource& from, std::size_t bytes, std::size_t alignment_bytes)
+      : from_(&from), address_(from.allocate(bytes, alignment_bytes)), bytes_(bytes) {}
+  allocation(allocation&& other) noexcept { swap(other); }
+  allocation& operator=(allocation&& other) noexcept {
+    allocation(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~allocation() {
+    if (address_ != nullptr) from_->deallocate(address_);
+  }
+  void* data() const { return address_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(address_);
+  }
+  std::size_t bytes() const { return bytes_; }
+  resource& from() const { return *from_; }
+  void swap(allocation& other) noexcept {
+    std::swap(from_, other.from_);
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+  }
+
+ private:
+  resource* from_ = nullptr;
+  void* address_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace forebay::memory

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Where completions are counted: one record for all commands of one request.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/queue/slot_pool.hpp"
+#include "forebay/simt/vocabulary.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay {
+
+/// Neither the ring slot nor the command id holds a completion (invariant Q5): both go back to the queue at once, however long
+/// the request's owner takes to look.
+struct completion_record {
+  std::uint32_t outstanding;    ///< commands not yet completed; bit 31: detached, the last completion frees the record
+  std::uint32_t first_failure;  ///< bits of the first status that was not success
+};
+
+/// The pool that records come from, in the client's device memory. Trivially copyable; thread-safe.
+template <class M>
+class record_pool {
+ public:
+  static constexpr std::uint32_t none = slot_pool::none;
+
+  record_pool() = default;
+  FOREBAY_DEVICE record_pool(completion_record* records, slot_pool free) : records_(records), free_(free) {}
+
+  /// A record that waits for `commands` completions (1 to 2^31 - 1), or `none` if the pool is empty.
+  FOREBAY_DEVICE std::uint32_t try_open(std::uint32_t commands) const {
+    std::uint32_t const record = free_.template try_take<M>(M::thread_rank() * 7u);
+    if (record == none) return none;
+    // Relaxed: the record is the caller's alone until a command that names it is published.
+    simt::atomic<M>(records_[record].first_failure).store(0, simt::order::relaxed);
+    simt::atomic<M>(records_[record].outstanding).store(commands, simt::order::relaxed);
+    return record;
+  }
+
+  /// Counts `commands` commands as completed with `result`.
+  FOREBAY_DEVICE void complete(std::uint32_t record, status result, std::uint32_t commands = 1) const {
+    if (!result.ok()) {
+      std::uint32_t nothing_yet = 0;
+      // Relaxed: ordered by the fetch_sub below.
+      simt::atomic<M>(records_[record].first_failure).compare_exchange(nothing_yet, result.bits(), simt::order::relaxed);
+    }
+    // Release pairs with the acquire in done(), so that the waiter sees the data and the status; acquire pairs with the
+    // release of the other completions, so that whoever frees a detached record is the last to touch it.
+    std::uint32_t const before =
+        simt::atomic<M>(records_[record].outstanding).fetch_sub(commands, simt::order::acq_rel);
+    if (before == (detached | commands)) free_.template give<M>(record);
+  }
+
+  FOREBAY_DEVICE bool done(std::uint32_t record) const {
+    // Acquire pairs with the release in complete().
+    return simt::atomic<M>(records_[record].outstanding).load(simt::order::acquire) == 0;
+  }
+
+  /// The result of a record that is done; the record goes back to the pool.
+  FOREBAY_DEVICE status close(std::uint32_t record) const {
+    // Relaxed: done() acquired it.
+    status const result =
+        status::from_bits(simt::atomic<M>(records_[record].first_failure).load(simt::order::relaxed));
+    free_.template give<M>(record);
+    return result;
+  }
+
+  /// Nobody will wait: the record is freed by its last completion, or now if that has been.
+  FOREBAY_DEVICE void detach(std::uint32_t record) const {
+    // Acquire and release for the same reason as in complete().
+    std::uint32_t const before =
+        simt::atomic<M>(records_[record].outstanding).fetch_or(detached, simt::order::acq_rel);
+    if (before == 0) free_.template give<M>(record);
+  }
+
+ private:
+  static constexpr std::uint32_t detached = 1u << 31;
+  completion_record* records_ = nullptr;
+  slot_pool free_;
+};
+
+}  // namespace forebay

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Host owner of the state behind `io_queues_ref`.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "forebay/memory/resource.hpp"
+#include "forebay/queue/io_queues_ref.hpp"
+
+namespace forebay {
+
+/// One queue pair as the driver created it: zeroed rings in memory that the controller and the submitting threads reach.
+struct queue_pair_rings {
+  nvme::submission_entry* sq = nullptr;
+  nvme::completion_entry* cq = nullptr;
+  std::uint32_t* sq_doorbell = nullptr;
+  std::uint32_t* cq_doorbell = nullptr;
+  std::uint32_t sq_entries = 0;  ///< 2 to 65536
+  std::uint32_t cq_entries = 0;  ///< 2 to 65536
+  std::uint32_t queue_id = 0;
+};
+
+struct io_queues_options {
+  std::uint32_t records = 65536;      ///< requests that may be open at once
+  buffer_ref prp_pages;               ///< registered memory for PRP lists, whole pages; empty: no command over two pages
+  std::uint32_t page_bytes = 4096;    ///< memory page size of the controllers
+  std::uint64_t timeout_ns = 10'000'000'000;
+  std::uint32_t mailbox_words = 64;
+  /// Where the counters of every queue begin; a multiple of twice each ring's entries. For tests of what happens after
+  /// 2^32 commands; the controller's own counters begin at the same slot either way.
+  std::uint64_t first_ticket = 0;
+};
+
+/// Move-only. Construction and the functions that name a pair are for one host thread at a time.
+class io_queues {
+ public:
+  /// `state_memory`: where the submitting threads keep queue state. `shared_memory`: what host and device both reach; the
+  /// mailbox lies there. Throws `refused_input` for a ring or an option out of range.
+  io_queues(std::span<queue_pair_rings const> pairs, io_queues_options const& options, memory::resource& state_memory,
+            memory::resource& shared_memory);
+
+  template <class M, class Rules = queue_rules>
+  io_queues_ref<M, Rules> ref() const {
+    return io_queues_ref<M, Rules>{state_};
+  }
+
+  std::uint32_t pair_count() const { return pair_count_; }
+  /// The next request that a device thread has posted, if any.
+  bool take_recovery_request(recovery_request& request) const;
+  /// Whether the command of `request` is still in flight for the same record.
+  bool still_in_flight(recovery_request const& request) const;
+  /// From now on the pair takes no command, and its commands in flight end as `cancelled`. Only after the controller has
+  /// deleted the queue or was reset: the memory of those commands becomes free.
+  void declare_dead(std::uint32_t pair_index) const;
+  std::uint32_t protocol_errors(std::uint32_t pair_index) const;
+
+ private:
+  command_slot* commands_of(std::uint32_t pair_index) const;
+  std::uint32_t load_word(std::uint32_t& word) const;
+
+  memory::allocation memory_;
+  memory::allocation mailbox_memory_;
+  recovery_mailbox mailbox_;
+  io_queues_state* state_ = nullptr;
+  queue_pair_state* pairs_ = nullptr;
+  std::uint32_t pair_count_ = 0;
+};
+
+}  // namespace forebay

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! All queue pairs of a storage with the pools they share, and the waiting that they need: submit, token, help.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/queue/queue_pair_ref.hpp"
+#include "forebay/queue/recovery_mailbox.hpp"
+#include "forebay/simt/vocabulary.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay {
+
+/// Written by the host before any thread uses it; lies in the memory of the threads that drive the queues.
+struct io_queues_state {
+  queue_pair_state* pairs = nullptr;
+  std::uint32_t pair_count = 0;
+  completion_record* records = nullptr;
+  slot_pool free_records;
+  prp_page_pool prp_pages;
+  recovery_mailbox mailbox;
+  std::uint64_t timeout_ns = 0;  ///< of waits that name no deadline
+};
+
+/// Queue pairs of one drive: `count` of them from `first`.
+struct pair_range {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+};
+
+template <class M, class Rules>
+class token;
+
+/// Trivially copyable; thread-safe. Functions that wait say so; every wait helps: it consumes completions for all threads, so
+/// it depends on nothing but the controllers (Q4, Q5).
+template <class M, class Rules = queue_rules>
+class io_queues_ref {
+ public:
+  io_queues_ref() = default;
+  FOREBAY_DEVICE explicit io_queues_ref(io_queues_state* state) : s_(state) {}
+
+  FOREBAY_DEVICE record_pool<M> records() const { return {s_->records, s_->free_records}; }
+  FOREBAY_DEVICE prp_page_pool const& prp_pages() const { return s_->prp_pages; }
+  FOREBAY_DEVICE std::uint64_t timeout_ns() const { return s_->timeout_ns; }
+  FOREBAY_DEVICE queue_pair_ref<M, Rules> pair(std::uint32_t index) const {
+    return queue_pair_ref<M, Rules>{s_->pairs + index};
+  }
+
+  /// One attempt on the pairs of `range`, from pair `range.first + home` on. On success `home` tells which pair took it.
+  FOREBAY_DEVICE bool try_submit(pair_range range, std::uint32_t& home, io_command const& command,
+                                 std::uint32_t record) const {
+    for (std::uint32_t k = 0; k < range.count; ++k) {
+      std::uint32_t const at = home + k < range.count ? home + k : home + k - range.count;
+      if (pair(range.first + at).try_submit(command, prp_pages(), record)) {
+        home = at;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Submits, helping while all pairs of `range` are full. `timed_out`: nothing was submitted by the deadline; `cancelled`: all
+  /// pairs of the range are dead.
+  FOREBAY_DEVICE status submit(pair_range range, std::uint32_t& home, io_command const& command, std::uint32_t record,
+                               std::uint64_t deadline_ns) const {
+    bool all_dead = false;
+    bool const submitted = M::wait_until(
+        [&] {
+          if (try_submit(range, home, command, record)) return true;
+          all_dead = all_pairs_dead(range);
+          if (all_dead) return true;
+          help(range, home);
+          return false;
+        },
+        deadline_ns);
+    if (!submitted) return fault::timed_out;
+    return all_dead ? status(fault::cancelled) : status();
+  }
+
+  /// Consumes what has completed on the pairs of `range`, beginning with the home pair.
+  FOREBAY_DEVICE void help(pair_range range, std::uint32_t home) const {
+    for (std::uint32_t k = 0; k < range.count; ++k) {
+      std::uint32_t const at = home + k < range.count ? home + k : home + k - range.count;
+      pair(range.first + at).try_poll(prp_pages(), records());
+    }
+  }
+
+  /// Waits until `record` is done, helping on the pairs of `range`. On `timed_out` the recovery thread has been asked to abort
+  /// what is still in flight, and everything stays owned by it (Q7).
+  FOREBAY_DEVICE status wait(std::uint32_t record, pair_range range, std::uint32_t home, std::uint64_t deadline_ns) const {
+    bool const done = M::wait_until(
+        [&] {
+          if (records().done(record)) return true;
+          help(range, home);
+          return records().done(record);
+        },
+        deadline_ns);
+    if (done) return records().close(record);
+    for (std::uint32_t k = range.first; k < range.first + range.count; ++k) ask_for_recovery(k, record);
+    return fault::timed_out;
+  }
+
+ private:
+  FOREBAY_DEVICE bool all_pairs_dead(pair_range range) const {
+    for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
+      if (!pair(k).dead()) return false;
+    }
+    return true;
+  }
+
+  FOREBAY_DEVICE void ask_for_recovery(std::uint32_t pair_index, std::uint32_t record) const {
+    auto const queue = pair(pair_index);
+    for (std::uint32_t id = queue.find_command(record, 0); id != slot_pool::none; id = queue.find_command(record, id + 1)) {
+      s_->mailbox.template post<M>({pair_index, id, record});
+    }
+  }
+
+  io_queues_state* s_ = nullptr;
+};
+
+/// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all copies:
+/// exactly one of them is waited for with success, or detached.
+template <class M, class Rules = queue_rules>
+class token {
+ public:
+  token() = default;
+  /// A request that ended before it began.
+  FOREBAY_DEVICE explicit token(status ended) : ended_(ended) {}
+  FOREBAY_DEVICE token(io_queues_ref<M, Rules> queues, std::uint32_t record, pair_range range, std::uint32_t home)
+      : queues_(queues), record_(record), range_(range), home_(home) {}
+
+  /// Whether wait() would return at once. Helps a little.
+  FOREBAY_DEVICE bool ready() const {
+    if (record_ == slot_pool::none || queues_.records().done(record_)) return true;
+    queues_.help(range_, home_);
+    return queues_.records().done(record_);
+  }
+
+  /// Waits for the storage's default time.
+  FOREBAY_DEVICE status wait() { return wait(M::clock_ns() + queues_.timeout_ns()); }
+
+  /// The first failure among the request's commands, or success. After `timed_out` the buffer still belongs to the request:
+  /// wait again, or detach and leave it alone until the storage is destroyed.
+  FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
+    if (record_ == slot_pool::none) return ended_;
+    status const result = queues_.wait(record_, range_, home_, deadline_ns);
+    if (result.kind() == fault::timed_out) return result;
+    record_ = slot_pool::none;
+    ended_ = result;
+    return result;
+  }
+
+  /// Gives up the result. The buffer belongs to the request until the storage is flushed or destroyed.
+  FOREBAY_DEVICE void detach() {
+    if (record_ != slot_pool::none) queues_.records().detach(record_);
+    record_ = slot_pool::none;
+  }
+
+ private:
+  io_queues_ref<M, Rules> queues_;
+  std::uint32_t record_ = slot_pool::none;
+  pair_range range_;
+  std::uint32_t home_ = 0;
+  status ended_;
+};
+
+}  // namespace forebay

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The decisions that the queue's invariants rest on.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay {
+
+/// Gathered in one type so that the tests can plant one wrong decision at a time and show that the suite catches it.
+/// Programs use this one.
+struct queue_rules {
+  /// Q3: an entry is published with this order, after it was written.
+  static constexpr simt::order publish = simt::order::release;
+  static constexpr bool entry_before_publish = true;
+
+  /// Q2: a command goes by the free id that it was given, never by its slot.
+  FOREBAY_DEVICE static constexpr std::uint32_t command_id(std::uint32_t free_id, std::uint32_t /*slot*/) {
+    return free_id;
+  }
+
+  /// Q6: the phase that an entry of completion-ring lap `lap` carries.
+  FOREBAY_DEVICE static constexpr std::uint32_t phase(std::uint64_t lap) {
+    return static_cast<std::uint32_t>(lap & 1) ^ 1;
+  }
+
+  /// Q1: how many of `ready` entries that are consumed together reach their records.
+  FOREBAY_DEVICE static constexpr std::uint32_t delivered(std::uint32_t ready) { return ready; }
+};
+
+}  // namespace forebay

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The outcome of an operation, one register wide, on every machine.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay {
+
+/// Outcomes that no controller reports: Forebay's own.
+enum class fault : std::uint8_t {
+  none = 0,
+  timed_out,       ///< the deadline passed; the command still owns its buffer, record and command id
+  out_of_range,    ///< the byte range does not lie within the storage, the extent or the buffer
+  bad_alignment,   ///< offset, length or address is not a multiple of what the drive requires
+  not_registered,  ///< the memory was not registered for DMA
+  no_frame,        ///< every cache frame that could hold the page is pinned
+  no_record,       ///< the pool of completion records is empty; wait for a token and try again
+  read_only,       ///< the storage was opened without write access
+  cancelled,       ///< recovery aborted the command, deleted its queue or reset the controller
+  busy,            ///< nothing was started: no slot, command id or record was free at this moment
+};
+
+/// Success, a fault of Forebay's own, or the status field of an NVMe completion. Value 0 is success.
+/// Bits 0-14: NVMe status field as in CQE DW3 bits 31:17 (SC 7:0, SCT 10:8, CRD 12:11, M 13, DNR 14).
+/// Bits 16-23: `fault`.
+class status {
+ public:
+  constexpr status() = default;
+  FOREBAY_DEVICE constexpr status(fault f) : bits_(static_cast<std::uint32_t>(f) << 16) {}
+  /// From the 15-bit status field of a CQE.
+  FOREBAY_DEVICE static constexpr status from_nvme(std::uint32_t status_field) { return from_bits(status_field & 0x7fff); }
+  FOREBAY_DEVICE static constexpr status from_bits(std::uint32_t bits) {
+    status s;
+    s.bits_ = bits;
+    return s;
+  }
+
+  FOREBAY_DEVICE constexpr explicit operator bool() const { return ok(); }
+  FOREBAY_DEVICE constexpr bool ok() const { return bits_ == 0; }
+  /// Which of Forebay's own faults it is; `fault::none` for success and for an NVMe status.
+  FOREBAY_DEVICE constexpr fault kind() const { return static_cast<fault>(bits_ >> 16); }
+  FOREBAY_DEVICE constexpr std::uint32_t nvme_status_code() const { return bits_ & 0xff; }
+  FOREBAY_DEVICE constexpr std::uint32_t nvme_status_code_type() const { return bits_ >> 8 & 7; }
+  FOREBAY_DEVICE constexpr std::uint32_t bits() const { return bits_; }
+  FOREBAY_DEVICE friend constexpr bool operator==(status a, status b) { return a.bits_ == b.bits_; }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+
+}  // namespace forebay

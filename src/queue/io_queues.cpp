@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/queue/io_queues.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "forebay/error.hpp"
+#include "forebay/simt/native.hpp"
+
+namespace forebay {
+namespace {
+
+/// Lays objects out in one allocation and keeps a host image of it, because the allocation may be a GPU's.
+class image {
+ public:
+  template <class T>
+  std::size_t reserve(std::size_t count) {
+    constexpr std::size_t line_bytes = 128;
+    bytes_ = (bytes_ + line_bytes - 1) / line_bytes * line_bytes;
+    std::size_t const at = bytes_;
+    bytes_ += count * sizeof(T);
+    return at;
+  }
+  void place(memory::resource& where) {
+    target_ = memory::allocation(where, bytes_, 128);
+    host_.resize(bytes_);
+  }
+  template <class T>
+  T* target(std::size_t at) const {
+    return reinterpret_cast<T*>(target_.as<std::byte>() + at);
+  }
+  template <class T>
+  void put(std::size_t at, T const& value) {
+    std::memcpy(host_.data() + at, &value, sizeof value);
+  }
+  memory::allocation finish() {
+    target_.from().copy_in(target_.data(), host_.data(), bytes_);
+    return std::move(target_);
+  }
+
+ private:
+  std::size_t bytes_ = 0;
+  memory::allocation target_;
+  std::vector<std::byte> host_;
+};
+
+void refuse_bad_ring(char const* field, std::uint32_t entries, std::uint64_t first_ticket) {
+  if (entries < 2 || entries > 65536) {
+    throw refused_input(field, std::to_string(entries), "a ring has 2 to 65536 entries");
+  }
+  if (first_ticket % (2ull * entries) != 0) {
+    throw refused_input("first_ticket", std::to_string(first_ticket),
+                        "give a multiple of twice the " + std::string(field) + ", " + std::to_string(2ull * entries));
+  }
+}
+
+struct pool_layout {
+  std::uint32_t capacity = 0;
+  std::size_t at = 0;
+
+  slot_pool place(image& memory) const {
+    slot_pool const pool{memory.target<std::uint32_t>(at), slot_pool::words_for(capacity)};
+    for (std::uint32_t w = 0; w < pool.word_count; ++w) {
+      memory.put(at + w * sizeof(std::uint32_t), slot_pool::all_free(capacity, w));
+    }
+    return pool;
+  }
+};
+
+pool_layout reserve_pool(image& memory, std::uint32_t capacity) {
+  return {capacity, memory.reserve<std::uint32_t>(slot_pool::words_for(capacity))};
+}
+
+}  // namespace
+
+io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options const& options,
+                     memory::resource& state_memory, memory::resource& shared_memory)
+    : pair_count_(static_cast<std::uint32_t>(pairs.size())) {
+  if (pairs.empty() || pairs.size() > 65535) {
+    throw refused_input("queues", std::to_string(pairs.size()), "give 1 to 65535 queue pairs");
+  }
+  if (options.records == 0 || options.records >= 1u << 30) {
+    throw refused_input("records", std::to_string(options.records), "give 1 to 2^30 - 1");
+  }
+  for (queue_pair_rings const& rings : pairs) {
+    refuse_bad_ring("sq_entries", rings.sq_entries, options.first_ticket);
+    refuse_bad_ring("cq_entries", rings.cq_entries, options.first_ticket);
+  }
+  auto const prp_page_count = static_cast<std::uint32_t>(options.prp_pages.size_bytes() / options.page_bytes);
+
+  struct pair_layout {
+    std::size_t published, commands;
+  };
+  image memory;
+  std::size_t const state_at = memory.reserve<io_queues_state>(1);
+  std::size_t const pairs_at = memory.reserve<queue_pair_state>(pairs.size());
+  std::size_t const records_at = memory.reserve<completion_record>(options.records);
+  pool_layout const free_records = reserve_pool(memory, options.records);
+  pool_layout const free_pages = reserve_pool(memory, prp_page_count);
+  std::vector<pair_layout> layouts;
+  for (queue_pair_rings const& rings : pairs) {
+    layouts.push_back({memory.reserve<std::uint32_t>(rings.sq_entries), memory.reserve<command_slot>(rings.cq_entries - 1)});
+  }
+  memory.place(state_memory);
+  mailbox_memory_ = memory::allocation(shared_memory, options.mailbox_words * sizeof(std::uint64_t), 128);
+  mailbox_ = {mailbox_memory_.as<std::uint64_t>(), options.mailbox_words};
+
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    queue_pair_rings const& rings = pairs[i];
+    queue_pair_state pair;
+    pair.sq = rings.sq;
+    pair.cq = rings.cq;
+    pair.sq_doorbell = rings.sq_doorbell;
+    pair.cq_doorbell = rings.cq_doorbell;
+    pair.published = memory.target<std::uint32_t>(layouts[i].published);
+    pair.commands = memory.target<command_slot>(layouts[i].commands);
+    pair.sq_size = ring_size(rings.sq_entries);
+    pair.cq_size = ring_size(rings.cq_entries);
+    // CQ entries less one, so that the controller always has room for every completion (Q2).
+    pair.command_ring = ring_size(rings.cq_entries - 1);
+    pair.queue_id = rings.queue_id;
+    pair.free_slots = static_cast<std::int32_t>(rings.sq_entries - 1);
+    pair.free_command_count = static_cast<std::int32_t>(rings.cq_entries - 1);
+    pair.sq_tail = pair.next_command = pair.rung = pair.cq_head = pair.sq_head = options.first_ticket;
+    auto const previous_tag = static_cast<std::uint32_t>(pair.sq_size.lap(options.first_ticket));
+    for (std::uint32_t slot = 0; slot < rings.sq_entries; ++slot) {
+      memory.put(layouts[i].published + slot * sizeof(std::uint32_t), previous_tag);
+    }
+    memory.put(pairs_at + i * sizeof(queue_pair_state), pair);
+  }
+
+  io_queues_state state;
+  state.pairs = memory.target<queue_pair_state>(pairs_at);
+  state.pair_count = pair_count_;
+  state.records = memory.target<completion_record>(records_at);
+  state.free_records = free_records.place(memory);
+  state.prp_pages = {options.prp_pages, options.page_bytes, free_pages.place(memory)};
+  state.mailbox = mailbox_;
+  state.timeout_ns = options.timeout_ns;
+  memory.put(state_at, state);
+
+  state_ = memory.target<io_queues_state>(state_at);
+  pairs_ = memory.target<queue_pair_state>(pairs_at);
+  memory_ = memory.finish();
+}
+
+bool io_queues::take_recovery_request(recovery_request& request) const {
+  return mailbox_.take<simt::native>(request);
+}
+
+command_slot* io_queues::commands_of(std::uint32_t pair_index) const {
+  command_slot* commands = nullptr;
+  memory_.from().copy_out(&commands, &pairs_[pair_index].commands, sizeof commands);
+  return commands;
+}
+
+bool io_queues::still_in_flight(recovery_request const& request) const {
+  return load_word(commands_of(request.pair_index)[request.command_id].owner) == request.record + 1;
+}
+
+void io_queues::declare_dead(std::uint32_t pair_index) const {
+  std::uint32_t const dead = 1;
+  std::uint32_t& word = pairs_[pair_index].dead;
+  if (memory_.from().kind() == memory::kind::device) {
+    memory_.from().copy_in(&word, &dead, sizeof dead);
+  } else {
+    // Release pairs with the acquire in queue_pair_ref::dead().
+    simt::atomic<simt::native, simt::scope::system>(word).store(dead, simt::order::release);
+  }
+}
+
+std::uint32_t io_queues::protocol_errors(std::uint32_t pair_index) const {
+  return load_word(pairs_[pair_index].protocol_errors);
+}
+
+std::uint32_t io_queues::load_word(std::uint32_t& word) const {
+  // Relaxed: a word that device threads write at any time, read as advice.
+  if (memory_.from().kind() != memory::kind::device) {
+    return simt::atomic<simt::native, simt::scope::system>(word).load(simt::order::relaxed);
+  }
+  std::uint32_t value = 0;
+  memory_.from().copy_out(&value, &word, sizeof value);
+  return value;
+}
+
+}  // namespace forebay
