@@ -110,15 +110,24 @@ function(forebay_add_test name)
   gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST PROPERTIES ${properties})
 endfunction()
 
-# Adds a GPU program of `kind` (test or bench) to the manifest that `make gpu-test`, `gpu-bench` and `gpu-bundle` read.
-function(forebay_register_gpu_program kind name)
-  set_property(GLOBAL APPEND PROPERTY FOREBAY_GPU_PROGRAMS "${kind}:${name}")
+# Adds a program of `kind` (bench, gpu-test, gpu-bench) to the manifest that the make target of that name reads.
+function(forebay_register_program kind name)
+  set_property(GLOBAL APPEND PROPERTY FOREBAY_PROGRAMS "${kind}:${name}")
+endfunction()
+
+# forebay_add_bench(<name> SOURCES source... [DEPENDS target...])
+#
+# A benchmark that needs no GPU, run by `make bench`: `<program> --json FILE` writes one JSON document and exits 0 when
+# what it measured was also verified.
+function(forebay_add_bench name)
+  forebay_add_executable(${name} ${ARGN})
+  forebay_register_program(bench ${name})
 endfunction()
 
 # forebay_add_cuda_test(<name> SOURCES source.cu... [DEPENDS target...])
 #
-# A GoogleTest program for a GPU, listed in the manifest of GPU programs and run by `make gpu-test`. It is no CTest test:
-# a machine that builds it need not have a GPU. Nothing at all without FOREBAY_CUDA.
+# A GoogleTest program for a GPU, listed in the manifest and run by `make gpu-test`. It is no CTest test: a machine that
+# builds it need not have a GPU. Nothing at all without FOREBAY_CUDA.
 function(forebay_add_cuda_test name)
   if(NOT FOREBAY_CUDA OR NOT FOREBAY_TESTS)
     return()
@@ -127,18 +136,22 @@ function(forebay_add_cuda_test name)
   forebay_add_executable(${name} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} GTest::gmock GTest::gtest
                                                               GTest::gtest_main CUDA::cudart_static)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  forebay_register_gpu_program(test ${name})
+  forebay_register_program(gpu-test ${name})
 endfunction()
 
 # forebay_add_cuda_bench(<name> SOURCES source.cu... [DEPENDS target...])
 #
-# A benchmark for a GPU, listed in the manifest: `<program> --json FILE` writes one JSON document and exits 0 when what
-# it measured was also verified. Nothing at all without FOREBAY_CUDA.
+# The same for a GPU, run by `make gpu-bench`. Nothing at all without FOREBAY_CUDA.
 function(forebay_add_cuda_bench name)
   if(NOT FOREBAY_CUDA)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
   forebay_add_executable(${name} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} CUDA::cudart_static)
-  forebay_register_gpu_program(bench ${name})
+  forebay_register_program(gpu-bench ${name})
+endfunction()
+
+# Builds `target` together with the GPU programs.
+function(forebay_register_gpu_dependency target)
+  set_property(GLOBAL APPEND PROPERTY FOREBAY_GPU_DEPENDENCIES ${target})
 endfunction()

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# A front door: the work is in scripts/ and in CMake's presets.
+
+MINUTES ?= 60
+OUT ?= out/bench
+PREFIX ?= /usr/local
+
+.DEFAULT_GOAL := build
+.PHONY: build demo test check bench gpu-test gpu-bench gpu-bundle format lint install clean help
+
+build:  ## set up, and build the libraries and .venv/bin/forebay
+	@scripts/setup
+	@scripts/build $$(bash -c 'source scripts/lib.bash; main_preset')
+
+demo:  ## search a graph on an emulated drive, check the answer; results in out/
+	@scripts/demo
+
+test:  ## build and test, and compile the CUDA programs (15 minutes from nothing on 2 cores)
+	@scripts/test
+
+check:  ## all sanitizers, CUDA targets, schedules and lint; MINUTES=60
+	@MINUTES=$(MINUTES) scripts/check
+
+bench:  ## benchmarks that need no GPU; JSON in OUT
+	@scripts/bench $(OUT)
+
+gpu-test:  ## run the GPU tests; skips where there is no GPU
+	@scripts/gpu_test
+
+gpu-bench:  ## run the GPU benchmarks; JSON in OUT
+	@scripts/gpu_bench $(OUT)
+
+gpu-bundle:  ## pack GPU programs, headers and input for a machine without a network
+	@scripts/gpu_bundle
+
+format:  ## format C++ and Python sources
+	@scripts/setup --lint
+	@scripts/lint --fix
+
+lint:  ## check formatting, layering, spelling, links
+	@scripts/setup --lint
+	@scripts/lint
+
+install: build  ## install headers and static libraries for find_package(forebay) under PREFIX
+	@.venv/bin/cmake --install build/$$(bash -c 'source scripts/lib.bash; main_preset') \
+	  --prefix $(PREFIX) --component development
+
+clean:  ## remove what was built (not .venv)
+	rm -rf build out gpu-bundle python/forebay/_core*.so
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of the source tree that no formatter knows: licence lines, layering, where CUDA may appear, links in pages.
+
+Prints ``file:line: what is wrong`` for each breach and exits 1 if there is any.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A layer may include itself and the layers named here (docs/internals/design.md, "Layers").
+BELOW: dict[str, set[str]] = {}
+for _layer, _direct in {
+    "simt": [],
+    "memory": ["simt"],
+    "nvme": ["memory"],
+    "driver": ["nvme"],
+    "emulator": ["driver"],  # for the two interfaces in driver/spaces.hpp, which it implements
+    "drive": ["driver", "emulator"],
+    "queue": ["drive"],
+    "cache": ["queue"],
+    "storage": ["cache", "queue"],
+}.items():
+    BELOW[_layer] = set(_direct).union(*(BELOW.get(below, set()) for below in _direct))
+
+SOURCE = {".hpp", ".cpp", ".cu", ".cuh"}
+LICENSED = SOURCE | {".py", ".cmake", ".bash", ".toml"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]forebay/(\w+)/([\w/.]+)[>"]')
+ONLY_IN_SIMT = re.compile(
+    r"__CUDA_ARCH__|\b__(syncwarp|shfl_sync|ballot_sync|activemask|threadfence\w*|nanosleep)\b|\basm\b"
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+
+
+def tracked() -> list[Path]:
+    """Lists the files that git tracks or would track, relative to the root."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return [Path(name) for name in sorted(set(listing.stdout.split("\0"))) if name and (ROOT / name).is_file()]
+
+
+def layer_of(path: Path) -> str | None:
+    """Returns the layer that a file in include/forebay or src belongs to, or None."""
+    parts = path.parts
+    if parts[:2] == ("include", "forebay") and len(parts) > 3:
+        return parts[2]
+    if parts[0] == "src" and len(parts) > 2:
+        return parts[1]
+    return None
+
+
+def check_source(path: Path, lines: list[str]) -> Iterator[str]:
+    """Checks one file of C++ or CUDA."""
+    if path.suffix == ".hpp" and "#pragma once" not in lines[:12]:
+        yield f"{path}:1: a header starts with its licence, its \\file comment and #pragma once"
+    layer = layer_of(path)
+    for number, line in enumerate(lines, 1):
+        include = INCLUDE.match(line)
+        if include and layer in BELOW and include[1] in BELOW and include[1] not in BELOW[layer] | {layer}:
+            yield f"{path}:{number}: {layer} may not include {include[1]}/{include[2]}, which is not below it"
+        code = line.split("//")[0]
+        if layer != "simt" and path.parts[0] in {"include", "src", "apps"} and ONLY_IN_SIMT.search(code):
+            yield f"{path}:{number}: CUDA's own words appear only under simt/"
+        if re.search(r"\b(TODO|FIXME|XXX)\b", line):
+            yield f"{path}:{number}: unfinished work is not left in the source"
+
+
+def check_page(path: Path, lines: list[str]) -> Iterator[str]:
+    """Checks that the relative links of a Markdown page lead somewhere."""
+    for number, line in enumerate(lines, 1):
+        for target in LINK.findall(line):
+            if "://" not in target and not target.startswith("mailto:") and not (ROOT / path.parent / target).exists():
+                yield f"{path}:{number}: nothing is at the link {target}"
+
+
+def check_reachable(pages: set[Path]) -> Iterator[str]:
+    """Checks that every page under docs/ is linked from docs/index.md or from a page that is."""
+    queue = [Path("docs/index.md")]
+    seen: set[Path] = set()
+    while queue:
+        page = queue.pop()
+        if page in seen or page not in pages:
+            continue
+        seen.add(page)
+        for target in LINK.findall((ROOT / page).read_text()):
+            if "://" not in target:
+                queue.append((ROOT / page.parent / target).resolve().relative_to(ROOT))
+    for page in sorted(pages - seen):
+        if page.parts[0] == "docs":
+            yield f"{page}:1: no link leads here from docs/index.md"
+
+
+def main() -> int:
+    """Checks the tree and returns the exit status."""
+    breaches: list[str] = []
+    pages: set[Path] = set()
+    for path in tracked():
+        if path.suffix not in LICENSED | {".md"} and path.name != "CMakeLists.txt":
+            continue
+        lines = (ROOT / path).read_text().splitlines()
+        if path.suffix in LICENSED or path.name == "CMakeLists.txt":
+            # A profile and a package description are data to others, but ours to license all the same.
+            if not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:2]):
+                breaches.append(f"{path}:1: the line 'SPDX-License-Identifier: Apache-2.0' is missing")
+        if path.suffix in SOURCE:
+            breaches.extend(check_source(path, lines))
+        if path.suffix == ".md":
+            pages.add(path)
+            breaches.extend(check_page(path, lines))
+    breaches.extend(check_reachable(pages))
+    print("\n".join(breaches), end="\n" if breaches else "")
+    return 1 if breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
