@@ -23,10 +23,13 @@ struct io_queues_state {
   std::uint64_t timeout_ns = 0;  ///< of waits that name no deadline
 };
 
-/// Queue pairs of one drive: `count` of them from `first`.
+/// `count` queue pairs, `stride` apart, from `first`.
 struct pair_range {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
+  std::uint32_t stride = 1;
+
+  FOREBAY_DEVICE constexpr std::uint32_t at(std::uint32_t k) const { return first + k * stride; }
 };
 
 template <class M, class Rules>
@@ -47,68 +50,48 @@ class io_queues_ref {
     return queue_pair_ref<M, Rules>{s_->pairs + index};
   }
 
-  /// One attempt on the pairs of `range`, from pair `range.first + home` on. On success `home` tells which pair took it.
-  FOREBAY_DEVICE bool try_submit(pair_range range, std::uint32_t& home, io_command const& command,
-                                 std::uint32_t record) const {
-    for (std::uint32_t k = 0; k < range.count; ++k) {
-      std::uint32_t const at = home + k < range.count ? home + k : home + k - range.count;
-      if (pair(range.first + at).try_submit(command, prp_pages(), record)) {
-        home = at;
-        return true;
-      }
-    }
-    return false;
-  }
-
-  /// Submits, helping while all pairs of `range` are full. `timed_out`: nothing was submitted by the deadline; `cancelled`: all
-  /// pairs of the range are dead.
+  /// Submits to the pairs of `range`, from its `home`-th on, and helps where they are full. On success `home` tells which pair
+  /// took the command. `timed_out`: nothing was submitted by the deadline; `cancelled`: all pairs of the range are dead.
   FOREBAY_DEVICE status submit(pair_range range, std::uint32_t& home, io_command const& command, std::uint32_t record,
                                std::uint64_t deadline_ns) const {
-    bool all_dead = false;
-    bool const submitted = M::wait_until(
+    std::uint32_t dead_in_a_row = 0;
+    bool const ended = M::wait_until(
         [&] {
-          if (try_submit(range, home, command, record)) return true;
-          all_dead = all_pairs_dead(range);
-          if (all_dead) return true;
+          auto const queue = pair(range.at(home));
+          if (queue.try_submit(command, prp_pages(), record)) return true;
+          dead_in_a_row = queue.dead() ? dead_in_a_row + 1 : 0;
+          if (dead_in_a_row == range.count) return true;
           help(range, home);
           return false;
         },
         deadline_ns);
-    if (!submitted) return fault::timed_out;
-    return all_dead ? status(fault::cancelled) : status();
+    if (!ended) return fault::timed_out;
+    return dead_in_a_row == range.count ? status(fault::cancelled) : status();
   }
 
-  /// Consumes what has completed on the pairs of `range`, beginning with the home pair.
-  FOREBAY_DEVICE void help(pair_range range, std::uint32_t home) const {
-    for (std::uint32_t k = 0; k < range.count; ++k) {
-      std::uint32_t const at = home + k < range.count ? home + k : home + k - range.count;
-      pair(range.first + at).try_poll(prp_pages(), records());
-    }
+  /// Consumes what has completed on the `next`-th pair of `range`, and moves `next` on.
+  FOREBAY_DEVICE void help(pair_range range, std::uint32_t& next) const {
+    pair(range.at(next)).try_poll(prp_pages(), records());
+    next = next + 1 < range.count ? next + 1 : 0;
   }
 
   /// Waits until `record` is done, helping on the pairs of `range`. On `timed_out` the recovery thread has been asked to abort
   /// what is still in flight, and everything stays owned by it (Q7).
-  FOREBAY_DEVICE status wait(std::uint32_t record, pair_range range, std::uint32_t home, std::uint64_t deadline_ns) const {
+  FOREBAY_DEVICE status wait(std::uint32_t record, pair_range range, std::uint64_t deadline_ns) const {
+    std::uint32_t next = 0;
     bool const done = M::wait_until(
         [&] {
           if (records().done(record)) return true;
-          help(range, home);
+          help(range, next);
           return records().done(record);
         },
         deadline_ns);
     if (done) return records().close(record);
-    for (std::uint32_t k = range.first; k < range.first + range.count; ++k) ask_for_recovery(k, record);
+    for (std::uint32_t k = 0; k < range.count; ++k) ask_for_recovery(range.at(k), record);
     return fault::timed_out;
   }
 
  private:
-  FOREBAY_DEVICE bool all_pairs_dead(pair_range range) const {
-    for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
-      if (!pair(k).dead()) return false;
-    }
-    return true;
-  }
-
   FOREBAY_DEVICE void ask_for_recovery(std::uint32_t pair_index, std::uint32_t record) const {
     auto const queue = pair(pair_index);
     for (std::uint32_t id = queue.find_command(record, 0); id != slot_pool::none; id = queue.find_command(record, id + 1)) {
@@ -127,13 +110,14 @@ class token {
   token() = default;
   /// A request that ended before it began.
   FOREBAY_DEVICE explicit token(status ended) : ended_(ended) {}
-  FOREBAY_DEVICE token(io_queues_ref<M, Rules> queues, std::uint32_t record, pair_range range, std::uint32_t home)
-      : queues_(queues), record_(record), range_(range), home_(home) {}
+  /// A request whose commands are all on pairs of `range`.
+  FOREBAY_DEVICE token(io_queues_ref<M, Rules> queues, std::uint32_t record, pair_range range)
+      : queues_(queues), record_(record), range_(range) {}
 
   /// Whether wait() would return at once. Helps a little.
-  FOREBAY_DEVICE bool ready() const {
+  FOREBAY_DEVICE bool ready() {
     if (record_ == slot_pool::none || queues_.records().done(record_)) return true;
-    queues_.help(range_, home_);
+    queues_.help(range_, next_);
     return queues_.records().done(record_);
   }
 
@@ -144,7 +128,7 @@ class token {
   /// wait again, or detach and leave it alone until the storage is destroyed.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (record_ == slot_pool::none) return ended_;
-    status const result = queues_.wait(record_, range_, home_, deadline_ns);
+    status const result = queues_.wait(record_, range_, deadline_ns);
     if (result.kind() == fault::timed_out) return result;
     record_ = slot_pool::none;
     ended_ = result;
@@ -161,7 +145,7 @@ class token {
   io_queues_ref<M, Rules> queues_;
   std::uint32_t record_ = slot_pool::none;
   pair_range range_;
-  std::uint32_t home_ = 0;
+  std::uint32_t next_ = 0;
   status ended_;
 };
 
