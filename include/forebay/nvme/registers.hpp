@@ -104,7 +104,7 @@ struct controller_configuration {
   FOREBAY_DEVICE constexpr std::uint32_t command_set() const { return value >> 4 & 7; }  ///< CSS
   FOREBAY_DEVICE constexpr std::uint64_t page_bytes() const {
     return std::uint64_t{4096} << (value >> 7 & 15);
-  }                                                                                       ///< MPS
+  }  ///< MPS
   FOREBAY_DEVICE constexpr std::uint32_t arbitration() const { return value >> 11 & 7; }  ///< AMS
   FOREBAY_DEVICE constexpr shutdown_notification shutdown() const {                       ///< SHN
     return static_cast<shutdown_notification>(value >> 14 & 3);
