@@ -14,6 +14,10 @@ struct recovery_request {
   std::uint32_t pair_index = 0;
   std::uint32_t command_id = 0;
   std::uint32_t record = 0;
+
+  FOREBAY_DEVICE friend constexpr bool operator==(recovery_request const& a, recovery_request const& b) {
+    return a.pair_index == b.pair_index && a.command_id == b.command_id && a.record == b.record;
+  }
 };
 
 /// A few words in memory that both sides reach (pinned, where the device is a GPU). Losing a request is harmless: whoever waits

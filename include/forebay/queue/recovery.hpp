@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The host's part in invariant Q7: what becomes of a command that does not complete.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "forebay/driver/controller.hpp"
+#include "forebay/queue/io_queues.hpp"
+
+namespace forebay {
+
+/// Answers the requests that waiters leave in the mailbox when their deadline passes. The first request for a command makes the
+/// controller abort it; when its waiter comes back with the command still in flight, the queue is deleted; when that
+/// fails, the controller is reset. A deleted queue, or every queue of a reset controller, is declared dead: its commands end
+/// as `cancelled`, and their memory is free.
+class recovery {
+ public:
+  /// Which controller and which queue stand behind a pair of `queues`, in the order of the pairs.
+  struct member {
+    driver::controller* controller = nullptr;
+    driver::io_queue* queue = nullptr;
+  };
+  struct counters {
+    std::uint64_t aborts = 0;             ///< Abort commands that the controller carried out
+    std::uint64_t queues_deleted = 0;
+    std::uint64_t controller_resets = 0;
+  };
+
+  /// All must outlive the recovery.
+  recovery(io_queues& queues, std::vector<member> members);
+
+  /// Answers one request, if there is one; whether there was. For one thread at a time.
+  bool step();
+  counters const& count() const { return count_; }
+
+ private:
+  void delete_queue(std::uint32_t pair_index);
+  void reset_controller(driver::controller& controller);
+
+  io_queues& queues_;
+  std::vector<member> members_;
+  std::vector<recovery_request> asked_before_;
+  counters count_;
+};
+
+}  // namespace forebay
