@@ -6,20 +6,32 @@
 
 namespace forebay {
 
-recovery::recovery(io_queues& queues, std::vector<member> members) : queues_(queues), members_(std::move(members)) {}
+recovery::recovery(std::vector<group> groups) {
+  for (group& g : groups) groups_.push_back({std::move(g), {}});
+}
 
 bool recovery::step() {
-  recovery_request request;
-  if (!queues_.take_recovery_request(request)) return false;
-  std::erase_if(asked_before_, [&](recovery_request const& r) { return !queues_.still_in_flight(r); });
-  if (!queues_.still_in_flight(request)) return true;
-
-  member const& pair = members_[request.pair_index];
-  if (std::find(asked_before_.begin(), asked_before_.end(), request) != asked_before_.end()) {
-    delete_queue(request.pair_index);
-    return true;
+  bool any = false;
+  for (watched& w : groups_) {
+    recovery_request request;
+    if (!w.members.queues->take_recovery_request(request)) continue;
+    any = true;
+    answer(w, request);
   }
-  asked_before_.push_back(request);
+  return any;
+}
+
+void recovery::answer(watched& of, recovery_request const& request) {
+  io_queues const& queues = *of.members.queues;
+  std::erase_if(of.asked_before, [&](recovery_request const& r) { return !queues.still_in_flight(r); });
+  if (!queues.still_in_flight(request)) return;
+
+  member const& pair = of.members.members[request.pair_index];
+  if (std::find(of.asked_before.begin(), of.asked_before.end(), request) != of.asked_before.end()) {
+    delete_queue(of.members, request.pair_index);
+    return;
+  }
+  of.asked_before.push_back(request);
   try {
     if (pair.controller->abort(pair.queue->id(), static_cast<std::uint16_t>(request.command_id))) ++count_.aborts;
   } catch (driver::command_error const&) {
@@ -27,11 +39,10 @@ bool recovery::step() {
   } catch (driver::controller_failure const&) {
     reset_controller(*pair.controller);
   }
-  return true;
 }
 
-void recovery::delete_queue(std::uint32_t pair_index) {
-  member const& pair = members_[pair_index];
+void recovery::delete_queue(group const& of, std::uint32_t pair_index) {
+  member const& pair = of.members[pair_index];
   try {
     pair.controller->delete_io_queue_pair(*pair.queue);
   } catch (operation_failed const&) {
@@ -39,7 +50,7 @@ void recovery::delete_queue(std::uint32_t pair_index) {
     return;
   }
   ++count_.queues_deleted;
-  queues_.declare_dead(pair_index);
+  of.queues->declare_dead(pair_index);
 }
 
 void recovery::reset_controller(driver::controller& controller) {
@@ -51,8 +62,10 @@ void recovery::reset_controller(driver::controller& controller) {
     if (failure.why() != driver::controller_failure::cause::removed) return;
   }
   ++count_.controller_resets;
-  for (std::uint32_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].controller == &controller) queues_.declare_dead(i);
+  for (watched const& w : groups_) {
+    for (std::uint32_t i = 0; i < w.members.members.size(); ++i) {
+      if (w.members.members[i].controller == &controller) w.members.queues->declare_dead(i);
+    }
   }
 }
 

@@ -17,10 +17,15 @@ namespace forebay {
 /// as `cancelled`, and their memory is free.
 class recovery {
  public:
-  /// Which controller and which queue stand behind a pair of `queues`, in the order of the pairs.
+  /// Which controller and which queue stand behind a pair.
   struct member {
     driver::controller* controller = nullptr;
     driver::io_queue* queue = nullptr;
+  };
+  /// Queues with a mailbox of their own, and their members in the order of the pairs.
+  struct group {
+    io_queues* queues = nullptr;
+    std::vector<member> members;
   };
   struct counters {
     std::uint64_t aborts = 0;             ///< Abort commands that the controller carried out
@@ -28,20 +33,23 @@ class recovery {
     std::uint64_t controller_resets = 0;
   };
 
-  /// All must outlive the recovery.
-  recovery(io_queues& queues, std::vector<member> members);
+  /// Every group that has queues of the same controllers, since a reset ends them all. All must outlive the recovery.
+  explicit recovery(std::vector<group> groups);
 
-  /// Answers one request, if there is one; whether there was. For one thread at a time.
+  /// Answers one request of each group, if there is one; whether there was any. For one thread at a time.
   bool step();
   counters const& count() const { return count_; }
 
  private:
-  void delete_queue(std::uint32_t pair_index);
+  struct watched {
+    group members;
+    std::vector<recovery_request> asked_before;
+  };
+  void answer(watched& of, recovery_request const& request);
+  void delete_queue(group const& of, std::uint32_t pair_index);
   void reset_controller(driver::controller& controller);
 
-  io_queues& queues_;
-  std::vector<member> members_;
-  std::vector<recovery_request> asked_before_;
+  std::vector<watched> groups_;
   counters count_;
 };
 
