@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Which memory a drive may touch: a bitmap of 4 KiB pages that units look up without a lock, and its owner on the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "forebay/memory/resource.hpp"
+#include "forebay/simt/native.hpp"
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay::emulator {
+
+/// Granularity of DMA registration.
+inline constexpr std::uint64_t dma_page_bytes = 4096;
+
+/// The units' view: a hash table from a 2 MiB granule of addresses to one bit for each of its pages. Granules are never
+/// taken out, so a look-up never meets a moving entry. Trivially copyable.
+class dma_region_table {
+ public:
+  static constexpr std::uint64_t granule_bytes = std::uint64_t{2} << 20;
+  static constexpr std::uint32_t words_per_granule = granule_bytes / dma_page_bytes / 64;
+
+  dma_region_table() = default;
+  dma_region_table(std::uint64_t* keys, std::uint64_t* bits, std::uint32_t log2_granules)
+      : keys_(keys), bits_(bits), log2_granules_(log2_granules) {}
+
+  /// Whether every page that [address, address + bytes) touches is registered. An empty range is.
+  template <class M>
+  FOREBAY_DEVICE bool contains(std::uint64_t address, std::uint64_t bytes) const {
+    if (bytes == 0) return true;
+    std::uint64_t const last = address + bytes - 1;
+    if (last < address) return false;
+    for (std::uint64_t page = address / dma_page_bytes; page <= last / dma_page_bytes;) {
+      std::uint32_t const slot = find<M>(page / (granule_bytes / dma_page_bytes));
+      if (slot == none) return false;
+      std::uint64_t const page_in_granule = page % (granule_bytes / dma_page_bytes);
+      std::uint64_t const left = last / dma_page_bytes - page + 1;
+      std::uint64_t const in_word = 64 - page_in_granule % 64;
+      std::uint64_t const count = left < in_word ? left : in_word;
+      std::uint64_t const wanted = mask(page_in_granule % 64, count);
+      // Relaxed: whoever rang the doorbell of a command on this memory registered it first, and the unit's acquire of
+      // the doorbell orders this load after that registration.
+      std::uint64_t const found =
+          simt::atomic<M, simt::scope::system>(bits_[slot * words_per_granule + page_in_granule / 64])
+              .load(simt::order::relaxed);
+      if ((found & wanted) != wanted) return false;
+      page += count;
+    }
+    return true;
+  }
+
+ private:
+  friend class dma_regions;
+  static constexpr std::uint32_t none = ~std::uint32_t{0};
+
+  /// `count` (1 to 64) ones from bit `first` on.
+  FOREBAY_DEVICE static constexpr std::uint64_t mask(std::uint64_t first, std::uint64_t count) {
+    return ~std::uint64_t{0} >> (64 - count) << first;
+  }
+  FOREBAY_DEVICE std::uint32_t home(std::uint64_t granule) const {
+    return static_cast<std::uint32_t>(granule * 0x9e3779b97f4a7c15u >> (64 - log2_granules_));
+  }
+  template <class M>
+  FOREBAY_DEVICE std::uint32_t find(std::uint64_t granule) const {
+    std::uint32_t const slots = std::uint32_t{1} << log2_granules_;
+    std::uint32_t slot = home(granule);
+    for (std::uint32_t probes = 0; probes < slots; ++probes, slot = (slot + 1) & (slots - 1)) {
+      // Relaxed, for the reason given in `contains`.
+      std::uint64_t const key = simt::atomic<M, simt::scope::system>(keys_[slot]).load(simt::order::relaxed);
+      if (key == granule + 1) return slot;
+      if (key == 0) return none;
+    }
+    return none;
+  }
+
+  std::uint64_t* keys_ = nullptr;  ///< granule + 1; 0 marks a free slot
+  std::uint64_t* bits_ = nullptr;
+  std::uint32_t log2_granules_ = 1;
+};
+
+/// The host's side: owns the table and counts overlapping registrations. Thread-safe.
+class dma_regions {
+ public:
+  /// `log2_granules`: 2^n distinct granules of 2 MiB can be registered over the life of the object.
+  explicit dma_regions(memory::resource& table_memory = memory::host(), std::uint32_t log2_granules = 16);
+
+  /// Registers [address, address + bytes), widened to whole 4 KiB pages. Throws `refused_input` for an empty or
+  /// wrapping range and `operation_failed` when the table is full.
+  void add(void const* address, std::size_t bytes);
+  /// Takes back one `add` of the same range; pages that another registration covers stay. Throws `refused_input` for a
+  /// range that was not added.
+  void remove(void const* address, std::size_t bytes);
+
+  dma_region_table table() const { return table_; }
+
+ private:
+  struct range {
+    std::uint64_t first_page;
+    std::uint64_t end_page;
+  };
+  std::uint32_t find_or_insert(std::uint64_t granule);
+  void set(range pages, bool value);
+
+  std::mutex mutex_;
+  memory::allocation memory_;
+  dma_region_table table_;
+  std::uint32_t used_granules_ = 0;
+  std::vector<range> ranges_;
+};
+
+}  // namespace forebay::emulator

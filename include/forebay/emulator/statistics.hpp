@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a drive counts about itself. Each service unit writes its own; a reader adds them up while they run.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay::emulator {
+
+/// Adds `n` to a counter that only the caller writes and that others read at any time.
+template <class M>
+FOREBAY_DEVICE void count(std::uint64_t& counter, std::uint64_t n = 1) {
+  // Relaxed: a counter stands alone; readers take what is there.
+  auto const ref = simt::atomic<M, simt::scope::system>(counter);
+  ref.store(ref.load(simt::order::relaxed) + n, simt::order::relaxed);
+}
+
+/// Counts durations in log-linear bins, as fio does: 64 to each doubling, so a bin is at most 1.6 % wide.
+struct histogram {
+  static constexpr std::uint32_t log2_linear = 6;
+  static constexpr std::uint32_t largest_exponent = 40;  ///< about 18 minutes; longer ones share the last bin
+  static constexpr std::uint32_t bins = (largest_exponent - log2_linear + 2) << log2_linear;
+
+  std::uint64_t bin[bins] = {};
+  std::uint64_t total = 0;
+  std::uint64_t sum_ns = 0;
+  std::uint64_t max_ns = 0;
+
+  FOREBAY_DEVICE static constexpr std::uint32_t bin_of(std::uint64_t ns) {
+    constexpr std::uint64_t largest = (std::uint64_t{2} << largest_exponent) - 1;
+    if (ns > largest) ns = largest;
+    std::uint32_t exponent = 0;
+    for (std::uint64_t rest = ns >> (log2_linear + 1); rest != 0; rest >>= 1) ++exponent;
+    return (exponent << log2_linear) + static_cast<std::uint32_t>(ns >> exponent);
+  }
+  /// The largest duration that falls into bin `index`.
+  FOREBAY_DEVICE static constexpr std::uint64_t upper_ns(std::uint32_t index) {
+    std::uint32_t const linear = 1u << log2_linear;
+    if (index < 2 * linear) return index;
+    std::uint32_t const exponent = (index >> log2_linear) - 1;
+    std::uint64_t const mantissa = index - (exponent << log2_linear);
+    return ((mantissa + 1) << exponent) - 1;
+  }
+
+  template <class M>
+  FOREBAY_DEVICE void record(std::uint64_t ns) {
+    count<M>(bin[bin_of(ns)]);
+    count<M>(total);
+    count<M>(sum_ns, ns);
+    // Relaxed: as in `count`.
+    auto const largest = simt::atomic<M, simt::scope::system>(max_ns);
+    if (ns > largest.load(simt::order::relaxed)) largest.store(ns, simt::order::relaxed);
+  }
+
+  /// Adds what another unit counted, which may be counting still.
+  template <class M>
+  FOREBAY_DEVICE void merge(histogram& other) {
+    auto const read = [](std::uint64_t& word) {
+      return simt::atomic<M, simt::scope::system>(word).load(simt::order::relaxed);  // relaxed: as in `count`
+    };
+    for (std::uint32_t i = 0; i < bins; ++i) {
+      std::uint64_t const n = read(other.bin[i]);
+      bin[i] += n;
+      total += n;
+    }
+    sum_ns += read(other.sum_ns);
+    std::uint64_t const largest = read(other.max_ns);
+    if (largest > max_ns) max_ns = largest;
+  }
+
+  /// The least duration that at least `fraction` (0 to 1) of those counted do not exceed, rounded up to its bin and never
+  /// above `max_ns`; 0 when empty.
+  FOREBAY_DEVICE std::uint64_t percentile_ns(double fraction) const {
+    if (total == 0) return 0;
+    double const wanted = fraction * static_cast<double>(total);
+    std::uint64_t seen = 0;
+    for (std::uint32_t i = 0; i < bins; ++i) {
+      seen += bin[i];
+      if (seen != 0 && static_cast<double>(seen) >= wanted) return upper_ns(i) < max_ns ? upper_ns(i) : max_ns;
+    }
+    return max_ns;
+  }
+  /// How many were longer than `bound_ns`, counted by whole bins.
+  FOREBAY_DEVICE std::uint64_t above(std::uint64_t bound_ns) const {
+    std::uint64_t n = 0;
+    for (std::uint32_t i = bin_of(bound_ns) + 1; i < bins; ++i) n += bin[i];
+    return n;
+  }
+};
+
+/// Counters of one service unit.
+struct counters {
+  std::uint64_t read_commands = 0;
+  std::uint64_t write_commands = 0;
+  std::uint64_t flush_commands = 0;
+  std::uint64_t other_commands = 0;     ///< Compare, Write Zeroes, Dataset Management
+  std::uint64_t failed_commands = 0;    ///< of any kind, those of unknown opcodes included
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t fetches = 0;            ///< batches of submission entries
+  std::uint64_t commands_fetched = 0;
+  std::uint64_t completions_posted = 0;
+  std::uint64_t completions_blocked = 0;  ///< visits that found a completion queue full
+  std::uint64_t invalid_doorbells = 0;
+  std::uint64_t injected_errors = 0;
+  std::uint64_t injected_delays = 0;
+  std::uint64_t withheld = 0;
+  std::uint64_t dropped = 0;  ///< left without a completion by a queue deletion or a reset
+
+  template <class Visit>
+  static constexpr void for_each(Visit&& visit) {
+    visit("read_commands", &counters::read_commands);
+    visit("write_commands", &counters::write_commands);
+    visit("flush_commands", &counters::flush_commands);
+    visit("other_commands", &counters::other_commands);
+    visit("failed_commands", &counters::failed_commands);
+    visit("bytes_read", &counters::bytes_read);
+    visit("bytes_written", &counters::bytes_written);
+    visit("fetches", &counters::fetches);
+    visit("commands_fetched", &counters::commands_fetched);
+    visit("completions_posted", &counters::completions_posted);
+    visit("completions_blocked", &counters::completions_blocked);
+    visit("invalid_doorbells", &counters::invalid_doorbells);
+    visit("injected_errors", &counters::injected_errors);
+    visit("injected_delays", &counters::injected_delays);
+    visit("withheld", &counters::withheld);
+    visit("dropped", &counters::dropped);
+  }
+};
+
+/// What one service unit, or all units together, observed.
+struct statistics {
+  counters commands;
+  histogram lateness;  ///< how long after its target a completion was posted; empty where no timing model applies
+  histogram poll_gap;  ///< how long before the poll that found new entries the last poll that found none was
+};
+
+}  // namespace forebay::emulator

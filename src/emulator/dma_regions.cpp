@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/emulator/dma_regions.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "forebay/error.hpp"
+
+namespace forebay::emulator {
+namespace {
+
+constexpr std::uint64_t pages_per_granule = dma_region_table::granule_bytes / dma_page_bytes;
+
+std::string describe(void const* address, std::size_t bytes) {
+  return std::to_string(reinterpret_cast<std::uintptr_t>(address)) + "+" + std::to_string(bytes);
+}
+
+}  // namespace
+
+dma_regions::dma_regions(memory::resource& table_memory, std::uint32_t log2_granules) {
+  std::size_t const slots = std::size_t{1} << log2_granules;
+  std::size_t const key_bytes = std::max<std::size_t>(slots * sizeof(std::uint64_t), 64);
+  memory_ = memory::allocation(
+      table_memory, key_bytes + slots * dma_region_table::words_per_granule * sizeof(std::uint64_t), 64);
+  table_ = dma_region_table(memory_.as<std::uint64_t>(), memory_.as<std::uint64_t>() + key_bytes / 8, log2_granules);
+}
+
+void dma_regions::add(void const* address, std::size_t bytes) {
+  auto const start = reinterpret_cast<std::uint64_t>(address);
+  if (bytes == 0 || start + bytes < start) {
+    throw refused_input("registered region", describe(address, bytes), "give a range of at least one byte");
+  }
+  std::lock_guard const lock(mutex_);
+  range const pages{start / dma_page_bytes, (start + bytes + dma_page_bytes - 1) / dma_page_bytes};
+  set(pages, true);
+  ranges_.push_back(pages);
+}
+
+void dma_regions::remove(void const* address, std::size_t bytes) {
+  auto const start = reinterpret_cast<std::uint64_t>(address);
+  range const pages{start / dma_page_bytes, (start + bytes + dma_page_bytes - 1) / dma_page_bytes};
+  std::lock_guard const lock(mutex_);
+  auto const found = std::find_if(ranges_.begin(), ranges_.end(), [&](range const& r) {
+    return r.first_page == pages.first_page && r.end_page == pages.end_page;
+  });
+  if (found == ranges_.end()) {
+    throw refused_input("registered region", describe(address, bytes), "unmap exactly a range that was mapped");
+  }
+  ranges_.erase(found);
+  set(pages, false);
+  for (range const& other : ranges_) {
+    range const overlap{std::max(other.first_page, pages.first_page), std::min(other.end_page, pages.end_page)};
+    if (overlap.first_page < overlap.end_page) set(overlap, true);
+  }
+}
+
+std::uint32_t dma_regions::find_or_insert(std::uint64_t granule) {
+  std::uint32_t const slots = std::uint32_t{1} << table_.log2_granules_;
+  std::uint32_t slot = table_.home(granule);
+  for (; table_.keys_[slot] != granule + 1; slot = (slot + 1) & (slots - 1)) {
+    if (table_.keys_[slot] != 0) continue;
+    if (used_granules_ + 1 >= slots) {
+      throw operation_failed("registered regions cover more than " + std::to_string(slots - 1) +
+                             " distinct stretches of 2 MiB; register fewer and larger buffers");
+    }
+    ++used_granules_;
+    // Relaxed: see dma_region_table::contains.
+    simt::atomic<simt::native, simt::scope::system>(table_.keys_[slot]).store(granule + 1, simt::order::relaxed);
+    break;
+  }
+  return slot;
+}
+
+void dma_regions::set(range pages, bool value) {
+  for (std::uint64_t page = pages.first_page; page < pages.end_page;) {
+    std::uint32_t const slot = find_or_insert(page / pages_per_granule);
+    std::uint64_t const in_granule = page % pages_per_granule;
+    std::uint64_t const count = std::min<std::uint64_t>(pages.end_page - page, 64 - in_granule % 64);
+    std::uint64_t const mask = dma_region_table::mask(in_granule % 64, count);
+    auto const word = simt::atomic<simt::native, simt::scope::system>(
+        table_.bits_[slot * dma_region_table::words_per_granule + in_granule / 64]);
+    // Relaxed: see dma_region_table::contains.
+    if (value) {
+      word.fetch_or(mask, simt::order::relaxed);
+    } else {
+      word.fetch_and(~mask, simt::order::relaxed);
+    }
+    page += count;
+  }
+}
+
+}  // namespace forebay::emulator

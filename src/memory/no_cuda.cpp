@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What is left of the GPU's memory kinds where CUDA is not built in.
+#include <stdexcept>
+#include <string>
+
+#include "forebay/memory/resource.hpp"
+
+namespace forebay::memory {
+
+resource& pinned() {
+  throw std::runtime_error("pinned memory: CUDA is not built in; configure with -DFOREBAY_CUDA=ON");
+}
+
+resource& device(int ordinal) {
+  throw std::runtime_error("memory of GPU " + std::to_string(ordinal) +
+                           ": CUDA is not built in; configure with -DFOREBAY_CUDA=ON");
+}
+
+int device_count() { return 0; }
+
+}  // namespace forebay::memory
