@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 
 build:  ## set up, and build the libraries and .venv/bin/forebay
 	@scripts/setup
-	@scripts/build $$(bash -c 'source scripts/lib.bash; main_preset')
+	@scripts/build main forebay
 
 demo:  ## search a graph on an emulated drive, check the answer; results in out/
 	@scripts/demo
@@ -42,8 +42,7 @@ lint:  ## check formatting, layering, spelling, links
 	@scripts/lint
 
 install: build  ## install headers and static libraries for find_package(forebay) under PREFIX
-	@.venv/bin/cmake --install build/$$(bash -c 'source scripts/lib.bash; main_preset') \
-	  --prefix $(PREFIX) --component development
+	@scripts/install $(PREFIX)
 
 clean:  ## remove what was built (not .venv)
 	rm -rf build out gpu-bundle python/forebay/_core*.so

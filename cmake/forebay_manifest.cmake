@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # What programs there are to run by name: <build>/programs.tsv, one `kind<TAB>name<TAB>path` a line, where kind is bench,
-# gpu-test or gpu-bench; and targets `bench_programs` and `gpu_programs` that build them.
+# gpu-test or gpu-bench; targets `bench_programs` and `gpu_programs` that build them, and the target `forebay`: all that
+# is installed.
 
 get_property(programs GLOBAL PROPERTY FOREBAY_PROGRAMS)
 set(manifest "")
+add_custom_target(forebay)
+get_property(libraries GLOBAL PROPERTY FOREBAY_LIBRARIES)
+foreach(library IN ITEMS ${libraries} _core)
+  if(TARGET ${library})
+    add_dependencies(forebay ${library})
+  endif()
+endforeach()
 add_custom_target(bench_programs)
 add_custom_target(gpu_programs)
 foreach(program IN LISTS programs)

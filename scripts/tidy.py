@@ -107,10 +107,8 @@ def main() -> int:
         if path.suffix not in LICENSED | {".md"} and path.name != "CMakeLists.txt":
             continue
         lines = (ROOT / path).read_text().splitlines()
-        if path.suffix in LICENSED or path.name == "CMakeLists.txt":
-            # A profile and a package description are data to others, but ours to license all the same.
-            if not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:2]):
-                breaches.append(f"{path}:1: the line 'SPDX-License-Identifier: Apache-2.0' is missing")
+        if path.suffix != ".md" and not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:2]):
+            breaches.append(f"{path}:1: the line 'SPDX-License-Identifier: Apache-2.0' is missing")
         if path.suffix in SOURCE:
             breaches.extend(check_source(path, lines))
         if path.suffix == ".md":
