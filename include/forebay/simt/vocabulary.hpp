@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Words that every machine of the device dialect shares: scopes, memory orders, grids, and what can be an atomic.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+/// Marks a function of the device dialect: compiled for the GPU by nvcc, an ordinary inline function elsewhere.
+#if defined(__CUDACC__)
+#define FOREBAY_DEVICE __host__ __device__ inline
+#else
+#define FOREBAY_DEVICE inline
+#endif
+
+namespace forebay::simt {
+
+/// Who must agree on the effect of an atomic access or a fence (PTX ISA, "Scope").
+enum class scope : std::uint8_t {
+  block,   ///< the threads of one block
+  device,  ///< every thread of one GPU
+  system,  ///< the host, the drives and every GPU too
+};
+
+/// C++ memory orders. Named here because device code may not use `std::memory_order` on every machine.
+enum class order : std::uint8_t { relaxed, acquire, release, acq_rel, seq_cst };
+
+/// A deadline that never comes. Only for a wait that provably depends on nothing but the caller's own grid.
+inline constexpr std::uint64_t no_deadline = ~std::uint64_t{0};
+
+/// What an atomic access may touch: one 32-bit or 64-bit integer.
+template <class T>
+concept word = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
+
+/// What a tracked plain access may touch: at most one 16-byte hardware access.
+template <class T>
+concept plain = std::is_trivially_copyable_v<T> &&
+                (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+
+/// Sixteen bytes that one load or store instruction moves.
+struct alignas(16) vec16 {
+  std::uint64_t low;
+  std::uint64_t high;
+};
+
+/// Shape of a launch: `blocks` blocks of `threads_per_block` threads, each block with `shared_bytes` of shared memory.
+struct grid {
+  std::uint32_t blocks = 1;
+  std::uint32_t threads_per_block = 32;
+  std::uint32_t shared_bytes = 0;
+};
+
+/// The atomic view of `object` on machine `M`: `simt::atomic<M, scope::system>(word).store(1, order::release)`.
+template <class M, scope S = scope::device, word T>
+FOREBAY_DEVICE auto atomic(T& object) {
+  return typename M::template atomic_ref<T, S>{object};
+}
+
+}  // namespace forebay::simt

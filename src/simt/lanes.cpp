@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lanes.hpp"
+
+#include <cstring>
+#include <map>
+#include <tuple>
+
+namespace forebay::simt::detail {
+
+std::string describe(location where) {
+  std::string file = where.file_name();
+  file = file.substr(file.rfind('/') + 1);
+  return file + ":" + std::to_string(where.line()) + " in " + where.function_name();
+}
+
+std::string describe_position(lane const& l) {
+  return "block " + std::to_string(l.block) + " warp " + std::to_string(l.thread / 32) + " lane " +
+         std::to_string(l.thread % 32);
+}
+
+char const* name_of(collective kind) {
+  switch (kind) {
+    case collective::sync: return "sync";
+    case collective::any: return "any";
+    case collective::all: return "all";
+    case collective::ballot: return "ballot";
+    case collective::shuffle: return "shfl";
+    case collective::match: break;
+  }
+  return "match_any";
+}
+
+namespace {
+
+std::string hexadecimal(std::uint32_t mask) {
+  std::string text = "0x";
+  for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[mask >> shift & 15];
+  return text;
+}
+
+/// "0-3,7" of the set bits.
+std::string ranges(std::uint32_t mask) {
+  std::string text;
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    if ((mask >> i & 1) == 0) continue;
+    std::uint32_t last = i;
+    while (last + 1 < 32 && (mask >> (last + 1) & 1) != 0) ++last;
+    if (!text.empty()) text += ',';
+    text += std::to_string(i);
+    if (last > i) text += "-" + std::to_string(last);
+    i = last;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe_state(lane const& l) {
+  switch (l.state) {
+    case lane_state::fresh: return "has not started";
+    case lane_state::ready: return "can run";
+    case lane_state::waiting: return "waits in wait_until at " + describe(l.where);
+    case lane_state::in_collective:
+      return std::string("waits in ") + name_of(l.kind) + "(mask " + hexadecimal(l.mask) + ") at " + describe(l.where);
+    case lane_state::converging: return "converges at " + describe(l.where);
+    case lane_state::at_barrier: return "waits in block sync at " + describe(l.where);
+    case lane_state::ended: break;
+  }
+  return "has ended";
+}
+
+std::string describe_stuck(std::span<lane* const> lanes) {
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::string>, std::uint32_t> groups;
+  for (auto* l : lanes) groups[{l->block, l->thread / 32, describe_state(*l)}] |= 1u << (l->thread % 32);
+  std::string text;
+  std::size_t lines = 0;
+  for (auto const& [key, mask] : groups) {
+    if (++lines > 64) {
+      text += "\n  and " + std::to_string(groups.size() - 64) + " more groups";
+      break;
+    }
+    auto const& [block, warp, state] = key;
+    text += "\n  block " + std::to_string(block) + " warp " + std::to_string(warp) +
+            ((mask & (mask - 1)) == 0 ? " lane " : " lanes ") + ranges(mask) + " " + state;
+  }
+  return text;
+}
+
+void lockstep::enlist(lane& l, block_group* group, std::uint32_t thread) {
+  l.group = group;
+  l.thread = thread;
+  l.state = lane_state::ready;
+  l.watching = false;
+  l.fences = {};
+}
+
+std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64_t operand, std::uint32_t source,
+                                location where) {
+  unobserved const quiet;
+  auto& me = *static_cast<lane*>(current);
+  std::string const name = name_of(kind);
+  if (me.group == nullptr) {
+    if (mask != 1) fail(name + ": an agent is a warp of one lane, mask 0x1; got " + hexadecimal(mask), where);
+    return kind == collective::match ? 1 : operand;
+  }
+  auto& group = *me.group;
+  std::uint32_t const rank = me.thread % 32;
+  if (me.watching) fail(name + ": a collective inside the predicate of wait_until", where);
+  if ((mask >> rank & 1) == 0) fail(name + ": the mask " + hexadecimal(mask) + " does not hold the calling lane", where);
+  void* const sync_object = group.in_warp(me, 0);
+  if (kind == collective::sync) tell_release(sync_object);
+  me.kind = kind;
+  me.mask = mask;
+  me.operand = operand;
+  me.source = source % 32;
+  me.where = where;
+  members_.clear();
+  bool complete = true;
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    auto* other = group.in_warp(me, i);
+    bool const named = (mask >> i & 1) != 0;
+    if (named && other == nullptr)
+      fail(name + ": the mask " + hexadecimal(mask) + " names lane " + std::to_string(i) + ", beyond the block", where);
+    if (named && other->state == lane_state::ended)
+      fail(name + ": the mask " + hexadecimal(mask) + " names lane " + std::to_string(i) + ", which has ended", where);
+    if (named) members_.push_back(other);
+    if (other == nullptr || other == &me) continue;
+    if (other->state != lane_state::in_collective) {
+      complete = complete && !named;
+      continue;
+    }
+    // A lane that waits for me under another mask, or in another collective, waits for ever.
+    if ((other->mask >> rank & 1) != 0 && (other->mask != mask || (named && other->kind != kind)))
+      fail(name + "(mask " + hexadecimal(mask) + "): lane " + std::to_string(i) + " waits for this lane in " +
+               name_of(other->kind) + "(mask " + hexadecimal(other->mask) + ") at " + describe(other->where),
+           where);
+    if (named && other->mask != mask) complete = false;
+  }
+  me.state = lane_state::in_collective;
+  if (!complete) {
+    set_runnable(me, false);
+    give_way();
+  } else {
+    for (auto* member : members_) {
+      std::uint64_t result = 0;
+      if (kind == collective::shuffle) {
+        if ((mask >> member->source & 1) == 0)
+          fail("shfl: lane " + std::to_string(member->thread % 32) + " reads lane " + std::to_string(member->source) +
+                   ", which the mask " + hexadecimal(mask) + " does not hold",
+               where);
+        result = group.in_warp(me, member->source)->operand;
+      } else {
+        for (auto const* other : members_) {
+          bool const counts = kind == collective::match ? other->operand == member->operand : other->operand != 0;
+          if (counts) result |= 1u << (other->thread % 32);
+        }
+      }
+      if (kind == collective::any) result = result != 0;
+      if (kind == collective::all) result = result == mask;
+      member->result = result;
+    }
+    if (kind == collective::sync) synchronised(members_);
+    for (auto* member : members_) {
+      member->state = lane_state::ready;
+      if (member != &me) set_runnable(*member, true);
+    }
+    give_way();
+  }
+  if (kind == collective::sync) tell_acquire(sync_object);
+  return me.result;
+}
+
+std::uint32_t lockstep::converged(location where) {
+  unobserved const quiet;
+  auto& me = *static_cast<lane*>(current);
+  if (me.group == nullptr) return 1;
+  me.where = where;
+  me.state = lane_state::converging;
+  give_way();
+  return static_cast<std::uint32_t>(me.result);
+}
+
+void lockstep::converge(lane& l) {
+  std::uint32_t mask = 0;
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    auto* other = l.group->in_warp(l, i);
+    if (other == nullptr || other->state != lane_state::converging) continue;
+    bool const same_site = other->where.line() == l.where.line() && other->where.column() == l.where.column() &&
+                           std::strcmp(other->where.file_name(), l.where.file_name()) == 0;
+    if (other == &l || (same_site && converges())) mask |= 1u << i;
+  }
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    if ((mask >> i & 1) == 0) continue;
+    auto* other = l.group->in_warp(l, i);
+    other->result = mask;
+    other->state = lane_state::ready;
+  }
+}
+
+void lockstep::block_sync(location where) {
+  unobserved const quiet;
+  auto& me = *static_cast<lane*>(current);
+  if (me.group == nullptr) return;
+  if (me.watching) fail("block sync inside the predicate of wait_until", where);
+  auto& group = *me.group;
+  tell_release(&group);
+  me.where = where;
+  me.state = lane_state::at_barrier;
+  group.arrived.push_back(&me);
+  if (group.arrived.size() < group.live) {
+    set_runnable(me, false);
+  } else {
+    release_barrier(group);
+  }
+  give_way();
+  tell_acquire(&group);
+}
+
+void lockstep::release_barrier(block_group& group) {
+  synchronised(group.arrived);
+  for (auto* l : group.arrived) {
+    l->state = lane_state::ready;
+    set_runnable(*l, true);
+  }
+  group.arrived.clear();
+}
+
+std::string lockstep::retire(lane& l) {
+  l.state = lane_state::ended;
+  if (l.group == nullptr) return {};
+  auto& group = *l.group;
+  --group.live;
+  if (!group.arrived.empty() && group.arrived.size() == group.live) {
+    tell_release(&group);
+    release_barrier(group);
+  }
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    auto* other = group.in_warp(l, i);
+    if (other != nullptr && other->state == lane_state::in_collective && (other->mask >> (l.thread % 32) & 1) != 0)
+      return "the lane ends while lane " + std::to_string(i) + " of its warp waits for it in " + name_of(other->kind) +
+             "(mask " + hexadecimal(other->mask) + ") at " + describe(other->where);
+  }
+  return {};
+}
+
+}  // namespace forebay::simt::detail

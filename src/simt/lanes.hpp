@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What both executors share: lanes, blocks, and the rules of warp collectives and block barriers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "context.hpp"
+#include "forebay/simt/detail/lane.hpp"
+
+namespace forebay::simt::detail {
+
+enum class lane_state : std::uint8_t { fresh, ready, waiting, in_collective, converging, at_barrier, ended };
+
+struct block_group;
+
+struct lane : lane_hooks {
+  context fiber;
+  block_group* group = nullptr;  ///< null for an agent
+  std::uint32_t id = 0;
+  lane_state state = lane_state::fresh;
+  location where;  ///< of the wait, collective or barrier that it is in
+  collective kind{};
+  std::uint32_t mask = 0;
+  std::uint32_t source = 0;
+  std::uint64_t operand = 0;
+  std::uint64_t result = 0;
+};
+
+struct block_group {
+  std::vector<lane*> lanes;
+  std::uint32_t live = 0;
+  std::vector<lane*> arrived;
+  std::unique_ptr<std::byte[]> shared;
+
+  /// Lane `rank` of `of`'s warp; null beyond the block's end.
+  lane* in_warp(lane const& of, std::uint32_t rank) const {
+    std::uint32_t const thread = of.thread / 32 * 32 + rank;
+    return thread < lanes.size() ? lanes[thread] : nullptr;
+  }
+};
+
+/// "name (line 12 of queue.hpp, in f)".
+std::string describe(location where);
+/// "block 1 warp 0 lane 7".
+std::string describe_position(lane const& l);
+char const* name_of(collective kind);
+/// What a lane that cannot go on is doing: "waits in wait_until".
+std::string describe_state(lane const& l);
+/// One line for each group of lanes of a warp that hang at the same place, at most 64.
+std::string describe_stuck(std::span<lane* const> lanes);
+
+/// Collectives, barriers and their errors, on top of an executor's own way to park and resume lanes.
+class lockstep : public executor {
+ public:
+  std::uint64_t collect(collective kind, std::uint32_t mask, std::uint64_t operand, std::uint32_t source,
+                        location where) final;
+  std::uint32_t converged(location where) final;
+  void block_sync(location where) final;
+
+ protected:
+  /// The current lane gives way; returns when it is picked again.
+  virtual void give_way() = 0;
+  virtual void set_runnable(lane& l, bool is) = 0;
+  /// Fails the run in the name of the current lane. Does not return to the lane.
+  [[noreturn]] virtual void fail(std::string what, location where) = 0;
+  /// Members of a warp sync or a block barrier: all of them have arrived and none has gone on.
+  virtual void synchronised(std::span<lane* const> /*members*/) {}
+  /// Whether a lane at the same site is converged with the one that asks.
+  virtual bool converges() { return true; }
+
+  /// Takes the lane out of its block. \returns the message of the collective that it leaves in the lurch, or "".
+  std::string retire(lane& l);
+  /// Makes `l` a lane of `group`, ready to start.
+  static void enlist(lane& l, block_group* group, std::uint32_t thread);
+  /// Ends the `converged` of `l`, which was picked, and of the lanes that are converged with it.
+  void converge(lane& l);
+
+ private:
+  void release_barrier(block_group& group);
+  std::vector<lane*> members_;
+};
+
+}  // namespace forebay::simt::detail
