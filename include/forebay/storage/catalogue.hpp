@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Named extents: what lies where on a storage.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace forebay {
+
+/// A named range of a storage, with an offset 0 of its own.
+struct extent {
+  std::string name;
+  std::uint64_t first_byte = 0;
+  std::uint64_t bytes = 0;  ///< as asked for; the range up to the next multiple of `catalogue::alignment_bytes` is its own
+};
+
+/// The table of extents in the first MiB of a storage: two copies, each with version, sequence number and checksum, written in
+/// turn, so that a crash while one is written leaves the other. A value: loaded, changed, stored. docs/reference/catalogue.md
+/// has the format.
+class catalogue {
+ public:
+  static constexpr std::uint64_t reserved_bytes = 1 << 20;
+  static constexpr std::uint64_t copy_bytes = reserved_bytes / 2;
+  /// Extents begin at multiples of this.
+  static constexpr std::uint64_t alignment_bytes = 1 << 20;
+
+  /// Reads or writes `bytes` bytes of the storage at an offset.
+  using reader = std::function<void(void* to, std::uint64_t bytes, std::uint64_t offset_bytes)>;
+  using writer = std::function<void(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes)>;
+
+  /// An empty table for a storage of `storage_bytes`.
+  explicit catalogue(std::uint64_t storage_bytes) : storage_bytes_(storage_bytes) {}
+  /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where there was one and
+  /// neither copy is valid, or its version is not known.
+  static std::optional<catalogue> load(std::uint64_t storage_bytes, reader const& read);
+  /// Writes the older copy. The caller flushes.
+  void store(writer const& write);
+
+  std::vector<extent> const& extents() const { return extents_; }
+  /// Null where there is none.
+  extent const* find(std::string_view name) const;
+  /// Claims the first gap that is large enough. Throws `refused_input` for a name in use, empty or over 255 bytes, for size 0, and
+  /// where no gap is left.
+  extent const& create(std::string const& name, std::uint64_t bytes);
+  /// Throws `refused_input` where there is no such extent.
+  void remove(std::string const& name);
+
+ private:
+  std::uint64_t storage_bytes_;
+  std::uint64_t sequence_ = 0;
+  std::vector<extent> extents_;  ///< by first byte
+};
+
+}  // namespace forebay

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/storage/catalogue.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "forebay/error.hpp"
+
+namespace forebay {
+namespace {
+
+constexpr std::array<char, 8> magic = {'F', 'O', 'R', 'E', 'B', 'A', 'Y', 'C'};
+constexpr std::uint32_t version = 1;
+
+/// What each copy begins with, little-endian as on every machine that CUDA runs on. The JSON text follows.
+struct copy_header {
+  std::array<char, 8> magic;
+  std::uint32_t version;
+  std::uint32_t text_bytes;
+  std::uint64_t sequence;
+  std::uint64_t checksum;  ///< of `sequence`, `text_bytes` and the text
+};
+static_assert(sizeof(copy_header) == 32);
+
+/// FNV-1a, 64 bits: enough against torn writes, which is all that it is for.
+std::uint64_t fnv1a(std::uint64_t hash, void const* data, std::size_t bytes) {
+  auto const* at = static_cast<unsigned char const*>(data);
+  for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 0x100000001b3;
+  return hash;
+}
+
+std::uint64_t checksum_of(copy_header const& header, char const* text) {
+  std::uint64_t hash = fnv1a(0xcbf29ce484222325, &header.sequence, sizeof header.sequence);
+  hash = fnv1a(hash, &header.text_bytes, sizeof header.text_bytes);
+  return fnv1a(hash, text, header.text_bytes);
+}
+
+std::uint64_t round_up(std::uint64_t bytes) {
+  return (bytes + catalogue::alignment_bytes - 1) / catalogue::alignment_bytes * catalogue::alignment_bytes;
+}
+
+}  // namespace
+
+std::optional<catalogue> catalogue::load(std::uint64_t storage_bytes, reader const& read) {
+  if (storage_bytes < reserved_bytes) return std::nullopt;
+  std::optional<catalogue> newest;
+  bool seen = false;
+  std::vector<char> copy(copy_bytes);
+  for (std::uint64_t at = 0; at < reserved_bytes; at += copy_bytes) {
+    read(copy.data(), copy_bytes, at);
+    copy_header header;
+    std::memcpy(&header, copy.data(), sizeof header);
+    if (header.magic != magic) continue;
+    seen = true;
+    char const* text = copy.data() + sizeof header;
+    if (header.text_bytes > copy_bytes - sizeof header || header.checksum != checksum_of(header, text)) continue;
+    if (header.version != version) {
+      throw operation_failed("catalogue: found version " + std::to_string(header.version) + ", can read version " +
+                             std::to_string(version) + ": use the Forebay release that wrote it");
+    }
+    if (newest && newest->sequence_ >= header.sequence) continue;
+    catalogue found(storage_bytes);
+    found.sequence_ = header.sequence;
+    auto const table = nlohmann::json::parse(text, text + header.text_bytes);
+    for (auto const& row : table.at("extents")) {
+      found.extents_.push_back({row.at("name"), row.at("first_byte"), row.at("bytes")});
+    }
+    newest = std::move(found);
+  }
+  if (seen && !newest) {
+    throw operation_failed(
+        "catalogue: both copies are damaged: restore the first MiB, or open with allow_destroy to start afresh");
+  }
+  return newest;
+}
+
+void catalogue::store(writer const& write) {
+  nlohmann::json table = {{"extents", nlohmann::json::array()}};
+  for (extent const& e : extents_) {
+    table["extents"].push_back({{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.bytes}});
+  }
+  std::string const text = table.dump();
+  if (text.size() > copy_bytes - sizeof(copy_header)) {
+    throw refused_input("catalogue", std::to_string(extents_.size()) + " extents", "remove some: the table is full");
+  }
+  ++sequence_;
+  copy_header header{magic, version, static_cast<std::uint32_t>(text.size()), sequence_, 0};
+  header.checksum = checksum_of(header, text.data());
+  std::vector<char> copy(copy_bytes);
+  std::memcpy(copy.data(), &header, sizeof header);
+  std::memcpy(copy.data() + sizeof header, text.data(), text.size());
+  write(copy.data(), copy_bytes, sequence_ % 2 * copy_bytes);
+}
+
+extent const* catalogue::find(std::string_view name) const {
+  auto const at = std::find_if(extents_.begin(), extents_.end(), [&](extent const& e) { return e.name == name; });
+  return at == extents_.end() ? nullptr : &*at;
+}
+
+extent const& catalogue::create(std::string const& name, std::uint64_t bytes) {
+  if (name.empty() || name.size() > 255) throw refused_input("name", name, "give 1 to 255 bytes");
+  if (find(name) != nullptr) throw refused_input("name", name, "in use; remove that extent first or choose another");
+  if (bytes == 0) throw refused_input("bytes", "0", "an extent holds at least one byte");
+  std::uint64_t const end = storage_bytes_ / alignment_bytes * alignment_bytes;
+  std::uint64_t gap_begin = reserved_bytes;
+  for (auto at = extents_.begin();; ++at) {
+    std::uint64_t const gap_end = at == extents_.end() ? end : at->first_byte;
+    if (gap_end >= gap_begin && bytes <= gap_end - gap_begin) {
+      return *extents_.insert(at, {name, gap_begin, bytes});
+    }
+    if (at == extents_.end()) break;
+    gap_begin = at->first_byte + round_up(at->bytes);
+  }
+  throw refused_input("bytes", std::to_string(bytes),
+                      "no gap is that large on a storage of " + std::to_string(storage_bytes_) +
+                          " bytes; the first MiB is the catalogue's and extents begin at multiples of 1 MiB");
+}
+
+void catalogue::remove(std::string const& name) {
+  if (std::erase_if(extents_, [&](extent const& e) { return e.name == name; }) == 0) {
+    throw refused_input("name", name, "no extent has this name; list them with `forebay drive ls`");
+  }
+}
+
+}  // namespace forebay
