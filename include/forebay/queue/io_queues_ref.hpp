@@ -46,6 +46,7 @@ class io_queues_ref {
   FOREBAY_DEVICE record_pool<M> records() const { return {s_->records, s_->free_records}; }
   FOREBAY_DEVICE prp_page_pool const& prp_pages() const { return s_->prp_pages; }
   FOREBAY_DEVICE std::uint64_t timeout_ns() const { return s_->timeout_ns; }
+  FOREBAY_DEVICE std::uint32_t pair_count() const { return s_->pair_count; }
   FOREBAY_DEVICE queue_pair_ref<M, Rules> pair(std::uint32_t index) const {
     return queue_pair_ref<M, Rules>{s_->pairs + index};
   }

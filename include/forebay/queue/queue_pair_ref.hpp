@@ -99,6 +99,13 @@ class queue_pair_ref {
     return slot_pool::none;
   }
 
+  /// Whether every completion has been consumed. Advisory while others submit.
+  FOREBAY_DEVICE bool idle() const {
+    // Acquire pairs with the release in give_credit(): what the last completions delivered is visible.
+    return simt::atomic<M>(q_->free_command_count).load(simt::order::acquire) ==
+           static_cast<std::int32_t>(q_->command_ring.entries());
+  }
+
   FOREBAY_DEVICE std::uint32_t queue_id() const { return q_->queue_id; }
 
  private:

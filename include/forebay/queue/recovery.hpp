@@ -3,6 +3,7 @@
 //! The host's part in invariant Q7: what becomes of a command that does not complete.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -27,10 +28,11 @@ class recovery {
     io_queues* queues = nullptr;
     std::vector<member> members;
   };
+  /// Thread-safe statistics.
   struct counters {
-    std::uint64_t aborts = 0;             ///< Abort commands that the controller carried out
-    std::uint64_t queues_deleted = 0;
-    std::uint64_t controller_resets = 0;
+    std::atomic<std::uint64_t> aborts = 0;  ///< Abort commands that the controller carried out
+    std::atomic<std::uint64_t> queues_deleted = 0;
+    std::atomic<std::uint64_t> controller_resets = 0;
   };
 
   /// Every group that has queues of the same controllers, since a reset ends them all. All must outlive the recovery.

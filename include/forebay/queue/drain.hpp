@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Consuming what is left in the queues when nobody waits for it any more.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/queue/io_queues_ref.hpp"
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay {
+
+/// A kernel whose threads share out the pairs and consume completions until no command is in flight. A dead pair is left when
+/// its commands have been cancelled.
+template <class M>
+struct drain_kernel {
+  io_queues_ref<M> queues;
+  std::uint64_t timeout_ns;
+  std::uint32_t* busy_pairs;  ///< receives how many pairs were still busy at the deadline; zeroed before
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint64_t const deadline_ns = M::clock_ns() + timeout_ns;
+    for (std::uint32_t k = M::thread_rank(); k < queues.pair_count(); k += M::thread_count()) {
+      auto const pair = queues.pair(k);
+      bool const idle = M::wait_until(
+          [&] {
+            if (pair.idle()) return true;
+            return pair.try_poll(queues.prp_pages(), queues.records()) && pair.dead();
+          },
+          deadline_ns);
+      // Relaxed: the launch orders it before the host's read.
+      if (!idle) simt::atomic<M>(*busy_pairs).fetch_add(1, simt::order::relaxed);
+    }
+  }
+};
+
+}  // namespace forebay

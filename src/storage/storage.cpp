@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/storage/storage.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "forebay/drive/drive.hpp"
+#include "forebay/driver/controller.hpp"
+#include "forebay/error.hpp"
+#include "forebay/queue/drain.hpp"
+#include "forebay/queue/recovery.hpp"
+#include "forebay/queue/status_text.hpp"
+#include "forebay/simt/native.hpp"
+#include "storage/drain_on_gpu.hpp"
+
+namespace forebay {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+constexpr std::uint64_t bounce_bytes = 4 << 20;
+constexpr int no_gpu = -1;
+
+int parse_device(std::string const& device) {
+  if (device == "cpu") return no_gpu;
+  int const gpus = memory::device_count();
+  if (device == "auto") return gpus > 0 ? 0 : no_gpu;
+  if (device.starts_with("cuda:")) {
+    int ordinal = -1;
+    char const* const end = device.data() + device.size();
+    auto const [stop, error] = std::from_chars(device.data() + 5, end, ordinal);
+    if (error == std::errc() && stop == end && ordinal >= 0) {
+      if (ordinal < gpus) return ordinal;
+      throw refused_input("device", device,
+                          gpus == 0 ? "no GPU was found, or CUDA is not built in; `forebay doctor` tells; use cpu"
+                                    : "give an ordinal below " + std::to_string(gpus));
+    }
+  }
+  throw refused_input("device", device, "give cpu, auto or cuda:N");
+}
+
+/// One drive with the driver that runs it.
+struct opened_drive {
+  std::unique_ptr<drive::drive> source;
+  std::unique_ptr<driver::controller> controller;
+};
+
+/// Shared with registrations and raw queues, which may outlive the storage.
+using opened_drives = std::vector<opened_drive>;
+
+}  // namespace
+
+struct registered_buffer::parts {
+  std::shared_ptr<opened_drives> drives;
+  memory::allocation owned;       ///< empty where the caller owns the memory
+  memory::allocation page_table;  ///< bus addresses, where they are not contiguous
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::size_t mapped_in = 0;  ///< how many drives' spaces, from the first
+  buffer_ref ref;
+
+  ~parts() {
+    std::size_t const whole_pages = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+    for (std::size_t i = 0; i < mapped_in; ++i) (*drives)[i].source->dma().unmap(data, whole_pages);
+  }
+};
+
+registered_buffer::registered_buffer() = default;
+registered_buffer::registered_buffer(std::unique_ptr<parts> p) : parts_(std::move(p)) {}
+registered_buffer::registered_buffer(registered_buffer&&) noexcept = default;
+registered_buffer& registered_buffer::operator=(registered_buffer&&) noexcept = default;
+registered_buffer::~registered_buffer() = default;
+std::byte* registered_buffer::data() const { return parts_ ? parts_->data : nullptr; }
+std::size_t registered_buffer::bytes() const { return parts_ ? parts_->bytes : 0; }
+buffer_ref registered_buffer::ref() const { return parts_ ? parts_->ref : buffer_ref(); }
+
+struct raw_queue_pair::parts {
+  std::shared_ptr<opened_drives> drives;
+  driver::drive_identity identity;
+  driver::io_queue queue;
+  queue_pair_rings rings;
+};
+
+raw_queue_pair::raw_queue_pair(std::unique_ptr<parts> p) : parts_(std::move(p)) {}
+raw_queue_pair::raw_queue_pair(raw_queue_pair&&) noexcept = default;
+raw_queue_pair& raw_queue_pair::operator=(raw_queue_pair&&) noexcept = default;
+raw_queue_pair::~raw_queue_pair() = default;
+queue_pair_rings const& raw_queue_pair::rings() const { return parts_->rings; }
+std::uint32_t raw_queue_pair::nsid() const { return parts_->identity.nsid; }
+std::uint32_t raw_queue_pair::block_bytes() const { return parts_->identity.block_bytes; }
+std::uint64_t raw_queue_pair::blocks() const { return parts_->identity.blocks; }
+
+namespace {
+
+queue_pair_rings rings_of(driver::io_queue const& queue) {
+  return {queue.submission_ring(),  queue.completion_ring(),     queue.sq_tail_doorbell(), queue.cq_head_doorbell(),
+          queue.entries(), queue.completion_entries(), queue.id()};
+}
+
+/// Queue pairs for one kind of thread on every drive: the driver's queues and the state that drives them.
+struct queue_group {
+  std::vector<driver::io_queue> rings;
+  registered_buffer prp_pages;
+  std::unique_ptr<io_queues> queues;
+};
+
+}  // namespace
+
+struct storage::impl {
+  explicit impl(storage_options const& o) : options(o), gpu(parse_device(o.device)) {
+    refuse_bad_options();
+    open_drives();
+    choose_layout();
+    device = make_group(layout.pairs_per_drive, queue_entries, options.records, device_memory());
+    host = make_group(1, std::min(queue_entries, 256u), 1024, memory::host());
+    host_layout = layout;
+    host_layout.pairs_per_drive = 1;
+    bounce = allocate(bounce_bytes);
+    start_recovery();
+    table = catalogue::load(layout.size_bytes, [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); });
+  }
+
+  ~impl() { drain(options.timeout_ns); }
+
+  bool on_gpu() const { return gpu != no_gpu; }
+  memory::resource& device_memory() const { return on_gpu() ? memory::device(gpu) : memory::host(); }
+  memory::resource& shared_memory() const { return on_gpu() ? memory::pinned() : memory::host(); }
+  bool writable() const { return !options.read_only && !write_protected; }
+  bool raw_writable() const { return writable() && (!table || options.allow_destroy); }
+
+  void refuse_bad_options() const {
+    if (options.drives.empty()) throw refused_input("drives", "", "name at least one drive URI");
+    if (options.drives.size() > 64) {
+      throw refused_input("drives", std::to_string(options.drives.size()) + " URIs", "name at most 64");
+    }
+    if (options.queue_depth != 0 && (options.queue_depth < 2 || options.queue_depth > 65536)) {
+      throw refused_input("queue_depth", std::to_string(options.queue_depth), "give 2 to 65536, or 0 for the default");
+    }
+    if (options.prp_list_pages == 0) throw refused_input("prp_list_pages", "0", "give at least 1");
+    if (options.timeout_ns == 0) throw refused_input("timeout_ns", "0", "give the nanoseconds after which a wait gives up");
+  }
+
+  void open_drives() {
+    drives = std::make_shared<opened_drives>();
+    for (std::string const& uri : options.drives) {
+      opened_drive d;
+      d.source = drive::open(uri, shared_memory());
+      d.controller = std::make_unique<driver::controller>(d.source->registers(), d.source->dma());
+      drives->push_back(std::move(d));
+    }
+  }
+
+  void choose_layout() {
+    auto const& first = drives->front().controller->identity();
+    std::uint64_t smallest = first.bytes();
+    std::uint64_t command_max = page_bytes / 8 * page_bytes;  // what one PRP list page names
+    std::uint32_t granted = ~0u;
+    std::uint32_t entries_max = 65536;
+    for (std::size_t i = 0; i < drives->size(); ++i) {
+      auto const& id = (*drives)[i].controller->identity();
+      if (id.block_bytes != first.block_bytes) {
+        throw refused_input("drives", options.drives[i],
+                            "its block is " + std::to_string(id.block_bytes) + " bytes, that of '" + options.drives[0] +
+                                "' is " + std::to_string(first.block_bytes) + ": use drives with the same block size");
+      }
+      smallest = std::min(smallest, id.bytes());
+      command_max = std::min(command_max, id.max_transfer_bytes);
+      granted = std::min(granted, id.io_queue_pairs);
+      entries_max = std::min(entries_max, id.max_queue_entries);
+      write_protected = write_protected || id.write_protected;
+    }
+    // One pair of each drive is the host's.
+    if (granted < 2) throw operation_failed("storage: a drive grants fewer than 2 I/O queue pairs");
+    std::uint32_t const wanted = options.queues_per_drive != 0 ? options.queues_per_drive : on_gpu() ? 64 : 4;
+    if (options.queues_per_drive > granted - 1) {
+      throw refused_input("queues_per_drive", std::to_string(options.queues_per_drive),
+                          "the drives leave at most " + std::to_string(granted - 1));
+    }
+    if (options.queue_depth > entries_max) {
+      throw refused_input("queue_depth", std::to_string(options.queue_depth),
+                          "the drives allow at most " + std::to_string(entries_max));
+    }
+    queue_entries = options.queue_depth != 0 ? options.queue_depth : std::min(1024u, entries_max);
+    layout.drive_count = static_cast<std::uint32_t>(drives->size());
+    layout.pairs_per_drive = std::min(wanted, granted - 1);
+    while (1u << layout.block_shift != first.block_bytes) ++layout.block_shift;
+    layout.nsid = first.nsid;
+    layout.command_bytes_max = command_max;
+    layout.stripe_bytes = options.stripe_bytes;
+    layout.size_bytes = smallest;
+    if (layout.drive_count > 1) {
+      if (options.stripe_bytes == 0 || options.stripe_bytes % first.block_bytes != 0) {
+        throw refused_input("stripe_bytes", std::to_string(options.stripe_bytes),
+                            "give a multiple of the block, " + std::to_string(first.block_bytes) + " bytes");
+      }
+      layout.size_bytes = smallest / options.stripe_bytes * options.stripe_bytes * layout.drive_count;
+    }
+  }
+
+  queue_group make_group(std::uint32_t pairs_per_drive, std::uint32_t entries, std::uint32_t records,
+                         memory::resource& state_memory) {
+    queue_group group;
+    std::vector<queue_pair_rings> rings;
+    for (opened_drive const& d : *drives) {
+      for (std::uint32_t i = 0; i < pairs_per_drive; ++i) {
+        group.rings.push_back(d.controller->create_io_queue_pair({.entries = entries}));
+        rings.push_back(rings_of(group.rings.back()));
+      }
+    }
+    group.prp_pages = allocate(std::uint64_t{options.prp_list_pages} * page_bytes);
+    io_queues_options o;
+    o.records = records;
+    o.prp_pages = group.prp_pages.ref();
+    o.page_bytes = page_bytes;
+    o.timeout_ns = options.timeout_ns;
+    group.queues = std::make_unique<io_queues>(rings, o, state_memory, shared_memory());
+    return group;
+  }
+
+  recovery::group recovery_group(queue_group& group, std::size_t pairs_per_drive) const {
+    recovery::group g{group.queues.get(), {}};
+    for (std::size_t i = 0; i < group.rings.size(); ++i) {
+      g.members.push_back({(*drives)[i / pairs_per_drive].controller.get(), &group.rings[i]});
+    }
+    return g;
+  }
+
+  void start_recovery() {
+    recovery_steps = std::make_unique<recovery>(
+        std::vector{recovery_group(device, layout.pairs_per_drive), recovery_group(host, 1)});
+    recovery_thread = std::jthread([this](std::stop_token stop) {
+      std::mutex mutex;
+      std::condition_variable_any changed;
+      std::unique_lock lock(mutex);
+      while (!stop.stop_requested()) {
+        while (recovery_steps->step() && !stop.stop_requested()) {
+        }
+        changed.wait_for(lock, stop, std::chrono::milliseconds(5), [] { return false; });
+      }
+    });
+  }
+
+  registered_buffer allocate(std::uint64_t bytes) {
+    std::uint64_t const whole_pages = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+    memory::allocation owned(shared_memory(), whole_pages, page_bytes);
+    void* const data = owned.data();
+    return register_range(data, bytes, std::move(owned));
+  }
+
+  registered_buffer register_range(void* address, std::uint64_t bytes, memory::allocation owned) {
+    auto p = std::make_unique<registered_buffer::parts>();
+    p->drives = drives;
+    p->owned = std::move(owned);
+    p->data = static_cast<std::byte*>(address);
+    p->bytes = bytes;
+    std::uint64_t const pages = (bytes + page_bytes - 1) / page_bytes;
+    std::vector<std::uint64_t> bus(pages);
+    for (opened_drive const& d : *drives) {
+      driver::dma_space& dma = d.source->dma();
+      dma.map(address, pages * page_bytes);
+      ++p->mapped_in;
+      for (std::uint64_t i = 0; i < pages; ++i) {
+        std::uint64_t const at = dma.bus_address(p->data + i * page_bytes);
+        if (p->mapped_in > 1 && at != bus[i]) {
+          throw operation_failed("storage: two drives give one page different bus addresses; use one storage for each");
+        }
+        bus[i] = at;
+      }
+    }
+    bool contiguous = true;
+    for (std::uint64_t i = 1; i < pages; ++i) contiguous = contiguous && bus[i] == bus[0] + i * page_bytes;
+    if (contiguous) {
+      p->ref = buffer_ref(p->data, bytes, bus[0]);
+    } else {
+      p->page_table = memory::allocation(device_memory(), pages * sizeof(std::uint64_t), 128);
+      device_memory().copy_in(p->page_table.data(), bus.data(), pages * sizeof(std::uint64_t));
+      p->ref = buffer_ref(p->data, bytes, p->page_table.as<std::uint64_t>(), 12, 0);
+    }
+    return registered_buffer(std::move(p));
+  }
+
+  storage_ref<simt::native> host_ref() const {
+    return {host.queues->ref<simt::native>(), host_layout, 0, layout.size_bytes, writable()};
+  }
+
+  /// Waits beyond a time-out until recovery has settled the command, so that the bounce buffer is free again.
+  void finish(token<simt::native, queue_rules> t, char const* what, std::uint64_t bytes, std::uint64_t offset_bytes) {
+    status result = t.wait();
+    for (int again = 0; result.kind() == fault::timed_out && again < 3; ++again) result = t.wait();
+    if (result.kind() == fault::timed_out) {
+      bounce_lost = true;
+      t.detach();
+    }
+    if (result.ok()) return;
+    throw operation_failed(std::string(what) + " of " + std::to_string(bytes) + " bytes at " +
+                           std::to_string(offset_bytes) + ": " + to_string(result));
+  }
+
+  /// Runs `step(begin, end, from, to)` for pieces of [at, at + bytes): blocks [begin, end) of at most the bounce buffer's size,
+  /// of which bytes [from, to) are wanted.
+  template <class Step>
+  void in_pieces(std::uint64_t at, std::uint64_t bytes, Step step) {
+    if (bounce_lost) {
+      throw operation_failed("storage: an earlier host command never completed; open the storage again");
+    }
+    std::uint64_t const block = std::uint64_t{1} << layout.block_shift;
+    for (std::uint64_t from = at; from < at + bytes;) {
+      std::uint64_t const begin = from / block * block;
+      std::uint64_t const to = std::min(at + bytes, begin + bounce_bytes);
+      step(begin, std::min((to + block - 1) / block * block, layout.size_bytes), from, to);
+      from = to;
+    }
+  }
+
+  void read(void* to, std::uint64_t bytes, std::uint64_t at) {
+    std::lock_guard lock(host_mutex);
+    in_pieces(at, bytes, [&](std::uint64_t begin, std::uint64_t end, std::uint64_t from, std::uint64_t until) {
+      finish(host_ref().read_async(bounce.ref(), begin, end - begin), "read", end - begin, begin);
+      std::memcpy(static_cast<std::byte*>(to) + (from - at), bounce.data() + (from - begin), until - from);
+    });
+  }
+
+  void write(void const* data, std::uint64_t bytes, std::uint64_t at) {
+    std::lock_guard lock(host_mutex);
+    in_pieces(at, bytes, [&](std::uint64_t begin, std::uint64_t end, std::uint64_t from, std::uint64_t until) {
+      if (begin != from || end != until) {
+        finish(host_ref().read_async(bounce.ref(), begin, end - begin), "read", end - begin, begin);
+      }
+      std::memcpy(bounce.data() + (from - begin), static_cast<std::byte const*>(data) + (from - at), until - from);
+      finish(host_ref().write_async(bounce.ref(), begin, end - begin), "write", end - begin, begin);
+    });
+  }
+
+  void flush() {
+    std::lock_guard lock(host_mutex);
+    finish(host_ref().flush_async(), "flush", 0, 0);
+  }
+
+  bool drain(std::uint64_t timeout_ns) const {
+    std::uint32_t busy = 0;
+    drain_kernel<simt::native>{host.queues->ref<simt::native>(), timeout_ns, &busy}();
+    if (on_gpu()) return detail::drain_on_gpu(*device.queues, gpu, timeout_ns) && busy == 0;
+    drain_kernel<simt::native>{device.queues->ref<simt::native>(), timeout_ns, &busy}();
+    return busy == 0;
+  }
+
+  /// Where a host transfer goes, after all checks.
+  std::uint64_t resolve(std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) const {
+    std::uint64_t const room = within != nullptr ? within->bytes : layout.size_bytes;
+    if (offset_bytes > room || bytes > room - offset_bytes) {
+      throw refused_input("offset_bytes", std::to_string(offset_bytes),
+                          std::to_string(bytes) + " bytes from there do not lie within the " + std::to_string(room) +
+                              " bytes of " + (within != nullptr ? "extent '" + within->name + "'" : "the storage"));
+    }
+    return offset_bytes + (within != nullptr ? within->first_byte : 0);
+  }
+
+  void store_catalogue() {
+    table->store([this](void const* from, std::uint64_t n, std::uint64_t at) { write(from, n, at); });
+    flush();
+  }
+
+  bool first_mib_is_blank() {
+    std::vector<char> bytes(catalogue::reserved_bytes);
+    read(bytes.data(), bytes.size(), 0);
+    return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
+  }
+
+  storage_options options;
+  int gpu;
+  std::shared_ptr<opened_drives> drives;
+  storage_layout layout;
+  storage_layout host_layout;
+  std::uint32_t queue_entries = 0;
+  bool write_protected = false;
+  queue_group device;
+  queue_group host;
+  registered_buffer bounce;
+  bool bounce_lost = false;
+  std::mutex host_mutex;  ///< guards the bounce buffer
+  mutable std::mutex table_mutex;
+  std::optional<catalogue> table;
+  std::unique_ptr<recovery> recovery_steps;
+  std::jthread recovery_thread;  ///< last, so that it stops before anything that it uses goes
+};
+
+storage::storage(storage_options const& options) : impl_(std::make_unique<impl>(options)) {}
+storage::storage(storage&&) noexcept = default;
+storage& storage::operator=(storage&&) noexcept = default;
+storage::~storage() = default;
+
+storage_layout const& storage::layout() const { return impl_->layout; }
+bool storage::on_gpu() const { return impl_->on_gpu(); }
+int storage::gpu_ordinal() const { return impl_->gpu; }
+memory::resource& storage::device_memory() const { return impl_->device_memory(); }
+io_queues const& storage::device_queues() const { return *impl_->device.queues; }
+bool storage::writable() const { return impl_->writable(); }
+bool storage::raw_writable() const {
+  std::lock_guard lock(impl_->table_mutex);
+  return impl_->raw_writable();
+}
+
+void storage::require_device(bool gpu) const {
+  if (gpu == on_gpu()) return;
+  throw refused_input("device", impl_->options.device,
+                      gpu ? "this storage's queues are driven by CPU threads; open it with device cuda:N"
+                          : "this storage's queues are driven by a GPU; open it with device cpu");
+}
+
+registered_buffer storage::register_buffer(void* address, std::size_t bytes) {
+  auto const at = reinterpret_cast<std::uintptr_t>(address);
+  if (address == nullptr || at % page_bytes != 0 || bytes == 0 || bytes % page_bytes != 0) {
+    throw refused_input("buffer", std::to_string(bytes) + " bytes at address " + std::to_string(at),
+                        "register whole pages of 4096 bytes, or use allocate_buffer()");
+  }
+  return impl_->register_range(address, bytes, {});
+}
+
+registered_buffer storage::allocate_buffer(std::size_t bytes) {
+  if (bytes == 0) throw refused_input("bytes", "0", "a buffer holds at least one byte");
+  return impl_->allocate(bytes);
+}
+
+void storage::pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) {
+  impl_->read(to, bytes, impl_->resolve(bytes, offset_bytes, within));
+}
+
+void storage::pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) {
+  std::uint64_t const at = impl_->resolve(bytes, offset_bytes, within);
+  if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
+  if (within == nullptr && !raw_writable()) {
+    throw refused_input("allow_destroy", "false",
+                        "the drive carries a catalogue: write into one of its extents, or set allow_destroy");
+  }
+  impl_->write(from, bytes, at);
+}
+
+void storage::flush() { impl_->flush(); }
+bool storage::drain(std::uint64_t timeout_ns) { return impl_->drain(timeout_ns); }
+
+std::vector<extent> storage::extents() const {
+  std::lock_guard lock(impl_->table_mutex);
+  return impl_->table ? impl_->table->extents() : std::vector<extent>();
+}
+
+extent storage::find_extent(std::string const& name) const {
+  std::lock_guard lock(impl_->table_mutex);
+  extent const* const found = impl_->table ? impl_->table->find(name) : nullptr;
+  if (found == nullptr) {
+    throw refused_input("extent", name, "no extent has this name; list them with `forebay drive ls`");
+  }
+  return *found;
+}
+
+extent storage::create_extent(std::string const& name, std::uint64_t bytes) {
+  std::lock_guard lock(impl_->table_mutex);
+  if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
+  if (!impl_->table) {
+    if (!impl_->options.allow_destroy && !impl_->first_mib_is_blank()) {
+      throw refused_input("extent", name,
+                          "the drive holds data but no catalogue: set allow_destroy to put a catalogue over it");
+    }
+    impl_->table.emplace(impl_->layout.size_bytes);
+  }
+  extent const made = impl_->table->create(name, bytes);
+  impl_->store_catalogue();
+  return made;
+}
+
+void storage::remove_extent(std::string const& name) {
+  std::lock_guard lock(impl_->table_mutex);
+  if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
+  if (!impl_->table) throw refused_input("extent", name, "the drive has no catalogue");
+  impl_->table->remove(name);
+  impl_->store_catalogue();
+}
+
+raw_queue_pair storage::make_raw_queue_pair(std::uint32_t drive, std::uint32_t entries) {
+  if (drive >= impl_->drives->size()) {
+    throw refused_input("drive", std::to_string(drive), "the storage has " + std::to_string(impl_->drives->size()));
+  }
+  driver::controller& controller = *(*impl_->drives)[drive].controller;
+  auto p = std::make_unique<raw_queue_pair::parts>();
+  p->drives = impl_->drives;
+  p->identity = controller.identity();
+  p->queue = controller.create_io_queue_pair({.entries = entries != 0 ? entries : impl_->queue_entries});
+  p->rings = rings_of(p->queue);
+  return raw_queue_pair(std::move(p));
+}
+
+std::string storage::report() const {
+  auto const& recovered = impl_->recovery_steps->count();
+  nlohmann::json document = {
+      {"device", on_gpu() ? "cuda:" + std::to_string(gpu_ordinal()) : std::string("cpu")},
+      {"placement", 1},
+      {"completion", "helping"},
+      {"size_bytes", size_bytes()},
+      {"block_bytes", block_bytes()},
+      {"stripe_bytes", layout().drive_count > 1 ? layout().stripe_bytes : 0},
+      {"queues_per_drive", layout().pairs_per_drive},
+      {"queue_depth", impl_->queue_entries},
+      {"command_bytes_max", layout().command_bytes_max},
+      {"recovery",
+       {{"aborts", recovered.aborts.load()},
+        {"queues_deleted", recovered.queues_deleted.load()},
+        {"controller_resets", recovered.controller_resets.load()}}},
+      {"drives", nlohmann::json::array()},
+  };
+  bool exceeded = false;
+  for (opened_drive const& d : *impl_->drives) {
+    document["drives"].push_back(nlohmann::json::parse(d.source->report()));
+    exceeded = exceeded || document["drives"].back().value("fidelity", "ok") != "ok";
+  }
+  document["fidelity"] = exceeded ? "exceeded" : "ok";
+  return document.dump();
+}
+
+void storage::reset_statistics() {
+  for (opened_drive const& d : *impl_->drives) d.source->reset_statistics();
+}
+
+}  // namespace forebay
