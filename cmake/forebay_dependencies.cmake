@@ -1,11 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # The libraries that Forebay is built on. Installed beside forebayConfig.cmake too, so that a consumer finds them the
-# same way: a package's own CMake files first, then headers in FOREBAY_BUNDLE or on the search path.
+# same way: a package's own CMake files first, then headers on the search path. With FOREBAY_BUNDLE, only headers and
+# libraries in that folder.
+
+# find_package in config mode, which a bundle forestalls.
+macro(forebay_find_config package)
+  if(FOREBAY_BUNDLE)
+    set(${package}_FOUND FALSE)
+  else()
+    find_package(${package} CONFIG QUIET ${ARGN})
+  endif()
+endmacro()
 
 # Defines the interface target `target` from the folder that holds `header`, with compile definitions ARGN.
 macro(forebay_find_headers target header)
   string(MAKE_C_IDENTIFIER "FOREBAY_${target}_INCLUDE_DIR" forebay_include_dir)
-  find_path(${forebay_include_dir} "${header}" HINTS "${FOREBAY_BUNDLE}/include")
+  if(FOREBAY_BUNDLE)
+    find_path(${forebay_include_dir} "${header}" PATHS "${FOREBAY_BUNDLE}/include" NO_DEFAULT_PATH)
+  else()
+    find_path(${forebay_include_dir} "${header}")
+  endif()
   mark_as_advanced(${forebay_include_dir})
   if(NOT ${forebay_include_dir})
     message(FATAL_ERROR "Forebay needs ${target}: no package of that name and no header ${header} was found. "
@@ -19,21 +33,21 @@ endmacro()
 find_package(Threads REQUIRED)
 
 if(NOT TARGET fmt::fmt)
-  find_package(fmt CONFIG QUIET)
+  forebay_find_config(fmt)
   if(NOT fmt_FOUND)
     forebay_find_headers(fmt::fmt fmt/format.h FMT_HEADER_ONLY=1)
   endif()
 endif()
 
 if(NOT TARGET nlohmann_json::nlohmann_json)
-  find_package(nlohmann_json CONFIG QUIET)
+  forebay_find_config(nlohmann_json)
   if(NOT nlohmann_json_FOUND)
     forebay_find_headers(nlohmann_json::nlohmann_json nlohmann/json.hpp)
   endif()
 endif()
 
 if(NOT TARGET tomlplusplus::tomlplusplus)
-  find_package(tomlplusplus CONFIG QUIET)
+  forebay_find_config(tomlplusplus)
   if(NOT tomlplusplus_FOUND)
     forebay_find_headers(tomlplusplus::tomlplusplus toml++/toml.h)
   endif()
@@ -41,7 +55,7 @@ endif()
 
 if(NOT TARGET Boost::context)
   set(Boost_USE_STATIC_LIBS ON)
-  find_package(Boost CONFIG QUIET COMPONENTS context)
+  forebay_find_config(Boost COMPONENTS context)
   if(NOT TARGET Boost::context)
     find_library(FOREBAY_BOOST_CONTEXT_LIBRARY boost_context HINTS "${FOREBAY_BUNDLE}/lib")
     mark_as_advanced(FOREBAY_BOOST_CONTEXT_LIBRARY)

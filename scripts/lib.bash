@@ -5,6 +5,7 @@
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root" || exit
 venv="$root/.venv"
+export PATH="$venv/bin:$PATH"
 jobs="${FOREBAY_JOBS:-$(nproc)}"
 
 say() { printf 'forebay: %s\n' "$*" >&2; }
