@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! QEMU's NVMe controller without a guest: a stopped virtual machine whose registers are reached through the qtest
+//! socket and whose RAM is shared. A controller that this project did not write.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "forebay/driver/spaces.hpp"
+#include "qemu/shared_memory.hpp"
+
+namespace forebay::test {
+
+/// An error that the drive's backing store reports (QEMU's blkdebug).
+struct injected_error {
+  std::string iotype;                        ///< "read", "write", "write-zeroes", "discard", "flush"
+  int error = 5;                             ///< errno
+  std::optional<std::uint64_t> sector = {};  ///< of 512 bytes; none: any
+  bool once = false;
+};
+
+struct qemu_options {
+  std::uint64_t memory_bytes = 256 << 20;
+  std::uint64_t drive_bytes = 64 << 20;
+  std::uint32_t block_bytes = 512;
+  std::uint32_t io_queue_pairs = 16;
+  std::uint32_t mdts = 7;  ///< 4096 << mdts bytes
+  std::string serial = "forebay-qemu";
+  std::vector<injected_error> errors = {};
+  std::uint64_t seed = 1;  ///< of the order in which pages are handed out
+};
+
+/// Owns one QEMU process; it dies with the thread that made this object. Registers may be used from any thread.
+class qemu_nvme {
+ public:
+  /// Throws `operation_failed` when QEMU cannot be started or does not answer.
+  explicit qemu_nvme(qemu_options const& options = {});
+  qemu_nvme(qemu_nvme const&) = delete;
+  qemu_nvme& operator=(qemu_nvme const&) = delete;
+  ~qemu_nvme();
+
+  /// Why there is no QEMU to test with; nothing if there is.
+  static std::optional<std::string> unavailable();
+
+  /// BAR0. Doorbell words live in a relay page, from which a thread forwards each value stored.
+  driver::register_space& registers();
+  shared_memory& dma();
+  qemu_options const& options() const { return options_; }
+  /// "7.2.22" and the like.
+  std::string version() const;
+
+  /// One QMP command; returns its result, throws `operation_failed` with QEMU's words.
+  nlohmann::json qmp(std::string const& command, nlohmann::json const& arguments = nlohmann::json::object());
+
+  /// Stops the controller dead (SIGSTOP): registers read as they last did, what is written waits for `resume()`.
+  void pause();
+  void resume();
+  /// Kills QEMU: registers read as all ones, as those of a device that left the bus.
+  void kill();
+
+ private:
+  class process;
+  class bar;
+  qemu_options options_;
+  shared_memory memory_;
+  std::unique_ptr<process> process_;
+  std::unique_ptr<bar> bar_;
+};
+
+}  // namespace forebay::test
+
+/// At the start of a test that needs QEMU: skips it where there is none, unless FOREBAY_REQUIRE_QEMU=1 makes that a
+/// failure, as the continuous integration does.
+#define FOREBAY_NEEDS_QEMU()                                                                 \
+  do {                                                                                       \
+    if (auto const reason = ::forebay::test::qemu_nvme::unavailable()) {                     \
+      char const* const required = std::getenv("FOREBAY_REQUIRE_QEMU");                      \
+      if (required != nullptr && std::string_view(required) == "1") GTEST_FAIL() << *reason; \
+      GTEST_SKIP() << *reason;                                                               \
+    }                                                                                        \
+  } while (false)

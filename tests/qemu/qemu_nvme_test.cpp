@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The transport itself: what the driver's tests over QEMU rely on.
+#include "qemu/qemu_nvme.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "forebay/driver/controller.hpp"
+#include "forebay/nvme/registers.hpp"
+#include "forebay/nvme/status_code.hpp"
+#include "forebay/simt/native.hpp"
+
+namespace forebay::test {
+namespace {
+
+using simt::native;
+
+constexpr std::uint64_t patience_ns = 20'000'000'000;
+
+/// Runs one I/O command in an otherwise idle queue, at the slot and phase that `turn` says.
+std::uint16_t run_one(driver::io_queue const& queue, nvme::submission_entry const& entry, std::uint32_t turn) {
+  queue.submission_ring()[turn % queue.entries()] = entry;
+  native::fence(simt::scope::system, simt::order::release);  // pairs with the relay's exchange of the doorbell word
+  native::st_mmio(queue.sq_tail_doorbell(), (turn + 1) % queue.entries());
+  nvme::completion_entry& slot = queue.completion_ring()[turn % queue.completion_entries()];
+  std::uint32_t const phase = 1 ^ (turn / queue.completion_entries() & 1);
+  nvme::completion_entry seen;
+  bool const completed = native::wait_until(
+      [&] {
+        // Acquire: pairs with the controller's store of the phase tag.
+        seen.dw3 = simt::atomic<native, simt::scope::system>(slot.dw3).load(simt::order::acquire);
+        return seen.phase() == phase;
+      },
+      native::clock_ns() + patience_ns);
+  EXPECT_TRUE(completed) << "no completion";
+  native::st_mmio(queue.cq_head_doorbell(), (turn + 1) % queue.completion_entries());
+  return static_cast<std::uint16_t>(seen.status_field() & nvme::status_code_mask);
+}
+
+TEST(qemu, answers_and_says_its_version) {
+  FOREBAY_NEEDS_QEMU();
+  qemu_nvme qemu;
+  EXPECT_FALSE(qemu.version().empty());
+  nvme::controller_version const version{qemu.registers().read32(nvme::registers::vs)};
+  EXPECT_EQ(version.major(), 1u);
+  EXPECT_GE(version.minor(), 4u);
+  EXPECT_EQ(qemu.qmp("query-status").at("running"), false);
+  EXPECT_THROW(qemu.qmp("no-such-command"), operation_failed);
+}
+
+TEST(qemu, refuses_a_drive_it_cannot_make) {
+  FOREBAY_NEEDS_QEMU();
+  EXPECT_THROW(qemu_nvme({.block_bytes = 1000}), operation_failed);
+}
+
+TEST(shared_memory, scatters_pages_and_zeroes_them) {
+  shared_memory memory(1 << 20, 1 << 16, 1);
+  auto* const bytes = static_cast<std::byte*>(memory.allocate(16 * 4096));
+  int neighbours = 0;
+  for (std::size_t i = 1; i < 16; ++i) {
+    neighbours += memory.bus_address(bytes + i * 4096) == memory.bus_address(bytes + (i - 1) * 4096) + 4096;
+  }
+  EXPECT_LT(neighbours, 15);
+  EXPECT_EQ(memory.bus_address(bytes + 4096 + 17), memory.bus_address(bytes + 4096) + 17);
+  std::memset(bytes, 0xff, 16 * 4096);
+  memory.deallocate(bytes);
+  auto* const again = static_cast<std::byte*>(memory.allocate(200 * 4096));
+  for (std::size_t i = 0; i < 200 * 4096; ++i) ASSERT_EQ(again[i], std::byte{0});
+  EXPECT_THROW(memory.allocate(100 * 4096), std::bad_alloc);
+  memory.deallocate(again);
+  auto* const all = memory.allocate((1 << 20) - (1 << 16));
+  memory.deallocate(all);
+}
+
+TEST(shared_memory, contiguous_pages_follow_each_other) {
+  shared_memory memory(1 << 20, 1 << 16, 1);
+  auto* const bytes = static_cast<std::byte*>(memory.allocate_contiguous(16 * 4096));
+  for (std::size_t i = 1; i < 16; ++i) {
+    EXPECT_EQ(memory.bus_address(bytes + i * 4096), memory.bus_address(bytes) + i * 4096);
+  }
+  EXPECT_THROW(memory.bus_address(bytes + 16 * 4096), std::logic_error);
+  memory.deallocate(bytes);
+}
+
+TEST(qemu, finds_pages_that_a_wrong_prp_touched) {
+  FOREBAY_NEEDS_QEMU();
+  qemu_nvme qemu;
+  driver::controller controller(qemu.registers(), qemu.dma());
+  driver::io_queue queue = controller.create_io_queue_pair({.entries = 4});
+  driver::dma_buffer data(qemu.dma(), 4096);
+  nvme::submission_entry read = nvme::make_io_command(nvme::io_opcode::read, 0, 1, 0, 8);
+  read.prp1 = data.bus_address();
+  EXPECT_EQ(run_one(queue, read, 0), 0);
+  EXPECT_TRUE(qemu.dma().stray_pages().empty());
+  // One page too few: QEMU reports success and writes to bus address 0.
+  read = nvme::make_io_command(nvme::io_opcode::read, 1, 1, 0, 16);
+  read.prp1 = data.bus_address();
+  EXPECT_EQ(run_one(queue, read, 1), 0);
+  EXPECT_EQ(qemu.dma().stray_pages(), std::vector<std::uint64_t>{0});
+}
+
+TEST(qemu, relays_every_doorbell_value_even_the_same_again) {
+  FOREBAY_NEEDS_QEMU();
+  qemu_nvme qemu;
+  driver::controller controller(qemu.registers(), qemu.dma());
+  // Each life of the queue starts at tail 0, so its first doorbell value is the last one of the life before.
+  driver::io_queue queue = controller.create_io_queue_pair({.entries = 4});
+  for (int life = 0; life < 3; ++life) {
+    EXPECT_EQ(run_one(queue, nvme::make_io_command(nvme::io_opcode::flush, 7, 1, 0, 1), 0), 0);
+    controller.delete_io_queue_pair(queue);
+    controller.recreate(queue);
+  }
+}
+
+TEST(qemu, injects_errors_of_the_backing_store) {
+  FOREBAY_NEEDS_QEMU();
+  qemu_nvme qemu({.errors = {{.iotype = "read", .error = EIO, .sector = 2048, .once = true},
+                             {.iotype = "write", .error = ENOSPC, .sector = 4096}}});
+  driver::controller controller(qemu.registers(), qemu.dma());
+  driver::io_queue queue = controller.create_io_queue_pair({.entries = 4});
+  driver::dma_buffer data(qemu.dma(), 4096);
+  auto run = [&, turn = 0u](nvme::io_opcode opcode, std::uint64_t slba) mutable {
+    nvme::submission_entry entry = nvme::make_io_command(opcode, 0, 1, slba, 1);
+    entry.prp1 = data.bus_address();
+    return run_one(queue, entry, turn++);
+  };
+  EXPECT_EQ(run(nvme::io_opcode::read, 2048), nvme::status_field(nvme::media_status::unrecovered_read_error));
+  EXPECT_EQ(run(nvme::io_opcode::read, 2048), 0) << "the rule was for once";
+  EXPECT_EQ(run(nvme::io_opcode::write, 4096), nvme::status_field(nvme::media_status::write_fault));
+  EXPECT_EQ(run(nvme::io_opcode::write, 4097), 0);
+}
+
+TEST(qemu, paused_controller_answers_nothing_and_recovers) {
+  FOREBAY_NEEDS_QEMU();
+  qemu_nvme qemu;
+  driver::controller controller(qemu.registers(), qemu.dma(), {.admin_timeout_ns = 1'000'000'000});
+  qemu.pause();
+  try {
+    controller.identify_controller();
+    ADD_FAILURE() << "a stopped controller answered";
+  } catch (driver::controller_failure const& e) {
+    EXPECT_EQ(e.why(), driver::controller_failure::cause::timed_out) << e.what();
+  }
+  EXPECT_THROW(controller.identify_controller(), driver::controller_failure) << "it needs a reset first";
+  qemu.resume();
+  controller.reset();
+  EXPECT_EQ(controller.identify_namespace(1).nsze, controller.identity().blocks);
+}
+
+TEST(qemu, killed_controller_counts_as_removed) {
+  FOREBAY_NEEDS_QEMU();
+  qemu_nvme qemu;
+  driver::controller controller(qemu.registers(), qemu.dma());
+  driver::io_queue queue = controller.create_io_queue_pair({.entries = 4});
+  qemu.kill();
+  try {
+    controller.identify_controller();
+    ADD_FAILURE() << "a dead controller answered";
+  } catch (driver::controller_failure const& e) {
+    EXPECT_EQ(e.why(), driver::controller_failure::cause::removed) << e.what();
+  }
+  EXPECT_FALSE(queue.live());
+  try {
+    controller.reset();
+    ADD_FAILURE() << "a dead controller was reset";
+  } catch (driver::controller_failure const& e) {
+    EXPECT_EQ(e.why(), driver::controller_failure::cause::removed) << e.what();
+  }
+}
+
+TEST(qemu, doorbell_of_a_queue_outside_ram_is_fatal_until_reset) {
+  FOREBAY_NEEDS_QEMU();
+  qemu_nvme qemu;
+  driver::controller controller(qemu.registers(), qemu.dma());
+  driver::dma_buffer const completions(qemu.dma(), 4096);
+  auto const create = [&](nvme::admin_opcode opcode, std::uint64_t prp1, std::uint32_t cdw11) {
+    nvme::submission_entry entry;
+    entry.cdw0 = nvme::make_cdw0(opcode, 0);
+    entry.prp1 = prp1;
+    entry.cdw10 = 1 | 3 << 16;
+    entry.cdw11 = cdw11;
+    return controller.execute(entry).status_field();
+  };
+  ASSERT_EQ(create(nvme::admin_opcode::create_io_completion_queue, completions.bus_address(), 1), 0);
+  ASSERT_EQ(create(nvme::admin_opcode::create_io_submission_queue, std::uint64_t{1} << 40, 1 | 1 << 16), 0);
+  native::st_mmio(qemu.registers().doorbell(nvme::registers::sq_tail_doorbell(1, 0)), 1);
+  bool const fatal = native::wait_until(
+      [&] { return nvme::controller_status{qemu.registers().read32(nvme::registers::csts)}.fatal(); },
+      native::clock_ns() + patience_ns);
+  ASSERT_TRUE(fatal);
+  controller.reset();
+  EXPECT_EQ(controller.identify_namespace(1).nsze, controller.identity().blocks);
+  EXPECT_FALSE(nvme::controller_status{qemu.registers().read32(nvme::registers::csts)}.fatal());
+}
+
+}  // namespace
+}  // namespace forebay::test

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qemu/shared_memory.hpp"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+namespace forebay::test {
+
+namespace {
+[[noreturn]] void throw_errno(char const* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+}  // namespace
+
+shared_memory::shared_memory(std::uint64_t bytes, std::uint64_t first_usable, std::uint64_t seed)
+    : fd_(memfd_create("forebay-guest-ram", MFD_CLOEXEC)), bytes_(bytes), random_(seed) {
+  if (fd_ < 0) throw_errno("memfd_create");
+  if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) throw_errno("ftruncate");
+  for (std::uint64_t page = first_usable; page < bytes; page += page_size) {
+    free_.insert(free_.end(), page);
+    shuffled_.push_back(page);
+  }
+  std::shuffle(shuffled_.begin(), shuffled_.end(), random_);
+}
+
+shared_memory::~shared_memory() {
+  for (auto const& [address, held] : areas_) munmap(const_cast<std::byte*>(address), held.bytes);
+  close(fd_);
+}
+
+void* shared_memory::allocate(std::size_t bytes) {
+  std::lock_guard const lock(mutex_);
+  std::vector<std::uint64_t> pages;
+  for (std::size_t count = (bytes + page_size - 1) / page_size; pages.size() < count;) {
+    if (shuffled_.empty()) {
+      shuffled_.assign(free_.begin(), free_.end());
+      std::shuffle(shuffled_.begin(), shuffled_.end(), random_);
+      if (shuffled_.empty()) {
+        free_.insert(pages.begin(), pages.end());
+        throw std::bad_alloc();
+      }
+    }
+    std::uint64_t const page = shuffled_.back();
+    shuffled_.pop_back();
+    if (free_.erase(page) != 0) pages.push_back(page);
+  }
+  return map_pages(std::move(pages));
+}
+
+void* shared_memory::allocate_contiguous(std::size_t bytes) {
+  std::lock_guard const lock(mutex_);
+  std::size_t const count = (bytes + page_size - 1) / page_size;
+  std::vector<std::uint64_t> run;
+  for (std::uint64_t const page : free_) {
+    if (!run.empty() && page != run.back() + page_size) run.clear();
+    run.push_back(page);
+    if (run.size() == count) break;
+  }
+  if (run.size() != count) throw std::bad_alloc();
+  for (std::uint64_t const page : run) free_.erase(page);
+  return map_pages(std::move(run));
+}
+
+void* shared_memory::map_pages(std::vector<std::uint64_t> pages) {
+  std::size_t const bytes = pages.size() * page_size;
+  void* const address = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) throw_errno("mmap");
+  auto* const start = static_cast<std::byte*>(address);
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (mmap(start + i * page_size, page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_,
+             static_cast<off_t>(pages[i])) == MAP_FAILED) {
+      throw_errno("mmap of a page");
+    }
+  }
+  areas_.emplace(start, area{bytes, std::move(pages)});
+  return start;
+}
+
+void shared_memory::deallocate(void* address) noexcept {
+  std::lock_guard const lock(mutex_);
+  auto const found = areas_.find(static_cast<std::byte*>(address));
+  if (found == areas_.end()) return;
+  munmap(address, found->second.bytes);
+  for (std::uint64_t const page : found->second.pages) {
+    fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(page), page_size);
+    free_.insert(page);
+  }
+  areas_.erase(found);
+}
+
+void shared_memory::map(void*, std::size_t) {
+  throw std::logic_error("a virtual machine reaches only its own RAM: allocate from this dma_space");
+}
+
+void shared_memory::unmap(void*, std::size_t) {}
+
+std::uint64_t shared_memory::bus_address(void const* address) const {
+  std::lock_guard const lock(mutex_);
+  auto const* const byte = static_cast<std::byte const*>(address);
+  auto found = areas_.upper_bound(byte);
+  if (found == areas_.begin()) throw std::logic_error("address is not from this dma_space");
+  --found;
+  auto const offset = static_cast<std::size_t>(byte - found->first);
+  if (offset >= found->second.bytes) throw std::logic_error("address is not from this dma_space");
+  return found->second.pages[offset / page_size] + offset % page_size;
+}
+
+std::vector<std::uint64_t> shared_memory::touched_pages() const {
+  std::vector<std::uint64_t> pages;
+  for (off_t at = 0;;) {
+    off_t const data = lseek(fd_, at, SEEK_DATA);
+    if (data < 0) {
+      if (errno == ENXIO) return pages;
+      throw_errno("lseek");
+    }
+    off_t const hole = lseek(fd_, data, SEEK_HOLE);
+    for (auto page = static_cast<std::uint64_t>(data); page < static_cast<std::uint64_t>(hole); page += page_size) {
+      pages.push_back(page);
+    }
+    at = hole;
+  }
+}
+
+void shared_memory::accept_touched_pages() {
+  std::lock_guard const lock(mutex_);
+  for (std::uint64_t const page : touched_pages()) accepted_.insert(page);
+}
+
+std::vector<std::uint64_t> shared_memory::stray_pages() const {
+  std::lock_guard const lock(mutex_);
+  std::set<std::uint64_t> given;
+  for (auto const& [address, held] : areas_) given.insert(held.pages.begin(), held.pages.end());
+  std::vector<std::uint64_t> strays;
+  for (std::uint64_t const page : touched_pages()) {
+    if (!given.contains(page) && !accepted_.contains(page)) strays.push_back(page);
+  }
+  return strays;
+}
+
+}  // namespace forebay::test

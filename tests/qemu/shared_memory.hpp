@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The RAM of a virtual machine as a DMA space: pages of a memfd that this process and QEMU both map.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "forebay/driver/spaces.hpp"
+
+namespace forebay::test {
+
+/// Hands out pages in shuffled order, so that contiguous memory of this process is scattered on the bus and a driver
+/// that takes one bus address for many pages is found out. Pages that anybody touched without being given them are
+/// listed: QEMU reports success for a transfer to any address.
+class shared_memory final : public driver::dma_space {
+ public:
+  /// `bytes` of RAM of which pages from `first_usable` on are handed out.
+  shared_memory(std::uint64_t bytes, std::uint64_t first_usable, std::uint64_t seed);
+  shared_memory(shared_memory const&) = delete;
+  shared_memory& operator=(shared_memory const&) = delete;
+  ~shared_memory() override;
+
+  int file_descriptor() const { return fd_; }
+
+  void* allocate(std::size_t bytes) override;
+  /// As `allocate`, in pages that follow each other on the bus: for rings beyond one page.
+  void* allocate_contiguous(std::size_t bytes);
+  /// Frees, and gives the pages back to the operating system, so that they read as zeros and count as untouched.
+  void deallocate(void* address) noexcept override;
+  /// Only memory from `allocate` can be reached: refuses.
+  void map(void* address, std::size_t bytes) override;
+  void unmap(void* address, std::size_t bytes) override;
+  std::uint64_t bus_address(void const* address) const override;
+  std::size_t page_bytes() const override { return page_size; }
+
+  /// Takes the pages touched so far (firmware, tables) as nobody's fault.
+  void accept_touched_pages();
+  /// Bus addresses of pages that were touched, that nobody was given and that were not accepted.
+  std::vector<std::uint64_t> stray_pages() const;
+
+ private:
+  static constexpr std::size_t page_size = 4096;
+  struct area {
+    std::size_t bytes;
+    std::vector<std::uint64_t> pages;  ///< bus address of each page
+  };
+
+  void* map_pages(std::vector<std::uint64_t> pages);
+  std::vector<std::uint64_t> touched_pages() const;
+
+  int fd_;
+  std::uint64_t bytes_;
+  mutable std::mutex mutex_;  ///< guards all below
+  std::mt19937_64 random_;
+  std::set<std::uint64_t> free_;
+  std::vector<std::uint64_t>
+      shuffled_;  ///< candidates in the order to hand out; those no longer in `free_` are skipped
+  std::map<std::byte const*, area> areas_;
+  std::set<std::uint64_t> accepted_;
+};
+
+}  // namespace forebay::test
