@@ -15,17 +15,25 @@ using clock_vector = std::vector<std::uint32_t>;
 using shared_clock = std::shared_ptr<clock_vector const>;
 constexpr std::size_t scopes = 3;
 
-bool acquires(order o) { return o == order::acquire || o == order::acq_rel || o == order::seq_cst; }
-bool releases(order o) { return o == order::release || o == order::acq_rel || o == order::seq_cst; }
-std::size_t index(scope s) { return static_cast<std::size_t>(s); }
-scope narrower(scope a, scope b) { return std::min(a, b); }
+bool acquires(order o) {
+  return o == order::acquire || o == order::acq_rel || o == order::seq_cst;
+}
+bool releases(order o) {
+  return o == order::release || o == order::acq_rel || o == order::seq_cst;
+}
+std::size_t index(scope s) {
+  return static_cast<std::size_t>(s);
+}
+scope narrower(scope a, scope b) {
+  return std::min(a, b);
+}
 
 void join(clock_vector& into, clock_vector const& other) {
   for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
 }
 
-/// Happens-before after the PTX memory model, section "Causality order": a release makes everything that its lane did or
-/// learnt known to an acquire that reads from it, if the scopes of both include the other lane. What was learnt at a
+/// Happens-before after the PTX memory model, section "Causality order": a release makes everything that its lane did
+/// or learnt known to an acquire that reads from it, if the scopes of both include the other lane. What was learnt at a
 /// narrow scope is passed on by a later release at a wide one, since a clock holds all of it. Conflicting accesses that
 /// are not ordered fail the run, unless both are atomic at scopes that include each other.
 class clocks final : public memory {
@@ -61,8 +69,7 @@ class clocks final : public memory {
     learn(l, a.history.back(), o, s);
   }
 
-  void modify_end(lane& l, void* address, std::uint32_t, std::uint64_t value, bool stored, order o,
-                  scope s) override {
+  void modify_end(lane& l, void* address, std::uint32_t, std::uint64_t value, bool stored, order o, scope s) override {
     auto& a = atom_at(address);
     if (stored) {
       message const previous = a.history.back();
@@ -124,9 +131,9 @@ class clocks final : public memory {
  private:
   struct lane_clocks {
     clock_vector now;
-    std::array<shared_clock, scopes> released;        // at the last release fence of each scope
-    std::array<clock_vector, scopes> read_relaxed;    // by the narrowest scope an acquire fence needs to learn it
-    clock_vector at_fence;                            // what the last sequentially consistent fence must show
+    std::array<shared_clock, scopes> released;      // at the last release fence of each scope
+    std::array<clock_vector, scopes> read_relaxed;  // by the narrowest scope an acquire fence needs to learn it
+    clock_vector at_fence;                          // what the last sequentially consistent fence must show
   };
   /// One value that a word had.
   struct message {
@@ -144,7 +151,7 @@ class clocks final : public memory {
     std::vector<std::size_t> newest_seen;  // by lane
     clock_vector read_at, written_at;      // by lane
     location read_where, written_where;
-    std::vector<scope> used_at;            // by lane, the last time
+    std::vector<scope> used_at;  // by lane, the last time
     scope narrowest = scope::system;
     std::uint32_t first_lane;
     scope spread = scope::block;  // the scope that includes every lane that used it
@@ -253,8 +260,8 @@ class clocks final : public memory {
 
   [[noreturn]] void race(std::string const& kind, location where, std::uint32_t other, std::string const& other_kind,
                          location other_where) {
-    host_.violation("data race: " + kind + " at " + describe(where) + " is not ordered after the " + other_kind + " by " +
-                        host_.name(other) + " at " + describe(other_where),
+    host_.violation("data race: " + kind + " at " + describe(where) + " is not ordered after the " + other_kind +
+                        " by " + host_.name(other) + " at " + describe(other_where),
                     where);
     std::terminate();  // violation() does not return
   }

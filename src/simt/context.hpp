@@ -48,8 +48,12 @@ class unobserved {
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
   }
 };
-inline void tell_acquire(void* address) { __tsan_acquire(address); }
-inline void tell_release(void* address) { __tsan_release(address); }
+inline void tell_acquire(void* address) {
+  __tsan_acquire(address);
+}
+inline void tell_release(void* address) {
+  __tsan_release(address);
+}
 #else
 struct unobserved {
   unobserved() {}
@@ -137,7 +141,9 @@ class context {
   context() = default;
   context(context const&) = delete;
   context& operator=(context const&) = delete;
-  ~context() { destroy(); }
+  ~context() {
+    destroy();
+  }
 
  private:
   void destroy() {

@@ -20,12 +20,18 @@ std::string describe_position(lane const& l) {
 
 char const* name_of(collective kind) {
   switch (kind) {
-    case collective::sync: return "sync";
-    case collective::any: return "any";
-    case collective::all: return "all";
-    case collective::ballot: return "ballot";
-    case collective::shuffle: return "shfl";
-    case collective::match: break;
+    case collective::sync:
+      return "sync";
+    case collective::any:
+      return "any";
+    case collective::all:
+      return "all";
+    case collective::ballot:
+      return "ballot";
+    case collective::shuffle:
+      return "shfl";
+    case collective::match:
+      break;
   }
   return "match_any";
 }
@@ -57,14 +63,20 @@ std::string ranges(std::uint32_t mask) {
 
 std::string describe_state(lane const& l) {
   switch (l.state) {
-    case lane_state::fresh: return "has not started";
-    case lane_state::ready: return "can run";
-    case lane_state::waiting: return "waits in wait_until at " + describe(l.where);
+    case lane_state::fresh:
+      return "has not started";
+    case lane_state::ready:
+      return "can run";
+    case lane_state::waiting:
+      return "waits in wait_until at " + describe(l.where);
     case lane_state::in_collective:
       return std::string("waits in ") + name_of(l.kind) + "(mask " + hexadecimal(l.mask) + ") at " + describe(l.where);
-    case lane_state::converging: return "converges at " + describe(l.where);
-    case lane_state::at_barrier: return "waits in block sync at " + describe(l.where);
-    case lane_state::ended: break;
+    case lane_state::converging:
+      return "converges at " + describe(l.where);
+    case lane_state::at_barrier:
+      return "waits in block sync at " + describe(l.where);
+    case lane_state::ended:
+      break;
   }
   return "has ended";
 }
@@ -106,7 +118,8 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
   auto& group = *me.group;
   std::uint32_t const rank = me.thread % 32;
   if (me.watching) fail(name + ": a collective inside the predicate of wait_until", where);
-  if ((mask >> rank & 1) == 0) fail(name + ": the mask " + hexadecimal(mask) + " does not hold the calling lane", where);
+  if ((mask >> rank & 1) == 0)
+    fail(name + ": the mask " + hexadecimal(mask) + " does not hold the calling lane", where);
   void* const sync_object = group.in_warp(me, 0);
   if (kind == collective::sync) tell_release(sync_object);
   me.kind = kind;

@@ -26,7 +26,8 @@ class memory_host {
   ~memory_host() = default;
 };
 
-/// Where a lane sits in the hierarchy of scopes. An agent is alone in its block; `device` is its domain, never a lane's.
+/// Where a lane sits in the hierarchy of scopes. An agent is alone in its block; `device` is its domain, never a
+/// lane's.
 struct scope_position {
   std::uint32_t device = 0;
   std::uint32_t block = 0;

@@ -112,10 +112,17 @@ class deterministic final : public lockstep, public memory_host {
       }
     }
     switch (options.memory) {
-      case memory_model::sequential: break;
-      case memory_model::store_buffers: memory_ = make_store_buffers(*this, count); break;
-      case memory_model::race_detector: memory_ = make_clocks(*this, std::move(positions), false); break;
-      case memory_model::stale_reads: memory_ = make_clocks(*this, std::move(positions), true); break;
+      case memory_model::sequential:
+        break;
+      case memory_model::store_buffers:
+        memory_ = make_store_buffers(*this, count);
+        break;
+      case memory_model::race_detector:
+        memory_ = make_clocks(*this, std::move(positions), false);
+        break;
+      case memory_model::stale_reads:
+        memory_ = make_clocks(*this, std::move(positions), true);
+        break;
     }
     std::size_t stack_bytes = options.stack_bytes;
 #if defined(__SANITIZE_ADDRESS__) || defined(FOREBAY_SIMT_TSAN)
@@ -217,8 +224,12 @@ class deterministic final : public lockstep, public memory_host {
   void plain_store(void* address, std::uint32_t bytes, std::uint64_t value, location where) override {
     memory_->plain_store(me(), address, bytes, value, where);
   }
-  void fence(order o, scope s) override { memory_->fence(me(), o, s); }
-  std::uint64_t clock_ns() override { return now_ns_; }
+  void fence(order o, scope s) override {
+    memory_->fence(me(), o, s);
+  }
+  std::uint64_t clock_ns() override {
+    return now_ns_;
+  }
   std::uint32_t choose(std::uint32_t n) override {
     unobserved const quiet;
     return cancelling_ ? 0 : choice(n);
@@ -244,7 +255,9 @@ class deterministic final : public lockstep, public memory_host {
       if (!l.runnable && l.state == lane_state::waiting && differs(l)) set_runnable(l, true);
     });
   }
-  void violation(std::string what, location where) override { fail(std::move(what), where); }
+  void violation(std::string what, location where) override {
+    fail(std::move(what), where);
+  }
   std::string name(std::uint32_t id) override {
     auto const& l = lanes_[id];
     return l.as_agent != nullptr ? "agent " + l.as_agent->name : describe_position(l);
@@ -293,7 +306,9 @@ class deterministic final : public lockstep, public memory_host {
   void synchronised(std::span<lane* const> members) override {
     if (memory_ != nullptr) memory_->synchronised(members);
   }
-  bool converges() override { return choice(4) != 0; }
+  bool converges() override {
+    return choice(4) != 0;
+  }
 
  private:
   struct timer {
@@ -305,7 +320,9 @@ class deterministic final : public lockstep, public memory_host {
     }
   };
 
-  scheduled_lane& me() { return *static_cast<scheduled_lane*>(current); }
+  scheduled_lane& me() {
+    return *static_cast<scheduled_lane*>(current);
+  }
 
   void step(location where) {
     if (cancelling_) return;
@@ -462,21 +479,31 @@ class deterministic final : public lockstep, public memory_host {
   void note_failure(std::string what, scheduled_lane const* l) {
     if (!result_.ok) return;
     result_.ok = false;
-    result_.what = (l != nullptr ? name(l->id) + ": " : "") + std::move(what) + "\n  scheduler " + schedule_.describe() +
-                   ", step " + std::to_string(result_.steps) + ", virtual time " + std::to_string(now_ns_) + " ns";
+    result_.what = (l != nullptr ? name(l->id) + ": " : "") + std::move(what) + "\n  scheduler " +
+                   schedule_.describe() + ", step " + std::to_string(result_.steps) + ", virtual time " +
+                   std::to_string(now_ns_) + " ns";
   }
 
   void switch_to(scheduled_lane& from, scheduled_lane& to) {
     ++result_.switches;
     current = &to;
+#if defined(FOREBAY_SIMT_TSAN)
+    fences = &to.fences;
+#endif
     context::jump(from.fiber, to.fiber, exceptions_);
   }
   /// From the OS thread's own stack.
   void enter(scheduled_lane& to) {
     if (to.state == lane_state::waiting) to.state = lane_state::ready;
     current = &to;
+#if defined(FOREBAY_SIMT_TSAN)
+    fences = &to.fences;
+#endif
     context::jump(own_, to.fiber, exceptions_);
     current = nullptr;
+#if defined(FOREBAY_SIMT_TSAN)
+    fences = nullptr;
+#endif
   }
   /// Back to the OS thread's own stack, for ever.
   [[noreturn]] void leave() {

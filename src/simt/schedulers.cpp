@@ -38,7 +38,9 @@ void round_robin::begin(std::uint32_t lanes) {
   last_ = lanes - 1;
 }
 
-void round_robin::runnable(std::uint32_t lane, bool is) { set_bit(words_, lane, is); }
+void round_robin::runnable(std::uint32_t lane, bool is) {
+  set_bit(words_, lane, is);
+}
 
 std::uint32_t round_robin::next(std::uint32_t) {
   auto const slots = static_cast<std::uint32_t>(words_.size() * 64);
@@ -84,7 +86,9 @@ void pct::begin(std::uint32_t lanes) {
   step_ = 0;
 }
 
-void pct::mark(std::uint32_t slot, bool is) { set_bit(words_, slot, is); }
+void pct::mark(std::uint32_t slot, bool is) {
+  set_bit(words_, slot, is);
+}
 
 std::uint32_t pct::highest() const {
   std::size_t i = words_.size() - 1;
@@ -156,6 +160,8 @@ std::uint32_t replay::choose(std::uint32_t n) {
   return chosen;
 }
 
-std::string replay::describe() const { return "replay(trace of " + std::to_string(recorded_.size()) + " choices)"; }
+std::string replay::describe() const {
+  return "replay(trace of " + std::to_string(recorded_.size()) + " choices)";
+}
 
 }  // namespace forebay::simt

@@ -12,13 +12,17 @@ std::uint64_t read_bytes(void const* address, std::uint32_t bytes) {
   std::memcpy(&value, address, bytes);
   return value;
 }
-void write_bytes(void* address, std::uint32_t bytes, std::uint64_t value) { std::memcpy(address, &value, bytes); }
+void write_bytes(void* address, std::uint32_t bytes, std::uint64_t value) {
+  std::memcpy(address, &value, bytes);
+}
 
 namespace {
 
 constexpr std::size_t capacity = 8;
 
-bool releases(order o) { return o == order::release || o == order::acq_rel || o == order::seq_cst; }
+bool releases(order o) {
+  return o == order::release || o == order::acq_rel || o == order::seq_cst;
+}
 
 /// Partial store order: a lane's stores wait in a buffer and reach memory in any order, but stores that overlap stay in
 /// order, a release waits for all older ones, and none passes a release fence. (Total store order would hide a missing

@@ -83,7 +83,9 @@ struct fiber {
     }
 
    private:
-    static std::uint64_t bits(T value) { return static_cast<std::uint64_t>(static_cast<std::make_unsigned_t<T>>(value)); }
+    static std::uint64_t bits(T value) {
+      return static_cast<std::uint64_t>(static_cast<std::make_unsigned_t<T>>(value));
+    }
 
     template <class Operation>
     T modify(order o, location where, Operation&& operation) const {
@@ -179,7 +181,8 @@ struct fiber {
     }
   }
 
-  /// Stores to a controller's doorbell register. Order it after the entries with `fence(scope::system, order::release)`.
+  /// Stores to a controller's doorbell register. Order it after the entries with `fence(scope::system,
+  /// order::release)`.
   static void st_mmio(std::uint32_t* doorbell, std::uint32_t value, location where = location::current()) {
     atomic_ref<std::uint32_t, scope::system>(*doorbell).store(value, order::relaxed, where);
   }
@@ -240,8 +243,8 @@ struct fiber {
     }
     /// The value that member `lane` passed.
     template <class T>
-      requires std::is_trivially_copyable_v<T>
-    T shfl(T value, std::uint32_t lane, location where = location::current()) const {
+    requires std::is_trivially_copyable_v<T> T shfl(T value, std::uint32_t lane, location where = location::current())
+    const {
       T result = value;
       for (std::size_t at = 0; at < sizeof(T); at += 8) {
         std::size_t const n = std::min<std::size_t>(8, sizeof(T) - at);
@@ -295,7 +298,8 @@ struct fiber {
     template <class T>
     T& shared(location where = location::current()) const {
       auto* lane = detail::current;
-      check(lane != nullptr && sizeof(T) <= lane->shared_bytes, "shared memory: grid::shared_bytes is too small", where);
+      check(lane != nullptr && sizeof(T) <= lane->shared_bytes, "shared memory: grid::shared_bytes is too small",
+            where);
       return *reinterpret_cast<T*>(lane->shared);
     }
   };

@@ -2,8 +2,8 @@
 //! \file
 //! The machine of plain CPU threads: a warp has one lane, a block has one thread, time is real.
 //!
-//! The emulator's engine, the driver's waits and the host's own queue pairs run on it. Under ThreadSanitizer the atomics
-//! are the compiler's own, so a missing order shows.
+//! The emulator's engine, the driver's waits and the host's own queue pairs run on it. Under ThreadSanitizer the
+//! atomics are the compiler's own, so a missing order shows.
 #pragma once
 
 #include <chrono>
@@ -53,7 +53,8 @@ struct native {
   /// Moves `bytes` bytes between areas that do not overlap; one thread does all of it.
   static void copy(void* to, void const* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
-  /// Stores to a controller's doorbell register. Order it after the entries with `fence(scope::system, order::release)`.
+  /// Stores to a controller's doorbell register. Order it after the entries with `fence(scope::system,
+  /// order::release)`.
   static void st_mmio(std::uint32_t* doorbell, std::uint32_t value) {
     detail::host_store(doorbell, value, order::relaxed);
   }

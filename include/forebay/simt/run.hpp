@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Deterministic runs of device code on `simt::fiber`: one OS thread, a scheduler that makes every choice, a memory model,
-//! virtual time. Several runs may go on in parallel on different OS threads.
+//! Deterministic runs of device code on `simt::fiber`: one OS thread, a scheduler that makes every choice, a memory
+//! model, virtual time. Several runs may go on in parallel on different OS threads.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct run_options {
 struct agent {
   std::string name;
   std::function<void()> body;
-  /// Whether the run may end before it does. Its body is then unwound by an exception that is no `std::exception`, thrown
-  /// from its wait, or it sees `fiber::stopping()` and returns.
+  /// Whether the run may end before it does. Its body is then unwound by an exception that is no `std::exception`,
+  /// thrown from its wait, or it sees `fiber::stopping()` and returns.
   bool daemon = false;
   /// Agents of one domain see each other at device scope; agents of different domains, and lanes, at system scope.
   std::uint32_t domain = 0;
@@ -51,8 +51,8 @@ struct run_result {
   std::uint64_t steps = 0;     ///< scheduling points
   std::uint64_t switches = 0;  ///< from one lane to another
   std::uint64_t time_ns = 0;   ///< virtual time at the end
-  /// Waits of lanes, and of agents, that reached their deadline. A lane's deadline that no injected fault explains hides a
-  /// deadlock.
+  /// Waits of lanes, and of agents, that reached their deadline. A lane's deadline that no injected fault explains
+  /// hides a deadlock.
   std::uint64_t timeouts = 0;
   std::uint64_t agent_timeouts = 0;
   simt::trace trace;
@@ -60,10 +60,10 @@ struct run_result {
   explicit operator bool() const { return ok; }
 };
 
-/// Runs `kernel` on every lane of `shape`, and `agents` beside it, until all lanes and all agents but daemons ended, or one
-/// failed: a check or an exception in a lane or agent, a deadlock, a livelock, a misused collective, a data race (under a
-/// model that detects it), the step limit. After a failure the lanes' stacks are dropped without running destructors.
-/// \throws refused_input if the shape is empty or has more than 65,535 lanes and agents.
+/// Runs `kernel` on every lane of `shape`, and `agents` beside it, until all lanes and all agents but daemons ended, or
+/// one failed: a check or an exception in a lane or agent, a deadlock, a livelock, a misused collective, a data race
+/// (under a model that detects it), the step limit. After a failure the lanes' stacks are dropped without running
+/// destructors. \throws refused_input if the shape is empty or has more than 65,535 lanes and agents.
 run_result run(run_options const& options, scheduler& schedule, grid const& shape, std::function<void()> kernel,
                std::vector<agent> agents = {});
 inline run_result run(run_options const& options, scheduler&& schedule, grid const& shape, std::function<void()> kernel,

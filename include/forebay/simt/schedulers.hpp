@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Who runs next: the schedulers of deterministic runs (run.hpp). One object serves one run at a time; `begin` resets it,
-//! so that running twice with the same object gives the same schedule twice.
+//! Who runs next: the schedulers of deterministic runs (run.hpp). One object serves one run at a time; `begin` resets
+//! it, so that running twice with the same object gives the same schedule twice.
 #pragma once
 
 #include <cstddef>
@@ -101,8 +101,9 @@ class random final : public scheduler {
 };
 
 /// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi, Nagarakatte: A Randomized Scheduler with
-/// Probabilistic Guarantees of Finding Bugs, ASPLOS 2010): random priorities, lowered at `depth` - 1 random steps of the
-/// `expected_steps`. A lane whose wait stays unmet twice is lowered below all others, without which helping waits livelock.
+/// Probabilistic Guarantees of Finding Bugs, ASPLOS 2010): random priorities, lowered at `depth` - 1 random steps of
+/// the `expected_steps`. A lane whose wait stays unmet twice is lowered below all others, without which helping waits
+/// livelock.
 class pct final : public scheduler {
  public:
   pct(std::uint64_t seed, std::uint32_t depth, std::uint64_t expected_steps)
@@ -132,8 +133,8 @@ class pct final : public scheduler {
   std::uint32_t lowest_ = 0;  // every slot below is free
 };
 
-/// Makes the choices that `recorded` holds, then those of a lane-by-lane run. If the program no longer offers a recorded
-/// choice the run fails with "replay diverged".
+/// Makes the choices that `recorded` holds, then those of a lane-by-lane run. If the program no longer offers a
+/// recorded choice the run fails with "replay diverged".
 class replay final : public scheduler {
  public:
   explicit replay(trace recorded) : recorded_(static_cast<trace&&>(recorded)) {}

@@ -26,7 +26,9 @@ struct fence_shadow {
 #if defined(__SANITIZE_THREAD__) || defined(FOREBAY_SIMT_TSAN)
 inline constinit thread_local fence_shadow native_fences;
 inline constinit thread_local fence_shadow* fences = nullptr;  ///< of the current lane; null outside a lane
-inline fence_shadow& current_fences() { return fences != nullptr ? *fences : native_fences; }
+inline fence_shadow& current_fences() {
+  return fences != nullptr ? *fences : native_fences;
+}
 #endif
 
 template <class T>
@@ -37,8 +39,10 @@ T host_load(T const* object, order o) {
       current_fences().loaded = const_cast<T*>(object);
 #endif
       return __atomic_load_n(object, __ATOMIC_RELAXED);
-    case order::acquire: return __atomic_load_n(object, __ATOMIC_ACQUIRE);
-    default: return __atomic_load_n(object, __ATOMIC_SEQ_CST);
+    case order::acquire:
+      return __atomic_load_n(object, __ATOMIC_ACQUIRE);
+    default:
+      return __atomic_load_n(object, __ATOMIC_SEQ_CST);
   }
 }
 
@@ -50,8 +54,10 @@ void host_store(T* object, T value, order o) {
       if (current_fences().released) return __atomic_store_n(object, value, __ATOMIC_RELEASE);
 #endif
       return __atomic_store_n(object, value, __ATOMIC_RELAXED);
-    case order::release: return __atomic_store_n(object, value, __ATOMIC_RELEASE);
-    default: return __atomic_store_n(object, value, __ATOMIC_SEQ_CST);
+    case order::release:
+      return __atomic_store_n(object, value, __ATOMIC_RELEASE);
+    default:
+      return __atomic_store_n(object, value, __ATOMIC_SEQ_CST);
   }
 }
 
@@ -59,11 +65,16 @@ void host_store(T* object, T value, order o) {
 template <class Operation>
 auto with_literal(order o, Operation&& operation) {
   switch (o) {
-    case order::relaxed: return operation(std::integral_constant<int, __ATOMIC_RELAXED>{});
-    case order::acquire: return operation(std::integral_constant<int, __ATOMIC_ACQUIRE>{});
-    case order::release: return operation(std::integral_constant<int, __ATOMIC_RELEASE>{});
-    case order::acq_rel: return operation(std::integral_constant<int, __ATOMIC_ACQ_REL>{});
-    case order::seq_cst: break;
+    case order::relaxed:
+      return operation(std::integral_constant<int, __ATOMIC_RELAXED>{});
+    case order::acquire:
+      return operation(std::integral_constant<int, __ATOMIC_ACQUIRE>{});
+    case order::release:
+      return operation(std::integral_constant<int, __ATOMIC_RELEASE>{});
+    case order::acq_rel:
+      return operation(std::integral_constant<int, __ATOMIC_ACQ_REL>{});
+    case order::seq_cst:
+      break;
   }
   return operation(std::integral_constant<int, __ATOMIC_SEQ_CST>{});
 }

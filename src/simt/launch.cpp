@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/simt/launch.hpp"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "forebay/error.hpp"
+#include "lanes.hpp"
+#include "stacks.hpp"
+
+namespace forebay::simt::detail {
+
+namespace {
+
+/// How an OS thread none of whose lanes can go on waits: it yields for as long as an I/O of a fast drive may take, so
+/// that such an I/O is seen at once, and then sleeps, so that it leaves the processor to others.
+constexpr std::uint64_t yielding_ns = 2'000'000;
+constexpr long nap_ns = 50'000;
+
+/// What the multiprocessors of one launch share.
+struct launch_state {
+  grid shape;
+  std::function<void()> const& kernel;
+  std::atomic<std::uint32_t> next_block{0};
+  std::atomic<bool> failed{false};
+  std::mutex mutex;
+  std::string failure;  // of the first lane that failed; guarded by `mutex`
+
+  void fail(std::string what) {
+    std::lock_guard const lock(mutex);
+    if (failure.empty()) failure = std::move(what);
+    failed.store(true, std::memory_order_relaxed);  // pairs with the loads in multiprocessor: only says to stop
+  }
+};
+
+/// A lane and its neighbours in the ring of those that can run.
+struct ring_lane : lane {
+  ring_lane* next = nullptr;  // null: not in the ring
+  ring_lane* previous = nullptr;
+};
+
+/// One OS thread's lanes, run in turn.
+class multiprocessor final : public lockstep {
+ public:
+  multiprocessor(launch_state& launch, std::uint32_t blocks, std::size_t stack_bytes)
+      : launch_(launch),
+        lanes_(std::size_t{blocks} * launch.shape.threads_per_block),
+        groups_(blocks),
+        stacks_(static_cast<std::uint32_t>(lanes_.size()), stack_bytes) {
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      lanes_[i].owner = this;
+      lanes_[i].id = static_cast<std::uint32_t>(i);
+      lanes_[i].blocks = launch.shape.blocks;
+      lanes_[i].threads_per_block = launch.shape.threads_per_block;
+    }
+  }
+
+  /// Runs blocks until none is left or a lane of the launch failed.
+  void work() {
+    unobserved const quiet;
+    // The kernel otherwise adds 50 us to every nap.
+    prctl(PR_SET_TIMERSLACK, 1'000, 0, 0, 0);
+    own_.make_own();
+    exceptions_ = thread_exceptions();
+    for (auto& group : groups_) start_block(group);
+    while (cursor_ != nullptr && !stopped()) {
+      enter(*cursor_);
+      if (finished_ != nullptr) start_block(*std::exchange(finished_, nullptr));
+    }
+    tell_acquire(this);
+  }
+
+  std::uint64_t clock_ns() override { return native::clock_ns(); }
+
+  bool wait_sleep(std::uint64_t deadline_ns, std::uint32_t misses, location where) override {
+    unobserved const quiet;
+    auto& l = me();
+    if (misses == 0) idle_ = 0;  // the lane came here from somewhere
+    if (++since_clock_ >= ring_size_) {
+      since_clock_ = 0;
+      now_ns_ = native::clock_ns();
+    }
+    // A reading of the last pass never times out early.
+    if (now_ns_ >= deadline_ns) return false;
+    if (++idle_ > ring_size_) idle_pass();
+    l.where = where;
+    l.state = lane_state::waiting;
+    give_way();
+    return true;
+  }
+
+  void check_failed(char const* what, location where) override {
+    unobserved const quiet;
+    fail(std::string("check failed: ") + what, where);
+  }
+
+  std::uint32_t choose(std::uint32_t) override { return 0; }
+  bool stopping() override { return false; }
+
+  // Only scheduled runs watch accesses.
+  void point(location) override {}
+  void seen(void const*, std::uint32_t, std::uint64_t) override {}
+  void wrote(void const*, std::uint32_t) override {}
+  void wait_begin() override {}
+  void wait_end() override {}
+  std::uint64_t load(void const*, std::uint32_t, order, scope, location) override { return 0; }
+  void store(void*, std::uint32_t, std::uint64_t, order, scope, location) override {}
+  void modify_begin(void*, std::uint32_t, order, scope, location) override {}
+  void modify_end(void*, std::uint32_t, std::uint64_t, bool, order, scope) override {}
+  std::uint64_t plain_load(void const*, std::uint32_t, location) override { return 0; }
+  void plain_store(void*, std::uint32_t, std::uint64_t, location) override {}
+  void fence(order, scope) override {}
+
+ protected:
+  void give_way() override {
+    auto& from = me();
+    if (stopped()) leave();
+    auto& to = advance();
+    if (&to != &from) switch_to(from, to, false);
+  }
+
+  void set_runnable(lane& l, bool is) override {
+    auto& r = static_cast<ring_lane&>(l);
+    if ((r.next != nullptr) == is) return;
+    if (!is) {
+      if (cursor_ == &r) cursor_ = r.next == &r ? nullptr : r.next;
+      r.previous->next = r.next;
+      r.next->previous = r.previous;
+      r.next = r.previous = nullptr;
+      --ring_size_;
+      return;
+    }
+    idle_ = 0;
+    ++ring_size_;
+    if (cursor_ == nullptr) {
+      cursor_ = r.next = r.previous = &r;
+      return;
+    }
+    r.next = cursor_;
+    r.previous = cursor_->previous;
+    r.previous->next = r.next->previous = &r;
+  }
+
+  void fail(std::string what, location where) override {
+    launch_.fail(describe_position(me()) + ": " + std::move(what) + "; at " + describe(where));
+    leave();
+  }
+
+ private:
+  ring_lane& me() { return *static_cast<ring_lane*>(current); }
+  bool stopped() const { return launch_.failed.load(std::memory_order_relaxed); }  // pairs with launch_state::fail
+
+  void start_block(block_group& group) {
+    // Blocks are independent, so the counter orders nothing.
+    std::uint32_t const rank = launch_.next_block.fetch_add(1, std::memory_order_relaxed);
+    if (rank >= launch_.shape.blocks) return;
+    auto const& shape = launch_.shape;
+    group.live = shape.threads_per_block;
+    if (group.shared == nullptr) group.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 1);
+    // Shared memory starts uninitialised; a pattern shows who relies on zeros.
+    std::fill_n(group.shared.get(), shape.shared_bytes, std::byte{0xcd});
+    auto const first = static_cast<std::size_t>(&group - groups_.data()) * shape.threads_per_block;
+    group.lanes.resize(shape.threads_per_block);
+    for (std::uint32_t t = 0; t < shape.threads_per_block; ++t) {
+      auto& l = lanes_[first + t];
+      group.lanes[t] = &l;
+      l.block = rank;
+      l.shared = group.shared.get();
+      l.shared_bytes = shape.shared_bytes;
+      enlist(l, &group, t);
+      l.fiber.make(stacks_[l.id], stacks_.bytes(), &multiprocessor::lane_main);
+      set_runnable(l, true);
+    }
+  }
+
+  static void lane_main(boost::context::detail::transfer_t transfer) {
+    auto& l = *static_cast<ring_lane*>(current);
+    context::started(l.fiber, transfer);
+    static_cast<multiprocessor*>(l.owner)->lane_body(l);
+  }
+
+  [[noreturn]] void lane_body(ring_lane& l) {
+    std::string failure;
+    try {
+#if defined(FOREBAY_SIMT_TSAN)
+      unobserved::end();
+#endif
+      launch_.kernel();
+#if defined(FOREBAY_SIMT_TSAN)
+      unobserved::begin();
+#endif
+    } catch (std::exception const& e) {
+      failure = std::string("exception: ") + e.what();
+    } catch (...) {
+      failure = "exception that is no std::exception";
+    }
+    tell_release(this);
+    if (failure.empty()) failure = retire(l);
+    if (!failure.empty()) {
+      launch_.fail(describe_position(l) + ": " + failure);
+      leave();
+    }
+    set_runnable(l, false);
+    if (l.group->live == 0) {
+      // The next block may get this lane's stack, so it starts from the thread's own.
+      finished_ = l.group;
+      leave();
+    }
+    if (stopped()) leave();
+    switch_to(l, advance(), true);
+    std::terminate();  // nothing picks a lane that ended
+  }
+
+  /// The next lane in the ring, ready to be switched to.
+  ring_lane& advance() {
+    if (cursor_ == nullptr) deadlock();
+    auto& to = *cursor_;
+    cursor_ = to.next;
+    if (to.state == lane_state::converging) converge(to);
+    to.state = lane_state::ready;
+    return to;
+  }
+
+  [[noreturn]] void deadlock() {
+    std::vector<lane*> hanging;
+    for (auto& l : lanes_)
+      if (l.state != lane_state::fresh && l.state != lane_state::ended) hanging.push_back(&l);
+    launch_.fail("deadlock: no lane of an OS thread can go on" + describe_stuck(hanging));
+    leave();
+  }
+
+  /// Every lane that can run evaluated its predicate in vain since any of them did something else.
+  void idle_pass() {
+    std::uint64_t const now_ns = native::clock_ns();
+    if (idle_ == ring_size_ + 1) idle_since_ns_ = now_ns;
+    if (idle_ % ring_size_ != 0 && ring_size_ > 1) return;
+    if (now_ns - idle_since_ns_ < yielding_ns) {
+      sched_yield();
+      return;
+    }
+    timespec const nap{0, nap_ns};
+    nanosleep(&nap, nullptr);
+  }
+
+  void switch_to(ring_lane& from, ring_lane& to, bool dying) {
+    current = &to;
+#if defined(FOREBAY_SIMT_TSAN)
+    fences = &to.fences;
+#endif
+    context::jump(from.fiber, to.fiber, exceptions_, dying);
+  }
+  void enter(ring_lane& to) {
+    cursor_ = to.next;
+    to.state = lane_state::ready;
+    auto* const outer = std::exchange(current, &to);
+#if defined(FOREBAY_SIMT_TSAN)
+    fences = &to.fences;
+#endif
+    context::jump(own_, to.fiber, exceptions_);
+    current = outer;
+#if defined(FOREBAY_SIMT_TSAN)
+    fences = nullptr;
+#endif
+  }
+  /// Back to the OS thread's own stack, for ever.
+  [[noreturn]] void leave() {
+    context::jump(me().fiber, own_, exceptions_, true);
+    std::terminate();
+  }
+
+  launch_state& launch_;
+  std::vector<ring_lane> lanes_;
+  std::vector<block_group> groups_;
+  stacks stacks_;
+  context own_;
+  exception_state* exceptions_ = nullptr;
+  ring_lane* cursor_ = nullptr;  // who runs next
+  std::uint64_t ring_size_ = 0;
+  block_group* finished_ = nullptr;
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t since_clock_ = 0;  // waits since `now_ns_` was read
+  std::uint64_t idle_ = 0;         // vain evaluations in a row
+  std::uint64_t idle_since_ns_ = 0;
+};
+
+}  // namespace
+
+void launch_fibers(grid const& shape, std::function<void()> const& kernel, launch_options const& options) {
+  if (shape.blocks == 0) throw refused_input("grid.blocks", "0", "a grid has at least one block");
+  if (shape.threads_per_block == 0 || shape.threads_per_block > 1024)
+    throw refused_input("grid.threads_per_block", std::to_string(shape.threads_per_block), "use 1 to 1024");
+  if (options.stack_bytes < 16 * 1024)
+    throw refused_input("launch_options.stack_bytes", std::to_string(options.stack_bytes), "use at least 16384");
+  std::uint32_t const wanted = options.os_threads != 0 ? options.os_threads : std::thread::hardware_concurrency();
+  std::uint32_t const threads = std::clamp(wanted, 1u, shape.blocks);
+  std::uint32_t const fitting = options.resident_lanes / threads / shape.threads_per_block;
+  std::uint32_t const resident = std::clamp(fitting, 1u, (shape.blocks + threads - 1) / threads);
+  std::size_t stack_bytes = options.stack_bytes;
+#if defined(__SANITIZE_ADDRESS__) || defined(FOREBAY_SIMT_TSAN)
+  stack_bytes *= 4;
+#endif
+
+  launch_state state{.shape = shape, .kernel = kernel, .mutex = {}, .failure = {}};
+  std::vector<std::unique_ptr<multiprocessor>> processors;
+  for (std::uint32_t i = 0; i < threads; ++i)
+    processors.push_back(std::make_unique<multiprocessor>(state, resident, stack_bytes));
+  {
+    std::vector<std::jthread> others;
+    for (std::uint32_t i = 0; i < threads; ++i) others.emplace_back([&p = *processors[i]] { p.work(); });
+  }
+  if (!state.failure.empty()) throw operation_failed(state.failure);
+}
+
+}  // namespace forebay::simt::detail
