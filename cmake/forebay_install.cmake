@@ -4,7 +4,7 @@
 
 include(CMakePackageConfigHelpers)
 
-get_property(libraries GLOBAL PROPERTY FOREBAY_LIBRARIES)
+get_property(libraries GLOBAL PROPERTY FOREBAY_EXPORTED_LIBRARIES)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/forebay")
 
 if(libraries)

@@ -29,8 +29,9 @@ endfunction()
 
 # forebay_add_library(<layer> [SOURCES source...] [DEPENDS target...])
 #
-# The static library `forebay_<layer>`, alias `forebay::<layer>`; without SOURCES an interface library. It is installed
-# and exported. DEPENDS are public: layers show each other's types in their headers.
+# The static library `forebay_<layer>`, alias `forebay::<layer>`; without SOURCES an interface library. DEPENDS are
+# public: layers show each other's types in their headers. A library under src/ is installed and exported; what a program
+# under apps/ is made of is not.
 function(forebay_add_library layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
   set(target forebay_${layer})
@@ -49,6 +50,9 @@ function(forebay_add_library layer)
   target_link_libraries(${target} ${scope} ${arg_DEPENDS})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${layer})
   set_property(GLOBAL APPEND PROPERTY FOREBAY_LIBRARIES ${target})
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/src/")
+    set_property(GLOBAL APPEND PROPERTY FOREBAY_EXPORTED_LIBRARIES ${target})
+  endif()
 endfunction()
 
 # forebay_add_cuda_library(<name> SOURCES source.cu... [DEPENDS target...])
