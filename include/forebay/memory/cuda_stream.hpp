@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A stream of one GPU, owned. Only where CUDA is built in.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "forebay/error.hpp"
+
+namespace forebay::memory {
+
+/// Throws `operation_failed` that names `what` unless `result` is success.
+inline void check_cuda(cudaError_t result, std::string const& what) {
+  if (result == cudaSuccess) return;
+  throw operation_failed(what + ": " + cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
+}
+
+/// Makes GPU `ordinal` current for the calling thread while it lives.
+class current_device {
+ public:
+  explicit current_device(int ordinal) {
+    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
+    check_cuda(cudaSetDevice(ordinal), "cudaSetDevice(" + std::to_string(ordinal) + ")");
+  }
+  current_device(current_device const&) = delete;
+  current_device& operator=(current_device const&) = delete;
+  ~current_device() { cudaSetDevice(before_); }
+
+ private:
+  int before_ = 0;
+};
+
+/// Ordered with no other stream, the legacy default stream included, so that it never waits for a kernel of somebody else's.
+class cuda_stream {
+ public:
+  explicit cuda_stream(int ordinal) : ordinal_(ordinal) {
+    current_device const here(ordinal);
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  cuda_stream(cuda_stream const&) = delete;
+  cuda_stream& operator=(cuda_stream const&) = delete;
+  ~cuda_stream() { cudaStreamDestroy(stream_); }
+
+  cudaStream_t get() const { return stream_; }
+  int ordinal() const { return ordinal_; }
+  void synchronize() const { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+ private:
+  int ordinal_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace forebay::memory

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Page-locked host memory and the memory of GPUs.
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+
+#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/memory/resource.hpp"
+
+namespace forebay::memory {
+namespace {
+
+/// Gives alignments beyond the allocator's own by taking more than was asked for.
+class aligned_blocks {
+ public:
+  static std::size_t padded(std::size_t bytes, std::size_t alignment_bytes) {
+    return (bytes == 0 ? 1 : bytes) + (alignment_bytes > natural_bytes ? alignment_bytes : 0);
+  }
+  void* remember(void* start, std::size_t alignment_bytes) {
+    auto const at = reinterpret_cast<std::uintptr_t>(start);
+    auto const aligned = (at + alignment_bytes - 1) & ~(static_cast<std::uintptr_t>(alignment_bytes) - 1);
+    void* const address = reinterpret_cast<void*>(aligned);
+    std::lock_guard const lock(mutex_);
+    starts_.emplace(address, start);
+    return address;
+  }
+  /// What the allocator had given, or null for an address that is not one of these.
+  void* forget(void* address) {
+    std::lock_guard const lock(mutex_);
+    auto const found = starts_.find(address);
+    if (found == starts_.end()) return nullptr;
+    void* const start = found->second;
+    starts_.erase(found);
+    return start;
+  }
+
+ private:
+  static constexpr std::size_t natural_bytes = 256;  // of every CUDA allocator (CUDA C++ Programming Guide, 5.3.2)
+  std::mutex mutex_;
+  std::unordered_map<void*, void*> starts_;
+};
+
+class pinned_resource final : public resource {
+ public:
+  memory::kind kind() const override { return memory::kind::pinned; }
+  void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
+    std::size_t const padded = aligned_blocks::padded(bytes, alignment_bytes);
+    void* start = nullptr;
+    check_cuda(cudaHostAlloc(&start, padded, cudaHostAllocPortable | cudaHostAllocMapped),
+               "page-locking " + std::to_string(bytes) + " bytes of host memory");
+    std::memset(start, 0, padded);
+    return blocks_.remember(start, alignment_bytes);
+  }
+  void deallocate(void* address) noexcept override {
+    if (void* const start = blocks_.forget(address)) cudaFreeHost(start);
+  }
+  void copy_in(void* to, void const* from_host, std::size_t bytes) override { std::memcpy(to, from_host, bytes); }
+  void copy_out(void* to_host, void const* from, std::size_t bytes) override { std::memcpy(to_host, from, bytes); }
+
+ private:
+  aligned_blocks blocks_;
+};
+
+class device_resource final : public resource {
+ public:
+  explicit device_resource(int ordinal) : stream_(ordinal) {}
+  memory::kind kind() const override { return memory::kind::device; }
+  void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
+    current_device const here(stream_.ordinal());
+    std::size_t const padded = aligned_blocks::padded(bytes, alignment_bytes);
+    void* start = nullptr;
+    check_cuda(cudaMalloc(&start, padded), "allocating " + std::to_string(bytes) + " bytes on GPU " +
+                                               std::to_string(stream_.ordinal()));
+    check_cuda(cudaMemsetAsync(start, 0, padded, stream_.get()), "cudaMemset");
+    stream_.synchronize();
+    return blocks_.remember(start, alignment_bytes);
+  }
+  void deallocate(void* address) noexcept override {
+    if (void* const start = blocks_.forget(address)) cudaFree(start);
+  }
+  void copy_in(void* to, void const* from_host, std::size_t bytes) override {
+    copy(to, from_host, bytes, cudaMemcpyHostToDevice);
+  }
+  void copy_out(void* to_host, void const* from, std::size_t bytes) override {
+    copy(to_host, from, bytes, cudaMemcpyDeviceToHost);
+  }
+
+ private:
+  void copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind direction) {
+    current_device const here(stream_.ordinal());
+    check_cuda(cudaMemcpyAsync(to, from, bytes, direction, stream_.get()), "cudaMemcpy");
+    stream_.synchronize();
+  }
+
+  cuda_stream stream_;
+  aligned_blocks blocks_;
+};
+
+void require_gpu(char const* what, int ordinal) {
+  int const count = device_count();
+  if (ordinal >= 0 && ordinal < count) return;
+  throw std::runtime_error(std::string(what) + ": GPU " + std::to_string(ordinal) + " was asked for, " +
+                           std::to_string(count) + " can be used; `forebay doctor` tells why");
+}
+
+}  // namespace
+
+// Neither resource is ever destroyed: the CUDA runtime may have shut down before static objects go.
+
+resource& pinned() {
+  require_gpu("page-locked memory", 0);
+  static auto* const the_pinned = new pinned_resource;
+  return *the_pinned;
+}
+
+resource& device(int ordinal) {
+  require_gpu("GPU memory", ordinal);
+  static std::mutex mutex;
+  static auto* const resources = new std::unordered_map<int, std::unique_ptr<device_resource>>;
+  std::lock_guard const lock(mutex);
+  auto& found = (*resources)[ordinal];
+  if (!found) found = std::make_unique<device_resource>(ordinal);
+  return *found;
+}
+
+int device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+}  // namespace forebay::memory
