@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/storage/catalogue.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "forebay/error.hpp"
+
+namespace forebay {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr std::uint64_t mib = 1 << 20;
+
+/// The first MiB of a storage.
+struct image {
+  std::vector<char> bytes = std::vector<char>(catalogue::reserved_bytes);
+
+  catalogue::reader reader() {
+    return [this](void* to, std::uint64_t n, std::uint64_t at) { std::memcpy(to, bytes.data() + at, n); };
+  }
+  catalogue::writer writer() {
+    return [this](void const* from, std::uint64_t n, std::uint64_t at) { std::memcpy(bytes.data() + at, from, n); };
+  }
+};
+
+TEST(Catalogue, BlankStorageHasNone) {
+  image i;
+  EXPECT_FALSE(catalogue::load(16 * mib, i.reader()).has_value());
+}
+
+TEST(Catalogue, ComesBackAsStored) {
+  image i;
+  catalogue c(16 * mib);
+  c.create("edges", 5);
+  c.create("embedding/0", 3 * mib);
+  c.store(i.writer());
+  auto const back = catalogue::load(16 * mib, i.reader());
+  ASSERT_TRUE(back.has_value());
+  ASSERT_EQ(back->extents().size(), 2u);
+  EXPECT_EQ(back->find("edges")->first_byte, mib);
+  EXPECT_EQ(back->find("edges")->bytes, 5u);
+  EXPECT_EQ(back->find("embedding/0")->first_byte, 2 * mib);
+  EXPECT_EQ(back->find("nothing"), nullptr);
+}
+
+TEST(Catalogue, ATornWriteLeavesTheOlderCopy) {
+  image i;
+  catalogue c(16 * mib);
+  c.create("old", 1);
+  c.store(i.writer());
+  image const before = i;
+  c.create("new", 1);
+  c.store(i.writer());
+  // Every prefix of the second write, in steps of 8 bytes, over what was there before it.
+  std::size_t recovered = 0;
+  for (std::size_t written = 0; written <= 1024; written += 8) {
+    image torn = before;
+    std::size_t const at = std::equal(before.bytes.begin(), before.bytes.begin() + catalogue::copy_bytes, i.bytes.begin())
+                               ? catalogue::copy_bytes
+                               : 0;
+    std::memcpy(torn.bytes.data() + at, i.bytes.data() + at, written);
+    auto const back = catalogue::load(16 * mib, torn.reader());
+    ASSERT_TRUE(back.has_value()) << written;
+    EXPECT_NE(back->find("old"), nullptr) << written;
+    recovered += back->find("new") == nullptr;
+  }
+  EXPECT_GT(recovered, 0u);
+  EXPECT_LT(recovered, 129u) << "the whole second copy must count";
+}
+
+TEST(Catalogue, TwoDamagedCopiesAreAnErrorNotABlankDrive) {
+  image i;
+  catalogue c(16 * mib);
+  c.create("a", 1);
+  c.store(i.writer());
+  c.store(i.writer());
+  i.bytes[40] ^= 1;
+  i.bytes[catalogue::copy_bytes + 40] ^= 1;
+  EXPECT_THAT([&] { catalogue::load(16 * mib, i.reader()); }, ThrowsMessage<operation_failed>(HasSubstr("damaged")));
+}
+
+TEST(Catalogue, FillsTheFirstGapThatIsLargeEnough) {
+  catalogue c(8 * mib);
+  c.create("a", 2 * mib);
+  c.create("b", 1);
+  c.create("c", mib);
+  c.remove("a");
+  EXPECT_EQ(c.create("d", 3 * mib).first_byte, 5 * mib);
+  EXPECT_EQ(c.create("e", mib + 1).first_byte, mib);
+  EXPECT_THAT([&] { c.create("f", 1); }, ThrowsMessage<refused_input>(HasSubstr("no gap")));
+}
+
+TEST(Catalogue, RefusesBadNames) {
+  catalogue c(8 * mib);
+  c.create("a", 1);
+  EXPECT_THAT([&] { c.create("a", 1); }, ThrowsMessage<refused_input>(HasSubstr("in use")));
+  EXPECT_THROW(c.create("", 1), refused_input);
+  EXPECT_THROW(c.create(std::string(256, 'x'), 1), refused_input);
+  EXPECT_THROW(c.create("b", 0), refused_input);
+  EXPECT_THROW(c.remove("b"), refused_input);
+}
+
+}  // namespace
+}  // namespace forebay

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What the host does with a storage: I/O of any range, extents, raw queue pairs, options.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include "forebay/error.hpp"
+#include "forebay/nvme/command.hpp"
+#include "forebay/simt/native.hpp"
+#include "forebay/storage/storage.hpp"
+
+namespace forebay {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+storage_options on_cpu(std::vector<std::string> drives) {
+  storage_options o;
+  o.drives = std::move(drives);
+  o.device = "cpu";
+  return o;
+}
+
+/// A file that the drive may use, removed at the end.
+struct scratch_file {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("forebay-host-io-" + std::to_string(getpid()) + ".img");
+  explicit scratch_file(std::uintmax_t bytes) {
+    FILE* const f = std::fopen(path.c_str(), "w");
+    std::fclose(f);
+    std::filesystem::resize_file(path, bytes);
+  }
+  ~scratch_file() { std::filesystem::remove(path); }
+  std::string uri() const { return "emulated:backing=file,path=" + path.string() + ",size=8M"; }
+};
+
+TEST(HostIo, AnyRangeReadsWhatWasLastWrittenThere) {
+  storage st(on_cpu({"emulated:size=12M", "emulated:size=12M"}));
+  std::uint64_t const seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  std::vector<unsigned char> expected(st.size_bytes());
+  for (int i = 0; i < 200; ++i) {
+    std::uint64_t const bytes = random() % (i % 20 == 0 ? 9'000'000 : 20'000);
+    std::uint64_t const at = random() % (st.size_bytes() - bytes);
+    if (i % 2 == 0) {
+      for (std::uint64_t k = 0; k < bytes; ++k) expected[at + k] = static_cast<unsigned char>(random());
+      st.pwrite(expected.data() + at, bytes, at);
+    } else {
+      std::vector<unsigned char> got(bytes);
+      st.pread(got.data(), bytes, at);
+      ASSERT_EQ(std::memcmp(got.data(), expected.data() + at, bytes), 0) << "step " << i;
+    }
+  }
+}
+
+TEST(HostIo, RangesOutsideAreRefused) {
+  storage st(on_cpu({"emulated:size=2M"}));
+  char byte = 0;
+  EXPECT_THAT([&] { st.pread(&byte, 1, 2 << 20); },
+              ThrowsMessage<refused_input>(AllOf(HasSubstr("offset_bytes"), HasSubstr("2097152"))));
+  EXPECT_THROW(st.pwrite(&byte, ~std::uint64_t{0}, 1), refused_input);
+  extent const part{"part", 1 << 20, 10};
+  EXPECT_THROW(st.pread(&byte, 1, 10, &part), refused_input);
+}
+
+TEST(HostIo, ExtentsAndTheirDataOutliveTheStorage) {
+  scratch_file file(8 << 20);
+  {
+    storage st(on_cpu({file.uri()}));
+    extent const e = st.create_extent("edges", 5);
+    st.pwrite("hello", 5, 0, &e);
+    st.flush();
+  }
+  storage st(on_cpu({file.uri()}));
+  extent const e = st.find_extent("edges");
+  char text[6] = {};
+  st.pread(text, 5, 0, &e);
+  EXPECT_STREQ(text, "hello");
+  EXPECT_THAT([&] { st.pwrite("x", 1, 0); }, ThrowsMessage<refused_input>(HasSubstr("allow_destroy")));
+  EXPECT_THAT([&] { st.find_extent("nodes"); }, ThrowsMessage<refused_input>(HasSubstr("nodes")));
+  st.remove_extent("edges");
+  EXPECT_TRUE(st.extents().empty());
+}
+
+TEST(HostIo, DataWithoutACatalogueIsNotOverwrittenByOne) {
+  scratch_file file(8 << 20);
+  {
+    storage st(on_cpu({file.uri()}));
+    st.pwrite("data", 4, 1000);
+    st.flush();
+  }
+  storage st(on_cpu({file.uri()}));
+  EXPECT_THAT([&] { st.create_extent("edges", 5); }, ThrowsMessage<refused_input>(HasSubstr("allow_destroy")));
+  auto destroy = on_cpu({file.uri()});
+  destroy.allow_destroy = true;
+  storage(destroy).create_extent("edges", 5);
+}
+
+TEST(HostIo, AClientOfItsOwnDrivesARawQueuePair) {
+  storage st(on_cpu({"emulated:size=2M"}));
+  st.pwrite("through a raw queue", 20, 5 * 512);
+  raw_queue_pair const raw = st.make_raw_queue_pair(0, 4);
+  queue_pair_rings const& q = raw.rings();
+  registered_buffer buffer = st.allocate_buffer(4096);
+  using M = simt::native;
+  for (std::uint32_t n = 0; n < 10; ++n) {
+    std::memset(buffer.data(), 0, 4096);
+    nvme::submission_entry read = nvme::make_io_command(nvme::io_opcode::read, static_cast<std::uint16_t>(100 + n), raw.nsid(), 5, 1);
+    read.prp1 = buffer.ref().bus_address(0);
+    q.sq[n % 4] = read;
+    // Release pairs with the controller's read of the doorbell: the entry is written.
+    simt::atomic<M, simt::scope::system>(*q.sq_doorbell).store((n + 1) % 4, simt::order::release);
+    nvme::completion_entry& done = q.cq[n % 4];
+    std::uint32_t const phase = n / 4 % 2 ^ 1;
+    ASSERT_TRUE(M::wait_until(
+        [&] {
+          // Acquire pairs with the controller's release of dw3.
+          return (simt::atomic<M, simt::scope::system>(done.dw3).load(simt::order::acquire) >> 16 & 1) == phase;
+        },
+        M::clock_ns() + 10'000'000'000));
+    EXPECT_EQ(done.command_id(), 100 + n);
+    EXPECT_EQ(done.status_field(), 0);
+    EXPECT_STREQ(reinterpret_cast<char const*>(buffer.data()), "through a raw queue");
+    // Release: the entry was read before the controller may write it again.
+    simt::atomic<M, simt::scope::system>(*q.cq_doorbell).store((n + 1) % 4, simt::order::release);
+  }
+}
+
+TEST(HostIo, RegisteredMemoryOfTheCallerIsATarget) {
+  storage st(on_cpu({"emulated:size=2M"}));
+  memory::allocation mine(memory::host(), 8192, 4096);
+  registered_buffer const buffer = st.register_buffer(mine.data(), mine.bytes());
+  EXPECT_EQ(buffer.data(), mine.data());
+  EXPECT_THROW(st.register_buffer(mine.as<std::byte>() + 1, 4096), refused_input);
+  EXPECT_THROW(st.register_buffer(mine.data(), 100), refused_input);
+}
+
+TEST(StorageOptions, BadOnesAreRefusedByName) {
+  auto const refuses = [](auto change, char const* field) {
+    storage_options o = on_cpu({"emulated:size=2M"});
+    change(o);
+    EXPECT_THAT([&] { storage st(o); }, ThrowsMessage<refused_input>(HasSubstr(field)));
+  };
+  refuses([](auto& o) { o.drives.clear(); }, "drives");
+  refuses([](auto& o) { o.device = "gpu"; }, "device: 'gpu'");
+  refuses([](auto& o) { o.device = "cuda:x"; }, "device: 'cuda:x'");
+  refuses([](auto& o) { o.device = "cuda:99"; }, "device: 'cuda:99'");
+  refuses([](auto& o) { o.queue_depth = 1; }, "queue_depth: '1'");
+  refuses([](auto& o) { o.queue_depth = 65537; }, "queue_depth");
+  refuses([](auto& o) { o.queues_per_drive = 60000; }, "queues_per_drive");
+  refuses([](auto& o) { o.records = 0; }, "records");
+  refuses([](auto& o) { o.prp_list_pages = 0; }, "prp_list_pages");
+  refuses([](auto& o) { o.timeout_ns = 0; }, "timeout_ns");
+  refuses([](auto& o) { o.drives.push_back("emulated:size=2M"); o.stripe_bytes = 700; }, "stripe_bytes: '700'");
+  refuses([](auto& o) { o.drives.push_back("emulated:size=2M,lba_bytes=4096"); }, "block");
+  refuses([](auto& o) { o.drives = {"emulated:size=2M,profil=ideal"}; }, "profil");
+}
+
+}  // namespace
+}  // namespace forebay

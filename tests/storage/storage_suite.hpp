@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What every storage must do, whichever machine's threads drive it. Instantiated for CPU fibers and for CUDA.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "forebay/error.hpp"
+#include "forebay/nvme/status_code.hpp"
+#include "forebay/queue/status_text.hpp"
+#include "forebay/storage/storage.hpp"
+#include "storage/storage_kernels.hpp"
+
+namespace forebay::storage_test {
+
+/// `Machine` has `using machine`, `static std::string device()` and `static void run(grid, kernel)`, which returns when the
+/// kernel has ended.
+template <class Machine>
+class StorageSuite : public testing::Test {
+ protected:
+  using fixture_machine = typename Machine::machine;
+
+  static storage_options options(std::vector<std::string> drives) {
+    storage_options o;
+    o.drives = std::move(drives);
+    o.device = Machine::device();
+    return o;
+  }
+
+  static void fill(storage& st, std::uint64_t generation, extent const* within = nullptr) {
+    std::uint64_t const bytes = within != nullptr ? within->bytes : st.size_bytes();
+    std::vector<std::uint64_t> words(bytes / 8);
+    for (std::uint64_t i = 0; i < words.size(); ++i) words[i] = stamp(i * 8, generation);
+    st.pwrite(words.data(), bytes, 0, within);
+  }
+
+  static void expect_stamps(storage& st, std::uint64_t bytes, std::uint64_t generation, extent const* within = nullptr) {
+    std::vector<std::uint64_t> words(bytes / 8);
+    st.pread(words.data(), bytes, 0, within);
+    for (std::uint64_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], stamp(i * 8, generation)) << "word " << i;
+  }
+
+  /// Runs `kernel` with its `result` set to memory that both sides reach.
+  template <class Kernel>
+  tally run(storage& st, simt::grid shape, Kernel kernel) {
+    registered_buffer shared = st.allocate_buffer(sizeof(tally));
+    kernel.result = reinterpret_cast<tally*>(shared.data());
+    Machine::run(shape, kernel);
+    return *kernel.result;
+  }
+
+  tally read_all(storage& st, std::uint32_t threads, std::uint32_t rounds, std::uint32_t blocks_max,
+                 std::uint64_t generation) {
+    registered_buffer buffer = st.allocate_buffer(std::uint64_t{threads} * (blocks_max * st.block_bytes() + 64));
+    std::uint64_t const seed = testing::UnitTest::GetInstance()->random_seed();
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", replay with --gtest_random_seed=" + std::to_string(seed));
+    tally const t = run(st, {(threads + 63) / 64, 64},
+                        read_ranges<fixture_machine>{st.ref<fixture_machine>(), buffer.ref(), threads, rounds, blocks_max, seed, generation, nullptr});
+    EXPECT_EQ(t.ok, threads * rounds) << to_string(status::from_bits(t.first_failure));
+    EXPECT_EQ(t.wrong_data, 0u);
+    return t;
+  }
+
+  void expect_refused(storage& st, buffer_ref buffer, std::uint64_t offset, std::uint64_t bytes, bool write, status wanted) {
+    tally const t = run(st, {1, 32}, one_transfer<fixture_machine>{st.ref<fixture_machine>(), buffer, offset, bytes, write, nullptr});
+    EXPECT_EQ(t.failed, 1u);
+    EXPECT_EQ(to_string(status::from_bits(t.first_failure)), to_string(wanted));
+  }
+};
+
+TYPED_TEST_SUITE_P(StorageSuite);
+
+TYPED_TEST_P(StorageSuite, ReadsWhatTheHostWrote) {
+  storage st(this->options({"emulated:size=16M"}));
+  this->fill(st, 1);
+  this->read_all(st, 256, 4, 1, 1);
+}
+
+TYPED_TEST_P(StorageSuite, ReadsRangesFromOneBlockToManyTimesTheLargestCommand) {
+  storage st(this->options({"emulated:size=32M"}));
+  this->fill(st, 2);
+  auto const blocks_per_command = static_cast<std::uint32_t>(st.layout().command_bytes_max / st.block_bytes());
+  this->read_all(st, 4, 6, blocks_per_command * 3 + 5, 2);
+  this->read_all(st, 64, 6, 40, 2);
+}
+
+TYPED_TEST_P(StorageSuite, WritesReachTheDrive) {
+  using M = typename TypeParam::machine;
+  storage st(this->options({"emulated:size=8M"}));
+  constexpr std::uint32_t threads = 64;
+  constexpr std::uint32_t blocks = 9;
+  registered_buffer buffer = st.allocate_buffer(threads * write_all<M>::in_flight * blocks * 512);
+  tally const t = this->run(st, {1, threads}, write_all<M>{st.ref<M>(), buffer.ref(), threads, blocks, 3, nullptr});
+  EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
+  this->expect_stamps(st, st.size_bytes(), 3);
+}
+
+TYPED_TEST_P(StorageSuite, StripesOverDrivesWhoseDepthsAndBlocksMatch) {
+  using M = typename TypeParam::machine;
+  auto options = this->options({"emulated:size=4M", "emulated:size=5M", "emulated:size=4M"});
+  options.stripe_bytes = 3 * 512;
+  storage st(options);
+  EXPECT_EQ(st.size_bytes(), (4u << 20) / 1536 * 1536 * 3);
+  registered_buffer buffer = st.allocate_buffer(64 * write_all<M>::in_flight * 7 * 512);
+  tally const t = this->run(st, {2, 32}, write_all<M>{st.ref<M>(), buffer.ref(), 64, 7, 4, nullptr});
+  EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
+  this->expect_stamps(st, st.size_bytes(), 4);
+  this->read_all(st, 64, 4, 50, 4);
+}
+
+TYPED_TEST_P(StorageSuite, ManyThreadsShareQueuesOfDepthTwo) {
+  auto options = this->options({"emulated:size=4M"});
+  options.queues_per_drive = 2;
+  options.queue_depth = 2;
+  storage st(options);
+  this->fill(st, 5);
+  this->read_all(st, 512, 2, 3, 5);
+}
+
+TYPED_TEST_P(StorageSuite, FewRecordsAndPrpPagesSlowButDoNotStop) {
+  auto options = this->options({"emulated:size=4M"});
+  options.prp_list_pages = 1;
+  storage st(options);
+  this->fill(st, 6);
+  this->read_all(st, 64, 4, 64, 6);
+}
+
+TYPED_TEST_P(StorageSuite, RefusesWhatItCannotDo) {
+  storage st(this->options({"emulated:size=1M"}));
+  registered_buffer buffer = st.allocate_buffer(8192);
+  buffer_ref const b = buffer.ref();
+  this->expect_refused(st, b, 100, 512, false, fault::bad_alignment);
+  this->expect_refused(st, b, 0, 100, false, fault::bad_alignment);
+  this->expect_refused(st, b.subspan(2, 512), 0, 512, false, fault::bad_alignment);
+  this->expect_refused(st, b, 1 << 20, 512, false, fault::out_of_range);
+  this->expect_refused(st, b, ~std::uint64_t{511}, 1024, false, fault::out_of_range);
+  this->expect_refused(st, b.subspan(0, 512), 0, 1024, true, fault::out_of_range);
+  this->expect_refused(st, b.subspan(8000, 512), 0, 512, true, fault::out_of_range);
+  this->expect_refused(st, buffer_ref(), 0, 512, true, fault::not_registered);
+}
+
+TYPED_TEST_P(StorageSuite, TheDriveRefusesMemoryThatNobodyRegistered) {
+  storage st(this->options({"emulated:size=1M"}));
+  registered_buffer buffer = st.allocate_buffer(4096);
+  std::uint64_t const elsewhere = 0x1000;  // the zero page's neighbour belongs to nobody
+  this->expect_refused(st, buffer_ref(buffer.data(), 512, elsewhere), 0, 512, false,
+                       status::from_nvme(static_cast<std::uint32_t>(nvme::generic_status::data_transfer_error)));
+}
+
+TYPED_TEST_P(StorageSuite, ReadOnlyStorageIsNotWritten) {
+  auto options = this->options({"emulated:size=1M"});
+  options.read_only = true;
+  storage st(options);
+  registered_buffer buffer = st.allocate_buffer(4096);
+  this->expect_refused(st, buffer.ref(), 0, 512, true, fault::read_only);
+  char byte = 1;
+  EXPECT_THROW(st.pwrite(&byte, 1, 0), refused_input);
+}
+
+TYPED_TEST_P(StorageSuite, DetachedWritesComplete) {
+  using M = typename TypeParam::machine;
+  storage st(this->options({"emulated:size=1M,latency_us=200"}));
+  constexpr std::uint32_t threads = 128;
+  registered_buffer buffer = st.allocate_buffer(threads * 512);
+  TypeParam::run({2, 64}, write_detached<M>{st.ref<M>(), buffer.ref(), threads, 7});
+  EXPECT_TRUE(st.drain(5'000'000'000));
+  this->expect_stamps(st, threads * 512, 7);
+}
+
+TYPED_TEST_P(StorageSuite, AnExtentIsAWindowOfItsOwn) {
+  using M = typename TypeParam::machine;
+  storage st(this->options({"emulated:size=8M"}));
+  st.create_extent("other", 100);
+  extent const mine = st.create_extent("mine", 3000);
+  EXPECT_EQ(mine.first_byte, 2u << 20);
+  storage_ref<M> const ref = st.ref<M>(mine);
+  EXPECT_EQ(ref.size_bytes(), 3072u);
+  registered_buffer buffer = st.allocate_buffer(64 * write_all<M>::in_flight * 512);
+  tally const t = this->run(st, {1, 32}, write_all<M>{ref, buffer.ref(), 32, 1, 8, nullptr});
+  EXPECT_EQ(t.ok, 6u) << to_string(status::from_bits(t.first_failure));
+  this->expect_stamps(st, 3000, 8, &mine);
+  this->expect_refused(st, buffer.ref(), 0, 512, true, fault::read_only);  // raw writes need allow_destroy now
+}
+
+REGISTER_TYPED_TEST_SUITE_P(StorageSuite, ReadsWhatTheHostWrote, ReadsRangesFromOneBlockToManyTimesTheLargestCommand,
+                            WritesReachTheDrive, StripesOverDrivesWhoseDepthsAndBlocksMatch,
+                            ManyThreadsShareQueuesOfDepthTwo, FewRecordsAndPrpPagesSlowButDoNotStop,
+                            RefusesWhatItCannotDo, TheDriveRefusesMemoryThatNobodyRegistered,
+                            ReadOnlyStorageIsNotWritten, DetachedWritesComplete, AnExtentIsAWindowOfItsOwn);
+
+}  // namespace forebay::storage_test

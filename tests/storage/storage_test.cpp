@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The storage suite on CPU fibers.
+#include "forebay/simt/launch.hpp"
+#include "storage/storage_suite.hpp"
+
+namespace forebay::storage_test {
+
+struct on_fibers {
+  using machine = simt::fiber;
+  static std::string device() { return "cpu"; }
+  template <class Kernel>
+  static void run(simt::grid shape, Kernel const& kernel) {
+    simt::launch<simt::fiber>(shape, kernel);
+  }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Fibers, StorageSuite, on_fibers);
+
+}  // namespace forebay::storage_test
