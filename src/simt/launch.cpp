@@ -75,6 +75,8 @@ class multiprocessor final : public lockstep {
       enter(*cursor_);
       if (finished_ != nullptr) start_block(*std::exchange(finished_, nullptr));
     }
+    bool const hangs = std::any_of(groups_.begin(), groups_.end(), [](auto const& group) { return group.live != 0; });
+    if (hangs && !stopped()) report_deadlock();
     tell_acquire(this);
   }
 
@@ -83,14 +85,17 @@ class multiprocessor final : public lockstep {
   bool wait_sleep(std::uint64_t deadline_ns, std::uint32_t misses, location where) override {
     unobserved const quiet;
     auto& l = me();
-    if (misses == 0) idle_ = 0;  // the lane came here from somewhere
+    if (misses == 0) idle_ = idle_passes_ = 0;  // the lane came here from somewhere
     if (++since_clock_ >= ring_size_) {
       since_clock_ = 0;
       now_ns_ = native::clock_ns();
     }
     // A reading of the last pass never times out early.
     if (now_ns_ >= deadline_ns) return false;
-    if (++idle_ > ring_size_) idle_pass();
+    if (++idle_ > ring_size_) {
+      idle_ = 1;
+      idle_pass();
+    }
     l.where = where;
     l.state = lane_state::waiting;
     give_way();
@@ -138,7 +143,7 @@ class multiprocessor final : public lockstep {
       --ring_size_;
       return;
     }
-    idle_ = 0;
+    idle_ = idle_passes_ = 0;
     ++ring_size_;
     if (cursor_ == nullptr) {
       cursor_ = r.next = r.previous = &r;
@@ -221,7 +226,7 @@ class multiprocessor final : public lockstep {
 
   /// The next lane in the ring, ready to be switched to.
   ring_lane& advance() {
-    if (cursor_ == nullptr) deadlock();
+    if (cursor_ == nullptr) leave();  // for work() to report
     auto& to = *cursor_;
     cursor_ = to.next;
     if (to.state == lane_state::converging) converge(to);
@@ -229,19 +234,17 @@ class multiprocessor final : public lockstep {
     return to;
   }
 
-  [[noreturn]] void deadlock() {
+  void report_deadlock() {
     std::vector<lane*> hanging;
     for (auto& l : lanes_)
       if (l.state != lane_state::fresh && l.state != lane_state::ended) hanging.push_back(&l);
     launch_.fail("deadlock: no lane of an OS thread can go on" + describe_stuck(hanging));
-    leave();
   }
 
-  /// Every lane that can run evaluated its predicate in vain since any of them did something else.
+  /// Every lane that can run has evaluated its predicate in vain since any of them did something else.
   void idle_pass() {
     std::uint64_t const now_ns = native::clock_ns();
-    if (idle_ == ring_size_ + 1) idle_since_ns_ = now_ns;
-    if (idle_ % ring_size_ != 0 && ring_size_ > 1) return;
+    if (idle_passes_++ == 0) idle_since_ns_ = now_ns;
     if (now_ns - idle_since_ns_ < yielding_ns) {
       sched_yield();
       return;
@@ -287,7 +290,8 @@ class multiprocessor final : public lockstep {
   block_group* finished_ = nullptr;
   std::uint64_t now_ns_ = 0;
   std::uint64_t since_clock_ = 0;  // waits since `now_ns_` was read
-  std::uint64_t idle_ = 0;         // vain evaluations in a row
+  std::uint64_t idle_ = 0;         // vain evaluations in a row, of this pass over the ring
+  std::uint64_t idle_passes_ = 0;
   std::uint64_t idle_since_ns_ = 0;
 };
 
