@@ -75,7 +75,8 @@ class engine {
         units_(state_memory, options.units),
         active_(state_memory, std::size_t{words_per_unit_} * options.units),
         next_free_ps_(state_memory, timing_parameters::max_channels),
-        segments_(state_memory, std::size_t{options.units} * segments_per_unit()),
+        segments_per_unit_(max_segments(options.max_transfer_bytes, options.page_bytes)),
+        segments_(state_memory, std::size_t{options.units} * segments_per_unit_),
         storage_(new memory::allocation[options.max_queues + 1]),
         timing_(options.timing, next_free_ps_.data()) {}
 
@@ -133,6 +134,21 @@ class engine {
     if (found != nullptr) *found = word == queue_request::done_found;
     return true;
   }
+
+  /// Doorbell values that could not be right, of all queues so far.
+  template <class Caller = simt::native>
+  std::uint64_t invalid_doorbells() {
+    std::uint64_t sum = 0;
+    for (std::uint32_t unit = 0; unit < options_.units; ++unit) {
+      // Relaxed: pairs with nothing; see `count`.
+      sum += simt::atomic<Caller, simt::scope::system>(units_[unit].stats.commands.invalid_doorbells)
+                 .load(simt::order::relaxed);
+    }
+    return sum;
+  }
+
+  /// Sets CC.MPS, not below that of the options. No submission queue may be attached.
+  void set_page_bytes(std::uint64_t page_bytes) { options_.page_bytes = page_bytes; }
 
   /// Adds up what all units counted, while they run.
   template <class Caller = simt::native>
@@ -232,7 +248,6 @@ class engine {
     statistics stats;
   };
 
-  std::uint32_t segments_per_unit() const { return max_segments(options_.max_transfer_bytes, options_.page_bytes); }
   FOREBAY_DEVICE std::uint32_t& active_word(std::uint32_t sq_id) {
     std::uint32_t const slot = (sq_id - 1) / options_.units;
     return active_[std::size_t{(sq_id - 1) % options_.units} * words_per_unit_ + slot / 32];
@@ -393,7 +408,7 @@ class engine {
     using nvme::io_opcode;
     counters& stats = unit.stats.commands;
     dma_segment* const segments = segments_.data() + static_cast<std::size_t>(&unit - units_.data()) *
-                                                         segments_per_unit();
+                                                         segments_per_unit_;
     std::uint32_t segment_count = 0;
     if (command.transfer_bytes != 0) {
       prp_walk const walk = walk_prps<M>(regions_, entry.prp1, entry.prp2, command.transfer_bytes, options_.page_bytes,
@@ -552,6 +567,7 @@ class engine {
   array<unit_state> units_;
   array<std::uint32_t> active_;
   array<std::uint64_t> next_free_ps_;
+  std::uint32_t segments_per_unit_;
   array<dma_segment> segments_;
   std::unique_ptr<memory::allocation[]> storage_;
   timing_model<M> timing_;

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The admin half of an emulated controller: bring-up, reset and shutdown by registers, and the admin commands.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "forebay/emulator/controller.hpp"
+#include "forebay/emulator/engine.hpp"
+#include "forebay/emulator/queues.hpp"
+#include "forebay/emulator/spaces.hpp"
+#include "forebay/nvme/command.hpp"
+#include "forebay/nvme/log_page.hpp"
+#include "forebay/nvme/registers.hpp"
+
+namespace forebay::emulator {
+
+/// A host actor: one thread calls `step` again and again. It never blocks: what needs an answer of a service unit is
+/// taken up again by a later step.
+class admin {
+ public:
+  admin(controller_options const& options, register_file& registers, dma_region_table const& regions, media const& drive,
+        engine<simt::native>& units);
+
+  /// Looks at registers and the admin queue once. Whether there was anything to do.
+  bool step();
+
+  static constexpr std::uint32_t max_events = 4;        ///< Asynchronous Event Requests in flight
+  static constexpr std::uint32_t error_log_entries = 64;
+
+ private:
+  enum class phase { disabled, ready, failed, resetting };
+  struct completion {
+    std::uint16_t status_field = 0;
+    std::uint32_t result = 0;
+  };
+  /// Nothing: the command is outstanding still.
+  using outcome = std::optional<completion>;
+  struct queue_entry {
+    bool exists = false;
+    bool leaving = false;     ///< a reset has asked the unit to let go of it
+    std::uint32_t users = 0;  ///< of a completion queue: submission queues that name it
+    std::uint32_t cq_id = 0;  ///< of a submission queue
+  };
+
+  bool shut_down(nvme::controller_configuration cc);
+  void enable();
+  void begin_reset();
+  bool finish_reset();
+  void raise_events();
+  bool fetch();
+  void complete(std::uint16_t command_id, completion const& what);
+  bool post();
+
+  outcome execute(nvme::submission_entry const& command);
+  outcome create_completion_queue(nvme::submission_entry const& command);
+  outcome create_submission_queue(nvme::submission_entry const& command);
+  outcome delete_completion_queue(nvme::submission_entry const& command);
+  outcome delete_submission_queue(nvme::submission_entry const& command);
+  outcome abort(nvme::submission_entry const& command);
+  outcome identify(nvme::submission_entry const& command);
+  outcome get_log_page(nvme::submission_entry const& command);
+  outcome set_features(nvme::submission_entry const& command);
+  outcome get_features(nvme::submission_entry const& command);
+  outcome request_event(nvme::submission_entry const& command);
+  /// Resumes the command that waits for a service unit.
+  outcome resume();
+
+  /// Checks what both Create commands share; `base address and size.
+  completion check_queue(nvme::submission_entry const& command, std::uint64_t entry_bytes) const;
+  completion transfer_out(nvme::submission_entry const& command, void const* data, std::uint64_t bytes);
+  bool valid_queue_id(std::uint32_t id) const { return id != 0 && id < sqs_.size(); }
+
+  controller_options const& options_;
+  register_file& registers_;
+  dma_region_table regions_;
+  media drive_;
+  engine<simt::native>& units_;
+
+  phase phase_ = phase::disabled;
+  std::uint64_t page_bytes_ = 4096;
+  nvme::submission_entry const* sq_entries_ = nullptr;
+  std::uint32_t sq_size_ = 0;
+  std::uint32_t sq_head_ = 0;
+  completion_queue cq_;
+  std::vector<queue_entry> sqs_;
+  std::vector<queue_entry> cqs_;
+
+  nvme::submission_entry waiting_;  ///< the command that waits for a unit's answer
+  bool is_waiting_ = false;
+  std::deque<std::pair<std::uint16_t, completion>> completions_;  ///< not posted yet: the queue was full
+  std::deque<std::uint16_t> event_requests_;
+  std::uint64_t doorbell_errors_seen_ = 0;
+  std::uint64_t admin_doorbell_errors_ = 0;
+  std::uint32_t bad_tail_ = 0;
+  std::uint32_t shutdown_ticket_ = 0;
+  bool event_masked_ = false;  ///< an error event was reported and its log page not read yet
+  std::array<std::uint32_t, 256> features_{};
+  std::deque<nvme::error_information_entry> errors_;  ///< newest first
+  std::uint64_t error_count_ = 0;
+};
+
+}  // namespace forebay::emulator

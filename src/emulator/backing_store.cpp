@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/emulator/backing_store.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "forebay/error.hpp"
+
+namespace forebay::emulator {
+namespace {
+
+class memory_store final : public backing_store {
+ public:
+  memory_store(std::uint64_t bytes, std::uint32_t block_bytes, memory::resource& from)
+      : block_bytes_(block_bytes), memory_(from, bytes, std::size_t{2} << 20) {}
+  media view() override { return {memory_.as<std::byte>(), memory_.bytes(), block_bytes_, nullptr}; }
+  bool sync() override { return true; }
+
+ private:
+  std::uint32_t block_bytes_;
+  memory::allocation memory_;
+};
+
+class file_store final : public backing_store {
+ public:
+  file_store(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes) : block_bytes_(block_bytes) {
+    fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd_ < 0) {
+      throw refused_input("path", path,
+                          errno == ENOENT ? "no such file; make one with `forebay drive create`" : std::strerror(errno));
+    }
+    try {
+      map(path, bytes);
+    } catch (...) {
+      close(fd_);
+      throw;
+    }
+  }
+  ~file_store() override {
+    munmap(data_, bytes_);
+    close(fd_);
+  }
+  file_store(file_store const&) = delete;
+  file_store& operator=(file_store const&) = delete;
+
+  media view() override { return {static_cast<std::byte*>(data_), bytes_, block_bytes_, &sync_}; }
+  bool sync() override { return msync(data_, bytes_, MS_SYNC) == 0; }
+
+ private:
+  void map(std::string const& path, std::uint64_t bytes) {
+    struct stat about {};
+    if (fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode)) {
+      throw refused_input("path", path, "give the path of an ordinary file");
+    }
+    bytes_ = static_cast<std::uint64_t>(about.st_size);
+    if (bytes != 0 && bytes != bytes_) {
+      throw refused_input("size", std::to_string(bytes),
+                          "the file has " + std::to_string(bytes_) + " bytes; leave size out to take that");
+    }
+    if (bytes_ == 0 || bytes_ % block_bytes_ != 0) {
+      throw refused_input("path", path,
+                          "its size, " + std::to_string(bytes_) + " bytes, must be a multiple of lba_bytes=" +
+                              std::to_string(block_bytes_) + " and not 0");
+    }
+    if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      throw refused_input("path", path, "another drive has the file open; close that one first");
+    }
+    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (data_ == MAP_FAILED) throw operation_failed("cannot map " + path + ": " + std::strerror(errno));
+  }
+
+  std::uint32_t block_bytes_;
+  int fd_ = -1;
+  void* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  sync_words sync_;
+};
+
+class no_store final : public backing_store {
+ public:
+  no_store(std::uint64_t bytes, std::uint32_t block_bytes) : bytes_(bytes), block_bytes_(block_bytes) {}
+  media view() override { return {nullptr, bytes_, block_bytes_, nullptr}; }
+  bool sync() override { return true; }
+
+ private:
+  std::uint64_t bytes_;
+  std::uint32_t block_bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t block_bytes, memory::resource& from) {
+  return std::make_unique<memory_store>(bytes, block_bytes, from);
+}
+
+std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes) {
+  return std::make_unique<file_store>(path, bytes, block_bytes);
+}
+
+std::unique_ptr<backing_store> no_backing(std::uint64_t bytes, std::uint32_t block_bytes) {
+  return std::make_unique<no_store>(bytes, block_bytes);
+}
+
+}  // namespace forebay::emulator
