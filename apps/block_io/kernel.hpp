@@ -15,7 +15,7 @@
 
 namespace forebay::block_io {
 
-/// What the threads do. `block_bytes` divides `first_byte` and `region_bytes` and is a multiple of 16.
+/// What the threads do. `block_bytes` divides `first_byte` and `region_bytes` and is a multiple of 64.
 struct workload {
   std::uint64_t first_byte = 0;
   std::uint64_t region_bytes = 0;
@@ -66,17 +66,17 @@ struct slot {
 /// `Storage` is a `storage_ref<M>` or a model of its `read_async`/`write_async`; `Buffer` a `buffer_ref`.
 template <class M, class Storage, class Buffer>
 struct kernel {
-  using token_type = decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{},
-                                                                         std::uint64_t{}));
+  using token_type =
+      decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{}, std::uint64_t{}));
   using slot_type = slot<token_type>;
 
   Storage storage;
   Buffer buffer;  ///< `iodepth` blocks of `block_bytes`
   workload work;
   block_io::control* control;
-  slot_type* slots;              ///< `iodepth`, zeroed
-  thread_result* results;        ///< `threads`
-  std::uint64_t* read_bins;      ///< `apps::latency_bins::count` each
+  slot_type* slots;          ///< `iodepth`, zeroed
+  thread_result* results;    ///< `threads`
+  std::uint64_t* read_bins;  ///< `apps::latency_bins::count` each
   std::uint64_t* write_bins;
   std::uint32_t* written;  ///< one bit a block, set once a write of it has completed; used where `verify` is set
 
@@ -222,13 +222,15 @@ struct kernel {
       simt::atomic<M>(k_.control->stop).store(1, simt::order::relaxed);
     }
 
-    /// No command came back in time: they keep their blocks, and this thread ends.
+    /// No command came back in time: recovery is asked for each, they keep their blocks, and this thread ends.
     FOREBAY_DEVICE void abandon() {
       for (std::uint32_t i = 0; i < share_; ++i) {
         if (!at(i).in_flight) continue;
-        at(i).token.detach();
         at(i).in_flight = false;
-        fail(fault::timed_out);
+        status const outcome = at(i).token.wait(M::clock_ns());
+        if (outcome.ok()) continue;
+        at(i).token.detach();
+        fail(outcome);
       }
       in_flight_ = 0;
     }

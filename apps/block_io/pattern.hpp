@@ -30,18 +30,24 @@ FOREBAY_DEVICE void fill_pattern(std::byte* to, std::uint64_t bytes, std::uint64
   }
 }
 
-/// Whether all `bytes` bytes (a multiple of 16, 16-byte aligned) are those of `fill_pattern`.
+namespace detail {
+FOREBAY_DEVICE constexpr std::uint64_t differing(simt::vec16 found, std::uint64_t key, std::uint64_t address) {
+  return (found.low ^ apps::mix64(key ^ address)) | (found.high ^ apps::mix64(key ^ (address + 8)));
+}
+}  // namespace detail
+
+/// Whether all `bytes` bytes (a multiple of 64, 16-byte aligned) are those of `fill_pattern`.
 template <class M>
 FOREBAY_DEVICE bool matches_pattern(std::byte const* from, std::uint64_t bytes, std::uint64_t address,
                                     std::uint64_t seed, generation g) {
   std::uint64_t const key = apps::mix64(seed + static_cast<std::uint64_t>(g));
   std::uint64_t differing_bits = 0;
-  // No early exit: on a GPU the loads of an unrolled loop overlap.
-#pragma GCC unroll 8
-  for (std::uint64_t i = 0; i < bytes; i += sizeof(simt::vec16)) {
-    simt::vec16 const found = M::ld(reinterpret_cast<simt::vec16 const*>(from + i));
-    differing_bits |= found.low ^ apps::mix64(key ^ (address + i));
-    differing_bits |= found.high ^ apps::mix64(key ^ (address + i + 8));
+  for (std::uint64_t i = 0; i < bytes; i += 4 * sizeof(simt::vec16)) {
+    // Four loads before the first use: a GPU that reads host memory waits once for all.
+    auto const* const at = reinterpret_cast<simt::vec16 const*>(from + i);
+    simt::vec16 const a = M::ld(at), b = M::ld(at + 1), c = M::ld(at + 2), d = M::ld(at + 3);
+    differing_bits |= detail::differing(a, key, address + i) | detail::differing(b, key, address + i + 16) |
+                      detail::differing(c, key, address + i + 32) | detail::differing(d, key, address + i + 48);
   }
   return differing_bits == 0;
 }

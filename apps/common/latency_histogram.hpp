@@ -78,8 +78,8 @@ struct latency_summary {
 template <class M>
 class latency_recorder {
  public:
-  /// `bins` points at `latency_bins::count` words, zeroed before the first launch; `so_far` is what this thread recorded
-  /// in earlier launches.
+  /// `bins` points at `latency_bins::count` words, zeroed before the first launch; `so_far` is what this thread
+  /// recorded in earlier launches.
   FOREBAY_DEVICE explicit latency_recorder(std::uint64_t* bins, latency_summary const& so_far = {})
       : bins_(bins), summary_(so_far) {}
 

@@ -50,13 +50,12 @@ struct list_read {
 /// out-neighbours of v are the 4-byte ids [row_begin[v], row_begin[v + 1]) of the edge list.
 template <class M, class Storage, class Buffer>
 struct bfs_level {
-  using token_type = decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{},
-                                                                         std::uint64_t{}));
+  using token_type =
+      decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{}, std::uint64_t{}));
   using read_type = list_read<token_type>;
 
-  Storage storage;
-  Buffer buffer;  ///< `threads * reads_per_thread * request_bytes`
-  std::uint64_t edges_first_byte;  ///< of the edge list in the storage; a multiple of `alignment_bytes`
+  Storage storage;  ///< a window whose first byte is the edge list's
+  Buffer buffer;    ///< `threads * reads_per_thread * request_bytes`
   std::uint64_t alignment_bytes;
   std::uint64_t request_bytes;  ///< longest read; a multiple of `alignment_bytes`
   std::uint64_t timeout_ns;     ///< a thread whose reads all stay away this long gives up
@@ -105,10 +104,12 @@ struct bfs_level {
       return k_.buffer.subspan((first_read_ + i) * k_.request_bytes, k_.request_bytes);
     }
 
-    /// Goes on to a vertex of the frontier that has a list. False if the frontier is exhausted or a thread met an error.
+    /// Goes on to a vertex of the frontier that has a list. False if the frontier is exhausted or a thread met an
+    /// error.
     FOREBAY_DEVICE bool claim_vertex() {
       while (cursor_ >= list_end_) {
-        // relaxed, both: `stop` only saves work, `claimed` only hands out numbers; the frontier is older than the launch.
+        // relaxed, both: `stop` only saves work, `claimed` only hands out numbers; the frontier is older than the
+        // launch.
         if (simt::atomic<M>(k_.control->stop).load(simt::order::relaxed) != 0) return false;
         if (exhausted_) return false;
         std::uint32_t const index = simt::atomic<M>(k_.control->claimed).fetch_add(1, simt::order::relaxed);
@@ -130,8 +131,7 @@ struct bfs_level {
     FOREBAY_DEVICE void begin(std::uint32_t i) {
       if (!claim_vertex()) return;
       read_type& r = at(i);
-      std::uint64_t const aligned_end =
-          (list_end_ + k_.alignment_bytes - 1) / k_.alignment_bytes * k_.alignment_bytes;
+      std::uint64_t const aligned_end = (list_end_ + k_.alignment_bytes - 1) / k_.alignment_bytes * k_.alignment_bytes;
       std::uint64_t const left = aligned_end - cursor_;
       r.offset_bytes = cursor_;
       r.bytes = left < k_.request_bytes ? left : k_.request_bytes;
@@ -146,7 +146,7 @@ struct bfs_level {
 
     FOREBAY_DEVICE void submit(std::uint32_t i) {
       read_type& r = at(i);
-      r.token = k_.storage.read_async(room(i), k_.edges_first_byte + r.offset_bytes, r.bytes);
+      r.token = k_.storage.read_async(room(i), r.offset_bytes, r.bytes);
     }
 
     /// Visits the neighbours of every read that has arrived and starts a read in its place. Whether there was one.
@@ -211,13 +211,15 @@ struct bfs_level {
       simt::atomic<M>(k_.control->stop).store(1, simt::order::relaxed);
     }
 
-    /// No read came back in time: they keep their room, and this thread ends.
+    /// No read came back in time: recovery is asked for each, they keep their room, and this thread ends.
     FOREBAY_DEVICE void abandon() {
       for (std::uint32_t i = 0; i < k_.reads_per_thread; ++i) {
         if (!at(i).in_flight) continue;
-        at(i).token.detach();
         at(i).in_flight = false;
-        fail(fault::timed_out);
+        status const outcome = at(i).token.wait(M::clock_ns());
+        if (outcome.ok()) continue;
+        at(i).token.detach();
+        fail(outcome);
       }
       in_flight_ = 0;
     }

@@ -69,10 +69,9 @@ struct outcome {
 
 outcome search(csr const& g, memory_drive& drive, std::uint32_t source, std::uint64_t alignment, std::uint64_t request,
                std::uint32_t depth) {
-  std::uint64_t const first_byte = 3 * alignment;
   std::uint64_t const bytes = (g.neighbours.size() * 4 + alignment - 1) / alignment * alignment;
-  drive.contents.assign(first_byte + bytes, std::byte{0xff});
-  std::memcpy(drive.contents.data() + first_byte, g.neighbours.data(), g.neighbours.size() * 4);
+  drive.contents.assign(bytes, std::byte{0xff});
+  std::memcpy(drive.contents.data(), g.neighbours.data(), g.neighbours.size() * 4);
 
   outcome out;
   out.distances.assign(g.vertices(), unreached);
@@ -89,7 +88,6 @@ outcome search(csr const& g, memory_drive& drive, std::uint32_t source, std::uin
     control = {};
     test_level{.storage = memory_storage_ref(drive),
                .buffer = {memory.data(), memory.size()},
-               .edges_first_byte = first_byte,
                .alignment_bytes = alignment,
                .request_bytes = request,
                .timeout_ns = 1'000'000,
@@ -121,8 +119,8 @@ TEST(bfs, distances_are_those_of_a_queue_for_any_graph_and_request_size) {
     std::uint64_t const alignment = 512u << random() % 4;
     memory_drive drive;
     drive.looks = [&](std::size_t) { return static_cast<std::uint32_t>(random() % 4); };
-    auto const got = search(g, drive, source, alignment, alignment << random() % 3,
-                            1 + static_cast<std::uint32_t>(random() % 9));
+    auto const got =
+        search(g, drive, source, alignment, alignment << random() % 3, 1 + static_cast<std::uint32_t>(random() % 9));
     ASSERT_EQ(got.distances, reference_distances(g, source));
     EXPECT_EQ(drive.in_flight, 0u);
 

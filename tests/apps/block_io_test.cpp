@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/block_io/kernel.hpp"
-
 #include <gtest/gtest.h>
 
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "apps/block_io/kernel.hpp"
 #include "apps/memory_storage.hpp"
 #include "forebay/simt/native.hpp"
 
@@ -38,8 +37,15 @@ class block_io : public ::testing::Test {
     std::vector<test_kernel::slot_type> slots(work.iodepth);
     std::vector<thread_result> results(work.threads);
     written.assign(work.region_bytes / work.block_bytes / 32 + 1, 0);
-    test_kernel{memory_storage_ref(drive), {memory.data(), memory.size()}, work, &control, slots.data(), results.data(),
-                reads.bins.data(), writes.bins.data(), written.data()}();
+    test_kernel{memory_storage_ref(drive),
+                {memory.data(), memory.size()},
+                work,
+                &control,
+                slots.data(),
+                results.data(),
+                reads.bins.data(),
+                writes.bins.data(),
+                written.data()}();
     return results[0];
   }
 

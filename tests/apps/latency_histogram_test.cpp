@@ -15,7 +15,9 @@
 namespace forebay::apps {
 namespace {
 
-std::uint64_t log_uniform(std::mt19937_64& random) { return random() >> random() % 64; }
+std::uint64_t log_uniform(std::mt19937_64& random) {
+  return random() >> random() % 64;
+}
 
 TEST(latency_bins, values_below_128_have_bins_of_their_own) {
   for (std::uint64_t v = 0; v < 128; ++v) EXPECT_EQ(latency_bins::value(latency_bins::index(v)), v);
@@ -28,8 +30,8 @@ TEST(latency_bins, order_is_kept_and_the_error_is_below_one_in_64) {
     if (a <= b) {
       EXPECT_LE(latency_bins::index(a), latency_bins::index(b)) << a << ' ' << b;
     }
-    double const error = std::abs(static_cast<double>(latency_bins::value(latency_bins::index(a))) -
-                                  static_cast<double>(a));
+    double const error =
+        std::abs(static_cast<double>(latency_bins::value(latency_bins::index(a))) - static_cast<double>(a));
     ASSERT_LE(error, static_cast<double>(a) / 64) << a;
   }
 }
@@ -66,7 +68,9 @@ TEST(latency_recorder, merged_moments_and_percentiles_are_those_of_all_values) {
   EXPECT_EQ(all.percentile_ns(100), values.back());
 }
 
-TEST(latency_distribution, of_nothing_has_percentiles_of_zero) { EXPECT_EQ(latency_distribution().percentile_ns(99), 0u); }
+TEST(latency_distribution, of_nothing_has_percentiles_of_zero) {
+  EXPECT_EQ(latency_distribution().percentile_ns(99), 0u);
+}
 
 TEST(splitmix64, below_is_uniform_and_streams_differ) {
   splitmix64 a(1, 0), b(1, 1), again(1, 0);

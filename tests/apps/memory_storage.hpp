@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A model of `storage_ref` over plain memory: completes the commands of the applications in an order, after a number of
-//! looks, and with a status that a test chooses.
+//! A model of `storage_ref` over plain memory: completes the commands of the applications in an order, after a number
+//! of looks, and with a status that a test chooses.
 #pragma once
 
 #include <cstddef>
@@ -51,6 +51,7 @@ class memory_token {
     --drive_->in_flight;
     return outcome_;
   }
+  status wait(std::uint64_t) { return looks_ == never ? status(fault::timed_out) : wait(); }
   void detach() { --drive_->in_flight; }
   static constexpr std::uint32_t never = ~0u;
 

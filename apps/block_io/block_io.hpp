@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A block workload on a storage, in fio's words: what `forebay bench` runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "apps/common/latency_histogram.hpp"
+#include "forebay/status.hpp"
+#include "forebay/storage/storage.hpp"
+
+namespace forebay::block_io {
+
+struct options {
+  bool random = true;
+  std::uint32_t read_percent = 100;
+  std::uint64_t block_bytes = 512;
+  std::uint32_t iodepth = 1;      ///< commands in flight, of all threads together
+  std::uint32_t gpu_threads = 1;  ///< no more than `iodepth` are used
+  std::uint64_t size_bytes = 0;   ///< of the region from the storage's start; 0: all of it
+  double runtime_s = 0;           ///< 0: until `size_bytes` bytes have moved
+  double ramp_time_s = 0;         ///< before the measured interval; only with `runtime_s`
+  double timeout_s = 10;          ///< for one command
+  std::uint64_t seed = 1;
+  bool verify = false;
+  bool lay_down = true;  ///< with `verify`: write the pattern first; else the storage holds it from an earlier run
+};
+
+/// What was measured: the commands whose completion was seen within the interval, those in the ramp and in the drain
+/// left out, so that mean latency times IOPS is the number in flight.
+struct result {
+  apps::latency_distribution read;
+  apps::latency_distribution write;
+  double seconds = 0;          ///< length of the interval
+  double usr_cpu_percent = 0;  ///< of one CPU, the whole process: the threads of an emulated drive count
+  double sys_cpu_percent = 0;
+  std::uint32_t threads = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t verified_blocks = 0;
+  std::uint64_t mismatches = 0;
+  std::uint64_t first_mismatch_byte = 0;  ///< valid where `mismatches` is not 0
+  std::uint64_t errors = 0;
+  status first_error;
+};
+
+/// Told the phase ("lay down", "run", "read back") and the share of it that is done.
+using progress = std::function<void(std::string_view phase, double share)>;
+
+/// Runs the workload. Throws `refused_input` (fields named as on the command line) before anything is written, and
+/// `operation_failed` if the pattern cannot be laid down or read back. Errors of the workload's own commands are in the
+/// result. Not for two host threads on one storage where `verify` is set.
+result run(storage& drives, options const& wanted, progress const& tell = {});
+
+}  // namespace forebay::block_io

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The part of `block_io::run` that each machine compiles for itself.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "apps/block_io/kernel.hpp"
+#include "apps/common/device_array.hpp"
+#include "apps/common/io_buffer.hpp"
+#include "apps/common/latency_histogram.hpp"
+#include "forebay/memory/resource.hpp"
+#include "forebay/storage/storage.hpp"
+
+namespace forebay::block_io {
+
+/// What the threads of one launch counted, together.
+struct launch_result {
+  apps::latency_distribution read;
+  apps::latency_distribution write;
+  std::uint64_t epoch_ns = 0;
+  std::uint64_t last_completion_ns = 0;
+  std::uint64_t mismatches = 0;
+  std::uint64_t first_mismatch_byte = ~std::uint64_t{0};
+  std::uint64_t errors = 0;
+  status first_error;
+  std::vector<std::uint32_t> written;  ///< one bit a block of the region
+};
+
+/// `launch(threads, kernel)` runs threads to their end; `launch.memory()` is where they keep data of their own.
+template <class M, class Launch>
+launch_result run_on(storage& drives, workload const& work, Launch const& launch) {
+  apps::io_buffer const buffer(drives, work.iodepth * work.block_bytes);
+  auto const ref = drives.template ref<M>();
+  using kernel_type = kernel<M, std::remove_const_t<decltype(ref)>, std::remove_cvref_t<decltype(buffer.ref())>>;
+
+  memory::resource& from = launch.memory();
+  apps::device_array<control> shared(from, 1);
+  apps::device_array<typename kernel_type::slot_type> slots(from, work.iodepth);
+  apps::device_array<thread_result> results(from, std::vector<thread_result>(work.threads));
+  apps::device_array<std::uint64_t> read_bins(from, apps::latency_bins::count);
+  apps::device_array<std::uint64_t> write_bins(from, apps::latency_bins::count);
+  apps::device_array<std::uint32_t> written(from, work.region_bytes / work.block_bytes / 32 + 1);
+
+  launch(work.threads, kernel_type{ref, buffer.ref(), work, shared.data(), slots.data(), results.data(),
+                                   read_bins.data(), write_bins.data(), written.data()});
+
+  launch_result total;
+  total.epoch_ns = shared.to_host()[0].epoch_ns;
+  for (thread_result const& r : results.to_host()) {
+    total.read.summary.merge(r.read);
+    total.write.summary.merge(r.write);
+    total.last_completion_ns = std::max(total.last_completion_ns, r.last_completion_ns);
+    total.mismatches += r.mismatches;
+    total.first_mismatch_byte = std::min(total.first_mismatch_byte, r.first_mismatch_byte);
+    if (total.errors == 0) total.first_error = r.first_error;
+    total.errors += r.errors;
+  }
+  total.read.bins = read_bins.to_host();
+  total.write.bins = write_bins.to_host();
+  total.written = written.to_host();
+  return total;
+}
+
+/// On the GPU of `drives`. Defined where CUDA is built in.
+launch_result run_on_gpu(storage& drives, workload const& work);
+
+}  // namespace forebay::block_io

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Breadth-first search of a graph whose edge list lies on a drive.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "apps/common/latency_histogram.hpp"
+#include "forebay/status.hpp"
+#include "forebay/storage/storage.hpp"
+
+namespace forebay::graph {
+
+struct bfs_options {
+  std::uint32_t threads = 64;
+  std::uint32_t reads_per_thread = 4;  ///< in flight
+  std::uint64_t request_bytes = 0;     ///< longest read, a multiple of the drive's block; 0: one block
+  double timeout_s = 10;               ///< for one read
+};
+
+struct bfs_result {
+  std::vector<std::uint32_t> distances;  ///< `unreached` (2^32 - 1) where no path leads
+  std::vector<std::uint32_t> frontiers;  ///< vertices at distance 0, 1, ...
+  apps::latency_distribution latency;    ///< of the reads, submission to completion seen
+  double seconds = 0;                    ///< from the first level's launch to the last one's end
+  std::uint64_t reads = 0;
+  std::uint64_t read_bytes = 0;
+  std::uint64_t useful_bytes = 0;  ///< neighbour ids of the vertices reached
+  std::uint32_t threads = 0;
+  std::uint32_t reads_per_thread = 0;
+  std::uint64_t request_bytes = 0;
+};
+
+/// Told before each level its number and the size of its frontier.
+using bfs_progress = std::function<void(std::uint32_t level, std::uint32_t frontier)>;
+
+/// Searches from `source`. The neighbours of v are the 4-byte ids `[row_begin[v], row_begin[v + 1])` of the edge list
+/// in extent `edges` of `drives`. Throws `refused_input` before anything starts, `operation_failed` when a read fails
+/// or the drive holds an id that is no vertex.
+bfs_result run_bfs(storage& drives, extent const& edges, std::span<std::uint64_t const> row_begin, std::uint32_t source,
+                   bfs_options const& wanted = {}, bfs_progress const& tell = {});
+
+}  // namespace forebay::graph
