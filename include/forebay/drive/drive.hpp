@@ -1,31 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Where a controller comes from.
+//! Opening a drive by its URI.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "forebay/driver/spaces.hpp"
+#include "forebay/emulator/fault_plan.hpp"
 #include "forebay/memory/resource.hpp"
 
 namespace forebay::drive {
 
-/// A controller that a driver can be given: what stands behind one drive URI. Destroy it after its driver.
-class drive {
+/// A controller within reach, whatever is behind it. Destroy it after everything that uses its spaces.
+class device {
  public:
-  virtual ~drive() = default;
+  virtual ~device() = default;
   virtual driver::register_space& registers() = 0;
   virtual driver::dma_space& dma() = 0;
-  /// One JSON object: `uri`, `profile`, `residency`, `statistics`, `lateness` and `fidelity` as docs/reference/json.md tells.
-  /// Thread-safe, also while I/O runs.
-  virtual std::string report() const = 0;
-  /// Forgets what `report()` has counted, so that a benchmark's warm-up stays out of its result. Thread-safe.
-  virtual void reset_statistics() = 0;
+  /// What the drive says about itself: `uri`, `profile`, `residency`, `backing`, `size_bytes`, `lba_bytes`, `timing`,
+  /// `statistics`, `lateness`, `poll_gap` and `fidelity`. Exact once no command is in flight. Thread-safe.
+  virtual nlohmann::json report() = 0;
 };
 
-/// Opens what `uri` names (docs/reference/drive-uri.md). Memory that its `dma()` allocates comes from `dma_memory`: host, or
-/// pinned where a GPU drives the queues; it must outlive the drive. Throws `refused_input`.
-std::unique_ptr<drive> open(std::string const& uri, memory::resource& dma_memory);
+struct open_options {
+  /// Where the registers and the DMA space's allocations live: pinned memory where a GPU is the client.
+  memory::resource* client_memory = &memory::host();
+  /// Faults that an emulated drive injects; for tests.
+  emulator::fault_plan faults;
+};
+
+/// Opens the drive that `uri` names. Throws `refused_input` for what it cannot mean, before anything starts, and
+/// `operation_failed` when a drive that exists cannot be opened.
+std::unique_ptr<device> open(std::string const& uri, open_options const& options = {});
+
+/// Makes the file that `uri` (`file:PATH,size=...` or `emulated:backing=file,path=...,size=...`) names, sparse and zeroed.
+/// Throws `refused_input` when it exists already.
+void create(std::string const& uri);
 
 }  // namespace forebay::drive

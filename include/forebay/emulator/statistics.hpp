@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "forebay/emulator/timing_model.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::emulator {
@@ -136,5 +137,14 @@ struct statistics {
   histogram lateness;  ///< how long after its target a completion was posted; empty where no timing model applies
   histogram poll_gap;  ///< how long before the poll that found new entries the last poll that found none was
 };
+
+/// The p99 lateness above which a drive's timing is not to be trusted: max(5 us, latency_min / 10), for the faster of
+/// reads and writes.
+FOREBAY_DEVICE constexpr std::uint64_t lateness_bound_ns(timing_parameters const& timing) {
+  std::uint64_t const read_ps = timing.read.latency_min_ps;
+  std::uint64_t const write_ps = timing.write.latency_min_ps;
+  std::uint64_t const tenth_ns = (read_ps < write_ps ? read_ps : write_ps) / 10'000;
+  return tenth_ns > 5000 ? tenth_ns : 5000;
+}
 
 }  // namespace forebay::emulator

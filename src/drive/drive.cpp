@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/drive/drive.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "forebay/drive/profile.hpp"
+#include "forebay/drive/uri.hpp"
+#include "forebay/emulator/controller.hpp"
+#include "forebay/emulator/statistics.hpp"
+#include "forebay/error.hpp"
+
+namespace forebay::drive {
+namespace {
+
+/// What the keys of an `emulated:` or `file:` URI come to.
+struct specification {
+  std::string uri;
+  profile timing_of;
+  std::string backing = "memory";
+  std::string path;
+  std::uint64_t size_bytes = 0;  ///< 0: the file's
+  std::uint32_t lba_bytes = 512;
+  std::uint32_t queues = 128;
+  std::uint32_t threads = 1;
+  bool moves_data = true;
+};
+
+std::uint32_t small_count(uri const& from, char const* key, std::uint32_t otherwise, std::uint32_t least,
+                          std::uint32_t most) {
+  auto const value = from.value(key);
+  return value ? static_cast<std::uint32_t>(parse_count(key, *value, least, most)) : otherwise;
+}
+
+/// Keys that ask for what this build cannot do are refused, not ignored.
+void refuse_unavailable(uri const& from) {
+  if (auto const value = from.value("sms")) {
+    throw refused_input("sms", *value, "only an engine on a GPU has SMs; use threads= for one on the CPU");
+  }
+  if (auto const value = from.value("link")) {
+    throw refused_input("link", *value, "only drives on a GPU share a link; leave it out");
+  }
+  if (auto const value = from.value("residency"); value && *value != "threads") {
+    static std::vector<std::string_view> const others = {"served", "peer", "in_process"};
+    bool const known = std::find(others.begin(), others.end(), *value) != others.end();
+    throw refused_input("residency", *value,
+                        known ? "the engine runs on CPU threads only, so far; use residency=threads or leave it out"
+                              : "use residency=threads");
+  }
+  if (auto const value = from.value("backing"); value && *value != "memory" && *value != "file") {
+    bool const known = *value == "hbm" || *value == "host" || value->starts_with("peer:");
+    throw refused_input("backing", *value,
+                        known ? "the engine runs on CPU threads only, so far; use backing=memory or backing=file"
+                              : "use backing=memory or backing=file");
+  }
+}
+
+void override_timing(uri const& from, emulator::timing_parameters& timing) {
+  auto const round = [](double x) { return static_cast<std::uint64_t>(std::llround(x)); };
+  if (auto const value = from.value("iops")) {
+    double const rate = parse_rate("iops", *value);
+    for (emulator::operation_cost* cost : {&timing.read, &timing.write}) {
+      cost->per_command_ps = round(1e12 / rate);
+      cost->per_byte_fs = 0;
+    }
+  }
+  if (auto const value = from.value("bandwidth")) {
+    double const rate = parse_rate("bandwidth", *value);
+    for (emulator::operation_cost* cost : {&timing.read, &timing.write}) cost->per_byte_fs = round(1e15 / rate);
+  }
+  if (auto const value = from.value("latency_us")) {
+    double const latency = parse_microseconds("latency_us", *value);
+    for (emulator::operation_cost* cost : {&timing.read, &timing.write, &timing.other}) {
+      cost->latency_min_ps = round(latency * 1e6);
+    }
+  }
+  timing.channels = small_count(from, "channels", timing.channels, 1, emulator::timing_parameters::max_channels);
+  if (auto const value = from.value("seed")) timing.seed = parse_count("seed", *value, 0, ~std::uint64_t{0});
+}
+
+specification specify(uri const& from) {
+  refuse_unavailable(from);
+  specification what;
+  what.uri = from.text();
+  if (from.scheme() == "file") {
+    what.backing = "file";
+    what.path = from.name();
+  } else {
+    if (auto const name = from.value("profile")) what.timing_of = find_profile(*name);
+    what.backing = from.value("backing").value_or("memory");
+    what.path = from.value("path").value_or("");
+    if (what.backing == "file" && what.path.empty()) {
+      throw refused_input("path", what.path, "backing=file needs path=FILE");
+    }
+    if (what.backing != "file" && from.value("path")) {
+      throw refused_input("path", what.path, "only backing=file has a path; add backing=file");
+    }
+  }
+  override_timing(from, what.timing_of.timing);
+  what.lba_bytes = small_count(from, "lba_bytes", what.timing_of.lba_bytes, 512, 4096);
+  if (!std::has_single_bit(what.lba_bytes)) {
+    throw refused_input("lba_bytes", *from.value("lba_bytes"), "give 512, 1024, 2048 or 4096");
+  }
+  what.queues = small_count(from, "queues", what.queues, 1, 65534);
+  what.threads = small_count(from, "threads", what.threads, 1, 1024);
+  if (auto const value = from.value("data")) {
+    if (*value != "none") throw refused_input("data", *value, "use data=none, or leave it out to move data");
+    if (what.backing == "file") throw refused_input("data", *value, "a file drive moves data; leave it out");
+    what.moves_data = false;
+  }
+  if (auto const value = from.value("size")) {
+    what.size_bytes = parse_bytes("size", *value);
+    if (what.size_bytes % what.lba_bytes != 0) {
+      throw refused_input("size", *value, fmt::format("give a multiple of lba_bytes, which is {}", what.lba_bytes));
+    }
+  } else if (what.backing != "file") {
+    throw refused_input("size", "", "give the size of the drive, as in size=1G");
+  }
+  return what;
+}
+
+/// At most 20 characters; the same for every opening of a file, different for every other drive of the process.
+std::string serial_of(specification const& what) {
+  if (what.backing == "file") {
+    std::uint64_t hash = 0;
+    for (char const c : what.path) hash = emulator::mix(hash ^ static_cast<std::uint8_t>(c));
+    return fmt::format("FB{:016X}", hash);
+  }
+  static std::atomic<std::uint32_t> count{0};
+  return fmt::format("FBMEM{:08}", ++count);
+}
+
+std::unique_ptr<emulator::backing_store> store_of(specification const& what) {
+  if (what.backing == "file") return emulator::file_backing(what.path, what.size_bytes, what.lba_bytes);
+  if (!what.moves_data) return emulator::no_backing(what.size_bytes, what.lba_bytes);
+  try {
+    return emulator::memory_backing(what.size_bytes, what.lba_bytes);
+  } catch (std::bad_alloc const&) {
+    throw refused_input("size", std::to_string(what.size_bytes), "this machine cannot map that much memory; give less");
+  }
+}
+
+nlohmann::json describe(emulator::histogram const& h) {
+  return {{"count", h.total},
+          {"mean_ns", h.total == 0 ? 0.0 : static_cast<double>(h.sum_ns) / static_cast<double>(h.total)},
+          {"p50_ns", h.percentile_ns(0.5)},
+          {"p99_ns", h.percentile_ns(0.99)},
+          {"p99.9_ns", h.percentile_ns(0.999)},
+          {"max_ns", h.max_ns}};
+}
+
+nlohmann::json describe(emulator::operation_cost const& cost) {
+  return {{"per_command_ns", static_cast<double>(cost.per_command_ps) / 1e3},
+          {"per_byte_ns", static_cast<double>(cost.per_byte_fs) / 1e6},
+          {"granule_bytes", cost.granule_bytes},
+          {"latency_min_us", static_cast<double>(cost.latency_min_ps) / 1e6}};
+}
+
+class emulated_device final : public device {
+ public:
+  emulated_device(specification what, open_options const& options)
+      : what_(std::move(what)), store_(store_of(what_)), size_bytes_(store_->view().bytes) {
+    emulator::controller_options controller_options;
+    controller_options.serial = serial_of(what_);
+    controller_options.units = what_.threads;
+    controller_options.max_queues = what_.queues;
+    controller_options.timing = what_.timing_of.timing;
+    controller_options.faults = options.faults;
+    controller_ =
+        std::make_unique<emulator::controller>(controller_options, std::move(store_), *options.client_memory);
+  }
+
+  driver::register_space& registers() override { return controller_->registers(); }
+  driver::dma_space& dma() override { return controller_->dma(); }
+
+  nlohmann::json report() override {
+    auto const statistics = controller_->collect();
+    emulator::timing_parameters const& timing = what_.timing_of.timing;
+    std::uint64_t const bound_ns = emulator::lateness_bound_ns(timing);
+    nlohmann::json lateness = describe(statistics->lateness);
+    lateness["bound_ns"] = bound_ns;
+    lateness["above_bound"] = statistics->lateness.above(bound_ns);
+    nlohmann::json counts;
+    emulator::counters::for_each([&](char const* name, std::uint64_t emulator::counters::* counter) {
+      counts[name] = statistics->commands.*counter;
+    });
+    return {{"uri", what_.uri},
+            {"serial", controller_->options().serial},
+            {"profile", what_.timing_of.name},
+            {"residency", "threads"},
+            {"threads", what_.threads},
+            {"backing", what_.moves_data ? what_.backing : "none"},
+            {"size_bytes", size_bytes_},
+            {"lba_bytes", what_.lba_bytes},
+            {"timing",
+             {{"read", describe(timing.read)},
+              {"write", describe(timing.write)},
+              {"other", describe(timing.other)},
+              {"channels", timing.channels},
+              {"channel_stride_bytes", timing.channel_stride_bytes},
+              {"jitter_us", static_cast<double>(timing.jitter_ps) / 1e6},
+              {"seed", timing.seed}}},
+            {"statistics", counts},
+            {"lateness", lateness},
+            {"poll_gap", describe(statistics->poll_gap)},
+            {"fidelity", statistics->lateness.percentile_ns(0.99) > bound_ns ? "exceeded" : "ok"}};
+  }
+
+ private:
+  specification what_;
+  std::unique_ptr<emulator::backing_store> store_;
+  std::uint64_t size_bytes_;
+  std::unique_ptr<emulator::controller> controller_;
+};
+
+}  // namespace
+
+std::unique_ptr<device> open(std::string const& text, open_options const& options) {
+  uri const from = uri::parse(text);
+  if (from.scheme() == "pci") {
+    throw refused_input("drive", text, "PCI drives cannot be opened yet; use emulated: or file:");
+  }
+  return std::make_unique<emulated_device>(specify(from), options);
+}
+
+void create(std::string const& text) {
+  uri const from = uri::parse(text);
+  if (from.scheme() == "pci") throw refused_input("drive", text, "only files can be created");
+  specification const what = specify(from);
+  if (what.backing != "file") throw refused_input("backing", what.backing, "only backing=file needs a file");
+  if (what.size_bytes == 0) throw refused_input("size", "", "give the size of the file to make, as in size=1G");
+  int const fd = ::open(what.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    throw refused_input("path", what.path, errno == EEXIST ? "the file exists; remove it first" : std::strerror(errno));
+  }
+  bool const sized = ftruncate(fd, static_cast<off_t>(what.size_bytes)) == 0;
+  int const error = errno;
+  close(fd);
+  if (!sized) {
+    unlink(what.path.c_str());
+    throw operation_failed(fmt::format("cannot make {} of {} bytes: {}", what.path, what.size_bytes, std::strerror(error)));
+  }
+}
+
+}  // namespace forebay::drive
