@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Placement 1 on a GPU: the GPU submits to queues in page-locked host memory, emulator threads on the CPU are the drive.
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/block_io/block_io.hpp"
+#include "forebay/error.hpp"
+#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/storage/storage.hpp"
+
+namespace {
+
+using nlohmann::json;
+
+struct measurement {
+  char const* name;
+  char const* uri;
+  std::uint32_t queues;
+  std::uint32_t queue_depth;
+  forebay::block_io::options options;
+};
+
+std::string driver_version() {
+  std::ifstream file("/sys/module/nvidia/version");
+  std::string version;
+  std::getline(file, version);
+  return version.empty() ? "unknown" : version;
+}
+
+json machine() {
+  cudaDeviceProp properties;
+  forebay::memory::check_cuda(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  char const* const commit = std::getenv("FOREBAY_COMMIT");
+  return {{"device", properties.name},
+          {"multiprocessors", properties.multiProcessorCount},
+          {"driver", driver_version()},
+          {"commit", commit != nullptr ? commit : "unknown"}};
+}
+
+std::vector<measurement> measurements() {
+  auto const random_reads = [](std::uint32_t iodepth, std::uint32_t threads) {
+    forebay::block_io::options o;
+    o.block_bytes = 512;
+    o.iodepth = iodepth;
+    o.gpu_threads = threads;
+    o.runtime_s = 2;
+    o.ramp_time_s = 0.3;
+    o.verify = true;
+    return o;
+  };
+  forebay::block_io::options stream = random_reads(32, 1);
+  stream.block_bytes = 256 << 10;
+  stream.verify = false;  // one thread that reads every byte would measure itself
+  return {
+      {"unthrottled, 8 threads", "emulated:size=512M,threads=8", 64, 256, random_reads(8192, 8192)},
+      {"unthrottled, 14 threads", "emulated:size=512M,threads=14", 112, 256, random_reads(14336, 14336)},
+      {"one thread, 3.35 GB/s, 256 KiB", "emulated:size=512M,bandwidth=3.35G,latency_us=80,threads=4", 8, 64, stream},
+      {"2.47 MIOPS, 50 us, saturated", "emulated:size=512M,iops=2470000,latency_us=50,threads=8", 64, 256,
+       random_reads(2048, 2048)},
+      {"2.47 MIOPS, 50 us, 64 threads", "emulated:size=512M,iops=2470000,latency_us=50,threads=8", 8, 64,
+       random_reads(64, 64)},
+  };
+}
+
+json run(measurement const& m) {
+  forebay::storage_options options;
+  options.drives = {m.uri};
+  options.device = "cuda:0";
+  options.queues_per_drive = m.queues;
+  options.queue_depth = m.queue_depth;
+  forebay::storage drives(options);
+  forebay::block_io::result const r = forebay::block_io::run(drives, m.options);
+  auto const& reads = r.read;
+  double const iops = static_cast<double>(reads.summary.count) / r.seconds;
+  json percentiles;
+  for (double const p : {1.0, 50.0, 90.0, 99.0, 99.9}) percentiles[fmt::format("{:.6f}", p)] = reads.percentile_ns(p);
+  fmt::print("{:32} {:9.3f} MIOPS {:8.3f} GB/s  p50 {:8.2f} us  p99 {:8.2f} us  errors {} mismatches {}\n", m.name,
+             iops / 1e6, iops * static_cast<double>(m.options.block_bytes) / 1e9,
+             static_cast<double>(reads.percentile_ns(50)) / 1e3, static_cast<double>(reads.percentile_ns(99)) / 1e3,
+             r.errors, r.mismatches);
+  return {{"name", m.name},
+          {"drive", m.uri},
+          {"queues", m.queues},
+          {"queue_depth", m.queue_depth},
+          {"block_bytes", m.options.block_bytes},
+          {"iodepth", m.options.iodepth},
+          {"gpu_threads", r.threads},
+          {"seconds", r.seconds},
+          {"iops", iops},
+          {"bw_bytes", iops * static_cast<double>(m.options.block_bytes)},
+          {"clat_ns", {{"percentile", percentiles}}},
+          {"verified_blocks", r.verified_blocks},
+          {"mismatches", r.mismatches},
+          {"errors", r.errors},
+          {"storage", json::parse(drives.report())}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3 || std::strcmp(argv[1], "--json") != 0) {
+    fmt::print(stderr, "usage: {} --json FILE\n", argv[0]);
+    return 2;
+  }
+  try {
+    json document = {{"schema_version", 1}, {"benchmark", "placement1"}, {"machine", machine()}};
+    document["command"] = fmt::format("{} --json {}", argv[0], argv[2]);
+    bool good = true;
+    for (measurement const& m : measurements()) {
+      document["results"].push_back(run(m));
+      json const& last = document["results"].back();
+      good = good && last["errors"] == 0 && last["mismatches"] == 0;
+    }
+    std::ofstream(argv[2]) << document.dump(2) << '\n';
+    return good ? 0 : 1;
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 1;
+  }
+}
