@@ -142,8 +142,9 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
       complete = complete && !named;
       continue;
     }
-    // A lane that waits for me under another mask, or in another collective, waits for ever.
-    if ((other->mask >> rank & 1) != 0 && (other->mask != mask || (named && other->kind != kind)))
+    // Two lanes that wait for each other in different collectives wait for ever. (A lane that waits for me in a wider
+    // collective than this one is right: I get there later.)
+    if (named && (other->mask >> rank & 1) != 0 && (other->mask != mask || other->kind != kind))
       fail(name + "(mask " + hexadecimal(mask) + "): lane " + std::to_string(i) + " waits for this lane in " +
                name_of(other->kind) + "(mask " + hexadecimal(other->mask) + ") at " + describe(other->where),
            where);

@@ -55,6 +55,11 @@ class memory {
   virtual std::uint64_t visible(lane const& l, void const* address, std::uint32_t bytes) const = 0;
   /// Lets one held-back store of any lane become visible. False if there is none.
   virtual bool advance() { return false; }
+  /// Lets all of them.
+  void settle() {
+    while (advance()) {
+    }
+  }
   /// Called at each step: a held-back store may become visible.
   virtual void step() {}
 };

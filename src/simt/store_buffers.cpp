@@ -59,10 +59,7 @@ class store_buffers final : public memory {
   void synchronised(std::span<lane* const> members) override {
     for (auto* l : members) flush(*l);
   }
-  void grid_ended(lane&) override {
-    while (advance()) {
-    }
-  }
+  void grid_ended(lane&) override { settle(); }
 
   std::uint64_t visible(lane const& l, void const* address, std::uint32_t bytes) const override {
     std::uint64_t value = read_bytes(address, bytes);
