@@ -24,6 +24,16 @@ bundle() {
   fi
 }
 
+# The commit that results name. A copied tree has no history; a bundle brought its own commit along.
+commit() {
+  if [[ -n "${FOREBAY_COMMIT:-}" ]]; then
+    printf '%s\n' "$FOREBAY_COMMIT"
+  else
+    git -C "$root" describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null ||
+      cat "${FOREBAY_BUNDLE:-$root/gpu-bundle}/commit" 2>/dev/null || echo unknown
+  fi
+}
+
 has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 
 # The preset that the Python extension and the demo are built with: with CUDA where a GPU can use it.

@@ -36,6 +36,8 @@ run_benchmarks() {
   local kind="$1" out="$2" limit_s="${FOREBAY_BENCH_TIMEOUT_S:-300}" programs name path ran=0 failed=()
   programs="$(list_programs "$kind")"
   mkdir -p "$out"
+  FOREBAY_COMMIT="$(commit)"
+  export FOREBAY_COMMIT
   while IFS=$'\t' read -r name path; do
     [[ -n "$name" ]] || continue
     say "$name"
