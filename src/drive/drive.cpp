@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "forebay/drive/profile.hpp"
@@ -175,22 +176,31 @@ class emulated_device final : public device {
     controller_options.max_queues = what_.queues;
     controller_options.timing = what_.timing_of.timing;
     controller_options.faults = options.faults;
-    controller_ =
-        std::make_unique<emulator::controller>(controller_options, std::move(store_), *options.client_memory);
+    controller_ = std::make_unique<emulator::controller>(controller_options, std::move(store_), *options.client_memory);
   }
 
   driver::register_space& registers() override { return controller_->registers(); }
   driver::dma_space& dma() override { return controller_->dma(); }
 
+  void reset_statistics() override {
+    auto now = controller_->collect();
+    std::lock_guard const lock(baseline_mutex_);
+    baseline_ = std::move(now);
+  }
+
   nlohmann::json report() override {
     auto const statistics = controller_->collect();
+    {
+      std::lock_guard const lock(baseline_mutex_);
+      if (baseline_) statistics->subtract(*baseline_);
+    }
     emulator::timing_parameters const& timing = what_.timing_of.timing;
     std::uint64_t const bound_ns = emulator::lateness_bound_ns(timing);
     nlohmann::json lateness = describe(statistics->lateness);
     lateness["bound_ns"] = bound_ns;
     lateness["above_bound"] = statistics->lateness.above(bound_ns);
     nlohmann::json counts;
-    emulator::counters::for_each([&](char const* name, std::uint64_t emulator::counters::* counter) {
+    emulator::counters::for_each([&](char const* name, std::uint64_t emulator::counters::*counter) {
       counts[name] = statistics->commands.*counter;
     });
     return {{"uri", what_.uri},
@@ -220,6 +230,8 @@ class emulated_device final : public device {
   std::unique_ptr<emulator::backing_store> store_;
   std::uint64_t size_bytes_;
   std::unique_ptr<emulator::controller> controller_;
+  std::mutex baseline_mutex_;
+  std::unique_ptr<emulator::statistics> baseline_;  ///< what had been counted at the last reset
 };
 
 }  // namespace
@@ -247,7 +259,8 @@ void create(std::string const& text) {
   close(fd);
   if (!sized) {
     unlink(what.path.c_str());
-    throw operation_failed(fmt::format("cannot make {} of {} bytes: {}", what.path, what.size_bytes, std::strerror(error)));
+    throw operation_failed(
+        fmt::format("cannot make {} of {} bytes: {}", what.path, what.size_bytes, std::strerror(error)));
   }
 }
 

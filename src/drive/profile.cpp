@@ -2,6 +2,7 @@
 #include "forebay/drive/profile.hpp"
 
 #include <fmt/format.h>
+#include <toml++/toml.h>
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +10,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
-#include <toml++/toml.h>
 
 #include "forebay/drive/uri.hpp"
 #include "forebay/error.hpp"
@@ -50,7 +50,8 @@ class reader {
   double number(std::string_view table_name, std::string_view key, double least, double most, profile& into) const {
     toml::table const& from = table(table_name);
     toml::node const* const node = from.get(key);
-    if (node == nullptr) refuse(from, fmt::format("add {} = {{ value = ..., source = \"...\" }} to [{}]", key, table_name));
+    if (node == nullptr)
+      refuse(from, fmt::format("add {} = {{ value = ..., source = \"...\" }} to [{}]", key, table_name));
     if (!node->is_table()) refuse(*node, fmt::format("write {} = {{ value = ..., source = \"...\" }}", key));
     toml::table const& entry = *node->as_table();
     only(entry, {"value", "source"});
@@ -90,7 +91,8 @@ class reader {
 
 emulator::operation_cost read_cost(reader const& file, std::string_view table, profile& into) {
   emulator::operation_cost cost;
-  cost.per_command_ps = static_cast<std::uint64_t>(std::llround(file.number(table, "per_command_ns", 0, 1e9, into) * 1e3));
+  cost.per_command_ps =
+      static_cast<std::uint64_t>(std::llround(file.number(table, "per_command_ns", 0, 1e9, into) * 1e3));
   if (table != "other") {
     file.only(file.table(table), {"per_command_ns", "per_byte_ns", "granule_bytes", "latency_min_us"});
     cost.per_byte_fs = static_cast<std::uint64_t>(std::llround(file.number(table, "per_byte_ns", 0, 1e6, into) * 1e6));
@@ -119,7 +121,8 @@ profile load_profile(std::string const& path) {
   result.timing.channels = file.whole("geometry", "channels", 1, emulator::timing_parameters::max_channels, result);
   result.timing.channel_stride_bytes = file.whole("geometry", "channel_stride_bytes", 512, 1 << 30, result);
   result.lba_bytes = file.whole("geometry", "lba_bytes", 512, 4096, result);
-  if (!std::has_single_bit(result.lba_bytes)) file.refuse(*geometry.get("lba_bytes"), "lba_bytes must be a power of two");
+  if (!std::has_single_bit(result.lba_bytes))
+    file.refuse(*geometry.get("lba_bytes"), "lba_bytes must be a power of two");
   if (geometry.contains("jitter_us")) {
     result.timing.jitter_ps =
         static_cast<std::uint64_t>(std::llround(file.number("geometry", "jitter_us", 0, 1e6, result) * 1e6));
@@ -155,8 +158,9 @@ profile find_profile(std::string const& name) {
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
   throw refused_input("profile", name,
-                      known.empty() ? fmt::format("found no profiles in {}", fmt::join(profile_folders(), ", "))
-                                    : fmt::format("there are {}; a path to a .toml file will do too", fmt::join(known, ", ")));
+                      known.empty()
+                          ? fmt::format("found no profiles in {}", fmt::join(profile_folders(), ", "))
+                          : fmt::format("there are {}; a path to a .toml file will do too", fmt::join(known, ", ")));
 }
 
 }  // namespace forebay::drive

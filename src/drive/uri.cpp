@@ -91,9 +91,9 @@ uri uri::parse(std::string_view text) {
     }
     if (!has_key(*rules, key)) {
       throw refused_input(key, std::string(item.substr(equals + 1)),
-                          rules->keys.empty()
-                              ? fmt::format("{}: takes no keys", scheme)
-                              : fmt::format("{}: has no such key; did you mean {}?", scheme, nearest(key, rules->keys)));
+                          rules->keys.empty() ? fmt::format("{}: takes no keys", scheme)
+                                              : fmt::format("{}: has no such key; did you mean {}?", scheme,
+                                                            nearest(key, rules->keys)));
     }
     if (parsed.value(key)) throw refused_input(key, std::string(item.substr(equals + 1)), "give each key once");
     parsed.values_.emplace_back(key, std::string(item.substr(equals + 1)));

@@ -46,7 +46,7 @@ int parse_device(std::string const& device) {
 
 /// One drive with the driver that runs it.
 struct opened_drive {
-  std::unique_ptr<drive::drive> source;
+  std::unique_ptr<drive::device> source;
   std::unique_ptr<driver::controller> controller;
 };
 
@@ -149,7 +149,7 @@ struct storage::impl {
     drives = std::make_shared<opened_drives>();
     for (std::string const& uri : options.drives) {
       opened_drive d;
-      d.source = drive::open(uri, shared_memory());
+      d.source = drive::open(uri, {.client_memory = &shared_memory(), .faults = {}});
       d.controller = std::make_unique<driver::controller>(d.source->registers(), d.source->dma());
       drives->push_back(std::move(d));
     }
@@ -513,7 +513,7 @@ std::string storage::report() const {
   };
   bool exceeded = false;
   for (opened_drive const& d : *impl_->drives) {
-    document["drives"].push_back(nlohmann::json::parse(d.source->report()));
+    document["drives"].push_back(d.source->report());
     exceeded = exceeded || document["drives"].back().value("fidelity", "ok") != "ok";
   }
   document["fidelity"] = exceeded ? "exceeded" : "ok";

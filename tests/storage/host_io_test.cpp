@@ -97,8 +97,10 @@ TEST(HostIo, DataWithoutACatalogueIsNotOverwrittenByOne) {
     st.pwrite("data", 4, 1000);
     st.flush();
   }
-  storage st(on_cpu({file.uri()}));
-  EXPECT_THAT([&] { st.create_extent("edges", 5); }, ThrowsMessage<refused_input>(HasSubstr("allow_destroy")));
+  {
+    storage st(on_cpu({file.uri()}));
+    EXPECT_THAT([&] { st.create_extent("edges", 5); }, ThrowsMessage<refused_input>(HasSubstr("allow_destroy")));
+  }
   auto destroy = on_cpu({file.uri()});
   destroy.allow_destroy = true;
   storage(destroy).create_extent("edges", 5);

@@ -23,6 +23,8 @@ class device {
   /// What the drive says about itself: `uri`, `profile`, `residency`, `backing`, `size_bytes`, `lba_bytes`, `timing`,
   /// `statistics`, `lateness`, `poll_gap` and `fidelity`. Exact once no command is in flight. Thread-safe.
   virtual nlohmann::json report() = 0;
+  /// From now on `report()` counts from here, so that set-up and warm-up stay out of a result. Thread-safe.
+  virtual void reset_statistics() = 0;
 };
 
 struct open_options {
@@ -36,8 +38,8 @@ struct open_options {
 /// `operation_failed` when a drive that exists cannot be opened.
 std::unique_ptr<device> open(std::string const& uri, open_options const& options = {});
 
-/// Makes the file that `uri` (`file:PATH,size=...` or `emulated:backing=file,path=...,size=...`) names, sparse and zeroed.
-/// Throws `refused_input` when it exists already.
+/// Makes the file that `uri` (`file:PATH,size=...` or `emulated:backing=file,path=...,size=...`) names, sparse and
+/// zeroed. Throws `refused_input` when it exists already.
 void create(std::string const& uri);
 
 }  // namespace forebay::drive

@@ -15,8 +15,8 @@ namespace forebay::drive {
 /// What a URI says, key by key, before anything is made of the values. Schemes are `emulated`, `file` and `pci`.
 class uri {
  public:
-  /// Throws `refused_input` for an unknown scheme, a missing or unwanted name, a key that the scheme does not have (naming
-  /// the nearest that it has), and a key given twice.
+  /// Throws `refused_input` for an unknown scheme, a missing or unwanted name, a key that the scheme does not have
+  /// (naming the nearest that it has), and a key given twice.
   static uri parse(std::string_view text);
 
   std::string const& text() const { return text_; }

@@ -71,8 +71,19 @@ struct histogram {
     if (largest > max_ns) max_ns = largest;
   }
 
-  /// The least duration that at least `fraction` (0 to 1) of those counted do not exceed, rounded up to its bin and never
-  /// above `max_ns`; 0 when empty.
+  /// Takes away what an earlier reading of the same histogram had counted. The largest is then known by its bin.
+  void subtract(histogram const& earlier) {
+    for (std::uint32_t i = 0; i < bins; ++i) bin[i] -= earlier.bin[i];
+    total -= earlier.total;
+    sum_ns -= earlier.sum_ns;
+    std::uint32_t last = bins;
+    while (last != 0 && bin[last - 1] == 0) --last;
+    std::uint64_t const bound_ns = last == 0 ? 0 : upper_ns(last - 1);
+    if (bound_ns < max_ns) max_ns = bound_ns;
+  }
+
+  /// The least duration that at least `fraction` (0 to 1) of those counted do not exceed, rounded up to its bin and
+  /// never above `max_ns`; 0 when empty.
   FOREBAY_DEVICE std::uint64_t percentile_ns(double fraction) const {
     if (total == 0) return 0;
     double const wanted = fraction * static_cast<double>(total);
@@ -96,11 +107,11 @@ struct counters {
   std::uint64_t read_commands = 0;
   std::uint64_t write_commands = 0;
   std::uint64_t flush_commands = 0;
-  std::uint64_t other_commands = 0;     ///< Compare, Write Zeroes, Dataset Management
-  std::uint64_t failed_commands = 0;    ///< of any kind, those of unknown opcodes included
+  std::uint64_t other_commands = 0;   ///< Compare, Write Zeroes, Dataset Management
+  std::uint64_t failed_commands = 0;  ///< of any kind, those of unknown opcodes included
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
-  std::uint64_t fetches = 0;            ///< batches of submission entries
+  std::uint64_t fetches = 0;  ///< batches of submission entries
   std::uint64_t commands_fetched = 0;
   std::uint64_t completions_posted = 0;
   std::uint64_t completions_blocked = 0;  ///< visits that found a completion queue full
@@ -136,6 +147,15 @@ struct statistics {
   counters commands;
   histogram lateness;  ///< how long after its target a completion was posted; empty where no timing model applies
   histogram poll_gap;  ///< how long before the poll that found new entries the last poll that found none was
+
+  /// Takes away what an earlier reading of the same drive had counted.
+  void subtract(statistics const& earlier) {
+    counters::for_each([&](char const*, std::uint64_t counters::* counter) {
+      commands.*counter -= earlier.commands.*counter;
+    });
+    lateness.subtract(earlier.lateness);
+    poll_gap.subtract(earlier.poll_gap);
+  }
 };
 
 /// The p99 lateness above which a drive's timing is not to be trusted: max(5 us, latency_min / 10), for the faster of

@@ -133,6 +133,7 @@ class storage {
 
   /// One JSON object: what the storage runs on and what its drives report (docs/reference/json.md).
   std::string report() const;
+  /// From now on the drives' statistics in `report()` count from here.
   void reset_statistics();
 
  private:
