@@ -35,6 +35,8 @@ struct scheduled_lane : lane {
   std::uint64_t sleep = 0;  // serial number of its wait, to tell old timers from new ones
   std::uint64_t steps = 0;
   bool runnable = false;
+  std::uint64_t idle_since = 0;  // `progress_` when `unmet` began to count
+  std::uint32_t unmet = 0;       // evaluations since
   bool woken = false;  // by its deadline or by the end of the grid, whatever it watches
   agent const* as_agent = nullptr;
   bool knows_end = false;  // an agent that looked again after the grid ended
@@ -190,7 +192,9 @@ class deterministic final : public lockstep, public memory_host {
     // runs that ends when the next event comes. Where none will come it is a livelock.
     if (++idle_ > 1000 + 200 * lanes_.size())
       fail("livelock: only unmet waits in the last " + std::to_string(idle_ - 1) + " evaluations" + stuck(), where);
-    if (idle_ % (8 * lanes_.size()) == 0 && pass_time(deadline_ns)) idle_ = 0;
+    if (std::exchange(l.idle_since, progress_) != progress_) l.unmet = 0;
+    ++l.unmet;
+    if (idle_ % (8 * lanes_.size()) == 0 && all_idle() && pass_time(deadline_ns)) note_progress();
     if (now_ns_ >= deadline_ns) {
       ++(l.as_agent != nullptr ? result_.agent_timeouts : result_.timeouts);
       return false;
@@ -273,7 +277,7 @@ class deterministic final : public lockstep, public memory_host {
   void give_way() override {
     if (cancelling_) throw agent_cancelled{};
     auto& from = me();
-    if (!from.watching && from.state == lane_state::ready) idle_ = 0;
+    if (!from.watching && from.state == lane_state::ready && idle_ != 0) note_progress();
     ++from.steps;
     if (++result_.steps > options_.max_steps) {
       auto const busiest = std::max_element(lanes_.begin(), lanes_.end(),
@@ -387,6 +391,17 @@ class deterministic final : public lockstep, public memory_host {
     return false;
   }
 
+  void note_progress() {
+    idle_ = 0;
+    ++progress_;
+  }
+  /// Whether every lane that could run has looked twice in vain since anything else happened; none is amid a predicate
+  /// that does work.
+  bool all_idle() const {
+    return std::all_of(lanes_.begin(), lanes_.end(), [&](scheduled_lane const& l) {
+      return !l.runnable || (l.idle_since == progress_ && l.unmet >= 2);
+    });
+  }
   /// To the next deadline of all lanes in a wait, asleep or not. The current lane's is `mine_ns`.
   bool pass_time(std::uint64_t mine_ns) {
     std::uint64_t next_ns = mine_ns > now_ns_ ? mine_ns : no_deadline;
@@ -567,6 +582,7 @@ class deterministic final : public lockstep, public memory_host {
   std::uint32_t next_block_ = 0;
   std::uint32_t resident_ = 0;
   std::uint64_t now_ns_ = 0;
+  std::uint64_t progress_ = 1;  // changes whenever a lane does anything but look
   std::uint64_t idle_ = 0;  // evaluations of predicates since a lane last did anything else
   bool stopping_ = false;
   bool cancelling_ = false;

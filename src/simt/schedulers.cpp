@@ -145,7 +145,7 @@ void replay::begin(std::uint32_t lanes) {
 std::uint32_t replay::next(std::uint32_t last) {
   if (at_ == recorded_.size()) return set_.has(last) ? last : set_[0];
   std::uint32_t const lane = recorded_[at_++];
-  if (!set_.has(lane))
+  if (lane >= set_.capacity() || !set_.has(lane))
     throw std::runtime_error("replay diverged: choice " + std::to_string(at_ - 1) + " of the trace, lane " +
                              std::to_string(lane) + ", cannot run here");
   return lane;

@@ -59,6 +59,8 @@ class runnable_set {
   void set(std::uint32_t lane, bool is);
   bool has(std::uint32_t lane) const { return position_[lane] != absent; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(members_.size()); }
+  /// How many lanes there are, runnable or not.
+  std::uint32_t capacity() const { return static_cast<std::uint32_t>(position_.size()); }
   std::uint32_t operator[](std::uint32_t i) const { return members_[i]; }
 
  private:

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What every machine of the dialect does, instantiated for each by a runner:
+//!   - `machine`: the machine type,
+//!   - `static void run(grid, kernel, std::vector<T>& in_out)`: runs `kernel.with(T* data)` with the data where lanes
+//!   reach it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay::simt::testing {
+
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+/// What one lane saw of its warp.
+struct warp_report {
+  u32 rank, mask, odd_ballot, any_in_lower_half, all_in_lower_half, from_lane_5, match, subset_ballot, converged_has_me;
+  u64 from_lane_3;
+};
+
+template <class M>
+struct warp_kernel {
+  warp_report* out;
+  warp_kernel with(warp_report* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    auto const warp = M::this_warp();
+    u32 const rank = warp.thread_rank();
+    warp_report r{};
+    r.rank = rank;
+    r.mask = warp.mask();
+    r.odd_ballot = warp.ballot(rank % 2 == 1);
+    auto const half = warp.subset(rank < 16 ? 0x0000ffffu : 0xffff0000u);
+    r.any_in_lower_half = half.any(rank == 3);
+    r.all_in_lower_half = half.all(rank < 16);
+    r.from_lane_5 = warp.shfl(rank * 10, 5u);
+    r.from_lane_3 = warp.shfl((u64{rank} << 40) + 1, 3u);
+    r.match = warp.match_any(rank % 4);
+    // Lanes of one warp in different collectives at the same time.
+    r.subset_ballot = rank < 16 ? half.ballot(true) : half.ballot(rank == 20);
+    r.converged_has_me = M::converged().mask() >> rank & 1;
+    warp.sync();
+    out[M::thread_rank()] = r;
+  }
+};
+
+template <class M>
+struct block_kernel {
+  u32* out;  // a sum a block
+  block_kernel with(u32* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    struct scratch {
+      u32 value[256];
+    };
+    auto& shared = block.template shared<scratch>();
+    M::st(&shared.value[block.thread_rank()], M::thread_rank());
+    block.sync();
+    for (u32 stride = block.size() / 2; stride > 0; stride /= 2) {
+      if (block.thread_rank() < stride)
+        M::st(&shared.value[block.thread_rank()],
+              M::ld(&shared.value[block.thread_rank()]) + M::ld(&shared.value[block.thread_rank() + stride]));
+      block.sync();
+    }
+    if (block.thread_rank() == 0) M::st(&out[block.rank], M::ld(&shared.value[0]));
+  }
+};
+
+/// Words of the atomics test.
+enum : u32 { added, subtracted, ored, anded, raised, exchanged, winner, winners, atomic_words };
+
+template <class M>
+struct atomic_kernel {
+  u64* words;
+  atomic_kernel with(u64* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    u64 const me = M::thread_rank();
+    atomic<M>(words[added]).fetch_add(me + 1, order::relaxed);
+    atomic<M>(words[subtracted]).fetch_sub(1, order::relaxed);
+    atomic<M>(words[ored]).fetch_or(u64{1} << (me % 64), order::relaxed);
+    atomic<M>(words[anded]).fetch_and(~(u64{1} << (me % 64)), order::relaxed);
+    atomic<M>(words[raised]).fetch_max(me, order::relaxed);
+    atomic<M>(words[exchanged]).exchange(7, order::acq_rel);
+    u64 expected = 0;
+    if (atomic<M>(words[winner]).compare_exchange(expected, me + 1, order::acq_rel))
+      atomic<M>(words[winners]).fetch_add(1, order::relaxed);
+    else
+      M::check(expected != 0, "a failed compare_exchange tells what it found");
+  }
+};
+
+/// Lane i waits for lane i + 1 of the grid, which may be of another block; the last lane starts the chain.
+template <class M>
+struct chain_kernel {
+  u32* flags;
+  chain_kernel with(u32* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    u32 const me = M::thread_rank();
+    bool const seen = me + 1 == M::thread_count() || M::wait_until(
+                                                         [&] {
+                                                           // Pairs with the release below.
+                                                           return atomic<M>(flags[me + 1]).load(order::acquire) != 0;
+                                                         },
+                                                         no_deadline);
+    M::check(seen, "a wait without a deadline ends by its predicate");
+    // Pairs with the acquire above.
+    atomic<M>(flags[me]).store(1, order::release);
+  }
+};
+
+template <class M>
+struct deadline_kernel {
+  u64* waited;  // by each lane, ns
+  deadline_kernel with(u64* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    u64 const start = M::clock_ns();
+    u32 never = 0;
+    bool const held = M::wait_until([&] { return atomic<M>(never).load(order::relaxed) != 0; }, start + 20'000);
+    M::check(!held, "a false predicate does not hold");
+    M::check(M::wait_until([] { return true; }, 0), "a true predicate holds though its deadline has passed");
+    waited[M::thread_rank()] = M::clock_ns() - start;
+  }
+};
+
+/// Lane i copies `i` bytes from a source of its own at an alignment of its own.
+template <class M>
+struct copy_kernel {
+  static constexpr u32 area = 1024;
+  unsigned char* data;  // for each lane a source area, then a target area
+  copy_kernel with(unsigned char* to) const { return {to}; }
+  FOREBAY_DEVICE void operator()() const {
+    u32 const me = M::thread_rank();
+    unsigned char* source = data + std::size_t{me} * 2 * area;
+    M::copy(source + area + me % 5 * 4, source + me % 3 * 4, me * 7);
+  }
+};
+
+template <class M>
+struct wide_kernel {
+  vec16* data;  // two each lane: one to turn round, one for a doorbell
+  wide_kernel with(vec16* to) const { return {to}; }
+  FOREBAY_DEVICE void operator()() const {
+    u32 const me = 2 * M::thread_rank();
+    vec16 const value = M::ld(&data[me]);
+    M::st(&data[me], vec16{value.high, value.low + 1});
+    M::fence(scope::system, order::release);
+    M::st_mmio(reinterpret_cast<u32*>(&data[me + 1]), me);
+  }
+};
+
+template <class Runner>
+class MachineConformance : public ::testing::Test {};
+TYPED_TEST_SUITE_P(MachineConformance);
+
+TYPED_TEST_P(MachineConformance, WarpCollectivesGiveWhatTheirMembersPassed) {
+  using M = typename TypeParam::machine;
+  std::vector<warp_report> out(128);
+  TypeParam::run(grid{2, 64, 0}, warp_kernel<M>{}, out);
+  for (u32 i = 0; i < out.size(); ++i) {
+    SCOPED_TRACE(i);
+    u32 const rank = i % 32;
+    auto const& r = out[i];
+    EXPECT_EQ(r.rank, rank);
+    EXPECT_EQ(r.mask, ~0u);
+    EXPECT_EQ(r.odd_ballot, 0xaaaaaaaau);
+    EXPECT_EQ(r.any_in_lower_half, rank < 16 ? 1u : 0u);
+    EXPECT_EQ(r.all_in_lower_half, rank < 16 ? 1u : 0u);
+    EXPECT_EQ(r.from_lane_5, 50u);
+    EXPECT_EQ(r.from_lane_3, (u64{3} << 40) + 1);
+    EXPECT_EQ(r.match, 0x11111111u << rank % 4);
+    EXPECT_EQ(r.subset_ballot, rank < 16 ? 0x0000ffffu : 1u << 20);
+    EXPECT_EQ(r.converged_has_me, 1u);
+  }
+}
+
+TYPED_TEST_P(MachineConformance, ThisWarpHoldsTheLanesThatTheBlockHas) {
+  using M = typename TypeParam::machine;
+  std::vector<warp_report> out(48);
+  TypeParam::run(grid{1, 48, 0}, warp_kernel<M>{}, out);
+  EXPECT_EQ(out[0].mask, ~0u);
+  EXPECT_EQ(out[40].mask, 0x0000ffffu);
+  EXPECT_EQ(out[40].odd_ballot, 0x0000aaaau);
+}
+
+TYPED_TEST_P(MachineConformance, BlocksShareMemoryAcrossBarriers) {
+  using M = typename TypeParam::machine;
+  std::vector<u32> out(5);
+  TypeParam::run(grid{5, 256, 1024}, block_kernel<M>{}, out);
+  for (u32 b = 0; b < out.size(); ++b) EXPECT_EQ(out[b], 256 * 256 * b + 255 * 128) << b;
+}
+
+TYPED_TEST_P(MachineConformance, AtomicsLoseNothing) {
+  using M = typename TypeParam::machine;
+  std::vector<u64> words(atomic_words);
+  words[subtracted] = 512;
+  words[anded] = ~u64{0};
+  TypeParam::run(grid{4, 128, 0}, atomic_kernel<M>{}, words);
+  EXPECT_EQ(words[added], 512u * 513 / 2);
+  EXPECT_EQ(words[subtracted], 0u);
+  EXPECT_EQ(words[ored], ~u64{0});
+  EXPECT_EQ(words[anded], 0u);
+  EXPECT_EQ(words[raised], 511u);
+  EXPECT_EQ(words[exchanged], 7u);
+  EXPECT_EQ(words[winners], 1u);
+  EXPECT_TRUE(words[winner] >= 1 && words[winner] <= 512) << words[winner];
+}
+
+TYPED_TEST_P(MachineConformance, EveryLaneOfResidentBlocksMakesProgress) {
+  using M = typename TypeParam::machine;
+  std::vector<u32> flags(256);
+  TypeParam::run(grid{4, 64, 0}, chain_kernel<M>{}, flags);
+  EXPECT_EQ(flags, std::vector<u32>(256, 1));
+}
+
+TYPED_TEST_P(MachineConformance, AWaitGivesUpAtItsDeadlineAndNotBefore) {
+  using M = typename TypeParam::machine;
+  std::vector<u64> waited(64);
+  TypeParam::run(grid{1, 64, 0}, deadline_kernel<M>{}, waited);
+  for (u64 const ns : waited) EXPECT_GE(ns, 20'000u);
+}
+
+TYPED_TEST_P(MachineConformance, CopyMovesExactlyItsBytesAtAnyAlignment) {
+  using M = typename TypeParam::machine;
+  u32 constexpr lanes = 96, area = copy_kernel<M>::area;
+  std::vector<unsigned char> data(std::size_t{lanes} * 2 * area, 0xee);
+  for (u32 i = 0; i < lanes; ++i)
+    for (u32 k = 0; k < area; ++k) data[std::size_t{i} * 2 * area + k] = static_cast<unsigned char>(i * 31 + k);
+  auto expected = data;
+  for (u32 i = 0; i < lanes; ++i)
+    for (u32 k = 0; k < i * 7; ++k)
+      expected[std::size_t{i} * 2 * area + area + i % 5 * 4 + k] = data[std::size_t{i} * 2 * area + i % 3 * 4 + k];
+  TypeParam::run(grid{3, 32, 0}, copy_kernel<M>{}, data);
+  EXPECT_TRUE(data == expected);
+}
+
+TYPED_TEST_P(MachineConformance, SixteenBytesAndDoorbellsAreStored) {
+  using M = typename TypeParam::machine;
+  std::vector<vec16> data(128);
+  for (u64 i = 0; i < 64; ++i) data[2 * i] = {i, i << 32};
+  TypeParam::run(grid{2, 32, 0}, wide_kernel<M>{}, data);
+  for (u64 i = 0; i < 64; ++i) {
+    EXPECT_EQ(data[2 * i].low, i << 32);
+    EXPECT_EQ(data[2 * i].high, i + 1);
+    EXPECT_EQ(data[2 * i + 1].low, 2 * i);
+  }
+}
+
+REGISTER_TYPED_TEST_SUITE_P(MachineConformance, WarpCollectivesGiveWhatTheirMembersPassed,
+                            ThisWarpHoldsTheLanesThatTheBlockHas, BlocksShareMemoryAcrossBarriers, AtomicsLoseNothing,
+                            EveryLaneOfResidentBlocksMakesProgress, AWaitGivesUpAtItsDeadlineAndNotBefore,
+                            CopyMovesExactlyItsBytesAtAnyAlignment, SixteenBytesAndDoorbellsAreStored);
+
+}  // namespace forebay::simt::testing
