@@ -41,7 +41,7 @@ lint:  ## check formatting, layering, spelling, links
 	@scripts/setup --lint
 	@scripts/lint
 
-install: build  ## install headers and static libraries for find_package(forebay) under PREFIX
+install:  ## install headers and static libraries for find_package(forebay) under PREFIX
 	@scripts/install $(PREFIX)
 
 clean:  ## remove what was built (not .venv)

@@ -28,11 +28,12 @@ for _layer, _direct in {
     BELOW[_layer] = set(_direct).union(*(BELOW.get(below, set()) for below in _direct))
 
 SOURCE = {".hpp", ".cpp", ".cu", ".cuh"}
-LICENSED = SOURCE | {".py", ".cmake", ".bash", ".toml"}
+LICENSED = SOURCE | {".py", ".cmake", ".bash"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]forebay/(\w+)/([\w/.]+)[>"]')
 ONLY_IN_SIMT = re.compile(
     r"__CUDA_ARCH__|\b__(syncwarp|shfl_sync|ballot_sync|activemask|threadfence\w*|nanosleep)\b|\basm\b"
 )
+QUOTED = re.compile(r"<!-- quoted from (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
 
@@ -82,6 +83,15 @@ def check_page(path: Path, lines: list[str]) -> Iterator[str]:
                 yield f"{path}:{number}: nothing is at the link {target}"
 
 
+def check_quotes(path: Path, text: str) -> Iterator[str]:
+    """Checks that what a page quotes is what the file says, so that examples are code that is built and run."""
+    for quote in QUOTED.finditer(text):
+        source = ROOT / quote[1]
+        if not source.is_file() or quote[2] not in source.read_text():
+            number = text.count("\n", 0, quote.start()) + 1
+            yield f"{path}:{number}: {quote[1]} does not say what is quoted from it"
+
+
 def check_reachable(pages: set[Path]) -> Iterator[str]:
     """Checks that every page under docs/ is linked from docs/index.md or from a page that is."""
     queue = [Path("docs/index.md")]
@@ -114,6 +124,7 @@ def main() -> int:
         if path.suffix == ".md":
             pages.add(path)
             breaches.extend(check_page(path, lines))
+            breaches.extend(check_quotes(path, "\n".join(lines)))
     breaches.extend(check_reachable(pages))
     print("\n".join(breaches), end="\n" if breaches else "")
     return 1 if breaches else 0
