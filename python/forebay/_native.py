@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extension module, loaded when it is first needed, so that `forebay doctor` can say what is wrong with it."""
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import TypeVar
+
+from forebay.errors import OperationFailed
+
+Result = TypeVar("Result")
+
+
+@functools.cache
+def core() -> ModuleType:
+    """The module `forebay._core`."""
+    try:
+        return importlib.import_module("forebay._core")
+    except ImportError as error:
+        raise OperationFailed(f"the extension module does not load: {error}; build it with `make`") from error
+
+
+def interruptible(function: Callable[..., Result], *arguments: object, **named: object) -> Result:
+    """Calls a long function of the extension on a thread of its own, so that Ctrl-C is heard while it runs."""
+    outcome: list[Result] = []
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            outcome.append(function(*arguments, **named))
+        except BaseException as error:  # raised again by the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=call, name="forebay-call", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    if errors:
+        raise errors[0]
+    return outcome[0]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block workloads in fio's words, with results in fio's shape."""
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from forebay._native import core, interruptible
+from forebay.errors import RefusedInput
+from forebay.storage import Storage, build_info
+
+# Workload -> (random, has reads, has writes).
+WORKLOADS = {
+    "read": (False, True, False),
+    "write": (False, False, True),
+    "randread": (True, True, False),
+    "randwrite": (True, False, True),
+    "randrw": (True, True, True),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One workload; the fields are fio's options of the same name, in bytes and seconds."""
+
+    rw: str
+    bs: int = 512
+    iodepth: int = 1
+    size: int = 0
+    runtime: float = 0.0
+    ramp_time: float | None = None
+    rwmixread: int = 50
+    randseed: int = 1
+    verify: bool = False
+    verify_only: bool = False
+    gpu_threads: int = 1
+
+    def validate(self) -> None:
+        """Refuses what no drive could do."""
+        if self.rw not in WORKLOADS:
+            raise RefusedInput("rw", self.rw, f"must be one of {', '.join(WORKLOADS)}")
+        if self.bs <= 0:
+            raise RefusedInput("--bs", self.bs, "must be a positive multiple of the drive's block")
+        if self.iodepth < 1:
+            raise RefusedInput("--iodepth", self.iodepth, "must be at least 1: the commands in flight, of all threads")
+        if self.gpu_threads < 1:
+            raise RefusedInput("--gpu-threads", self.gpu_threads, "must be at least 1")
+        if not 0 <= self.rwmixread <= 100:
+            raise RefusedInput("--rwmixread", self.rwmixread, "must be 0 to 100, the percentage of reads")
+
+    @property
+    def read_percent(self) -> int:
+        """How many of a hundred commands are reads."""
+        _, reads, writes = WORKLOADS[self.rw]
+        return self.rwmixread if reads and writes else 100 if reads else 0
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything on the drives changes."""
+        return self.read_percent < 100 or (self.verify and not self.verify_only)
+
+    @property
+    def effective_ramp_time(self) -> float:
+        """What is asked for, or a tenth of the run, 0.25 seconds at most."""
+        return min(self.runtime / 10, 0.25) if self.ramp_time is None else self.ramp_time
+
+
+def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = None) -> dict[str, Any]:
+    """Runs one job; returns the JSON document, without its schema version.
+
+    `tell` is called with the name of the phase and the share of it that is done.
+    """
+    job.validate()
+    before = time.time()
+    native = json.loads(
+        interruptible(
+            core().run_block_io,
+            storage.native,
+            random=WORKLOADS[job.rw][0],
+            read_percent=job.read_percent,
+            block_bytes=job.bs,
+            iodepth=job.iodepth,
+            gpu_threads=job.gpu_threads,
+            size_bytes=job.size,
+            runtime_s=job.runtime,
+            ramp_time_s=job.effective_ramp_time,
+            seed=job.randseed,
+            verify=job.verify,
+            lay_down=not job.verify_only,
+            tell=tell,
+        )
+    )
+    failed = native["errors"] != 0
+    verified = None if not job.verify else not failed and native["mismatches"] == 0
+    built = build_info()
+    return {
+        "timestamp": int(before),
+        "time": time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(before)),
+        "jobs": [
+            {
+                "jobname": job.rw,
+                "error": 5 if failed or verified is False else 0,  # EIO, as fio reports both
+                "elapsed": round(time.time() - before),
+                "job options": {
+                    "rw": job.rw,
+                    "bs": str(job.bs),
+                    "iodepth": str(job.iodepth),
+                    "size": str(native["size_bytes"]),
+                    "runtime": str(job.runtime),
+                    "rwmixread": str(job.read_percent),
+                    "randseed": str(job.randseed),
+                },
+                "usr_cpu": native["usr_cpu"],
+                "sys_cpu": native["sys_cpu"],
+                "read": _direction(native["read"], job.bs, native["seconds"]),
+                "write": _direction(native["write"], job.bs, native["seconds"]),
+            }
+        ],
+        "forebay": {
+            **storage.report(),
+            "verified": verified,
+            "verified_blocks": native["verified_blocks"],
+            "mismatches": native["mismatches"],
+            "first_mismatch_byte": native["first_mismatch_byte"],
+            "errors": native["errors"],
+            "first_error": native["first_error"],
+            "gpu_threads": native["threads"],
+            "seconds": native["seconds"],
+            "ramp_seconds": job.effective_ramp_time if job.runtime else 0.0,
+            "cpu_percent_of": "one CPU, the whole process: the threads of emulated drives count",
+            "latency_from": "submission to completion seen by the submitting thread",
+            "version": built["version"],
+            "commit": built["commit"],
+            "host": platform.node(),
+        },
+    }
+
+
+def _direction(native: dict[str, Any], block_bytes: int, seconds: float) -> dict[str, Any]:
+    """The figures that fio gives for one direction."""
+    count = native["clat_ns"]["N"]
+    per_second = 1 / seconds if seconds > 0 else 0.0
+    return {
+        "io_bytes": count * block_bytes,
+        "io_kbytes": count * block_bytes // 1024,
+        "bw_bytes": round(count * block_bytes * per_second),
+        "bw": round(count * block_bytes * per_second / 1024),
+        "iops": count * per_second,
+        "runtime": round(seconds * 1000),
+        "total_ios": count,
+        "short_ios": 0,
+        "drop_ios": 0,
+        "clat_ns": native["clat_ns"],
+    }

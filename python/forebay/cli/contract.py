@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command contract, kept in one place.
+
+Exit status 0: done and verified; 1: ran but failed or did not verify; 2: refused input, with one plain line on standard
+error that names field, value and remedy, usage errors too. Data goes to standard output, notices to standard error.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from forebay.errors import OperationFailed, RefusedInput
+
+SCHEMA_VERSION = 1
+DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+
+_UsageError = typer.BadParameter.__mro__[1]
+
+Result = TypeVar("Result")
+
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write one JSON document to FILE, or to standard output.")
+]
+DeviceOption = Annotated[
+    str, typer.Option("--device", metavar="auto|cpu|cuda:N", help="Where the threads run that drive the drives.")
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", "--randseed", min=0, max=2**63 - 1, help="Seed of everything random.")
+]
+
+
+class NotVerifiedError(Exception):
+    """The command ran, and its result is not right."""
+
+
+def run(app: typer.Typer, arguments: list[str]) -> int:
+    """Runs `app`; turns every outcome into an exit status and at most one line on standard error."""
+    try:
+        status = app(args=arguments, prog_name="forebay", standalone_mode=False)
+        sys.stdout.flush()
+    except RefusedInput as refused:
+        return _complain(str(refused), REFUSED)
+    except _UsageError as error:
+        return _usage(error, arguments)
+    except (NotVerifiedError, OperationFailed) as error:
+        return _complain(str(error), FAILED)
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted", INTERRUPTED)
+        os._exit(INTERRUPTED)  # a thread may still be in the extension: not waited for
+    except BrokenPipeError:
+        # Who read standard output has gone; nothing may be written there again, at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        return _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", FAILED)
+    return status if isinstance(status, int) else DONE
+
+
+def _complain(message: str, status: int) -> int:
+    print("forebay:", " ".join(message.split()), file=sys.stderr)
+    return status
+
+
+def _usage(error: Exception, arguments: list[str]) -> int:
+    # typer carries its own copy of click's exceptions, whose names alone are known.
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "forebay"
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message)
+        return DONE
+    if getattr(error, "option_name", None):
+        near = getattr(error, "possibilities", None)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        if type(error).__name__ == "NoSuchOption":
+            message = f"option: '{error.option_name}': no such option of `{command}`; {hint}see `{command} --help`"
+            return _complain(message, REFUSED)
+    option, value = _offending(error, arguments)
+    if value is not None:
+        message = f"{option}: '{value}': {getattr(error, 'message', message)}"
+    return _complain(f"{message.rstrip('.')}; see `{command} --help`", REFUSED)
+
+
+def _offending(error: Exception, arguments: list[str]) -> tuple[str, str | None]:
+    """The option that has a bad value, and the value, which the exception does not say."""
+    for option in getattr(getattr(error, "param", None), "opts", ()):
+        for i, argument in enumerate(arguments):
+            if argument == option and i + 1 < len(arguments):
+                return option, arguments[i + 1]
+            if argument.startswith(f"{option}="):
+                return option, argument.removeprefix(f"{option}=")
+    return "", None
+
+
+def terminal(json_target: str | None) -> Console:
+    """Where tables go: standard output, or nowhere when the JSON document goes there."""
+    return Console(quiet=json_target == "-", soft_wrap=False)
+
+
+def notice(message: str) -> None:
+    """One line for the person at the terminal."""
+    print(f"forebay: {message}", file=sys.stderr)
+
+
+def check_json_target(target: str | None) -> None:
+    """Refuses a JSON file that cannot be written, before the work and not after it."""
+    if target is None or target == "-":
+        return
+    parent = Path(target).resolve().parent
+    if Path(target).is_dir():
+        raise RefusedInput("--json", target, "is a directory; name a file, or - for standard output")
+    if not parent.is_dir():
+        raise RefusedInput("--json", target, f"there is no directory {parent}; create it first")
+    if not os.access(parent, os.W_OK):
+        raise RefusedInput("--json", target, f"the directory {parent} is not writable; name another")
+
+
+def write_json(target: str | None, document: dict[str, Any]) -> None:
+    """Writes the one JSON document of a command, where one was asked for."""
+    if target is None:
+        return
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2, allow_nan=False) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        Path(target).write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def progress(description: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """A progress bar on standard error while a terminal looks at it; yields the function that sets how much is done."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _done: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay demo`: the main job on real input, checked."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from forebay.cli.contract import (
+    FAILED,
+    DeviceOption,
+    JsonOption,
+    check_json_target,
+    progress,
+    terminal,
+    write_json,
+)
+from forebay.demo import START, Demo
+from forebay.errors import RefusedInput
+from forebay.storage import Storage
+from forebay.units import format_bytes, format_ns, format_rate
+
+_DEFAULT_DRIVE = "emulated:profile=d7-ps1010,size=64M"
+
+
+def demo(
+    drive: Annotated[
+        list[str] | None, typer.Option("--drive", metavar="URI", help="Where the graph is written; repeat to stripe.")
+    ] = None,
+    wordnet: Annotated[Path | None, typer.Option("--wordnet", help="Directory of WordNet's data files.")] = None,
+    iodepth: Annotated[int, typer.Option("--iodepth", help="Reads in flight, of all threads together.")] = 256,
+    gpu_threads: Annotated[int, typer.Option("--gpu-threads", help="Threads that search.")] = 64,
+    device: DeviceOption = "auto",
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result as a PNG.")] = None,
+    json_target: JsonOption = None,
+) -> None:
+    """Search WordNet, read from an emulated NVMe drive by the threads that search, and check every distance."""
+    if json_target not in (None, "-"):
+        Path(json_target).resolve().parent.mkdir(parents=True, exist_ok=True)
+    check_json_target(json_target)
+    for option, value in (("--iodepth", iodepth), ("--gpu-threads", gpu_threads)):
+        if value < 1:
+            raise RefusedInput(option, value, "must be at least 1")
+    uris = drive or [_DEFAULT_DRIVE]
+    with progress("reading WordNet", None):
+        work = Demo.prepare(wordnet)
+    # The document has standard output to itself; a person still sees the result.
+    out = Console(stderr=True) if json_target == "-" else terminal(json_target)
+    out.print(
+        Panel(
+            "Breadth-first search over [bold]WordNet[/], whose edge list lies on an NVMe\n"
+            "drive: each thread that searches reads neighbour lists straight from it,\n"
+            "many small reads in flight. SciPy then checks every distance.",
+            title="[bold]forebay demo[/]",
+            expand=False,
+        )
+    )
+    graph = work.wordnet.graph
+    out.print(
+        f"[bold]graph[/]   {graph.vertices:,} synsets, {work.wordnet.pointers:,} pointers, {graph.arcs:,} edges, "
+        f"{format_bytes(graph.arcs * 4)} of edge list",
+        highlight=False,
+    )
+    with Storage(*uris, device=device) as storage:
+        out.print(f"[bold]drive[/]   {', '.join(uris)}", highlight=False)
+        out.print(
+            f"[bold]threads[/] {gpu_threads} on {storage.report()['device']}, {iodepth} reads in flight",
+            highlight=False,
+        )
+        with progress("writing the edge list", 1.0) as tell:
+            work.write(storage, tell)
+        with progress("searching", float(graph.vertices)) as set_done:
+            done = 0
+
+            def follow(_level: int, frontier: int) -> None:
+                nonlocal done
+                done += frontier
+                set_done(float(done))
+
+            document = work.search(storage, uris, gpu_threads, iodepth, follow)
+    write_json(json_target, document)
+    _show(out, document)
+    if plot:
+        from forebay.plots import plot_search
+
+        with progress("drawing", None):
+            plot_search(document, plot)
+    for name, path in (("results", json_target), ("plot", plot)):
+        if path and path != "-":
+            out.print(f"{name}: {path}", highlight=False)
+    out.print(f"demo: {'PASS' if document['verified'] else 'FAIL'}", highlight=False)
+    if not document["verified"]:
+        raise typer.Exit(FAILED)
+
+
+def _show(out: Console, document: dict[str, Any]) -> None:
+    percentile = document["clat_ns"]["percentile"]
+    result = Table(show_header=False, title="search", title_style="bold", title_justify="left")
+    rows = {
+        "time": f"{document['seconds']:.3f} s",
+        "reached": f"{document['reached']:,} of {document['vertices']:,} synsets from {START.word!r}",
+        "reads": f"{document['reads']:,}, {document['iops']:,.0f} a second ({format_rate(document['iops'])} IOPS)",
+        "bytes read": f"{format_bytes(document['bytes_read'])} for {format_bytes(document['bytes_needed'])} needed: "
+        f"read amplification {document['read_amplification']:.2f}",
+        "latency": ", ".join(
+            f"p{name} {format_ns(percentile[key])}"
+            for name, key in (("50", "50.000000"), ("90", "90.000000"), ("99", "99.000000"), ("99.9", "99.900000"))
+        ),
+        "fidelity": document["fidelity"] + _lateness(document),
+        "verified": (
+            f"all {document['vertices']:,} distances equal SciPy's"
+            if document["verified"]
+            else f"[bold red]{document['wrong_distances']:,} distances differ from SciPy's[/]"
+        ),
+    }
+    for key, value in rows.items():
+        result.add_row(f"[bold]{key}[/]", value)
+    levels = Table("distance", "synsets", "", title="frontier of each level", title_style="bold", title_justify="left")
+    levels.columns[0].justify = levels.columns[1].justify = "right"
+    widest = max(document["frontier"])
+    for distance, size in enumerate(document["frontier"]):
+        levels.add_row(str(distance), f"{size:,}", "[cyan]" + "█" * max(1, round(40 * size / widest)) + "[/]")
+    out.print(levels)
+    out.print(result)
+
+
+def _lateness(document: dict[str, Any]) -> str:
+    if document["fidelity"] == "ok":
+        return ": the drive kept its profile's times"
+    return ": completions came later than the profile says, so the drive was slower than it claims"

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay doctor`: what this machine can do, what it cannot, why, and the remedy."""
+
+import platform
+
+import typer
+from rich.table import Table
+
+from forebay.cli.contract import FAILED, JsonOption, check_json_target, terminal, write_json
+from forebay.doctor import MISSING, OK, WARNING, as_json, examine, usable
+
+_STYLES = {OK: "green", WARNING: "yellow", MISSING: "dim"}
+
+
+def doctor(json_target: JsonOption = None) -> None:
+    """Say what this machine can do, what it cannot, why, and the remedy."""
+    check_json_target(json_target)
+    checks = examine()
+    write_json(json_target, {"host": platform.node(), "system": platform.platform(), "checks": as_json(checks)})
+    table = Table.grid(padding=(0, 2))
+    for check in checks:
+        advice = f"\n[dim]{check.cause}\n→ {check.remedy}[/]" if check.cause else ""
+        table.add_row(f"[{_STYLES[check.status]}]{check.status}[/]", f"[bold]{check.name}[/]", check.found + advice)
+    terminal(json_target).print(table)
+    if not usable(checks):
+        raise typer.Exit(FAILED)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay drive`: make drives, and name and move what lies on them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from forebay.cli.contract import JsonOption, check_json_target, progress, terminal, write_json
+from forebay.errors import RefusedInput
+from forebay.storage import Storage, create_drive
+from forebay.units import format_bytes, parse_size
+
+app = typer.Typer(no_args_is_help=True, help="Make drives, and name and move what lies on them.")
+
+_CHUNK_BYTES = 8 << 20
+
+Uri = Annotated[str, typer.Argument(metavar="URI", help="A drive, such as emulated:backing=file,path=graph.img.")]
+Name = Annotated[str, typer.Argument(metavar="EXTENT", help="The name of an extent.")]
+
+
+@app.command()
+def create(
+    path: Annotated[Path, typer.Argument(help="The file to make.")],
+    size: Annotated[str, typer.Option("--size", help="Bytes of the drive: 64M, 2G.")],
+    profile: Annotated[str, typer.Option("--profile", help="What kind of drive it behaves like.")] = "ideal",
+    json_target: JsonOption = None,
+) -> None:
+    """Make a file that holds an emulated drive, and say the URI that opens it."""
+    check_json_target(json_target)
+    size_bytes = parse_size("--size", size)
+    if path.exists():
+        raise RefusedInput("path", path, "exists; name another file, or remove it first")
+    if not path.resolve().parent.is_dir():
+        raise RefusedInput("path", path, f"there is no directory {path.resolve().parent}; create it first")
+    if "," in str(path):
+        raise RefusedInput("path", path, "must have no comma: it stands in a drive URI")
+    uri = f"emulated:profile={profile},size={size_bytes},backing=file,path={path}"
+    create_drive(uri)
+    try:
+        with Storage(uri, device="cpu") as storage:
+            report = storage.report()
+    except BaseException:
+        path.unlink()
+        raise
+    write_json(json_target, {"uri": uri, "path": str(path), "size_bytes": size_bytes, "forebay": report})
+    out = terminal(json_target)
+    out.print(f"{path}: a drive of {format_bytes(size_bytes)}. Its URI:", highlight=False)
+    out.print(uri, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def info(uri: Uri, json_target: JsonOption = None) -> None:
+    """Say what a drive is."""
+    check_json_target(json_target)
+    with Storage(uri, device="cpu") as storage:
+        report, extents = storage.report(), storage.extents()
+        document = {
+            "uri": uri,
+            "size_bytes": storage.size_bytes,
+            "block_bytes": storage.block_bytes,
+            "extents": extents,
+            "forebay": report,
+        }
+    write_json(json_target, document)
+    table = Table(title=uri, show_header=False)
+    table.add_row("size", f"{format_bytes(document['size_bytes'])} ({document['size_bytes']} bytes)")
+    table.add_row("block", f"{document['block_bytes']} bytes")
+    table.add_row("extents", str(len(extents)) if extents else "none")
+    for key in ("device", "placement"):
+        table.add_row(key, str(report[key]))
+    for drive in report["drives"]:
+        for key in ("profile", "residency", "model", "serial", "fidelity"):
+            if key in drive:
+                table.add_row(key, str(drive[key]))
+    terminal(json_target).print(table)
+
+
+@app.command("ls")
+def list_extents(uri: Uri, json_target: JsonOption = None) -> None:
+    """List the extents of a drive."""
+    check_json_target(json_target)
+    with Storage(uri, device="cpu") as storage:
+        extents = storage.extents()
+    write_json(json_target, {"uri": uri, "extents": extents})
+    table = Table("extent", "first byte", "bytes", "size")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for extent in extents:
+        table.add_row(extent["name"], str(extent["first_byte"]), str(extent["bytes"]), format_bytes(extent["bytes"]))
+    terminal(json_target).print(table if extents else "no extents")
+
+
+@app.command("import")
+def import_extent(
+    uri: Uri,
+    name: Name,
+    file: Annotated[Path, typer.Argument(help="The file to copy onto the drive.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Remove an extent of that name first.")] = False,
+    json_target: JsonOption = None,
+) -> None:
+    """Copy a file onto a drive, as a named extent."""
+    check_json_target(json_target)
+    if not file.is_file():
+        raise RefusedInput("file", file, "no such file; check the path")
+    size_bytes = file.stat().st_size
+    if size_bytes == 0:
+        raise RefusedInput("file", file, "is empty; an extent has at least one byte")
+    with Storage(uri, device="cpu") as storage, file.open("rb") as source, progress(f"importing {name}", 1.0) as tell:
+        if replace and any(extent["name"] == name for extent in storage.extents()):
+            storage.remove_extent(name)
+        extent = storage.create_extent(name, size_bytes)
+        done = 0
+        while chunk := source.read(_CHUNK_BYTES):
+            storage.write_extent(name, chunk, done)
+            done += len(chunk)
+            tell(done / size_bytes)
+        storage.flush()
+    write_json(json_target, {"uri": uri, "extent": extent})
+    terminal(json_target).print(f"{name}: {format_bytes(size_bytes)} at byte {extent['first_byte']}", highlight=False)
+
+
+@app.command("export")
+def export_extent(
+    uri: Uri,
+    name: Name,
+    file: Annotated[Path, typer.Argument(help="The file to make.")],
+    json_target: JsonOption = None,
+) -> None:
+    """Copy a named extent into a file."""
+    check_json_target(json_target)
+    if file.exists():
+        raise RefusedInput("file", file, "exists; name another file, or remove it first")
+    with Storage(uri, device="cpu") as storage, progress(f"exporting {name}", 1.0) as tell:
+        found = [extent for extent in storage.extents() if extent["name"] == name]
+        if not found:
+            raise RefusedInput("extent", name, f"is not on the drive; `forebay drive ls {uri}` lists what is")
+        size_bytes = found[0]["bytes"]
+        with file.open("xb") as target:
+            for at in range(0, size_bytes, _CHUNK_BYTES):
+                chunk = bytearray(min(_CHUNK_BYTES, size_bytes - at))
+                storage.read_extent(name, chunk, at)
+                target.write(chunk)
+                tell((at + len(chunk)) / size_bytes)
+    write_json(json_target, {"uri": uri, "extent": found[0], "file": str(file)})
+    terminal(json_target).print(f"{file}: {format_bytes(size_bytes)}", highlight=False)
+
+
+@app.command("rm")
+def remove_extent(uri: Uri, name: Name, json_target: JsonOption = None) -> None:
+    """Free the bytes of a named extent."""
+    check_json_target(json_target)
+    with Storage(uri, device="cpu") as storage:
+        storage.remove_extent(name)
+        storage.flush()
+    write_json(json_target, {"uri": uri, "removed": name})
+    terminal(json_target).print(f"{name}: removed", highlight=False)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay graph`: GAP's graph files, and searches over a drive, with GAP's flags."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from forebay.cli.contract import (
+    DeviceOption,
+    JsonOption,
+    NotVerifiedError,
+    SeedOption,
+    check_json_target,
+    progress,
+    terminal,
+    write_json,
+)
+from forebay.errors import RefusedInput
+from forebay.graph import gap
+from forebay.graph.bfs import BfsResult, bfs, verify_distances, write_edges
+from forebay.graph.csr import Graph
+from forebay.storage import Storage
+from forebay.units import format_bytes, format_ns, format_rate, parse_size
+
+app = typer.Typer(no_args_is_help=True, help="GAP's graph files (.sg, .el), and searches over a drive.")
+
+Input = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A graph: .sg or .el.")]
+Symmetrize = Annotated[bool, typer.Option("-s", "--symmetrize", help="Make the graph undirected.")]
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="FROM", help="A graph: .sg or .el.")],
+    target: Annotated[Path, typer.Argument(metavar="TO", help="The file to make: .sg or .el.")],
+    symmetrize: Symmetrize = False,
+    json_target: JsonOption = None,
+) -> None:
+    """Convert between .sg and .el. Duplicate edges and loops of an .el are dropped, as GAP does."""
+    check_json_target(json_target)
+    if target.suffix not in (".sg", ".el"):
+        raise RefusedInput("TO", target, "the name must end in .sg or .el")
+    if not target.resolve().parent.is_dir():
+        raise RefusedInput("TO", target, f"there is no directory {target.resolve().parent}; create it first")
+    graph = gap.load(source, symmetrize=symmetrize)
+    gap.save(graph, target)
+    write_json(json_target, {"from": str(source), "to": str(target), **_describe(graph)})
+    _show_graph(str(target), graph, json_target)
+
+
+@app.command()
+def info(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A graph: .sg or .el.")], json_target: JsonOption = None
+) -> None:
+    """Check a graph file and say what it holds."""
+    check_json_target(json_target)
+    graph = gap.load(source)
+    write_json(json_target, {"file": str(source), **_describe(graph)})
+    _show_graph(str(source), graph, json_target)
+
+
+@app.command("bfs")
+def search(
+    file: Input,
+    symmetrize: Symmetrize = False,
+    root: Annotated[int | None, typer.Option("-r", "--root", help="Where to start; default: random vertices.")] = None,
+    trials: Annotated[int, typer.Option("-n", "--trials", help="How many searches.")] = 16,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not check the distances against SciPy.")] = False,
+    memory: Annotated[str, typer.Option("--memory", help="Where the edges lie: storage_direct.")] = "storage_direct",
+    drive: Annotated[
+        list[str] | None, typer.Option("--drive", metavar="URI", help="A drive; default: an ideal one of its size.")
+    ] = None,
+    extent: Annotated[str, typer.Option("--extent", help="Its name; written there unless it is there.")] = "edges",
+    bs: Annotated[str, typer.Option("--bs", help="Longest read; default: the drive's block.")] = "0",
+    iodepth: Annotated[int, typer.Option("--iodepth", help="Reads in flight, of all threads together.")] = 256,
+    gpu_threads: Annotated[int, typer.Option("--gpu-threads", help="Threads that search.")] = 64,
+    seed: SeedOption = 1,
+    device: DeviceOption = "auto",
+    json_target: JsonOption = None,
+) -> None:
+    """Breadth-first search whose threads read neighbour lists from a drive; every distance is checked."""
+    check_json_target(json_target)
+    if memory != "storage_direct":
+        raise RefusedInput("--memory", memory, "must be storage_direct, the one mode of this version")
+    if trials < 1:
+        raise RefusedInput("-n", trials, "must be at least 1")
+    if gpu_threads < 1:
+        raise RefusedInput("--gpu-threads", gpu_threads, "must be at least 1")
+    if iodepth < 1:
+        raise RefusedInput("--iodepth", iodepth, "must be at least 1: the reads in flight, of all threads")
+    request_bytes = parse_size("--bs", bs)
+    graph = gap.load(file, symmetrize=symmetrize)
+    if not graph.arcs:
+        raise RefusedInput("-f", file, "has no edge: there is nothing to search")
+    if root is not None and not 0 <= root < graph.vertices:
+        raise RefusedInput("-r", root, f"must be a vertex, 0 to {graph.vertices - 1}")
+    roots = _roots(graph, root, trials, seed)
+    threads = min(gpu_threads, iodepth)
+    uris = drive or [default_drive(graph)]
+
+    with Storage(*uris, device=device) as storage:
+        if all(known["name"] != extent for known in storage.extents()):
+            with progress("writing the edge list", 1.0) as tell:
+                write_edges(storage, graph, extent, tell)
+        storage.reset_statistics()
+        runs = []
+        for source in roots:
+            with progress(f"searching from {source}", None):
+                result = bfs(
+                    storage,
+                    graph,
+                    source,
+                    extent=extent,
+                    threads=threads,
+                    reads_per_thread=iodepth // threads,
+                    request_bytes=request_bytes,
+                )
+            wrong = None if no_verify else verify_distances(graph, source, result)
+            runs.append((source, result, wrong))
+        report = storage.report()
+    document = _document(graph, runs, report, str(file), uris)
+    write_json(json_target, document)
+    _show_runs(document, runs, json_target)
+    if document["verified"] is False:
+        raise NotVerifiedError(f"{sum(wrong or 0 for _, _, wrong in runs)} distances differ from SciPy's")
+
+
+def default_drive(graph: Graph) -> str:
+    """The URI of an ideal drive with room for the edge list and its catalogue."""
+    mebibytes = -(-graph.arcs * 4 // (1 << 20)) + 2
+    return f"emulated:profile=ideal,size={mebibytes}M"
+
+
+def _roots(graph: Graph, root: int | None, trials: int, seed: int) -> list[int]:
+    if root is not None:
+        return [root] * trials
+    candidates = np.flatnonzero(graph.degrees)  # as GAP: a source has at least one neighbour
+    return [int(v) for v in np.random.default_rng(seed).choice(candidates, trials)]
+
+
+def _describe(graph: Graph) -> dict[str, Any]:
+    return {
+        "directed": graph.directed,
+        "vertices": graph.vertices,
+        "edges": graph.arcs if graph.directed else graph.arcs // 2,
+        "arcs": graph.arcs,
+        "degree_max": int(graph.degrees.max(initial=0)),
+        "degree_mean": graph.arcs / graph.vertices if graph.vertices else 0.0,
+        "edge_list_bytes": graph.arcs * 4,
+    }
+
+
+def _show_graph(title: str, graph: Graph, json_target: str | None) -> None:
+    facts = _describe(graph)
+    table = Table(title=title, show_header=False)
+    for key in ("directed", "vertices", "edges", "degree_max"):
+        table.add_row(key, str(facts[key]))
+    table.add_row("degree_mean", f"{facts['degree_mean']:.2f}")
+    table.add_row("edge list", format_bytes(facts["edge_list_bytes"]))
+    terminal(json_target).print(table)
+
+
+def _document(
+    graph: Graph, runs: list[tuple[int, BfsResult, int | None]], report: dict[str, Any], file: str, uris: list[str]
+) -> dict[str, Any]:
+    first = runs[0][1]
+    checked = [wrong for _, _, wrong in runs if wrong is not None]
+    return {
+        "algorithm": "bfs",
+        "memory": "storage_direct",
+        "file": file,
+        "drives": uris,
+        "verified": None if not checked else not any(checked),
+        "vertices": graph.vertices,
+        "edges": graph.arcs,
+        "seconds": sum(result.seconds for _, result, _ in runs) / len(runs),
+        "bytes_read": first.bytes_read,
+        "read_amplification": first.read_amplification,
+        "trials": [{"source": source, "wrong_distances": wrong, **result.figures()} for source, result, wrong in runs],
+        "fidelity": report["fidelity"],
+        "forebay": report,
+    }
+
+
+def _show_runs(
+    document: dict[str, Any], runs: list[tuple[int, BfsResult, int | None]], json_target: str | None
+) -> None:
+    out = terminal(json_target)
+    for _, result, wrong in runs:
+        out.print(f"Trial Time:          {result.seconds:.5f}", highlight=False)
+        if wrong is not None:
+            out.print(f"Verification:           {'FAIL' if wrong else 'PASS'}", highlight=False)
+    out.print(f"Average Time:        {document['seconds']:.5f}", highlight=False)
+    table = Table("source", "reached", "levels", "reads", "IOPS", "bytes read / needed", "p50", "p99")
+    for column in table.columns:
+        column.justify = "right"
+    for source, result, _ in runs:
+        table.add_row(
+            str(source),
+            str(result.reached),
+            str(len(result.frontier)),
+            str(result.reads),
+            format_rate(result.iops),
+            f"{result.read_amplification:.2f}",
+            format_ns(result.clat_ns["percentile"]["50.000000"]),
+            format_ns(result.clat_ns["percentile"]["99.000000"]),
+        )
+    out.print(table)
+    out.print(f"on {document['forebay']['device']}; fidelity: {document['fidelity']}", highlight=False)

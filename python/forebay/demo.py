@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job on real input: breadth-first search over WordNet, read from a drive by the threads that search."""
+
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import RefusedInput
+from forebay.graph import wordnet
+from forebay.graph.bfs import bfs, verify_distances, write_edges
+from forebay.storage import Storage, build_info
+
+
+@dataclass(frozen=True)
+class _Start:
+    synset: str
+    word: str
+
+
+START = _Start("n00001740", "entity")
+EXTENT = "edges"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """WordNet, and the vertex that the search starts from."""
+
+    wordnet: wordnet.WordNet
+    source: int
+
+    @classmethod
+    def prepare(cls, directory: Path | None = None) -> "Demo":
+        """Reads WordNet from `directory`, or from where the package put it."""
+        loaded = wordnet.load(directory)
+        if START.synset not in loaded.synsets:
+            raise RefusedInput("WordNet", START.synset, "is not in data.noun; install WordNet 3.0 (wordnet-base)")
+        return cls(loaded, loaded.synsets[START.synset])
+
+    def write(self, storage: Storage, tell: Callable[[float], None] | None = None) -> None:
+        """Writes the edge list as an extent, in place of one that an earlier run left."""
+        if any(extent["name"] == EXTENT for extent in storage.extents()):
+            storage.remove_extent(EXTENT)
+        write_edges(storage, self.wordnet.graph, EXTENT, tell)
+        storage.reset_statistics()
+
+    def search(
+        self,
+        storage: Storage,
+        uris: list[str],
+        threads: int,
+        iodepth: int,
+        tell: Callable[[int, int], None] | None = None,
+    ) -> dict[str, Any]:
+        """Searches, checks, and returns the JSON document, without its schema version."""
+        graph = self.wordnet.graph
+        threads = min(threads, iodepth)
+        result = bfs(
+            storage, graph, self.source, extent=EXTENT, threads=threads, reads_per_thread=iodepth // threads, tell=tell
+        )
+        wrong = verify_distances(graph, self.source, result)
+        report = storage.report()
+        built = build_info()
+        return {
+            "verified": wrong == 0,
+            "wrong_distances": wrong,
+            "input": "WordNet 3.0",
+            "source": START.synset,
+            "vertices": graph.vertices,
+            "pointers": self.wordnet.pointers,
+            "edges": graph.arcs,
+            **result.figures(),
+            "fidelity": report["fidelity"],
+            "device": report["device"],
+            "drives": uris,
+            "forebay": {
+                **report,
+                "version": built["version"],
+                "commit": built["commit"],
+                "host": platform.node(),
+            },
+        }
+
+
+if __name__ == "__main__":
+    from forebay.cli import main
+
+    sys.exit(main(["demo", *sys.argv[1:]]))

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine can do for Forebay, what it cannot, why, and the remedy."""
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import OperationFailed
+from forebay.graph import wordnet
+
+OK, WARNING, MISSING = "ok", "warning", "missing"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. `cause` and `remedy` are empty where all is well."""
+
+    name: str
+    status: str
+    found: str
+    cause: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where to look, so that a test can show another machine."""
+
+    root: Path = Path("/")
+    which: Callable[[str], str | None] = shutil.which
+
+    def read(self, path: str) -> str | None:
+        """A file of the operating system, or None where it is not there or not readable."""
+        try:
+            return (self.root / path).read_text(errors="replace")
+        except OSError:
+            return None
+
+
+def examine(machine: Machine | None = None) -> list[Check]:
+    """All checks, in the order in which they should be read."""
+    machine = machine or Machine()
+    built = _built()
+    return [
+        _cpu(machine),
+        _memory(machine),
+        _extension(built),
+        _profiles(),
+        _cuda_build(built),
+        _driver(machine),
+        _gpus(machine, built),
+        _mps(machine),
+        _nvme(machine),
+        _iommu(machine),
+        _vfio(machine),
+        _hugepages(machine),
+        _memlock(),
+        _qemu(machine),
+        _wordnet(),
+    ]
+
+
+def as_json(checks: list[Check]) -> list[dict[str, str]]:
+    """The checks for a JSON document."""
+    return [asdict(check) for check in checks]
+
+
+def usable(checks: list[Check]) -> bool:
+    """Whether emulated drives on this machine's processors work, which is the least that Forebay needs."""
+    return all(check.status != MISSING for check in checks if check.name == "extension")
+
+
+def _built() -> dict[str, Any] | str:
+    from forebay.storage import build_info
+
+    try:
+        return build_info()
+    except OperationFailed as error:
+        return str(error)
+
+
+def _cpu(machine: Machine) -> Check:
+    cores = len(os.sched_getaffinity(0))
+    model = re.search(r"^model name\s*: (.*)$", machine.read("proc/cpuinfo") or "", re.MULTILINE)
+    found = f"{cores} cores, {model[1] if model else 'model not known'}"
+    if cores >= 4:
+        return Check("cpu", OK, found)
+    return Check(
+        "cpu",
+        WARNING,
+        found,
+        "emulated drives and their clients share few cores, so fast profiles come late",
+        "use four cores or more, or heed the fidelity that every result states",
+    )
+
+
+def _memory(machine: Machine) -> Check:
+    facts = _meminfo(machine)
+    if "MemAvailable" not in facts:
+        return Check("memory", WARNING, "not known", "no /proc/meminfo", "mount /proc")
+    available = facts["MemAvailable"] / 2**20
+    found = f"{available:.1f} GiB available of {facts.get('MemTotal', 0) / 2**20:.1f}"
+    if available >= 2:
+        return Check("memory", OK, found)
+    return Check("memory", WARNING, found, "drives with backing=memory live there", "free memory, or use backing=file")
+
+
+def _meminfo(machine: Machine) -> dict[str, int]:
+    return {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+)", machine.read("proc/meminfo") or "", re.M)}
+
+
+def _extension(built: dict[str, Any] | str) -> Check:
+    if isinstance(built, str):
+        return Check("extension", MISSING, "forebay._core does not load", built, "run `make`")
+    return Check("extension", OK, f"forebay {built['version']}, commit {built['commit']}")
+
+
+def _profiles() -> Check:
+    from forebay.storage import profile_folders
+
+    try:
+        folders = profile_folders()
+    except OperationFailed as error:
+        return Check("profiles", MISSING, "not known", str(error), "run `make`")
+    for folder in folders:
+        names = sorted(path.stem for path in Path(folder).glob("*.toml"))
+        if names:
+            return Check("profiles", OK, f"{folder}: {', '.join(names)}")
+    return Check(
+        "profiles",
+        WARNING,
+        "none but the built-in `ideal`",
+        f"no profile in {', '.join(folders) or 'any folder'}",
+        "set FOREBAY_PROFILE_DIR to the profiles/ folder of the sources",
+    )
+
+
+def _cuda_build(built: dict[str, Any] | str) -> Check:
+    if isinstance(built, dict) and built["cuda"]:
+        return Check("cuda build", OK, "CUDA is built in")
+    return Check("cuda build", MISSING, "CUDA is not built in", "this build is for the CPU", "build with --preset cuda")
+
+
+def _driver(machine: Machine) -> Check:
+    version = re.search(r"Module\s+([\d.]+)", machine.read("proc/driver/nvidia/version") or "")
+    if version:
+        return Check("nvidia driver", OK, version[1])
+    return Check(
+        "nvidia driver", MISSING, "not loaded", "no /proc/driver/nvidia/version", "install NVIDIA's, 580 or newer"
+    )
+
+
+def _gpus(machine: Machine, built: dict[str, Any] | str) -> Check:
+    tool = machine.which("nvidia-smi")
+    names = ""
+    if tool:
+        query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        listed = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+        names = "; ".join(listed.strip().split("\n"))
+    usable_gpus = built["gpus"] if isinstance(built, dict) else []
+    if usable_gpus:
+        return Check("gpus", OK, f"{', '.join(usable_gpus)}" + (f" ({names})" if names else ""))
+    if names:
+        return Check("gpus", WARNING, names, "this build or its driver cannot use them", "see the two checks above")
+    return Check("gpus", MISSING, "none", "no GPU was found", "nothing to do: threads run on the CPU executor")
+
+
+def _mps(machine: Machine) -> Check:
+    found = machine.which("nvidia-cuda-mps-control")
+    if found:
+        return Check("mps", OK, found)
+    return Check(
+        "mps",
+        MISSING,
+        "no nvidia-cuda-mps-control",
+        "needed only for an emulated drive that shares one GPU with its clients",
+        "install it with NVIDIA's driver",
+    )
+
+
+def _nvme(machine: Machine) -> Check:
+    devices = []
+    for controller in sorted((machine.root / "sys/class/nvme").glob("nvme*")):
+        name = controller.relative_to(machine.root)
+        model = (machine.read(f"{name}/model") or "model not known").strip()
+        address = (machine.read(f"{name}/address") or "").strip()
+        devices.append(f"{address or controller.name} ({model})")
+    if devices:
+        writable = [
+            address
+            for address in (device.split(" ")[0] for device in devices)
+            if os.access(machine.root / f"sys/bus/pci/devices/{address}/resource0", os.R_OK | os.W_OK)
+        ]
+        found = ", ".join(devices)
+        if writable:
+            return Check("nvme drives", OK, found)
+        return Check(
+            "nvme drives",
+            WARNING,
+            found,
+            "their registers (resource0) may not be opened by this user",
+            "run as root, or bind a spare drive to vfio-pci and grant /dev/vfio",
+        )
+    return Check("nvme drives", MISSING, "none", "no controller in /sys/class/nvme", "use emulated drives")
+
+
+def _iommu(machine: Machine) -> Check:
+    groups = len(list((machine.root / "sys/kernel/iommu_groups").glob("*")))
+    if groups:
+        return Check("iommu", OK, f"{groups} groups")
+    return Check(
+        "iommu",
+        MISSING,
+        "off",
+        "no group in /sys/kernel/iommu_groups; VFIO needs one for each drive",
+        "switch it on in the firmware and boot with intel_iommu=on or amd_iommu=on",
+    )
+
+
+def _vfio(machine: Machine) -> Check:
+    device = machine.root / "dev/vfio/vfio"
+    if not device.exists():
+        return Check("vfio", MISSING, "no /dev/vfio/vfio", "the module is not loaded", "modprobe vfio-pci")
+    if not os.access(device, os.R_OK | os.W_OK):
+        return Check(
+            "vfio", WARNING, "/dev/vfio/vfio", "this user may not open it", "run as root, or grant it by a udev rule"
+        )
+    return Check("vfio", OK, "/dev/vfio/vfio")
+
+
+def _hugepages(machine: Machine) -> Check:
+    facts = _meminfo(machine)
+    total, free = facts.get("HugePages_Total", 0), facts.get("HugePages_Free", 0)
+    if total:
+        return Check("hugepages", OK, f"{free} of {total} free, {facts.get('Hugepagesize', 0)} KiB each")
+    return Check(
+        "hugepages",
+        WARNING,
+        "none reserved",
+        "needed only for real drives without an IOMMU: long runs of physical memory",
+        "echo 512 > /proc/sys/vm/nr_hugepages",
+    )
+
+
+def _memlock() -> Check:
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if limit == resource.RLIM_INFINITY:
+        return Check("memlock", OK, "unlimited")
+    found = f"{limit // 1024} KiB"
+    if limit >= 1 << 30:
+        return Check("memlock", OK, found)
+    return Check(
+        "memlock",
+        WARNING,
+        found,
+        "real drives through VFIO lock the memory of queues and buffers",
+        "ulimit -l unlimited, or LimitMEMLOCK=infinity in the service",
+    )
+
+
+def _qemu(machine: Machine) -> Check:
+    found = machine.which("qemu-system-x86_64")
+    if found:
+        return Check("qemu", OK, found)
+    return Check(
+        "qemu", MISSING, "no qemu-system-x86_64", "some tests drive its NVMe controller", "apt install qemu-system-x86"
+    )
+
+
+def _wordnet() -> Check:
+    directory = wordnet.default_directory()
+    if (directory / "data.noun").is_file():
+        return Check("wordnet", OK, str(directory))
+    return Check(
+        "wordnet",
+        MISSING,
+        f"no {directory}/data.noun",
+        "it is the input of `forebay demo`",
+        "apt install wordnet-base, or set FOREBAY_WORDNET",
+    )

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two ways in which Forebay fails: before anything started, and after."""
+
+
+class RefusedInput(ValueError):  # noqa: N818 (the name is the API's)
+    """Input that is refused before anything starts; one line that names the field, the value and the remedy."""
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        super().__init__(f"{field}: '{value}': {remedy}")
+        self.field = field
+        self.value = str(value)
+        self.remedy = remedy
+
+
+class OperationFailed(RuntimeError):  # noqa: N818 (the name is the API's)
+    """Something that was started and failed: a controller, the operating system, a GPU."""

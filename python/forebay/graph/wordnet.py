@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WordNet 3.0 as a graph: synsets and the pointers between them (Debian's `wordnet-base`; format: wndb(5WN))."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from forebay.errors import RefusedInput
+from forebay.graph.csr import Graph
+
+_FILES = {"n": "data.noun", "v": "data.verb", "a": "data.adj", "r": "data.adv"}
+_DEFAULT = Path("/usr/share/wordnet")
+
+
+@dataclass(frozen=True)
+class WordNet:
+    """The graph, how many pointers it was made of, and what each vertex is."""
+
+    graph: Graph
+    pointers: int
+    synsets: dict[str, int]  # "n00001740" -> vertex
+    words: list[str]  # the first word of each vertex
+
+
+def default_directory() -> Path:
+    """Where the data files are: FOREBAY_WORDNET, or where Debian's package puts them."""
+    return Path(os.environ.get("FOREBAY_WORDNET") or _DEFAULT)
+
+
+def load(directory: Path | None = None) -> WordNet:
+    """Reads the four data files. Vertices are numbered in file order: nouns, verbs, adjectives, adverbs."""
+    directory = directory or default_directory()
+    synsets: dict[str, int] = {}
+    words: list[str] = []
+    pointers: list[tuple[int, str]] = []
+    for part, name in _FILES.items():
+        path = directory / name
+        if not path.is_file():
+            raise RefusedInput(
+                "WordNet", path, "no such file; install Debian's package wordnet-base, or set FOREBAY_WORDNET"
+            )
+        with path.open(encoding="latin-1") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.startswith(" "):  # the licence
+                    continue
+                try:
+                    offset, word, targets = _parse_synset(line)
+                except (ValueError, IndexError, KeyError):
+                    raise RefusedInput(
+                        "WordNet", f"{path}:{number}", "is no synset of wndb(5WN); install wordnet-base again"
+                    ) from None
+                vertex = len(words)
+                synsets[part + offset] = vertex
+                words.append(word)
+                pointers += [(vertex, target) for target in targets]
+    try:
+        arcs = np.array([(source, synsets[target]) for source, target in pointers], dtype=np.int64).reshape(-1, 2)
+    except KeyError as missing:
+        raise RefusedInput(
+            "WordNet", missing.args[0], "is no synset that is there; install wordnet-base again"
+        ) from None
+    graph = Graph.from_arcs(arcs[:, 0], arcs[:, 1], len(words), keep_loops=True)
+    return WordNet(graph, len(pointers), synsets, words)
+
+
+def _parse_synset(line: str) -> tuple[str, str, list[str]]:
+    fields = line.split(" | ", 1)[0].split()
+    word_count = int(fields[3], 16)
+    at = 4 + 2 * word_count
+    pointer_count = int(fields[at])
+    targets = []
+    for i in range(pointer_count):
+        _symbol, offset, part, _source_target = fields[at + 1 + 4 * i : at + 5 + 4 * i]
+        targets.append({"s": "a"}.get(part, part) + offset)
+    return fields[0], fields[4], targets

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plots of results, as PNG files."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+_BLUE, _ORANGE, _GREY = "#1f6f9f", "#d9822b", "#5a6570"
+_PERCENTILES = ("1.000000", "10.000000", "50.000000", "90.000000", "99.000000", "99.900000")
+
+
+def plot_search(document: dict[str, Any], path: Path) -> None:
+    """Draws the frontier of each level, the latency percentiles, and the bytes read beside the bytes needed."""
+    figure, (left, middle, right) = plt.subplots(
+        1, 3, figsize=(13, 4.2), width_ratios=(5, 4, 2), layout="constrained", dpi=130
+    )
+    _draw_frontier(left, document["frontier"])
+    _draw_latency(middle, document["clat_ns"])
+    _draw_bytes(right, document)
+    figure.suptitle(
+        f"Breadth-first search, {document['vertices']:,} vertices and {document['edges']:,} edges read from a drive: "
+        f"{document['seconds']:.2f} s, {document['iops']:,.0f} IOPS",
+        fontsize=12,
+        fontweight="bold",
+    )
+    setting = f"{', '.join(document['drives'])}; threads on {document['device']}"
+    figure.text(0.995, -0.02, setting, ha="right", fontsize=8, color=_GREY)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight")
+    plt.close(figure)
+
+
+def _draw_frontier(axes: Axes, frontier: list[int]) -> None:
+    bars = axes.bar(range(len(frontier)), frontier, color=_BLUE)
+    axes.bar_label(bars, [f"{size:,}" for size in frontier], fontsize=7, padding=2, color=_GREY)
+    axes.set_yscale("log")
+    axes.set_ylim(0.7, max(frontier) * 3)
+    axes.set_xticks(range(len(frontier)))
+    _label(axes, "Frontier of each level", "distance from the source", "vertices")
+
+
+def _draw_latency(axes: Axes, latency: dict[str, Any]) -> None:
+    values = [latency["percentile"][p] / 1000 for p in _PERCENTILES]
+    names = [f"p{float(p):g}" for p in _PERCENTILES]
+    bars = axes.barh(names, values, color=_ORANGE)
+    axes.bar_label(bars, [f"{value:,.3g}" for value in values], fontsize=8, padding=3, color=_GREY)
+    axes.set_xlim(0, max(values) * 1.18)
+    axes.invert_yaxis()
+    _label(axes, "Latency of a read", "microseconds, submission to completion seen", "")
+
+
+def _draw_bytes(axes: Axes, document: dict[str, Any]) -> None:
+    values = [document["bytes_needed"] / 2**20, document["bytes_read"] / 2**20]
+    bars = axes.bar(["needed", "read"], values, color=[_GREY, _BLUE], width=0.6)
+    axes.bar_label(bars, [f"{value:.1f}" for value in values], fontsize=8, padding=2, color=_GREY)
+    axes.set_ylim(0, max(values) * 1.15)
+    _label(axes, f"Read amplification {document['read_amplification']:.1f}", "", "MiB")
+
+
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel(x, fontsize=9)
+    axes.set_ylabel(y, fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)

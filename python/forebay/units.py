@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes and times as people write them, as fio reads them."""
+
+import re
+
+from forebay.errors import RefusedInput
+
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_size(field: str, text: str) -> int:
+    """Bytes in `text`: a whole number with K, M, G or T for powers of 1024, a trailing B or iB allowed."""
+    match = re.fullmatch(r"(\d+)([kmgt]?)(?:i?b)?", text.strip().lower())
+    if not match:
+        raise RefusedInput(field, text, "give a number of bytes such as 512, 4K, 64M or 2G")
+    return int(match[1]) * 1024 ** _POWERS[match[2]]
+
+
+def parse_duration(field: str, text: str) -> float:
+    """Seconds in `text`: a number with us, ms, s, m or h; seconds where there is none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|)", text.strip().lower())
+    if not match:
+        raise RefusedInput(field, text, "give a time such as 3, 500ms or 2m")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def format_bytes(count: float) -> str:
+    """`count` bytes with a binary prefix and at most four digits."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < 1024 or unit == "TiB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError(count)
+
+
+def format_ns(nanoseconds: float) -> str:
+    """A time in the unit that leaves one to three digits before the point."""
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if nanoseconds >= scale:
+            return f"{nanoseconds / scale:.3g} {unit}" if nanoseconds < 1000 * scale else f"{nanoseconds / scale:.0f} s"
+    return f"{nanoseconds:.0f} ns"
+
+
+def format_rate(per_second: float) -> str:
+    """A rate with a decimal prefix: 20.0k, 2.47M."""
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if per_second >= scale:
+            return f"{per_second / scale:.3g}{unit}"
+    return f"{per_second:.3g}"

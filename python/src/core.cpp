@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! forebay._core: the C++ library as python/forebay uses it. Structured results cross as JSON text.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/block_io/block_io.hpp"
+#include "apps/graph/bfs.hpp"
+#include "forebay/drive/drive.hpp"
+#include "forebay/drive/profile.hpp"
+#include "forebay/error.hpp"
+#include "forebay/memory/resource.hpp"
+#include "forebay/queue/status_text.hpp"
+#include "forebay/storage/storage.hpp"
+
+namespace nb = nanobind;
+using nlohmann::json;
+
+namespace forebay {
+namespace {
+
+/// A storage that Python may close while other threads use it: they have ended before it is gone.
+class shared_storage {
+ public:
+  shared_storage(std::vector<std::string> uris, std::string device, bool allow_destroy, std::uint32_t queue_depth) {
+    nb::gil_scoped_release const unlocked;
+    storage_.emplace(storage_options{.drives = std::move(uris),
+                                     .device = std::move(device),
+                                     .queue_depth = queue_depth,
+                                     .allow_destroy = allow_destroy});
+  }
+
+  /// What `use(storage&)` returns, without Python's lock. Throws `operation_failed` once closed.
+  template <class Use>
+  auto with(Use&& use) {
+    nb::gil_scoped_release const unlocked;
+    std::shared_lock const in_use(mutex_);
+    if (!storage_) throw operation_failed("the storage is closed");
+    return use(*storage_);
+  }
+  void close() {
+    nb::gil_scoped_release const unlocked;
+    std::unique_lock const alone(mutex_);
+    storage_.reset();
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  std::optional<storage> storage_;
+};
+
+/// A contiguous buffer of Python's, held while C++ uses it. Made and destroyed under Python's lock.
+class python_buffer {
+ public:
+  python_buffer(nb::handle object, bool writable) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_CONTIG : PyBUF_CONTIG_RO) != 0)
+      throw nb::python_error();
+  }
+  python_buffer(python_buffer const&) = delete;
+  python_buffer& operator=(python_buffer const&) = delete;
+  ~python_buffer() { PyBuffer_Release(&view_); }
+  void* data() const { return view_.buf; }
+  std::uint64_t bytes() const { return static_cast<std::uint64_t>(view_.len); }
+
+ private:
+  Py_buffer view_{};
+};
+
+json to_json(extent const& e) {
+  return {{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.bytes}};
+}
+
+json to_json(apps::latency_distribution const& d) {
+  json percentiles = json::object();
+  // fio's default list, and its six digits.
+  for (double const percent :
+       {1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99}) {
+    percentiles[std::to_string(percent)] = d.percentile_ns(percent);
+  }
+  auto const& s = d.summary;
+  return {{"min", s.count == 0 ? 0 : s.min_ns},
+          {"max", s.max_ns},
+          {"mean", s.mean_ns},
+          {"stddev", s.stddev_ns()},
+          {"N", s.count},
+          {"percentile", percentiles}};
+}
+
+std::string build_info() {
+  json gpus = json::array();
+  int const count = memory::device_count();
+  for (int i = 0; i < count; ++i) gpus.push_back("cuda:" + std::to_string(i));
+#ifdef FOREBAY_HAS_CUDA
+  constexpr bool cuda = true;
+#else
+  constexpr bool cuda = false;
+#endif
+  return json{{"version", FOREBAY_VERSION}, {"commit", FOREBAY_COMMIT}, {"cuda", cuda}, {"gpus", gpus}}.dump();
+}
+
+std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read_percent, std::uint64_t block_bytes,
+                         std::uint32_t iodepth, std::uint32_t gpu_threads, std::uint64_t size_bytes, double runtime_s,
+                         double ramp_time_s, std::uint64_t seed, bool verify, bool lay_down, nb::object const& tell) {
+  block_io::options const wanted{.random = random,
+                                 .read_percent = read_percent,
+                                 .block_bytes = block_bytes,
+                                 .iodepth = iodepth,
+                                 .gpu_threads = gpu_threads,
+                                 .size_bytes = size_bytes,
+                                 .runtime_s = runtime_s,
+                                 .ramp_time_s = ramp_time_s,
+                                 .seed = seed,
+                                 .verify = verify,
+                                 .lay_down = lay_down};
+  block_io::progress progress;
+  if (!tell.is_none()) {
+    progress = [&](std::string_view phase, double share) {
+      nb::gil_scoped_acquire const locked;
+      tell(phase, share);
+    };
+  }
+  block_io::result const r = drives.with([&](storage& s) { return block_io::run(s, wanted, progress); });
+  return json{{"read", {{"clat_ns", to_json(r.read)}}},
+              {"write", {{"clat_ns", to_json(r.write)}}},
+              {"seconds", r.seconds},
+              {"usr_cpu", r.usr_cpu_percent},
+              {"sys_cpu", r.sys_cpu_percent},
+              {"threads", r.threads},
+              {"size_bytes", r.size_bytes},
+              {"verified_blocks", r.verified_blocks},
+              {"mismatches", r.mismatches},
+              {"first_mismatch_byte", r.mismatches == 0 ? json() : json(r.first_mismatch_byte)},
+              {"errors", r.errors},
+              {"first_error", r.errors == 0 ? json() : json(to_string(r.first_error))}}
+      .dump();
+}
+
+using vertex_offsets = nb::ndarray<std::uint64_t const, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using vertex_distances = nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>>;
+
+nb::tuple run_bfs(shared_storage& drives, std::string const& edges, vertex_offsets const& row_begin,
+                  std::uint32_t source, std::uint32_t threads, std::uint32_t reads_per_thread,
+                  std::uint64_t request_bytes, nb::object const& tell) {
+  graph::bfs_options const wanted{
+      .threads = threads, .reads_per_thread = reads_per_thread, .request_bytes = request_bytes};
+  graph::bfs_progress progress;
+  if (!tell.is_none()) {
+    progress = [&](std::uint32_t level, std::uint32_t frontier) {
+      nb::gil_scoped_acquire const locked;
+      tell(level, frontier);
+    };
+  }
+  std::span<std::uint64_t const> const rows(row_begin.data(), row_begin.shape(0));
+  auto r = std::make_unique<graph::bfs_result>(
+      drives.with([&](storage& s) { return graph::run_bfs(s, s.find_extent(edges), rows, source, wanted, progress); }));
+  std::string const figures = json{
+      {"frontier", r->frontiers},
+      {"clat_ns", to_json(r->latency)},
+      {"seconds", r->seconds},
+      {"reads", r->reads},
+      {"bytes_read", r->read_bytes},
+      {"bytes_needed", r->useful_bytes},
+      {"threads", r->threads},
+      {"reads_per_thread", r->reads_per_thread},
+      {"request_bytes",
+       r->request_bytes}}.dump();
+  std::uint32_t* const data = r->distances.data();
+  std::size_t const count = r->distances.size();
+  nb::capsule const owner(r.release(), [](void* p) noexcept { delete static_cast<graph::bfs_result*>(p); });
+  return nb::make_tuple(vertex_distances(data, {count}, owner), figures);
+}
+
+/// Raises the classes of forebay.errors, so that C++ and Python refuse alike.
+void translate(std::exception_ptr const& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (refused_input const& e) {
+    nb::object const type = nb::module_::import_("forebay.errors").attr("RefusedInput");
+    nb::object const error = type(e.field(), e.value(), e.remedy());
+    PyErr_SetObject(type.ptr(), error.ptr());
+  } catch (operation_failed const& e) {
+    nb::object const type = nb::module_::import_("forebay.errors").attr("OperationFailed");
+    PyErr_SetString(type.ptr(), e.what());
+  }
+}
+
+}  // namespace
+}  // namespace forebay
+
+NB_MODULE(_core, m) {
+  using namespace forebay;
+  nb::register_exception_translator(translate);
+  m.def("build_info", &build_info);
+  m.def("create_drive", [](std::string const& uri) {
+    nb::gil_scoped_release const unlocked;
+    drive::create(uri);
+  });
+  m.def("profile_folders", &drive::profile_folders);
+
+  nb::class_<shared_storage>(m, "Storage")
+      .def(nb::init<std::vector<std::string>, std::string, bool, std::uint32_t>(), nb::arg("drives"), nb::arg("device"),
+           nb::arg("allow_destroy"), nb::arg("queue_depth"))
+      .def_prop_ro("size_bytes",
+                   [](shared_storage& self) { return self.with([](storage& s) { return s.size_bytes(); }); })
+      .def_prop_ro("block_bytes",
+                   [](shared_storage& self) { return self.with([](storage& s) { return s.block_bytes(); }); })
+      .def("pread",
+           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes) {
+             python_buffer const to(buffer, true);
+             self.with([&](storage& s) { s.pread(to.data(), to.bytes(), offset_bytes); });
+           })
+      .def("pwrite",
+           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes) {
+             python_buffer const from(buffer, false);
+             self.with([&](storage& s) { s.pwrite(from.data(), from.bytes(), offset_bytes); });
+           })
+      .def("pread_extent",
+           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes, std::string const& name) {
+             python_buffer const to(buffer, true);
+             self.with([&](storage& s) {
+               extent const within = s.find_extent(name);
+               s.pread(to.data(), to.bytes(), offset_bytes, &within);
+             });
+           })
+      .def("pwrite_extent",
+           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes, std::string const& name) {
+             python_buffer const from(buffer, false);
+             self.with([&](storage& s) {
+               extent const within = s.find_extent(name);
+               s.pwrite(from.data(), from.bytes(), offset_bytes, &within);
+             });
+           })
+      .def("flush", [](shared_storage& self) { self.with([](storage& s) { s.flush(); }); })
+      .def("extents",
+           [](shared_storage& self) {
+             return self.with([](storage& s) {
+               json list = json::array();
+               for (extent const& e : s.extents()) list.push_back(to_json(e));
+               return list.dump();
+             });
+           })
+      .def("create_extent",
+           [](shared_storage& self, std::string const& name, std::uint64_t bytes) {
+             return self.with([&](storage& s) { return to_json(s.create_extent(name, bytes)).dump(); });
+           })
+      .def("remove_extent",
+           [](shared_storage& self, std::string const& name) { self.with([&](storage& s) { s.remove_extent(name); }); })
+      .def("reset_statistics", [](shared_storage& self) { self.with([](storage& s) { s.reset_statistics(); }); })
+      .def("report", [](shared_storage& self) { return self.with([](storage& s) { return s.report(); }); })
+      .def("close", &shared_storage::close);
+
+  m.def("run_block_io", &run_block_io, nb::arg("storage"), nb::kw_only(), nb::arg("random"), nb::arg("read_percent"),
+        nb::arg("block_bytes"), nb::arg("iodepth"), nb::arg("gpu_threads"), nb::arg("size_bytes"), nb::arg("runtime_s"),
+        nb::arg("ramp_time_s"), nb::arg("seed"), nb::arg("verify"), nb::arg("lay_down"), nb::arg("tell").none());
+  m.def("run_bfs", &run_bfs, nb::arg("storage"), nb::arg("edges"), nb::arg("row_begin"), nb::arg("source"),
+        nb::kw_only(), nb::arg("threads"), nb::arg("reads_per_thread"), nb::arg("request_bytes"),
+        nb::arg("tell").none());
+}

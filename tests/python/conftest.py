@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the Python package share."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from forebay.cli import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of the command."""
+
+    status: int
+    out: str
+    err: str
+
+    def json(self) -> dict[str, Any]:
+        document = json.loads(self.out)  # one document and nothing else
+        assert document["schema_version"] == 1
+        return document
+
+    def refused(self, *parts: str) -> None:
+        """Asserts the contract of refused input: status 2, nothing on stdout, one line that has the parts."""
+        assert self.status == 2, self.err
+        assert self.out == ""
+        assert self.err.count("\n") == 1, self.err
+        assert self.err.startswith("forebay: ")
+        for part in parts:
+            assert part in self.err
+
+
+@pytest.fixture
+def forebay(capfd):
+    def run(*arguments: object) -> Outcome:
+        capfd.readouterr()
+        status = main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return run

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command contract: exit status, one line for refused input, one JSON document."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+DRIVE = "emulated:size=4M"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["nonsense"], ["nonsense"]),
+        (["bench", "nonsense"], ["nonsense"]),
+        (["bench", "randread"], ["--drive"]),
+        (["bench", "randread", "--drive", DRIVE, "--ioddepth", "4"], ["--ioddepth", "--iodepth"]),
+        (["bench", "randread", "--drive", DRIVE, "--iodepth", "many"], ["--iodepth", "many"]),
+        (["bench", "randread", "--drive", DRIVE, "--iodepth", "0"], ["--iodepth", "'0'", "at least 1"]),
+        (["bench", "randread", "--drive", DRIVE, "--gpu-threads", "0"], ["--gpu-threads", "'0'"]),
+        (["bench", "randread", "--drive", DRIVE, "--bs", "0"], ["--bs", "'0'"]),
+        (["bench", "randread", "--drive", DRIVE, "--bs", "4X"], ["--bs", "'4X'", "4K"]),
+        (["bench", "randread", "--drive", DRIVE, "--size", "1000"], ["--size", "'1000'", "multiple"]),
+        (["bench", "randread", "--drive", DRIVE, "--runtime", "long"], ["--runtime", "'long'"]),
+        (["bench", "randrw", "--drive", DRIVE, "--rwmixread", "101"], ["--rwmixread", "'101'"]),
+        (["bench", "randread", "--drive", DRIVE, "--seed", "-1"], ["--seed"]),
+        (["bench", "randread", "--drive", DRIVE, "--json", "/no/such/place.json"], ["--json", "/no/such"]),
+        (["graph", "info"], ["FILE"]),
+        (["graph", "info", "/no/such.sg"], ["/no/such.sg", "no such file"]),
+        (["graph", "info", "/no/such.txt"], ["/no/such.txt", ".sg"]),
+        (["graph", "bfs"], ["-f"]),
+        (["graph", "bfs", "-f", "/no/such.sg", "-n", "0"], ["-n", "'0'"]),
+        (["graph", "bfs", "-f", "/no/such.sg", "--memory", "hbm"], ["--memory", "'hbm'", "storage_direct"]),
+        (["drive", "create", "x.img"], ["--size"]),
+        (["drive", "import", DRIVE, "x", "/no/such/file"], ["/no/such/file"]),
+        (["demo", "--wordnet", "/no/such"], ["/no/such", "wordnet-base"]),
+    ],
+)
+def test_refused_with_one_line(forebay, arguments, parts):
+    forebay(*arguments).refused(*parts)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["bench", "--help"], ["bench", "randread", "--help"], ["graph", "bfs", "--help"], []]
+)
+def test_help_is_on_standard_output(forebay, arguments):
+    outcome = forebay(*arguments)
+    assert outcome.status == 0
+    assert "Usage" in outcome.out
+    assert outcome.err == ""
+
+
+def test_a_reader_that_goes_away_is_no_traceback():
+    command = f"{sys.executable} -m forebay bench randread --help | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    assert "Traceback" not in done.stderr
+
+
+def test_json_file(forebay, tmp_path):
+    (tmp_path / "g.el").write_text("0 1\n1 2\n")
+    outcome = forebay("graph", "info", tmp_path / "g.el", "--json", tmp_path / "out.json")
+    assert outcome.status == 0
+    assert "vertices" in outcome.out
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["schema_version"] == 1
+    assert document["vertices"] == 3
+
+
+def test_json_on_standard_output_stands_alone(forebay, tmp_path):
+    (tmp_path / "g.el").write_text("0 1\n1 2\n")
+    document = forebay("graph", "info", tmp_path / "g.el", "--json", "-").json()
+    assert document["edges"] == 2
+    assert document["degree_max"] == 1
+
+
+def test_convert(forebay, tmp_path):
+    (tmp_path / "g.el").write_text("0 1\n1 2\n1 2\n2 2\n")
+    assert forebay("graph", "convert", tmp_path / "g.el", tmp_path / "g.sg").status == 0
+    document = forebay("graph", "info", tmp_path / "g.sg", "--json", "-").json()
+    assert document["directed"] is True
+    assert document["edges"] == 2
+    document = forebay("graph", "convert", "-s", tmp_path / "g.sg", tmp_path / "u.sg", "--json", "-").json()
+    assert document["directed"] is False
+    assert document["edges"] == 2
+    assert document["arcs"] == 4
+    forebay("graph", "convert", tmp_path / "g.el", tmp_path / "g.txt").refused("TO", "g.txt")

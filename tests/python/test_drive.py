@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+from forebay import OperationFailed, RefusedInput, Storage
+
+
+@pytest.fixture
+def uri(forebay, tmp_path):
+    return forebay("drive", "create", tmp_path / "drive.img", "--size", "8M", "--json", "-").json()["uri"]
+
+
+def test_create_makes_a_sparse_file_of_that_size(forebay, tmp_path):
+    outcome = forebay("drive", "create", tmp_path / "d.img", "--size", "16M")
+    assert outcome.status == 0
+    assert (tmp_path / "d.img").stat().st_size == 16 << 20
+    uri = outcome.out.strip().splitlines()[-1]
+    assert forebay("drive", "info", uri, "--json", "-").json()["size_bytes"] == 16 << 20
+
+
+def test_create_refuses(forebay, tmp_path):
+    path = tmp_path / "d.img"
+    forebay("drive", "create", path, "--size", "1000").refused("size")
+    assert not path.exists()
+    forebay("drive", "create", path, "--size", "1M", "--profile", "no-such").refused("no-such")
+    assert not path.exists()
+    forebay("drive", "create", tmp_path / "no" / "d.img", "--size", "1M").refused("d.img")
+    path.write_text("precious")
+    forebay("drive", "create", path, "--size", "1M").refused("d.img", "exists")
+    assert path.read_text() == "precious"
+
+
+def test_extents_survive_from_one_command_to_the_next(forebay, tmp_path, uri):
+    data = np.random.default_rng(1).bytes(1_234_567)
+    (tmp_path / "in").write_bytes(data)
+    assert forebay("drive", "ls", uri, "--json", "-").json()["extents"] == []
+    assert forebay("drive", "import", uri, "embedding/0", tmp_path / "in").status == 0
+    (extent,) = forebay("drive", "ls", uri, "--json", "-").json()["extents"]
+    assert (extent["name"], extent["bytes"]) == ("embedding/0", len(data))
+    assert "embedding/0" in forebay("drive", "ls", uri).out
+    assert forebay("drive", "export", uri, "embedding/0", tmp_path / "out").status == 0
+    assert (tmp_path / "out").read_bytes() == data
+
+    forebay("drive", "import", uri, "embedding/0", tmp_path / "in").refused("embedding/0")
+    assert forebay("drive", "import", "--replace", uri, "embedding/0", tmp_path / "in").status == 0
+    forebay("drive", "export", uri, "nothing", tmp_path / "other").refused("nothing")
+    forebay("drive", "export", uri, "embedding/0", tmp_path / "out").refused("out", "exists")
+    assert forebay("drive", "rm", uri, "embedding/0").status == 0
+    assert forebay("drive", "ls", uri, "--json", "-").json()["extents"] == []
+
+
+def test_import_refuses_what_does_not_fit(forebay, tmp_path, uri):
+    (tmp_path / "big").write_bytes(bytes(9 << 20))
+    forebay("drive", "import", uri, "big", tmp_path / "big").refused("big")
+    (tmp_path / "empty").write_bytes(b"")
+    forebay("drive", "import", uri, "empty", tmp_path / "empty").refused("empty")
+
+
+def test_info(forebay, uri):
+    outcome = forebay("drive", "info", uri)
+    assert outcome.status == 0
+    assert "8.0 MiB" in outcome.out
+
+
+def test_storage_reads_what_it_wrote():
+    with Storage("emulated:size=4M", device="cpu") as storage:
+        data = np.random.default_rng(2).integers(0, 255, 100_001, dtype=np.uint8)
+        assert storage.pwrite(data, 12_345).result() == data.nbytes
+        back = np.empty_like(data)
+        assert storage.pread(back, 12_345).result() == data.nbytes
+        assert np.array_equal(back, data)
+        storage.flush()
+        assert storage.size_bytes == 4 << 20
+        assert storage.block_bytes == 512
+        assert storage.report()["device"] == "cpu"
+
+
+def test_storage_refuses():
+    with pytest.raises(RefusedInput) as refused:
+        Storage("emulated:size=4M,colour=red")
+    assert refused.value.field
+    assert refused.value.remedy
+    assert isinstance(refused.value, ValueError)
+    with pytest.raises(RefusedInput):
+        Storage()
+    with Storage("emulated:size=4M", device="cpu") as storage:
+        with pytest.raises(RefusedInput):
+            storage.pread(bytearray(512), 4 << 20).result()
+        with pytest.raises((BufferError, ValueError, TypeError)):
+            storage.pread(b"read-only" * 100, 0).result()
+    with pytest.raises(OperationFailed, match="closed"):
+        storage.flush()
