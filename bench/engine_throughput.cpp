@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Commands a second that one service unit of the emulator's engine completes on one CPU thread, unthrottled. The client's
-//! work (filling and draining the rings) is not timed.
+//! Commands a second that one service unit of the emulator's engine completes on one CPU thread, unthrottled. The
+//! client's work (filling and draining the rings) is not timed.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -30,7 +30,7 @@ struct workload {
   char const* name;
   nvme::io_opcode opcode;
   std::uint32_t block_bytes;
-  bool timed;      ///< with a timing model, of a latency that has passed when completions are looked for
+  bool timed;  ///< with a timing model, of a latency that has passed when completions are looked for
   bool moves_data;
 };
 

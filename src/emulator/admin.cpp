@@ -63,18 +63,25 @@ bool has_feature(std::uint8_t id) {
     case feature_id::interrupt_coalescing:
     case feature_id::interrupt_vector_configuration:
     case feature_id::write_atomicity_normal:
-    case feature_id::asynchronous_event_configuration: return true;
-    default: return false;
+    case feature_id::asynchronous_event_configuration:
+      return true;
+    default:
+      return false;
   }
 }
 
 std::uint32_t default_feature(std::uint8_t id, std::uint32_t max_queues) {
   switch (static_cast<feature_id>(id)) {
-    case feature_id::arbitration: return 7;
-    case feature_id::temperature_threshold: return 343;
-    case feature_id::volatile_write_cache: return 1;
-    case feature_id::number_of_queues: return nvme::number_of_queues::make(max_queues, max_queues);
-    default: return 0;
+    case feature_id::arbitration:
+      return 7;
+    case feature_id::temperature_threshold:
+      return 343;
+    case feature_id::volatile_write_cache:
+      return 1;
+    case feature_id::number_of_queues:
+      return nvme::number_of_queues::make(max_queues, max_queues);
+    default:
+      return 0;
   }
 }
 
@@ -144,7 +151,8 @@ bool admin::shut_down(nvme::controller_configuration cc) {
       show(nvme::shutdown_status::complete);
       return true;
     }
-    case nvme::shutdown_status::complete: break;
+    case nvme::shutdown_status::complete:
+      break;
   }
   return false;
 }
@@ -155,12 +163,12 @@ void admin::enable() {
   std::uint64_t const asq = read64(registers_, registers::asq);
   std::uint64_t const acq = read64(registers_, registers::acq);
   page_bytes_ = cc.page_bytes();
-  bool const usable = cc.command_set() == 0 && cc.arbitration() == 0 &&
-                      nvme::controller_capabilities{read64(registers_, registers::cap)}.max_page_bytes() >= page_bytes_ &&
-                      aqa.sq_entries() >= 2 && aqa.cq_entries() >= 2 && asq % page_bytes_ == 0 &&
-                      acq % page_bytes_ == 0 &&
-                      regions_.contains<native>(asq, aqa.sq_entries() * sizeof(nvme::submission_entry)) &&
-                      regions_.contains<native>(acq, aqa.cq_entries() * sizeof(nvme::completion_entry));
+  bool const usable =
+      cc.command_set() == 0 && cc.arbitration() == 0 &&
+      nvme::controller_capabilities{read64(registers_, registers::cap)}.max_page_bytes() >= page_bytes_ &&
+      aqa.sq_entries() >= 2 && aqa.cq_entries() >= 2 && asq % page_bytes_ == 0 && acq % page_bytes_ == 0 &&
+      regions_.contains<native>(asq, aqa.sq_entries() * sizeof(nvme::submission_entry)) &&
+      regions_.contains<native>(acq, aqa.cq_entries() * sizeof(nvme::completion_entry));
   if (!usable) {
     phase_ = phase::failed;
     registers_.set(registers::csts, nvme::controller_status::make(false, true, nvme::shutdown_status::none));
@@ -284,17 +292,28 @@ bool admin::post() {
 admin::outcome admin::execute(nvme::submission_entry const& command) {
   if (command.fused() != 0 || command.psdt() != 0) return completion{refuse(generic_status::invalid_field_in_command)};
   switch (static_cast<admin_opcode>(command.opcode())) {
-    case admin_opcode::create_io_completion_queue: return create_completion_queue(command);
-    case admin_opcode::create_io_submission_queue: return create_submission_queue(command);
-    case admin_opcode::delete_io_completion_queue: return delete_completion_queue(command);
-    case admin_opcode::delete_io_submission_queue: return delete_submission_queue(command);
-    case admin_opcode::abort: return abort(command);
-    case admin_opcode::identify: return identify(command);
-    case admin_opcode::get_log_page: return get_log_page(command);
-    case admin_opcode::set_features: return set_features(command);
-    case admin_opcode::get_features: return get_features(command);
-    case admin_opcode::asynchronous_event_request: return request_event(command);
-    default: return completion{refuse(generic_status::invalid_command_opcode)};
+    case admin_opcode::create_io_completion_queue:
+      return create_completion_queue(command);
+    case admin_opcode::create_io_submission_queue:
+      return create_submission_queue(command);
+    case admin_opcode::delete_io_completion_queue:
+      return delete_completion_queue(command);
+    case admin_opcode::delete_io_submission_queue:
+      return delete_submission_queue(command);
+    case admin_opcode::abort:
+      return abort(command);
+    case admin_opcode::identify:
+      return identify(command);
+    case admin_opcode::get_log_page:
+      return get_log_page(command);
+    case admin_opcode::set_features:
+      return set_features(command);
+    case admin_opcode::get_features:
+      return get_features(command);
+    case admin_opcode::asynchronous_event_request:
+      return request_event(command);
+    default:
+      return completion{refuse(generic_status::invalid_command_opcode)};
   }
 }
 
@@ -313,11 +332,13 @@ admin::completion admin::check_queue(nvme::submission_entry const& command, std:
 
 admin::outcome admin::create_completion_queue(nvme::submission_entry const& command) {
   std::uint32_t const id = command.cdw10 & 0xffff;
-  if (!valid_queue_id(id) || cqs_[id].exists) return completion{refuse(command_specific_status::invalid_queue_identifier)};
+  if (!valid_queue_id(id) || cqs_[id].exists)
+    return completion{refuse(command_specific_status::invalid_queue_identifier)};
   nvme::controller_configuration const cc{registers_.get(registers::cc)};
   if (cc.cq_entry_bytes_log2() != 4) return completion{refuse(command_specific_status::invalid_queue_size)};
   if (completion const bad = check_queue(command, sizeof(nvme::completion_entry)); bad.status_field != 0) return bad;
-  if (command.cdw11 >> 16 > options_.max_queues) return completion{refuse(command_specific_status::invalid_interrupt_vector)};
+  if (command.cdw11 >> 16 > options_.max_queues)
+    return completion{refuse(command_specific_status::invalid_interrupt_vector)};
   std::uint32_t const doorbell = registers::cq_head_doorbell(id, 0);
   registers_.set(doorbell, 0);
   units_.attach_completion_queue({.id = id,
@@ -331,7 +352,8 @@ admin::outcome admin::create_completion_queue(nvme::submission_entry const& comm
 admin::outcome admin::create_submission_queue(nvme::submission_entry const& command) {
   std::uint32_t const id = command.cdw10 & 0xffff;
   std::uint32_t const cq_id = command.cdw11 >> 16;
-  if (!valid_queue_id(id) || sqs_[id].exists) return completion{refuse(command_specific_status::invalid_queue_identifier)};
+  if (!valid_queue_id(id) || sqs_[id].exists)
+    return completion{refuse(command_specific_status::invalid_queue_identifier)};
   if (!valid_queue_id(cq_id) || !cqs_[cq_id].exists) {
     return completion{refuse(command_specific_status::completion_queue_invalid)};
   }
@@ -352,7 +374,8 @@ admin::outcome admin::create_submission_queue(nvme::submission_entry const& comm
 
 admin::outcome admin::delete_completion_queue(nvme::submission_entry const& command) {
   std::uint32_t const id = command.cdw10 & 0xffff;
-  if (!valid_queue_id(id) || !cqs_[id].exists) return completion{refuse(command_specific_status::invalid_queue_identifier)};
+  if (!valid_queue_id(id) || !cqs_[id].exists)
+    return completion{refuse(command_specific_status::invalid_queue_identifier)};
   if (cqs_[id].users != 0) return completion{refuse(command_specific_status::invalid_queue_deletion)};
   units_.detach_completion_queue(id);
   cqs_[id] = {};
@@ -361,7 +384,8 @@ admin::outcome admin::delete_completion_queue(nvme::submission_entry const& comm
 
 admin::outcome admin::delete_submission_queue(nvme::submission_entry const& command) {
   std::uint32_t const id = command.cdw10 & 0xffff;
-  if (!valid_queue_id(id) || !sqs_[id].exists) return completion{refuse(command_specific_status::invalid_queue_identifier)};
+  if (!valid_queue_id(id) || !sqs_[id].exists)
+    return completion{refuse(command_specific_status::invalid_queue_identifier)};
   units_.begin_detach(id, false);
   waiting_ = command;
   is_waiting_ = true;
@@ -466,12 +490,14 @@ admin::outcome admin::identify(nvme::submission_entry const& command) {
       std::memcpy(&data[16], id.data(), 16);
       return transfer_out(command, data.data(), data.size());
     }
-    default: return completion{refuse(generic_status::invalid_field_in_command)};
+    default:
+      return completion{refuse(generic_status::invalid_field_in_command)};
   }
 }
 
 admin::outcome admin::get_log_page(nvme::submission_entry const& command) {
-  std::uint64_t const bytes = ((command.cdw10 >> 16 | static_cast<std::uint64_t>(command.cdw11 & 0xffff) << 16) + 1) * 4;
+  std::uint64_t const bytes =
+      ((command.cdw10 >> 16 | static_cast<std::uint64_t>(command.cdw11 & 0xffff) << 16) + 1) * 4;
   std::uint64_t const offset = command.cdw12 | static_cast<std::uint64_t>(command.cdw13) << 32;
   std::vector<std::byte> page;
   auto const append = [&](void const* data, std::size_t size) {
@@ -518,7 +544,8 @@ admin::outcome admin::get_log_page(nvme::submission_entry const& command) {
       auto const data = std::make_unique<nvme::commands_supported_and_effects>();
       constexpr std::uint32_t supported = 1;
       constexpr std::uint32_t changes_content = 2;
-      for (int const opcode : {0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c}) data->admin[opcode] = supported;
+      for (int const opcode : {0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c})
+        data->admin[opcode] = supported;
       for (auto const opcode : {nvme::io_opcode::flush, nvme::io_opcode::read, nvme::io_opcode::compare}) {
         data->io[static_cast<int>(opcode)] = supported;
       }
@@ -529,7 +556,8 @@ admin::outcome admin::get_log_page(nvme::submission_entry const& command) {
       append(data.get(), sizeof *data);
       break;
     }
-    default: return completion{refuse(command_specific_status::invalid_log_page)};
+    default:
+      return completion{refuse(command_specific_status::invalid_log_page)};
   }
   if (offset % 4 != 0 || offset > page.size() || bytes > (std::uint64_t{4096} << options_.mdts)) {
     return completion{refuse(generic_status::invalid_field_in_command)};
@@ -568,7 +596,8 @@ admin::outcome admin::set_features(nvme::submission_entry const& command) {
     case feature_id::power_management:
       if ((command.cdw11 & 31) != 0) return completion{refuse(generic_status::invalid_field_in_command)};
       break;
-    default: break;
+    default:
+      break;
   }
   features_[id] = command.cdw11;
   return completion{};
@@ -578,11 +607,15 @@ admin::outcome admin::get_features(nvme::submission_entry const& command) {
   auto const id = static_cast<std::uint8_t>(command.cdw10);
   if (!has_feature(id)) return completion{refuse(generic_status::invalid_field_in_command)};
   switch (static_cast<nvme::feature_select>(command.cdw10 >> 8 & 7)) {
-    case nvme::feature_select::current: return completion{0, features_[id]};
+    case nvme::feature_select::current:
+      return completion{0, features_[id]};
     case nvme::feature_select::default_value:
-    case nvme::feature_select::saved: return completion{0, default_feature(id, options_.max_queues)};
-    case nvme::feature_select::supported_capabilities: return completion{0, 1u << 2};  // changeable, not saveable
-    default: return completion{refuse(generic_status::invalid_field_in_command)};
+    case nvme::feature_select::saved:
+      return completion{0, default_feature(id, options_.max_queues)};
+    case nvme::feature_select::supported_capabilities:
+      return completion{0, 1u << 2};  // changeable, not saveable
+    default:
+      return completion{refuse(generic_status::invalid_field_in_command)};
   }
 }
 

@@ -32,8 +32,8 @@ class file_store final : public backing_store {
   file_store(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes) : block_bytes_(block_bytes) {
     fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (fd_ < 0) {
-      throw refused_input("path", path,
-                          errno == ENOENT ? "no such file; make one with `forebay drive create`" : std::strerror(errno));
+      throw refused_input(
+          "path", path, errno == ENOENT ? "no such file; make one with `forebay drive create`" : std::strerror(errno));
     }
     try {
       map(path, bytes);
@@ -65,8 +65,8 @@ class file_store final : public backing_store {
     }
     if (bytes_ == 0 || bytes_ % block_bytes_ != 0) {
       throw refused_input("path", path,
-                          "its size, " + std::to_string(bytes_) + " bytes, must be a multiple of lba_bytes=" +
-                              std::to_string(block_bytes_) + " and not 0");
+                          "its size, " + std::to_string(bytes_) +
+                              " bytes, must be a multiple of lba_bytes=" + std::to_string(block_bytes_) + " and not 0");
     }
     if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       throw refused_input("path", path, "another drive has the file open; close that one first");

@@ -31,7 +31,8 @@ controller_options checked(controller_options options) {
   };
   timing_parameters const& timing = options.timing;
   refuse_unless(options.units >= 1 && options.units <= 1024, "threads", options.units, "give 1 to 1024");
-  refuse_unless(options.max_queues >= 1 && options.max_queues <= 65534, "queues", options.max_queues, "give 1 to 65534");
+  refuse_unless(options.max_queues >= 1 && options.max_queues <= 65534, "queues", options.max_queues,
+                "give 1 to 65534");
   refuse_unless(options.max_queue_entries >= 2 && options.max_queue_entries <= 65536, "queue entries",
                 options.max_queue_entries, "give 2 to 65536");
   refuse_unless(options.mdts >= 1 && options.mdts <= 16, "mdts", options.mdts, "give 1 to 16");
@@ -157,8 +158,7 @@ class controller::implementation {
     std::uint64_t last_work_ns = native::clock_ns();
     std::uint64_t awake_until_ns = last_work_ns + stay_awake_ns;
     while (!stopping()) {
-      bool const worked =
-          native::wait_until([this, unit] { return engine_.step(unit) || stopping(); }, awake_until_ns);
+      bool const worked = native::wait_until([this, unit] { return engine_.step(unit) || stopping(); }, awake_until_ns);
       std::uint64_t const now_ns = native::clock_ns();
       if (worked) {
         last_work_ns = now_ns;
@@ -196,10 +196,18 @@ controller::controller(controller_options const& options, std::unique_ptr<backin
     : implementation_(std::make_unique<implementation>(options, std::move(store), client_memory)) {}
 controller::~controller() = default;
 
-driver::register_space& controller::registers() { return implementation_->registers(); }
-driver::dma_space& controller::dma() { return implementation_->dma(); }
-dma_regions& controller::regions() { return implementation_->regions(); }
-controller_options const& controller::options() const { return implementation_->options(); }
+driver::register_space& controller::registers() {
+  return implementation_->registers();
+}
+driver::dma_space& controller::dma() {
+  return implementation_->dma();
+}
+dma_regions& controller::regions() {
+  return implementation_->regions();
+}
+controller_options const& controller::options() const {
+  return implementation_->options();
+}
 
 std::unique_ptr<statistics> controller::collect() {
   auto sum = std::make_unique<statistics>();

@@ -20,8 +20,8 @@ std::string describe(void const* address, std::size_t bytes) {
 dma_regions::dma_regions(memory::resource& table_memory, std::uint32_t log2_granules) {
   std::size_t const slots = std::size_t{1} << log2_granules;
   std::size_t const key_bytes = std::max<std::size_t>(slots * sizeof(std::uint64_t), 64);
-  memory_ = memory::allocation(
-      table_memory, key_bytes + slots * dma_region_table::words_per_granule * sizeof(std::uint64_t), 64);
+  memory_ = memory::allocation(table_memory,
+                               key_bytes + slots * dma_region_table::words_per_granule * sizeof(std::uint64_t), 64);
   table_ = dma_region_table(memory_.as<std::uint64_t>(), memory_.as<std::uint64_t>() + key_bytes / 8, log2_granules);
 }
 

@@ -25,8 +25,10 @@ bool host_writable(std::uint32_t offset_bytes) {
     case registers::asq:
     case registers::asq + 4:
     case registers::acq:
-    case registers::acq + 4: return true;
-    default: return offset_bytes >= registers::doorbell_base;
+    case registers::acq + 4:
+      return true;
+    default:
+      return offset_bytes >= registers::doorbell_base;
   }
 }
 
@@ -84,7 +86,8 @@ dma_space::~dma_space() {
 }
 
 void* dma_space::allocate(std::size_t bytes) {
-  std::size_t const whole = bytes == 0 ? dma_page_bytes : (bytes + dma_page_bytes - 1) / dma_page_bytes * dma_page_bytes;
+  std::size_t const whole =
+      bytes == 0 ? dma_page_bytes : (bytes + dma_page_bytes - 1) / dma_page_bytes * dma_page_bytes;
   void* const address = from_.allocate(whole, dma_page_bytes);
   std::lock_guard const lock(mutex_);
   try {
@@ -110,12 +113,15 @@ void dma_space::deallocate(void* address) noexcept {
 
 void dma_space::map(void* address, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(address) % dma_page_bytes != 0 || bytes % dma_page_bytes != 0) {
-    throw refused_input("mapped memory", std::to_string(reinterpret_cast<std::uintptr_t>(address)) + "+" + std::to_string(bytes),
+    throw refused_input("mapped memory",
+                        std::to_string(reinterpret_cast<std::uintptr_t>(address)) + "+" + std::to_string(bytes),
                         "address and size must be multiples of 4096");
   }
   regions_.add(address, bytes);
 }
 
-void dma_space::unmap(void* address, std::size_t bytes) { regions_.remove(address, bytes); }
+void dma_space::unmap(void* address, std::size_t bytes) {
+  regions_.remove(address, bytes);
+}
 
 }  // namespace forebay::emulator

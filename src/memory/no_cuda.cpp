@@ -17,6 +17,8 @@ resource& device(int ordinal) {
                            ": CUDA is not built in; configure with -DFOREBAY_CUDA=ON");
 }
 
-int device_count() { return 0; }
+int device_count() {
+  return 0;
+}
 
 }  // namespace forebay::memory

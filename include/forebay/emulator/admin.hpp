@@ -24,13 +24,13 @@ namespace forebay::emulator {
 /// taken up again by a later step.
 class admin {
  public:
-  admin(controller_options const& options, register_file& registers, dma_region_table const& regions, media const& drive,
-        engine<simt::native>& units);
+  admin(controller_options const& options, register_file& registers, dma_region_table const& regions,
+        media const& drive, engine<simt::native>& units);
 
   /// Looks at registers and the admin queue once. Whether there was anything to do.
   bool step();
 
-  static constexpr std::uint32_t max_events = 4;        ///< Asynchronous Event Requests in flight
+  static constexpr std::uint32_t max_events = 4;  ///< Asynchronous Event Requests in flight
   static constexpr std::uint32_t error_log_entries = 64;
 
  private:

@@ -27,8 +27,8 @@ class backing_store {
 std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t block_bytes,
                                               memory::resource& from = memory::host());
 
-/// A file, mapped and shared: writes reach it at once, and the medium at `sync`. The file is locked against a second drive.
-/// Throws `refused_input` when it is missing, locked, or its size is not `bytes` (0: whatever its size is).
+/// A file, mapped and shared: writes reach it at once, and the medium at `sync`. The file is locked against a second
+/// drive. Throws `refused_input` when it is missing, locked, or its size is not `bytes` (0: whatever its size is).
 std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes);
 
 /// A drive that checks and times commands and moves nothing; reads leave the client's buffer as it is.

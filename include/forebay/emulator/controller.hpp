@@ -29,8 +29,8 @@ struct controller_options {
 };
 
 /// One controller with one namespace. Its threads start with it and end with it: an admin thread, and `units` service
-/// threads that poll, yield while idle, and sleep for at most `longest_sleep_ns` at a time once they have been idle long.
-/// While a unit sleeps, its poll gap grows; the statistics say by how much.
+/// threads that poll, yield while idle, and sleep for at most `longest_sleep_ns` at a time once they have been idle
+/// long. While a unit sleeps, its poll gap grows; the statistics say by how much.
 class controller {
  public:
   static constexpr std::uint64_t longest_sleep_ns = 500'000;

@@ -42,7 +42,8 @@ FOREBAY_DEVICE decoded_command decode(nvme::submission_entry const& entry, media
   bool has_range = false;
   bool has_data = false;
   switch (command.opcode) {
-    case io_opcode::flush: break;
+    case io_opcode::flush:
+      break;
     case io_opcode::read:
     case io_opcode::compare:
       command.op = operation::read;
@@ -52,11 +53,14 @@ FOREBAY_DEVICE decoded_command decode(nvme::submission_entry const& entry, media
       command.op = operation::write;
       has_range = has_data = true;
       break;
-    case io_opcode::write_zeroes: has_range = true; break;
+    case io_opcode::write_zeroes:
+      has_range = true;
+      break;
     case io_opcode::dataset_management:
       command.transfer_bytes = ((entry.cdw10 & 0xff) + 1) * sizeof(nvme::dataset_management_range);
       break;
-    default: return refuse(generic_status::invalid_command_opcode);
+    default:
+      return refuse(generic_status::invalid_command_opcode);
   }
 
   // Fused operations and SGLs are not offered; bits 13:10 are reserved.

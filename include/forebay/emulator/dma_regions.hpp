@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Which memory a drive may touch: a bitmap of 4 KiB pages that units look up without a lock, and its owner on the host.
+//! Which memory a drive may touch: a bitmap of 4 KiB pages that units look up without a lock, and its owner on the
+//! host.
 #pragma once
 
 #include <cstddef>

@@ -15,6 +15,7 @@ struct pending_command {
   static constexpr std::uint16_t not_held = 0xffff;
 
   std::uint64_t due_ps = 0;
+  std::uint32_t order = 0;   ///< set by `due_queue::push`: equal due times keep the order in which they came
   std::uint32_t result = 0;  ///< CQE dword 0; while `waits_for_sync`, the ticket
   std::uint16_t command_id = 0;
   std::uint16_t status_field = 0;
@@ -48,7 +49,8 @@ class due_queue {
   }
 
   /// The caller checked `free()`.
-  FOREBAY_DEVICE void push(pending_command const& command) {
+  FOREBAY_DEVICE void push(pending_command command) {
+    command.order = next_order_++;
     if (command.due_ps != never_ps && (ring_head_ == ring_tail_ || ring(ring_tail_ - 1).due_ps <= command.due_ps)) {
       ring(ring_tail_++) = command;
       return;
@@ -58,7 +60,7 @@ class due_queue {
 
   /// Takes out the command that is due first; the queue is not empty.
   FOREBAY_DEVICE pending_command pop() {
-    if (heap_size_ == 0 || (ring_head_ != ring_tail_ && ring(ring_head_).due_ps <= heap_[0].due_ps)) {
+    if (heap_size_ == 0 || (ring_head_ != ring_tail_ && !before(heap_[0], ring(ring_head_)))) {
       return ring(ring_head_++);
     }
     pending_command const first = heap_[0];
@@ -88,10 +90,13 @@ class due_queue {
   }
 
  private:
+  FOREBAY_DEVICE static bool before(pending_command const& a, pending_command const& b) {
+    return a.due_ps < b.due_ps || (a.due_ps == b.due_ps && static_cast<std::int32_t>(a.order - b.order) < 0);
+  }
   FOREBAY_DEVICE pending_command& ring(std::uint32_t index) const { return ring_[index & (capacity_ - 1)]; }
 
   FOREBAY_DEVICE void sift_up(std::uint32_t hole, pending_command command) {
-    while (hole != 0 && heap_[(hole - 1) / 2].due_ps > command.due_ps) {
+    while (hole != 0 && before(command, heap_[(hole - 1) / 2])) {
       heap_[hole] = heap_[(hole - 1) / 2];
       hole = (hole - 1) / 2;
     }
@@ -101,8 +106,8 @@ class due_queue {
     for (;;) {
       std::uint32_t child = 2 * hole + 1;
       if (child >= heap_size_) break;
-      if (child + 1 < heap_size_ && heap_[child + 1].due_ps < heap_[child].due_ps) ++child;
-      if (heap_[child].due_ps >= command.due_ps) break;
+      if (child + 1 < heap_size_ && before(heap_[child + 1], heap_[child])) ++child;
+      if (!before(heap_[child], command)) break;
       heap_[hole] = heap_[child];
       hole = child;
     }
@@ -115,6 +120,7 @@ class due_queue {
   std::uint32_t ring_head_ = 0;
   std::uint32_t ring_tail_ = 0;
   std::uint32_t heap_size_ = 0;
+  std::uint32_t next_order_ = 0;
 };
 
 }  // namespace forebay::emulator

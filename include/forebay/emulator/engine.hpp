@@ -28,8 +28,8 @@
 namespace forebay::emulator {
 
 struct engine_options {
-  std::uint32_t units = 1;       ///< service units; unit (id - 1) % units serves submission queue `id`
-  std::uint32_t max_queues = 128;  ///< largest I/O queue id, of submission and completion queues alike
+  std::uint32_t units = 1;          ///< service units; unit (id - 1) % units serves submission queue `id`
+  std::uint32_t max_queues = 128;   ///< largest I/O queue id, of submission and completion queues alike
   std::uint64_t page_bytes = 4096;  ///< CC.MPS
   std::uint64_t max_transfer_bytes = std::uint64_t{1} << 20;
   std::uint64_t epoch_ns = 0;  ///< what `M::clock_ns()` read at start; times count from here
@@ -39,7 +39,7 @@ struct engine_options {
 
 /// How a completion queue is attached: addresses as the engine reaches them.
 struct completion_queue_addresses {
-  std::uint32_t id = 1;  ///< 1 to `max_queues`
+  std::uint32_t id = 1;                       ///< 1 to `max_queues`
   nvme::completion_entry* entries = nullptr;  ///< zeroed by the client
   std::uint32_t size = 0;
   std::uint32_t* head_doorbell = nullptr;  ///< 0 when attached
@@ -155,7 +155,7 @@ class engine {
   void collect(statistics& sum) {
     for (std::uint32_t unit = 0; unit < options_.units; ++unit) {
       statistics& from = units_[unit].stats;
-      counters::for_each([&](char const*, std::uint64_t counters::* counter) {
+      counters::for_each([&](char const*, std::uint64_t counters::*counter) {
         // Relaxed: pairs with nothing; see `count`.
         sum.commands.*counter +=
             simt::atomic<Caller, simt::scope::system>(from.commands.*counter).load(simt::order::relaxed);
@@ -207,8 +207,7 @@ class engine {
     std::uint64_t next_ps = never_ps;
     for (std::uint32_t id = unit_index + 1; id <= options_.max_queues; id += options_.units) {
       // Acquire: pairs with the release in `attach_submission_queue`.
-      std::uint32_t const active =
-          simt::atomic<M, simt::scope::system>(active_word(id)).load(simt::order::acquire);
+      std::uint32_t const active = simt::atomic<M, simt::scope::system>(active_word(id)).load(simt::order::acquire);
       if ((active & active_bit(id)) == 0) continue;
       std::uint64_t const due_ps = sqs_[id].pending.next_due_ps();
       if (due_ps < next_ps) next_ps = due_ps;
@@ -407,12 +406,12 @@ class engine {
                               pending_command& pending) {
     using nvme::io_opcode;
     counters& stats = unit.stats.commands;
-    dma_segment* const segments = segments_.data() + static_cast<std::size_t>(&unit - units_.data()) *
-                                                         segments_per_unit_;
+    dma_segment* const segments =
+        segments_.data() + static_cast<std::size_t>(&unit - units_.data()) * segments_per_unit_;
     std::uint32_t segment_count = 0;
     if (command.transfer_bytes != 0) {
-      prp_walk const walk = walk_prps<M>(regions_, entry.prp1, entry.prp2, command.transfer_bytes, options_.page_bytes,
-                                         segments);
+      prp_walk const walk =
+          walk_prps<M>(regions_, entry.prp1, entry.prp2, command.transfer_bytes, options_.page_bytes, segments);
       if (walk.status_field != 0) {
         pending.status_field = walk.status_field;
         count<M>(stats.failed_commands);
@@ -434,8 +433,8 @@ class engine {
       case io_opcode::compare:
         count<M>(stats.other_commands);
         if (!drive_.template equal<M>(command.offset_bytes, segments, segment_count)) {
-          pending.status_field = static_cast<std::uint16_t>(nvme::status_field(nvme::media_status::compare_failure) |
-                                                            nvme::do_not_retry);
+          pending.status_field =
+              static_cast<std::uint16_t>(nvme::status_field(nvme::media_status::compare_failure) | nvme::do_not_retry);
           count<M>(stats.failed_commands);
         }
         break;
@@ -484,7 +483,8 @@ class engine {
     return 0;
   }
 
-  /// Posts the commands of a queue that are due, in due order, as far as its completion queue has room. Whether any was.
+  /// Posts the commands of a queue that are due, in due order, as far as its completion queue has room. Whether any
+  /// was.
   FOREBAY_DEVICE bool post_due(unit_state& unit, submission_queue& sq) {
     if (sq.pending.next_due_ps() > unit.now_ps) return false;
     completion_queue& cq = cqs_[sq.cq_id];

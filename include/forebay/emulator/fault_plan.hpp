@@ -18,7 +18,8 @@ struct injected_fault {
   bool withheld = false;  ///< never completes, unless it is aborted or its queue is deleted
 };
 
-/// Probabilities in parts per million; a command meets at most one of the three. Trivially copyable; all zero: no fault.
+/// Probabilities in parts per million; a command meets at most one of the three. Trivially copyable; all zero: no
+/// fault.
 struct fault_plan {
   std::uint64_t seed = 0;
   std::uint32_t error_ppm = 0;

@@ -39,8 +39,8 @@ class alignas(128) completion_queue {
     simt::atomic<M, simt::scope::device>(lock_).store(0, simt::order::release);
   }
 
-  /// Entries that may be written now. The caller holds the lock. False for a doorbell value that cannot be right; such a
-  /// value is ignored.
+  /// Entries that may be written now. The caller holds the lock. False for a doorbell value that cannot be right; such
+  /// a value is ignored.
   template <class M>
   FOREBAY_DEVICE bool free_entries(std::uint32_t& free) {
     // Acquire: pairs with the client's release before it rings the head doorbell, so that an entry is not written
@@ -61,8 +61,8 @@ class alignas(128) completion_queue {
     M::st(&entry.dw1, 0);
     M::st(&entry.dw2, dw2);
     // Release: pairs with the client's acquire of the phase tag; data and dwords 0 to 2 are visible before it.
-    simt::atomic<M, simt::scope::system>(entry.dw3)
-        .store(nvme::completion_entry::make_dw3(command_id, phase_, status_field), simt::order::release);
+    simt::atomic<M, simt::scope::system>(entry.dw3).store(
+        nvme::completion_entry::make_dw3(command_id, phase_, status_field), simt::order::release);
     if (++tail_ == size_) {
       tail_ = 0;
       phase_ ^= 1;
@@ -86,10 +86,10 @@ class alignas(128) completion_queue {
 /// What the host asks of the unit that owns a submission queue, and the answer, in one word.
 namespace queue_request {
 inline constexpr std::uint32_t none = 0;
-inline constexpr std::uint32_t detach = 1;          ///< complete what is outstanding as aborted, then let go
+inline constexpr std::uint32_t detach = 1;           ///< complete what is outstanding as aborted, then let go
 inline constexpr std::uint32_t detach_silently = 2;  ///< forget what is outstanding (controller reset), then let go
-inline constexpr std::uint32_t done = 3;            ///< answer; to an abort: no such command
-inline constexpr std::uint32_t done_found = 4;      ///< answer to an abort: the command completes as aborted
+inline constexpr std::uint32_t done = 3;             ///< answer; to an abort: no such command
+inline constexpr std::uint32_t done_found = 4;       ///< answer to an abort: the command completes as aborted
 inline constexpr std::uint32_t abort_flag = std::uint32_t{1} << 31;  ///< with the command id in bits 15:0
 }  // namespace queue_request
 
@@ -105,7 +105,7 @@ struct alignas(128) submission_queue {
   std::uint16_t cq_id = 0;
   nvme::submission_entry const* entries = nullptr;
   std::uint32_t* tail_doorbell = nullptr;
-  bool blocked = false;         ///< the completion queue was full when commands were due
+  bool blocked = false;                   ///< the completion queue was full when commands were due
   std::uint64_t last_poll_ps = never_ps;  ///< `never_ps`: not polled yet
   std::uint64_t arrival_ps = 0;
   std::uint64_t fetched = 0;  ///< commands fetched in the life of the queue
@@ -136,8 +136,8 @@ struct alignas(128) submission_queue {
 
   /// Keeps a copy of `entry`; there is room for every command in flight.
   FOREBAY_DEVICE std::uint16_t hold(nvme::submission_entry const& entry) {
-    std::uint16_t const index = held_free_count != 0 ? held_free[--held_free_count]
-                                                     : static_cast<std::uint16_t>(held_used++);
+    std::uint16_t const index =
+        held_free_count != 0 ? held_free[--held_free_count] : static_cast<std::uint16_t>(held_used++);
     held[index] = entry;
     return index;
   }

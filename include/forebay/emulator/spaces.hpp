@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The driver's side of an emulated controller in the same process: a register file in memory, and a DMA space whose bus
-//! addresses are pointers.
+//! The driver's side of an emulated controller in the same process: a register file in memory, and a DMA space whose
+//! bus addresses are pointers.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,8 @@
 
 namespace forebay::emulator {
 
-/// The registers of section 3.1 as words in memory that every thread, on a GPU too, reaches. Doorbells lie 4 bytes apart.
+/// The registers of section 3.1 as words in memory that every thread, on a GPU too, reaches. Doorbells lie 4 bytes
+/// apart.
 class register_file final : public driver::register_space {
  public:
   /// `written` is called after each write by `write32`, from the writer's thread.

@@ -112,8 +112,8 @@ class timing_model {
   FOREBAY_DEVICE timing_parameters const& parameters() const { return parameters_; }
 
   /// Sets the target of each of the `count` commands that arrived at `arrival_ps`. Each channel's clock is advanced
-  /// once; targets equal those that `count` calls with one command each would give. `scratch_ps`: `max_channels` words of
-  /// the caller's own.
+  /// once; targets equal those that `count` calls with one command each would give. `scratch_ps`: `max_channels` words
+  /// of the caller's own.
   FOREBAY_DEVICE void assign(timed_command* batch, std::uint32_t count, std::uint64_t arrival_ps,
                              std::uint64_t* scratch_ps) const {
     std::uint64_t touched = 0;
@@ -152,8 +152,8 @@ class timing_model {
   /// What a command waits beyond its channels: max(0, latency_min - cost(granule) * K) + jitter.
   FOREBAY_DEVICE std::uint64_t latency_ps(timed_command const& command) const {
     operation_cost const& cost = parameters_.cost_of(command.op);
-    std::uint64_t const lone_ps = command.bytes == 0 ? cost.per_command_ps
-                                                     : cost.cost_ps(cost.granule_bytes) * parameters_.channels;
+    std::uint64_t const lone_ps =
+        command.bytes == 0 ? cost.per_command_ps : cost.cost_ps(cost.granule_bytes) * parameters_.channels;
     std::uint64_t const wait_ps = cost.latency_min_ps > lone_ps ? cost.latency_min_ps - lone_ps : 0;
     if (parameters_.jitter_ps == 0) return wait_ps;
     return wait_ps + mix(parameters_.seed ^ mix(command.sequence)) % (parameters_.jitter_ps + 1);

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/emulator/dma_regions.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "emulator/seed.hpp"
+#include "forebay/error.hpp"
+
+namespace forebay::emulator {
+namespace {
+
+using simt::native;
+
+void const* at(std::uint64_t address) {
+  return reinterpret_cast<void const*>(address);
+}
+
+TEST(dma_regions, nothing_is_registered_at_first) {
+  dma_regions regions(memory::host(), 4);
+  EXPECT_FALSE(regions.table().contains<native>(0, 1));
+  EXPECT_FALSE(regions.table().contains<native>(~std::uint64_t{0}, 1));
+  EXPECT_TRUE(regions.table().contains<native>(0x1000, 0));
+}
+
+TEST(dma_regions, ranges_are_whole_pages) {
+  dma_regions regions(memory::host(), 4);
+  regions.add(at(0x10000), 0x2000);
+  EXPECT_TRUE(regions.table().contains<native>(0x10000, 0x2000));
+  EXPECT_TRUE(regions.table().contains<native>(0x11fff, 1));
+  EXPECT_FALSE(regions.table().contains<native>(0x10000, 0x2001));
+  EXPECT_FALSE(regions.table().contains<native>(0xffff, 2));
+}
+
+TEST(dma_regions, a_range_that_wraps_is_never_contained) {
+  dma_regions regions(memory::host(), 4);
+  regions.add(at(0x10000), 0x1000);
+  EXPECT_FALSE(regions.table().contains<native>(0x10000, ~std::uint64_t{0}));
+  EXPECT_FALSE(regions.table().contains<native>(~std::uint64_t{0} - 10, 100));
+}
+
+TEST(dma_regions, overlapping_registrations_count) {
+  dma_regions regions(memory::host(), 4);
+  regions.add(at(0x10000), 0x4000);
+  regions.add(at(0x12000), 0x4000);
+  regions.remove(at(0x10000), 0x4000);
+  EXPECT_FALSE(regions.table().contains<native>(0x11000, 1));
+  EXPECT_TRUE(regions.table().contains<native>(0x12000, 0x4000));
+  regions.remove(at(0x12000), 0x4000);
+  EXPECT_FALSE(regions.table().contains<native>(0x12000, 1));
+}
+
+TEST(dma_regions, refuses_what_makes_no_sense) {
+  dma_regions regions(memory::host(), 4);
+  EXPECT_THROW(regions.add(at(0x1000), 0), refused_input);
+  EXPECT_THROW(regions.add(at(~std::uint64_t{0} - 4095), 8192), refused_input);
+  EXPECT_THROW(regions.remove(at(0x1000), 4096), refused_input);
+}
+
+TEST(dma_regions, says_when_the_table_is_full) {
+  dma_regions regions(memory::host(), 1);
+  regions.add(at(0x200000), 4096);
+  EXPECT_THROW(regions.add(at(0x800000), 4096), operation_failed);
+  EXPECT_TRUE(regions.table().contains<native>(0x200000, 4096));
+}
+
+TEST(dma_regions, agrees_with_a_set_of_pages) {
+  std::uint64_t const seed = testing::test_seed();
+  SCOPED_TRACE(testing::replay(seed));
+  std::mt19937_64 random(seed);
+  constexpr std::uint64_t pages = 4096;  // eight granules
+  dma_regions regions(memory::host(), 5);
+  std::multiset<std::uint64_t> reference;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> added;
+  for (int round = 0; round < 2000; ++round) {
+    if (!added.empty() && random() % 2 == 0) {
+      std::size_t const i = random() % added.size();
+      auto const [first, count] = added[i];
+      added.erase(added.begin() + static_cast<std::ptrdiff_t>(i));
+      regions.remove(at(first * 4096), count * 4096);
+      for (std::uint64_t p = first; p < first + count; ++p) reference.erase(reference.find(p));
+    } else {
+      std::uint64_t const first = random() % pages;
+      std::uint64_t const count = 1 + random() % (random() % 4 == 0 ? 1200 : 20);
+      regions.add(at(first * 4096), count * 4096);
+      added.emplace_back(first, count);
+      for (std::uint64_t p = first; p < first + count; ++p) reference.insert(p);
+    }
+    std::uint64_t const address = random() % (pages * 4096);
+    std::uint64_t const bytes = 1 + random() % 40000;
+    bool expected = true;
+    for (std::uint64_t p = address / 4096; p <= (address + bytes - 1) / 4096; ++p) expected &= reference.contains(p);
+    ASSERT_EQ(regions.table().contains<native>(address, bytes), expected) << address << "+" << bytes;
+  }
+}
+
+}  // namespace
+}  // namespace forebay::emulator

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/emulator/timing_model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "emulator/seed.hpp"
+#include "forebay/simt/native.hpp"
+
+namespace forebay::emulator {
+namespace {
+
+using model = timing_model<simt::native>;
+constexpr std::uint64_t us = 1'000'000;  // in picoseconds
+
+struct state {
+  std::vector<std::uint64_t> next_free = std::vector<std::uint64_t>(timing_parameters::max_channels);
+  std::vector<std::uint64_t> scratch = std::vector<std::uint64_t>(timing_parameters::max_channels);
+};
+
+std::uint64_t one(timing_parameters const& parameters, state& s, timed_command command, std::uint64_t arrival) {
+  model(parameters, s.next_free.data()).assign(&command, 1, arrival, s.scratch.data());
+  return command.target_ps;
+}
+
+timed_command read_at(std::uint64_t offset, std::uint64_t bytes) {
+  return {.offset_bytes = offset, .bytes = bytes};
+}
+
+TEST(timing_model, a_lone_small_command_takes_the_least_latency) {
+  for (std::uint32_t channels : {1u, 2u, 8u, 64u}) {
+    timing_parameters p;
+    p.channels = channels;
+    p.read = {.per_command_ps = 404'858, .per_byte_fs = 71'429, .granule_bytes = 512, .latency_min_ps = 50 * us};
+    state s;
+    EXPECT_EQ(one(p, s, read_at(8192, 512), 7 * us), 57 * us);
+  }
+}
+
+TEST(timing_model, a_saturated_drive_completes_one_command_each_cost) {
+  for (std::uint32_t channels : {1u, 4u}) {
+    timing_parameters p;
+    p.channels = channels;
+    p.read = {.per_command_ps = 50 * us, .latency_min_ps = 500 * us};
+    state s;
+    std::uint64_t last = 0;
+    constexpr std::uint64_t n = 1000;
+    for (std::uint64_t i = 0; i < n; ++i) last = one(p, s, read_at(i % channels * 4096, 512), 0);
+    // n commands take n costs, and the last waits for the least latency less its own occupancy.
+    EXPECT_EQ(last, n * 50 * us + 500 * us - 50 * us * channels);
+  }
+}
+
+TEST(timing_model, bytes_cost_what_the_bandwidth_says) {
+  timing_parameters p;
+  p.read = {.per_command_ps = 0, .per_byte_fs = 1'000'000'000'000'000 / 3'350'000'000, .latency_min_ps = 0};
+  state s;
+  std::uint64_t last = 0;
+  for (int i = 0; i < 1000; ++i) last = one(p, s, read_at(0, 256 << 10), 0);
+  double const bytes_a_second = 1000.0 * (256 << 10) / (static_cast<double>(last) * 1e-12);
+  EXPECT_NEAR(bytes_a_second, 3.35e9, 3.35e9 * 1e-3);
+}
+
+TEST(timing_model, a_granule_rounds_up) {
+  timing_parameters p;
+  p.read = {.per_command_ps = 1000, .per_byte_fs = 1000, .granule_bytes = 4096, .latency_min_ps = 0};
+  EXPECT_EQ(p.read.cost_ps(512), 1000u + 4096);
+  EXPECT_EQ(p.read.cost_ps(4096), 1000u + 4096);
+  EXPECT_EQ(p.read.cost_ps(4097), 1000u + 8192);
+}
+
+TEST(timing_model, a_command_over_several_channels_charges_each) {
+  timing_parameters p;
+  p.channels = 4;
+  p.channel_stride_bytes = 4096;
+  p.read = {.per_command_ps = 400, .per_byte_fs = 1000, .granule_bytes = 512, .latency_min_ps = 0};
+  // From 512 before a stripe's end over two whole stripes to 1024 into the next: channels 1, 2, 3 and 0.
+  timed_command const command = read_at(4096 + 3584, 512 + 2 * 4096 + 1024);
+  std::vector<std::uint64_t> charge(4);
+  for_each_charge(p, command, [&](std::uint32_t channel, std::uint64_t ps) { charge[channel] += ps; });
+  EXPECT_EQ(charge[1], 400u * 4 / 4 + 512 * 4);
+  EXPECT_EQ(charge[2], 400u * 4 / 4 + 4096 * 4);
+  EXPECT_EQ(charge[3], 400u * 4 / 4 + 4096 * 4);
+  EXPECT_EQ(charge[0], 400u * 4 / 4 + 1024 * 4);
+}
+
+TEST(timing_model, charges_by_channel_cover_every_byte_once) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 5000; ++round) {
+    timing_parameters p;
+    p.channels = 1 + static_cast<std::uint32_t>(random() % 64);
+    p.channel_stride_bytes = 512u << random() % 8;
+    p.read = {.per_command_ps = 0, .per_byte_fs = 1000, .granule_bytes = 1, .latency_min_ps = 0};
+    timed_command const command = read_at(512 * (random() % 4096), 512 * (1 + random() % 512));
+    std::vector<std::uint64_t> expected(p.channels);
+    for (std::uint64_t at = command.offset_bytes; at < command.offset_bytes + command.bytes; at += 512) {
+      expected[at / p.channel_stride_bytes % p.channels] += 512 * std::uint64_t{p.channels};
+    }
+    std::vector<std::uint64_t> charge(p.channels);
+    for_each_charge(p, command, [&](std::uint32_t channel, std::uint64_t ps) { charge[channel] += ps; });
+    ASSERT_EQ(charge, expected) << "round " << round;
+  }
+}
+
+TEST(timing_model, reads_and_writes_and_the_rest_cost_their_own) {
+  timing_parameters p;
+  p.read.latency_min_ps = 10 * us;
+  p.write.latency_min_ps = 20 * us;
+  p.other.latency_min_ps = 30 * us;
+  state s;
+  EXPECT_EQ(one(p, s, {.bytes = 512, .op = operation::read}, 0), 10 * us);
+  EXPECT_EQ(one(p, s, {.bytes = 512, .op = operation::write}, 0), 20 * us);
+  EXPECT_EQ(one(p, s, {.bytes = 0, .op = operation::other}, 0), 30 * us);
+}
+
+TEST(timing_model, a_command_that_failed_its_checks_costs_nothing) {
+  timing_parameters p;
+  p.read = {.per_command_ps = 5 * us, .latency_min_ps = 10 * us};
+  state s;
+  EXPECT_EQ(one(p, s, {.bytes = 512, .charged = false}, 3 * us), 3 * us);
+  EXPECT_EQ(s.next_free[0], 0u);
+}
+
+TEST(timing_model, a_batch_gives_what_one_by_one_gives) {
+  std::uint64_t const seed = testing::test_seed();
+  SCOPED_TRACE(testing::replay(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 3000; ++round) {
+    timing_parameters p;
+    p.channels = 1 + static_cast<std::uint32_t>(random() % (round % 2 == 0 ? 8 : 64));
+    p.channel_stride_bytes = 512u << random() % 6;
+    for (operation_cost* cost : {&p.read, &p.write, &p.other}) {
+      *cost = {.per_command_ps = random() % 1'000'000,
+               .per_byte_fs = random() % 300'000,
+               .granule_bytes = 512u << random() % 4,
+               .latency_min_ps = random() % (100 * us)};
+    }
+    p.jitter_ps = random() % 3 == 0 ? random() % (10 * us) : 0;
+    p.seed = random();
+    state together, apart;
+    std::uint64_t arrival = 0;
+    for (int batch = 0; batch < 5; ++batch) {
+      arrival += random() % (20 * us);
+      std::vector<timed_command> commands(1 + random() % 64);
+      for (timed_command& command : commands) {
+        command.op = static_cast<operation>(random() % 3);
+        command.offset_bytes = 512 * (random() % 100'000);
+        command.bytes = command.op == operation::other && random() % 2 == 0 ? 0 : 512 * (1 + random() % 300);
+        command.sequence = random();
+        command.charged = random() % 10 != 0;
+      }
+      auto batched = commands;
+      model(p, together.next_free.data())
+          .assign(batched.data(), static_cast<std::uint32_t>(batched.size()), arrival, together.scratch.data());
+      for (std::size_t i = 0; i < commands.size(); ++i) {
+        ASSERT_EQ(batched[i].target_ps, one(p, apart, commands[i], arrival)) << "round " << round << " command " << i;
+      }
+      ASSERT_EQ(together.next_free, apart.next_free);
+    }
+  }
+}
+
+TEST(timing_model, jitter_is_a_function_of_seed_and_command_and_only_delays) {
+  timing_parameters p;
+  p.read.latency_min_ps = 10 * us;
+  p.jitter_ps = 4 * us;
+  std::vector<std::uint64_t> first, second, other;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    state a, b, c;
+    p.seed = 1;
+    first.push_back(one(p, a, {.bytes = 512, .sequence = i}, 0));
+    second.push_back(one(p, b, {.bytes = 512, .sequence = i}, 0));
+    p.seed = 2;
+    other.push_back(one(p, c, {.bytes = 512, .sequence = i}, 0));
+  }
+  EXPECT_EQ(first, second);
+  EXPECT_NE(first, other);
+  EXPECT_GE(*std::min_element(first.begin(), first.end()), 10 * us);
+  EXPECT_LE(*std::max_element(first.begin(), first.end()), 14 * us);
+  EXPECT_GT(*std::max_element(first.begin(), first.end()), 13 * us);
+}
+
+TEST(timing_model, immediate_only_without_any_cost) {
+  timing_parameters p;
+  EXPECT_TRUE(p.immediate());
+  p.write.latency_min_ps = 1;
+  EXPECT_FALSE(p.immediate());
+}
+
+}  // namespace
+}  // namespace forebay::emulator
