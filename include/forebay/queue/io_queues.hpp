@@ -11,7 +11,8 @@
 
 namespace forebay {
 
-/// One queue pair as the driver created it: zeroed rings in memory that the controller and the submitting threads reach.
+/// One queue pair as the driver created it: zeroed rings in memory that the controller and the submitting threads
+/// reach.
 struct queue_pair_rings {
   nvme::submission_entry* sq = nullptr;
   nvme::completion_entry* cq = nullptr;
@@ -23,9 +24,9 @@ struct queue_pair_rings {
 };
 
 struct io_queues_options {
-  std::uint32_t records = 65536;      ///< requests that may be open at once
-  buffer_ref prp_pages;               ///< registered memory for PRP lists, whole pages; empty: no command over two pages
-  std::uint32_t page_bytes = 4096;    ///< memory page size of the controllers
+  std::uint32_t records = 65536;    ///< requests that may be open at once
+  buffer_ref prp_pages;             ///< registered memory for PRP lists, whole pages; empty: no command over two pages
+  std::uint32_t page_bytes = 4096;  ///< memory page size of the controllers
   std::uint64_t timeout_ns = 10'000'000'000;
   std::uint32_t mailbox_words = 64;
   /// Where the counters of every queue begin; a multiple of twice each ring's entries. For tests of what happens after
@@ -36,8 +37,8 @@ struct io_queues_options {
 /// Move-only. Construction and the functions that name a pair are for one host thread at a time.
 class io_queues {
  public:
-  /// `state_memory`: where the submitting threads keep queue state. `shared_memory`: what host and device both reach; the
-  /// mailbox lies there. Throws `refused_input` for a ring or an option out of range.
+  /// `state_memory`: where the submitting threads keep queue state. `shared_memory`: what host and device both reach;
+  /// the mailbox lies there. Throws `refused_input` for a ring or an option out of range.
   io_queues(std::span<queue_pair_rings const> pairs, io_queues_options const& options, memory::resource& state_memory,
             memory::resource& shared_memory);
 
@@ -46,13 +47,15 @@ class io_queues {
     return io_queues_ref<M, Rules>{state_};
   }
 
+  /// What the refs share, where it lies in `state_memory`: the host may look into it where it reaches that memory.
+  io_queues_state* state() const { return state_; }
   std::uint32_t pair_count() const { return pair_count_; }
   /// The next request that a device thread has posted, if any.
   bool take_recovery_request(recovery_request& request) const;
   /// Whether the command of `request` is still in flight for the same record.
   bool still_in_flight(recovery_request const& request) const;
-  /// From now on the pair takes no command, and its commands in flight end as `cancelled`. Only after the controller has
-  /// deleted the queue or was reset: the memory of those commands becomes free.
+  /// From now on the pair takes no command, and its commands in flight end as `cancelled`. Only after the controller
+  /// has deleted the queue or was reset: the memory of those commands becomes free.
   void declare_dead(std::uint32_t pair_index) const;
   std::uint32_t protocol_errors(std::uint32_t pair_index) const;
 

@@ -35,8 +35,8 @@ struct pair_range {
 template <class M, class Rules>
 class token;
 
-/// Trivially copyable; thread-safe. Functions that wait say so; every wait helps: it consumes completions for all threads, so
-/// it depends on nothing but the controllers (Q4, Q5).
+/// Trivially copyable; thread-safe. Functions that wait say so; every wait helps: it consumes completions for all
+/// threads, so it depends on nothing but the controllers (Q4, Q5).
 template <class M, class Rules = queue_rules>
 class io_queues_ref {
  public:
@@ -51,23 +51,36 @@ class io_queues_ref {
     return queue_pair_ref<M, Rules>{s_->pairs + index};
   }
 
-  /// Submits to the pairs of `range`, from its `home`-th on, and helps where they are full. On success `home` tells which pair
-  /// took the command. `timed_out`: nothing was submitted by the deadline; `cancelled`: all pairs of the range are dead.
+  /// Submits to the pairs of `range`, from its `home`-th on, and helps where they are full. On success `home` tells
+  /// which pair took the command. `timed_out`: nothing was submitted by the deadline; `cancelled`: all pairs of the
+  /// range are dead.
   FOREBAY_DEVICE status submit(pair_range range, std::uint32_t& home, io_command const& command, std::uint32_t record,
                                std::uint64_t deadline_ns) const {
-    std::uint32_t dead_in_a_row = 0;
+    std::uint32_t dead_pairs = 0;
+    auto const attempt = [&] {
+      dead_pairs = 0;
+      for (std::uint32_t k = 0; k < range.count; ++k) {
+        auto const queue = pair(range.at(home));
+        if (queue.try_submit(command, prp_pages(), record)) return true;
+        // Again after a poll, within one evaluation: if this thread freed all that it lacks, nothing else will wake it.
+        if (queue.try_poll(prp_pages(), records()) && queue.try_submit(command, prp_pages(), record)) return true;
+        if (queue.dead()) ++dead_pairs;
+        home = home + 1 < range.count ? home + 1 : 0;
+      }
+      return dead_pairs == range.count;
+    };
     bool const ended = M::wait_until(
         [&] {
-          auto const queue = pair(range.at(home));
-          if (queue.try_submit(command, prp_pages(), record)) return true;
-          dead_in_a_row = queue.dead() ? dead_in_a_row + 1 : 0;
-          if (dead_in_a_row == range.count) return true;
-          help(range, home);
-          return false;
+          if (attempt()) return true;
+          if (command.bytes == 0 || !needs_prp_list(command.buffer, command.bytes, prp_pages().page_bytes))
+            return false;
+          // The list pages may all be held by commands of pairs outside `range`, for which nobody waits yet (Q5).
+          for (std::uint32_t k = 0; k < s_->pair_count; ++k) pair(k).try_poll(prp_pages(), records());
+          return attempt();
         },
         deadline_ns);
     if (!ended) return fault::timed_out;
-    return dead_in_a_row == range.count ? status(fault::cancelled) : status();
+    return dead_pairs == range.count ? status(fault::cancelled) : status();
   }
 
   /// Consumes what has completed on the `next`-th pair of `range`, and moves `next` on.
@@ -76,15 +89,18 @@ class io_queues_ref {
     next = next + 1 < range.count ? next + 1 : 0;
   }
 
-  /// Waits until `record` is done, helping on the pairs of `range`. On `timed_out` the recovery thread has been asked to abort
-  /// what is still in flight, and everything stays owned by it (Q7).
+  /// Waits until `record` is done, helping on the pairs of `range`. On `timed_out` the recovery thread has been asked
+  /// to abort what is still in flight, and everything stays owned by it (Q7).
   FOREBAY_DEVICE status wait(std::uint32_t record, pair_range range, std::uint64_t deadline_ns) const {
-    std::uint32_t next = 0;
     bool const done = M::wait_until(
         [&] {
           if (records().done(record)) return true;
-          help(range, next);
-          return records().done(record);
+          // Every pair in one evaluation: a machine may sleep until something that the evaluation read changes.
+          for (std::uint32_t k = 0; k < range.count; ++k) {
+            pair(range.at(k)).try_poll(prp_pages(), records());
+            if (records().done(record)) return true;
+          }
+          return false;
         },
         deadline_ns);
     if (done) return records().close(record);
@@ -95,7 +111,8 @@ class io_queues_ref {
  private:
   FOREBAY_DEVICE void ask_for_recovery(std::uint32_t pair_index, std::uint32_t record) const {
     auto const queue = pair(pair_index);
-    for (std::uint32_t id = queue.find_command(record, 0); id != slot_pool::none; id = queue.find_command(record, id + 1)) {
+    for (std::uint32_t id = queue.find_command(record, 0); id != slot_pool::none;
+         id = queue.find_command(record, id + 1)) {
       s_->mailbox.template post<M>({pair_index, id, record});
     }
   }
@@ -103,8 +120,8 @@ class io_queues_ref {
   io_queues_state* s_ = nullptr;
 };
 
-/// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all copies:
-/// exactly one of them is waited for with success, or detached.
+/// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all
+/// copies: exactly one of them is waited for with success, or detached.
 template <class M, class Rules = queue_rules>
 class token {
  public:
@@ -125,8 +142,8 @@ class token {
   /// Waits for the storage's default time.
   FOREBAY_DEVICE status wait() { return wait(M::clock_ns() + queues_.timeout_ns()); }
 
-  /// The first failure among the request's commands, or success. After `timed_out` the buffer still belongs to the request:
-  /// wait again, or detach and leave it alone until the storage is destroyed.
+  /// The first failure among the request's commands, or success. After `timed_out` the buffer still belongs to the
+  /// request: wait again, or detach and leave it alone until the storage is destroyed.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (record_ == slot_pool::none) return ended_;
     status const result = queues_.wait(record_, range_, deadline_ns);

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Proof that the schedules of the queue layer find what they are for: five wrong queues, each of which must be caught
+//! within a limit of schedules, and the right one, which must survive the same schedules.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "schedule.hpp"
+
+namespace forebay::test {
+namespace {
+
+struct doorbell_before_entry : queue_rules {
+  static constexpr bool entry_before_publish = false;
+};
+
+struct phase_at_wrap : queue_rules {
+  FOREBAY_DEVICE static constexpr std::uint32_t phase(std::uint64_t /*lap*/) { return 1; }
+};
+
+struct command_id_reuse : queue_rules {
+  FOREBAY_DEVICE static constexpr std::uint32_t command_id(std::uint32_t /*free_id*/, std::uint32_t slot) {
+    return slot;
+  }
+};
+
+struct lost_completion : queue_rules {
+  FOREBAY_DEVICE static constexpr std::uint32_t delivered(std::uint32_t ready) { return ready > 1 ? ready - 1 : ready; }
+};
+
+struct missing_release : queue_rules {
+  static constexpr simt::order publish = simt::order::relaxed;
+};
+
+/// A small load of the kind that the tests of the invariants share.
+schedule_shape shape_of(std::uint64_t seed) {
+  simt::random_source random(emulator::mix(seed ^ 0x5be0cd19137e2179u));
+  constexpr std::uint32_t depths[] = {2, 3, 4, 32};
+  schedule_shape shape;
+  shape.sq_entries = shape.cq_entries = depths[seed % 4];
+  shape.queues = 1 + random.below(2);
+  shape.lanes = {1, 2 + random.below(5), 0};
+  shape.requests_per_lane = 1 + shape.queues * 3 * std::max(8u, shape.sq_entries) / shape.lanes.threads_per_block;
+  shape.open_per_lane = shape.requests_per_lane;
+  shape.faults.seed = seed;
+  shape.faults.delay_ppm = 400'000;
+  shape.faults.delay_max_ns = 20'000;
+  return shape;
+}
+
+constexpr schedule_mode::policy policies[] = {schedule_mode::policy::sticky_random, schedule_mode::policy::random,
+                                              schedule_mode::policy::pct3, schedule_mode::policy::pct5,
+                                              schedule_mode::policy::round_robin};
+constexpr simt::memory_model memories[] = {simt::memory_model::sequential, simt::memory_model::store_buffers,
+                                           simt::memory_model::race_detector, simt::memory_model::stale_reads};
+
+/// How many schedules of each mode: 40 where each invariant gets its 200.
+std::uint64_t table_schedules() {
+  char const* const text = std::getenv("FOREBAY_SCHEDULES");
+  return text == nullptr ? 40 : std::min<std::uint64_t>(400, 1 + std::strtoull(text, nullptr, 10) / 5);
+}
+
+/// Under the mix of modes that the tests of the invariants run, the mutant must be caught. Then a table for
+/// docs/internals/queue.md: how many schedules each mode takes to catch it, over `catches` catches.
+template <class Mutant>
+void expect_caught(char const* name) {
+  constexpr std::uint64_t limit = 200;
+  std::uint64_t seed = 0;
+  schedule_outcome outcome;
+  for (; seed < limit; ++seed) {
+    outcome = run_schedule<Mutant>(shape_of(seed), seed, mode_of(seed));
+    if (!outcome.ok) break;
+  }
+  ASSERT_FALSE(outcome.ok) << name << " survives " << limit << " schedules";
+  std::printf("  %s: caught after %llu schedules, by %s: %s\n", name, static_cast<unsigned long long>(seed + 1),
+              name_of(mode_of(seed)).c_str(), outcome.what.substr(0, outcome.what.find(';')).c_str());
+
+  std::uint64_t const schedules = table_schedules();
+  std::printf("  | %s |", name);
+  for (auto const policy : policies) {
+    std::printf(" ");
+    for (auto const memory : memories) {
+      std::uint64_t caught = 0;
+      for (std::uint64_t s = 1000; s < 1000 + schedules; ++s) {
+        if (!run_schedule<Mutant>(shape_of(s), s, {policy, memory}).ok) ++caught;
+      }
+      if (memory != memories[0]) std::printf(" / ");
+      if (caught == 0) {
+        std::printf("-");
+      } else {
+        std::printf("%.1f", static_cast<double>(schedules) / static_cast<double>(caught));
+      }
+    }
+    std::printf(" |");
+  }
+  std::printf("\n");
+}
+
+TEST(QueueMutants, DoorbellBeforeEntryIsCaught) {
+  expect_caught<doorbell_before_entry>("doorbell before entry");
+}
+TEST(QueueMutants, PhaseAtWrapIsCaught) {
+  expect_caught<phase_at_wrap>("phase at wrap");
+}
+TEST(QueueMutants, CommandIdReuseIsCaught) {
+  expect_caught<command_id_reuse>("command id reuse");
+}
+TEST(QueueMutants, LostCompletionIsCaught) {
+  expect_caught<lost_completion>("lost completion");
+}
+TEST(QueueMutants, MissingReleaseIsCaught) {
+  expect_caught<missing_release>("missing release");
+}
+
+TEST(QueueMutants, TheRightQueueSurvivesTheSameSchedules) {
+  std::uint64_t const schedules = table_schedules();
+  for (std::uint64_t seed = 0; seed < 5 * schedules; ++seed) {
+    auto const outcome = run_schedule<queue_rules>(shape_of(seed), seed, mode_of(seed));
+    ASSERT_TRUE(outcome.ok) << outcome.what << "\n  seed " << seed << ", " << name_of(mode_of(seed));
+  }
+  for (auto const policy : policies) {
+    for (auto const memory : memories) {
+      for (std::uint64_t seed = 1000; seed < 1000 + schedules; ++seed) {
+        auto const outcome = run_schedule<queue_rules>(shape_of(seed), seed, {policy, memory});
+        ASSERT_TRUE(outcome.ok) << outcome.what << "\n  seed " << seed << ", " << name_of({policy, memory});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace forebay::test
