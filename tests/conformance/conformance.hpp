@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
@@ -42,6 +43,7 @@ struct check {
   char const* name;
   void (*run)(fixture&);
 };
+void PrintTo(check const& c, std::ostream* os);  // GoogleTest looks for this name
 
 /// All checks, the same for every target.
 std::vector<check> const& checks();

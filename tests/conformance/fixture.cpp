@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ostream>
 #include <stdexcept>
 
 #include "forebay/nvme/status_text.hpp"
@@ -322,6 +323,7 @@ void fixture::expect(std::uint16_t actual, std::uint16_t expected, std::string c
   for (leniency const& l : on.leniencies()) {
     if (l.check != name || l.instead != actual) continue;
     leniencies_used_.insert(actual);
+    fmt::print("leniency: {}: {}\n", name, l.why);
     testing::Test::RecordProperty("leniency", std::string(l.why));
     return;
   }
@@ -344,6 +346,10 @@ std::vector<check> const& checks() {
     return list;
   }();
   return all;
+}
+
+void PrintTo(check const& c, std::ostream* os) {
+  *os << c.name;
 }
 
 void run(target& on, check const& what) {

@@ -92,7 +92,7 @@ void add_ring_checks(check_list& list) {
           {"sq_head_never_goes_back",
            [](fixture& f) {
              prepare(f, 64, 61);
-             queue_pair pair = f.make_pair(1, 16);
+             queue_pair pair = f.make_pair(2, 16);
              std::uint32_t consumed = 0;
              for (std::uint32_t round = 0; round < 20; ++round) {
                std::uint32_t const submitted = (round + 1) * 15;
@@ -128,7 +128,7 @@ void add_ring_checks(check_list& list) {
           {"command_ids_need_not_be_slots",
            [](fixture& f) {
              prepare(f, 64, 61);
-             queue_pair pair = f.make_pair(1, 8);
+             queue_pair pair = f.make_pair(2, 8);
              read_many(f, pair, 100, 0x1235);
            }},
           {"entries_wait_for_the_doorbell",
@@ -246,7 +246,7 @@ void add_ring_checks(check_list& list) {
           {"many_commands_complete_once_each_in_any_order",
            [](fixture& f) {
              prepare(f, 64, 61);
-             queue_pair pair = f.make_pair(1, 64);
+             queue_pair pair = f.make_pair(2, 64);
              read_many(f, pair, 1000, 0x2f);
            }},
           {"queues_run_side_by_side",

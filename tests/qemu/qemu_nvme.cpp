@@ -293,6 +293,7 @@ class qemu_nvme::bar final : public driver::register_space {
       held_writes_.emplace_back(offset_bytes, value);
       return;
     }
+    forward_locked();
     write_locked(offset_bytes, value);
   }
 
@@ -331,27 +332,37 @@ class qemu_nvme::bar final : public driver::register_space {
     // Ends when told to: the wait polls the words themselves, which are what it waits for.
     static_cast<void>(simt::native::wait_until(
         [&] {
-          for (std::size_t i = 0; i < words_.size(); ++i) {
-            std::atomic_ref<std::uint32_t> const word(words_[i]);
-            // Relaxed: only a hint that spares the exchange.
-            if (word.load(std::memory_order_relaxed) == nothing) continue;
-            // Acquire: pairs with the release fence before the doorbell store, so that the entries are in the shared
-            // memory before QEMU hears of them.
-            std::uint32_t const value = word.exchange(nothing, std::memory_order_acquire);
-            forward(static_cast<std::uint32_t>(nvme::registers::doorbell_base + i * sizeof(std::uint32_t)), value);
+          if (news()) {
+            std::lock_guard const lock(mutex_);
+            try {
+              forward_locked();
+            } catch (operation_failed const&) {
+              // QEMU is gone: whoever waits for completions finds out by the deadline and by the registers.
+              killed_ = true;
+            }
           }
           return stop_.load(std::memory_order_relaxed);
         },
         simt::no_deadline));
   }
 
-  void forward(std::uint32_t offset_bytes, std::uint32_t value) {
-    try {
-      write32(offset_bytes, value);
-    } catch (operation_failed const&) {
-      // QEMU is gone: whoever waits for completions finds out by the deadline and by the registers.
-      std::lock_guard const lock(mutex_);
-      killed_ = true;
+  bool news() {
+    // Relaxed: only a hint that spares the lock and the exchange.
+    return std::any_of(words_.begin(), words_.end(), [](std::uint32_t& word) {
+      return std::atomic_ref(word).load(std::memory_order_relaxed) != nothing;
+    });
+  }
+
+  /// Forwards every value stored so far. Under the lock, so that a register write of the driver cannot overtake a
+  /// doorbell that was stored before it, as it could not on a bus: the doorbell might be that of a queue it deletes.
+  void forward_locked() {
+    if (killed_ || paused_) return;
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      // Acquire: pairs with the release fence before the doorbell store, so that the entries are in the shared memory
+      // before QEMU hears of them.
+      std::uint32_t const value = std::atomic_ref(words_[i]).exchange(nothing, std::memory_order_acquire);
+      if (value == nothing) continue;
+      write_locked(static_cast<std::uint32_t>(nvme::registers::doorbell_base + i * sizeof(std::uint32_t)), value);
     }
   }
 
