@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <unordered_map>
 #include <vector>
 
@@ -227,12 +226,13 @@ class clocks final : public memory {
       scope const needed = between(l.id, other);
       if (narrower(s, a.used_at[other]) >= needed) continue;
       static constexpr char const* names[] = {"block", "device", "system"};
-      host_.violation(std::string("data race: atomic ") + (write ? "write" : "read") + " at " + names[index(s)] +
-                          " scope at " + describe(where) + " and an atomic access at " +
-                          names[index(a.used_at[other])] + " scope by " + host_.name(other) + " at " +
-                          describe(a.written_at[other] == time ? a.written_where : a.read_where) +
-                          " do not include each other: " + names[index(needed)] + " scope is needed",
-                      where);
+      host_.report(std::string("data race: atomic ") + (write ? "write" : "read") + " at " + names[index(s)] +
+                       " scope at " + describe(where) + " and an atomic access at " + names[index(a.used_at[other])] +
+                       " scope by " + host_.name(other) + " at " +
+                       describe(a.written_at[other] == time ? a.written_where : a.read_where) +
+                       " do not include each other: " + names[index(needed)] + " scope is needed",
+                   where);
+      host_.stop();
     }
   }
 
@@ -258,12 +258,12 @@ class clocks final : public memory {
     return c;
   }
 
-  [[noreturn]] void race(std::string const& kind, location where, std::uint32_t other, std::string const& other_kind,
+  void race(char const* kind, location where, std::uint32_t other, char const* other_kind,
                          location other_where) {
-    host_.violation("data race: " + kind + " at " + describe(where) + " is not ordered after the " + other_kind +
-                        " by " + host_.name(other) + " at " + describe(other_where),
-                    where);
-    std::terminate();  // violation() does not return
+    host_.report(std::string("data race: ") + kind + " at " + describe(where) + " is not ordered after the " +
+                     other_kind + " by " + host_.name(other) + " at " + describe(other_where),
+                 where);
+    host_.stop();
   }
 
   /// An index into the history: nothing older than the lane knows of, or has already read here.

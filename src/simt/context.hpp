@@ -58,6 +58,9 @@ inline void tell_release(void* address) {
 struct unobserved {
   unobserved() {}
 };
+struct observed {
+  observed() {}
+};
 inline void tell_acquire(void*) {}
 inline void tell_release(void*) {}
 #endif

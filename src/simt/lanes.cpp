@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <map>
+#include <string_view>
 #include <tuple>
 
 namespace forebay::simt::detail {
@@ -110,16 +111,25 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
                                 location where) {
   unobserved const quiet;
   auto& me = *static_cast<lane*>(current);
-  std::string const name = name_of(kind);
+  // Held without owning: a lane that fails never returns to destroy anything.
+  std::string_view const name = name_of(kind);
   if (me.group == nullptr) {
-    if (mask != 1) fail(name + ": an agent is a warp of one lane, mask 0x1; got " + hexadecimal(mask), where);
+    if (mask != 1) {
+      report(std::string(name) + ": an agent is a warp of one lane, mask 0x1; got " + hexadecimal(mask), where);
+      stop();
+    }
     return kind == collective::match ? 1 : operand;
   }
   auto& group = *me.group;
   std::uint32_t const rank = me.thread % 32;
-  if (me.watching) fail(name + ": a collective inside the predicate of wait_until", where);
-  if ((mask >> rank & 1) == 0)
-    fail(name + ": the mask " + hexadecimal(mask) + " does not hold the calling lane", where);
+  if (me.watching) {
+    report(std::string(name) + ": a collective inside the predicate of wait_until", where);
+    stop();
+  }
+  if ((mask >> rank & 1) == 0) {
+    report(std::string(name) + ": the mask " + hexadecimal(mask) + " does not hold the calling lane", where);
+    stop();
+  }
   void* const sync_object = group.in_warp(me, 0);
   if (kind == collective::sync) tell_release(sync_object);
   me.kind = kind;
@@ -132,10 +142,18 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
   for (std::uint32_t i = 0; i < 32; ++i) {
     auto* other = group.in_warp(me, i);
     bool const named = (mask >> i & 1) != 0;
-    if (named && other == nullptr)
-      fail(name + ": the mask " + hexadecimal(mask) + " names lane " + std::to_string(i) + ", beyond the block", where);
-    if (named && other->state == lane_state::ended)
-      fail(name + ": the mask " + hexadecimal(mask) + " names lane " + std::to_string(i) + ", which has ended", where);
+    if (named && other == nullptr) {
+      report(std::string(name) + ": the mask " + hexadecimal(mask) + " names lane " + std::to_string(i) +
+                 ", beyond the block",
+             where);
+      stop();
+    }
+    if (named && other->state == lane_state::ended) {
+      report(std::string(name) + ": the mask " + hexadecimal(mask) + " names lane " + std::to_string(i) +
+                 ", which has ended",
+             where);
+      stop();
+    }
     if (named) members_.push_back(other);
     if (other == nullptr || other == &me) continue;
     if (other->state != lane_state::in_collective) {
@@ -144,10 +162,13 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
     }
     // Two lanes that wait for each other in different collectives wait for ever. (A lane that waits for me in a wider
     // collective than this one is right: I get there later.)
-    if (named && (other->mask >> rank & 1) != 0 && (other->mask != mask || other->kind != kind))
-      fail(name + "(mask " + hexadecimal(mask) + "): lane " + std::to_string(i) + " waits for this lane in " +
-               name_of(other->kind) + "(mask " + hexadecimal(other->mask) + ") at " + describe(other->where),
-           where);
+    if (named && (other->mask >> rank & 1) != 0 && (other->mask != mask || other->kind != kind)) {
+      report(std::string(name) + "(mask " + hexadecimal(mask) + "): lane " + std::to_string(i) +
+                 " waits for this lane in " + name_of(other->kind) + "(mask " + hexadecimal(other->mask) + ") at " +
+                 describe(other->where),
+             where);
+      stop();
+    }
     if (named && other->mask != mask) complete = false;
   }
   me.state = lane_state::in_collective;
@@ -158,10 +179,12 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
     for (auto* member : members_) {
       std::uint64_t result = 0;
       if (kind == collective::shuffle) {
-        if ((mask >> member->source & 1) == 0)
-          fail("shfl: lane " + std::to_string(member->thread % 32) + " reads lane " + std::to_string(member->source) +
-                   ", which the mask " + hexadecimal(mask) + " does not hold",
-               where);
+        if ((mask >> member->source & 1) == 0) {
+          report("shfl: lane " + std::to_string(member->thread % 32) + " reads lane " + std::to_string(member->source) +
+                     ", which the mask " + hexadecimal(mask) + " does not hold",
+                 where);
+          stop();
+        }
         result = group.in_warp(me, member->source)->operand;
       } else {
         for (auto const* other : members_) {
@@ -215,7 +238,10 @@ void lockstep::block_sync(location where) {
   unobserved const quiet;
   auto& me = *static_cast<lane*>(current);
   if (me.group == nullptr) return;
-  if (me.watching) fail("block sync inside the predicate of wait_until", where);
+  if (me.watching) {
+    report("block sync inside the predicate of wait_until", where);
+    stop();
+  }
   auto& group = *me.group;
   tell_release(&group);
   me.where = where;

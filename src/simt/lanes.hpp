@@ -66,8 +66,11 @@ class lockstep : public executor {
   /// The current lane gives way; returns when it is picked again.
   virtual void give_way() = 0;
   virtual void set_runnable(lane& l, bool is) = 0;
-  /// Fails the run in the name of the current lane. Does not return to the lane.
-  [[noreturn]] virtual void fail(std::string what, location where) = 0;
+  /// Fails the run in the name of the current lane, which then calls `stop`. Two calls, because whatever the lane's
+  /// stack owns at `stop` is lost: the text of the report is gone by then.
+  virtual void report(std::string what, location where) = 0;
+  /// Leaves the current lane for ever.
+  [[noreturn]] virtual void stop() = 0;
   /// Members of a warp sync or a block barrier: all of them have arrived and none has gone on.
   virtual void synchronised(std::span<lane* const> /*members*/) {}
   /// Whether a lane at the same site is converged with the one that asks.

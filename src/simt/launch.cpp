@@ -104,7 +104,10 @@ class multiprocessor final : public lockstep {
 
   void check_failed(char const* what, location where) override {
     unobserved const quiet;
-    fail(std::string("check failed: ") + what, where);
+    {
+      report(std::string("check failed: ") + what, where);
+      stop();
+    }
   }
 
   std::uint32_t choose(std::uint32_t) override { return 0; }
@@ -154,10 +157,10 @@ class multiprocessor final : public lockstep {
     r.previous->next = r.next->previous = &r;
   }
 
-  void fail(std::string what, location where) override {
+  void report(std::string what, location where) override {
     launch_.fail(describe_position(me()) + ": " + std::move(what) + "; at " + describe(where));
-    leave();
   }
+  void stop() override { leave(); }
 
  private:
   ring_lane& me() { return *static_cast<ring_lane*>(current); }
@@ -167,6 +170,7 @@ class multiprocessor final : public lockstep {
     // Blocks are independent, so the counter orders nothing.
     std::uint32_t const rank = launch_.next_block.fetch_add(1, std::memory_order_relaxed);
     if (rank >= launch_.shape.blocks) return;
+    tell_acquire(this);  // the slot's shared memory and stacks were those of lanes that ended
     auto const& shape = launch_.shape;
     group.live = shape.threads_per_block;
     if (group.shared == nullptr) group.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 1);
@@ -192,27 +196,25 @@ class multiprocessor final : public lockstep {
     static_cast<multiprocessor*>(l.owner)->lane_body(l);
   }
 
-  [[noreturn]] void lane_body(ring_lane& l) {
+  /// False: the lane failed. Nothing of its failure is left on the stack then.
+  bool run_body(ring_lane& l) {
     std::string failure;
     try {
-#if defined(FOREBAY_SIMT_TSAN)
-      unobserved::end();
-#endif
+      observed const lane_code;
       launch_.kernel();
-#if defined(FOREBAY_SIMT_TSAN)
-      unobserved::begin();
-#endif
     } catch (std::exception const& e) {
       failure = std::string("exception: ") + e.what();
     } catch (...) {
       failure = "exception that is no std::exception";
     }
-    tell_release(this);
     if (failure.empty()) failure = retire(l);
-    if (!failure.empty()) {
-      launch_.fail(describe_position(l) + ": " + failure);
-      leave();
-    }
+    if (!failure.empty()) launch_.fail(describe_position(l) + ": " + failure);
+    return failure.empty();
+  }
+
+  [[noreturn]] void lane_body(ring_lane& l) {
+    if (!run_body(l)) leave();
+    tell_release(this);
     set_runnable(l, false);
     if (l.group->live == 0) {
       // The next block may get this lane's stack, so it starts from the thread's own.

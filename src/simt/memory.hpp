@@ -19,7 +19,9 @@ class memory_host {
  public:
   virtual std::uint32_t choice(std::uint32_t n) = 0;
   virtual void changed(void const* address) = 0;
-  [[noreturn]] virtual void violation(std::string what, location where) = 0;
+  /// A violation by the current lane, which then calls `stop`.
+  virtual void report(std::string what, location where) = 0;
+  [[noreturn]] virtual void stop() = 0;
   virtual std::string name(std::uint32_t lane) = 0;
 
  protected:

@@ -37,7 +37,7 @@ struct scheduled_lane : lane {
   bool runnable = false;
   std::uint64_t idle_since = 0;  // `progress_` when `unmet` began to count
   std::uint32_t unmet = 0;       // evaluations since
-  bool woken = false;  // by its deadline or by the end of the grid, whatever it watches
+  bool woken = false;            // by its deadline or by the end of the grid, whatever it watches
   agent const* as_agent = nullptr;
   bool knows_end = false;  // an agent that looked again after the grid ended
 };
@@ -188,10 +188,12 @@ class deterministic final : public lockstep, public memory_host {
     auto& l = me();
     l.where = where;
     schedule_.unmet(l.id, misses);
-    // Waits that look again because of what the others' looking wrote can keep each other awake; on a machine whose clock
-    // runs that ends when the next event comes. Where none will come it is a livelock.
-    if (++idle_ > 1000 + 200 * lanes_.size())
-      fail("livelock: only unmet waits in the last " + std::to_string(idle_ - 1) + " evaluations" + stuck(), where);
+    // Waits that look again because of what the others' looking wrote can keep each other awake; on a machine whose
+    // clock runs that ends when the next event comes. Where none will come it is a livelock.
+    if (++idle_ > 1000 + 200 * lanes_.size()) {
+      report("livelock: only unmet waits in the last " + std::to_string(idle_ - 1) + " evaluations" + stuck(), where);
+      stop();
+    }
     if (std::exchange(l.idle_since, progress_) != progress_) l.unmet = 0;
     ++l.unmet;
     if (idle_ % (8 * lanes_.size()) == 0 && all_idle() && pass_time(deadline_ns)) note_progress();
@@ -199,8 +201,10 @@ class deterministic final : public lockstep, public memory_host {
       ++(l.as_agent != nullptr ? result_.agent_timeouts : result_.timeouts);
       return false;
     }
-    if (l.watches.empty() && deadline_ns == no_deadline && l.as_agent == nullptr)
-      fail("wait_until: the predicate reads nothing through the machine, so nothing can wake the lane", where);
+    if (l.watches.empty() && deadline_ns == no_deadline && l.as_agent == nullptr) {
+      report("wait_until: the predicate reads nothing through the machine, so nothing can wake the lane", where);
+      stop();
+    }
     l.state = lane_state::waiting;
     l.deadline_ns = deadline_ns;
     ++l.sleep;
@@ -214,24 +218,30 @@ class deterministic final : public lockstep, public memory_host {
     return true;
   }
   std::uint64_t load(void const* address, std::uint32_t bytes, order o, scope s, location where) override {
+    unobserved const quiet;
     step(where);
     return memory_->load(me(), address, bytes, o, s, where);
   }
   void store(void* address, std::uint32_t bytes, std::uint64_t value, order o, scope s, location where) override {
+    unobserved const quiet;
     step(where);
     memory_->store(me(), address, bytes, value, o, s, where);
   }
   void modify_begin(void* address, std::uint32_t bytes, order o, scope s, location where) override {
+    unobserved const quiet;
     step(where);
     memory_->modify_begin(me(), address, bytes, o, s, where);
   }
   void modify_end(void* address, std::uint32_t bytes, std::uint64_t value, bool stored, order o, scope s) override {
+    unobserved const quiet;
     memory_->modify_end(me(), address, bytes, value, stored, o, s);
   }
   std::uint64_t plain_load(void const* address, std::uint32_t bytes, location where) override {
+    unobserved const quiet;
     return memory_->plain_load(me(), address, bytes, where);
   }
   void plain_store(void* address, std::uint32_t bytes, std::uint64_t value, location where) override {
+    unobserved const quiet;
     memory_->plain_store(me(), address, bytes, value, where);
   }
   void fence(order o, scope s) override {
@@ -246,12 +256,16 @@ class deterministic final : public lockstep, public memory_host {
   }
   bool stopping() override {
     unobserved const quiet;
+    if (stopping_) tell_acquire(this);
     if (stopping_ && memory_ != nullptr) memory_->grid_ended(me());
     return stopping_;
   }
   void check_failed(char const* what, location where) override {
     unobserved const quiet;
-    fail(std::string("check failed: ") + what, where);
+    {
+      report(std::string("check failed: ") + what, where);
+      stop();
+    }
   }
 
   // memory_host
@@ -264,9 +278,6 @@ class deterministic final : public lockstep, public memory_host {
       auto& l = lanes_[id];
       if (!l.runnable && l.state == lane_state::waiting && differs(l)) set_runnable(l, true);
     });
-  }
-  void violation(std::string what, location where) override {
-    fail(std::move(what), where);
   }
   std::string name(std::uint32_t id) override {
     auto const& l = lanes_[id];
@@ -282,18 +293,27 @@ class deterministic final : public lockstep, public memory_host {
     if (++result_.steps > options_.max_steps) {
       auto const busiest = std::max_element(lanes_.begin(), lanes_.end(),
                                             [](auto const& a, auto const& b) { return a.steps < b.steps; });
-      fail("step limit: " + std::to_string(options_.max_steps) + " steps, " + std::to_string(busiest->steps) + " of " +
-               name(busiest->id) + ", last at " + describe(busiest->where) + stuck(),
-           from.where);
+      {
+        report("step limit: " + std::to_string(options_.max_steps) + " steps, " + std::to_string(busiest->steps) +
+                   " of " + name(busiest->id) + ", last at " + describe(busiest->where) + stuck(),
+               from.where);
+        stop();
+      }
     }
     scheduled_lane* to = nullptr;
+    bool diverged = false;
     try {
       if (memory_ != nullptr) memory_->step();
       to = pick();
-    } catch (std::runtime_error const& e) {  // a replay that diverged
-      fail(e.what(), from.where);
+    } catch (std::runtime_error const& e) {  // a replay
+      report(e.what(), from.where);
+      diverged = true;
     }
-    if (to == nullptr) fail("deadlock: no lane can go on" + stuck(), from.where);
+    if (diverged) stop();
+    if (to == nullptr) {
+      report("deadlock: no lane can go on" + stuck(), from.where);
+      stop();
+    }
     if (to->state == lane_state::waiting) to->state = lane_state::ready;
     set_runnable(*to, true);
     if (to != &from) {
@@ -308,9 +328,11 @@ class deterministic final : public lockstep, public memory_host {
     runnable_ += is ? 1u : ~0u;
     schedule_.runnable(s.id, is);
   }
-  void fail(std::string what, location where) override {
+  void report(std::string what, location where) override {
+    if (!cancelling_) note_failure(std::move(what) + (where.line() != 0 ? "; at " + describe(where) : ""), &me());
+  }
+  void stop() override {
     if (cancelling_) throw agent_cancelled{};
-    note_failure(std::move(what) + (where.line() != 0 ? "; at " + describe(where) : ""), &me());
     leave();
   }
   void synchronised(std::span<lane* const> members) override {
@@ -427,6 +449,7 @@ class deterministic final : public lockstep, public memory_host {
   }
 
   void start_blocks() {
+    tell_acquire(this);  // its stacks may have been those of lanes that ended
     for (; next_block_ < shape_.blocks && resident_ < options_.resident_blocks; ++next_block_, ++resident_) {
       auto& group = groups_[next_block_];
       group.live = shape_.threads_per_block;
@@ -449,29 +472,27 @@ class deterministic final : public lockstep, public memory_host {
     static_cast<deterministic*>(l.owner)->lane_body(l);
   }
 
-  [[noreturn]] void lane_body(scheduled_lane& l) {
+  /// False: the lane failed. Nothing of its failure is left on the stack then.
+  bool run_body(scheduled_lane& l) {
     std::string failure;
     try {
-#if defined(FOREBAY_SIMT_TSAN)
-      unobserved::end();
-#endif
+      observed const lane_code;
       l.as_agent != nullptr ? l.as_agent->body() : kernel_();
-#if defined(FOREBAY_SIMT_TSAN)
-      unobserved::begin();
-#endif
     } catch (agent_cancelled const&) {
     } catch (std::exception const& e) {
       failure = std::string("exception: ") + e.what();
     } catch (...) {
       failure = "exception that is no std::exception";
     }
+    if (failure.empty() && !cancelling_) failure = retire(l);
+    if (!failure.empty()) note_failure(failure, &l);
+    return failure.empty();
+  }
+
+  [[noreturn]] void lane_body(scheduled_lane& l) {
+    if (!run_body(l)) leave();
     tell_release(this);
     if (cancelling_) leave();
-    if (failure.empty()) failure = retire(l);
-    if (!failure.empty()) {
-      note_failure(failure, &l);
-      leave();
-    }
     l.state = lane_state::ended;
     set_runnable(l, false);
     if (l.as_agent == nullptr) {
@@ -583,7 +604,7 @@ class deterministic final : public lockstep, public memory_host {
   std::uint32_t resident_ = 0;
   std::uint64_t now_ns_ = 0;
   std::uint64_t progress_ = 1;  // changes whenever a lane does anything but look
-  std::uint64_t idle_ = 0;  // evaluations of predicates since a lane last did anything else
+  std::uint64_t idle_ = 0;      // evaluations of predicates since a lane last did anything else
   bool stopping_ = false;
   bool cancelling_ = false;
 };
