@@ -140,7 +140,10 @@ class token {
   }
 
   /// Waits for the storage's default time.
-  FOREBAY_DEVICE status wait() { return wait(M::clock_ns() + queues_.timeout_ns()); }
+  FOREBAY_DEVICE status wait() {
+    if (record_ == slot_pool::none) return ended_;
+    return wait(M::clock_ns() + queues_.timeout_ns());
+  }
 
   /// The first failure among the request's commands, or success. After `timed_out` the buffer still belongs to the
   /// request: wait again, or detach and leave it alone until the storage is destroyed.
