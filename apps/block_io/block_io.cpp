@@ -29,9 +29,9 @@ workload validated(storage const& drives, options const& o) {
     if (!holds) throw refused_input(field, fmt::to_string(value), remedy);
   };
   std::uint64_t const lba = drives.block_bytes();
-  std::uint64_t const size = o.size_bytes == 0 ? drives.size_bytes() / o.block_bytes * o.block_bytes : o.size_bytes;
   refuse_unless(o.block_bytes != 0 && o.block_bytes % lba == 0, "bs", o.block_bytes,
                 fmt::format("must be a multiple of the drive's block, {} bytes", lba));
+  std::uint64_t const size = o.size_bytes == 0 ? drives.size_bytes() / o.block_bytes * o.block_bytes : o.size_bytes;
   refuse_unless(size != 0 && size % o.block_bytes == 0, "size", size,
                 fmt::format("must be a multiple of bs, {} bytes", o.block_bytes));
   refuse_unless(size <= drives.size_bytes(), "size", size,

@@ -11,6 +11,8 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from forebay.units import format_ns
+
 _BLUE, _ORANGE, _GREY = "#1f6f9f", "#d9822b", "#5a6570"
 _PERCENTILES = ("1.000000", "10.000000", "50.000000", "90.000000", "99.000000", "99.900000")
 
@@ -49,8 +51,9 @@ def _draw_latency(axes: Axes, latency: dict[str, Any]) -> None:
     values = [latency["percentile"][p] / 1000 for p in _PERCENTILES]
     names = [f"p{float(p):g}" for p in _PERCENTILES]
     bars = axes.barh(names, values, color=_ORANGE)
-    axes.bar_label(bars, [f"{value:,.3g}" for value in values], fontsize=8, padding=3, color=_GREY)
-    axes.set_xlim(0, max(values) * 1.18)
+    axes.bar_label(bars, [format_ns(value * 1000) for value in values], fontsize=8, padding=3, color=_GREY)
+    axes.set_xscale("log")
+    axes.set_xlim(min(values) / 3, max(values) * 5)
     axes.invert_yaxis()
     _label(axes, "Latency of a read", "microseconds, submission to completion seen", "")
 

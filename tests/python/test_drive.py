@@ -50,7 +50,7 @@ def test_extents_survive_from_one_command_to_the_next(forebay, tmp_path, uri):
 
 def test_import_refuses_what_does_not_fit(forebay, tmp_path, uri):
     (tmp_path / "big").write_bytes(bytes(9 << 20))
-    forebay("drive", "import", uri, "big", tmp_path / "big").refused("big")
+    forebay("drive", "import", uri, "big", tmp_path / "big").refused("9437184", "8388608")
     (tmp_path / "empty").write_bytes(b"")
     forebay("drive", "import", uri, "empty", tmp_path / "empty").refused("empty")
 

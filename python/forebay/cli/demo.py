@@ -20,6 +20,7 @@ from forebay.cli.contract import (
 )
 from forebay.demo import START, Demo
 from forebay.errors import RefusedInput
+from forebay.graph.bfs import default_launch
 from forebay.storage import Storage
 from forebay.units import format_bytes, format_ns, format_rate
 
@@ -31,8 +32,12 @@ def demo(
         list[str] | None, typer.Option("--drive", metavar="URI", help="Where the graph is written; repeat to stripe.")
     ] = None,
     wordnet: Annotated[Path | None, typer.Option("--wordnet", help="Directory of WordNet's data files.")] = None,
-    iodepth: Annotated[int, typer.Option("--iodepth", help="Reads in flight, of all threads together.")] = 256,
-    gpu_threads: Annotated[int, typer.Option("--gpu-threads", help="Threads that search.")] = 64,
+    iodepth: Annotated[
+        int | None, typer.Option("--iodepth", help="Reads in flight, of all threads together; default: 4 a thread.")
+    ] = None,
+    gpu_threads: Annotated[
+        int | None, typer.Option("--gpu-threads", help="Threads that search; default: what suits the device.")
+    ] = None,
     device: DeviceOption = "auto",
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result as a PNG.")] = None,
     json_target: JsonOption = None,
@@ -42,7 +47,7 @@ def demo(
         Path(json_target).resolve().parent.mkdir(parents=True, exist_ok=True)
     check_json_target(json_target)
     for option, value in (("--iodepth", iodepth), ("--gpu-threads", gpu_threads)):
-        if value < 1:
+        if value is not None and value < 1:
             raise RefusedInput(option, value, "must be at least 1")
     uris = drive or [_DEFAULT_DRIVE]
     with progress("reading WordNet", None):
@@ -65,11 +70,10 @@ def demo(
         highlight=False,
     )
     with Storage(*uris, device=device) as storage:
+        threads, reads = default_launch(storage, gpu_threads, iodepth)
+        on = storage.report()["device"]
         out.print(f"[bold]drive[/]   {', '.join(uris)}", highlight=False)
-        out.print(
-            f"[bold]threads[/] {gpu_threads} on {storage.report()['device']}, {iodepth} reads in flight",
-            highlight=False,
-        )
+        out.print(f"[bold]threads[/] {threads} on {on}, {reads} reads in flight", highlight=False)
         with progress("writing the edge list", 1.0) as tell:
             work.write(storage, tell)
         with progress("searching", float(graph.vertices)) as set_done:
@@ -80,7 +84,7 @@ def demo(
                 done += frontier
                 set_done(float(done))
 
-            document = work.search(storage, uris, gpu_threads, iodepth, follow)
+            document = work.search(storage, uris, threads, reads, follow)
     write_json(json_target, document)
     _show(out, document)
     if plot:
@@ -102,7 +106,7 @@ def _show(out: Console, document: dict[str, Any]) -> None:
     rows = {
         "time": f"{document['seconds']:.3f} s",
         "reached": f"{document['reached']:,} of {document['vertices']:,} synsets from {START.word!r}",
-        "reads": f"{document['reads']:,}, {document['iops']:,.0f} a second ({format_rate(document['iops'])} IOPS)",
+        "reads": f"{document['reads']:,} at {format_rate(document['iops'])} IOPS",
         "bytes read": f"{format_bytes(document['bytes_read'])} for {format_bytes(document['bytes_needed'])} needed: "
         f"read amplification {document['read_amplification']:.2f}",
         "latency": ", ".join(
@@ -128,6 +132,12 @@ def _show(out: Console, document: dict[str, Any]) -> None:
 
 
 def _lateness(document: dict[str, Any]) -> str:
-    if document["fidelity"] == "ok":
-        return ": the drive kept its profile's times"
-    return ": completions came later than the profile says, so the drive was slower than it claims"
+    found = []
+    for drive in document["forebay"]["drives"]:
+        late = drive.get("lateness") or {}
+        if late.get("count"):
+            found.append(f"p99 of completions {format_ns(late['p99_ns'])} late, {format_ns(late['bound_ns'])} allowed")
+    if not found:
+        return ""
+    advice = "" if document["fidelity"] == "ok" else "\nthis machine is too busy or too small for the profile's times"
+    return f": {'; '.join(found)}{advice}"

@@ -20,7 +20,7 @@ from forebay.cli.contract import (
 )
 from forebay.errors import RefusedInput
 from forebay.graph import gap
-from forebay.graph.bfs import BfsResult, bfs, verify_distances, write_edges
+from forebay.graph.bfs import BfsResult, bfs, default_launch, verify_distances, write_edges
 from forebay.graph.csr import Graph
 from forebay.storage import Storage
 from forebay.units import format_bytes, format_ns, format_rate, parse_size
@@ -74,8 +74,12 @@ def search(
     ] = None,
     extent: Annotated[str, typer.Option("--extent", help="Its name; written there unless it is there.")] = "edges",
     bs: Annotated[str, typer.Option("--bs", help="Longest read; default: the drive's block.")] = "0",
-    iodepth: Annotated[int, typer.Option("--iodepth", help="Reads in flight, of all threads together.")] = 256,
-    gpu_threads: Annotated[int, typer.Option("--gpu-threads", help="Threads that search.")] = 64,
+    iodepth: Annotated[
+        int | None, typer.Option("--iodepth", help="Reads in flight, of all threads together; default: 4 a thread.")
+    ] = None,
+    gpu_threads: Annotated[
+        int | None, typer.Option("--gpu-threads", help="Threads that search; default: what suits the device.")
+    ] = None,
     seed: SeedOption = 1,
     device: DeviceOption = "auto",
     json_target: JsonOption = None,
@@ -86,9 +90,9 @@ def search(
         raise RefusedInput("--memory", memory, "must be storage_direct, the one mode of this version")
     if trials < 1:
         raise RefusedInput("-n", trials, "must be at least 1")
-    if gpu_threads < 1:
+    if gpu_threads is not None and gpu_threads < 1:
         raise RefusedInput("--gpu-threads", gpu_threads, "must be at least 1")
-    if iodepth < 1:
+    if iodepth is not None and iodepth < 1:
         raise RefusedInput("--iodepth", iodepth, "must be at least 1: the reads in flight, of all threads")
     request_bytes = parse_size("--bs", bs)
     graph = gap.load(file, symmetrize=symmetrize)
@@ -97,7 +101,6 @@ def search(
     if root is not None and not 0 <= root < graph.vertices:
         raise RefusedInput("-r", root, f"must be a vertex, 0 to {graph.vertices - 1}")
     roots = _roots(graph, root, trials, seed)
-    threads = min(gpu_threads, iodepth)
     uris = drive or [default_drive(graph)]
 
     with Storage(*uris, device=device) as storage:
@@ -105,6 +108,7 @@ def search(
             with progress("writing the edge list", 1.0) as tell:
                 write_edges(storage, graph, extent, tell)
         storage.reset_statistics()
+        threads, reads = default_launch(storage, gpu_threads, iodepth)
         runs = []
         for source in roots:
             with progress(f"searching from {source}", None):
@@ -114,7 +118,7 @@ def search(
                     source,
                     extent=extent,
                     threads=threads,
-                    reads_per_thread=iodepth // threads,
+                    reads_per_thread=reads // threads,
                     request_bytes=request_bytes,
                 )
             wrong = None if no_verify else verify_distances(graph, source, result)

@@ -2,6 +2,7 @@
 """Breadth-first search of a graph whose edge list lies on a drive."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,20 @@ class BfsResult:
         }
 
 
+def default_launch(storage: Storage, threads: int | None = None, iodepth: int | None = None) -> tuple[int, int]:
+    """Threads, and reads in flight of all of them, where the caller leaves either open.
+
+    On the CPU executor one core is left to the threads of emulated drives, and each other core gets one warp.
+    """
+    if threads is None:
+        cores = len(os.sched_getaffinity(0))
+        on_cpu = storage.report()["device"] == "cpu"
+        threads = 32 * max(1, cores - 1) if on_cpu else 4096
+    if iodepth is None:
+        iodepth = 4 * threads
+    return min(threads, iodepth), iodepth
+
+
 def write_edges(
     storage: Storage, graph: Graph, extent: str = "edges", tell: Callable[[float], None] | None = None
 ) -> None:
@@ -87,7 +102,7 @@ def bfs(
     source: int,
     *,
     extent: str = "edges",
-    threads: int = 64,
+    threads: int | None = None,
     reads_per_thread: int = 4,
     request_bytes: int = 0,
     tell: Callable[[int, int], None] | None = None,
@@ -98,6 +113,8 @@ def bfs(
     """
     if not 0 <= source < graph.vertices:
         raise RefusedInput("source", source, f"must be a vertex, 0 to {graph.vertices - 1}")
+    if threads is None:
+        threads, _ = default_launch(storage)
     distances, figures = interruptible(
         core().run_bfs,
         storage.native,
