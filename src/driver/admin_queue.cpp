@@ -69,18 +69,14 @@ void admin_queue::poll() {
       phase_ ^= 1;
     }
     std::uint16_t const id = entry.command_id();
-    if (id >= records_.size() || records_[id].state == state::free || records_[id].state == state::done) {
+    if (id >= records_.size() || records_[id].state != state::in_flight) {
       throw controller_failure(
           controller_failure::cause::protocol,
           fmt::format("the controller completed admin command id {} which was not in flight (status {:03x}h)", id,
                       entry.status_field()));
     }
-    if (records_[id].state == state::abandoned) {
-      records_[id] = {};
-    } else {
-      records_[id].state = state::done;
-      records_[id].completion = entry;
-    }
+    records_[id].state = state::done;
+    records_[id].completion = entry;
   }
   // The controller reads the new head when it has more to post; the entries' loads above are done before the store.
   if (consumed) registers_.write32(nvme::registers::cq_head_doorbell(0, doorbell_stride_), head_);
@@ -93,15 +89,6 @@ std::optional<nvme::completion_entry> admin_queue::take(std::uint16_t command_id
   if (data != nullptr) *data = std::move(r.data);
   r = {};
   return completion;
-}
-
-void admin_queue::abandon(std::uint16_t command_id) {
-  record& r = records_.at(command_id);
-  if (r.state == state::done) {
-    r = {};
-  } else {
-    r.state = state::abandoned;
-  }
 }
 
 void admin_queue::leak() noexcept {

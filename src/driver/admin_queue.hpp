@@ -30,13 +30,11 @@ class admin_queue {
   void poll();
   /// The completion of a command, once; gives back its memory into `data` (may be null) and frees the id.
   std::optional<nvme::completion_entry> take(std::uint16_t command_id, dma_buffer* data);
-  /// Nobody will take the completion: its memory and id are freed when it comes.
-  void abandon(std::uint16_t command_id);
   /// For memory that the controller may still write when this object goes.
   void leak() noexcept;
 
  private:
-  enum class state : std::uint8_t { free, in_flight, abandoned, done };
+  enum class state : std::uint8_t { free, in_flight, done };
   struct record {
     enum state state = state::free;
     nvme::completion_entry completion;

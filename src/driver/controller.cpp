@@ -346,7 +346,6 @@ nvme::completion_entry controller::run(nvme::submission_entry const& entry, dma_
     if (completion) return *completion;
   }
   std::lock_guard const lock(mutex_);
-  admin_->abandon(ticket.command_id);
   fail_locked(cause::timed_out, fmt::format("admin command {:02x}h had no answer within {} ms: reset the controller",
                                             entry.opcode(), options_.admin_timeout_ns / 1'000'000));
 }
