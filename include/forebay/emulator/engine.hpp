@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -328,11 +329,10 @@ class engine {
     if (n > sq.pending.free()) n = sq.pending.free();
     if (n == 0) return false;
 
-    std::uint32_t const to_end = sq.size - sq.head < n ? sq.size - sq.head : n;
-    M::copy(unit.entries, sq.entries + sq.head, to_end * sizeof(nvme::submission_entry));
-    if (to_end != n) M::copy(unit.entries + to_end, sq.entries, (n - to_end) * sizeof(nvme::submission_entry));
-    sq.head = sq.head + n < sq.size ? sq.head + n : sq.head + n - sq.size;
-
+    for (std::uint32_t i = 0; i < n; ++i) {
+      load(unit.entries[i], sq.entries + sq.head);
+      sq.head = sq.head + 1 == sq.size ? 0 : sq.head + 1;
+    }
     for (std::uint32_t i = 0; i < n; ++i) {
       decoded_command const& command = unit.decoded[i] = decode(unit.entries[i], drive_, options_.max_transfer_bytes);
       unit.timed[i] = {.offset_bytes = command.offset_bytes,
@@ -356,6 +356,16 @@ class engine {
     count<M>(unit.stats.commands.fetches);
     count<M>(unit.stats.commands.commands_fetched, n);
     return true;
+  }
+
+  /// Takes a submission entry over from the client's ring into memory that the unit alone uses.
+  FOREBAY_DEVICE static void load(nvme::submission_entry& entry, nvme::submission_entry const* from) {
+    auto const* const words = reinterpret_cast<simt::vec16 const*>(from);
+    auto* const to = reinterpret_cast<std::byte*>(&entry);
+    for (std::uint32_t i = 0; i < sizeof entry / sizeof(simt::vec16); ++i) {
+      simt::vec16 const word = M::ld(words + i);
+      std::memcpy(to + i * sizeof word, &word, sizeof word);
+    }
   }
 
   /// Reads the tail doorbell. Whether it names entries that were not seen before.
@@ -462,10 +472,14 @@ class engine {
   FOREBAY_DEVICE std::uint16_t deallocate(unit_state& unit, nvme::submission_entry const& entry,
                                           dma_segment const* segments, std::uint32_t segment_count) {
     if ((entry.cdw11 & nvme::cdw11_attribute_deallocate) == 0) return 0;  // the other attributes are hints
+    // Words, because PRP entries are aligned to no more than that; stored untracked, because the unit alone reads them.
     auto* to = reinterpret_cast<std::byte*>(unit.ranges);
     for (std::uint32_t i = 0; i < segment_count; ++i) {
-      M::copy(to, reinterpret_cast<void const*>(segments[i].address), segments[i].bytes);
-      to += segments[i].bytes;
+      auto const* const from = reinterpret_cast<std::uint32_t const*>(segments[i].address);
+      for (std::uint64_t at = 0; at < segments[i].bytes / 4; ++at, to += 4) {
+        std::uint32_t const word = M::ld(from + at);
+        std::memcpy(to, &word, sizeof word);
+      }
     }
     std::uint32_t const n = (entry.cdw10 & 0xff) + 1;
     std::uint64_t const blocks = drive_.blocks();

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/drive/drive.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "forebay/driver/controller.hpp"
+#include "forebay/error.hpp"
+#include "forebay/nvme/registers.hpp"
+
+namespace forebay::drive {
+namespace {
+
+std::string refusal(std::string const& uri) {
+  try {
+    open(uri);
+  } catch (refused_input const& refused) {
+    return refused.what();
+  }
+  return "accepted";
+}
+
+std::string temporary(std::string const& name) {
+  return (std::filesystem::path(::testing::TempDir()) / ("forebay-" + std::to_string(getpid()) + "-" + name)).string();
+}
+
+TEST(open, says_what_it_opened) {
+  auto const drive = open("emulated:profile=p5800x,size=64M,threads=2,queues=16,seed=5");
+  auto const report = drive->report();
+  EXPECT_EQ(report["uri"], "emulated:profile=p5800x,size=64M,threads=2,queues=16,seed=5");
+  EXPECT_EQ(report["profile"], "p5800x");
+  EXPECT_EQ(report["residency"], "threads");
+  EXPECT_EQ(report["threads"], 2);
+  EXPECT_EQ(report["backing"], "memory");
+  EXPECT_EQ(report["size_bytes"], 64 << 20);
+  EXPECT_EQ(report["lba_bytes"], 512);
+  EXPECT_EQ(report["fidelity"], "ok");
+  EXPECT_EQ(report["timing"]["seed"], 5);
+  EXPECT_EQ(report["lateness"]["count"], 0);
+  EXPECT_EQ(report["lateness"]["bound_ns"], 5000);
+  EXPECT_EQ(report["statistics"]["read_commands"], 0);
+}
+
+TEST(open, explicit_keys_override_the_profile) {
+  auto const timing =
+      open("emulated:profile=p5800x,size=64M,iops=20000,bandwidth=2G,latency_us=500,channels=4,lba_bytes=4096")
+          ->report()["timing"];
+  for (char const* op : {"read", "write"}) {
+    EXPECT_EQ(timing[op]["per_command_ns"], 50'000.0);
+    EXPECT_EQ(timing[op]["per_byte_ns"], 0.5);
+    EXPECT_EQ(timing[op]["latency_min_us"], 500.0);
+  }
+  EXPECT_EQ(timing["channels"], 4);
+  auto const iops_only = open("emulated:profile=p5800x,size=64M,iops=1M")->report()["timing"];
+  EXPECT_EQ(iops_only["read"]["per_byte_ns"], 0.0) << "iops alone makes bytes free";
+}
+
+TEST(open, the_driver_brings_it_up) {
+  auto const drive = open("emulated:size=64M,lba_bytes=4096,queues=9");
+  driver::controller controller(drive->registers(), drive->dma());
+  EXPECT_EQ(controller.identity().block_bytes, 4096u);
+  EXPECT_EQ(controller.identity().bytes(), 64u << 20);
+  EXPECT_EQ(controller.identity().io_queue_pairs, 9u);
+  EXPECT_EQ(controller.identity().serial, drive->report()["serial"]);
+  EXPECT_NE(open("emulated:size=1M")->report()["serial"], open("emulated:size=1M")->report()["serial"]);
+}
+
+TEST(open, refusals_name_field_value_and_remedy) {
+  EXPECT_EQ(refusal("emulated:"), "size: '': give the size of the drive, as in size=1G");
+  EXPECT_EQ(refusal("emulated:size=1000"), "size: '1000': give a multiple of lba_bytes, which is 512");
+  EXPECT_EQ(refusal("emulated:size=6K,lba_bytes=4096"), "size: '6K': give a multiple of lba_bytes, which is 4096");
+  EXPECT_EQ(refusal("emulated:size=1G,lba_bytes=520"), "lba_bytes: '520': give 512, 1024, 2048 or 4096");
+  EXPECT_EQ(refusal("emulated:size=1G,lba_bytes=8192"), "lba_bytes: '8192': give a whole number from 512 to 4096");
+  EXPECT_EQ(refusal("emulated:size=1G,threads=0"), "threads: '0': give a whole number from 1 to 1024");
+  EXPECT_EQ(refusal("emulated:size=1G,queues=65535"), "queues: '65535': give a whole number from 1 to 65534");
+  EXPECT_EQ(refusal("emulated:size=1G,channels=100"), "channels: '100': give a whole number from 1 to 64");
+  EXPECT_EQ(refusal("emulated:size=1G,seed=x"), "seed: 'x': give a whole number from 0 to 18446744073709551615");
+  EXPECT_EQ(refusal("emulated:size=1G,data=all"), "data: 'all': use data=none, or leave it out to move data");
+  EXPECT_EQ(refusal("emulated:size=1G,backing=file"), "path: '': backing=file needs path=FILE");
+  EXPECT_EQ(refusal("emulated:size=1G,path=/x"), "path: '/x': only backing=file has a path; add backing=file");
+  EXPECT_EQ(refusal("emulated:size=1G,profile=no-such").substr(0, 31), "profile: 'no-such': there are 9");
+}
+
+TEST(open, what_is_not_available_yet_is_refused_and_not_ignored) {
+  std::string const threads_only = "the engine runs on CPU threads only, so far; use ";
+  EXPECT_EQ(refusal("emulated:size=1G,sms=8"),
+            "sms: '8': only an engine on a GPU has SMs; use threads= for one on the CPU");
+  EXPECT_EQ(refusal("emulated:size=1G,link=gen5x16"),
+            "link: 'gen5x16': only drives on a GPU share a link; leave it out");
+  for (std::string const residency : {"served", "peer", "in_process"}) {
+    EXPECT_EQ(refusal("emulated:size=1G,residency=" + residency),
+              "residency: '" + residency + "': " + threads_only + "residency=threads or leave it out");
+  }
+  EXPECT_EQ(refusal("emulated:size=1G,residency=here"), "residency: 'here': use residency=threads");
+  for (std::string const backing : {"hbm", "host", "peer:1"}) {
+    EXPECT_EQ(refusal("emulated:size=1G,backing=" + backing),
+              "backing: '" + backing + "': " + threads_only + "backing=memory or backing=file");
+  }
+  EXPECT_EQ(refusal("emulated:size=1G,backing=tape"), "backing: 'tape': use backing=memory or backing=file");
+  EXPECT_EQ(refusal("pci:0000:01:00.0"),
+            "drive: 'pci:0000:01:00.0': PCI drives cannot be opened yet; use emulated: or file:");
+  EXPECT_NO_THROW(open("emulated:size=1M,residency=threads,backing=memory"));
+}
+
+TEST(open, without_data) {
+  auto const drive = open("emulated:size=1T,data=none");
+  EXPECT_EQ(drive->report()["backing"], "none");
+  EXPECT_EQ(drive->report()["size_bytes"], std::uint64_t{1} << 40);
+}
+
+class file_drive : public ::testing::Test {
+ protected:
+  std::string path = temporary("drive.img");
+  ~file_drive() override { std::remove(path.c_str()); }
+
+  /// Writes (or reads) one block at LBA 3 through a queue driven by hand.
+  void block(device& drive, bool write, char* text) {
+    driver::controller controller(drive.registers(), drive.dma());
+    auto* const rings = static_cast<std::byte*>(drive.dma().allocate(3 * 4096));
+    nvme::submission_entry create;
+    create.cdw0 = static_cast<std::uint8_t>(nvme::admin_opcode::create_io_completion_queue);
+    create.prp1 = drive.dma().bus_address(rings);
+    create.cdw10 = 1 | 7u << 16;
+    create.cdw11 = 1;
+    ASSERT_EQ(controller.execute(create).status_field(), 0);
+    create.cdw0 = static_cast<std::uint8_t>(nvme::admin_opcode::create_io_submission_queue);
+    create.prp1 = drive.dma().bus_address(rings + 4096);
+    create.cdw11 = 1 | 1u << 16;
+    ASSERT_EQ(controller.execute(create).status_field(), 0);
+    auto* const sq = reinterpret_cast<nvme::submission_entry*>(rings + 4096);
+    sq[0] = nvme::make_io_command(write ? nvme::io_opcode::write : nvme::io_opcode::read, 1, 1, 3, 1);
+    sq[0].prp1 = drive.dma().bus_address(rings + 8192);
+    sq[1] = nvme::make_io_command(nvme::io_opcode::flush, 2, 1, 0, 1);
+    if (write) std::memcpy(rings + 8192, text, 16);
+    drive.registers().write32(nvme::registers::sq_tail_doorbell(1, 0), 2);
+    auto* const cq = reinterpret_cast<nvme::completion_entry*>(rings);
+    for (int i = 0; i < 2; ++i) {
+      // Acquire: pairs with the engine's release of the same word.
+      ASSERT_TRUE(simt::native::wait_until(
+          [&] {
+            return (simt::atomic<simt::native, simt::scope::system>(cq[i].dw3).load(simt::order::acquire) >> 16 & 1) ==
+                   1;
+          },
+          simt::native::clock_ns() + 20'000'000'000));
+      ASSERT_EQ(cq[i].status_field(), 0);
+    }
+    if (!write) std::memcpy(text, rings + 8192, 16);
+    controller.shutdown();
+    drive.dma().deallocate(rings);
+  }
+};
+
+TEST_F(file_drive, keeps_what_was_written) {
+  create("file:" + path + ",size=1M");
+  EXPECT_EQ(std::filesystem::file_size(path), 1u << 20);
+  char text[16] = "stays on disk";
+  block(*open("file:" + path), true, text);
+  char back[16] = {};
+  block(*open("emulated:backing=file,path=" + path + ",iops=100000"), false, back);
+  EXPECT_STREQ(back, text);
+  auto const drive = open("file:" + path);
+  EXPECT_EQ(drive->report()["backing"], "file");
+  EXPECT_EQ(drive->report()["size_bytes"], 1u << 20);
+}
+
+TEST_F(file_drive, has_the_same_serial_number_each_time) {
+  create("file:" + path + ",size=1M");
+  auto const first = open("file:" + path)->report()["serial"];
+  EXPECT_EQ(open("file:" + path)->report()["serial"], first);
+}
+
+TEST_F(file_drive, refusals) {
+  EXPECT_EQ(refusal("file:" + path), "path: '" + path + "': no such file; make one with `forebay drive create`");
+  create("file:" + path + ",size=1M");
+  EXPECT_EQ(refusal("file:" + path + ",size=2M"),
+            "size: '2097152': the file has 1048576 bytes; leave size out to take that");
+  EXPECT_THROW(create("file:" + path + ",size=1M"), refused_input);
+  EXPECT_THROW(create("file:" + temporary("other")), refused_input);
+  EXPECT_THROW(create("emulated:size=1M"), refused_input);
+  EXPECT_THROW(create("pci:0000:01:00.0"), refused_input);
+  EXPECT_EQ(refusal("emulated:backing=file,data=none,path=" + path),
+            "data: 'none': a file drive moves data; leave it out");
+}
+
+}  // namespace
+}  // namespace forebay::drive

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/drive/profile.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "forebay/error.hpp"
+
+namespace forebay::drive {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string const source_folder = FOREBAY_PROFILE_SOURCE_DIR;
+
+std::string read_file(std::string const& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A folder of its own, first in the search.
+class profile_test : public ::testing::Test {
+ protected:
+  profile_test() {
+    fs::create_directories(folder);
+    setenv("FOREBAY_PROFILE_DIR", folder.c_str(), 1);
+  }
+  ~profile_test() override {
+    unsetenv("FOREBAY_PROFILE_DIR");
+    fs::remove_all(folder);
+  }
+  std::string write(std::string const& name, std::string const& text) {
+    std::string const path = (folder / name).string();
+    std::ofstream(path) << text;
+    return path;
+  }
+  static std::string refusal(std::string const& path) {
+    try {
+      load_profile(path);
+    } catch (refused_input const& refused) {
+      return refused.what();
+    }
+    return "accepted";
+  }
+  /// The p5800x profile with `from` replaced by `to`.
+  std::string changed(std::string const& from, std::string const& to) {
+    std::string text = read_file(source_folder + "/p5800x.toml");
+    std::size_t const at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return write("changed.toml", text.replace(at, from.size(), to));
+  }
+
+  fs::path folder = fs::path(::testing::TempDir()) / ("forebay-profiles-" + std::to_string(getpid()));
+};
+
+double rate_at(emulator::operation_cost const& cost, std::uint64_t bytes) {
+  return 1e12 / static_cast<double>(cost.cost_ps(bytes));
+}
+
+TEST_F(profile_test, every_profile_loads_and_has_a_source_for_every_number) {
+  int found = 0;
+  for (auto const& entry : fs::directory_iterator(source_folder)) {
+    if (entry.path().extension() != ".toml") continue;
+    ++found;
+    profile const p = find_profile(entry.path().stem().string());
+    EXPECT_EQ(p.name, entry.path().stem().string());
+    EXPECT_FALSE(p.description.empty());
+    EXPECT_GE(p.sources.size(), 13u) << p.name;
+    for (auto const& [key, source] : p.sources) EXPECT_GE(source.size(), 8u) << p.name << " " << key;
+  }
+  EXPECT_GE(found, 4);
+}
+
+TEST_F(profile_test, p5800x_meets_its_three_figures) {
+  auto const read = find_profile("p5800x").timing.read;
+  EXPECT_NEAR(rate_at(read, 512), 4.9e6, 4.9e6 * 0.03);
+  EXPECT_NEAR(rate_at(read, 4096), 1.5e6, 1.5e6 * 0.03);
+  EXPECT_NEAR(rate_at(read, 128 << 10) * (128 << 10), 7.2e9, 7.2e9 * 0.03);
+  EXPECT_EQ(read.latency_min_ps, 6'000'000u);
+}
+
+TEST_F(profile_test, d7_ps1010_has_one_rate_for_512_and_4096_bytes) {
+  auto const read = find_profile("d7-ps1010").timing.read;
+  EXPECT_NEAR(rate_at(read, 512), 2.47e6, 2.47e6 * 1e-4);
+  EXPECT_NEAR(rate_at(read, 4096), 2.47e6, 2.47e6 * 1e-4);
+  EXPECT_EQ(read.latency_min_ps, 50'000'000u);
+}
+
+TEST_F(profile_test, the_990_pro_meets_its_figures) {
+  auto const timing = find_profile("990-pro").timing;
+  EXPECT_NEAR(rate_at(timing.read, 4096), 1.4e6, 1.4e6 * 0.01);
+  EXPECT_NEAR(rate_at(timing.write, 4096), 1.55e6, 1.55e6 * 0.01);
+  EXPECT_NEAR(rate_at(timing.read, 1 << 20) * (1 << 20), 7.45e9, 7.45e9 * 0.01);
+  EXPECT_NEAR(rate_at(timing.write, 1 << 20) * (1 << 20), 6.9e9, 6.9e9 * 0.01);
+}
+
+TEST_F(profile_test, ideal_is_what_a_drive_without_a_profile_is) {
+  EXPECT_TRUE(find_profile("ideal").timing.immediate());
+  EXPECT_TRUE(profile{}.timing.immediate());
+  EXPECT_EQ(find_profile("ideal").lba_bytes, profile{}.lba_bytes);
+}
+
+TEST_F(profile_test, the_environments_folder_comes_first_and_a_path_is_taken_as_it_is) {
+  std::string const path = changed("\"p5800x\"", "\"mine\"");
+  fs::copy_file(path, folder / "p5800x.toml");
+  EXPECT_EQ(find_profile("p5800x").name, "mine");
+  EXPECT_EQ(find_profile(path).name, "mine");
+}
+
+TEST_F(profile_test, an_unknown_name_is_refused_with_what_there_is) {
+  try {
+    find_profile("d7-ps1011");
+    FAIL();
+  } catch (refused_input const& refused) {
+    EXPECT_EQ(std::string(refused.what()).substr(0, 32), "profile: 'd7-ps1011': there are ");
+    EXPECT_NE(std::string(refused.what()).find("d7-ps1010"), std::string::npos);
+    EXPECT_NE(std::string(refused.what()).find("p5800x"), std::string::npos);
+  }
+  EXPECT_THROW(find_profile("/no/such.toml"), refused_input);
+  EXPECT_THROW(find_profile(""), refused_input);
+}
+
+TEST_F(profile_test, a_profile_cut_off_anywhere_is_refused_with_its_line) {
+  std::string const whole = read_file(source_folder + "/p5800x.toml");
+  int refused = 0;
+  std::size_t const last = whole.find_last_not_of("\n");
+  for (std::size_t length = 0; length < last; length += 7) {
+    std::string const path = write("cut.toml", whole.substr(0, length));
+    std::string const message = refusal(path);
+    std::size_t const at = message.find(path + ":");
+    ASSERT_NE(at, std::string::npos) << length << ": " << message;
+    EXPECT_TRUE(std::isdigit(static_cast<unsigned char>(message[at + path.size() + 1]))) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    ++refused;
+  }
+  EXPECT_GT(refused, 300);
+}
+
+TEST_F(profile_test, refusals_name_line_and_remedy) {
+  auto const expect = [&](std::string const& from, std::string const& to, std::string const& line,
+                          std::string const& remedy) {
+    std::string const path = changed(from, to);
+    EXPECT_EQ(refusal(path), "profile: '" + path + ":" + line + "': " + remedy);
+  };
+  expect("value = 133.0", "value = -1", "7", "per_command_ns must lie between 0 and 1000000000");
+  expect("value = 133.0", "value = \"x\"", "7", "per_command_ns needs a value that is a number");
+  expect("value = 512, source = \"the drive", "value = 512.5, source = \"the drive", "9",
+         "granule_bytes must be a whole number");
+  expect("channels = { value = 1,", "channels = { value = 65,", "24", "channels must lie between 1 and 64");
+  expect("lba_bytes = { value = 512,", "lba_bytes = { value = 520,", "26", "lba_bytes must be a power of two");
+  expect("latency_min_us = { value = 6.0, source = \"read", "latency_min = { value = 6.0, source = \"read", "10",
+         "unknown key latency_min; did you mean latency_min_us?");
+  expect("value = 133.0, source", "value = 133.0, sauce", "7", "unknown key sauce; did you mean source?");
+  expect("[other]", "[others]", "18", "unknown key others; did you mean other?");
+  expect("description = \"Intel Optane SSD DC P5800X\"", "description = 5", "4",
+         "description must be a text that is not empty");
+}
+
+}  // namespace
+}  // namespace forebay::drive

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What the conformance list does not say of an emulated controller: its limits, its counters, its reactions to misuse.
+#include "forebay/emulator/controller.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <memory>
+
+#include "forebay/error.hpp"
+#include "forebay/nvme/command.hpp"
+#include "forebay/nvme/feature.hpp"
+#include "forebay/nvme/identify.hpp"
+#include "forebay/nvme/log_page.hpp"
+#include "forebay/nvme/registers.hpp"
+#include "forebay/nvme/status_code.hpp"
+#include "forebay/simt/native.hpp"
+
+namespace forebay::emulator {
+namespace {
+
+namespace registers = nvme::registers;
+using nvme::admin_opcode;
+using nvme::command_specific_status;
+using nvme::generic_status;
+using simt::native;
+
+constexpr std::uint64_t patience_ns = 20'000'000'000;
+
+template <class Predicate>
+bool eventually(Predicate&& predicate) {
+  return native::wait_until(predicate, native::clock_ns() + patience_ns);
+}
+
+/// A host that speaks to the registers and rings by hand.
+class host {
+ public:
+  explicit host(controller& drive) : regs_(drive.registers()), dma_(drive.dma()) {
+    asq_ = static_cast<nvme::submission_entry*>(dma_.allocate(4096));
+    acq_ = static_cast<nvme::completion_entry*>(dma_.allocate(4096));
+    data_ = static_cast<std::byte*>(dma_.allocate(1 << 20));
+  }
+  ~host() {
+    disable();
+    for (void* memory : {static_cast<void*>(asq_), static_cast<void*>(acq_), static_cast<void*>(data_)}) {
+      dma_.deallocate(memory);
+    }
+  }
+  void set_up(std::uint64_t asq, std::uint64_t acq, std::uint32_t entries = entries_) {
+    regs_.write32(registers::aqa, nvme::admin_queue_attributes::make(entries, entries));
+    regs_.write64(registers::asq, asq);
+    regs_.write64(registers::acq, acq);
+    tail_ = 0;
+    std::fill_n(acq_, 4096 / sizeof(nvme::completion_entry), nvme::completion_entry{});
+    head_ = 0;
+  }
+  void enable() {
+    set_up(reinterpret_cast<std::uint64_t>(asq_), reinterpret_cast<std::uint64_t>(acq_));
+    regs_.write32(registers::cc, nvme::controller_configuration::make(true, 4096));
+    ASSERT_TRUE(eventually([&] { return csts().ready(); }));
+  }
+  void disable() {
+    regs_.write32(registers::cc, 0);
+    ASSERT_TRUE(eventually([&] { return regs_.read32(registers::csts) == 0; }));
+  }
+  nvme::controller_status csts() { return {regs_.read32(registers::csts)}; }
+
+  void start(nvme::submission_entry const& entry) {
+    asq_[tail_ % entries_] = entry;
+    asq_[tail_ % entries_].set_command_id(static_cast<std::uint16_t>(tail_));
+    ++tail_;
+    regs_.write32(registers::sq_tail_doorbell(0, 0), tail_ % entries_);
+  }
+  /// The next admin completion, in the order of posting.
+  nvme::completion_entry take() {
+    nvme::completion_entry& entry = acq_[head_ % entries_];
+    std::uint32_t const phase = head_ / entries_ % 2 == 0 ? 1 : 0;
+    // Acquire: pairs with the controller's release of the same word.
+    EXPECT_TRUE(
+        eventually([&] { return (std::atomic_ref(entry.dw3).load(std::memory_order_acquire) >> 16 & 1) == phase; }));
+    nvme::completion_entry const copy = entry;
+    ++head_;
+    regs_.write32(registers::cq_head_doorbell(0, 0), head_ % entries_);
+    return copy;
+  }
+  nvme::completion_entry run(nvme::submission_entry const& entry) {
+    start(entry);
+    return take();
+  }
+  std::uint16_t code(nvme::submission_entry const& entry) {
+    return static_cast<std::uint16_t>(run(entry).status_field() & nvme::status_code_mask);
+  }
+
+  nvme::submission_entry admin(admin_opcode opcode, std::uint32_t cdw10 = 0, std::uint32_t cdw11 = 0) {
+    nvme::submission_entry entry;
+    entry.cdw0 = static_cast<std::uint8_t>(opcode);
+    entry.prp1 = reinterpret_cast<std::uint64_t>(data_);
+    entry.cdw10 = cdw10;
+    entry.cdw11 = cdw11;
+    return entry;
+  }
+  template <class T>
+  T& data() {
+    return *reinterpret_cast<T*>(data_);
+  }
+  std::uint64_t data_address(std::uint64_t offset = 0) { return reinterpret_cast<std::uint64_t>(data_) + offset; }
+  driver::register_space& regs() { return regs_; }
+  driver::dma_space& dma() { return dma_; }
+
+ private:
+  static constexpr std::uint32_t entries_ = 16;
+  driver::register_space& regs_;
+  driver::dma_space& dma_;
+  nvme::submission_entry* asq_;
+  nvme::completion_entry* acq_;
+  std::byte* data_;
+  std::uint32_t tail_ = 0;
+  std::uint32_t head_ = 0;
+};
+
+class controller_test : public ::testing::Test {
+ protected:
+  static controller_options options() {
+    controller_options o;
+    o.serial = "SERIAL7";
+    return o;
+  }
+  controller drive{options(), memory_backing(1 << 20, 512)};
+  host client{drive};
+};
+
+TEST_F(controller_test, capabilities) {
+  nvme::controller_capabilities const cap{client.regs().read64(registers::cap)};
+  EXPECT_GE(cap.max_queue_entries(), 4096u);
+  EXPECT_TRUE(cap.contiguous_queues_required());
+  EXPECT_EQ(cap.doorbell_stride(), 0u);
+  EXPECT_TRUE(cap.nvm_command_set());
+  EXPECT_FALSE(cap.nvm_subsystem_reset_supported());
+  EXPECT_EQ(cap.min_page_bytes(), 4096u);
+  EXPECT_EQ(client.regs().read32(registers::vs), 0x10400u);
+}
+
+TEST_F(controller_test, registers_that_are_read_only_stay) {
+  client.regs().write64(registers::cap, 0);
+  client.regs().write32(registers::vs, 0);
+  client.regs().write32(registers::csts, 3);
+  EXPECT_NE(client.regs().read64(registers::cap), 0u);
+  EXPECT_EQ(client.regs().read32(registers::vs), 0x10400u);
+  EXPECT_EQ(client.regs().read32(registers::csts), 0u);
+  EXPECT_THROW(client.regs().doorbell(0x14), refused_input);
+}
+
+TEST_F(controller_test, interrupt_masks_set_and_clear) {
+  client.regs().write32(registers::intms, 6);
+  client.regs().write32(registers::intmc, 2);
+  EXPECT_EQ(client.regs().read32(registers::intms), 4u);
+  EXPECT_EQ(client.regs().read32(registers::intmc), 4u);
+}
+
+TEST_F(controller_test, an_admin_queue_out_of_reach_is_a_fatal_status_and_a_reset_clears_it) {
+  client.set_up(0x1000, client.data_address());
+  client.regs().write32(registers::cc, nvme::controller_configuration::make(true, 4096));
+  ASSERT_TRUE(eventually([&] { return client.csts().fatal(); }));
+  EXPECT_FALSE(client.csts().ready());
+  client.disable();
+  client.enable();
+}
+
+TEST_F(controller_test, many_queues_of_4096_entries) {
+  client.enable();
+  auto* const memory = static_cast<std::byte*>(client.dma().allocate(4096 * 80));
+  for (std::uint32_t id = 1; id <= 128; ++id) {
+    auto cq = client.admin(admin_opcode::create_io_completion_queue, id | 4095u << 16, 1);
+    cq.prp1 = reinterpret_cast<std::uint64_t>(memory);
+    ASSERT_EQ(client.code(cq), 0) << id;
+    auto sq = client.admin(admin_opcode::create_io_submission_queue, id | 4095u << 16, 1 | id << 16);
+    sq.prp1 = reinterpret_cast<std::uint64_t>(memory + 65536);
+    ASSERT_EQ(client.code(sq), 0) << id;
+  }
+  auto cq = client.admin(admin_opcode::create_io_completion_queue, 129 | 7u << 16, 1);
+  EXPECT_EQ(client.code(cq), nvme::status_field(command_specific_status::invalid_queue_identifier));
+  client.disable();
+  client.dma().deallocate(memory);
+}
+
+TEST_F(controller_test, queues_on_memory_that_no_one_registered_are_refused) {
+  client.enable();
+  auto cq = client.admin(admin_opcode::create_io_completion_queue, 1 | 7u << 16, 1);
+  cq.prp1 = 0x1000;
+  EXPECT_EQ(client.code(cq), nvme::status_field(generic_status::invalid_field_in_command));
+  auto identify = client.admin(admin_opcode::identify, 1);
+  identify.prp1 = 0x1000;
+  EXPECT_EQ(client.code(identify), nvme::status_field(generic_status::data_transfer_error));
+}
+
+TEST_F(controller_test, identify_says_what_the_drive_is) {
+  client.enable();
+  EXPECT_EQ(client.code(client.admin(admin_opcode::identify, 1)), 0);
+  auto const& id = client.data<nvme::identify_controller>();
+  EXPECT_EQ(std::string(id.sn, 20), "SERIAL7             ");
+  EXPECT_EQ(id.mdts, 8);
+  EXPECT_EQ(id.oncs & 0x0d, 0x0d);
+  EXPECT_EQ(id.vwc & 1, 1);
+  auto ns = client.admin(admin_opcode::identify, 0);
+  ns.nsid = 1;
+  EXPECT_EQ(client.code(ns), 0);
+  EXPECT_EQ(client.data<nvme::identify_namespace>().nsze, (1u << 20) / 512);
+  EXPECT_EQ(client.data<nvme::identify_namespace>().block_bytes(), 512u);
+}
+
+TEST_F(controller_test, event_requests_wait_for_an_event_are_limited_and_can_be_aborted) {
+  client.enable();
+  for (int i = 0; i < 4; ++i) client.start(client.admin(admin_opcode::asynchronous_event_request));  // ids 0 to 3
+  EXPECT_EQ(client.code(client.admin(admin_opcode::asynchronous_event_request)),
+            nvme::status_field(command_specific_status::asynchronous_event_request_limit_exceeded));
+  client.start(client.admin(admin_opcode::abort, 2u << 16));
+  auto const first = client.take(), second = client.take();
+  nvme::completion_entry const& event = first.command_id() == 2 ? first : second;
+  nvme::completion_entry const& abort = first.command_id() == 2 ? second : first;
+  EXPECT_EQ(event.status_field(), nvme::status_field(generic_status::command_abort_requested));
+  EXPECT_EQ(abort.dw0, 0u);
+  // An invalid doorbell value is an event: type 0, information 1, log page 1.
+  auto* const memory = static_cast<std::byte*>(client.dma().allocate(8192));
+  auto cq = client.admin(admin_opcode::create_io_completion_queue, 1 | 7u << 16, 1);
+  cq.prp1 = reinterpret_cast<std::uint64_t>(memory);
+  ASSERT_EQ(client.code(cq), 0);
+  auto sq = client.admin(admin_opcode::create_io_submission_queue, 1 | 7u << 16, 1 | 1u << 16);
+  sq.prp1 = reinterpret_cast<std::uint64_t>(memory + 4096);
+  ASSERT_EQ(client.code(sq), 0);
+  client.regs().write32(registers::sq_tail_doorbell(1, 0), 9);
+  auto const raised = client.take();
+  EXPECT_EQ(raised.command_id(), 0);
+  EXPECT_EQ(raised.dw0, 0x00010100u);
+  client.disable();
+  client.dma().deallocate(memory);
+}
+
+TEST_F(controller_test, smart_counts_what_the_host_did) {
+  client.enable();
+  auto* const memory = static_cast<std::byte*>(client.dma().allocate(8192));
+  auto* const cqes = reinterpret_cast<nvme::completion_entry*>(memory);
+  auto* const sqes = reinterpret_cast<nvme::submission_entry*>(memory + 4096);
+  auto cq = client.admin(admin_opcode::create_io_completion_queue, 1 | 31u << 16, 1);
+  cq.prp1 = reinterpret_cast<std::uint64_t>(cqes);
+  ASSERT_EQ(client.code(cq), 0);
+  auto sq = client.admin(admin_opcode::create_io_submission_queue, 1 | 31u << 16, 1 | 1u << 16);
+  sq.prp1 = reinterpret_cast<std::uint64_t>(sqes);
+  ASSERT_EQ(client.code(sq), 0);
+  for (std::uint16_t i = 0; i < 10; ++i) {
+    sqes[i] = nvme::make_io_command(i < 7 ? nvme::io_opcode::read : nvme::io_opcode::write, i, 1, 0, 8);
+    sqes[i].prp1 = client.data_address(4096);
+  }
+  client.regs().write32(registers::sq_tail_doorbell(1, 0), 10);
+  // Acquire: pairs with the engine's release of the same word.
+  ASSERT_TRUE(
+      eventually([&] { return (std::atomic_ref(cqes[9].dw3).load(std::memory_order_acquire) >> 16 & 1) == 1; }));
+  auto log = client.admin(admin_opcode::get_log_page,
+                          nvme::get_log_page_cdw10(nvme::log_page_id::smart_health_information, 512));
+  log.nsid = nvme::broadcast_nsid;
+  EXPECT_EQ(client.code(log), 0);
+  auto const& smart = client.data<nvme::smart_health_information>();
+  EXPECT_EQ(smart.host_read_commands.low64(), 7u);
+  EXPECT_EQ(smart.host_write_commands.low64(), 3u);
+  EXPECT_EQ(smart.data_units_read.low64(), 1u);
+  EXPECT_EQ(drive.collect()->commands.bytes_read, 7u * 4096);
+  client.disable();
+  client.dma().deallocate(memory);
+}
+
+TEST_F(controller_test, the_error_log_keeps_failed_commands) {
+  client.enable();
+  EXPECT_NE(client.code(client.admin(admin_opcode::identify, 0x77)), 0);
+  EXPECT_EQ(client.code(client.admin(admin_opcode::get_log_page,
+                                     nvme::get_log_page_cdw10(nvme::log_page_id::error_information, 128))),
+            0);
+  auto const* const errors = &client.data<nvme::error_information_entry>();
+  EXPECT_EQ(errors[0].error_count, 1u);
+  EXPECT_EQ(errors[0].cmdid, 0);
+  EXPECT_EQ(errors[1].error_count, 0u);
+}
+
+TEST_F(controller_test, features_have_current_and_default_values) {
+  client.enable();
+  auto const threshold = static_cast<std::uint32_t>(nvme::feature_id::temperature_threshold);
+  EXPECT_EQ(client.run(client.admin(admin_opcode::get_features, threshold)).dw0, 343u);
+  EXPECT_EQ(client.code(client.admin(admin_opcode::set_features, threshold, 300)), 0);
+  EXPECT_EQ(client.run(client.admin(admin_opcode::get_features, threshold)).dw0, 300u);
+  EXPECT_EQ(client.run(client.admin(admin_opcode::get_features, threshold | 1u << 8)).dw0, 343u);
+  EXPECT_EQ(client.code(client.admin(admin_opcode::set_features, threshold | nvme::feature_save, 300)),
+            nvme::status_field(command_specific_status::feature_identifier_not_saveable));
+  auto const queues = static_cast<std::uint32_t>(nvme::feature_id::number_of_queues);
+  EXPECT_EQ(client.run(client.admin(admin_opcode::set_features, queues, 3 | 3u << 16)).dw0, 127u | 127u << 16);
+}
+
+TEST_F(controller_test, shutdown_is_reported) {
+  client.enable();
+  auto const cc = nvme::controller_configuration::make(true, 4096);
+  client.regs().write32(registers::cc,
+                        nvme::controller_configuration::with_shutdown(cc, nvme::shutdown_notification::normal));
+  EXPECT_TRUE(eventually([&] { return client.csts().shutdown() == nvme::shutdown_status::complete; }));
+}
+
+TEST_F(controller_test, a_reset_with_queues_and_traffic_comes_up_again) {
+  for (int round = 0; round < 20; ++round) {
+    client.enable();
+    auto* const memory = static_cast<std::byte*>(client.dma().allocate(8192));
+    auto cq = client.admin(admin_opcode::create_io_completion_queue, 3 | 31u << 16, 1);
+    cq.prp1 = reinterpret_cast<std::uint64_t>(memory);
+    ASSERT_EQ(client.code(cq), 0);
+    auto sq = client.admin(admin_opcode::create_io_submission_queue, 5 | 31u << 16, 1 | 3u << 16);
+    sq.prp1 = reinterpret_cast<std::uint64_t>(memory + 4096);
+    ASSERT_EQ(client.code(sq), 0);
+    auto* const sqes = reinterpret_cast<nvme::submission_entry*>(memory + 4096);
+    for (std::uint16_t i = 0; i < 31; ++i) {
+      sqes[i] = nvme::make_io_command(nvme::io_opcode::read, i, 1, 0, 8);
+      sqes[i].prp1 = client.data_address();
+    }
+    client.regs().write32(registers::sq_tail_doorbell(5, 0), 31);
+    client.disable();
+    EXPECT_EQ(*client.regs().doorbell(registers::sq_tail_doorbell(5, 0)), 0u);
+    client.dma().deallocate(memory);
+  }
+}
+
+TEST(controller_options_test, are_checked) {
+  auto const refused = [](auto change) {
+    controller_options o;
+    change(o);
+    EXPECT_THROW(controller(o, no_backing(4096, 512)), refused_input);
+  };
+  refused([](auto& o) { o.units = 0; });
+  refused([](auto& o) { o.max_queues = 0; });
+  refused([](auto& o) { o.max_queue_entries = 1; });
+  refused([](auto& o) { o.timing.channels = 65; });
+  refused([](auto& o) { o.serial = "a serial number that is too long"; });
+}
+
+TEST(dma_space_test, allocations_are_registered_and_aligned) {
+  dma_regions regions(memory::host(), 6);
+  controller drive({}, no_backing(1 << 20, 512));
+  void* const memory = drive.dma().allocate(5000);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 4096, 0u);
+  EXPECT_TRUE(drive.regions().table().contains<native>(drive.dma().bus_address(memory), 8192));
+  drive.dma().deallocate(memory);
+  EXPECT_FALSE(drive.regions().table().contains<native>(reinterpret_cast<std::uint64_t>(memory), 1));
+  EXPECT_THROW(drive.dma().map(reinterpret_cast<void*>(0x1001), 4096), refused_input);
+  EXPECT_THROW(drive.dma().unmap(reinterpret_cast<void*>(0x1000), 4096), refused_input);
+}
+
+}  // namespace
+}  // namespace forebay::emulator
