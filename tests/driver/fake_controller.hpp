@@ -174,6 +174,7 @@ class fake_controller final : public driver::register_space {
       case nvme::registers::vs:
         return version;
       case nvme::registers::csts:
+        if (stops && !nvme::controller_configuration{file_[nvme::registers::cc]}.enabled()) csts_ = 0;
         return csts_;
       default:
         return file_[offset];
