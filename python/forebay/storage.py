@@ -112,4 +112,6 @@ class Storage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is KeyboardInterrupt:
+            return  # what was interrupted may still use the drives: closing them would wait for it
         self.close()

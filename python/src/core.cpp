@@ -206,6 +206,8 @@ void translate(std::exception_ptr const& thrown, void*) {
 NB_MODULE(_core, m) {
   using namespace forebay;
   nb::register_exception_translator(translate);
+  // A storage that a notebook still holds when the interpreter ends is no defect.
+  nb::set_leak_warnings(false);
   m.def("build_info", &build_info);
   m.def("create_drive", [](std::string const& uri) {
     nb::gil_scoped_release const unlocked;

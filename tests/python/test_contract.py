@@ -2,8 +2,12 @@
 """The command contract: exit status, one line for refused input, one JSON document."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +60,28 @@ def test_a_reader_that_goes_away_is_no_traceback():
     command = f"{sys.executable} -m forebay bench randread --help | true"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
     assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_ends_a_long_run_at_once():
+    command = [sys.executable, "-m", "forebay", "bench", "write", "--drive", DRIVE, "--verify", "--runtime", "10m"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        wait_until_it_runs(run.pid)
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert (out, err) == ("", "forebay: interrupted\n")
+
+
+def wait_until_it_runs(pid):
+    """Returns once the process spends processor time faster than by starting up: the threads of a drive never rest."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        if (int(user) + int(system)) / ticks > 1.5:
+            return
+        time.sleep(0.05)
+    pytest.fail("no run within 60 seconds")
 
 
 def test_json_file(forebay, tmp_path):

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -53,15 +53,21 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
     except (NotVerifiedError, OperationFailed) as error:
         return _complain(str(error), FAILED)
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted", INTERRUPTED)
-        os._exit(INTERRUPTED)  # a thread may still be in the extension: not waited for
+        _interrupted()
     except BrokenPipeError:
         # Who read standard output has gone; nothing may be written there again, at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
         return _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", FAILED)
+    if status == INTERRUPTED:  # typer has made an exit status of Ctrl-C
+        _interrupted()
     return status if isinstance(status, int) else DONE
+
+
+def _interrupted() -> NoReturn:
+    _complain("interrupted", INTERRUPTED)
+    os._exit(INTERRUPTED)  # a thread may still be in the extension: not waited for
 
 
 def _complain(message: str, status: int) -> int:

@@ -67,7 +67,9 @@ def search(
     symmetrize: Symmetrize = False,
     root: Annotated[int | None, typer.Option("-r", "--root", help="Where to start; default: random vertices.")] = None,
     trials: Annotated[int, typer.Option("-n", "--trials", help="How many searches.")] = 16,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not check the distances against SciPy.")] = False,
+    verify: Annotated[
+        bool, typer.Option("-v/", "--verify/--no-verify", help="Check each distance against SciPy.")
+    ] = True,
     memory: Annotated[str, typer.Option("--memory", help="Where the edges lie: storage_direct.")] = "storage_direct",
     drive: Annotated[
         list[str] | None, typer.Option("--drive", metavar="URI", help="A drive; default: an ideal one of its size.")
@@ -121,7 +123,7 @@ def search(
                     reads_per_thread=reads // threads,
                     request_bytes=request_bytes,
                 )
-            wrong = None if no_verify else verify_distances(graph, source, result)
+            wrong = verify_distances(graph, source, result) if verify else None
             runs.append((source, result, wrong))
         report = storage.report()
     document = _document(graph, runs, report, str(file), uris)
