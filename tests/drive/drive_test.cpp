@@ -13,6 +13,7 @@
 #include "forebay/driver/controller.hpp"
 #include "forebay/error.hpp"
 #include "forebay/nvme/registers.hpp"
+#include "forebay/simt/native.hpp"
 
 namespace forebay::drive {
 namespace {

@@ -203,7 +203,8 @@ class engine {
     return worked;
   }
 
-  /// When the next completion of the unit is due, on `M::clock_ns()`; `simt::no_deadline` when none will be.
+  /// When the next completion of the unit becomes due, on `M::clock_ns()`; `simt::no_deadline` when none will. One that
+  /// was due at the last visit already waits for its completion queue, not for time.
   FOREBAY_DEVICE std::uint64_t next_due_ns(std::uint32_t unit_index) {
     std::uint64_t next_ps = never_ps;
     for (std::uint32_t id = unit_index + 1; id <= options_.max_queues; id += options_.units) {
@@ -211,7 +212,7 @@ class engine {
       std::uint32_t const active = simt::atomic<M, simt::scope::system>(active_word(id)).load(simt::order::acquire);
       if ((active & active_bit(id)) == 0) continue;
       std::uint64_t const due_ps = sqs_[id].pending.next_due_ps();
-      if (due_ps < next_ps) next_ps = due_ps;
+      if (due_ps > units_[unit_index].now_ps && due_ps < next_ps) next_ps = due_ps;
     }
     return next_ps == never_ps ? simt::no_deadline : options_.epoch_ns + (next_ps + 999) / 1000;
   }
@@ -222,16 +223,18 @@ class engine {
   class array {
    public:
     array(memory::resource& from, std::size_t count)
-        : memory_(from, (count == 0 ? 1 : count) * sizeof(T), alignof(T) < 128 ? 128 : alignof(T)) {
+        : memory_(from, (count == 0 ? 1 : count) * sizeof(T), alignof(T) < 128 ? 128 : alignof(T)),
+          data_(memory_.template as<T>()) {
       static_assert(std::is_trivially_destructible_v<T>);
-      std::uninitialized_value_construct_n(data(), count);
+      std::uninitialized_value_construct_n(data_, count);
     }
-    T* data() const { return memory_.template as<T>(); }
-    T& operator[](std::size_t i) const { return data()[i]; }
+    FOREBAY_DEVICE T* data() const { return data_; }
+    FOREBAY_DEVICE T& operator[](std::size_t i) const { return data_[i]; }
     memory::resource& from() const { return memory_.from(); }
 
    private:
     memory::allocation memory_;
+    T* data_;
   };
 
   struct alignas(128) unit_state {

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The engine's units as agents of deterministic schedules: clients on simulated lanes, several units, completion
+//! queues that submission queues of different units share, faults, weak memory. FOREBAY_SCHEDULES says how many
+//! (default 60).
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/seed.hpp"
+#include "forebay/emulator/engine.hpp"
+#include "forebay/simt/run.hpp"
+
+namespace forebay::emulator::testing {
+namespace {
+
+using simt::fiber;
+using simt::order;
+using simt::scope;
+
+constexpr std::uint64_t patience_ns = 1'000'000'000;
+
+struct shape {
+  std::uint32_t queues = 2;
+  std::uint32_t units = 1;
+  std::uint32_t sq_entries = 3;
+  bool shared_cq = false;
+  std::uint32_t commands = 6;  ///< of each queue
+  fault_plan faults = {};
+  timing_parameters timing = {};
+};
+
+/// One lane for each queue: it writes blocks and reads them back, several in flight, and checks every byte and SQHD.
+class system {
+ public:
+  explicit system(shape const& s)
+      : shape_(s),
+        store_(memory::host(), 1 << 16, 4096),
+        buffers_(memory::host(), 64 * 4096, 4096),
+        regions_(memory::host(), 6),
+        doorbells_(64) {
+    regions_.add(buffers_.data(), buffers_.bytes());
+    engine_options options;
+    options.units = s.units;
+    options.max_queues = 8;
+    options.faults = s.faults;
+    options.timing = s.timing;
+    engine_ = std::make_unique<engine<fiber>>(options, media{store_.as<std::byte>(), 1 << 16, 512, nullptr},
+                                              regions_.table());
+    for (std::uint32_t q = 0; q < s.queues; ++q) {
+      rings_.push_back(std::make_unique<rings>());
+      std::uint32_t const id = q + 1;
+      std::uint32_t const cq = s.shared_cq ? 1 : id;
+      if (cq == id) {
+        engine_->attach_completion_queue({id, rings_[q]->cq.data(), cq_entries, &doorbells_[id * 2 + 1]});
+      }
+      engine_->attach_submission_queue({id, rings_[q]->sq.data(), s.sq_entries, &doorbells_[id * 2], cq});
+    }
+  }
+
+  simt::run_result run(simt::memory_model memory, simt::scheduler& schedule) {
+    std::vector<simt::agent> agents;
+    for (std::uint32_t unit = 0; unit < shape_.units; ++unit) {
+      agents.push_back({.name = "unit " + std::to_string(unit),
+                        .body =
+                            [this, unit] {
+                              while (!fiber::stopping()) {
+                                (void)fiber::wait_until([&] { return engine_->step(unit) || fiber::stopping(); },
+                                                        engine_->next_due_ns(unit));
+                              }
+                            },
+                        .daemon = true,
+                        .domain = 1});
+    }
+    simt::run_options options;
+    options.memory = memory;
+    // A lane a block: clients of one queue each, or one client for all queues of a shared completion queue.
+    simt::grid const grid{.blocks = shape_.shared_cq ? 1 : shape_.queues, .threads_per_block = 1};
+    return simt::run(
+        options, schedule, grid,
+        [this] { shape_.shared_cq ? client(0, shape_.queues) : client(fiber::this_block().rank, 1); },
+        std::move(agents));
+  }
+
+ private:
+  static constexpr std::uint32_t cq_entries = 4;
+  struct rings {
+    std::array<nvme::submission_entry, 16> sq{};
+    std::array<nvme::completion_entry, cq_entries> cq{};
+  };
+  struct progress {
+    std::uint32_t submitted = 0, completed = 0, tail = 0, head = 0, outstanding = 0;
+  };
+
+  std::uint32_t* buffer(std::uint32_t queue, std::uint32_t command) {
+    return reinterpret_cast<std::uint32_t*>(buffers_.as<std::byte>() + (queue * 16 + command % 16) * 512);
+  }
+  static std::uint32_t stamp(std::uint32_t queue, std::uint32_t command) { return 0xab000000u | queue << 16 | command; }
+
+  /// Command 2n writes what command 2n+1 reads back, one after the other; pairs overlap.
+  void client(std::uint32_t first, std::uint32_t count) {
+    std::uint32_t const ring = first;
+    std::uint32_t cq_head = 0, phase = 1, done = 0;
+    std::array<progress, 8> state{};
+    while (done < count * shape_.commands) {
+      std::uint32_t in_flight = 0;
+      for (std::uint32_t i = 0; i < count; ++i) in_flight += state[i].outstanding;
+      for (std::uint32_t i = 0; i < count; ++i) {
+        progress& p = state[i];
+        std::uint32_t const q = first + i;
+        bool rung = false;
+        while (p.submitted < shape_.commands && (p.tail + 1) % shape_.sq_entries != p.head &&
+               in_flight < cq_entries - 1 && (p.submitted % 2 == 0 || p.outstanding == 0)) {
+          submit(q, p.submitted, p.tail);
+          p.tail = (p.tail + 1) % shape_.sq_entries;
+          ++p.submitted;
+          ++p.outstanding;
+          ++in_flight;
+          rung = true;
+        }
+        // Release: pairs with the unit's acquire of the tail doorbell.
+        if (rung) simt::atomic<fiber, scope::system>(doorbells_[(q + 1) * 2]).store(p.tail, order::release);
+      }
+      nvme::completion_entry& entry = rings_[ring]->cq[cq_head];
+      std::uint32_t dw3 = 0;
+      bool const came = fiber::wait_until(
+          [&] {
+            // Acquire: pairs with the engine's release of the same word.
+            dw3 = simt::atomic<fiber, scope::system>(entry.dw3).load(order::acquire);
+            return (dw3 >> 16 & 1) == phase;
+          },
+          fiber::clock_ns() + patience_ns);
+      fiber::check(came, "a completion came");
+      std::uint32_t const dw2 = fiber::ld(&entry.dw2);
+      std::uint32_t const q = (dw2 >> 16) - 1;
+      progress& p = state[q - first];
+      p.head = dw2 & 0xffff;
+      --p.outstanding;
+      ++done;
+      consume(q, dw3 & 0xffff, dw3 >> 17);
+      cq_head = (cq_head + 1) % cq_entries;
+      if (cq_head == 0) phase ^= 1;
+      // Release: pairs with the engine's acquire of the head doorbell.
+      simt::atomic<fiber, scope::system>(doorbells_[(ring + 1) * 2 + 1]).store(cq_head, order::release);
+    }
+  }
+
+  void submit(std::uint32_t q, std::uint32_t command, std::uint32_t slot) {
+    bool const write = command % 2 == 0;
+    std::uint32_t* const data = buffer(q, command);
+    for (std::uint32_t i = 0; i < 128; i += 32) fiber::st(data + i, write ? stamp(q, command) : 0);
+    auto entry = nvme::make_io_command(write ? nvme::io_opcode::write : nvme::io_opcode::read,
+                                       static_cast<std::uint16_t>(command), 1, q * 8 + command / 2 % 8, 1);
+    entry.prp1 = reinterpret_cast<std::uint64_t>(data);
+    auto* const to = reinterpret_cast<simt::vec16*>(&rings_[q]->sq[slot]);
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      simt::vec16 word;
+      std::memcpy(&word, reinterpret_cast<std::byte*>(&entry) + 16 * i, 16);
+      fiber::st(to + i, word);
+    }
+  }
+
+  void consume(std::uint32_t q, std::uint32_t command, std::uint32_t status) {
+    if (status != 0) {
+      fiber::check(status == shape_.faults.error_status_field, "only an injected error fails a command");
+      return;
+    }
+    if (command % 2 == 0) return;
+    std::uint32_t const* const data = buffer(q, command);
+    for (std::uint32_t i = 0; i < 128; i += 32) {
+      std::uint32_t const found = fiber::ld(data + i);
+      fiber::check(found == stamp(q, command - 1) || shape_.faults.error_ppm != 0, "a read returns what was written");
+    }
+  }
+
+  shape shape_;
+  memory::allocation store_;
+  memory::allocation buffers_;
+  dma_regions regions_;
+  std::vector<std::uint32_t> doorbells_;
+  std::vector<std::unique_ptr<rings>> rings_;
+  std::unique_ptr<engine<fiber>> engine_;
+};
+
+std::uint64_t schedules() {
+  char const* const given = std::getenv("FOREBAY_SCHEDULES");
+  return given == nullptr ? 60 : std::strtoull(given, nullptr, 10);
+}
+
+void explore(shape base) {
+  bool const one = std::getenv("FOREBAY_SEED") != nullptr;
+  std::uint64_t const first = one ? test_seed() : 0;
+  for (std::uint64_t seed = first; seed < first + (one ? 1 : schedules()); ++seed) {
+    SCOPED_TRACE(replay(seed));
+    constexpr simt::memory_model models[] = {simt::memory_model::sequential, simt::memory_model::store_buffers,
+                                             simt::memory_model::race_detector, simt::memory_model::stale_reads};
+    base.faults.seed = seed;
+    system run(base);
+    simt::run_result result;
+    if (seed % 3 == 2) {
+      simt::pct schedule(seed, 5, 2000);
+      result = run.run(models[seed / 3 % 4], schedule);
+    } else {
+      simt::random schedule(seed);
+      result = run.run(models[seed / 3 % 4], schedule);
+    }
+    ASSERT_TRUE(result.ok) << result.what;
+    ASSERT_EQ(result.timeouts, 0u);
+  }
+}
+
+TEST(engine_schedule, one_queue) {
+  explore({.queues = 1, .sq_entries = 2, .commands = 10});
+}
+
+TEST(engine_schedule, queues_on_several_units) {
+  explore({.queues = 4, .units = 2});
+}
+
+TEST(engine_schedule, units_share_a_completion_queue) {
+  explore({.queues = 3, .units = 3, .shared_cq = true});
+}
+
+TEST(engine_schedule, units_share_the_timing_model) {
+  timing_parameters timing = {};
+  timing.channels = 2;
+  timing.read = timing.write = {.per_command_ps = 1'000'000, .latency_min_ps = 5'000'000};
+  explore({.queues = 3, .units = 3, .timing = timing});
+}
+
+TEST(engine_schedule, faults) {
+  explore({.queues = 2,
+           .units = 2,
+           .sq_entries = 5,
+           .faults = {.error_ppm = 100'000, .delay_ppm = 500'000, .delay_max_ns = 2000}});
+}
+
+}  // namespace
+}  // namespace forebay::emulator::testing
