@@ -258,8 +258,7 @@ class clocks final : public memory {
     return c;
   }
 
-  void race(char const* kind, location where, std::uint32_t other, char const* other_kind,
-                         location other_where) {
+  void race(char const* kind, location where, std::uint32_t other, char const* other_kind, location other_where) {
     host_.report(std::string("data race: ") + kind + " at " + describe(where) + " is not ordered after the " +
                      other_kind + " by " + host_.name(other) + " at " + describe(other_where),
                  where);

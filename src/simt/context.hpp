@@ -48,6 +48,14 @@ class unobserved {
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
   }
 };
+/// Interrupts it, for the code of a lane.
+class observed {
+ public:
+  observed() { unobserved::end(); }
+  ~observed() { unobserved::begin(); }
+  observed(observed const&) = delete;
+  observed& operator=(observed const&) = delete;
+};
 inline void tell_acquire(void* address) {
   __tsan_acquire(address);
 }
@@ -138,6 +146,17 @@ class context {
     finish(self, *static_cast<context*>(transfer.data));
 #else
     static_cast<void>(self);
+#endif
+  }
+
+  /// Tells ThreadSanitizer that what `self` did comes before an acquire of `object`, though `self` never runs again.
+  static void tell_dropped([[maybe_unused]] context& self, [[maybe_unused]] context& own,
+                           [[maybe_unused]] void* object) {
+#if defined(FOREBAY_SIMT_TSAN)
+    if (self.tsan_ == nullptr) return;
+    __tsan_switch_to_fiber(self.tsan_, __tsan_switch_to_fiber_no_sync);
+    __tsan_release(object);
+    __tsan_switch_to_fiber(own.tsan_, __tsan_switch_to_fiber_no_sync);
 #endif
   }
 

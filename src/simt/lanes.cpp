@@ -54,7 +54,7 @@ std::string ranges(std::uint32_t mask) {
     while (last + 1 < 32 && (mask >> (last + 1) & 1) != 0) ++last;
     if (!text.empty()) text += ',';
     text += std::to_string(i);
-    if (last > i) text += "-" + std::to_string(last);
+    if (last > i) text.append("-").append(std::to_string(last));
     i = last;
   }
   return text;

@@ -77,6 +77,7 @@ class multiprocessor final : public lockstep {
     }
     bool const hangs = std::any_of(groups_.begin(), groups_.end(), [](auto const& group) { return group.live != 0; });
     if (hangs && !stopped()) report_deadlock();
+    for (auto& l : lanes_) context::tell_dropped(l.fiber, own_, this);
     tell_acquire(this);
   }
 

@@ -145,11 +145,12 @@ class deterministic final : public lockstep, public memory_host {
     } catch (std::exception const& e) {  // a replay that diverged at its first choice
       note_failure(e.what(), nullptr);
     }
-    tell_acquire(this);
     cancelling_ = true;
     if (memory_ != nullptr) memory_->settle();
     cancel_agents();
     if (memory_ != nullptr) memory_->settle();
+    for (auto& l : lanes_) context::tell_dropped(l.fiber, own_, this);
+    tell_acquire(this);
     current = outer;
     result_.time_ns = now_ns_;
     return std::move(result_);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -280,17 +281,16 @@ TEST(RunWarp, ConvergedIsAnySetThatHoldsTheCallerAndAllMembersSeeTheSame) {
 }
 
 TEST(RunTime, JumpsToTheNextDeadlineWhenNothingElseCanRun) {
-  std::vector<std::uint64_t> woke;
+  std::array<std::uint64_t, 3> woke{};
   std::uint32_t never = 0;
   auto const result = run_in_turn({1, 3, 0}, [&] {
     std::uint64_t const due = 1'000'000 * (3 - fiber::thread_rank());
     fiber::check(fiber::clock_ns() == 0, "time stands still while lanes can run");
     fiber::check(!fiber::wait_until([&] { return fiber::ld(&never) != 0; }, due), "times out");
-    fiber::check(fiber::clock_ns() == due, "exactly then");
-    woke.push_back(due);
+    woke[fiber::thread_rank()] = fiber::clock_ns();
   });
   EXPECT_TRUE(result) << result.what;
-  EXPECT_THAT(woke, ::testing::ElementsAre(1'000'000, 2'000'000, 3'000'000));
+  EXPECT_THAT(woke, ::testing::ElementsAre(3'000'000, 2'000'000, 1'000'000));
   EXPECT_EQ(result.time_ns, 3'000'000u);
   EXPECT_EQ(result.timeouts, 3u);
   EXPECT_EQ(result.agent_timeouts, 0u);
@@ -316,6 +316,9 @@ TEST(RunTime, DeadlinesOfAgentsAreCountedApart) {
 }
 
 TEST(RunWait, WakesOnPlainStoresCopiesAndAgents) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "flags that are plain words are races, and ThreadSanitizer says so";
+#endif
   std::uint32_t word = 0;
   std::array<std::uint64_t, 8> area{}, source{};
   source.fill(3);
@@ -365,38 +368,49 @@ TEST(RunLimits, LanesThatOnlyWakeEachOtherAreALivelock) {
   EXPECT_THAT(result.what, HasSubstr("livelock"));
 }
 
+/// Counts its destructions.
+struct witness {
+  int& ended;
+  ~witness() { ++ended; }
+};
+
 TEST(RunAgents, DaemonsAreUnwoundWhenTheRunEnds) {
-  auto const alive = std::make_shared<int>(1);
-  std::weak_ptr<int> const observed = alive;
+  int ended = 0;
   std::uint32_t served = 0;
-  auto daemon = [&, alive = std::weak_ptr<int>(alive)] {
-    auto const owned = std::make_shared<std::vector<int>>(1000);
+  auto rude = [&] {
+    witness const here{ended};
     std::uint32_t never = 0;
     wait_for([&] { return atomic<fiber>(never).load(order::acquire) != 0; });
   };
   auto polite = [&] {
+    witness const here{ended};
     while (!fiber::stopping()) {
       atomic<fiber>(served).fetch_add(1, order::relaxed);
       static_cast<void>(fiber::wait_until([] { return fiber::stopping(); }, no_deadline));
     }
   };
-  auto const result =
-      run_in_turn({1, 32, 0}, [] { fiber::this_block().sync(); },
-                  {{.name = "rude", .body = daemon, .daemon = true}, {.name = "polite", .body = polite}});
+  auto const result = run_in_turn({1, 32, 0}, [] { fiber::this_block().sync(); },
+                                  {{.name = "rude", .body = rude, .daemon = true}, {.name = "polite", .body = polite}});
   EXPECT_TRUE(result) << result.what;
   EXPECT_EQ(served, 1u);
+  EXPECT_EQ(ended, 2);
 }
 
 TEST(RunAgents, AgentsAreUnwoundAfterAFailureToo) {
-  // AddressSanitizer's leak check sees to it that the vector is gone.
-  auto const result =
-      run_in_turn({1, 2, 0}, [] { fiber::check(fiber::thread_rank() == 0, "planned"); },
-                  {{"owner", [] {
-                      std::vector<int> owned(1000);
-                      std::uint32_t never = 0;
-                      wait_for([&] { return atomic<fiber>(never).load(order::acquire) == owned[0] + 1u; });
-                    }}});
+  int ended = 0;
+  auto const result = run({}, simt::random(1), {1, 2, 0},
+                          [] {
+                            std::uint32_t word = 0;
+                            for (int i = 0; i < 100; ++i) fiber::st(&word, 0u);
+                            fiber::check(fiber::thread_rank() == 0, "planned");
+                          },
+                          {{"owner", [&] {
+                              witness const here{ended};
+                              std::uint32_t never = 0;
+                              wait_for([&] { return atomic<fiber>(never).load(order::acquire) != 0; });
+                            }}});
   EXPECT_THAT(result.what, HasSubstr("planned"));
+  EXPECT_EQ(ended, 1);
 }
 
 TEST(RunAgents, TheRunWaitsForAgentsThatAreNoDaemons) {

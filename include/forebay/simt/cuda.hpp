@@ -138,7 +138,7 @@ struct cuda {
   /// Evaluates `predicate` until it holds (true) or `clock_ns()` reaches `deadline_ns` (false), backing off in between.
   template <class Predicate>
   [[nodiscard]] FOREBAY_DEVICE static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
-    for (unsigned pause_ns = 16;; pause_ns = pause_ns < 1024 ? pause_ns * 2 : pause_ns) {
+    for (unsigned pause_ns = 16;; pause_ns = pause_ns < 256 ? pause_ns * 2 : pause_ns) {
       if (predicate()) return true;
       if (deadline_ns != no_deadline && clock_ns() >= deadline_ns) return false;
 #if defined(__CUDA_ARCH__)
@@ -245,6 +245,18 @@ struct cuda {
     return warp(__activemask());
 #else
     return warp(not_on_host());
+#endif
+  }
+
+  /// Picks one of the lanes that come here together with the same `key`, so that it acts for all: it sees what the others
+  /// wrote before. Lanes that come alone are picked. No lane waits for one that is not here.
+  FOREBAY_DEVICE static bool elect(std::uint64_t key) {
+#if defined(__CUDA_ARCH__)
+    std::uint32_t const same = __match_any_sync(__activemask(), static_cast<unsigned long long>(key));
+    __syncwarp(same);
+    return (same & ((1u << lane_id()) - 1)) == 0;
+#else
+    return not_on_host(key) != 0;
 #endif
   }
 
