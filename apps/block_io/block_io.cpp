@@ -116,6 +116,7 @@ result run(storage& drives, options const& wanted, progress const& tell) {
   if (work.laid_down) lay_down(drives, work, tell);
 
   if (tell) tell("run", 0);
+  drives.reset_statistics();
   auto const [user_before, system_before] = processor_seconds();
   auto const wall_before = std::chrono::steady_clock::now();
   launch_result launched = launch(drives, work);

@@ -48,9 +48,9 @@ struct result {
 /// Told the phase ("lay down", "run", "read back") and the share of it that is done.
 using progress = std::function<void(std::string_view phase, double share)>;
 
-/// Runs the workload. Throws `refused_input` (fields named as on the command line) before anything is written, and
-/// `operation_failed` if the pattern cannot be laid down or read back. Errors of the workload's own commands are in the
-/// result. Not for two host threads on one storage where `verify` is set.
+/// Runs the workload; what the drives count begins anew with it. Throws `refused_input` (fields named as on the command
+/// line) before anything is written, and `operation_failed` if the pattern cannot be laid down or read back. Errors of
+/// the workload's own commands are in the result. Not for two host threads on one storage where `verify` is set.
 result run(storage& drives, options const& wanted, progress const& tell = {});
 
 }  // namespace forebay::block_io

@@ -5,7 +5,6 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -18,6 +17,9 @@ namespace forebay::apps {
 /// Owns a stream that waits for no other. Not copyable.
 class gpu_launch {
  public:
+  /// Threads that are few get a warp each: lanes of one warp that are at different places of their code run one after the
+  /// other, which costs a thread that waits for its own completion more than an idle lane does.
+  static constexpr std::uint32_t threads_alone_max = 1024;
   static constexpr std::uint32_t threads_per_block = 128;
 
   explicit gpu_launch(storage const& drives) : memory_(drives.device_memory()) {
@@ -32,7 +34,7 @@ class gpu_launch {
   /// Runs at least `threads` threads of `kernel`; returns when they have ended. Throws `operation_failed`.
   template <class Kernel>
   void operator()(std::uint32_t threads, Kernel const& kernel) const {
-    std::uint32_t const per_block = std::min(threads, threads_per_block);
+    std::uint32_t const per_block = threads <= threads_alone_max ? 1 : threads_per_block;
     simt::launch<simt::cuda>({.blocks = (threads + per_block - 1) / per_block, .threads_per_block = per_block}, kernel,
                              stream_);
     require(cudaStreamSynchronize(stream_), "run a kernel");

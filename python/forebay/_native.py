@@ -3,8 +3,10 @@
 
 import functools
 import importlib
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
@@ -16,6 +18,9 @@ Result = TypeVar("Result")
 @functools.cache
 def core() -> ModuleType:
     """The module `forebay._core`."""
+    packaged = Path(__file__).parent / "profiles"
+    if packaged.is_dir():  # in a wheel: the C++ library knows only the places of its own installation
+        os.environ.setdefault("FOREBAY_PROFILE_DIR", str(packaged))
     try:
         return importlib.import_module("forebay._core")
     except ImportError as error:

@@ -2,7 +2,6 @@
 """Block workloads in fio's words, with results in fio's shape."""
 
 import json
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from typing import Any
 
 from forebay._native import core, interruptible
 from forebay.errors import RefusedInput
-from forebay.storage import Storage, build_info
+from forebay.provenance import provenance
+from forebay.storage import Storage
 
 # Workload -> (random, has reads, has writes).
 WORKLOADS = {
@@ -95,7 +95,6 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
     )
     failed = native["errors"] != 0
     verified = None if not job.verify else not failed and native["mismatches"] == 0
-    built = build_info()
     return {
         "timestamp": int(before),
         "time": time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(before)),
@@ -120,7 +119,7 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
             }
         ],
         "forebay": {
-            **storage.report(),
+            **provenance(storage),
             "verified": verified,
             "verified_blocks": native["verified_blocks"],
             "mismatches": native["mismatches"],
@@ -132,9 +131,6 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
             "ramp_seconds": job.effective_ramp_time if job.runtime else 0.0,
             "cpu_percent_of": "one CPU, the whole process: the threads of emulated drives count",
             "latency_from": "submission to completion seen by the submitting thread",
-            "version": built["version"],
-            "commit": built["commit"],
-            "host": platform.node(),
         },
     }
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job on real input: breadth-first search over WordNet, read from a drive by the threads that search."""
 
-import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from typing import Any
 from forebay.errors import RefusedInput
 from forebay.graph import wordnet
 from forebay.graph.bfs import bfs, default_launch, verify_distances, write_edges
-from forebay.storage import Storage, build_info
+from forebay.provenance import provenance
+from forebay.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ class Demo:
             storage, graph, self.source, extent=EXTENT, threads=threads, reads_per_thread=iodepth // threads, tell=tell
         )
         wrong = verify_distances(graph, self.source, result)
-        report = storage.report()
-        built = build_info()
+        report = provenance(storage)
         return {
             "verified": wrong == 0,
             "wrong_distances": wrong,
@@ -75,12 +74,7 @@ class Demo:
             "fidelity": report["fidelity"],
             "device": report["device"],
             "drives": uris,
-            "forebay": {
-                **report,
-                "version": built["version"],
-                "commit": built["commit"],
-                "host": platform.node(),
-            },
+            "forebay": report,
         }
 
 

@@ -41,7 +41,10 @@ def test_json_has_the_shape_of_fio(forebay):
     assert ours["fidelity"] in ("ok", "exceeded")
     assert ours["verified"] is None
     assert ours["commit"]
-    assert ours["drives"][0]["profile"] == "ideal"
+    assert ours["path"] == "storage_direct"
+    assert ours["profile"] == "ideal"
+    assert ours["residency"] == "threads"
+    assert ours["lateness"]["bound_ns"] > 0
 
 
 @pytest.mark.parametrize("workload", ["read", "write", "randread", "randwrite", "randrw"])

@@ -22,6 +22,7 @@ from forebay.errors import RefusedInput
 from forebay.graph import gap
 from forebay.graph.bfs import BfsResult, bfs, default_launch, verify_distances, write_edges
 from forebay.graph.csr import Graph
+from forebay.provenance import provenance
 from forebay.storage import Storage
 from forebay.units import format_bytes, format_ns, format_rate, parse_size
 
@@ -125,7 +126,7 @@ def search(
                 )
             wrong = verify_distances(graph, source, result) if verify else None
             runs.append((source, result, wrong))
-        report = storage.report()
+        report = provenance(storage)
     document = _document(graph, runs, report, str(file), uris)
     write_json(json_target, document)
     _show_runs(document, runs, json_target)
