@@ -11,7 +11,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from forebay.units import format_ns
+from forebay.units import format_ns, format_rate
 
 _BLUE, _ORANGE, _GREY = "#1f6f9f", "#d9822b", "#5a6570"
 _PERCENTILES = ("1.000000", "10.000000", "50.000000", "90.000000", "99.000000", "99.900000")
@@ -27,7 +27,7 @@ def plot_search(document: dict[str, Any], path: Path) -> None:
     _draw_bytes(right, document)
     figure.suptitle(
         f"Breadth-first search, {document['vertices']:,} vertices and {document['edges']:,} edges read from a drive: "
-        f"{document['seconds']:.2f} s, {document['iops']:,.0f} IOPS",
+        f"{format_ns(document['seconds'] * 1e9)}, {format_rate(document['iops'])} IOPS",
         fontsize=12,
         fontweight="bold",
     )

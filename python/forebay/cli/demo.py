@@ -104,7 +104,7 @@ def _show(out: Console, document: dict[str, Any]) -> None:
     percentile = document["clat_ns"]["percentile"]
     result = Table(show_header=False, title="search", title_style="bold", title_justify="left")
     rows = {
-        "time": f"{document['seconds']:.3f} s",
+        "time": format_ns(document["seconds"] * 1e9),
         "reached": f"{document['reached']:,} of {document['vertices']:,} synsets from {START.word!r}",
         "reads": f"{document['reads']:,} at {format_rate(document['iops'])} IOPS",
         "bytes read": f"{format_bytes(document['bytes_read'])} for {format_bytes(document['bytes_needed'])} needed: "

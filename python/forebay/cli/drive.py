@@ -64,7 +64,7 @@ def info(uri: Uri, json_target: JsonOption = None) -> None:
             "forebay": report,
         }
     write_json(json_target, document)
-    table = Table(title=uri, show_header=False)
+    table = Table(show_header=False)
     table.add_row("size", f"{format_bytes(document['size_bytes'])} ({document['size_bytes']} bytes)")
     table.add_row("block", f"{document['block_bytes']} bytes")
     table.add_row("extents", str(len(extents)) if extents else "none")
@@ -74,7 +74,9 @@ def info(uri: Uri, json_target: JsonOption = None) -> None:
         for key in ("profile", "residency", "model", "serial", "fidelity"):
             if key in drive:
                 table.add_row(key, str(drive[key]))
-    terminal(json_target).print(table)
+    out = terminal(json_target)
+    out.print(uri, highlight=False, soft_wrap=True)
+    out.print(table)
 
 
 @app.command("ls")
