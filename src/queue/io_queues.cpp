@@ -85,6 +85,17 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
   if (options.records == 0 || options.records >= 1u << 30) {
     throw refused_input("records", std::to_string(options.records), "give 1 to 2^30 - 1");
   }
+  if (options.page_bytes < 16 || (options.page_bytes & (options.page_bytes - 1)) != 0) {
+    throw refused_input("page_bytes", std::to_string(options.page_bytes), "give a power of two, 16 or more");
+  }
+  if (options.prp_pages.size_bytes() % options.page_bytes != 0 ||
+      (options.prp_pages.size_bytes() != 0 && options.prp_pages.bus_address(0) % options.page_bytes != 0)) {
+    throw refused_input("prp_pages", std::to_string(options.prp_pages.size_bytes()) + " bytes",
+                        "give whole pages of " + std::to_string(options.page_bytes) + " bytes");
+  }
+  if (options.mailbox_words == 0) {
+    throw refused_input("mailbox_words", "0", "give 1 or more: without a mailbox no command is ever recovered");
+  }
   for (queue_pair_rings const& rings : pairs) {
     refuse_bad_ring("sq_entries", rings.sq_entries, options.first_ticket);
     refuse_bad_ring("cq_entries", rings.cq_entries, options.first_ticket);

@@ -5,9 +5,11 @@
 //! here.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "forebay/emulator/fault_plan.hpp"
@@ -165,18 +167,15 @@ class audit {
   // The drive's side
   // ---------------------------------------------------------------------------------------------------
 
-  bool is_submission_ring(void const* address) const {
-    for (queue const& q : queues_) {
-      if (address >= q.rings.sq && address < q.rings.sq + q.rings.sq_entries) return true;
-    }
-    return false;
-  }
-
-  void fetched(void const* from, nvme::submission_entry const* entries, std::size_t count) {
+  /// The drive loaded 16 bytes; the last of an entry's four loads completes it.
+  void drive_loaded(void const* address, simt::vec16 value) {
     unobserved const quiet;
     for (queue& q : queues_) {
-      if (from < q.rings.sq || from >= q.rings.sq + q.rings.sq_entries) continue;
-      for (std::size_t i = 0; i < count; ++i) fetched(q, entries[i]);
+      std::size_t index = 0;
+      if (!index_in(reinterpret_cast<simt::vec16 const*>(q.rings.sq), q.rings.sq_entries * 4u, address, index))
+        continue;
+      q.fetching[index % 4] = value;
+      if (index % 4 == 3) fetched(q, __builtin_bit_cast(nvme::submission_entry, q.fetching));
     }
   }
 
@@ -223,6 +222,7 @@ class audit {
     std::uint64_t delivered = 0;
     std::uint64_t fetched = 0;
     std::uint64_t sq_doorbell_writes = 0;
+    std::array<simt::vec16, 4> fetching{};
     std::vector<std::uint32_t> in_flight;  // per command id, as the drive sees it
   };
 
@@ -326,7 +326,7 @@ struct audited_client : simt::fiber {
   }
 };
 
-/// The drive's machine. What only its own unit touches (statistics, fetched entries) costs no scheduling points.
+/// The drive's machine. Its statistics, which only their unit writes, cost no scheduling points.
 struct audited_drive : simt::fiber {
   template <simt::word T, simt::scope S>
   class atomic_ref : public simt::fiber::atomic_ref<T, S> {
@@ -349,16 +349,13 @@ struct audited_drive : simt::fiber {
     T* object_;
   };
 
-  static void copy(void* to, void const* from, std::size_t bytes, location where = location::current()) {
-    audit* const a = audit::current();
-    if (a == nullptr || !a->is_submission_ring(from)) return simt::fiber::copy(to, from, bytes, where);
-    auto const* const source = static_cast<simt::vec16 const*>(from);
-    auto* const entries = static_cast<nvme::submission_entry*>(to);
-    for (std::size_t i = 0; i < bytes / sizeof(simt::vec16); ++i) {
-      simt::vec16 const part = ld(source + i, where);
-      __builtin_memcpy(static_cast<std::byte*>(to) + i * sizeof part, &part, sizeof part);
+  template <simt::plain T>
+  static T ld(T const* address, location where = location::current()) {
+    T const value = simt::fiber::ld(address, where);
+    if constexpr (std::is_same_v<T, simt::vec16>) {
+      if (audit* a = audit::current()) a->drive_loaded(address, value);
     }
-    a->fetched(from, entries, bytes / sizeof *entries);
+    return value;
   }
 };
 

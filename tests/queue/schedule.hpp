@@ -570,6 +570,9 @@ class schedule {
     client::check(client::wait_until(
                       [&] {
                         help(queues);
+                        for (std::uint32_t i = 0; i < shape_.queues; ++i) {
+                          if (!queues.pair(i).idle() && !queues.pair(i).dead()) return false;
+                        }
                         for (std::uint32_t w = 0; w < records.word_count; ++w) {
                           // Acquire pairs with the release in slot_pool::give().
                           if (simt::atomic<agent_machine>(records.words[w]).load(simt::order::acquire) !=
