@@ -12,6 +12,7 @@ from forebay.errors import RefusedInput
 from forebay.provenance import provenance
 from forebay.storage import Storage
 
+MAX_IN_FLIGHT = 1 << 20
 # Workload -> (random, has reads, has writes).
 WORKLOADS = {
     "read": (False, True, False),
@@ -44,10 +45,11 @@ class Job:
             raise RefusedInput("rw", self.rw, f"must be one of {', '.join(WORKLOADS)}")
         if self.bs <= 0:
             raise RefusedInput("--bs", self.bs, "must be a positive multiple of the drive's block")
-        if self.iodepth < 1:
-            raise RefusedInput("--iodepth", self.iodepth, "must be at least 1: the commands in flight, of all threads")
-        if self.gpu_threads < 1:
-            raise RefusedInput("--gpu-threads", self.gpu_threads, "must be at least 1")
+        if not 1 <= self.iodepth <= MAX_IN_FLIGHT:
+            remedy = f"must be at least 1 and at most {MAX_IN_FLIGHT}: the commands in flight, of all threads"
+            raise RefusedInput("--iodepth", self.iodepth, remedy)
+        if not 1 <= self.gpu_threads <= MAX_IN_FLIGHT:
+            raise RefusedInput("--gpu-threads", self.gpu_threads, f"must be at least 1 and at most {MAX_IN_FLIGHT}")
         if not 0 <= self.rwmixread <= 100:
             raise RefusedInput("--rwmixread", self.rwmixread, "must be 0 to 100, the percentage of reads")
 

@@ -14,7 +14,10 @@ def parse_size(field: str, text: str) -> int:
     match = re.fullmatch(r"(\d+)([kmgt]?)(?:i?b)?", text.strip().lower())
     if not match:
         raise RefusedInput(field, text, "give a number of bytes such as 512, 4K, 64M or 2G")
-    return int(match[1]) * 1024 ** _POWERS[match[2]]
+    size = int(match[1]) * 1024 ** _POWERS[match[2]]
+    if size >= 2**63:
+        raise RefusedInput(field, text, "must be less than 8 EiB")
+    return size
 
 
 def parse_duration(field: str, text: str) -> float:

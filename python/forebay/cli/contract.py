@@ -54,6 +54,8 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
         return _complain(str(error), FAILED)
     except (KeyboardInterrupt, typer.Abort):
         _interrupted()
+    except MemoryError:
+        return _complain("out of memory: ask for fewer or smaller commands in flight, or a smaller drive", FAILED)
     except BrokenPipeError:
         # Who read standard output has gone; nothing may be written there again, at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

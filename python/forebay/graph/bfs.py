@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay._native import core, interruptible
+from forebay.bench import MAX_IN_FLIGHT
 from forebay.errors import OperationFailed, RefusedInput
 from forebay.graph.csr import Graph
 from forebay.storage import Storage
@@ -72,6 +73,9 @@ def default_launch(storage: Storage, threads: int | None = None, iodepth: int | 
 
     On the CPU executor one core is left to the threads of emulated drives, and each other core gets one warp.
     """
+    for field, value in (("--gpu-threads", threads), ("--iodepth", iodepth)):
+        if value is not None and not 1 <= value <= MAX_IN_FLIGHT:
+            raise RefusedInput(field, value, f"must be at least 1 and at most {MAX_IN_FLIGHT}")
     if threads is None:
         cores = len(os.sched_getaffinity(0))
         on_cpu = storage.report()["device"] == "cpu"
