@@ -280,7 +280,9 @@ void controller::learn_identity() {
     identity_ = std::move(found);
   } else if (found.serial != identity_.serial || found.blocks != identity_.blocks ||
              found.block_bytes != identity_.block_bytes || found.io_queue_pairs < identity_.io_queue_pairs) {
-    throw operation_failed(
+    std::lock_guard const lock(mutex_);
+    fail_locked(
+        cause::protocol,
         fmt::format("after reset the controller is another: drive '{}' of {} blocks of {} bytes with {} queue pairs, "
                     "before '{}' of {} blocks of {} bytes with {}",
                     found.serial, found.blocks, found.block_bytes, found.io_queue_pairs, identity_.serial,

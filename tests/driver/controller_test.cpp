@@ -440,7 +440,9 @@ TEST_F(driver_test, another_drive_after_a_reset_is_refused) {
   fake.name_space.nsze = 999;
   EXPECT_THAT(message_of<operation_failed>([&] { controller->reset(); }), HasSubstr("before 'FAKE 1' of 1000 blocks"));
   EXPECT_EQ(controller->identity().blocks, 1000u);
+  EXPECT_EQ(failure_of([&] { controller->identify_controller(); }), cause::cancelled) << "it takes no commands";
   fake.name_space.nsze = 1000;
+  controller->reset();
   fake.capabilities += 1;
   EXPECT_EQ(failure_of([&] { controller->reset(); }), cause::protocol);
 }
