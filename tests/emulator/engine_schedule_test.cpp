@@ -138,6 +138,7 @@ class system {
       fiber::check(came, "a completion came");
       std::uint32_t const dw2 = fiber::ld(&entry.dw2);
       std::uint32_t const q = (dw2 >> 16) - 1;
+      fiber::check(q >= first && q - first < count, "a completion names a queue of this client");
       progress& p = state[q - first];
       p.head = dw2 & 0xffff;
       --p.outstanding;
