@@ -3,6 +3,10 @@
 
 #include <sys/mman.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -29,7 +33,12 @@ stacks::stacks(std::uint32_t count, std::size_t bytes) : count_(count), bytes_((
 }
 
 stacks::~stacks() {
-  if (base_ != nullptr) munmap(base_, count_ * (bytes_ + guard_bytes));
+  if (base_ == nullptr) return;
+#if defined(__SANITIZE_ADDRESS__)
+  // What lanes left without unwinding is poisoned still, and whoever is given these addresses next would trip over it.
+  __asan_unpoison_memory_region(base_, count_ * (bytes_ + guard_bytes));
+#endif
+  munmap(base_, count_ * (bytes_ + guard_bytes));
 }
 
 void stacks::swap(stacks& other) noexcept {
