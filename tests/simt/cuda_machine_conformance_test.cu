@@ -11,10 +11,12 @@ void require(cudaError_t error) {
 
 struct on_gpu {
   using machine = simt::cuda;
+  static char const* unavailable() {
+    int devices = 0;
+    return cudaGetDeviceCount(&devices) == cudaSuccess && devices != 0 ? nullptr : "no CUDA device";
+  }
   template <class Kernel, class T>
   static void run(grid const& shape, Kernel const& kernel, std::vector<T>& data) {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
     T* on_device = nullptr;
     require(cudaMalloc(&on_device, data.size() * sizeof(T)));
     require(cudaMemcpy(on_device, data.data(), data.size() * sizeof(T), cudaMemcpyHostToDevice));
@@ -28,8 +30,7 @@ struct on_gpu {
 INSTANTIATE_TYPED_TEST_SUITE_P(Cuda, MachineConformance, on_gpu);
 
 TEST(CudaLaunch, RefusesAShapeThatTheDeviceHasNot) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
+  if (char const* const reason = on_gpu::unavailable()) GTEST_SKIP() << reason;
   EXPECT_THROW(launch<simt::cuda>(grid{1, 4096, 0}, chain_kernel<simt::cuda>{nullptr}), operation_failed);
 }
 

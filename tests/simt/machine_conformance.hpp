@@ -2,6 +2,7 @@
 //! \file
 //! What every machine of the dialect does, instantiated for each by a runner:
 //!   - `machine`: the machine type,
+//!   - `static char const* unavailable()`: why it cannot run here, or null,
 //!   - `static void run(grid, kernel, std::vector<T>& in_out)`: runs `kernel.with(T* data)` with the data where lanes
 //!   reach it.
 #pragma once
@@ -154,7 +155,12 @@ struct wide_kernel {
 };
 
 template <class Runner>
-class MachineConformance : public ::testing::Test {};
+class MachineConformance : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (char const* const reason = Runner::unavailable()) GTEST_SKIP() << reason;
+  }
+};
 TYPED_TEST_SUITE_P(MachineConformance);
 
 TYPED_TEST_P(MachineConformance, WarpCollectivesGiveWhatTheirMembersPassed) {

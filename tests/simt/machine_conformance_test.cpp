@@ -10,6 +10,7 @@ namespace {
 template <memory_model Memory>
 struct scheduled {
   using machine = fiber;
+  static constexpr char const* unavailable() { return nullptr; }
   template <class Kernel, class T>
   static void run(grid const& shape, Kernel const& kernel, std::vector<T>& data) {
     auto const initial = data;
@@ -26,6 +27,7 @@ struct scheduled {
 
 struct threaded {
   using machine = fiber;
+  static constexpr char const* unavailable() { return nullptr; }
   template <class Kernel, class T>
   static void run(grid const& shape, Kernel const& kernel, std::vector<T>& data) {
     launch<fiber>(shape, kernel.with(data.data()), {.os_threads = 2});
