@@ -335,9 +335,7 @@ class schedule {
       if (!found) return;
       queue_pair_state& pair = queues_->state()->pairs[request.pair_index];
       // Not through the machine: advice that the host copies from the device's memory at any time.
-      std::uint32_t const owner =
-          simt::detail::host_load(&pair.commands[request.command_id].owner, simt::order::relaxed);
-      if (owner != request.record + 1 || dead(pair)) continue;
+      if (!queues_->still_in_flight(request) || dead(pair)) continue;
       bool const again = std::find(asked.begin(), asked.end(), request) != asked.end();
       asked.push_back(request);
       std::uint32_t const sq_id = request.pair_index + 1;
@@ -559,7 +557,11 @@ class schedule {
   }
 
   void help(io_queues_ref<client, Rules> queues) {
-    for (std::uint32_t i = 0; i < shape_.queues; ++i) queues.pair(i).try_poll(queues.prp_pages(), queues.records());
+    // Until nothing is left: a lane that sleeps must have seen each ring empty.
+    for (std::uint32_t i = 0; i < shape_.queues; ++i) {
+      while (queues.pair(i).try_poll(queues.prp_pages(), queues.records())) {
+      }
+    }
   }
 
   /// Detached requests have nobody who waits for them.
