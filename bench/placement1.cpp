@@ -65,7 +65,7 @@ std::vector<measurement> measurements() {
       {"one thread, 3.35 GB/s, 256 KiB", "emulated:size=512M,bandwidth=3.35G,latency_us=80,threads=4", 8, 64, stream},
       {"2.47 MIOPS, 50 us, saturated", "emulated:size=512M,iops=2470000,latency_us=50,threads=8", 64, 256,
        random_reads(2048, 2048)},
-      {"2.47 MIOPS, 50 us, 64 threads", "emulated:size=512M,iops=2470000,latency_us=50,threads=8", 8, 64,
+      {"2.47 MIOPS, 50 us, 64 threads", "emulated:size=512M,iops=2470000,latency_us=50,threads=8", 64, 64,
        random_reads(64, 64)},
   };
 }
@@ -78,14 +78,14 @@ json run(measurement const& m) {
   options.queue_depth = m.queue_depth;
   forebay::storage drives(options);
   forebay::block_io::result const r = forebay::block_io::run(drives, m.options);
-  auto const& reads = r.read;
+  auto const& reads = r.read.completion;
   double const iops = static_cast<double>(reads.summary.count) / r.seconds;
   json percentiles;
   for (double const p : {1.0, 50.0, 90.0, 99.0, 99.9}) percentiles[fmt::format("{:.6f}", p)] = reads.percentile_ns(p);
-  fmt::print("{:32} {:9.3f} MIOPS {:8.3f} GB/s  p50 {:8.2f} us  p99 {:8.2f} us  errors {} mismatches {}\n", m.name,
+  fmt::print("{:32} {:9.3f} MIOPS {:8.3f} GB/s  clat p50 {:8.2f} us  p99 {:8.2f} us  slat {:6.2f} us  lat {:8.2f} us  errors {} mismatches {}\n", m.name,
              iops / 1e6, iops * static_cast<double>(m.options.block_bytes) / 1e9,
              static_cast<double>(reads.percentile_ns(50)) / 1e3, static_cast<double>(reads.percentile_ns(99)) / 1e3,
-             r.errors, r.mismatches);
+             r.read.submission.mean_ns / 1e3, r.read.total.mean_ns / 1e3, r.errors, r.mismatches);
   return {{"name", m.name},
           {"drive", m.uri},
           {"queues", m.queues},
@@ -96,7 +96,9 @@ json run(measurement const& m) {
           {"seconds", r.seconds},
           {"iops", iops},
           {"bw_bytes", iops * static_cast<double>(m.options.block_bytes)},
-          {"clat_ns", {{"percentile", percentiles}}},
+          {"slat_ns", {{"mean", r.read.submission.mean_ns}}},
+          {"clat_ns", {{"mean", reads.summary.mean_ns}, {"percentile", percentiles}}},
+          {"lat_ns", {{"mean", r.read.total.mean_ns}}},
           {"verified_blocks", r.verified_blocks},
           {"mismatches", r.mismatches},
           {"errors", r.errors},

@@ -139,7 +139,7 @@ result run(storage& drives, options const& wanted, progress const& tell) {
   r.size_bytes = work.region_bytes;
   r.mismatches = launched.mismatches;
   r.first_mismatch_byte = launched.first_mismatch_byte;
-  r.verified_blocks = work.verify ? r.read.summary.count : 0;
+  r.verified_blocks = work.verify ? r.read.completion.summary.count : 0;
   r.errors = launched.errors;
   r.first_error = launched.first_error;
   if (work.verify && work.read_percent < 100 && r.errors == 0) read_back(drives, work, launched.written, r, tell);

@@ -41,10 +41,17 @@ struct control {
   std::uint32_t unused = 0;
 };
 
+/// fio's three latencies of the commands of one direction.
+struct direction_summary {
+  apps::latency_summary submission;  ///< slat: how long the call that submits took
+  apps::latency_summary completion;  ///< clat: from its return to the sight of the completion
+  apps::latency_summary total;       ///< lat: both
+};
+
 /// What one thread counted: the commands whose completion it saw within the measured interval.
 struct thread_result {
-  apps::latency_summary read;
-  apps::latency_summary write;
+  direction_summary read;
+  direction_summary write;
   std::uint64_t last_completion_ns = 0;
   std::uint64_t mismatches = 0;
   std::uint64_t first_mismatch_byte = ~std::uint64_t{0};
@@ -57,6 +64,7 @@ template <class Token>
 struct slot {
   Token token;
   std::uint64_t offset_bytes;
+  std::uint64_t begun_ns;
   std::uint64_t submitted_ns;
   bool in_flight;
   bool is_write;
@@ -106,8 +114,8 @@ struct kernel {
         if (M::wait_until([this] { return poll(); }, M::clock_ns() + work_.timeout_ns)) continue;
         abandon();
       }
-      result_.read = read_.summary();
-      result_.write = write_.summary();
+      result_.read.completion = read_.summary();
+      result_.write.completion = write_.summary();
       k_.results[rank_] = result_;
     }
 
@@ -148,7 +156,7 @@ struct kernel {
       s.rewritten_before =
           work_.verify && !s.is_write &&
           (simt::atomic<M>(k_.written[index / 32]).load(simt::order::acquire) >> (index % 32) & 1) != 0;
-      s.submitted_ns = M::clock_ns();
+      s.begun_ns = M::clock_ns();
       submit(i);
       s.in_flight = true;
       ++in_flight_;
@@ -158,6 +166,7 @@ struct kernel {
       slot_type& s = at(i);
       s.token = s.is_write ? k_.storage.write_async(block(i), s.offset_bytes, work_.block_bytes)
                            : k_.storage.read_async(block(i), s.offset_bytes, work_.block_bytes);
+      s.submitted_ns = M::clock_ns();
     }
 
     /// Takes every completion that has arrived and starts a command in its place. Whether there was one.
@@ -176,7 +185,7 @@ struct kernel {
       std::uint64_t const now = M::clock_ns();
       status const outcome = s.token.wait();
       if (outcome == status(fault::busy) || outcome == status(fault::no_record)) {
-        submit(i);  // nothing was started; its latency goes on counting
+        submit(i);  // nothing was started; its submission goes on
         return;
       }
       s.in_flight = false;
@@ -187,6 +196,9 @@ struct kernel {
       }
       if (work_.verify) s.is_write ? mark_written(s) : check_data(i);
       if (now >= begin_ns_ && now < end_ns_) {
+        direction_summary& summary = s.is_write ? result_.write : result_.read;
+        summary.submission.add(s.submitted_ns - s.begun_ns);
+        summary.total.add(now - s.begun_ns);
         (s.is_write ? write_ : read_).add(now - s.submitted_ns);
         result_.last_completion_ns = now;
       }

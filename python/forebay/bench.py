@@ -132,7 +132,7 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
             "seconds": native["seconds"],
             "ramp_seconds": job.effective_ramp_time if job.runtime else 0.0,
             "cpu_percent_of": "one CPU, the whole process: the threads of emulated drives count",
-            "latency_from": "submission to completion seen by the submitting thread",
+            "latency_from": "slat: the submitting call; clat: its return to the sight of the completion; lat: both",
         },
     }
 
@@ -151,5 +151,7 @@ def _direction(native: dict[str, Any], block_bytes: int, seconds: float) -> dict
         "total_ios": count,
         "short_ios": 0,
         "drop_ios": 0,
+        "slat_ns": native["slat_ns"],
         "clat_ns": native["clat_ns"],
+        "lat_ns": native["lat_ns"],
     }

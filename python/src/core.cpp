@@ -86,6 +86,14 @@ json to_json(extent const& e) {
   return {{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.bytes}};
 }
 
+json to_json(apps::latency_summary const& s) {
+  return {{"min", s.count == 0 ? 0 : s.min_ns},
+          {"max", s.max_ns},
+          {"mean", s.mean_ns},
+          {"stddev", s.stddev_ns()},
+          {"N", s.count}};
+}
+
 json to_json(apps::latency_distribution const& d) {
   json percentiles = json::object();
   // fio's default list, and its six digits.
@@ -93,13 +101,15 @@ json to_json(apps::latency_distribution const& d) {
        {1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99}) {
     percentiles[std::to_string(percent)] = d.percentile_ns(percent);
   }
-  auto const& s = d.summary;
-  return {{"min", s.count == 0 ? 0 : s.min_ns},
-          {"max", s.max_ns},
-          {"mean", s.mean_ns},
-          {"stddev", s.stddev_ns()},
-          {"N", s.count},
-          {"percentile", percentiles}};
+  json result = to_json(d.summary);
+  result["percentile"] = percentiles;
+  return result;
+}
+
+json to_json(block_io::command_latencies const& latencies) {
+  return {{"slat_ns", to_json(latencies.submission)},
+          {"clat_ns", to_json(latencies.completion)},
+          {"lat_ns", to_json(latencies.total)}};
 }
 
 std::string build_info() {
@@ -136,8 +146,8 @@ std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read
     };
   }
   block_io::result const r = drives.with([&](storage& s) { return block_io::run(s, wanted, progress); });
-  return json{{"read", {{"clat_ns", to_json(r.read)}}},
-              {"write", {{"clat_ns", to_json(r.write)}}},
+  return json{{"read", to_json(r.read)},
+              {"write", to_json(r.write)},
               {"seconds", r.seconds},
               {"usr_cpu", r.usr_cpu_percent},
               {"sys_cpu", r.sys_cpu_percent},

@@ -113,7 +113,8 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
   pool_layout const free_pages = reserve_pool(memory, prp_page_count);
   std::vector<pair_layout> layouts;
   for (queue_pair_rings const& rings : pairs) {
-    layouts.push_back({memory.reserve<std::uint32_t>(rings.sq_entries), memory.reserve<command_slot>(rings.cq_entries - 1)});
+    layouts.push_back(
+        {memory.reserve<std::uint32_t>(rings.sq_entries), memory.reserve<command_slot>(rings.cq_entries - 1)});
   }
   memory.place(state_memory);
   mailbox_memory_ = memory::allocation(shared_memory, options.mailbox_words * sizeof(std::uint64_t), 128);
@@ -135,7 +136,7 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
     pair.queue_id = rings.queue_id;
     pair.free_slots = static_cast<std::int32_t>(rings.sq_entries - 1);
     pair.free_command_count = static_cast<std::int32_t>(rings.cq_entries - 1);
-    pair.sq_tail = pair.next_command = pair.rung = pair.cq_head = pair.sq_head = options.first_ticket;
+    pair.sq_tail = pair.next_command = pair.rung = pair.cq_head = pair.cq_reported = pair.sq_head = options.first_ticket;
     auto const previous_tag = static_cast<std::uint32_t>(pair.sq_size.lap(options.first_ticket));
     for (std::uint32_t slot = 0; slot < rings.sq_entries; ++slot) {
       memory.put(layouts[i].published + slot * sizeof(std::uint32_t), previous_tag);
@@ -148,6 +149,8 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
   state.pair_count = pair_count_;
   state.records = memory.target<completion_record>(records_at);
   state.free_records = free_records.place(memory);
+  records_ = state.records;
+  free_records_ = state.free_records;
   state.prp_pages = {options.prp_pages, options.page_bytes, free_pages.place(memory)};
   state.mailbox = mailbox_;
   state.timeout_ns = options.timeout_ns;
@@ -169,7 +172,8 @@ command_slot* io_queues::commands_of(std::uint32_t pair_index) const {
 }
 
 bool io_queues::still_in_flight(recovery_request const& request) const {
-  return load_word(commands_of(request.pair_index)[request.command_id].owner) == request.record + 1;
+  std::uint32_t const owner = load_word(commands_of(request.pair_index)[request.command_id].owner);
+  return (owner & ~command_slot::has_prp_page) == request.record + 1;
 }
 
 void io_queues::declare_dead(std::uint32_t pair_index) const {

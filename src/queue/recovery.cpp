@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "forebay/error.hpp"
+
 namespace forebay {
 
 recovery::recovery(std::vector<group> groups) {
@@ -54,17 +56,21 @@ void recovery::delete_queue(group const& of, std::uint32_t pair_index) {
 }
 
 void recovery::reset_controller(driver::controller& controller) {
+  bool removed = false;
   try {
     controller.reset();
+    ++count_.controller_resets;
   } catch (driver::controller_failure const& failure) {
-    // Whether a controller that does not answer still writes is unknown, so its commands keep their memory; one that has left
-    // the bus cannot write.
-    if (failure.why() != driver::controller_failure::cause::removed) return;
+    removed = failure.why() == driver::controller_failure::cause::removed;
+  } catch (operation_failed const&) {
+    // It came back, but not as the drive that it was; its queues are gone all the same.
   }
-  ++count_.controller_resets;
   for (watched const& w : groups_) {
     for (std::uint32_t i = 0; i < w.members.members.size(); ++i) {
-      if (w.members.members[i].controller == &controller) w.members.queues->declare_dead(i);
+      member const& m = w.members.members[i];
+      // A controller that still knows a queue may still write, so that queue's commands keep their memory; one that has left the
+      // bus cannot write.
+      if (m.controller == &controller && (removed || !m.queue->live())) w.members.queues->declare_dead(i);
     }
   }
 }

@@ -40,7 +40,7 @@ TEST_P(apps_on_storage, every_mix_verifies) {
                                             .size_bytes = 2 << 20,
                                             .seed = read_percent + 1,
                                             .verify = true});
-      EXPECT_EQ(r.read.summary.count + r.write.summary.count, 1024u);
+      EXPECT_EQ(r.read.completion.summary.count + r.write.completion.summary.count, 1024u);
       EXPECT_EQ(r.errors, 0u);
       EXPECT_EQ(r.mismatches, 0u);
       EXPECT_EQ(r.threads, 70u);
@@ -66,7 +66,7 @@ TEST_P(apps_on_storage, a_timed_run_counts_a_whole_interval) {
   storage drives = open("emulated:size=8M,iops=1000,latency_us=1000,channels=1");
   auto const r = block_io::run(drives, {.iodepth = 4, .gpu_threads = 2, .runtime_s = 0.2, .ramp_time_s = 0.05});
   EXPECT_DOUBLE_EQ(r.seconds, 0.2);
-  EXPECT_GT(r.read.summary.count, 0u);
+  EXPECT_GT(r.read.completion.summary.count, 0u);
   EXPECT_EQ(r.errors, 0u);
 }
 

@@ -10,8 +10,7 @@
 
 namespace forebay {
 
-/// A kernel whose threads share out the pairs and consume completions until no command is in flight. A dead pair is left when
-/// its commands have been cancelled.
+/// A kernel whose threads share out the pairs and consume completions until no command is in flight.
 template <class M>
 struct drain_kernel {
   io_queues_ref<M> queues;
@@ -22,12 +21,7 @@ struct drain_kernel {
     std::uint64_t const deadline_ns = M::clock_ns() + timeout_ns;
     for (std::uint32_t k = M::thread_rank(); k < queues.pair_count(); k += M::thread_count()) {
       auto const pair = queues.pair(k);
-      bool const idle = M::wait_until(
-          [&] {
-            if (pair.idle()) return true;
-            return pair.try_poll(queues.prp_pages(), queues.records()) && pair.dead();
-          },
-          deadline_ns);
+      bool const idle = M::wait_until([&] { return queues.serve(pair, [&] { return pair.idle(); }, deadline_ns); }, deadline_ns);
       // Relaxed: the launch orders it before the host's read.
       if (!idle) simt::atomic<M>(*busy_pairs).fetch_add(1, simt::order::relaxed);
     }

@@ -44,7 +44,7 @@ class io_queues {
 
   template <class M, class Rules = queue_rules>
   io_queues_ref<M, Rules> ref() const {
-    return io_queues_ref<M, Rules>{state_};
+    return io_queues_ref<M, Rules>(state_, pairs_, record_pool<M>(records_, free_records_));
   }
 
   /// What the refs share, where it lies in `state_memory`: the host may look into it where it reaches that memory.
@@ -68,6 +68,8 @@ class io_queues {
   recovery_mailbox mailbox_;
   io_queues_state* state_ = nullptr;
   queue_pair_state* pairs_ = nullptr;
+  completion_record* records_ = nullptr;
+  slot_pool free_records_;
   std::uint32_t pair_count_ = 0;
 };
 

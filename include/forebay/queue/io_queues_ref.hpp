@@ -41,14 +41,16 @@ template <class M, class Rules = queue_rules>
 class io_queues_ref {
  public:
   io_queues_ref() = default;
-  FOREBAY_DEVICE explicit io_queues_ref(io_queues_state* state) : s_(state) {}
+  /// `pairs` and `records` repeat what `*state` says, so that no thread has to load it.
+  FOREBAY_DEVICE io_queues_ref(io_queues_state* state, queue_pair_state* pairs, record_pool<M> const& records)
+      : s_(state), pairs_(pairs), records_(records) {}
 
-  FOREBAY_DEVICE record_pool<M> records() const { return {s_->records, s_->free_records}; }
+  FOREBAY_DEVICE record_pool<M> const& records() const { return records_; }
   FOREBAY_DEVICE prp_page_pool const& prp_pages() const { return s_->prp_pages; }
   FOREBAY_DEVICE std::uint64_t timeout_ns() const { return s_->timeout_ns; }
   FOREBAY_DEVICE std::uint32_t pair_count() const { return s_->pair_count; }
   FOREBAY_DEVICE queue_pair_ref<M, Rules> pair(std::uint32_t index) const {
-    return queue_pair_ref<M, Rules>{s_->pairs + index};
+    return queue_pair_ref<M, Rules>{pairs_ + index};
   }
 
   /// Submits to the pairs of `range`, from its `home`-th on, and helps where they are full. On success `home` tells
@@ -61,9 +63,7 @@ class io_queues_ref {
       dead_pairs = 0;
       for (std::uint32_t k = 0; k < range.count; ++k) {
         auto const queue = pair(range.at(home));
-        if (queue.try_submit(command, prp_pages(), record)) return true;
-        // Again after a poll, within one evaluation: if this thread freed all that it lacks, nothing else will wake it.
-        if (queue.try_poll(prp_pages(), records()) && queue.try_submit(command, prp_pages(), record)) return true;
+        if (serve(queue, [&] { return queue.try_submit(command, prp_pages(), record); }, deadline_ns)) return true;
         if (queue.dead()) ++dead_pairs;
         home = home + 1 < range.count ? home + 1 : 0;
       }
@@ -75,7 +75,7 @@ class io_queues_ref {
           if (command.bytes == 0 || !needs_prp_list(command.buffer, command.bytes, prp_pages().page_bytes))
             return false;
           // The list pages may all be held by commands of pairs outside `range`, for which nobody waits yet (Q5).
-          for (std::uint32_t k = 0; k < s_->pair_count; ++k) pair(k).try_poll(prp_pages(), records());
+          for (std::uint32_t k = 0; k < s_->pair_count; ++k) serve(pair(k), [] { return false; }, deadline_ns);
           return attempt();
         },
         deadline_ns);
@@ -83,10 +83,16 @@ class io_queues_ref {
     return dead_pairs == range.count ? status(fault::cancelled) : status();
   }
 
-  /// Consumes what has completed on the `next`-th pair of `range`, and moves `next` on.
-  FOREBAY_DEVICE void help(pair_range range, std::uint32_t& next) const {
-    pair(range.at(next)).try_poll(prp_pages(), records());
-    next = next + 1 < range.count ? next + 1 : 0;
+  /// Delivers what has completed on `queue` until `stop()` holds, which it returns, nothing is left, or the deadline passes. A
+  /// thread that goes to sleep must have seen the ring empty: else a completion that it did not look at could be one that
+  /// nobody looks at.
+  template <class Stop>
+  FOREBAY_DEVICE bool serve(queue_pair_ref<M, Rules> queue, Stop&& stop, std::uint64_t deadline_ns) const {
+    while (!stop()) {
+      if (!queue.try_poll(prp_pages(), records())) return stop();
+      if (M::clock_ns() >= deadline_ns) return stop();
+    }
+    return true;
   }
 
   /// Waits until `record` is done, helping on the pairs of `range`. On `timed_out` the recovery thread has been asked
@@ -94,11 +100,9 @@ class io_queues_ref {
   FOREBAY_DEVICE status wait(std::uint32_t record, pair_range range, std::uint64_t deadline_ns) const {
     bool const done = M::wait_until(
         [&] {
-          if (records().done(record)) return true;
           // Every pair in one evaluation: a machine may sleep until something that the evaluation read changes.
           for (std::uint32_t k = 0; k < range.count; ++k) {
-            pair(range.at(k)).try_poll(prp_pages(), records());
-            if (records().done(record)) return true;
+            if (serve(pair(range.at(k)), [&] { return records().done(record); }, deadline_ns)) return true;
           }
           return false;
         },
@@ -118,6 +122,8 @@ class io_queues_ref {
   }
 
   io_queues_state* s_ = nullptr;
+  queue_pair_state* pairs_ = nullptr;
+  record_pool<M> records_;
 };
 
 /// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all
@@ -132,10 +138,12 @@ class token {
   FOREBAY_DEVICE token(io_queues_ref<M, Rules> queues, std::uint32_t record, pair_range range)
       : queues_(queues), record_(record), range_(range) {}
 
-  /// Whether wait() would return at once. Helps a little.
-  FOREBAY_DEVICE bool ready() {
+  /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs.
+  FOREBAY_DEVICE bool ready() const {
     if (record_ == slot_pool::none || queues_.records().done(record_)) return true;
-    queues_.help(range_, next_);
+    for (std::uint32_t k = 0; k < range_.count; ++k) {
+      queues_.pair(range_.at(k)).try_poll(queues_.prp_pages(), queues_.records());
+    }
     return queues_.records().done(record_);
   }
 
@@ -166,7 +174,6 @@ class token {
   io_queues_ref<M, Rules> queues_;
   std::uint32_t record_ = slot_pool::none;
   pair_range range_;
-  std::uint32_t next_ = 0;
   status ended_;
 };
 

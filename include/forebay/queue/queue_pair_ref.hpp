@@ -44,14 +44,14 @@ class queue_pair_ref {
       prp_page = prp_pages.free.template try_take<M>(M::thread_rank() * 7u);
       if (prp_page == prp_page_pool::none) return false;
     }
-    std::uint32_t const id = try_take_command_id(record);
-    if (id == no_id || !try_take_credit(q_->free_slots)) {
-      if (id != no_id) give_command_id(id);
+    std::uint32_t const owner = (record + 1) | (prp_page != prp_page_pool::none ? command_slot::has_prp_page : 0);
+    std::uint32_t const id = try_reserve(owner);
+    if (id == no_id) {
       if (prp_page != prp_page_pool::none) prp_pages.free.template give<M>(prp_page);
       return false;
     }
     // From here to publish() nothing can fail or wait (Q4).
-    M::st(&q_->commands[id].prp_page, prp_page);
+    if (prp_page != prp_page_pool::none) M::st(&q_->commands[id].prp_page, prp_page);
     // Acquire and release: credits and tickets are separate words, so the thread with ticket t may hold a credit given later
     // than the one for slot t. Each ticket pairs with the one before it, and the owners of the first t + 1 tickets together
     // have acquired the first t + 1 credits.
@@ -61,15 +61,21 @@ class queue_pair_ref {
 
     if constexpr (!Rules::entry_before_publish) publish(ticket, slot);
     write_entry(slot, wire_id, command, prp_pages, prp_page);
-    // Release pairs with the acquire in finish(): prp_page is that of this command.
-    simt::atomic<M>(q_->commands[id].owner).store(record + 1, simt::order::release);
+    // Release pairs with the acquire in finish(), which reads prp_page; where there is none, the fence in publish() is enough:
+    // finish() must find the owner of every command that the controller has seen.
+    simt::atomic<M>(q_->commands[id].owner)
+        .store(owner, prp_page != prp_page_pool::none ? simt::order::release : simt::order::relaxed);
     if constexpr (Rules::entry_before_publish) publish(ticket, slot);
     ring();
     return true;
   }
 
-  /// Consumes what the controller has completed and delivers it to its records. False if another thread is at it.
+  /// Consumes what the controller has completed and delivers it to its records. False if there was nothing, or another thread
+  /// is at it.
   FOREBAY_DEVICE bool try_poll(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
+    // One lane consumes for all that are here: were each to try, a warp would run its lanes one after the other, each through the
+    // same round trips.
+    if (!M::elect(reinterpret_cast<std::uint64_t>(q_))) return false;
     auto flag = simt::atomic<M>(q_->poll_flag);
     // Relaxed: a hint that spares the waiting threads the exchange.
     if (flag.load(simt::order::relaxed) != 0) return false;
@@ -77,16 +83,23 @@ class queue_pair_ref {
     if (flag.exchange(1, simt::order::acquire) != 0) return false;
     // Read before the ring: a queue is declared dead after its last completion was posted.
     bool const cancels = dead();
-    consume(prp_pages, records);
-    if (cancels) cancel_all(prp_pages, records);
+    bool delivered = consume(prp_pages, records);
+    if (cancels) {
+      while (consume(prp_pages, records)) {
+      }
+      if (cancel_all(prp_pages, records)) delivered = true;
+    }
     // Release pairs with the acquire above.
     flag.store(0, simt::order::release);
-    return true;
+    return delivered;
   }
 
   FOREBAY_DEVICE bool dead() const {
-    // Acquire pairs with the host's store after the controller let go of the queue.
-    return simt::atomic<M, simt::scope::system>(q_->dead).load(simt::order::acquire) != 0;
+    // Relaxed, because nearly every look finds a living queue.
+    if (simt::atomic<M, simt::scope::system>(q_->dead).load(simt::order::relaxed) == 0) return false;
+    // Acquire pairs with the host's release after the controller let go of the queue.
+    M::fence(simt::scope::system, simt::order::acquire);
+    return true;
   }
 
   /// Command ids that are in flight for `record`, in turn: the first at or after `from`, or `slot_pool::none`. Advisory: the
@@ -94,7 +107,8 @@ class queue_pair_ref {
   FOREBAY_DEVICE std::uint32_t find_command(std::uint32_t record, std::uint32_t from) const {
     for (std::uint32_t id = from; id < q_->command_ring.entries(); ++id) {
       // Relaxed: nothing is read on the strength of it.
-      if (simt::atomic<M>(q_->commands[id].owner).load(simt::order::relaxed) == record + 1) return id;
+      std::uint32_t const owner = simt::atomic<M>(q_->commands[id].owner).load(simt::order::relaxed);
+      if ((owner & ~command_slot::has_prp_page) == record + 1) return id;
     }
     return slot_pool::none;
   }
@@ -106,7 +120,7 @@ class queue_pair_ref {
            static_cast<std::int32_t>(q_->command_ring.entries());
   }
 
-  FOREBAY_DEVICE std::uint32_t queue_id() const { return q_->queue_id; }
+  FOREBAY_DEVICE std::uint32_t cq_entries() const { return q_->cq_size.entries(); }
 
  private:
   struct entry_words {
@@ -118,47 +132,52 @@ class queue_pair_ref {
   static constexpr std::uint32_t window = 8;
   static constexpr std::uint32_t no_id = ~0u;
 
-  FOREBAY_DEVICE static bool try_take_credit(std::int32_t& credits) {
-    auto available = simt::atomic<M>(credits);
-    // Relaxed: without this look, threads that find none would hide a credit from each other by taking and giving it back.
-    if (available.load(simt::order::relaxed) <= 0) return false;
-    // Acquire pairs with the release in give_credit().
-    if (available.fetch_sub(1, simt::order::acquire) > 0) return true;
-    // Relaxed: it returns what was never used; the release sequence of give_credit() goes on through it.
-    available.fetch_add(1, simt::order::relaxed);
-    return false;
-  }
-
   FOREBAY_DEVICE static void give_credit(std::int32_t& credits, std::uint32_t count) {
-    // Release pairs with the acquire in try_take_credit(): the slots and ids behind the credits are free.
+    // Release pairs with the acquire in try_reserve(): the slots and ids behind the credits are free.
     if (count != 0) simt::atomic<M>(credits).fetch_add(static_cast<std::int32_t>(count), simt::order::release);
   }
 
-  /// An id that no command in flight has, now owned by `record`; `no_id` if none was free.
-  FOREBAY_DEVICE std::uint32_t try_take_command_id(std::uint32_t record) const {
-    if (!try_take_credit(q_->free_command_count)) return no_id;
+  /// A credit for a slot, and an id that no command in flight has, now owned by `owner`; `no_id`, with nothing taken, if
+  /// either was not to be had. Every access is relaxed and one fence acquires for all, so that a GPU has those that do
+  /// not depend on each other under way together.
+  FOREBAY_DEVICE std::uint32_t try_reserve(std::uint32_t owner) const {
+    auto slots = simt::atomic<M>(q_->free_slots);
+    auto commands = simt::atomic<M>(q_->free_command_count);
+    // Without this look, threads that find no credit would hide it from each other by taking and giving it back.
+    std::int32_t const slots_seen = slots.load(simt::order::relaxed);
+    std::int32_t const commands_seen = commands.load(simt::order::relaxed);
+    if (slots_seen <= 0 || commands_seen <= 0) return no_id;
+    std::int32_t const slots_before = slots.fetch_sub(1, simt::order::relaxed);
+    std::int32_t const commands_before = commands.fetch_sub(1, simt::order::relaxed);
+    // Only where to look first: commands complete roughly in order, so the id taken longest ago is likely free.
+    std::uint64_t const hint = simt::atomic<M>(q_->next_command).fetch_add(1, simt::order::relaxed);
+    std::uint32_t const id = slots_before > 0 && commands_before > 0 ? try_take_command_id(hint, owner) : no_id;
+    if (id == no_id) {
+      // They return what was never used; the release sequence of give_credit() goes on through them.
+      slots.fetch_add(1, simt::order::relaxed);
+      commands.fetch_add(1, simt::order::relaxed);
+      return no_id;
+    }
+    // Acquire pairs with the releases in give_credit() and finish(): the slot was consumed, the id's prp_page was read.
+    M::fence(simt::scope::device, simt::order::acquire);
+    return id;
+  }
+
+  /// Requires a command credit, which says that an id is free; but others who look may change which: two passes, then it is
+  /// somebody else's turn.
+  FOREBAY_DEVICE std::uint32_t try_take_command_id(std::uint64_t hint, std::uint32_t owner) const {
     std::uint32_t const ids = q_->command_ring.entries();
-    // Relaxed: only where to look first. Commands complete roughly in order, so the id taken longest ago is likely free.
-    std::uint32_t id = q_->command_ring.slot(simt::atomic<M>(q_->next_command).fetch_add(1, simt::order::relaxed));
-    // The credit says that an id is free, but others who look may change which; two passes, then it is somebody else's turn.
+    std::uint32_t id = q_->command_ring.slot(hint);
     for (std::uint32_t tries = 0; tries < 2 * ids; ++tries) {
       std::uint32_t free = 0;
-      // Acquire pairs with the release in give_command_id(): the previous command's prp_page was read.
-      if (simt::atomic<M>(q_->commands[id].owner).compare_exchange(free, (record + 1) | command_slot::reserved,
-                                                                   simt::order::acquire)) {
+      // Relaxed: try_reserve() fences.
+      if (simt::atomic<M>(q_->commands[id].owner).compare_exchange(free, owner | command_slot::reserved,
+                                                                   simt::order::relaxed)) {
         return id;
       }
       id = id + 1 < ids ? id + 1 : 0;
     }
-    give_credit(q_->free_command_count, 1);
     return no_id;
-  }
-
-  /// Gives back an id whose command was never published.
-  FOREBAY_DEVICE void give_command_id(std::uint32_t id) const {
-    // Release pairs with the acquire in try_take_command_id().
-    simt::atomic<M>(q_->commands[id].owner).store(0, simt::order::release);
-    give_credit(q_->free_command_count, 1);
   }
 
   FOREBAY_DEVICE void write_entry(std::uint32_t slot, std::uint32_t id, io_command const& command,
@@ -180,26 +199,29 @@ class queue_pair_ref {
   }
 
   FOREBAY_DEVICE void publish(std::uint64_t ticket, std::uint32_t slot) const {
-    // Release pairs with the acquire in ring(): whoever rings for this entry sees it, and so does the controller.
-    simt::atomic<M>(q_->published[slot]).store(publish_tag(ticket), Rules::publish);
+    // Release pairs with the acquire in ring(): whoever rings for the entry sees it.
+    if constexpr (Rules::publish == simt::order::release) M::fence(simt::scope::device, simt::order::release);
+    // Relaxed: after the fence.
+    simt::atomic<M>(q_->published[slot]).store(publish_tag(ticket), simt::order::relaxed);
   }
 
   /// Makes sure that every entry published before the call is rung for, by this thread or by one that is at it. Nobody waits:
   /// who finds a ringer leaves it a request, and the ringer leaves only when it has answered all.
   FOREBAY_DEVICE void ring() const {
+    // One lane asks for all whose entries are published by now.
+    if (!M::elect(reinterpret_cast<std::uint64_t>(q_))) return;
     auto requests = simt::atomic<M>(q_->doorbell_requests);
     // Acquire pairs with the previous ringer's release (`rung`); release pairs with the acquire of a ringer that answers.
     if (requests.fetch_add(1, simt::order::acq_rel) != 0) return;
     std::uint32_t answered = 1;
     for (;;) {
       std::uint64_t const rung = M::ld(&q_->rung);
-      std::uint64_t tail = rung;
-      // Acquire pairs with the release in publish().
-      while (simt::atomic<M>(q_->published[q_->sq_size.slot(tail)]).load(simt::order::acquire) == publish_tag(tail)) ++tail;
+      std::uint64_t const tail = first_unpublished(rung);
       if (tail != rung) {
         M::st(&q_->rung, tail);
-        // Release at system scope pairs with the controller's read of the doorbell: all entries up to tail are visible (Q3).
-        M::fence(simt::scope::system, simt::order::release);
+        // Acquire pairs with the release in publish(). Release at system scope pairs with the controller's read of the
+        // doorbell: all entries up to tail are visible (Q3).
+        M::fence(simt::scope::system, simt::order::acq_rel);
         M::st_mmio(q_->sq_doorbell, q_->sq_size.slot(tail));
       }
       // Acquire pairs with the release of requests that came meanwhile; release hands `rung` to the next ringer.
@@ -209,35 +231,88 @@ class queue_pair_ref {
     }
   }
 
+  /// The first ticket from `tail` on whose entry is not published yet.
+  FOREBAY_DEVICE std::uint64_t first_unpublished(std::uint64_t tail) const {
+    for (;;) {
+      bool published[window];
+      for (std::uint32_t i = 0; i < window; ++i) {
+        // Relaxed: the fence before the doorbell acquires.
+        published[i] = simt::atomic<M>(q_->published[q_->sq_size.slot(tail + i)]).load(simt::order::relaxed) ==
+                       publish_tag(tail + i);
+      }
+      for (std::uint32_t i = 0; i < window; ++i) {
+        if (!published[i]) return tail + i;
+      }
+      tail += window;
+    }
+  }
+
   FOREBAY_DEVICE bool is_posted(std::uint64_t head, std::uint32_t& dw3) const {
     nvme::completion_entry& entry = q_->cq[q_->cq_size.slot(head)];
-    // Relaxed: consume() fences once for all that it found. Pairs with the controller's release of dw3.
+    // Relaxed: look() fences once for all that it found. Pairs with the controller's release of dw3.
     dw3 = simt::atomic<M, simt::scope::system>(entry.dw3).load(simt::order::relaxed);
     return (dw3 >> 16 & 1) == Rules::phase(q_->cq_size.lap(head));
   }
 
-  /// Requires the poll flag.
-  FOREBAY_DEVICE void consume(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
+  /// Requires the poll flag. Delivers first and tells the controller later, when there is nothing to deliver or a quarter of
+  /// the ring is owed: whoever polls is waiting for a delivery.
+  FOREBAY_DEVICE bool consume(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
     std::uint64_t const first = M::ld(&q_->cq_head);
+    std::uint64_t const reported = M::ld(&q_->cq_reported);
+    // A queue with one completion at a time is looked at one by one, so that each look is one read of host memory.
+    std::uint32_t const width = M::ld(&q_->poll_width);
     std::uint64_t head = first;
-    std::uint32_t freed_commands = 0;
-    std::uint32_t freed_slots = 0;
-    std::uint32_t dw3[window];
-    // One lap at most: a thread that waits for its own request does not serve the others for ever.
-    while (head - first < q_->cq_size.entries() && is_posted(head, dw3[0])) {
-      std::uint32_t ready = 1;
-      bool posted[window];
-      for (std::uint32_t i = 1; i < window; ++i) posted[i] = is_posted(head + i, dw3[i]);
-      while (ready < window && ready < q_->cq_size.entries() && posted[ready]) ++ready;
-      // Acquire pairs with the controller's release of each dw3: the data and dw2 of the entries are there.
-      M::fence(simt::scope::system, simt::order::acquire);
-      // SQ heads only grow, so the last entry's frees all slots that the others would.
-      freed_slots += advance_sq_head(M::ld(&q_->cq[q_->cq_size.slot(head + ready - 1)].dw2) & 0xffff);
-      for (std::uint32_t i = 0; i < Rules::delivered(ready); ++i) freed_commands += deliver(dw3[i], prp_pages, records);
-      head += ready;
+    std::uint32_t ready;
+    do {
+      std::uint32_t dw3[window];
+      ready = width == 1 ? look_at_one(head, dw3[0]) : look(head, width, dw3);
+      if (ready != 0) {
+        for (std::uint32_t i = 0; i < Rules::delivered(ready); ++i) deliver(dw3[i], prp_pages, records);
+        head += ready;
+      }
+      // One lap at most: a thread that waits for its own request does not serve the others for ever.
+    } while (ready == width && width != 1 && head - first < q_->cq_size.entries());
+
+    if (head != first) M::st(&q_->cq_head, head);
+    std::uint32_t const next_width = head != first ? window : 1;
+    if (next_width != M::ld(&q_->poll_width)) M::st(&q_->poll_width, next_width);
+    if (head != reported && (head == first || head - reported >= (q_->cq_size.entries() + 3) / 4)) report(head);
+    return head != first;
+  }
+
+  /// How many of the `width` entries from `head` on are posted without a gap, and what they say.
+  FOREBAY_DEVICE std::uint32_t look(std::uint64_t head, std::uint32_t width, std::uint32_t (&dw3)[window]) const {
+    // No entry twice: a second look could see what the first did not, and take it for an entry of the next lap.
+    if (width > q_->cq_size.entries()) width = q_->cq_size.entries();
+    bool posted[window];
+    for (std::uint32_t i = 0; i < window; ++i) posted[i] = i < width && is_posted(head + i, dw3[i]);
+    std::uint32_t ready = 0;
+    while (ready < width && posted[ready]) ++ready;
+    // Acquire pairs with the controller's release of each dw3: the data and dw2 of the entries are there.
+    if (ready != 0) M::fence(simt::scope::system, simt::order::acquire);
+    return ready;
+  }
+
+  /// The same for one entry; looks again a few times, each a round trip where a GPU looks into host memory, because what else a
+  /// poll does takes longer than that and would keep the waiting thread from its completion.
+  FOREBAY_DEVICE std::uint32_t look_at_one(std::uint64_t head, std::uint32_t& dw3) const {
+    auto posted = simt::atomic<M, simt::scope::system>(q_->cq[q_->cq_size.slot(head)].dw3);
+    std::uint32_t const phase = Rules::phase(q_->cq_size.lap(head));
+    for (std::uint32_t looks = 0; looks < M::looks_per_poll; ++looks) {
+      // Acquire pairs with the controller's release of dw3, as above.
+      dw3 = posted.load(simt::order::acquire);
+      if ((dw3 >> 16 & 1) == phase) return 1;
     }
-    if (head == first) return;
-    M::st(&q_->cq_head, head);
+    return 0;
+  }
+
+  /// Gives the controller the entries up to `head` back, and the submitters what their commands held.
+  FOREBAY_DEVICE void report(std::uint64_t head) const {
+    // SQ heads only grow, so the last entry's frees all slots that the others would.
+    std::uint32_t const freed_slots = advance_sq_head(M::ld(&q_->cq[q_->cq_size.slot(head - 1)].dw2) & 0xffff);
+    std::uint32_t const freed_commands = M::ld(&q_->finished_commands);
+    M::st(&q_->finished_commands, 0u);
+    M::st(&q_->cq_reported, head);
     // Release at system scope: our reads of the entries come before the controller's next writes of them (Q6).
     M::fence(simt::scope::system, simt::order::release);
     M::st_mmio(q_->cq_doorbell, q_->cq_size.slot(head));
@@ -261,13 +336,13 @@ class queue_pair_ref {
     return steps;
   }
 
-  /// Returns how many command ids became free.
-  FOREBAY_DEVICE std::uint32_t deliver(std::uint32_t dw3, prp_page_pool const& prp_pages,
-                                       record_pool<M> const& records) const {
+  FOREBAY_DEVICE void deliver(std::uint32_t dw3, prp_page_pool const& prp_pages, record_pool<M> const& records) const {
     std::uint32_t const id = dw3 & 0xffff;
-    if (id < q_->command_ring.entries() && finish(id, status::from_nvme(dw3 >> 17), prp_pages, records)) return 1;
-    count_protocol_error();
-    return 0;
+    if (id < q_->command_ring.entries() && finish(id, status::from_nvme(dw3 >> 17), prp_pages, records)) {
+      M::st(&q_->finished_commands, M::ld(&q_->finished_commands) + 1);
+    } else {
+      count_protocol_error();
+    }
   }
 
   /// False if the command was not in flight.
@@ -275,22 +350,26 @@ class queue_pair_ref {
                              record_pool<M> const& records) const {
     auto owner = simt::atomic<M>(q_->commands[id].owner);
     // Acquire pairs with the release in try_submit() after prp_page was set.
-    std::uint32_t const record = owner.load(simt::order::acquire);
-    if (record == 0 || (record & command_slot::reserved) != 0) return false;
-    std::uint32_t const prp_page = M::ld(&q_->commands[id].prp_page);
-    if (prp_page != prp_page_pool::none) prp_pages.free.template give<M>(prp_page);
-    // Release pairs with the acquire in try_take_command_id().
+    std::uint32_t const found = owner.load(simt::order::acquire);
+    if (found == 0 || (found & command_slot::reserved) != 0) return false;
+    if ((found & command_slot::has_prp_page) != 0) {
+      prp_pages.free.template give<M>(M::ld(&q_->commands[id].prp_page));
+    }
+    records.complete((found & command_slot::record_mask) - 1, result);
+    // Release pairs with the acquire in try_reserve().
     owner.store(0, simt::order::release);
-    records.complete(record - 1, result);
     return true;
   }
 
-  /// A dead queue's ids are not recycled: it takes no more commands. Repeated at every poll, so that a submitter who had
-  /// passed the dead check is cancelled too.
-  FOREBAY_DEVICE void cancel_all(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
+  /// Ends what is in flight on a dead queue; whether there was anything. Repeated at every poll, so that a submitter who had
+  /// passed the dead check is cancelled too. The credits come back, so that the pair can be seen to be idle.
+  FOREBAY_DEVICE bool cancel_all(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
+    std::uint32_t cancelled = 0;
     for (std::uint32_t id = 0; id < q_->command_ring.entries(); ++id) {
-      finish(id, fault::cancelled, prp_pages, records);
+      if (finish(id, fault::cancelled, prp_pages, records)) ++cancelled;
     }
+    give_credit(q_->free_command_count, cancelled);
+    return cancelled != 0;
   }
 
   FOREBAY_DEVICE void count_protocol_error() const {

@@ -15,8 +15,12 @@ namespace forebay {
 struct command_slot {
   /// Of `owner`: the id is taken, its command not yet written.
   static constexpr std::uint32_t reserved = 1u << 31;
-  std::uint32_t owner;     ///< 0: free; else 1 + the completion record
-  std::uint32_t prp_page;  ///< list page lent to the command, or `slot_pool::none`
+  /// Of `owner`: `prp_page` is lent to the command.
+  static constexpr std::uint32_t has_prp_page = 1u << 30;
+  static constexpr std::uint32_t record_mask = has_prp_page - 1;
+
+  std::uint32_t owner;  ///< 0: free; else 1 + the completion record, and the bits above
+  std::uint32_t prp_page;
 };
 
 /// Written by the host before any thread uses it, then only through `queue_pair_ref`. Parts that different threads write lie
@@ -48,7 +52,10 @@ struct queue_pair_state {
 
   // The thread that set `poll_flag` owns the rest until it has cleared it.
   alignas(128) std::uint32_t poll_flag = 0;
-  std::uint64_t cq_head = 0;
+  std::uint32_t poll_width = 1;         ///< entries that the next poll looks at together
+  std::uint32_t finished_commands = 0;  ///< delivered, their credits not yet given
+  std::uint64_t cq_head = 0;            ///< entries before it are delivered
+  std::uint64_t cq_reported = 0;        ///< entries before it are the controller's again
   std::uint64_t sq_head = 0;
 };
 

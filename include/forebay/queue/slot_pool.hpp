@@ -34,8 +34,9 @@ struct slot_pool {
     for (std::uint32_t k = 0; k < word_count; ++k) {
       std::uint32_t const index = start + k < word_count ? start + k : start + k - word_count;
       auto word = simt::atomic<M>(words[index]);
-      // Relaxed: a hint only; the fetch_and decides.
-      std::uint32_t free = word.load(simt::order::relaxed);
+      // The first word is not read before it is tried: in a pool with room, the caller's own bit is likely free. Relaxed: a hint
+      // only; the fetch_and decides.
+      std::uint32_t free = k == 0 ? ~0u : word.load(simt::order::relaxed);
       while (free != 0) {
         std::uint32_t const bit = pick_bit(free, hint & 31);
         // Acquire pairs with the release in give(): what the previous holder did with the index is over.

@@ -21,6 +21,9 @@
 namespace forebay::simt {
 
 struct cuda {
+  /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
+  static constexpr std::uint32_t looks_per_poll = 4;
+
   template <scope S>
   static constexpr ::cuda::thread_scope thread_scope = S == scope::block    ? ::cuda::thread_scope_block
                                                        : S == scope::device ? ::cuda::thread_scope_device

@@ -18,6 +18,9 @@
 namespace forebay::simt {
 
 struct fiber {
+  /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
+  static constexpr std::uint32_t looks_per_poll = 1;
+
   using location = std::source_location;
 
   /// The atomic view of a word. Every access is a scheduling point of a scheduled run.

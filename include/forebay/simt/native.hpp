@@ -18,6 +18,9 @@
 namespace forebay::simt {
 
 struct native {
+  /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
+  static constexpr std::uint32_t looks_per_poll = 1;
+
   template <word T, scope S>
   class atomic_ref {
    public:

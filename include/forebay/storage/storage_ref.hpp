@@ -103,7 +103,11 @@ class storage_ref {
   }
 
   /// The lanes of a warp share a pair, so that commands that are ready together share a doorbell write.
-  FOREBAY_DEVICE std::uint32_t home_pair() const { return M::thread_rank() / 32 % layout_.pairs_per_drive; }
+  FOREBAY_DEVICE std::uint32_t home_pair() const {
+    auto const block = M::this_block();
+    std::uint32_t const warps_per_block = (block.size() + 31) / 32;
+    return (block.rank * warps_per_block + block.thread_rank() / 32) % layout_.pairs_per_drive;
+  }
 
   FOREBAY_DEVICE token_type transfer(nvme::io_opcode opcode, buffer_ref const& buffer, std::uint64_t offset_bytes,
                                      std::uint64_t bytes) const {

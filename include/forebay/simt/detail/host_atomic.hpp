@@ -17,10 +17,14 @@ extern "C" void __tsan_acquire(void* address);
 namespace forebay::simt::detail {
 
 /// What a thread's fences need, since ThreadSanitizer knows no fences: after a release fence relaxed stores release; an
-/// acquire fence acquires from the relaxed load before it.
+/// acquire fence acquires from the last relaxed accesses before it that read.
 struct fence_shadow {
+  static constexpr unsigned remembered = 32;
   bool released = false;
-  void* loaded = nullptr;
+  void* loaded[remembered] = {};
+  unsigned next = 0;
+
+  void remember(void* address) { loaded[next++ % remembered] = address; }
 };
 
 #if defined(__SANITIZE_THREAD__) || defined(FOREBAY_SIMT_TSAN)
@@ -31,13 +35,19 @@ inline fence_shadow& current_fences() {
 }
 #endif
 
+/// Before a relaxed access that reads, for the acquire fence that may follow.
+template <class T>
+void note_relaxed_read([[maybe_unused]] T const* object, [[maybe_unused]] order o) {
+#if defined(__SANITIZE_THREAD__)
+  if (o == order::relaxed) current_fences().remember(const_cast<T*>(object));
+#endif
+}
+
 template <class T>
 T host_load(T const* object, order o) {
+  note_relaxed_read(object, o);
   switch (o) {
     case order::relaxed:
-#if defined(__SANITIZE_THREAD__)
-      current_fences().loaded = const_cast<T*>(object);
-#endif
       return __atomic_load_n(object, __ATOMIC_RELAXED);
     case order::acquire:
       return __atomic_load_n(object, __ATOMIC_ACQUIRE);
@@ -81,27 +91,33 @@ auto with_literal(order o, Operation&& operation) {
 
 template <class T>
 T host_exchange(T* object, T value, order o) {
+  note_relaxed_read(object, o);
   return with_literal(o, [&](auto literal) { return __atomic_exchange_n(object, value, literal()); });
 }
 template <class T>
 T host_fetch_add(T* object, T value, order o) {
+  note_relaxed_read(object, o);
   return with_literal(o, [&](auto literal) { return __atomic_fetch_add(object, value, literal()); });
 }
 template <class T>
 T host_fetch_sub(T* object, T value, order o) {
+  note_relaxed_read(object, o);
   return with_literal(o, [&](auto literal) { return __atomic_fetch_sub(object, value, literal()); });
 }
 template <class T>
 T host_fetch_or(T* object, T value, order o) {
+  note_relaxed_read(object, o);
   return with_literal(o, [&](auto literal) { return __atomic_fetch_or(object, value, literal()); });
 }
 template <class T>
 T host_fetch_and(T* object, T value, order o) {
+  note_relaxed_read(object, o);
   return with_literal(o, [&](auto literal) { return __atomic_fetch_and(object, value, literal()); });
 }
 /// On failure `expected` receives what was found, read with order relaxed.
 template <class T>
 bool host_compare_exchange(T* object, T& expected, T desired, order success) {
+  note_relaxed_read(object, success);
   return with_literal(success, [&](auto literal) {
     return __atomic_compare_exchange_n(object, &expected, desired, false, literal(), __ATOMIC_RELAXED);
   });
@@ -119,7 +135,11 @@ inline void host_fence(order o) {
 #if defined(__SANITIZE_THREAD__)
   auto& shadow = current_fences();
   if (o != order::acquire && o != order::relaxed) shadow.released = true;
-  if (o != order::release && o != order::relaxed && shadow.loaded != nullptr) __tsan_acquire(shadow.loaded);
+  if (o != order::release && o != order::relaxed) {
+    for (void* const word : shadow.loaded) {
+      if (word != nullptr) __tsan_acquire(word);
+    }
+  }
   // ThreadSanitizer does not see it, and g++ says so for the standard fence; the machine still needs it.
   __sync_synchronize();
 #else
