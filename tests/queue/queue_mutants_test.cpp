@@ -48,6 +48,7 @@ schedule_shape shape_of(std::uint64_t seed) {
   shape.faults.seed = seed;
   shape.faults.delay_ppm = 400'000;
   shape.faults.delay_max_ns = 20'000;
+  shape.max_steps = 2'000'000;  // a wrong queue may go round for ever
   return shape;
 }
 

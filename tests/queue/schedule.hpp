@@ -57,6 +57,7 @@ struct schedule_shape {
   std::uint32_t mailbox_words = 64;
   std::uint64_t wait_timeout_ns = 0;  ///< 0: waits have no deadline, since nothing is withheld
   std::uint64_t first_ticket = 0;
+  std::uint64_t max_steps = 40'000'000;
   bool all_but_withheld_first = false;  ///< Q8: when a wait times out, every command but the withheld one has completed
 };
 
@@ -141,7 +142,7 @@ class schedule {
     if (shape_.recovery != recovery_policy::none) agents.push_back({"recovery", [this] { recover(); }, true, 2});
     simt::run_options options;
     options.memory = memory;
-    options.max_steps = 40'000'000;
+    options.max_steps = shape_.max_steps;
     options.record = false;
     auto const result = simt::run(options, scheduler, shape_.lanes, [this] { lane(); }, std::move(agents));
     audit::current() = nullptr;
