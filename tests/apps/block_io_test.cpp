@@ -60,7 +60,7 @@ TEST_F(block_io, does_as_many_commands_as_asked_and_keeps_iodepth_in_flight) {
   drive.looks = [](std::size_t n) { return static_cast<std::uint32_t>(n % 5); };  // out of order
   auto const result = run();
   EXPECT_EQ(drive.requests.size(), 500u);
-  EXPECT_EQ(result.read.count, 500u);
+  EXPECT_EQ(result.read.completion.count, 500u);
   EXPECT_EQ(drive.most_in_flight, 8u);
   EXPECT_EQ(drive.in_flight, 0u);
   EXPECT_EQ(result.errors, 0u);
@@ -101,8 +101,8 @@ TEST_F(block_io, mix_has_the_asked_share_of_reads) {
   work.read_percent = 70;
   work.commands = 10000;
   auto const result = run();
-  EXPECT_EQ(result.read.count + result.write.count, 10000u);
-  EXPECT_NEAR(static_cast<double>(result.read.count), 7000, 200);
+  EXPECT_EQ(result.read.completion.count + result.write.completion.count, 10000u);
+  EXPECT_NEAR(static_cast<double>(result.read.completion.count), 7000, 200);
 }
 
 TEST_F(block_io, verify_holds_for_reads_of_what_was_laid_down) {
@@ -177,7 +177,7 @@ TEST_F(block_io, what_was_not_started_is_tried_again) {
   drive.outcome = [](std::size_t n) { return n % 3 == 0 ? status(fault::no_record) : status(); };
   auto const result = run();
   EXPECT_EQ(result.errors, 0u);
-  EXPECT_EQ(result.read.count, 500u);
+  EXPECT_EQ(result.read.completion.count, 500u);
 }
 
 TEST_F(block_io, commands_that_never_return_end_the_run_as_timed_out) {
@@ -193,8 +193,8 @@ TEST_F(block_io, a_timed_run_leaves_the_ramp_out) {
   work.runtime_ns = 20'000'000;
   drive.looks = [](std::size_t) { return 10u; };
   auto const result = run();
-  EXPECT_GT(result.read.count, 0u);
-  EXPECT_LT(result.read.count, drive.requests.size());
+  EXPECT_GT(result.read.completion.count, 0u);
+  EXPECT_LT(result.read.completion.count, drive.requests.size());
   EXPECT_GE(result.last_completion_ns, control.epoch_ns + work.ramp_ns);
   EXPECT_LT(result.last_completion_ns, control.epoch_ns + work.ramp_ns + work.runtime_ns);
 }
