@@ -44,10 +44,12 @@ class record_pool {
       // Relaxed: ordered by the fetch_sub below.
       simt::atomic<M>(records_[record].first_failure).compare_exchange(nothing_yet, result.bits(), simt::order::relaxed);
     }
-    // Release pairs with the acquire in done(), so that the waiter sees the data and the status; acquire pairs with the
-    // release of the other completions, so that whoever frees a detached record is the last to touch it.
+    // Release pairs with the acquire in done(), so that the waiter sees the data and the status. A fence, so that what the caller
+    // stores next is released by it too.
+    M::fence(simt::scope::device, simt::order::release);
+    // Acquire pairs with the release of the other completions, so that whoever frees a detached record is the last to touch it.
     std::uint32_t const before =
-        simt::atomic<M>(records_[record].outstanding).fetch_sub(commands, simt::order::acq_rel);
+        simt::atomic<M>(records_[record].outstanding).fetch_sub(commands, simt::order::acquire);
     if (before == (detached | commands)) free_.template give<M>(record);
   }
 

@@ -356,8 +356,8 @@ class queue_pair_ref {
       prp_pages.free.template give<M>(M::ld(&q_->commands[id].prp_page));
     }
     records.complete((found & command_slot::record_mask) - 1, result);
-    // Release pairs with the acquire in try_reserve().
-    owner.store(0, simt::order::release);
+    // Relaxed: after the release fence in complete(). Pairs with the acquire in try_reserve(): prp_page was read.
+    owner.store(0, simt::order::relaxed);
     return true;
   }
 

@@ -22,7 +22,7 @@ namespace forebay::simt {
 
 struct cuda {
   /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
-  static constexpr std::uint32_t looks_per_poll = 4;
+  static constexpr std::uint32_t looks_per_poll = 16;
 
   template <scope S>
   static constexpr ::cuda::thread_scope thread_scope = S == scope::block    ? ::cuda::thread_scope_block
