@@ -31,8 +31,8 @@ struct sum_blocks {
       return;  // an error is a value, with the NVMe status in it
 
     std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < bytes; ++i) sum += static_cast<std::uint64_t>(M::ld(mine.data()[i]));
-    M::st(sums[block], sum);
+    for (std::uint32_t i = 0; i < bytes; ++i) sum += static_cast<std::uint64_t>(M::ld(mine.data() + i));
+    M::st(sums + block, sum);
   }
 };
 
