@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Placement 1 on a GPU: the GPU submits to queues in page-locked host memory, emulator threads on the CPU are the drive.
+//! Placement 1 on a GPU: the GPU submits to queues in page-locked host memory, emulator threads on the CPU are the
+//! drive.
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
@@ -82,10 +83,12 @@ json run(measurement const& m) {
   double const iops = static_cast<double>(reads.summary.count) / r.seconds;
   json percentiles;
   for (double const p : {1.0, 50.0, 90.0, 99.0, 99.9}) percentiles[fmt::format("{:.6f}", p)] = reads.percentile_ns(p);
-  fmt::print("{:32} {:9.3f} MIOPS {:8.3f} GB/s  clat p50 {:8.2f} us  p99 {:8.2f} us  slat {:6.2f} us  lat {:8.2f} us  errors {} mismatches {}\n", m.name,
-             iops / 1e6, iops * static_cast<double>(m.options.block_bytes) / 1e9,
-             static_cast<double>(reads.percentile_ns(50)) / 1e3, static_cast<double>(reads.percentile_ns(99)) / 1e3,
-             r.read.submission.mean_ns / 1e3, r.read.total.mean_ns / 1e3, r.errors, r.mismatches);
+  fmt::print(
+      "{:32} {:9.3f} MIOPS {:8.3f} GB/s  clat p50 {:8.2f} us  p99 {:8.2f} us  slat {:6.2f} us  lat {:8.2f} us  errors "
+      "{} mismatches {}\n",
+      m.name, iops / 1e6, iops * static_cast<double>(m.options.block_bytes) / 1e9,
+      static_cast<double>(reads.percentile_ns(50)) / 1e3, static_cast<double>(reads.percentile_ns(99)) / 1e3,
+      r.read.submission.mean_ns / 1e3, r.read.total.mean_ns / 1e3, r.errors, r.mismatches);
   return {{"name", m.name},
           {"drive", m.uri},
           {"queues", m.queues},

@@ -19,7 +19,7 @@ bundle() {
   if [[ -n "${FOREBAY_BUNDLE:-}" ]]; then
     [[ -d "$FOREBAY_BUNDLE/include" ]] || die "FOREBAY_BUNDLE: $FOREBAY_BUNDLE has no include/: run 'make gpu-bundle' elsewhere and copy it here"
     (cd "$FOREBAY_BUNDLE" && pwd)
-  elif [[ -d "$root/gpu-bundle/include" ]] && ! dpkg-query -W libfmt-dev >/dev/null 2>&1; then
+  elif [[ -d "$root/gpu-bundle/include" ]] && ! dpkg-query -W libboost-context1.81-dev >/dev/null 2>&1; then
     printf '%s\n' "$root/gpu-bundle"
   fi
 }

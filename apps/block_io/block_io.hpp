@@ -30,9 +30,9 @@ struct options {
 
 /// fio's three latencies of the commands of one direction.
 struct command_latencies {
-  apps::latency_summary submission;         ///< slat: how long the call that submits took
-  apps::latency_distribution completion;    ///< clat: from its return to the sight of the completion
-  apps::latency_summary total;              ///< lat: both
+  apps::latency_summary submission;       ///< slat: how long the call that submits took
+  apps::latency_distribution completion;  ///< clat: from its return to the sight of the completion
+  apps::latency_summary total;            ///< lat: both
 };
 
 /// What was measured: the commands whose completion was seen within the interval, those in the ramp and in the drain

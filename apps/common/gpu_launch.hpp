@@ -17,8 +17,8 @@ namespace forebay::apps {
 /// Owns a stream that waits for no other. Not copyable.
 class gpu_launch {
  public:
-  /// Threads that are few get a warp each: lanes of one warp that are at different places of their code run one after the
-  /// other, which costs a thread that waits for its own completion more than an idle lane does.
+  /// Threads that are few get a warp each: lanes of one warp that are at different places of their code run one after
+  /// the other, which costs a thread that waits for its own completion more than an idle lane does.
   static constexpr std::uint32_t threads_alone_max = 1024;
   static constexpr std::uint32_t threads_per_block = 128;
 

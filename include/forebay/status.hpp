@@ -31,7 +31,9 @@ class status {
   constexpr status() = default;
   FOREBAY_DEVICE constexpr status(fault f) : bits_(static_cast<std::uint32_t>(f) << 16) {}
   /// From the 15-bit status field of a CQE.
-  FOREBAY_DEVICE static constexpr status from_nvme(std::uint32_t status_field) { return from_bits(status_field & 0x7fff); }
+  FOREBAY_DEVICE static constexpr status from_nvme(std::uint32_t status_field) {
+    return from_bits(status_field & 0x7fff);
+  }
   FOREBAY_DEVICE static constexpr status from_bits(std::uint32_t bits) {
     status s;
     s.bits_ = bits;

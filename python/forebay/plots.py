@@ -52,10 +52,9 @@ def _draw_latency(axes: Axes, latency: dict[str, Any]) -> None:
     names = [f"p{float(p):g}" for p in _PERCENTILES]
     bars = axes.barh(names, values, color=_ORANGE)
     axes.bar_label(bars, [format_ns(value * 1000) for value in values], fontsize=8, padding=3, color=_GREY)
-    axes.set_xscale("log")
-    axes.set_xlim(min(values) / 3, max(values) * 5)
+    axes.set_xlim(0, max(values) * 1.25)
     axes.invert_yaxis()
-    _label(axes, "Latency of a read", "microseconds, submission to completion seen", "")
+    _label(axes, "Latency of a read", "microseconds, from submission to the sight of the completion", "")
 
 
 def _draw_bytes(axes: Axes, document: dict[str, Any]) -> None:

@@ -200,7 +200,7 @@ class emulated_device final : public device {
     lateness["bound_ns"] = bound_ns;
     lateness["above_bound"] = statistics->lateness.above(bound_ns);
     nlohmann::json counts;
-    emulator::counters::for_each([&](char const* name, std::uint64_t emulator::counters::*counter) {
+    emulator::counters::for_each([&](char const* name, std::uint64_t emulator::counters::* counter) {
       counts[name] = statistics->commands.*counter;
     });
     return {{"uri", what_.uri},

@@ -54,7 +54,7 @@ class file_store final : public backing_store {
 
  private:
   void map(std::string const& path, std::uint64_t bytes) {
-    struct stat about {};
+    struct stat about{};
     if (fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode)) {
       throw refused_input("path", path, "give the path of an ordinary file");
     }

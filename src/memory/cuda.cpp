@@ -76,8 +76,8 @@ class device_resource final : public resource {
     current_device const here(stream_.ordinal());
     std::size_t const padded = aligned_blocks::padded(bytes, alignment_bytes);
     void* start = nullptr;
-    check_cuda(cudaMalloc(&start, padded), "allocating " + std::to_string(bytes) + " bytes on GPU " +
-                                               std::to_string(stream_.ordinal()));
+    check_cuda(cudaMalloc(&start, padded),
+               "allocating " + std::to_string(bytes) + " bytes on GPU " + std::to_string(stream_.ordinal()));
     check_cuda(cudaMemsetAsync(start, 0, padded, stream_.get()), "cudaMemset");
     stream_.synchronize();
     return blocks_.remember(start, alignment_bytes);

@@ -136,7 +136,8 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
     pair.queue_id = rings.queue_id;
     pair.free_slots = static_cast<std::int32_t>(rings.sq_entries - 1);
     pair.free_command_count = static_cast<std::int32_t>(rings.cq_entries - 1);
-    pair.sq_tail = pair.next_command = pair.rung = pair.cq_head = pair.cq_reported = pair.sq_head = options.first_ticket;
+    pair.sq_tail = pair.next_command = pair.rung = pair.cq_head = pair.cq_reported = pair.sq_head =
+        options.first_ticket;
     auto const previous_tag = static_cast<std::uint32_t>(pair.sq_size.lap(options.first_ticket));
     for (std::uint32_t slot = 0; slot < rings.sq_entries; ++slot) {
       memory.put(layouts[i].published + slot * sizeof(std::uint32_t), previous_tag);

@@ -68,8 +68,8 @@ void recovery::reset_controller(driver::controller& controller) {
   for (watched const& w : groups_) {
     for (std::uint32_t i = 0; i < w.members.members.size(); ++i) {
       member const& m = w.members.members[i];
-      // A controller that still knows a queue may still write, so that queue's commands keep their memory; one that has left the
-      // bus cannot write.
+      // A controller that still knows a queue may still write, so that queue's commands keep their memory; one that has
+      // left the bus cannot write.
       if (m.controller == &controller && (removed || !m.queue->live())) w.members.queues->declare_dead(i);
     }
   }

@@ -163,9 +163,7 @@ class context {
   context() = default;
   context(context const&) = delete;
   context& operator=(context const&) = delete;
-  ~context() {
-    destroy();
-  }
+  ~context() { destroy(); }
 
  private:
   void destroy() {

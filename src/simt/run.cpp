@@ -245,12 +245,8 @@ class deterministic final : public lockstep, public memory_host {
     unobserved const quiet;
     memory_->plain_store(me(), address, bytes, value, where);
   }
-  void fence(order o, scope s) override {
-    memory_->fence(me(), o, s);
-  }
-  std::uint64_t clock_ns() override {
-    return now_ns_;
-  }
+  void fence(order o, scope s) override { memory_->fence(me(), o, s); }
+  std::uint64_t clock_ns() override { return now_ns_; }
   std::uint32_t choose(std::uint32_t n) override {
     unobserved const quiet;
     return choice(n);
@@ -339,9 +335,7 @@ class deterministic final : public lockstep, public memory_host {
   void synchronised(std::span<lane* const> members) override {
     if (memory_ != nullptr) memory_->synchronised(members);
   }
-  bool converges() override {
-    return choice(4) != 0;
-  }
+  bool converges() override { return choice(4) != 0; }
 
  private:
   struct timer {
@@ -353,9 +347,7 @@ class deterministic final : public lockstep, public memory_host {
     }
   };
 
-  scheduled_lane& me() {
-    return *static_cast<scheduled_lane*>(current);
-  }
+  scheduled_lane& me() { return *static_cast<scheduled_lane*>(current); }
 
   void step(location where) {
     if (cancelling_) return;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "storage/drain_on_gpu.hpp"
-
 #include "forebay/memory/cuda_stream.hpp"
 #include "forebay/memory/resource.hpp"
 #include "forebay/queue/drain.hpp"
 #include "forebay/simt/cuda.hpp"
+#include "storage/drain_on_gpu.hpp"
 
 namespace forebay::detail {
 

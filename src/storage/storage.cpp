@@ -75,9 +75,15 @@ registered_buffer::registered_buffer(std::unique_ptr<parts> p) : parts_(std::mov
 registered_buffer::registered_buffer(registered_buffer&&) noexcept = default;
 registered_buffer& registered_buffer::operator=(registered_buffer&&) noexcept = default;
 registered_buffer::~registered_buffer() = default;
-std::byte* registered_buffer::data() const { return parts_ ? parts_->data : nullptr; }
-std::size_t registered_buffer::bytes() const { return parts_ ? parts_->bytes : 0; }
-buffer_ref registered_buffer::ref() const { return parts_ ? parts_->ref : buffer_ref(); }
+std::byte* registered_buffer::data() const {
+  return parts_ ? parts_->data : nullptr;
+}
+std::size_t registered_buffer::bytes() const {
+  return parts_ ? parts_->bytes : 0;
+}
+buffer_ref registered_buffer::ref() const {
+  return parts_ ? parts_->ref : buffer_ref();
+}
 
 struct raw_queue_pair::parts {
   std::shared_ptr<opened_drives> drives;
@@ -90,16 +96,29 @@ raw_queue_pair::raw_queue_pair(std::unique_ptr<parts> p) : parts_(std::move(p)) 
 raw_queue_pair::raw_queue_pair(raw_queue_pair&&) noexcept = default;
 raw_queue_pair& raw_queue_pair::operator=(raw_queue_pair&&) noexcept = default;
 raw_queue_pair::~raw_queue_pair() = default;
-queue_pair_rings const& raw_queue_pair::rings() const { return parts_->rings; }
-std::uint32_t raw_queue_pair::nsid() const { return parts_->identity.nsid; }
-std::uint32_t raw_queue_pair::block_bytes() const { return parts_->identity.block_bytes; }
-std::uint64_t raw_queue_pair::blocks() const { return parts_->identity.blocks; }
+queue_pair_rings const& raw_queue_pair::rings() const {
+  return parts_->rings;
+}
+std::uint32_t raw_queue_pair::nsid() const {
+  return parts_->identity.nsid;
+}
+std::uint32_t raw_queue_pair::block_bytes() const {
+  return parts_->identity.block_bytes;
+}
+std::uint64_t raw_queue_pair::blocks() const {
+  return parts_->identity.blocks;
+}
 
 namespace {
 
 queue_pair_rings rings_of(driver::io_queue const& queue) {
-  return {queue.submission_ring(),  queue.completion_ring(),     queue.sq_tail_doorbell(), queue.cq_head_doorbell(),
-          queue.entries(), queue.completion_entries(), queue.id()};
+  return {queue.submission_ring(),
+          queue.completion_ring(),
+          queue.sq_tail_doorbell(),
+          queue.cq_head_doorbell(),
+          queue.entries(),
+          queue.completion_entries(),
+          queue.id()};
 }
 
 /// Queue pairs for one kind of thread on every drive: the driver's queues and the state that drives them.
@@ -122,7 +141,8 @@ struct storage::impl {
     host_layout.pairs_per_drive = 1;
     bounce = allocate(bounce_bytes);
     start_recovery();
-    table = catalogue::load(layout.size_bytes, [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); });
+    table =
+        catalogue::load(layout.size_bytes, [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); });
   }
 
   ~impl() { drain(options.timeout_ns); }
@@ -142,7 +162,8 @@ struct storage::impl {
       throw refused_input("queue_depth", std::to_string(options.queue_depth), "give 2 to 65536, or 0 for the default");
     }
     if (options.prp_list_pages == 0) throw refused_input("prp_list_pages", "0", "give at least 1");
-    if (options.timeout_ns == 0) throw refused_input("timeout_ns", "0", "give the nanoseconds after which a wait gives up");
+    if (options.timeout_ns == 0)
+      throw refused_input("timeout_ns", "0", "give the nanoseconds after which a wait gives up");
   }
 
   void open_drives() {
@@ -301,8 +322,8 @@ struct storage::impl {
                            std::to_string(offset_bytes) + ": " + to_string(result));
   }
 
-  /// Runs `step(begin, end, from, to)` for pieces of [at, at + bytes): blocks [begin, end) of at most the bounce buffer's size,
-  /// of which bytes [from, to) are wanted.
+  /// Runs `step(begin, end, from, to)` for pieces of [at, at + bytes): blocks [begin, end) of at most the bounce
+  /// buffer's size, of which bytes [from, to) are wanted.
   template <class Step>
   void in_pieces(std::uint64_t at, std::uint64_t bytes, Step step) {
     if (bounce_lost) {
@@ -394,12 +415,24 @@ storage::storage(storage&&) noexcept = default;
 storage& storage::operator=(storage&&) noexcept = default;
 storage::~storage() = default;
 
-storage_layout const& storage::layout() const { return impl_->layout; }
-bool storage::on_gpu() const { return impl_->on_gpu(); }
-int storage::gpu_ordinal() const { return impl_->gpu; }
-memory::resource& storage::device_memory() const { return impl_->device_memory(); }
-io_queues const& storage::device_queues() const { return *impl_->device.queues; }
-bool storage::writable() const { return impl_->writable(); }
+storage_layout const& storage::layout() const {
+  return impl_->layout;
+}
+bool storage::on_gpu() const {
+  return impl_->on_gpu();
+}
+int storage::gpu_ordinal() const {
+  return impl_->gpu;
+}
+memory::resource& storage::device_memory() const {
+  return impl_->device_memory();
+}
+io_queues const& storage::device_queues() const {
+  return *impl_->device.queues;
+}
+bool storage::writable() const {
+  return impl_->writable();
+}
 bool storage::raw_writable() const {
   std::lock_guard lock(impl_->table_mutex);
   return impl_->raw_writable();
@@ -440,8 +473,12 @@ void storage::pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset
   impl_->write(from, bytes, at);
 }
 
-void storage::flush() { impl_->flush(); }
-bool storage::drain(std::uint64_t timeout_ns) { return impl_->drain(timeout_ns); }
+void storage::flush() {
+  impl_->flush();
+}
+bool storage::drain(std::uint64_t timeout_ns) {
+  return impl_->drain(timeout_ns);
+}
 
 std::vector<extent> storage::extents() const {
   std::lock_guard lock(impl_->table_mutex);

@@ -52,7 +52,7 @@ TEST(uri, refusals) {
   EXPECT_EQ(parse_refusal(""), "drive: '': " + scheme);
   EXPECT_EQ(parse_refusal("size=1G"), "drive: 'size=1G': " + scheme);
   EXPECT_EQ(parse_refusal("emulate:size=1G"), "drive: 'emulate:size=1G': " + scheme);
-  EXPECT_EQ(parse_refusal("emulated:siez=1G"), "siez: '1G': emulated: has no such key; did you mean size?");
+  EXPECT_EQ(parse_refusal("emulated:sizx=1G"), "sizx: '1G': emulated: has no such key; did you mean size?");
   EXPECT_EQ(parse_refusal("emulated:size=1G,latency=5"),
             "latency: '5': emulated: has no such key; did you mean latency_us?");
   EXPECT_EQ(parse_refusal("emulated:size=1G,quues=5"), "quues: '5': emulated: has no such key; did you mean queues?");

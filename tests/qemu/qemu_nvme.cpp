@@ -75,7 +75,7 @@ descriptor memory_file(char const* name, std::uint64_t bytes) {
   return fd;
 }
 
-/// A socket on which lines of text go to and fro.
+/// A socket for lines of text, both ways.
 class line_socket {
  public:
   explicit line_socket(descriptor fd) : fd_(std::move(fd)) {}

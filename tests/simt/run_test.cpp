@@ -432,10 +432,8 @@ TEST(RunAgents, ChoicesComeFromTheScheduler) {
                                  for (int i = 0; i < 20; ++i) out.push_back(fiber::choose(100));
                                }}};
   };
-  auto const result = run(
-      {}, simt::random(9), {1, 1, 0}, [] {}, agents(first));
-  run(
-      {}, replay(result.trace), {1, 1, 0}, [] {}, agents(second));
+  auto const result = run({}, simt::random(9), {1, 1, 0}, [] {}, agents(first));
+  run({}, replay(result.trace), {1, 1, 0}, [] {}, agents(second));
   EXPECT_EQ(first, second);
   EXPECT_GT(*std::max_element(first.begin(), first.end()), 50u);
 }

@@ -60,9 +60,10 @@ TEST(Catalogue, ATornWriteLeavesTheOlderCopy) {
   std::size_t recovered = 0;
   for (std::size_t written = 0; written <= 1024; written += 8) {
     image torn = before;
-    std::size_t const at = std::equal(before.bytes.begin(), before.bytes.begin() + catalogue::copy_bytes, i.bytes.begin())
-                               ? catalogue::copy_bytes
-                               : 0;
+    std::size_t const at =
+        std::equal(before.bytes.begin(), before.bytes.begin() + catalogue::copy_bytes, i.bytes.begin())
+            ? catalogue::copy_bytes
+            : 0;
     std::memcpy(torn.bytes.data() + at, i.bytes.data() + at, written);
     auto const back = catalogue::load(16 * mib, torn.reader());
     ASSERT_TRUE(back.has_value()) << written;

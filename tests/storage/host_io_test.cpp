@@ -115,7 +115,8 @@ TEST(HostIo, AClientOfItsOwnDrivesARawQueuePair) {
   using M = simt::native;
   for (std::uint32_t n = 0; n < 10; ++n) {
     std::memset(buffer.data(), 0, 4096);
-    nvme::submission_entry read = nvme::make_io_command(nvme::io_opcode::read, static_cast<std::uint16_t>(100 + n), raw.nsid(), 5, 1);
+    nvme::submission_entry read =
+        nvme::make_io_command(nvme::io_opcode::read, static_cast<std::uint16_t>(100 + n), raw.nsid(), 5, 1);
     read.prp1 = buffer.ref().bus_address(0);
     q.sq[n % 4] = read;
     // Release pairs with the controller's read of the doorbell: the entry is written.
@@ -161,7 +162,12 @@ TEST(StorageOptions, BadOnesAreRefusedByName) {
   refuses([](auto& o) { o.records = 0; }, "records");
   refuses([](auto& o) { o.prp_list_pages = 0; }, "prp_list_pages");
   refuses([](auto& o) { o.timeout_ns = 0; }, "timeout_ns");
-  refuses([](auto& o) { o.drives.push_back("emulated:size=2M"); o.stripe_bytes = 700; }, "stripe_bytes: '700'");
+  refuses(
+      [](auto& o) {
+        o.drives.push_back("emulated:size=2M");
+        o.stripe_bytes = 700;
+      },
+      "stripe_bytes: '700'");
   refuses([](auto& o) { o.drives.push_back("emulated:size=2M,lba_bytes=4096"); }, "block");
   refuses([](auto& o) { o.drives = {"emulated:size=2M,profil=ideal"}; }, "profil");
 }

@@ -11,8 +11,8 @@ namespace forebay::storage_test {
 
 /// What a kernel tells its host.
 struct tally {
-  std::uint32_t ok = 0;          ///< transfers that ended with success and, for reads, the right data
-  std::uint32_t failed = 0;      ///< transfers with another status
+  std::uint32_t ok = 0;      ///< transfers that ended with success and, for reads, the right data
+  std::uint32_t failed = 0;  ///< transfers with another status
   std::uint32_t wrong_data = 0;
   std::uint32_t first_failure = 0;
 };
@@ -37,7 +37,8 @@ FOREBAY_DEVICE void count(tally* t, status s, bool data_ok) {
 }
 
 template <class M>
-FOREBAY_DEVICE bool holds_stamps(std::byte const* data, std::uint64_t bytes, std::uint64_t offset_bytes, std::uint64_t g) {
+FOREBAY_DEVICE bool holds_stamps(std::byte const* data, std::uint64_t bytes, std::uint64_t offset_bytes,
+                                 std::uint64_t g) {
   auto const* words = reinterpret_cast<std::uint64_t const*>(data);
   for (std::uint64_t i = 0; i < bytes / 8; ++i) {
     if (M::ld(words + i) != stamp(offset_bytes + i * 8, g)) return false;
@@ -51,7 +52,9 @@ FOREBAY_DEVICE void put_stamps(std::byte* data, std::uint64_t bytes, std::uint64
   for (std::uint64_t i = 0; i < bytes / 8; ++i) M::st(words + i, stamp(offset_bytes + i * 8, g));
 }
 
-FOREBAY_DEVICE constexpr std::uint64_t mix(std::uint64_t x) { return stamp(x, 0x5bd1e995); }
+FOREBAY_DEVICE constexpr std::uint64_t mix(std::uint64_t x) {
+  return stamp(x, 0x5bd1e995);
+}
 
 /// Each thread reads `rounds` random ranges of 1 to `blocks_max` blocks into its part of `buffer`, and checks them.
 template <class M>
@@ -126,8 +129,7 @@ struct one_transfer {
 
   FOREBAY_DEVICE void operator()() const {
     if (M::thread_rank() != 0) return;
-    status const s =
-        write ? storage.write(buffer, offset_bytes, bytes) : storage.read(buffer, offset_bytes, bytes);
+    status const s = write ? storage.write(buffer, offset_bytes, bytes) : storage.read(buffer, offset_bytes, bytes);
     count<M>(result, s, true);
   }
 };

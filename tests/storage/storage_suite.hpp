@@ -16,8 +16,8 @@
 
 namespace forebay::storage_test {
 
-/// `Machine` has `using machine`, `static std::string device()` and `static void run(grid, kernel)`, which returns when the
-/// kernel has ended.
+/// `Machine` has `using machine`, `static std::string device()` and `static void run(grid, kernel)`, which returns when
+/// the kernel has ended.
 template <class Machine>
 class StorageSuite : public testing::Test {
  protected:
@@ -37,7 +37,8 @@ class StorageSuite : public testing::Test {
     st.pwrite(words.data(), bytes, 0, within);
   }
 
-  static void expect_stamps(storage& st, std::uint64_t bytes, std::uint64_t generation, extent const* within = nullptr) {
+  static void expect_stamps(storage& st, std::uint64_t bytes, std::uint64_t generation,
+                            extent const* within = nullptr) {
     std::vector<std::uint64_t> words(bytes / 8);
     st.pread(words.data(), bytes, 0, within);
     for (std::uint64_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], stamp(i * 8, generation)) << "word " << i;
@@ -58,14 +59,17 @@ class StorageSuite : public testing::Test {
     std::uint64_t const seed = testing::UnitTest::GetInstance()->random_seed();
     SCOPED_TRACE("seed " + std::to_string(seed) + ", replay with --gtest_random_seed=" + std::to_string(seed));
     tally const t = run(st, {(threads + 63) / 64, 64},
-                        read_ranges<fixture_machine>{st.ref<fixture_machine>(), buffer.ref(), threads, rounds, blocks_max, seed, generation, nullptr});
+                        read_ranges<fixture_machine>{st.ref<fixture_machine>(), buffer.ref(), threads, rounds,
+                                                     blocks_max, seed, generation, nullptr});
     EXPECT_EQ(t.ok, threads * rounds) << to_string(status::from_bits(t.first_failure));
     EXPECT_EQ(t.wrong_data, 0u);
     return t;
   }
 
-  void expect_refused(storage& st, buffer_ref buffer, std::uint64_t offset, std::uint64_t bytes, bool write, status wanted) {
-    tally const t = run(st, {1, 32}, one_transfer<fixture_machine>{st.ref<fixture_machine>(), buffer, offset, bytes, write, nullptr});
+  void expect_refused(storage& st, buffer_ref buffer, std::uint64_t offset, std::uint64_t bytes, bool write,
+                      status wanted) {
+    tally const t = run(
+        st, {1, 32}, one_transfer<fixture_machine>{st.ref<fixture_machine>(), buffer, offset, bytes, write, nullptr});
     EXPECT_EQ(t.failed, 1u);
     EXPECT_EQ(to_string(status::from_bits(t.first_failure)), to_string(wanted));
   }

@@ -156,7 +156,7 @@ class engine {
   void collect(statistics& sum) {
     for (std::uint32_t unit = 0; unit < options_.units; ++unit) {
       statistics& from = units_[unit].stats;
-      counters::for_each([&](char const*, std::uint64_t counters::*counter) {
+      counters::for_each([&](char const*, std::uint64_t counters::* counter) {
         // Relaxed: pairs with nothing; see `count`.
         sum.commands.*counter +=
             simt::atomic<Caller, simt::scope::system>(from.commands.*counter).load(simt::order::relaxed);

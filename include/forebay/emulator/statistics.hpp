@@ -151,7 +151,7 @@ struct statistics {
   /// Takes away what an earlier reading of the same drive had counted.
   void subtract(statistics const& earlier) {
     counters::for_each(
-        [&](char const*, std::uint64_t counters::*counter) { commands.*counter -= earlier.commands.*counter; });
+        [&](char const*, std::uint64_t counters::* counter) { commands.*counter -= earlier.commands.*counter; });
     lateness.subtract(earlier.lateness);
     poll_gap.subtract(earlier.poll_gap);
   }

@@ -32,7 +32,8 @@ class current_device {
   int before_ = 0;
 };
 
-/// Ordered with no other stream, the legacy default stream included, so that it never waits for a kernel of somebody else's.
+/// Ordered with no other stream, the legacy default stream included, so that it never waits for a kernel of somebody
+/// else's.
 class cuda_stream {
  public:
   explicit cuda_stream(int ordinal) : ordinal_(ordinal) {

@@ -11,8 +11,8 @@
 
 namespace forebay {
 
-/// A range of registered memory with the bus addresses of its pages. Trivially copyable, so kernels build PRPs without a
-/// search. Valid while the registration lives.
+/// A range of registered memory with the bus addresses of its pages. Trivially copyable, so kernels build PRPs without
+/// a search. Valid while the registration lives.
 class buffer_ref {
  public:
   buffer_ref() = default;

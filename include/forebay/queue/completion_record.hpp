@@ -11,8 +11,8 @@
 
 namespace forebay {
 
-/// Neither the ring slot nor the command id holds a completion (invariant Q5): both go back to the queue at once, however long
-/// the request's owner takes to look.
+/// Neither the ring slot nor the command id holds a completion (invariant Q5): both go back to the queue at once,
+/// however long the request's owner takes to look.
 struct completion_record {
   std::uint32_t outstanding;    ///< commands not yet completed; bit 31: detached, the last completion frees the record
   std::uint32_t first_failure;  ///< bits of the first status that was not success
@@ -42,12 +42,14 @@ class record_pool {
     if (!result.ok()) {
       std::uint32_t nothing_yet = 0;
       // Relaxed: ordered by the fetch_sub below.
-      simt::atomic<M>(records_[record].first_failure).compare_exchange(nothing_yet, result.bits(), simt::order::relaxed);
+      simt::atomic<M>(records_[record].first_failure)
+          .compare_exchange(nothing_yet, result.bits(), simt::order::relaxed);
     }
-    // Release pairs with the acquire in done(), so that the waiter sees the data and the status. A fence, so that what the caller
-    // stores next is released by it too.
+    // Release pairs with the acquire in done(), so that the waiter sees the data and the status. A fence, so that what
+    // the caller stores next is released by it too.
     M::fence(simt::scope::device, simt::order::release);
-    // Acquire pairs with the release of the other completions, so that whoever frees a detached record is the last to touch it.
+    // Acquire pairs with the release of the other completions, so that whoever frees a detached record is the last to
+    // touch it.
     std::uint32_t const before =
         simt::atomic<M>(records_[record].outstanding).fetch_sub(commands, simt::order::acquire);
     if (before == (detached | commands)) free_.template give<M>(record);
@@ -61,8 +63,7 @@ class record_pool {
   /// The result of a record that is done; the record goes back to the pool.
   FOREBAY_DEVICE status close(std::uint32_t record) const {
     // Relaxed: done() acquired it.
-    status const result =
-        status::from_bits(simt::atomic<M>(records_[record].first_failure).load(simt::order::relaxed));
+    status const result = status::from_bits(simt::atomic<M>(records_[record].first_failure).load(simt::order::relaxed));
     free_.template give<M>(record);
     return result;
   }
@@ -70,8 +71,7 @@ class record_pool {
   /// Nobody will wait: the record is freed by its last completion, or now if that has been.
   FOREBAY_DEVICE void detach(std::uint32_t record) const {
     // Acquire and release for the same reason as in complete().
-    std::uint32_t const before =
-        simt::atomic<M>(records_[record].outstanding).fetch_or(detached, simt::order::acq_rel);
+    std::uint32_t const before = simt::atomic<M>(records_[record].outstanding).fetch_or(detached, simt::order::acq_rel);
     if (before == 0) free_.template give<M>(record);
   }
 

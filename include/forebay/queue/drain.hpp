@@ -21,7 +21,8 @@ struct drain_kernel {
     std::uint64_t const deadline_ns = M::clock_ns() + timeout_ns;
     for (std::uint32_t k = M::thread_rank(); k < queues.pair_count(); k += M::thread_count()) {
       auto const pair = queues.pair(k);
-      bool const idle = M::wait_until([&] { return queues.serve(pair, [&] { return pair.idle(); }, deadline_ns); }, deadline_ns);
+      bool const idle =
+          M::wait_until([&] { return queues.serve(pair, [&] { return pair.idle(); }, deadline_ns); }, deadline_ns);
       // Relaxed: the launch orders it before the host's read.
       if (!idle) simt::atomic<M>(*busy_pairs).fetch_add(1, simt::order::relaxed);
     }

@@ -83,9 +83,9 @@ class io_queues_ref {
     return dead_pairs == range.count ? status(fault::cancelled) : status();
   }
 
-  /// Delivers what has completed on `queue` until `stop()` holds, which it returns, nothing is left, or the deadline passes. A
-  /// thread that goes to sleep must have seen the ring empty: else a completion that it did not look at could be one that
-  /// nobody looks at.
+  /// Delivers what has completed on `queue` until `stop()` holds, which it returns, nothing is left, or the deadline
+  /// passes. A thread that goes to sleep must have seen the ring empty: else a completion that it did not look at could
+  /// be one that nobody looks at.
   template <class Stop>
   FOREBAY_DEVICE bool serve(queue_pair_ref<M, Rules> queue, Stop&& stop, std::uint64_t deadline_ns) const {
     while (!stop()) {

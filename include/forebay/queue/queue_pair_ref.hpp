@@ -34,8 +34,8 @@ class queue_pair_ref {
   queue_pair_ref() = default;
   FOREBAY_DEVICE explicit queue_pair_ref(queue_pair_state* state) : q_(state) {}
 
-  /// Puts `command` on the queue and rings for it; its completion goes to `record`. False, with nothing done, if no slot,
-  /// command id or PRP page was free, or the queue is dead.
+  /// Puts `command` on the queue and rings for it; its completion goes to `record`. False, with nothing done, if no
+  /// slot, command id or PRP page was free, or the queue is dead.
   FOREBAY_DEVICE bool try_submit(io_command const& command, prp_page_pool const& prp_pages,
                                  std::uint32_t record) const {
     if (dead()) return false;
@@ -52,17 +52,17 @@ class queue_pair_ref {
     }
     // From here to publish() nothing can fail or wait (Q4).
     if (prp_page != prp_page_pool::none) M::st(&q_->commands[id].prp_page, prp_page);
-    // Acquire and release: credits and tickets are separate words, so the thread with ticket t may hold a credit given later
-    // than the one for slot t. Each ticket pairs with the one before it, and the owners of the first t + 1 tickets together
-    // have acquired the first t + 1 credits.
+    // Acquire and release: credits and tickets are separate words, so the thread with ticket t may hold a credit given
+    // later than the one for slot t. Each ticket pairs with the one before it, and the owners of the first t + 1
+    // tickets together have acquired the first t + 1 credits.
     std::uint64_t const ticket = simt::atomic<M>(q_->sq_tail).fetch_add(1, simt::order::acq_rel);
     std::uint32_t const slot = q_->sq_size.slot(ticket);
     std::uint32_t const wire_id = Rules::command_id(id, slot);
 
     if constexpr (!Rules::entry_before_publish) publish(ticket, slot);
     write_entry(slot, wire_id, command, prp_pages, prp_page);
-    // Release pairs with the acquire in finish(), which reads prp_page; where there is none, the fence in publish() is enough:
-    // finish() must find the owner of every command that the controller has seen.
+    // Release pairs with the acquire in finish(), which reads prp_page; where there is none, the fence in publish() is
+    // enough: finish() must find the owner of every command that the controller has seen.
     simt::atomic<M>(q_->commands[id].owner)
         .store(owner, prp_page != prp_page_pool::none ? simt::order::release : simt::order::relaxed);
     if constexpr (Rules::entry_before_publish) publish(ticket, slot);
@@ -70,11 +70,11 @@ class queue_pair_ref {
     return true;
   }
 
-  /// Consumes what the controller has completed and delivers it to its records. False if there was nothing, or another thread
-  /// is at it.
+  /// Consumes what the controller has completed and delivers it to its records. False if there was nothing, or another
+  /// thread is at it.
   FOREBAY_DEVICE bool try_poll(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
-    // One lane consumes for all that are here: were each to try, a warp would run its lanes one after the other, each through the
-    // same round trips.
+    // One lane consumes for all that are here: were each to try, a warp would run its lanes one after the other, each
+    // through the same round trips.
     if (!M::elect(reinterpret_cast<std::uint64_t>(q_))) return false;
     auto flag = simt::atomic<M>(q_->poll_flag);
     // Relaxed: a hint that spares the waiting threads the exchange.
@@ -102,8 +102,8 @@ class queue_pair_ref {
     return true;
   }
 
-  /// Command ids that are in flight for `record`, in turn: the first at or after `from`, or `slot_pool::none`. Advisory: the
-  /// command may complete at any moment.
+  /// Command ids that are in flight for `record`, in turn: the first at or after `from`, or `slot_pool::none`.
+  /// Advisory: the command may complete at any moment.
   FOREBAY_DEVICE std::uint32_t find_command(std::uint32_t record, std::uint32_t from) const {
     for (std::uint32_t id = from; id < q_->command_ring.entries(); ++id) {
       // Relaxed: nothing is read on the strength of it.
@@ -128,7 +128,8 @@ class queue_pair_ref {
   };
   static_assert(sizeof(entry_words) == sizeof(nvme::submission_entry));
 
-  /// Completions looked at together: their loads are independent, so a GPU that polls host memory pays one round trip for all.
+  /// Completions looked at together: their loads are independent, so a GPU that polls host memory pays one round trip
+  /// for all.
   static constexpr std::uint32_t window = 8;
   static constexpr std::uint32_t no_id = ~0u;
 
@@ -137,9 +138,9 @@ class queue_pair_ref {
     if (count != 0) simt::atomic<M>(credits).fetch_add(static_cast<std::int32_t>(count), simt::order::release);
   }
 
-  /// A credit for a slot, and an id that no command in flight has, now owned by `owner`; `no_id`, with nothing taken, if
-  /// either was not to be had. Every access is relaxed and one fence acquires for all, so that a GPU has those that do
-  /// not depend on each other under way together.
+  /// A credit for a slot, and an id that no command in flight has, now owned by `owner`; `no_id`, with nothing taken,
+  /// if either was not to be had. Every access is relaxed and one fence acquires for all, so that a GPU has those that
+  /// do not depend on each other under way together.
   FOREBAY_DEVICE std::uint32_t try_reserve(std::uint32_t owner) const {
     auto slots = simt::atomic<M>(q_->free_slots);
     auto commands = simt::atomic<M>(q_->free_command_count);
@@ -163,16 +164,16 @@ class queue_pair_ref {
     return id;
   }
 
-  /// Requires a command credit, which says that an id is free; but others who look may change which: two passes, then it is
-  /// somebody else's turn.
+  /// Requires a command credit, which says that an id is free; but others who look may change which: two passes, then
+  /// it is somebody else's turn.
   FOREBAY_DEVICE std::uint32_t try_take_command_id(std::uint64_t hint, std::uint32_t owner) const {
     std::uint32_t const ids = q_->command_ring.entries();
     std::uint32_t id = q_->command_ring.slot(hint);
     for (std::uint32_t tries = 0; tries < 2 * ids; ++tries) {
       std::uint32_t free = 0;
       // Relaxed: try_reserve() fences.
-      if (simt::atomic<M>(q_->commands[id].owner).compare_exchange(free, owner | command_slot::reserved,
-                                                                   simt::order::relaxed)) {
+      if (simt::atomic<M>(q_->commands[id].owner)
+              .compare_exchange(free, owner | command_slot::reserved, simt::order::relaxed)) {
         return id;
       }
       id = id + 1 < ids ? id + 1 : 0;
@@ -205,13 +206,14 @@ class queue_pair_ref {
     simt::atomic<M>(q_->published[slot]).store(publish_tag(ticket), simt::order::relaxed);
   }
 
-  /// Makes sure that every entry published before the call is rung for, by this thread or by one that is at it. Nobody waits:
-  /// who finds a ringer leaves it a request, and the ringer leaves only when it has answered all.
+  /// Makes sure that every entry published before the call is rung for, by this thread or by one that is at it. Nobody
+  /// waits: who finds a ringer leaves it a request, and the ringer leaves only when it has answered all.
   FOREBAY_DEVICE void ring() const {
     // One lane asks for all whose entries are published by now.
     if (!M::elect(reinterpret_cast<std::uint64_t>(q_))) return;
     auto requests = simt::atomic<M>(q_->doorbell_requests);
-    // Acquire pairs with the previous ringer's release (`rung`); release pairs with the acquire of a ringer that answers.
+    // Acquire pairs with the previous ringer's release (`rung`); release pairs with the acquire of a ringer that
+    // answers.
     if (requests.fetch_add(1, simt::order::acq_rel) != 0) return;
     std::uint32_t answered = 1;
     for (;;) {
@@ -254,8 +256,8 @@ class queue_pair_ref {
     return (dw3 >> 16 & 1) == Rules::phase(q_->cq_size.lap(head));
   }
 
-  /// Requires the poll flag. Delivers first and tells the controller later, when there is nothing to deliver or a quarter of
-  /// the ring is owed: whoever polls is waiting for a delivery.
+  /// Requires the poll flag. Delivers first and tells the controller later, when there is nothing to deliver or a
+  /// quarter of the ring is owed: whoever polls is waiting for a delivery.
   FOREBAY_DEVICE bool consume(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
     std::uint64_t const first = M::ld(&q_->cq_head);
     std::uint64_t const reported = M::ld(&q_->cq_reported);
@@ -293,8 +295,8 @@ class queue_pair_ref {
     return ready;
   }
 
-  /// The same for one entry; looks again a few times, each a round trip where a GPU looks into host memory, because what else a
-  /// poll does takes longer than that and would keep the waiting thread from its completion.
+  /// The same for one entry; looks again a few times, each a round trip where a GPU looks into host memory, because
+  /// what else a poll does takes longer than that and would keep the waiting thread from its completion.
   FOREBAY_DEVICE std::uint32_t look_at_one(std::uint64_t head, std::uint32_t& dw3) const {
     auto posted = simt::atomic<M, simt::scope::system>(q_->cq[q_->cq_size.slot(head)].dw3);
     std::uint32_t const phase = Rules::phase(q_->cq_size.lap(head));
@@ -361,8 +363,8 @@ class queue_pair_ref {
     return true;
   }
 
-  /// Ends what is in flight on a dead queue; whether there was anything. Repeated at every poll, so that a submitter who had
-  /// passed the dead check is cancelled too. The credits come back, so that the pair can be seen to be idle.
+  /// Ends what is in flight on a dead queue; whether there was anything. Repeated at every poll, so that a submitter
+  /// who had passed the dead check is cancelled too. The credits come back, so that the pair can be seen to be idle.
   FOREBAY_DEVICE bool cancel_all(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
     std::uint32_t cancelled = 0;
     for (std::uint32_t id = 0; id < q_->command_ring.entries(); ++id) {

@@ -23,15 +23,15 @@ struct command_slot {
   std::uint32_t prp_page;
 };
 
-/// Written by the host before any thread uses it, then only through `queue_pair_ref`. Parts that different threads write lie
-/// in different 128-byte lines, the unit of GPU L2 traffic.
+/// Written by the host before any thread uses it, then only through `queue_pair_ref`. Parts that different threads
+/// write lie in different 128-byte lines, the unit of GPU L2 traffic.
 struct queue_pair_state {
   nvme::submission_entry* sq = nullptr;
   nvme::completion_entry* cq = nullptr;
   std::uint32_t* sq_doorbell = nullptr;
   std::uint32_t* cq_doorbell = nullptr;
-  std::uint32_t* published = nullptr;      ///< per SQ slot: low half of (lap + 1) of the entry last published there
-  command_slot* commands = nullptr;        ///< per command id
+  std::uint32_t* published = nullptr;  ///< per SQ slot: low half of (lap + 1) of the entry last published there
+  command_slot* commands = nullptr;    ///< per command id
   ring_size sq_size;
   ring_size cq_size;
   ring_size command_ring;  ///< how many commands may be in flight: at most CQ entries less one (Q2)
@@ -39,8 +39,8 @@ struct queue_pair_state {
   std::uint32_t dead = 0;  ///< set by the host once the controller can no longer touch any command of the queue (Q7)
   std::uint32_t protocol_errors = 0;  ///< completions that named no command in flight, or a wrong SQ head
 
-  // Credits and tickets (ring_size.hpp): whoever got a slot credit may take the next ticket, and finds its slot free; whoever
-  // got a command credit finds an id free.
+  // Credits and tickets (ring_size.hpp): whoever got a slot credit may take the next ticket, and finds its slot free;
+  // whoever got a command credit finds an id free.
   alignas(128) std::int32_t free_slots = 0;
   std::int32_t free_command_count = 0;
   std::uint64_t sq_tail = 0;

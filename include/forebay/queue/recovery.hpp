@@ -12,10 +12,10 @@
 
 namespace forebay {
 
-/// Answers the requests that waiters leave in the mailbox when their deadline passes. The first request for a command makes the
-/// controller abort it; when its waiter comes back with the command still in flight, the queue is deleted; when that
-/// fails, the controller is reset. A deleted queue, or every queue of a reset controller, is declared dead: its commands end
-/// as `cancelled`, and their memory is free.
+/// Answers the requests that waiters leave in the mailbox when their deadline passes. The first request for a command
+/// makes the controller abort it; when its waiter comes back with the command still in flight, the queue is deleted;
+/// when that fails, the controller is reset. A deleted queue, or every queue of a reset controller, is declared dead:
+/// its commands end as `cancelled`, and their memory is free.
 class recovery {
  public:
   /// Which controller and which queue stand behind a pair.

@@ -20,8 +20,8 @@ struct recovery_request {
   }
 };
 
-/// A few words in memory that both sides reach (pinned, where the device is a GPU). Losing a request is harmless: whoever waits
-/// for the command again asks again. Trivially copyable; any number of threads post, one takes.
+/// A few words in memory that both sides reach (pinned, where the device is a GPU). Losing a request is harmless:
+/// whoever waits for the command again asks again. Trivially copyable; any number of threads post, one takes.
 struct recovery_mailbox {
   std::uint64_t* words = nullptr;
   std::uint32_t capacity = 0;

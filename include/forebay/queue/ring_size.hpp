@@ -9,8 +9,8 @@
 
 namespace forebay {
 
-/// Maps 64-bit tickets, which count commands for ever, to ring slots and laps. A queue at 1 G commands/s uses up its tickets
-/// after 584 years, so no counter of a queue ever wraps; only slots and phases do.
+/// Maps 64-bit tickets, which count commands for ever, to ring slots and laps. A queue at 1 G commands/s uses up its
+/// tickets after 584 years, so no counter of a queue ever wraps; only slots and phases do.
 class ring_size {
  public:
   constexpr ring_size() = default;

@@ -9,8 +9,8 @@
 
 namespace forebay {
 
-/// One bit an index, set while the index is free. Taking and giving are one atomic each where there is no contention, so a
-/// pool has neither a lock nor the reuse hazard of a linked free list. Trivially copyable; thread-safe.
+/// One bit an index, set while the index is free. Taking and giving are one atomic each where there is no contention,
+/// so a pool has neither a lock nor the reuse hazard of a linked free list. Trivially copyable; thread-safe.
 struct slot_pool {
   std::uint32_t* words = nullptr;
   std::uint32_t word_count = 0;
@@ -25,8 +25,8 @@ struct slot_pool {
     return capacity >= first + 32 ? ~0u : (1u << (capacity - first)) - 1;
   }
 
-  /// An index that was free, or `none` if a pass over the pool found none. Callers with different `hint`s look in different
-  /// places first.
+  /// An index that was free, or `none` if a pass over the pool found none. Callers with different `hint`s look in
+  /// different places first.
   template <class M>
   FOREBAY_DEVICE std::uint32_t try_take(std::uint32_t hint) const {
     if (word_count == 0) return none;
@@ -34,8 +34,8 @@ struct slot_pool {
     for (std::uint32_t k = 0; k < word_count; ++k) {
       std::uint32_t const index = start + k < word_count ? start + k : start + k - word_count;
       auto word = simt::atomic<M>(words[index]);
-      // The first word is not read before it is tried: in a pool with room, the caller's own bit is likely free. Relaxed: a hint
-      // only; the fetch_and decides.
+      // The first word is not read before it is tried: in a pool with room, the caller's own bit is likely free.
+      // Relaxed: a hint only; the fetch_and decides.
       std::uint32_t free = k == 0 ? ~0u : word.load(simt::order::relaxed);
       while (free != 0) {
         std::uint32_t const bit = pick_bit(free, hint & 31);

@@ -171,22 +171,14 @@ struct cuda {
     /// The members that are also in `mask`, which must hold the caller.
     FOREBAY_DEVICE warp subset(std::uint32_t mask) const { return warp(mask_ & mask); }
 #if defined(__CUDA_ARCH__)
-    FOREBAY_DEVICE void sync() const {
-      __syncwarp(mask_);
-    }
-    FOREBAY_DEVICE bool any(bool p) const {
-      return __any_sync(mask_, p) != 0;
-    }
-    FOREBAY_DEVICE bool all(bool p) const {
-      return __all_sync(mask_, p) != 0;
-    }
-    FOREBAY_DEVICE std::uint32_t ballot(bool p) const {
-      return __ballot_sync(mask_, p);
-    }
+    FOREBAY_DEVICE void sync() const { __syncwarp(mask_); }
+    FOREBAY_DEVICE bool any(bool p) const { return __any_sync(mask_, p) != 0; }
+    FOREBAY_DEVICE bool all(bool p) const { return __all_sync(mask_, p) != 0; }
+    FOREBAY_DEVICE std::uint32_t ballot(bool p) const { return __ballot_sync(mask_, p); }
     /// The value that member `lane` passed.
     template <class T>
-    requires std::is_trivially_copyable_v<T> FOREBAY_DEVICE T shfl(T value, std::uint32_t lane)
-    const {
+      requires std::is_trivially_copyable_v<T>
+    FOREBAY_DEVICE T shfl(T value, std::uint32_t lane) const {
       constexpr std::size_t words = (sizeof(T) + 3) / 4;
       std::uint32_t parts[words] = {};
       memcpy(parts, &value, sizeof(T));
@@ -204,21 +196,13 @@ struct cuda {
       }
     }
 #else
-    FOREBAY_DEVICE void sync() const {
-      not_on_host();
-    }
-    FOREBAY_DEVICE bool any(bool p) const {
-      return not_on_host(p) != 0;
-    }
-    FOREBAY_DEVICE bool all(bool p) const {
-      return not_on_host(p) != 0;
-    }
-    FOREBAY_DEVICE std::uint32_t ballot(bool p) const {
-      return not_on_host(p);
-    }
+    FOREBAY_DEVICE void sync() const { not_on_host(); }
+    FOREBAY_DEVICE bool any(bool p) const { return not_on_host(p) != 0; }
+    FOREBAY_DEVICE bool all(bool p) const { return not_on_host(p) != 0; }
+    FOREBAY_DEVICE std::uint32_t ballot(bool p) const { return not_on_host(p); }
     template <class T>
-    requires std::is_trivially_copyable_v<T> FOREBAY_DEVICE T shfl(T value, std::uint32_t lane)
-    const {
+      requires std::is_trivially_copyable_v<T>
+    FOREBAY_DEVICE T shfl(T value, std::uint32_t lane) const {
       not_on_host(lane);
       return value;
     }
@@ -251,8 +235,8 @@ struct cuda {
 #endif
   }
 
-  /// Picks one of the lanes that come here together with the same `key`, so that it acts for all: it sees what the others
-  /// wrote before. Lanes that come alone are picked. No lane waits for one that is not here.
+  /// Picks one of the lanes that come here together with the same `key`, so that it acts for all: it sees what the
+  /// others wrote before. Lanes that come alone are picked. No lane waits for one that is not here.
   FOREBAY_DEVICE static bool elect(std::uint64_t key) {
 #if defined(__CUDA_ARCH__)
     std::uint32_t const same = __match_any_sync(__activemask(), static_cast<unsigned long long>(key));
@@ -266,15 +250,9 @@ struct cuda {
   struct block {
     std::uint32_t rank = 0;
 #if defined(__CUDA_ARCH__)
-    FOREBAY_DEVICE std::uint32_t thread_rank() const {
-      return threadIdx.x;
-    }
-    FOREBAY_DEVICE std::uint32_t size() const {
-      return blockDim.x;
-    }
-    FOREBAY_DEVICE void sync() const {
-      __syncthreads();
-    }
+    FOREBAY_DEVICE std::uint32_t thread_rank() const { return threadIdx.x; }
+    FOREBAY_DEVICE std::uint32_t size() const { return blockDim.x; }
+    FOREBAY_DEVICE void sync() const { __syncthreads(); }
     /// The block's dynamic shared memory (`grid::shared_bytes`, aligned to 16), uninitialised, as a `T`.
     template <class T>
     FOREBAY_DEVICE T& shared() const {
@@ -282,15 +260,9 @@ struct cuda {
       return *reinterpret_cast<T*>(forebay_shared);
     }
 #else
-    FOREBAY_DEVICE std::uint32_t thread_rank() const {
-      return not_on_host();
-    }
-    FOREBAY_DEVICE std::uint32_t size() const {
-      return not_on_host();
-    }
-    FOREBAY_DEVICE void sync() const {
-      not_on_host();
-    }
+    FOREBAY_DEVICE std::uint32_t thread_rank() const { return not_on_host(); }
+    FOREBAY_DEVICE std::uint32_t size() const { return not_on_host(); }
+    FOREBAY_DEVICE void sync() const { not_on_host(); }
     template <class T>
     FOREBAY_DEVICE T& shared() const {
       not_on_host();
@@ -376,7 +348,7 @@ __global__ void cuda_entry(Kernel kernel) {
 /// Starts `kernel`, a copyable functor, on every thread of `shape`, in `stream`. Returns before it has run.
 /// \throws operation_failed if the launch is refused, or an earlier error of the process shows now.
 template <class M, class Kernel>
-requires std::is_same_v<M, cuda>
+  requires std::is_same_v<M, cuda>
 void launch(grid const& shape, Kernel const& kernel, cudaStream_t stream = nullptr) {
   auto refuse = [&](cudaError_t error) {
     if (error == cudaSuccess) return;

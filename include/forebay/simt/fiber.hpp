@@ -246,8 +246,8 @@ struct fiber {
     }
     /// The value that member `lane` passed.
     template <class T>
-    requires std::is_trivially_copyable_v<T> T shfl(T value, std::uint32_t lane, location where = location::current())
-    const {
+      requires std::is_trivially_copyable_v<T>
+    T shfl(T value, std::uint32_t lane, location where = location::current()) const {
       T result = value;
       for (std::size_t at = 0; at < sizeof(T); at += 8) {
         std::size_t const n = std::min<std::size_t>(8, sizeof(T) - at);
@@ -289,8 +289,8 @@ struct fiber {
     return warp(lane == nullptr ? 1 : lane->owner->converged(where));
   }
 
-  /// Picks lanes that act for those that come here together with the same `key`: here every lane, for lanes of fibers do not
-  /// run in lockstep.
+  /// Picks lanes that act for those that come here together with the same `key`: here every lane, for lanes of fibers
+  /// do not run in lockstep.
   static bool elect(std::uint64_t /*key*/) { return true; }
 
   struct block {

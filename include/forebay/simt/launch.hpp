@@ -31,10 +31,9 @@ void launch_fibers(grid const& shape, std::function<void()> const& kernel, launc
 /// collectives;
 ///   names block, warp and lane. The other lanes' stacks are then dropped without running destructors.
 template <class M, class Kernel>
-requires std::is_same_v<M, fiber>
+  requires std::is_same_v<M, fiber>
 void launch(grid const& shape, Kernel const& kernel, launch_options const& options = {}) {
-  detail::launch_fibers(
-      shape, [&kernel] { kernel(); }, options);
+  detail::launch_fibers(shape, [&kernel] { kernel(); }, options);
 }
 
 }  // namespace forebay::simt

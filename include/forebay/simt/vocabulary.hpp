@@ -31,12 +31,12 @@ inline constexpr std::uint64_t no_deadline = ~std::uint64_t{0};
 
 /// What an atomic access may touch: one 32-bit or 64-bit integer.
 template <class T>
-concept word = std::is_integral_v<T> &&(sizeof(T) == 4 || sizeof(T) == 8);
+concept word = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
 
 /// What a tracked plain access may touch: at most one 16-byte hardware access.
 template <class T>
 concept plain = std::is_trivially_copyable_v<T> &&
-    (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+                (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
 
 /// Sixteen bytes that one load or store instruction moves.
 struct alignas(16) vec16 {

@@ -16,12 +16,13 @@ namespace forebay {
 struct extent {
   std::string name;
   std::uint64_t first_byte = 0;
-  std::uint64_t bytes = 0;  ///< as asked for; the range up to the next multiple of `catalogue::alignment_bytes` is its own
+  std::uint64_t bytes =
+      0;  ///< as asked for; the range up to the next multiple of `catalogue::alignment_bytes` is its own
 };
 
-/// The table of extents in the first MiB of a storage: two copies, each with version, sequence number and checksum, written in
-/// turn, so that a crash while one is written leaves the other. A value: loaded, changed, stored. docs/reference/catalogue.md
-/// has the format.
+/// The table of extents in the first MiB of a storage: two copies, each with version, sequence number and checksum,
+/// written in turn, so that a crash while one is written leaves the other. A value: loaded, changed, stored.
+/// docs/reference/catalogue.md has the format.
 class catalogue {
  public:
   static constexpr std::uint64_t reserved_bytes = 1 << 20;
@@ -35,8 +36,8 @@ class catalogue {
 
   /// An empty table for a storage of `storage_bytes`.
   explicit catalogue(std::uint64_t storage_bytes) : storage_bytes_(storage_bytes) {}
-  /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where there was one and
-  /// neither copy is valid, or its version is not known.
+  /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where there was one
+  /// and neither copy is valid, or its version is not known.
   static std::optional<catalogue> load(std::uint64_t storage_bytes, reader const& read);
   /// Writes the older copy. The caller flushes.
   void store(writer const& write);
@@ -44,8 +45,8 @@ class catalogue {
   std::vector<extent> const& extents() const { return extents_; }
   /// Null where there is none.
   extent const* find(std::string_view name) const;
-  /// Claims the first gap that is large enough. Throws `refused_input` for a name in use, empty or over 255 bytes, for size 0, and
-  /// where no gap is left.
+  /// Claims the first gap that is large enough. Throws `refused_input` for a name in use, empty or over 255 bytes, for
+  /// size 0, and where no gap is left.
   extent const& create(std::string const& name, std::uint64_t bytes);
   /// Throws `refused_input` where there is no such extent.
   void remove(std::string const& name);

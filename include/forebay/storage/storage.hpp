@@ -23,16 +23,17 @@ struct cuda;
 
 /// All are checked when the storage is made, before anything starts.
 struct storage_options {
-  std::vector<std::string> drives;      ///< drive URIs; all with the same block size
-  std::string device = "auto";          ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
-  std::uint32_t queues_per_drive = 0;   ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
-  std::uint32_t queue_depth = 0;        ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
-  std::uint64_t stripe_bytes = 1 << 16; ///< consecutive bytes on one drive; multiple of the block; not used with one drive
-  std::uint32_t records = 65536;        ///< requests that may be open at once
-  std::uint32_t prp_list_pages = 1024;  ///< commands beyond two pages that may be in flight at once
+  std::vector<std::string> drives;     ///< drive URIs; all with the same block size
+  std::string device = "auto";         ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
+  std::uint32_t queues_per_drive = 0;  ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
+  std::uint32_t queue_depth = 0;       ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
+  std::uint64_t stripe_bytes =
+      1 << 16;                    ///< consecutive bytes on one drive; multiple of the block; not used with one drive
+  std::uint32_t records = 65536;  ///< requests that may be open at once
+  std::uint32_t prp_list_pages = 1024;        ///< commands beyond two pages that may be in flight at once
   std::uint64_t timeout_ns = 10'000'000'000;  ///< of waits that name no deadline
   bool read_only = false;
-  bool allow_destroy = false;           ///< write anywhere on drives that carry a catalogue, not only in its extents
+  bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
 };
 
 /// Registered memory: what commands may read and write. Move-only. Must be destroyed only once no request names it.
@@ -54,9 +55,9 @@ class registered_buffer {
   std::unique_ptr<parts> parts_;
 };
 
-/// An I/O queue pair for a client that does not use Forebay's queue layer. Move-only; destroy it before the storage. Data
-/// buffers come from `storage::allocate_buffer`, and their bus addresses from `buffer_ref::bus_address`; of an emulated drive
-/// the bus address is the pointer.
+/// An I/O queue pair for a client that does not use Forebay's queue layer. Move-only; destroy it before the storage.
+/// Data buffers come from `storage::allocate_buffer`, and their bus addresses from `buffer_ref::bus_address`; of an
+/// emulated drive the bus address is the pointer.
 class raw_queue_pair {
  public:
   raw_queue_pair(raw_queue_pair&&) noexcept;
@@ -82,10 +83,12 @@ class storage {
   explicit storage(storage_options const& options);
   storage(storage&&) noexcept;
   storage& operator=(storage&&) noexcept;
-  /// Waits, for the default timeout at most, until all requests in flight have completed. No kernel may still use a ref.
+  /// Waits, for the default timeout at most, until all requests in flight have completed. No kernel may still use a
+  /// ref.
   ~storage();
 
-  /// All bytes. Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
+  /// All bytes. Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not
+  /// set.
   template <class M>
   storage_ref<M> ref() const {
     return view<M>(0, size_bytes(), raw_writable());
@@ -105,14 +108,14 @@ class storage {
   /// Where kernels of this storage's device keep their own data.
   memory::resource& device_memory() const;
 
-  /// Registers memory that the caller owns: whole pages, in memory that the drives can reach (host memory; page-locked where
-  /// a GPU drives the queues). Throws `refused_input`.
+  /// Registers memory that the caller owns: whole pages, in memory that the drives can reach (host memory; page-locked
+  /// where a GPU drives the queues). Throws `refused_input`.
   registered_buffer register_buffer(void* address, std::size_t bytes);
   /// Zeroed registered memory that the storage's device and the host both reach.
   registered_buffer allocate_buffer(std::size_t bytes);
 
-  /// Host I/O of any offset and length. Throws `refused_input` for a range outside, `operation_failed` with the NVMe status.
-  /// A write that covers part of a block reads the block first: no kernel may write it meanwhile.
+  /// Host I/O of any offset and length. Throws `refused_input` for a range outside, `operation_failed` with the NVMe
+  /// status. A write that covers part of a block reads the block first: no kernel may write it meanwhile.
   void pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
   void pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
   /// Makes every write that completed before the call durable.
@@ -123,8 +126,8 @@ class storage {
   std::vector<extent> extents() const;
   /// Throws `refused_input` where there is none of that name.
   extent find_extent(std::string const& name) const;
-  /// Makes an extent, and the catalogue on drives whose first MiB is blank. Throws `refused_input` where other data is there
-  /// and `allow_destroy` is not set.
+  /// Makes an extent, and the catalogue on drives whose first MiB is blank. Throws `refused_input` where other data is
+  /// there and `allow_destroy` is not set.
   extent create_extent(std::string const& name, std::uint64_t bytes);
   void remove_extent(std::string const& name);
 

@@ -11,19 +11,20 @@
 
 namespace forebay {
 
-/// How bytes are spread over drives, and what a command may carry. Byte `b` lies in stripe `b / stripe_bytes`, and stripe `s`
-/// is stripe `s / drive_count` of drive `s % drive_count`.
+/// How bytes are spread over drives, and what a command may carry. Byte `b` lies in stripe `b / stripe_bytes`, and
+/// stripe `s` is stripe `s / drive_count` of drive `s % drive_count`.
 struct storage_layout {
   std::uint64_t size_bytes = 0;
   std::uint64_t stripe_bytes = 0;       ///< multiple of the block; not used where there is one drive
   std::uint64_t command_bytes_max = 0;  ///< multiple of the block
   std::uint32_t block_shift = 9;        ///< the block is `1 << block_shift` bytes on every drive
   std::uint32_t drive_count = 1;
-  std::uint32_t pairs_per_drive = 1;    ///< pair `p` of drive `d` is pair `d * pairs_per_drive + p`
+  std::uint32_t pairs_per_drive = 1;  ///< pair `p` of drive `d` is pair `d * pairs_per_drive + p`
   std::uint32_t nsid = 1;
 };
 
-/// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first byte.
+/// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first
+/// byte.
 template <class M, class Rules = queue_rules>
 class storage_ref {
  public:
@@ -39,8 +40,9 @@ class storage_ref {
   /// Offsets, lengths and nothing smaller: what every transfer is a multiple of.
   FOREBAY_DEVICE std::uint32_t block_bytes() const { return 1u << layout_.block_shift; }
 
-  /// Starts reading `bytes` bytes from `offset_bytes` into the start of `to`. Of any size: split over commands and drives. May
-  /// wait for room in the queues, and helps meanwhile. The buffer belongs to the request until its token was waited for.
+  /// Starts reading `bytes` bytes from `offset_bytes` into the start of `to`. Of any size: split over commands and
+  /// drives. May wait for room in the queues, and helps meanwhile. The buffer belongs to the request until its token
+  /// was waited for.
   FOREBAY_DEVICE token_type read_async(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return transfer(nvme::io_opcode::read, to, offset_bytes, bytes);
   }
@@ -76,9 +78,9 @@ class storage_ref {
   struct request {
     std::uint32_t record;
     std::uint32_t unsent;
-    std::uint32_t home;                  ///< pair of each drive that its commands should go to
+    std::uint32_t home;  ///< pair of each drive that its commands should go to
     std::uint32_t first_drive = ~0u;
-    bool spilled = false;                ///< some command went to another pair than `home`
+    bool spilled = false;  ///< some command went to another pair than `home`
     bool several_drives = false;
   };
 
@@ -148,8 +150,7 @@ class storage_ref {
   FOREBAY_DEVICE bool submit(request& r, std::uint32_t drive, io_command const& command) const {
     pair_range const pairs{drive * layout_.pairs_per_drive, layout_.pairs_per_drive};
     std::uint32_t taken_by = r.home;
-    status const submitted =
-        queues_.submit(pairs, taken_by, command, r.record, M::clock_ns() + queues_.timeout_ns());
+    status const submitted = queues_.submit(pairs, taken_by, command, r.record, M::clock_ns() + queues_.timeout_ns());
     if (!submitted.ok()) {
       queues_.records().complete(r.record, submitted, r.unsent);
       return false;
