@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -117,7 +118,8 @@ int main(int argc, char** argv) {
   }
   try {
     json document = {{"schema_version", 1}, {"benchmark", "placement1"}, {"machine", machine()}};
-    document["command"] = fmt::format("{} --json {}", argv[0], argv[2]);
+    auto const name_of = [](char const* path) { return std::filesystem::path(path).filename().string(); };
+    document["command"] = fmt::format("{} --json {}", name_of(argv[0]), name_of(argv[2]));
     bool good = true;
     for (measurement const& m : measurements()) {
       document["results"].push_back(run(m));

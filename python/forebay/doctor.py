@@ -151,18 +151,27 @@ def _driver(machine: Machine) -> Check:
     version = re.search(r"Module\s+([\d.]+)", machine.read("proc/driver/nvidia/version") or "")
     if version:
         return Check("nvidia driver", OK, version[1])
+    # A container may hide /proc/driver and yet have the tool.
+    asked = _ask_nvidia_smi(machine, "driver_version").split("\n")[0]
+    if asked:
+        return Check("nvidia driver", OK, asked)
     return Check(
         "nvidia driver", MISSING, "not loaded", "no /proc/driver/nvidia/version", "install NVIDIA's, 580 or newer"
     )
 
 
-def _gpus(machine: Machine, built: dict[str, Any] | str) -> Check:
+def _ask_nvidia_smi(machine: Machine, what: str) -> str:
+    """What nvidia-smi says of each GPU, a line each; empty where there is no such tool or no GPU."""
     tool = machine.which("nvidia-smi")
-    names = ""
-    if tool:
-        query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
-        listed = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-        names = "; ".join(listed.strip().split("\n"))
+    if not tool:
+        return ""
+    query = [tool, f"--query-gpu={what}", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _gpus(machine: Machine, built: dict[str, Any] | str) -> Check:
+    names = "; ".join(_ask_nvidia_smi(machine, "name,memory.total").split("\n"))
     usable_gpus = built["gpus"] if isinstance(built, dict) else []
     if usable_gpus:
         return Check("gpus", OK, f"{', '.join(usable_gpus)}" + (f" ({names})" if names else ""))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`forebay demo`: the main job on real input, checked."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,11 @@ from forebay.graph.bfs import default_launch
 from forebay.storage import Storage
 from forebay.units import format_bytes, format_ns, format_rate
 
-_DEFAULT_DRIVE = "emulated:profile=d7-ps1010,size=64M"
+
+def _default_drive() -> str:
+    """A drive with as many service threads as leave half of the processors to everything else, 8 at most."""
+    threads = max(1, min(8, (os.cpu_count() or 1) // 2))
+    return f"emulated:profile=d7-ps1010,size=64M,threads={threads}"
 
 
 def demo(
@@ -49,7 +54,7 @@ def demo(
     for option, value in (("--iodepth", iodepth), ("--gpu-threads", gpu_threads)):
         if value is not None and value < 1:
             raise RefusedInput(option, value, "must be at least 1")
-    uris = drive or [_DEFAULT_DRIVE]
+    uris = drive or [_default_drive()]
     with progress("reading WordNet", None):
         work = Demo.prepare(wordnet)
     # The document has standard output to itself; a person still sees the result.
