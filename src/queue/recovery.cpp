@@ -29,6 +29,11 @@ void recovery::answer(watched& of, recovery_request const& request) {
   if (!queues.still_in_flight(request)) return;
 
   member const& pair = of.members.members[request.pair_index];
+  if (!pair.queue->live()) {
+    // Deleted for another of its commands, or lost with its controller; this command's waiter has not looked since.
+    queues.declare_dead(request.pair_index);
+    return;
+  }
   if (std::find(of.asked_before.begin(), of.asked_before.end(), request) != of.asked_before.end()) {
     delete_queue(of.members, request.pair_index);
     return;
