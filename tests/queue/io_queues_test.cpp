@@ -184,6 +184,21 @@ TEST(IoQueues, ATimeoutAsksForRecoveryAndKeepsTheCommand) {
   EXPECT_FALSE(drive.queues.take_recovery_request(request));
 }
 
+TEST(IoQueues, ARequestThatFoundNoRoomInTimeIsOverOnce) {
+  hand_driven drive(1);
+  auto const records = drive.ref().records();
+  std::uint32_t const record = records.try_open(1);
+  records.complete(record, fault::timed_out);  // as storage_ref does where submit() gave up
+  auto over = drive.token_of(record);
+  EXPECT_EQ(over.wait(native::clock_ns()).kind(), fault::timed_out);
+  ASSERT_EQ(records.try_open(1), record) << "the record is free, and now another request's";
+  EXPECT_EQ(over.wait(native::clock_ns()).kind(), fault::timed_out);
+  over.detach();
+  EXPECT_EQ(records.try_open(1), slot_pool::none) << "the other request's record was given away";
+  records.complete(record, status());
+  EXPECT_TRUE(records.done(record)) << "the other request was detached";
+}
+
 TEST(IoQueues, ADeadPairCancelsItsCommandsAndTakesNoMore) {
   hand_driven drive;
   auto const records = drive.ref().records();

@@ -473,7 +473,8 @@ class schedule {
           settle(mine, random);
         } else {
           // Asks for this request's own commands; it cannot end before all of them were submitted.
-          client::check(queues.wait(record, range, client::clock_ns()).kind() == fault::timed_out,
+          status result;
+          client::check(!queues.wait(record, range, client::clock_ns(), result),
                         "Q1: a request ends before all its commands were submitted");
         }
       }

@@ -95,9 +95,10 @@ class io_queues_ref {
     return true;
   }
 
-  /// Waits until `record` is done, helping on the pairs of `range`. On `timed_out` the recovery thread has been asked
-  /// to abort what is still in flight, and everything stays owned by it (Q7).
-  FOREBAY_DEVICE status wait(std::uint32_t record, pair_range range, std::uint64_t deadline_ns) const {
+  /// Waits until `record` is done, helping on the pairs of `range`; then `result` is the record's, which has gone back to the
+  /// pool. False at the deadline: the recovery thread has been asked to abort what is still in flight, and everything stays
+  /// owned by it (Q7).
+  FOREBAY_DEVICE bool wait(std::uint32_t record, pair_range range, std::uint64_t deadline_ns, status& result) const {
     bool const done = M::wait_until(
         [&] {
           // Every pair in one evaluation: a machine may sleep until something that the evaluation read changes.
@@ -107,9 +108,12 @@ class io_queues_ref {
           return false;
         },
         deadline_ns);
-    if (done) return records().close(record);
+    if (done) {
+      result = records().close(record);
+      return true;
+    }
     for (std::uint32_t k = 0; k < range.count; ++k) ask_for_recovery(range.at(k), record);
-    return fault::timed_out;
+    return false;
   }
 
  private:
@@ -157,11 +161,10 @@ class token {
   /// request: wait again, or detach and leave it alone until the storage is destroyed.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (record_ == slot_pool::none) return ended_;
-    status const result = queues_.wait(record_, range_, deadline_ns);
-    if (result.kind() == fault::timed_out) return result;
+    // A result may be `timed_out` too, where a part of the request found no room in the queues: that request is over.
+    if (!queues_.wait(record_, range_, deadline_ns, ended_)) return fault::timed_out;
     record_ = slot_pool::none;
-    ended_ = result;
-    return result;
+    return ended_;
   }
 
   /// Gives up the result. The buffer belongs to the request until the storage is flushed or destroyed.
