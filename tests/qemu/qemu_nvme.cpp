@@ -125,7 +125,7 @@ std::pair<descriptor, descriptor> socket_pair() {
 std::string drive_description(qemu_options const& options) {
   nlohmann::json file = {
       {"driver", "file"}, {"filename", fmt::format("/proc/self/fd/{}", disk_fd)}, {"locking", "off"}};
-  if (!options.errors.empty()) {
+  if (!options.errors.empty() || options.breakpoints) {
     nlohmann::json rules = nlohmann::json::array();
     for (injected_error const& e : options.errors) {
       nlohmann::json rule = {{"event", "none"}, {"iotype", e.iotype}, {"errno", e.error}, {"once", e.once}};
@@ -133,7 +133,8 @@ std::string drive_description(qemu_options const& options) {
       rules.push_back(std::move(rule));
     }
     file["node-name"] = "f";
-    file = {{"driver", "blkdebug"}, {"image", file}, {"inject-error", rules}};
+    file = {{"driver", "blkdebug"}, {"image", file}};
+    if (!rules.empty()) file["inject-error"] = rules;
   }
   return nlohmann::json{{"driver", "raw"}, {"node-name", "d"}, {"discard", "unmap"}, {"file", file}}.dump();
 }
@@ -236,6 +237,12 @@ class qemu_nvme::process {
     }
   }
 
+  /// One command of qemu-io on the drive of device `nv`. It prints nothing unless it fails.
+  void drive_command(std::string const& command) {
+    auto const said = qmp("human-monitor-command", {{"command-line", fmt::format("qemu-io -d nv \"{}\"", command)}});
+    if (said != "") throw operation_failed(fmt::format("QEMU: {}: {}", command, said.dump()));
+  }
+
   /// One qtest command; returns what follows "OK".
   std::string qtest(std::string const& command) {
     qtest_->send(command + "\n");
@@ -279,11 +286,8 @@ class qemu_nvme::bar final : public driver::register_space {
   std::uint32_t read32(std::uint32_t offset_bytes) override {
     std::lock_guard const lock(mutex_);
     if (killed_) return nvme::removed_value;
-    if (paused_) return last_read_[offset_bytes];
-    auto const value = static_cast<std::uint32_t>(
-        std::stoul(process_.qtest(fmt::format("readl {:#x}", bar_address + offset_bytes)), nullptr, 16));
-    last_read_[offset_bytes] = value;
-    return value;
+    if (paused_) return frozen_.at(offset_bytes);
+    return read_locked(offset_bytes);
   }
 
   void write32(std::uint32_t offset_bytes, std::uint32_t value) override {
@@ -306,6 +310,7 @@ class qemu_nvme::bar final : public driver::register_space {
 
   void pause() {
     std::lock_guard const lock(mutex_);
+    for (std::uint32_t offset = 0; offset <= nvme::registers::acq + 4; offset += 4) frozen_[offset] = read_locked(offset);
     paused_ = true;
     process_.signal(SIGSTOP);
   }
@@ -366,6 +371,11 @@ class qemu_nvme::bar final : public driver::register_space {
     }
   }
 
+  std::uint32_t read_locked(std::uint32_t offset_bytes) {
+    return static_cast<std::uint32_t>(
+        std::stoul(process_.qtest(fmt::format("readl {:#x}", bar_address + offset_bytes)), nullptr, 16));
+  }
+
   void write_locked(std::uint32_t offset_bytes, std::uint32_t value) {
     process_.qtest(fmt::format("writel {:#x} {:#x}", bar_address + offset_bytes, value));
   }
@@ -384,7 +394,7 @@ class qemu_nvme::bar final : public driver::register_space {
 
   process& process_;
   std::mutex mutex_;  ///< one qtest command at a time, and all below but `words_`
-  std::map<std::uint32_t, std::uint32_t> last_read_;
+  std::map<std::uint32_t, std::uint32_t> frozen_;  ///< the registers at `pause()`
   std::vector<std::pair<std::uint32_t, std::uint32_t>> held_writes_;
   bool paused_ = false;
   bool killed_ = false;
@@ -419,6 +429,12 @@ std::string qemu_nvme::version() const {
 }
 nlohmann::json qemu_nvme::qmp(std::string const& command, nlohmann::json const& arguments) {
   return process_->qmp(command, arguments);
+}
+void qemu_nvme::hold(std::string const& event) {
+  process_->drive_command("break " + event + " held");
+}
+void qemu_nvme::let_go() {
+  process_->drive_command("resume held");
 }
 void qemu_nvme::pause() {
   bar_->pause();

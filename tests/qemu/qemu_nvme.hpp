@@ -32,6 +32,7 @@ struct qemu_options {
   std::uint32_t mdts = 7;  ///< 4096 << mdts bytes
   std::string serial = "forebay-qemu";
   std::vector<injected_error> errors = {};
+  bool breakpoints = false;  ///< `hold()` will be used
   std::uint64_t seed = 1;  ///< of the order in which pages are handed out
 };
 
@@ -57,7 +58,12 @@ class qemu_nvme {
   /// One QMP command; returns its result, throws `operation_failed` with QEMU's words.
   nlohmann::json qmp(std::string const& command, nlohmann::json const& arguments = nlohmann::json::object());
 
-  /// Stops the controller dead (SIGSTOP): registers read as they last did, what is written waits for `resume()`.
+  /// The next request of the drive that raises `event` ("read_aio", "write_aio") stays with it until `let_go()`. Until then
+  /// the queue must not be deleted nor the controller reset: QEMU would wait for the request, for ever.
+  void hold(std::string const& event);
+  void let_go();
+
+  /// Stops the controller dead (SIGSTOP): registers read as they do now, what is written waits for `resume()`.
   void pause();
   void resume();
   /// Kills QEMU: registers read as all ones, as those of a device that left the bus.
