@@ -310,7 +310,8 @@ class qemu_nvme::bar final : public driver::register_space {
 
   void pause() {
     std::lock_guard const lock(mutex_);
-    for (std::uint32_t offset = 0; offset <= nvme::registers::acq + 4; offset += 4) frozen_[offset] = read_locked(offset);
+    for (std::uint32_t offset = 0; offset <= nvme::registers::acq + 4; offset += 4)
+      frozen_[offset] = read_locked(offset);
     paused_ = true;
     process_.signal(SIGSTOP);
   }
@@ -393,7 +394,7 @@ class qemu_nvme::bar final : public driver::register_space {
   }
 
   process& process_;
-  std::mutex mutex_;  ///< one qtest command at a time, and all below but `words_`
+  std::mutex mutex_;                               ///< one qtest command at a time, and all below but `words_`
   std::map<std::uint32_t, std::uint32_t> frozen_;  ///< the registers at `pause()`
   std::vector<std::pair<std::uint32_t, std::uint32_t>> held_writes_;
   bool paused_ = false;

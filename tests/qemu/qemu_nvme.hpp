@@ -33,7 +33,7 @@ struct qemu_options {
   std::string serial = "forebay-qemu";
   std::vector<injected_error> errors = {};
   bool breakpoints = false;  ///< `hold()` will be used
-  std::uint64_t seed = 1;  ///< of the order in which pages are handed out
+  std::uint64_t seed = 1;    ///< of the order in which pages are handed out
 };
 
 /// Owns one QEMU process; it dies with the thread that made this object. Registers may be used from any thread.
@@ -58,8 +58,8 @@ class qemu_nvme {
   /// One QMP command; returns its result, throws `operation_failed` with QEMU's words.
   nlohmann::json qmp(std::string const& command, nlohmann::json const& arguments = nlohmann::json::object());
 
-  /// The next request of the drive that raises `event` ("read_aio", "write_aio") stays with it until `let_go()`. Until then
-  /// the queue must not be deleted nor the controller reset: QEMU would wait for the request, for ever.
+  /// The next request of the drive that raises `event` ("read_aio", "write_aio") stays with it until `let_go()`. Until
+  /// then the queue must not be deleted nor the controller reset: QEMU would wait for the request, for ever.
   void hold(std::string const& event);
   void let_go();
 
