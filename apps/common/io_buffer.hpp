@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "forebay/error.hpp"
 #include "forebay/storage/storage.hpp"
 
 namespace forebay::apps {
@@ -16,7 +17,11 @@ class io_buffer {
   io_buffer(io_buffer const&) = delete;
   io_buffer& operator=(io_buffer const&) = delete;
   ~io_buffer() {
-    if (drives_.drain(drain_timeout_ns)) return;
+    try {
+      if (drives_.drain(drain_timeout_ns)) return;
+    } catch (operation_failed const&) {
+      // A GPU that failed: nobody can tell what its commands still hold.
+    }
     // A controller that answers neither commands nor recovery may still write: rather lost memory than wrong memory.
     [[maybe_unused]] auto const* kept = new registered_buffer(std::move(buffer_));
   }

@@ -85,9 +85,12 @@ class Storage:
         """The catalogue: name, first_byte and bytes of each extent; empty where there is no catalogue."""
         return json.loads(self.native.extents())
 
-    def create_extent(self, name: str, size_bytes: int) -> dict[str, Any]:
-        """Claims `size_bytes` bytes under a name; makes the catalogue if there is none."""
-        return json.loads(self.native.create_extent(name, size_bytes))
+    def create_extent(self, name: str, size_bytes: int, *, replace: bool = False) -> dict[str, Any]:
+        """Claims `size_bytes` bytes under a name; makes the catalogue if there is none.
+
+        With `replace`, an extent of that name is freed in the same step; where the new one does not fit, it stays.
+        """
+        return json.loads(self.native.create_extent(name, size_bytes, replace))
 
     def remove_extent(self, name: str) -> None:
         """Frees the bytes of a name."""

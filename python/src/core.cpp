@@ -263,8 +263,8 @@ NB_MODULE(_core, m) {
              });
            })
       .def("create_extent",
-           [](shared_storage& self, std::string const& name, std::uint64_t bytes) {
-             return self.with([&](storage& s) { return to_json(s.create_extent(name, bytes)).dump(); });
+           [](shared_storage& self, std::string const& name, std::uint64_t bytes, bool replace) {
+             return self.with([&](storage& s) { return to_json(s.create_extent(name, bytes, replace)).dump(); });
            })
       .def("remove_extent",
            [](shared_storage& self, std::string const& name) { self.with([&](storage& s) { s.remove_extent(name); }); })

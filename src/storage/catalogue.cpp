@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "forebay/error.hpp"
 
@@ -42,9 +44,14 @@ std::uint64_t round_up(std::uint64_t bytes) {
   return (bytes + catalogue::alignment_bytes - 1) / catalogue::alignment_bytes * catalogue::alignment_bytes;
 }
 
+/// Where the next extent may begin.
+std::uint64_t end_of(extent const& e) {
+  return e.first_byte + round_up(e.bytes);
+}
+
 }  // namespace
 
-std::optional<catalogue> catalogue::load(std::uint64_t storage_bytes, reader const& read) {
+std::optional<catalogue> catalogue::load(std::uint64_t storage_bytes, reader const& read, bool damaged_is_none) {
   if (storage_bytes < reserved_bytes) return std::nullopt;
   std::optional<catalogue> newest;
   bool seen = false;
@@ -64,17 +71,33 @@ std::optional<catalogue> catalogue::load(std::uint64_t storage_bytes, reader con
     if (newest && newest->sequence_ >= header.sequence) continue;
     catalogue found(storage_bytes);
     found.sequence_ = header.sequence;
-    auto const table = nlohmann::json::parse(text, text + header.text_bytes);
-    for (auto const& row : table.at("extents")) {
-      found.extents_.push_back({row.at("name"), row.at("first_byte"), row.at("bytes")});
-    }
+    if (!found.parse(std::string_view(text, header.text_bytes))) continue;
     newest = std::move(found);
   }
-  if (seen && !newest) {
+  if (seen && !newest && !damaged_is_none) {
     throw operation_failed(
-        "catalogue: both copies are damaged: restore the first MiB, or open with allow_destroy to start afresh");
+        "catalogue: both copies are damaged, or of other drives: restore the first MiB, open all drives that it was "
+        "made on, or open with allow_destroy to start afresh");
   }
   return newest;
+}
+
+bool catalogue::parse(std::string_view text) {
+  try {
+    auto const table = nlohmann::json::parse(text);
+    for (auto const& row : table.at("extents")) {
+      extent e{row.at("name"), row.at("first_byte"), row.at("bytes")};
+      std::uint64_t const least = extents_.empty() ? reserved_bytes : end_of(extents_.back());
+      if (e.first_byte < least || e.first_byte % alignment_bytes != 0 || e.first_byte > storage_bytes_ ||
+          e.bytes == 0 || e.bytes > storage_bytes_ - e.first_byte) {
+        return false;
+      }
+      extents_.push_back(std::move(e));
+    }
+  } catch (nlohmann::json::exception const&) {
+    return false;
+  }
+  return true;
 }
 
 void catalogue::store(writer const& write) {
@@ -102,6 +125,12 @@ extent const* catalogue::find(std::string_view name) const {
 
 extent const& catalogue::create(std::string const& name, std::uint64_t bytes) {
   if (name.empty() || name.size() > 255) throw refused_input("name", name, "give 1 to 255 bytes");
+  try {
+    std::ignore = nlohmann::json(name).dump();
+  } catch (nlohmann::json::exception const&) {
+    throw refused_input("name", nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
+                        "give a name in UTF-8");
+  }
   if (find(name) != nullptr) throw refused_input("name", name, "in use; remove that extent first or choose another");
   if (bytes == 0) throw refused_input("bytes", "0", "an extent holds at least one byte");
   std::uint64_t const end = storage_bytes_ / alignment_bytes * alignment_bytes;
@@ -112,7 +141,7 @@ extent const& catalogue::create(std::string const& name, std::uint64_t bytes) {
       return *extents_.insert(at, {name, gap_begin, bytes});
     }
     if (at == extents_.end()) break;
-    gap_begin = at->first_byte + round_up(at->bytes);
+    gap_begin = end_of(*at);
   }
   throw refused_input("bytes", std::to_string(bytes),
                       "no gap is that large on a storage of " + std::to_string(storage_bytes_) +

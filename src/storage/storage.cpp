@@ -123,9 +123,9 @@ queue_pair_rings rings_of(driver::io_queue const& queue) {
 
 /// Queue pairs for one kind of thread on every drive: the driver's queues and the state that drives them.
 struct queue_group {
-  std::vector<driver::io_queue> rings;
-  registered_buffer prp_pages;
+  registered_buffer prp_pages;  ///< before the rings: until those are deleted the drive may read lists
   std::unique_ptr<io_queues> queues;
+  std::vector<driver::io_queue> rings;
 };
 
 }  // namespace
@@ -141,11 +141,18 @@ struct storage::impl {
     host_layout.pairs_per_drive = 1;
     bounce = allocate(bounce_bytes);
     start_recovery();
-    table =
-        catalogue::load(layout.size_bytes, [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); });
+    table = catalogue::load(
+        layout.size_bytes, [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); },
+        options.allow_destroy);
   }
 
-  ~impl() { drain(options.timeout_ns); }
+  ~impl() {
+    try {
+      drain(options.timeout_ns);
+    } catch (operation_failed const&) {
+      // A GPU that failed drives no queue any more; deleting the queues, next, is what keeps memory safe.
+    }
+  }
 
   bool on_gpu() const { return gpu != no_gpu; }
   memory::resource& device_memory() const { return on_gpu() ? memory::device(gpu) : memory::host(); }
@@ -162,8 +169,11 @@ struct storage::impl {
       throw refused_input("queue_depth", std::to_string(options.queue_depth), "give 2 to 65536, or 0 for the default");
     }
     if (options.prp_list_pages == 0) throw refused_input("prp_list_pages", "0", "give at least 1");
-    if (options.timeout_ns == 0)
-      throw refused_input("timeout_ns", "0", "give the nanoseconds after which a wait gives up");
+    // Added to a clock that may count from 1970.
+    if (options.timeout_ns == 0 || options.timeout_ns >> 63 != 0) {
+      throw refused_input("timeout_ns", std::to_string(options.timeout_ns),
+                          "give the nanoseconds after which a wait gives up, 1 to 2^63 - 1");
+    }
   }
 
   void open_drives() {
@@ -189,6 +199,10 @@ struct storage::impl {
                             "its block is " + std::to_string(id.block_bytes) + " bytes, that of '" + options.drives[0] +
                                 "' is " + std::to_string(first.block_bytes) + ": use drives with the same block size");
       }
+      if (id.io_queue_pairs < 2) {
+        throw refused_input("drives", options.drives[i],
+                            "it grants 1 I/O queue pair, a storage needs 2 or more: one is the host's");
+      }
       smallest = std::min(smallest, id.bytes());
       command_max = std::min(command_max, id.max_transfer_bytes);
       granted = std::min(granted, id.io_queue_pairs);
@@ -196,7 +210,6 @@ struct storage::impl {
       write_protected = write_protected || id.write_protected;
     }
     // One pair of each drive is the host's.
-    if (granted < 2) throw operation_failed("storage: a drive grants fewer than 2 I/O queue pairs");
     std::uint32_t const wanted = options.queues_per_drive != 0 ? options.queues_per_drive : on_gpu() ? 64 : 4;
     if (options.queues_per_drive > granted - 1) {
       throw refused_input("queues_per_drive", std::to_string(options.queues_per_drive),
@@ -219,7 +232,16 @@ struct storage::impl {
         throw refused_input("stripe_bytes", std::to_string(options.stripe_bytes),
                             "give a multiple of the block, " + std::to_string(first.block_bytes) + " bytes");
       }
-      layout.size_bytes = smallest / options.stripe_bytes * options.stripe_bytes * layout.drive_count;
+      std::uint64_t const striped_bytes = smallest / options.stripe_bytes * options.stripe_bytes;
+      if (striped_bytes == 0) {
+        throw refused_input("stripe_bytes", std::to_string(options.stripe_bytes),
+                            "give at most what the smallest drive holds, " + std::to_string(smallest) + " bytes");
+      }
+      if (striped_bytes > ~std::uint64_t{0} / layout.drive_count) {
+        throw refused_input("drives", std::to_string(layout.drive_count) + " of " + std::to_string(smallest) + " bytes",
+                            "use fewer: together they must hold less than 2^64 bytes");
+      }
+      layout.size_bytes = striped_bytes * layout.drive_count;
     }
   }
 
@@ -259,7 +281,11 @@ struct storage::impl {
       std::condition_variable_any changed;
       std::unique_lock lock(mutex);
       while (!stop.stop_requested()) {
-        while (recovery_steps->step() && !stop.stop_requested()) {
+        try {
+          while (recovery_steps->step() && !stop.stop_requested()) {
+          }
+        } catch (std::exception const&) {
+          // Of a GPU that failed, whose queue state is out of reach: other drives' waiters may still ask.
         }
         changed.wait_for(lock, stop, std::chrono::milliseconds(5), [] { return false; });
       }
@@ -381,9 +407,11 @@ struct storage::impl {
     return offset_bytes + (within != nullptr ? within->first_byte : 0);
   }
 
-  void store_catalogue() {
-    table->store([this](void const* from, std::uint64_t n, std::uint64_t at) { write(from, n, at); });
+  /// A table that could not be written is not ours: the one on the drive still is.
+  void store_catalogue(catalogue changed) {
+    changed.store([this](void const* from, std::uint64_t n, std::uint64_t at) { write(from, n, at); });
     flush();
+    table = std::move(changed);
   }
 
   bool first_mib_is_blank() {
@@ -399,9 +427,9 @@ struct storage::impl {
   storage_layout host_layout;
   std::uint32_t queue_entries = 0;
   bool write_protected = false;
+  registered_buffer bounce;  ///< before the queues: until those are deleted the drive may write it
   queue_group device;
   queue_group host;
-  registered_buffer bounce;
   bool bounce_lost = false;
   std::mutex host_mutex;  ///< guards the bounce buffer
   mutable std::mutex table_mutex;
@@ -494,18 +522,17 @@ extent storage::find_extent(std::string const& name) const {
   return *found;
 }
 
-extent storage::create_extent(std::string const& name, std::uint64_t bytes) {
+extent storage::create_extent(std::string const& name, std::uint64_t bytes, bool replace) {
   std::lock_guard lock(impl_->table_mutex);
   if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
-  if (!impl_->table) {
-    if (!impl_->options.allow_destroy && !impl_->first_mib_is_blank()) {
-      throw refused_input("extent", name,
-                          "the drive holds data but no catalogue: set allow_destroy to put a catalogue over it");
-    }
-    impl_->table.emplace(impl_->layout.size_bytes);
+  if (!impl_->table && !impl_->options.allow_destroy && !impl_->first_mib_is_blank()) {
+    throw refused_input("extent", name,
+                        "the drive holds data but no catalogue: set allow_destroy to put a catalogue over it");
   }
-  extent const made = impl_->table->create(name, bytes);
-  impl_->store_catalogue();
+  catalogue changed = impl_->table.value_or(catalogue(impl_->layout.size_bytes));
+  if (replace && changed.find(name) != nullptr) changed.remove(name);
+  extent const made = changed.create(name, bytes);
+  impl_->store_catalogue(std::move(changed));
   return made;
 }
 
@@ -513,8 +540,9 @@ void storage::remove_extent(std::string const& name) {
   std::lock_guard lock(impl_->table_mutex);
   if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
   if (!impl_->table) throw refused_input("extent", name, "the drive has no catalogue");
-  impl_->table->remove(name);
-  impl_->store_catalogue();
+  catalogue changed = *impl_->table;
+  changed.remove(name);
+  impl_->store_catalogue(std::move(changed));
 }
 
 raw_queue_pair storage::make_raw_queue_pair(std::uint32_t drive, std::uint32_t entries) {

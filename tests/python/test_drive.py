@@ -55,6 +55,20 @@ def test_import_refuses_what_does_not_fit(forebay, tmp_path, uri):
     forebay("drive", "import", uri, "empty", tmp_path / "empty").refused("empty")
 
 
+def test_import_that_does_not_fit_leaves_what_it_would_replace(forebay, tmp_path, uri):
+    (tmp_path / "small").write_bytes(b"kept")
+    (tmp_path / "big").write_bytes(bytes(9 << 20))
+    assert forebay("drive", "import", uri, "edges", tmp_path / "small").status == 0
+    forebay("drive", "import", "--replace", uri, "edges", tmp_path / "big").refused("9437184")
+    assert forebay("drive", "export", uri, "edges", tmp_path / "out").status == 0
+    assert (tmp_path / "out").read_bytes() == b"kept"
+
+
+def test_names_are_text(forebay, tmp_path, uri):
+    (tmp_path / "in").write_bytes(b"data")
+    forebay("drive", "import", uri, "\udcff", tmp_path / "in").refused("udcff", "UTF-8")
+
+
 def test_info(forebay, uri):
     outcome = forebay("drive", "info", uri)
     assert outcome.status == 0

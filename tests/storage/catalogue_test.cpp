@@ -96,6 +96,31 @@ TEST(Catalogue, FillsTheFirstGapThatIsLargeEnough) {
   EXPECT_THAT([&] { c.create("f", 1); }, ThrowsMessage<refused_input>(HasSubstr("no gap")));
 }
 
+TEST(Catalogue, TwoDamagedCopiesAreNoCatalogueWhereThatIsAskedFor) {
+  image i;
+  catalogue c(16 * mib);
+  c.create("edges", 5);
+  c.store(i.writer());
+  i.bytes[catalogue::copy_bytes + 40] ^= 1;
+  EXPECT_FALSE(catalogue::load(16 * mib, i.reader(), true).has_value());
+}
+
+TEST(Catalogue, OfALargerStorageIsRefused) {
+  image i;
+  catalogue c(16 * mib);
+  c.create("edges", 12 * mib);
+  c.store(i.writer());
+  EXPECT_TRUE(catalogue::load(13 * mib, i.reader()).has_value());
+  EXPECT_THAT([&] { catalogue::load(12 * mib, i.reader()); },
+              ThrowsMessage<operation_failed>(HasSubstr("of other drives")));
+}
+
+TEST(Catalogue, RefusesNamesThatItCouldNotStore) {
+  catalogue c(16 * mib);
+  EXPECT_THAT([&] { c.create("\xff", 1); }, ThrowsMessage<refused_input>(HasSubstr("UTF-8")));
+  EXPECT_TRUE(c.extents().empty());
+}
+
 TEST(Catalogue, RefusesBadNames) {
   catalogue c(8 * mib);
   c.create("a", 1);

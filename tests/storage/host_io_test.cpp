@@ -90,6 +90,41 @@ TEST(HostIo, ExtentsAndTheirDataOutliveTheStorage) {
   EXPECT_TRUE(st.extents().empty());
 }
 
+TEST(HostIo, AnExtentThatDoesNotFitChangesNothing) {
+  storage st(on_cpu({"emulated:size=8M"}));
+  EXPECT_THROW(st.create_extent("edges", 9 << 20), refused_input);
+  st.pwrite("still without a catalogue", 25, 0);
+  st.pwrite(std::vector<char>(25).data(), 25, 0);
+
+  extent const e = st.create_extent("edges", 5);
+  st.pwrite("hello", 5, 0, &e);
+  EXPECT_THROW(st.create_extent("edges", 9 << 20, true), refused_input);
+  extent const kept = st.find_extent("edges");
+  char text[6] = {};
+  st.pread(text, 5, 0, &kept);
+  EXPECT_STREQ(text, "hello");
+  EXPECT_EQ(st.create_extent("edges", 7 << 20, true).bytes, 7u << 20);
+  EXPECT_EQ(st.extents().size(), 1u);
+}
+
+TEST(HostIo, ADamagedCatalogueIsStartedAfreshOnlyWhereThatIsAllowed) {
+  scratch_file file(8 << 20);
+  {
+    auto destroy = on_cpu({file.uri()});
+    destroy.allow_destroy = true;
+    storage st(destroy);
+    st.create_extent("edges", 5);
+    char const damage = '?';
+    for (std::uint64_t const copy : {0, 1}) st.pwrite(&damage, 1, copy * catalogue::copy_bytes + 40);
+  }
+  EXPECT_THAT([&] { storage st(on_cpu({file.uri()})); }, ThrowsMessage<operation_failed>(HasSubstr("allow_destroy")));
+  auto destroy = on_cpu({file.uri()});
+  destroy.allow_destroy = true;
+  storage st(destroy);
+  EXPECT_TRUE(st.extents().empty());
+  st.create_extent("nodes", 5);
+}
+
 TEST(HostIo, DataWithoutACatalogueIsNotOverwrittenByOne) {
   scratch_file file(8 << 20);
   {
@@ -168,6 +203,15 @@ TEST(StorageOptions, BadOnesAreRefusedByName) {
         o.stripe_bytes = 700;
       },
       "stripe_bytes: '700'");
+  refuses([](auto& o) { o.timeout_ns = ~std::uint64_t{0}; }, "timeout_ns");
+  refuses(
+      [](auto& o) {
+        o.drives.push_back("emulated:size=2M");
+        o.stripe_bytes = 4 << 20;
+      },
+      "stripe_bytes: '4194304'");
+  refuses([](auto& o) { o.drives.assign(3, "emulated:size=8388607T,data=none"); }, "2^64");
+  refuses([](auto& o) { o.drives = {"emulated:size=2M,queues=1"}; }, "queues=1");
   refuses([](auto& o) { o.drives.push_back("emulated:size=2M,lba_bytes=4096"); }, "block");
   refuses([](auto& o) { o.drives = {"emulated:size=2M,profil=ideal"}; }, "profil");
 }

@@ -36,22 +36,25 @@ class catalogue {
 
   /// An empty table for a storage of `storage_bytes`.
   explicit catalogue(std::uint64_t storage_bytes) : storage_bytes_(storage_bytes) {}
-  /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where there was one
-  /// and neither copy is valid, or its version is not known.
-  static std::optional<catalogue> load(std::uint64_t storage_bytes, reader const& read);
+  /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where its version
+  /// is not known, and where there was one and neither copy is valid unless `damaged_is_none`.
+  static std::optional<catalogue> load(std::uint64_t storage_bytes, reader const& read, bool damaged_is_none = false);
   /// Writes the older copy. The caller flushes.
   void store(writer const& write);
 
   std::vector<extent> const& extents() const { return extents_; }
   /// Null where there is none.
   extent const* find(std::string_view name) const;
-  /// Claims the first gap that is large enough. Throws `refused_input` for a name in use, empty or over 255 bytes, for
-  /// size 0, and where no gap is left.
+  /// Claims the first gap that is large enough. Throws `refused_input` for a name in use, empty, over 255 bytes or not
+  /// in UTF-8, for size 0, and where no gap is left.
   extent const& create(std::string const& name, std::uint64_t bytes);
   /// Throws `refused_input` where there is no such extent.
   void remove(std::string const& name);
 
  private:
+  /// Appends the extents of one copy; false where they cannot be this storage's.
+  bool parse(std::string_view text);
+
   std::uint64_t storage_bytes_;
   std::uint64_t sequence_ = 0;
   std::vector<extent> extents_;  ///< by first byte

@@ -127,8 +127,9 @@ class storage {
   /// Throws `refused_input` where there is none of that name.
   extent find_extent(std::string const& name) const;
   /// Makes an extent, and the catalogue on drives whose first MiB is blank. Throws `refused_input` where other data is
-  /// there and `allow_destroy` is not set.
-  extent create_extent(std::string const& name, std::uint64_t bytes);
+  /// there and `allow_destroy` is not set. With `replace`, an extent of that name goes in the same step: where the new
+  /// one does not fit, the old one stays.
+  extent create_extent(std::string const& name, std::uint64_t bytes, bool replace = false);
   void remove_extent(std::string const& name);
 
   /// `entries` slots each, 0: the queue depth of this storage.

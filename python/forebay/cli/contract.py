@@ -43,6 +43,9 @@ class NotVerifiedError(Exception):
 
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Runs `app`; turns every outcome into an exit status and at most one line on standard error."""
+    for argument in arguments:
+        if not _is_utf8(argument):
+            return _complain(f"argument: {argument!r}: must be UTF-8", REFUSED)
     try:
         status = app(args=arguments, prog_name="forebay", standalone_mode=False)
         sys.stdout.flush()
@@ -65,6 +68,14 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
     if status == INTERRUPTED:  # typer has made an exit status of Ctrl-C
         _interrupted()
     return status if isinstance(status, int) else DONE
+
+
+def _is_utf8(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:  # the bytes of the command line that are none, as Python carries them
+        return False
+    return True
 
 
 def _interrupted() -> NoReturn:
@@ -127,6 +138,10 @@ def check_json_target(target: str | None) -> None:
         raise RefusedInput("--json", target, "is a directory; name a file, or - for standard output")
     if not parent.is_dir():
         raise RefusedInput("--json", target, f"there is no directory {parent}; create it first")
+    if Path(target).exists():
+        if not os.access(target, os.W_OK):
+            raise RefusedInput("--json", target, "is not writable; name another file")
+        return
     if not os.access(parent, os.W_OK):
         raise RefusedInput("--json", target, f"the directory {parent} is not writable; name another")
 

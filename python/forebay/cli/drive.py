@@ -99,7 +99,7 @@ def import_extent(
     uri: Uri,
     name: Name,
     file: Annotated[Path, typer.Argument(help="The file to copy onto the drive.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Remove an extent of that name first.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Free an extent of that name.")] = False,
     json_target: JsonOption = None,
 ) -> None:
     """Copy a file onto a drive, as a named extent."""
@@ -110,9 +110,7 @@ def import_extent(
     if size_bytes == 0:
         raise RefusedInput("file", file, "is empty; an extent has at least one byte")
     with Storage(uri, device="cpu") as storage, file.open("rb") as source, progress(f"importing {name}", 1.0) as tell:
-        if replace and any(extent["name"] == name for extent in storage.extents()):
-            storage.remove_extent(name)
-        extent = storage.create_extent(name, size_bytes)
+        extent = storage.create_extent(name, size_bytes, replace=replace)
         done = 0
         while chunk := source.read(_CHUNK_BYTES):
             storage.write_extent(name, chunk, done)
