@@ -31,6 +31,8 @@ workload validated(storage const& drives, options const& o) {
   std::uint64_t const lba = drives.block_bytes();
   refuse_unless(o.block_bytes != 0 && o.block_bytes % lba == 0, "bs", o.block_bytes,
                 fmt::format("must be a multiple of the drive's block, {} bytes", lba));
+  refuse_unless(o.block_bytes <= drives.size_bytes(), "bs", o.block_bytes,
+                fmt::format("must not exceed the {} bytes of the drives", drives.size_bytes()));
   std::uint64_t const size = o.size_bytes == 0 ? drives.size_bytes() / o.block_bytes * o.block_bytes : o.size_bytes;
   refuse_unless(size != 0 && size % o.block_bytes == 0, "size", size,
                 fmt::format("must be a multiple of bs, {} bytes", o.block_bytes));

@@ -76,6 +76,8 @@ void override_timing(uri const& from, emulator::timing_parameters& timing) {
   }
   if (auto const value = from.value("bandwidth")) {
     double const rate = parse_rate("bandwidth", *value);
+    // Below it the femtoseconds of a long command are more than 64 bits hold.
+    if (rate < 1000) throw refused_input("bandwidth", *value, "give at least 1k bytes a second");
     for (emulator::operation_cost* cost : {&timing.read, &timing.write}) cost->per_byte_fs = round(1e15 / rate);
   }
   if (auto const value = from.value("latency_us")) {

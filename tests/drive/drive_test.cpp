@@ -78,6 +78,7 @@ TEST(open, refusals_name_field_value_and_remedy) {
   EXPECT_EQ(refusal("emulated:size=6K,lba_bytes=4096"), "size: '6K': give a multiple of lba_bytes, which is 4096");
   EXPECT_EQ(refusal("emulated:size=1G,lba_bytes=520"), "lba_bytes: '520': give 512, 1024, 2048 or 4096");
   EXPECT_EQ(refusal("emulated:size=1G,lba_bytes=8192"), "lba_bytes: '8192': give a whole number from 512 to 4096");
+  EXPECT_EQ(refusal("emulated:size=1G,bandwidth=999"), "bandwidth: '999': give at least 1k bytes a second");
   EXPECT_EQ(refusal("emulated:size=1G,threads=0"), "threads: '0': give a whole number from 1 to 1024");
   EXPECT_EQ(refusal("emulated:size=1G,queues=65535"), "queues: '65535': give a whole number from 1 to 65534");
   EXPECT_EQ(refusal("emulated:size=1G,channels=100"), "channels: '100': give a whole number from 1 to 64");

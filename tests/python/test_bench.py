@@ -178,6 +178,7 @@ def test_a_truncated_profile_is_refused(forebay, tmp_path):
     [
         (["--bs", "100"], ["bs", "'100'", "512"]),
         (["--bs", "1000"], ["bs", "'1000'", "512"]),
+        (["--bs", "1G"], ["bs", "'1073741824'", "must not exceed"]),
         (["--size", "8M"], ["size", "8388608"]),
         (["--iodepth", "0"], ["iodepth", "'0'"]),
         (["--device", "cuda:99"], ["cuda:99"]),
