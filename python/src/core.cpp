@@ -17,6 +17,7 @@
 #include <shared_mutex>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -200,6 +201,9 @@ void translate(std::exception_ptr const& thrown, void*) {
     nb::object const error = type(e.field(), e.value(), e.remedy());
     PyErr_SetObject(type.ptr(), error.ptr());
   } catch (operation_failed const& e) {
+    nb::object const type = nb::module_::import_("forebay.errors").attr("OperationFailed");
+    PyErr_SetString(type.ptr(), e.what());
+  } catch (std::system_error const& e) {  // such as a thread that the system does not grant
     nb::object const type = nb::module_::import_("forebay.errors").attr("OperationFailed");
     PyErr_SetString(type.ptr(), e.what());
   }
