@@ -16,12 +16,17 @@ struct message {
   int data = 0;  // not tracked
   order store = order::release, load = order::acquire;
   bool fences = false;
+  bool adds = false;  ///< a read-modify-write carries the message
 
   void operator()() {
     if (fiber::thread_rank() == 0) {
       data = 42;
       if (fences) fiber::fence(scope::device, order::release);
-      atomic<fiber>(flag).store(1, store);
+      if (adds) {
+        atomic<fiber>(flag).fetch_add(1, store);
+      } else {
+        atomic<fiber>(flag).store(1, store);
+      }
     } else {
       bool const seen = fiber::wait_until([&] { return atomic<fiber>(flag).load(load) == 1; }, no_deadline);
       if (fences) fiber::fence(scope::device, order::acquire);
@@ -69,6 +74,10 @@ TEST(ThreadSanitizer, FindsAMissingAcquire) {
 TEST(ThreadSanitizer, PassesFences) {
   EXPECT_EXIT(run_once({.store = order::relaxed, .load = order::relaxed, .fences = true}), clean, "");
   EXPECT_EXIT(launch_once({.store = order::relaxed, .load = order::relaxed, .fences = true}), clean, "");
+  for (order const store : {order::relaxed, order::acquire}) {
+    EXPECT_EXIT(launch_once({.store = store, .load = order::relaxed, .fences = true, .adds = true}), clean, "");
+    EXPECT_EXIT(launch_once({.store = store, .adds = true}), reported, "data race");
+  }
 }
 
 TEST(ThreadSanitizer, KnowsBarriersAndThatBallotsAreNone) {

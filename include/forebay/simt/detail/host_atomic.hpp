@@ -16,8 +16,8 @@ extern "C" void __tsan_acquire(void* address);
 
 namespace forebay::simt::detail {
 
-/// What a thread's fences need, since ThreadSanitizer knows no fences: after a release fence relaxed stores release; an
-/// acquire fence acquires from the last relaxed accesses before it that read.
+/// What a thread's fences need, since ThreadSanitizer knows no fences: after a release fence every access that writes
+/// releases; an acquire fence acquires from the last relaxed accesses before it that read.
 struct fence_shadow {
   static constexpr unsigned remembered = 32;
   bool released = false;
@@ -43,6 +43,17 @@ void note_relaxed_read([[maybe_unused]] T const* object, [[maybe_unused]] order 
 #endif
 }
 
+/// The order of an access that writes, given the fences before it.
+inline order after_fences(order o) {
+#if defined(__SANITIZE_THREAD__)
+  if (current_fences().released) {
+    if (o == order::relaxed) return order::release;
+    if (o == order::acquire) return order::acq_rel;
+  }
+#endif
+  return o;
+}
+
 template <class T>
 T host_load(T const* object, order o) {
   note_relaxed_read(object, o);
@@ -58,11 +69,8 @@ T host_load(T const* object, order o) {
 
 template <class T>
 void host_store(T* object, T value, order o) {
-  switch (o) {
+  switch (after_fences(o)) {
     case order::relaxed:
-#if defined(__SANITIZE_THREAD__)
-      if (current_fences().released) return __atomic_store_n(object, value, __ATOMIC_RELEASE);
-#endif
       return __atomic_store_n(object, value, __ATOMIC_RELAXED);
     case order::release:
       return __atomic_store_n(object, value, __ATOMIC_RELEASE);
@@ -92,33 +100,33 @@ auto with_literal(order o, Operation&& operation) {
 template <class T>
 T host_exchange(T* object, T value, order o) {
   note_relaxed_read(object, o);
-  return with_literal(o, [&](auto literal) { return __atomic_exchange_n(object, value, literal()); });
+  return with_literal(after_fences(o), [&](auto literal) { return __atomic_exchange_n(object, value, literal()); });
 }
 template <class T>
 T host_fetch_add(T* object, T value, order o) {
   note_relaxed_read(object, o);
-  return with_literal(o, [&](auto literal) { return __atomic_fetch_add(object, value, literal()); });
+  return with_literal(after_fences(o), [&](auto literal) { return __atomic_fetch_add(object, value, literal()); });
 }
 template <class T>
 T host_fetch_sub(T* object, T value, order o) {
   note_relaxed_read(object, o);
-  return with_literal(o, [&](auto literal) { return __atomic_fetch_sub(object, value, literal()); });
+  return with_literal(after_fences(o), [&](auto literal) { return __atomic_fetch_sub(object, value, literal()); });
 }
 template <class T>
 T host_fetch_or(T* object, T value, order o) {
   note_relaxed_read(object, o);
-  return with_literal(o, [&](auto literal) { return __atomic_fetch_or(object, value, literal()); });
+  return with_literal(after_fences(o), [&](auto literal) { return __atomic_fetch_or(object, value, literal()); });
 }
 template <class T>
 T host_fetch_and(T* object, T value, order o) {
   note_relaxed_read(object, o);
-  return with_literal(o, [&](auto literal) { return __atomic_fetch_and(object, value, literal()); });
+  return with_literal(after_fences(o), [&](auto literal) { return __atomic_fetch_and(object, value, literal()); });
 }
 /// On failure `expected` receives what was found, read with order relaxed.
 template <class T>
 bool host_compare_exchange(T* object, T& expected, T desired, order success) {
   note_relaxed_read(object, success);
-  return with_literal(success, [&](auto literal) {
+  return with_literal(after_fences(success), [&](auto literal) {
     return __atomic_compare_exchange_n(object, &expected, desired, false, literal(), __ATOMIC_RELAXED);
   });
 }
