@@ -172,27 +172,29 @@ struct kernel {
     /// Takes every completion that has arrived and starts a command in its place. Whether there was one.
     FOREBAY_DEVICE bool poll() {
       bool any = false;
+      // A thread with one command has nothing else to look at.
+      std::uint32_t const looks = share_ == 1 ? M::looks_per_poll : 1;
       for (std::uint32_t i = 0; i < share_; ++i) {
-        if (!at(i).in_flight || !at(i).token.ready()) continue;
-        finish(i);
-        any = true;
+        if (!at(i).in_flight || !at(i).token.ready(looks)) continue;
+        if (finish(i)) any = true;
       }
       return any;
     }
 
-    FOREBAY_DEVICE void finish(std::uint32_t i) {
+    /// False if the command could not be started and was tried again: that is no progress.
+    FOREBAY_DEVICE bool finish(std::uint32_t i) {
       slot_type& s = at(i);
       std::uint64_t const now = M::clock_ns();
       status const outcome = s.token.wait();
       if (outcome == status(fault::busy) || outcome == status(fault::no_record)) {
         submit(i);  // nothing was started; its submission goes on
-        return;
+        return false;
       }
       s.in_flight = false;
       --in_flight_;
       if (!outcome) {
         fail(outcome);
-        return;
+        return true;
       }
       if (work_.verify) s.is_write ? mark_written(s) : check_data(i);
       if (now >= begin_ns_ && now < end_ns_) {
@@ -203,6 +205,7 @@ struct kernel {
         result_.last_completion_ns = now;
       }
       begin(i);
+      return true;
     }
 
     FOREBAY_DEVICE void mark_written(slot_type const& s) {

@@ -154,30 +154,31 @@ struct bfs_level {
       bool any = false;
       for (std::uint32_t i = 0; i < k_.reads_per_thread; ++i) {
         if (!at(i).in_flight || !at(i).token.ready()) continue;
-        finish(i);
-        any = true;
+        if (finish(i)) any = true;
       }
       return any;
     }
 
-    FOREBAY_DEVICE void finish(std::uint32_t i) {
+    /// False if the command could not be started and was tried again: that is no progress.
+    FOREBAY_DEVICE bool finish(std::uint32_t i) {
       read_type& r = at(i);
       std::uint64_t const now = M::clock_ns();
       status const outcome = r.token.wait();
       if (outcome == status(fault::busy) || outcome == status(fault::no_record)) {
         submit(i);  // nothing was started; its latency goes on counting
-        return;
+        return false;
       }
       r.in_flight = false;
       --in_flight_;
       if (!outcome) {
         fail(outcome);
-        return;
+        return true;
       }
       latency_.add(now - r.submitted_ns);
       result_.read_bytes += r.bytes;
       visit(r, room(i).data());
       begin(i);
+      return true;
     }
 
     FOREBAY_DEVICE void visit(read_type const& r, std::byte const* data) {

@@ -20,7 +20,7 @@ enum class fault : std::uint8_t {
   no_record,       ///< the pool of completion records is empty; wait for a token and try again
   read_only,       ///< the storage was opened without write access
   cancelled,       ///< recovery aborted the command, deleted its queue or reset the controller
-  busy,            ///< nothing was started: no slot, command id or record was free at this moment
+  busy,            ///< the queues had no room in time, for the request or for a part of it; the request is over
 };
 
 /// Success, a fault of Forebay's own, or the status field of an NVMe completion. Value 0 is success.

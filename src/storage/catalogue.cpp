@@ -51,8 +51,8 @@ std::uint64_t end_of(extent const& e) {
 
 }  // namespace
 
-std::optional<catalogue> catalogue::load(std::uint64_t storage_bytes, reader const& read, bool damaged_is_none) {
-  if (storage_bytes < reserved_bytes) return std::nullopt;
+std::optional<catalogue> catalogue::load(catalogue_home const& home, reader const& read, bool damaged_is_none) {
+  if (home.bytes < reserved_bytes) return std::nullopt;
   std::optional<catalogue> newest;
   bool seen = false;
   std::vector<char> copy(copy_bytes);
@@ -69,7 +69,7 @@ std::optional<catalogue> catalogue::load(std::uint64_t storage_bytes, reader con
                              std::to_string(version) + ": use the Forebay release that wrote it");
     }
     if (newest && newest->sequence_ >= header.sequence) continue;
-    catalogue found(storage_bytes);
+    catalogue found(home);
     found.sequence_ = header.sequence;
     if (!found.parse(std::string_view(text, header.text_bytes))) continue;
     newest = std::move(found);
@@ -85,11 +85,18 @@ std::optional<catalogue> catalogue::load(std::uint64_t storage_bytes, reader con
 bool catalogue::parse(std::string_view text) {
   try {
     auto const table = nlohmann::json::parse(text);
+    std::uint32_t const drives = table.at("drives");
+    std::uint64_t const stripe_bytes = table.at("stripe_bytes");
+    if (drives != home_.drives || stripe_bytes != home_.stripe_bytes) {
+      throw operation_failed("catalogue: made on " + std::to_string(drives) + " drives with stripes of " +
+                             std::to_string(stripe_bytes) + " bytes, found on " + std::to_string(home_.drives) +
+                             " with " + std::to_string(home_.stripe_bytes) + ": open the same drives in the same way");
+    }
     for (auto const& row : table.at("extents")) {
       extent e{row.at("name"), row.at("first_byte"), row.at("bytes")};
       std::uint64_t const least = extents_.empty() ? reserved_bytes : end_of(extents_.back());
-      if (e.first_byte < least || e.first_byte % alignment_bytes != 0 || e.first_byte > storage_bytes_ ||
-          e.bytes == 0 || e.bytes > storage_bytes_ - e.first_byte) {
+      if (e.first_byte < least || e.first_byte % alignment_bytes != 0 || e.first_byte > home_.bytes || e.bytes == 0 ||
+          e.bytes > home_.bytes - e.first_byte) {
         return false;
       }
       extents_.push_back(std::move(e));
@@ -101,7 +108,15 @@ bool catalogue::parse(std::string_view text) {
 }
 
 void catalogue::store(writer const& write) {
-  nlohmann::json table = {{"extents", nlohmann::json::array()}};
+  // Twice at first, so that both copies say that there is a catalogue.
+  do {
+    store_once(write);
+  } while (sequence_ < 2);
+}
+
+void catalogue::store_once(writer const& write) {
+  nlohmann::json table = {
+      {"drives", home_.drives}, {"stripe_bytes", home_.stripe_bytes}, {"extents", nlohmann::json::array()}};
   for (extent const& e : extents_) {
     table["extents"].push_back({{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.bytes}});
   }
@@ -133,7 +148,7 @@ extent const& catalogue::create(std::string const& name, std::uint64_t bytes) {
   }
   if (find(name) != nullptr) throw refused_input("name", name, "in use; remove that extent first or choose another");
   if (bytes == 0) throw refused_input("bytes", "0", "an extent holds at least one byte");
-  std::uint64_t const end = storage_bytes_ / alignment_bytes * alignment_bytes;
+  std::uint64_t const end = home_.bytes / alignment_bytes * alignment_bytes;
   std::uint64_t gap_begin = reserved_bytes;
   for (auto at = extents_.begin();; ++at) {
     std::uint64_t const gap_end = at == extents_.end() ? end : at->first_byte;
@@ -144,7 +159,7 @@ extent const& catalogue::create(std::string const& name, std::uint64_t bytes) {
     gap_begin = end_of(*at);
   }
   throw refused_input("bytes", std::to_string(bytes),
-                      "no gap is that large on a storage of " + std::to_string(storage_bytes_) +
+                      "no gap is that large on a storage of " + std::to_string(home_.bytes) +
                           " bytes; the first MiB is the catalogue's and extents begin at multiples of 1 MiB");
 }
 

@@ -99,6 +99,9 @@ raw_queue_pair::~raw_queue_pair() = default;
 queue_pair_rings const& raw_queue_pair::rings() const {
   return parts_->rings;
 }
+bool raw_queue_pair::live() const {
+  return parts_->queue.live();
+}
 std::uint32_t raw_queue_pair::nsid() const {
   return parts_->identity.nsid;
 }
@@ -142,8 +145,7 @@ struct storage::impl {
     bounce = allocate(bounce_bytes);
     start_recovery();
     table = catalogue::load(
-        layout.size_bytes, [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); },
-        options.allow_destroy);
+        home(), [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); }, options.allow_destroy);
   }
 
   ~impl() {
@@ -154,6 +156,7 @@ struct storage::impl {
     }
   }
 
+  catalogue_home home() const { return {layout.size_bytes, layout.drive_count, layout.stripe_bytes}; }
   bool on_gpu() const { return gpu != no_gpu; }
   memory::resource& device_memory() const { return on_gpu() ? memory::device(gpu) : memory::host(); }
   memory::resource& shared_memory() const { return on_gpu() ? memory::pinned() : memory::host(); }
@@ -529,7 +532,7 @@ extent storage::create_extent(std::string const& name, std::uint64_t bytes, bool
     throw refused_input("extent", name,
                         "the drive holds data but no catalogue: set allow_destroy to put a catalogue over it");
   }
-  catalogue changed = impl_->table.value_or(catalogue(impl_->layout.size_bytes));
+  catalogue changed = impl_->table.value_or(catalogue(impl_->home()));
   if (replace && changed.find(name) != nullptr) changed.remove(name);
   extent const made = changed.create(name, bytes);
   impl_->store_catalogue(std::move(changed));

@@ -46,7 +46,7 @@ class memory_token {
   memory_token() = default;
   memory_token(memory_drive& drive, std::uint32_t looks, status outcome)
       : drive_(&drive), looks_(looks), outcome_(outcome) {}
-  bool ready() const { return looks_ == 0 || (looks_ != never && --looks_ == 0); }
+  bool ready(std::uint32_t = 1) const { return looks_ == 0 || (looks_ != never && --looks_ == 0); }
   status wait() {
     --drive_->in_flight;
     return outcome_;

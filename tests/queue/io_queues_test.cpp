@@ -146,11 +146,11 @@ TEST(IoQueues, AFullQueueTakesNothingUntilSomethingCompletes) {
   auto const records = drive.ref().records();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(drive.submit(records.try_open(1)).ok());
   std::uint32_t const record = records.try_open(1);
-  EXPECT_EQ(drive.submit(record).kind(), fault::timed_out);
+  EXPECT_EQ(drive.submit(record).kind(), fault::busy);
   EXPECT_FALSE(drive.ref().pair(0).idle());
   drive.complete(drive.sq[1].command_id(), 2);
   EXPECT_TRUE(drive.submit(record).ok());
-  EXPECT_EQ(drive.submit(records.try_open(1)).kind(), fault::timed_out);
+  EXPECT_EQ(drive.submit(records.try_open(1)).kind(), fault::busy);
 }
 
 TEST(IoQueues, TheStatusOfACompletionReachesItsToken) {
@@ -188,11 +188,11 @@ TEST(IoQueues, ARequestThatFoundNoRoomInTimeIsOverOnce) {
   hand_driven drive(1);
   auto const records = drive.ref().records();
   std::uint32_t const record = records.try_open(1);
-  records.complete(record, fault::timed_out);  // as storage_ref does where submit() gave up
+  records.complete(record, fault::busy);  // as storage_ref does where submit() gave up
   auto over = drive.token_of(record);
-  EXPECT_EQ(over.wait(native::clock_ns()).kind(), fault::timed_out);
+  EXPECT_EQ(over.wait(native::clock_ns()).kind(), fault::busy);
   ASSERT_EQ(records.try_open(1), record) << "the record is free, and now another request's";
-  EXPECT_EQ(over.wait(native::clock_ns()).kind(), fault::timed_out);
+  EXPECT_EQ(over.wait(native::clock_ns()).kind(), fault::busy);
   over.detach();
   EXPECT_EQ(records.try_open(1), slot_pool::none) << "the other request's record was given away";
   records.complete(record, status());

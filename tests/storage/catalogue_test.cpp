@@ -101,8 +101,23 @@ TEST(Catalogue, TwoDamagedCopiesAreNoCatalogueWhereThatIsAskedFor) {
   catalogue c(16 * mib);
   c.create("edges", 5);
   c.store(i.writer());
+  i.bytes[40] ^= 1;
+  EXPECT_TRUE(catalogue::load(16 * mib, i.reader()).has_value()) << "both copies are written at first";
   i.bytes[catalogue::copy_bytes + 40] ^= 1;
   EXPECT_FALSE(catalogue::load(16 * mib, i.reader(), true).has_value());
+}
+
+TEST(Catalogue, OfOtherDrivesIsRefused) {
+  image i;
+  catalogue c(catalogue_home(16 * mib, 2, 65536));
+  c.create("edges", 5);
+  c.store(i.writer());
+  EXPECT_TRUE(catalogue::load(catalogue_home(16 * mib, 2, 65536), i.reader()).has_value());
+  for (catalogue_home const& other :
+       {catalogue_home(16 * mib), catalogue_home(16 * mib, 3, 65536), catalogue_home(16 * mib, 2, 4096)}) {
+    EXPECT_THAT([&] { catalogue::load(other, i.reader()); },
+                ThrowsMessage<operation_failed>(HasSubstr("made on 2 drives with stripes of 65536 bytes")));
+  }
 }
 
 TEST(Catalogue, OfALargerStorageIsRefused) {

@@ -18,7 +18,8 @@ struct drain_kernel {
   std::uint32_t* busy_pairs;  ///< receives how many pairs were still busy at the deadline; zeroed before
 
   FOREBAY_DEVICE void operator()() const {
-    std::uint64_t const deadline_ns = M::clock_ns() + timeout_ns;
+    std::uint64_t const now_ns = M::clock_ns();
+    std::uint64_t const deadline_ns = timeout_ns < simt::no_deadline - now_ns ? now_ns + timeout_ns : simt::no_deadline;
     for (std::uint32_t k = M::thread_rank(); k < queues.pair_count(); k += M::thread_count()) {
       auto const pair = queues.pair(k);
       bool const idle =

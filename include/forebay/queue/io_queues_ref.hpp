@@ -54,7 +54,7 @@ class io_queues_ref {
   }
 
   /// Submits to the pairs of `range`, from its `home`-th on, and helps where they are full. On success `home` tells
-  /// which pair took the command. `timed_out`: nothing was submitted by the deadline; `cancelled`: all pairs of the
+  /// which pair took the command. `busy`: nothing was submitted by the deadline; `cancelled`: all pairs of the
   /// range are dead.
   FOREBAY_DEVICE status submit(pair_range range, std::uint32_t& home, io_command const& command, std::uint32_t record,
                                std::uint64_t deadline_ns) const {
@@ -79,7 +79,7 @@ class io_queues_ref {
           return attempt();
         },
         deadline_ns);
-    if (!ended) return fault::timed_out;
+    if (!ended) return fault::busy;
     return dead_pairs == range.count ? status(fault::cancelled) : status();
   }
 
@@ -87,23 +87,26 @@ class io_queues_ref {
   /// passes. A thread that goes to sleep must have seen the ring empty: else a completion that it did not look at could
   /// be one that nobody looks at.
   template <class Stop>
-  FOREBAY_DEVICE bool serve(queue_pair_ref<M, Rules> queue, Stop&& stop, std::uint64_t deadline_ns) const {
+  FOREBAY_DEVICE bool serve(queue_pair_ref<M, Rules> queue, Stop&& stop, std::uint64_t deadline_ns,
+                            std::uint32_t looks = 1) const {
     while (!stop()) {
-      if (!queue.try_poll(prp_pages(), records())) return stop();
+      if (!queue.try_poll(prp_pages(), records(), looks)) return stop();
       if (M::clock_ns() >= deadline_ns) return stop();
     }
     return true;
   }
 
-  /// Waits until `record` is done, helping on the pairs of `range`; then `result` is the record's, which has gone back to the
-  /// pool. False at the deadline: the recovery thread has been asked to abort what is still in flight, and everything stays
-  /// owned by it (Q7).
+  /// Waits until `record` is done, helping on the pairs of `range`; then `result` is the record's, which has gone back
+  /// to the pool. False at the deadline: the recovery thread has been asked to abort what is still in flight, and
+  /// everything stays owned by it (Q7).
   FOREBAY_DEVICE bool wait(std::uint32_t record, pair_range range, std::uint64_t deadline_ns, status& result) const {
+    // Several pairs share the thread's time.
+    std::uint32_t const looks = range.count == 1 ? M::looks_per_poll : 1;
     bool const done = M::wait_until(
         [&] {
           // Every pair in one evaluation: a machine may sleep until something that the evaluation read changes.
           for (std::uint32_t k = 0; k < range.count; ++k) {
-            if (serve(pair(range.at(k)), [&] { return records().done(record); }, deadline_ns)) return true;
+            if (serve(pair(range.at(k)), [&] { return records().done(record); }, deadline_ns, looks)) return true;
           }
           return false;
         },
@@ -142,11 +145,12 @@ class token {
   FOREBAY_DEVICE token(io_queues_ref<M, Rules> queues, std::uint32_t record, pair_range range)
       : queues_(queues), record_(record), range_(range) {}
 
-  /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs.
-  FOREBAY_DEVICE bool ready() const {
+  /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs. A thread with
+  /// nothing else to do may pass `M::looks_per_poll`, to see its completion sooner.
+  FOREBAY_DEVICE bool ready(std::uint32_t looks = 1) const {
     if (record_ == slot_pool::none || queues_.records().done(record_)) return true;
     for (std::uint32_t k = 0; k < range_.count; ++k) {
-      queues_.pair(range_.at(k)).try_poll(queues_.prp_pages(), queues_.records());
+      queues_.pair(range_.at(k)).try_poll(queues_.prp_pages(), queues_.records(), looks);
     }
     return queues_.records().done(record_);
   }
@@ -161,7 +165,6 @@ class token {
   /// request: wait again, or detach and leave it alone until the storage is destroyed.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (record_ == slot_pool::none) return ended_;
-    // A result may be `timed_out` too, where a part of the request found no room in the queues: that request is over.
     if (!queues_.wait(record_, range_, deadline_ns, ended_)) return fault::timed_out;
     record_ = slot_pool::none;
     return ended_;

@@ -72,7 +72,8 @@ class queue_pair_ref {
 
   /// Consumes what the controller has completed and delivers it to its records. False if there was nothing, or another
   /// thread is at it.
-  FOREBAY_DEVICE bool try_poll(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
+  FOREBAY_DEVICE bool try_poll(prp_page_pool const& prp_pages, record_pool<M> const& records,
+                               std::uint32_t looks = 1) const {
     // One lane consumes for all that are here: were each to try, a warp would run its lanes one after the other, each
     // through the same round trips.
     if (!M::elect(reinterpret_cast<std::uint64_t>(q_))) return false;
@@ -83,9 +84,9 @@ class queue_pair_ref {
     if (flag.exchange(1, simt::order::acquire) != 0) return false;
     // Read before the ring: a queue is declared dead after its last completion was posted.
     bool const cancels = dead();
-    bool delivered = consume(prp_pages, records);
+    bool delivered = consume(prp_pages, records, looks);
     if (cancels) {
-      while (consume(prp_pages, records)) {
+      while (consume(prp_pages, records, 1)) {
       }
       if (cancel_all(prp_pages, records)) delivered = true;
     }
@@ -258,7 +259,8 @@ class queue_pair_ref {
 
   /// Requires the poll flag. Delivers first and tells the controller later, when there is nothing to deliver or a
   /// quarter of the ring is owed: whoever polls is waiting for a delivery.
-  FOREBAY_DEVICE bool consume(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
+  FOREBAY_DEVICE bool consume(prp_page_pool const& prp_pages, record_pool<M> const& records,
+                              std::uint32_t looks) const {
     std::uint64_t const first = M::ld(&q_->cq_head);
     std::uint64_t const reported = M::ld(&q_->cq_reported);
     // A queue with one completion at a time is looked at one by one, so that each look is one read of host memory.
@@ -267,7 +269,7 @@ class queue_pair_ref {
     std::uint32_t ready;
     do {
       std::uint32_t dw3[window];
-      ready = width == 1 ? look_at_one(head, dw3[0]) : look(head, width, dw3);
+      ready = width == 1 ? look_at_one(head, dw3[0], looks) : look(head, width, dw3);
       if (ready != 0) {
         for (std::uint32_t i = 0; i < Rules::delivered(ready); ++i) deliver(dw3[i], prp_pages, records);
         head += ready;
@@ -295,12 +297,11 @@ class queue_pair_ref {
     return ready;
   }
 
-  /// The same for one entry; looks again a few times, each a round trip where a GPU looks into host memory, because
-  /// what else a poll does takes longer than that and would keep the waiting thread from its completion.
-  FOREBAY_DEVICE std::uint32_t look_at_one(std::uint64_t head, std::uint32_t& dw3) const {
+  /// The same for one entry, `looks` times.
+  FOREBAY_DEVICE std::uint32_t look_at_one(std::uint64_t head, std::uint32_t& dw3, std::uint32_t looks) const {
     auto posted = simt::atomic<M, simt::scope::system>(q_->cq[q_->cq_size.slot(head)].dw3);
     std::uint32_t const phase = Rules::phase(q_->cq_size.lap(head));
-    for (std::uint32_t looks = 0; looks < M::looks_per_poll; ++looks) {
+    for (; looks != 0; --looks) {
       // Acquire pairs with the controller's release of dw3, as above.
       dw3 = posted.load(simt::order::acquire);
       if ((dw3 >> 16 & 1) == phase) return 1;

@@ -31,10 +31,13 @@ struct recovery_mailbox {
   FOREBAY_DEVICE void post(recovery_request const& request) const {
     std::uint64_t const wanted = encode(request);
     for (std::uint32_t k = 0; k < capacity; ++k) {
-      auto word = simt::atomic<M, simt::scope::system>(words[k]);
-      std::uint64_t seen = 0;
-      // Release pairs with the acquire in take(). Relaxed on failure: only compared.
-      if (word.compare_exchange(seen, wanted, simt::order::release) || seen == wanted) return;
+      // Relaxed: only compared. Asking twice for one command would look like asking again.
+      if (simt::atomic<M, simt::scope::system>(words[k]).load(simt::order::relaxed) == wanted) return;
+    }
+    for (std::uint32_t k = 0; k < capacity; ++k) {
+      std::uint64_t empty = 0;
+      // Release pairs with the acquire in take().
+      if (simt::atomic<M, simt::scope::system>(words[k]).compare_exchange(empty, wanted, simt::order::release)) return;
     }
   }
 

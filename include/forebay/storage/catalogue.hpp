@@ -20,6 +20,16 @@ struct extent {
       0;  ///< as asked for; the range up to the next multiple of `catalogue::alignment_bytes` is its own
 };
 
+/// The storage that a catalogue is of: bytes mean something else on other drives, or on the same ones striped
+/// otherwise.
+struct catalogue_home {
+  catalogue_home(std::uint64_t storage_bytes, std::uint32_t drive_count = 1, std::uint64_t stripe = 0)
+      : bytes(storage_bytes), drives(drive_count), stripe_bytes(drive_count > 1 ? stripe : 0) {}
+  std::uint64_t bytes;
+  std::uint32_t drives;
+  std::uint64_t stripe_bytes;  ///< 0 with one drive
+};
+
 /// The table of extents in the first MiB of a storage: two copies, each with version, sequence number and checksum,
 /// written in turn, so that a crash while one is written leaves the other. A value: loaded, changed, stored.
 /// docs/reference/catalogue.md has the format.
@@ -34,12 +44,12 @@ class catalogue {
   using reader = std::function<void(void* to, std::uint64_t bytes, std::uint64_t offset_bytes)>;
   using writer = std::function<void(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes)>;
 
-  /// An empty table for a storage of `storage_bytes`.
-  explicit catalogue(std::uint64_t storage_bytes) : storage_bytes_(storage_bytes) {}
+  /// An empty table.
+  explicit catalogue(catalogue_home const& home) : home_(home) {}
   /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where its version
-  /// is not known, and where there was one and neither copy is valid unless `damaged_is_none`.
-  static std::optional<catalogue> load(std::uint64_t storage_bytes, reader const& read, bool damaged_is_none = false);
-  /// Writes the older copy. The caller flushes.
+  /// is not known or it is of other drives, and where there was one and neither copy is valid unless `damaged_is_none`.
+  static std::optional<catalogue> load(catalogue_home const& home, reader const& read, bool damaged_is_none = false);
+  /// Writes the older copy, and both the first time. The caller flushes.
   void store(writer const& write);
 
   std::vector<extent> const& extents() const { return extents_; }
@@ -55,7 +65,9 @@ class catalogue {
   /// Appends the extents of one copy; false where they cannot be this storage's.
   bool parse(std::string_view text);
 
-  std::uint64_t storage_bytes_;
+  void store_once(writer const& write);
+
+  catalogue_home home_;
   std::uint64_t sequence_ = 0;
   std::vector<extent> extents_;  ///< by first byte
 };

@@ -65,6 +65,8 @@ class raw_queue_pair {
   ~raw_queue_pair();
 
   queue_pair_rings const& rings() const;
+  /// False once recovery of some other queue has reset the controller: the rings are then nobody's.
+  bool live() const;
   std::uint32_t nsid() const;
   std::uint32_t block_bytes() const;
   std::uint64_t blocks() const;
