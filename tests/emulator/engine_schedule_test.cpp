@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -198,17 +199,22 @@ void explore(shape base) {
   std::uint64_t const first = one ? test_seed() : 0;
   for (std::uint64_t seed = first; seed < first + (one ? 1 : schedules()); ++seed) {
     SCOPED_TRACE(replay(seed));
+#if defined(__SANITIZE_THREAD__)
+    // The other models act out the atomics themselves, so ThreadSanitizer does not see what these order.
+    constexpr simt::memory_model models[] = {simt::memory_model::sequential};
+#else
     constexpr simt::memory_model models[] = {simt::memory_model::sequential, simt::memory_model::store_buffers,
                                              simt::memory_model::race_detector, simt::memory_model::stale_reads};
+#endif
     base.faults.seed = seed;
     system run(base);
     simt::run_result result;
     if (seed % 3 == 2) {
       simt::pct schedule(seed, 5, 2000);
-      result = run.run(models[seed / 3 % 4], schedule);
+      result = run.run(models[seed / 3 % std::size(models)], schedule);
     } else {
       simt::random schedule(seed);
-      result = run.run(models[seed / 3 % 4], schedule);
+      result = run.run(models[seed / 3 % std::size(models)], schedule);
     }
     ASSERT_TRUE(result.ok) << result.what;
     ASSERT_EQ(result.timeouts, 0u);
