@@ -68,10 +68,20 @@ def test_a_reader_that_goes_away_is_no_traceback():
 
 def test_an_interrupt_ends_a_long_run_at_once():
     command = [sys.executable, "-m", "forebay", "bench", "write", "--drive", DRIVE, "--verify", "--runtime", "10m"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        wait_until_it_runs(run.pid)
-        run.send_signal(signal.SIGINT)
-        out, err = run.communicate(timeout=60)
+    # A job in the background of a shell ignores the signal, and so would its children.
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as run:
+        try:
+            wait_until_it_runs(run.pid)
+            run.send_signal(signal.SIGINT)
+            out, err = run.communicate(timeout=60)
+        finally:
+            run.kill()
     assert run.returncode == 130
     assert (out, err) == ("", "forebay: interrupted\n")
 
