@@ -105,15 +105,23 @@ def test_graph_bfs_command(forebay, tmp_path):
     forebay("graph", "bfs", "-f", tmp_path / "g.sg", "--iodepth", "0").refused("--iodepth", "'0'")
 
 
-def test_bfs_that_finds_another_graph_fails(forebay, tmp_path):
+def test_bfs_refuses_the_edges_of_another_graph(forebay, tmp_path):
     uri = forebay("drive", "create", tmp_path / "d.img", "--size", "4M", "--json", "-").json()["uri"]
     write_sg(Graph.from_arcs(np.arange(99), np.arange(1, 100), 100), tmp_path / "a.sg")
     write_sg(Graph.from_arcs(np.arange(99), (np.arange(99) * 7) % 100, 100, keep_loops=True), tmp_path / "b.sg")
     arguments = ("--drive", uri, "-r", "0", "-n", "1")
     assert forebay("graph", "bfs", "-f", tmp_path / "a.sg", *arguments).status == 0
     outcome = forebay("graph", "bfs", "-f", tmp_path / "b.sg", *arguments)
-    assert outcome.status == 1
-    assert "differ" in outcome.err
+    assert outcome.status == 2
+    assert "another graph" in outcome.err
+    assert forebay("graph", "bfs", "-f", tmp_path / "b.sg", *arguments, "--extent", "b").status == 0
+
+
+def test_reads_in_flight_that_the_threads_cannot_share_are_refused(forebay, tmp_path):
+    write_sg(Graph.from_arcs(np.arange(99), np.arange(1, 100), 100), tmp_path / "a.sg")
+    outcome = forebay("graph", "bfs", "-f", tmp_path / "a.sg", "--iodepth", "10", "--gpu-threads", "4")
+    assert outcome.status == 2
+    assert "multiple of the threads" in outcome.err
 
 
 def test_demo(forebay, tmp_path):

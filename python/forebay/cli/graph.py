@@ -20,7 +20,7 @@ from forebay.cli.contract import (
 )
 from forebay.errors import RefusedInput
 from forebay.graph import gap
-from forebay.graph.bfs import BfsResult, bfs, default_launch, verify_distances, write_edges
+from forebay.graph.bfs import BfsResult, bfs, default_launch, require_edges, verify_distances, write_edges
 from forebay.graph.csr import Graph
 from forebay.provenance import provenance
 from forebay.storage import Storage
@@ -110,6 +110,9 @@ def search(
         if all(known["name"] != extent for known in storage.extents()):
             with progress("writing the edge list", 1.0) as tell:
                 write_edges(storage, graph, extent, tell)
+        else:
+            with progress("comparing the edge list with the drive's", None):
+                require_edges(storage, graph, extent)
         storage.reset_statistics()
         threads, reads = default_launch(storage, gpu_threads, iodepth)
         runs = []

@@ -82,7 +82,10 @@ def default_launch(storage: Storage, threads: int | None = None, iodepth: int | 
         threads = 32 * max(1, cores - 1) if on_cpu else 4096
     if iodepth is None:
         iodepth = 4 * threads
-    return min(threads, iodepth), iodepth
+    threads = min(threads, iodepth)
+    if iodepth % threads:
+        raise RefusedInput("--iodepth", iodepth, f"must be a multiple of the threads, of which there are {threads}")
+    return threads, iodepth
 
 
 def write_edges(
@@ -98,6 +101,22 @@ def write_edges(
         if tell:
             tell(min(at + _CHUNK_BYTES, len(data)) / len(data))
     storage.flush()
+
+
+def require_edges(storage: Storage, graph: Graph, extent: str = "edges") -> None:
+    """Refuses an extent that does not hold the neighbour lists of `graph`, but of another one, say."""
+    data = memoryview(graph.neighbours.astype("<i4", copy=False)).cast("B")
+    found = next(known for known in storage.extents() if known["name"] == extent)["bytes"]
+    remedy = "search its own graph, write this one under another --extent, or free the name with `forebay drive rm`"
+    if found != len(data):
+        raise RefusedInput("--extent", extent, f"has {found} bytes, this graph's edge list {len(data)}; {remedy}")
+    chunk = bytearray(min(_CHUNK_BYTES, len(data)))
+    for at in range(0, len(data), _CHUNK_BYTES):
+        expected = data[at : at + _CHUNK_BYTES]
+        view = memoryview(chunk)[: len(expected)]
+        storage.read_extent(extent, view, at)
+        if view != expected:
+            raise RefusedInput("--extent", extent, f"holds the edges of another graph; {remedy}")
 
 
 def bfs(

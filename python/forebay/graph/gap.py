@@ -18,17 +18,19 @@ _HEADER = struct.Struct("<?qq")
 _MAX_VERTICES = 2**31
 
 
-def load(path: Path, *, symmetrize: bool = False) -> Graph:
+def load(path: Path | str, *, symmetrize: bool = False) -> Graph:
     """Reads a graph whose format the suffix names. `symmetrize` makes it undirected (GAP's `-s`)."""
+    path = Path(path)
     readers = {".sg": read_sg, ".el": read_el}
     if path.suffix not in readers:
-        raise RefusedInput("graph file", path, "the name must end in .sg or .el; `forebay graph convert` makes either")
+        raise RefusedInput("graph file", path, "the name must end in .sg or .el")
     graph = readers[path.suffix](path)
     return graph.symmetrized() if symmetrize else graph
 
 
-def save(graph: Graph, path: Path) -> None:
+def save(graph: Graph, path: Path | str) -> None:
     """Writes a graph in the format that the suffix names."""
+    path = Path(path)
     writers = {".sg": write_sg, ".el": write_el}
     if path.suffix not in writers:
         raise RefusedInput("graph file", path, "the name must end in .sg or .el")
