@@ -3,12 +3,9 @@
 //! Launches on the GPU of a storage, as `apps::cpu_launch` does on the CPU executor. For CUDA sources.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
-#include <string>
 
-#include "forebay/error.hpp"
+#include "forebay/memory/cuda_stream.hpp"
 #include "forebay/simt/cuda.hpp"
 #include "forebay/storage/storage.hpp"
 
@@ -22,31 +19,22 @@ class gpu_launch {
   static constexpr std::uint32_t threads_alone_max = 1024;
   static constexpr std::uint32_t threads_per_block = 128;
 
-  explicit gpu_launch(storage const& drives) : memory_(drives.device_memory()) {
-    require(cudaSetDevice(drives.gpu_ordinal()), "select the GPU");
-    require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
-  }
-  gpu_launch(gpu_launch const&) = delete;
-  gpu_launch& operator=(gpu_launch const&) = delete;
-  ~gpu_launch() { cudaStreamDestroy(stream_); }
+  explicit gpu_launch(storage const& drives) : memory_(drives.device_memory()), stream_(drives.gpu_ordinal()) {}
 
   memory::resource& memory() const { return memory_; }
   /// Runs at least `threads` threads of `kernel`; returns when they have ended. Throws `operation_failed`.
   template <class Kernel>
   void operator()(std::uint32_t threads, Kernel const& kernel) const {
     std::uint32_t const per_block = threads <= threads_alone_max ? 1 : threads_per_block;
+    memory::current_device const here(stream_.ordinal());
     simt::launch<simt::cuda>({.blocks = (threads + per_block - 1) / per_block, .threads_per_block = per_block}, kernel,
-                             stream_);
-    require(cudaStreamSynchronize(stream_), "run a kernel");
+                             stream_.get());
+    stream_.synchronize();
   }
 
  private:
-  static void require(cudaError_t error, char const* what) {
-    if (error != cudaSuccess) throw operation_failed(std::string("cannot ") + what + ": " + cudaGetErrorString(error));
-  }
-
   memory::resource& memory_;
-  cudaStream_t stream_ = nullptr;
+  memory::cuda_stream stream_;
 };
 
 }  // namespace forebay::apps
