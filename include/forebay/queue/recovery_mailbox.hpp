@@ -31,13 +31,11 @@ struct recovery_mailbox {
   FOREBAY_DEVICE void post(recovery_request const& request) const {
     std::uint64_t const wanted = encode(request);
     for (std::uint32_t k = 0; k < capacity; ++k) {
-      // Relaxed: only compared. Asking twice for one command would look like asking again.
-      if (simt::atomic<M, simt::scope::system>(words[k]).load(simt::order::relaxed) == wanted) return;
-    }
-    for (std::uint32_t k = 0; k < capacity; ++k) {
-      std::uint64_t empty = 0;
-      // Release pairs with the acquire in take().
-      if (simt::atomic<M, simt::scope::system>(words[k]).compare_exchange(empty, wanted, simt::order::release)) return;
+      std::uint64_t seen = 0;
+      // Release pairs with the acquire in take(). A look by a plain load could see a request that was taken long ago,
+      // and drop this one for it.
+      if (simt::atomic<M, simt::scope::system>(words[k]).compare_exchange(seen, wanted, simt::order::release)) return;
+      if (seen == wanted) return;
     }
   }
 
