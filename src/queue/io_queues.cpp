@@ -133,7 +133,6 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
     pair.cq_size = ring_size(rings.cq_entries);
     // CQ entries less one, so that the controller always has room for every completion (Q2).
     pair.command_ring = ring_size(rings.cq_entries - 1);
-    pair.queue_id = rings.queue_id;
     pair.free_slots = static_cast<std::int32_t>(rings.sq_entries - 1);
     pair.free_command_count = static_cast<std::int32_t>(rings.cq_entries - 1);
     pair.sq_tail = pair.next_command = pair.rung = pair.cq_head = pair.cq_reported = pair.sq_head =

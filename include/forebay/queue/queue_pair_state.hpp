@@ -35,7 +35,6 @@ struct queue_pair_state {
   ring_size sq_size;
   ring_size cq_size;
   ring_size command_ring;  ///< how many commands may be in flight: at most CQ entries less one (Q2)
-  std::uint32_t queue_id = 0;
   std::uint32_t dead = 0;  ///< set by the host once the controller can no longer touch any command of the queue (Q7)
   std::uint32_t protocol_errors = 0;  ///< completions that named no command in flight, or a wrong SQ head
 
