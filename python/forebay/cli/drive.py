@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay drive`: make drives, and name and move what lies on them."""
+"""`forebay drive`: make drives, name and move what lies on them, and fit a profile to a real one."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from forebay.cli.contract import JsonOption, check_json_target, progress, terminal, write_json
+from forebay import calibrate as fitting
+from forebay.cli.contract import JsonOption, check_json_target, notice, progress, terminal, write_json
 from forebay.errors import RefusedInput
 from forebay.storage import Storage, create_drive
-from forebay.units import format_bytes, parse_size
+from forebay.units import format_bytes, format_rate, parse_size
 
-app = typer.Typer(no_args_is_help=True, help="Make drives, and name and move what lies on them.")
+app = typer.Typer(no_args_is_help=True, help="Make drives, move what lies on them, and fit profiles to real ones.")
 
 _CHUNK_BYTES = 8 << 20
 
@@ -156,3 +159,73 @@ def remove_extent(uri: Uri, name: Name, json_target: JsonOption = None) -> None:
         storage.flush()
     write_json(json_target, {"uri": uri, "removed": name})
     terminal(json_target).print(f"{name}: removed", highlight=False)
+
+
+@app.command()
+def calibrate(
+    files: Annotated[list[Path], typer.Argument(metavar="FIO.json...", help="What fio wrote of a real drive.")],
+    name: Annotated[str, typer.Option("--name", help="The name of the profile.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE.toml", help="The profile to write; default: NAME.toml.")
+    ] = None,
+    json_target: JsonOption = None,
+) -> None:
+    """Fit a profile to what fio measured on a real drive, so that an emulated one behaves like it."""
+    check_json_target(json_target)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise RefusedInput(
+            "--name", name, "must be letters, digits, dots, dashes and underscores, as it stands in URIs"
+        )
+    output = output or Path(f"{name}.toml")
+    if output.suffix != ".toml" or "," in str(output):
+        raise RefusedInput("--output", output, "must end in .toml and have no comma, as it stands in a drive URI")
+    if output.exists():
+        raise RefusedInput("--output", output, "exists; name another file, or remove it first")
+    if not output.resolve().parent.is_dir():
+        raise RefusedInput("--output", output, f"there is no directory {output.resolve().parent}; create it first")
+
+    fit = fitting.calibrate(files, name)
+    output.write_text(fitting.to_toml(fit), encoding="utf-8")
+    uri = f"emulated:profile={output},size=1M"
+    try:
+        with Storage(uri, device="cpu"):  # what was written loads
+            pass
+    except BaseException:
+        output.unlink()
+        raise
+    write_json(json_target, {"output": str(output), "uri": uri, **fitting.to_json(fit)})
+    for unused in fit.unused:
+        notice(f"not used: {unused.file}: {', '.join(unused.jobs)}: {unused.reason}")
+    for assumed in fit.assumed:
+        notice(f"assumed: {assumed}")
+    _show_fit(fit, json_target)
+    terminal(json_target).print(
+        f"{output}: profile {name}. Its URI: {uri}", highlight=False, markup=False, soft_wrap=True
+    )
+
+
+def _show_fit(fit: fitting.Fit, json_target: str | None) -> None:
+    out = terminal(json_target)
+    table = Table("", "block", "jobs", "in flight", "measured", "model", "error")
+    for column in (1, 3, 4, 5, 6):
+        table.columns[column].justify = "right"
+    for direction in fitting.DIRECTIONS:
+        for row in fit.of(direction).residuals():
+            table.add_row(
+                direction,
+                format_bytes(row["bs"]),
+                escape(", ".join(row["jobs"])),
+                str(row["in_flight"]),
+                format_rate(row["iops"]),
+                format_rate(row["model_iops"]),
+                f"{row['error_percent']:+.1f} %",
+            )
+    out.print(table)
+    for direction in fitting.DIRECTIONS:
+        cost = fit.of(direction)
+        out.print(
+            f"{direction}: {cost.per_command_ns.value:.6g} ns a command, {cost.per_byte_ns.value:.6g} ns a byte, "
+            f"granule {cost.granule_bytes.value:.0f} bytes, least latency {cost.latency_min_us.value:.6g} us",
+            highlight=False,
+            soft_wrap=True,
+        )
