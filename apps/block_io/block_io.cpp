@@ -2,17 +2,16 @@
 #include "apps/block_io/block_io.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "apps/block_io/pattern.hpp"
 #include "apps/block_io/run_on.hpp"
 #include "apps/common/cpu_launch.hpp"
+#include "apps/common/pattern.hpp"
+#include "apps/common/processor_time.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay::block_io {
@@ -66,7 +65,7 @@ void lay_down(storage& drives, workload const& work, progress const& tell) {
       std::min(host_chunk_bytes / work.block_bytes * work.block_bytes + work.block_bytes, work.region_bytes));
   for (std::uint64_t at = 0; at < work.region_bytes; at += chunk.size()) {
     std::uint64_t const bytes = std::min<std::uint64_t>(chunk.size(), work.region_bytes - at);
-    fill_pattern<simt::native>(chunk.data(), bytes, at, work.seed, generation::laid_down);
+    apps::fill_pattern<simt::native>(chunk.data(), bytes, at, work.seed, apps::generation::laid_down);
     drives.pwrite(chunk.data(), bytes, at);
     if (tell) tell("lay down", static_cast<double>(at + bytes) / static_cast<double>(work.region_bytes));
   }
@@ -85,23 +84,16 @@ void read_back(storage& drives, workload const& work, std::vector<std::uint32_t>
       std::byte const* const data = chunk.data() + offset;
       bool const rewritten = (written[block / 32] >> block % 32 & 1) != 0;
       bool const holds = rewritten || work.laid_down
-                             ? matches_pattern<simt::native>(data, work.block_bytes, address, work.seed,
-                                                             rewritten ? generation::rewritten : generation::laid_down)
-                             : matches_either_pattern<simt::native>(data, work.block_bytes, address, work.seed);
+                             ? apps::matches_pattern<simt::native>(
+                                   data, work.block_bytes, address, work.seed,
+                                   rewritten ? apps::generation::rewritten : apps::generation::laid_down)
+                             : apps::matches_either_pattern<simt::native>(data, work.block_bytes, address, work.seed);
       ++r.verified_blocks;
       if (holds) continue;
       if (r.mismatches++ == 0 || address < r.first_mismatch_byte) r.first_mismatch_byte = address;
     }
     if (tell) tell("read back", static_cast<double>(at + bytes) / static_cast<double>(work.region_bytes));
   }
-}
-
-/// Processor time of this process so far, in seconds: user, system.
-std::pair<double, double> processor_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  auto const seconds = [](timeval t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
-  return {seconds(usage.ru_utime), seconds(usage.ru_stime)};
 }
 
 launch_result launch(storage& drives, workload const& work) {
@@ -119,11 +111,9 @@ result run(storage& drives, options const& wanted, progress const& tell) {
 
   if (tell) tell("run", 0);
   drives.reset_statistics();
-  auto const [user_before, system_before] = processor_seconds();
-  auto const wall_before = std::chrono::steady_clock::now();
+  apps::processor_time const processor;
   launch_result launched = launch(drives, work);
-  auto const wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_before).count();
-  auto const [user_after, system_after] = processor_seconds();
+  apps::processor_share const share = processor.share();
   if (tell) tell("run", 1);
 
   result r;
@@ -135,8 +125,7 @@ result run(storage& drives, options const& wanted, progress const& tell) {
                                     : launched.last_completion_ns > begin_ns ? launched.last_completion_ns - begin_ns
                                                                              : 0;
   r.seconds = static_cast<double>(measured_ns) * 1e-9;
-  r.usr_cpu_percent = 100 * (user_after - user_before) / wall_s;
-  r.sys_cpu_percent = 100 * (system_after - system_before) / wall_s;
+  r.processor = share;
   r.threads = work.threads;
   r.size_bytes = work.region_bytes;
   r.mismatches = launched.mismatches;

@@ -7,7 +7,8 @@
 #include <functional>
 #include <string_view>
 
-#include "apps/common/latency_histogram.hpp"
+#include "apps/common/command_latencies.hpp"
+#include "apps/common/processor_time.hpp"
 #include "forebay/status.hpp"
 #include "forebay/storage/storage.hpp"
 
@@ -28,21 +29,13 @@ struct options {
   bool lay_down = true;  ///< with `verify`: write the pattern first; else the storage holds it from an earlier run
 };
 
-/// fio's three latencies of the commands of one direction.
-struct command_latencies {
-  apps::latency_summary submission;       ///< slat: how long the call that submits took
-  apps::latency_distribution completion;  ///< clat: from its return to the sight of the completion
-  apps::latency_summary total;            ///< lat: both
-};
-
 /// What was measured: the commands whose completion was seen within the interval, those in the ramp and in the drain
 /// left out, so that mean latency times IOPS is the number in flight.
 struct result {
-  command_latencies read;
-  command_latencies write;
-  double seconds = 0;          ///< length of the interval
-  double usr_cpu_percent = 0;  ///< of one CPU, the whole process: the threads of an emulated drive count
-  double sys_cpu_percent = 0;
+  apps::command_latencies read;
+  apps::command_latencies write;
+  double seconds = 0;  ///< length of the interval
+  apps::processor_share processor;
   std::uint32_t threads = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t verified_blocks = 0;

@@ -7,8 +7,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "apps/block_io/pattern.hpp"
+#include "apps/common/command_latencies.hpp"
 #include "apps/common/latency_histogram.hpp"
+#include "apps/common/pattern.hpp"
 #include "apps/common/random.hpp"
 #include "forebay/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
@@ -41,17 +42,10 @@ struct control {
   std::uint32_t unused = 0;
 };
 
-/// fio's three latencies of the commands of one direction.
-struct direction_summary {
-  apps::latency_summary submission;  ///< slat: how long the call that submits took
-  apps::latency_summary completion;  ///< clat: from its return to the sight of the completion
-  apps::latency_summary total;       ///< lat: both
-};
-
 /// What one thread counted: the commands whose completion it saw within the measured interval.
 struct thread_result {
-  direction_summary read;
-  direction_summary write;
+  apps::command_summary read;
+  apps::command_summary write;
   std::uint64_t last_completion_ns = 0;
   std::uint64_t mismatches = 0;
   std::uint64_t first_mismatch_byte = ~std::uint64_t{0};
@@ -150,7 +144,8 @@ struct kernel {
       s.offset_bytes = work_.first_byte + index * work_.block_bytes;
       s.is_write = work_.read_percent < 100 && random_.below(100) >= work_.read_percent;
       if (work_.verify && s.is_write) {
-        fill_pattern<M>(block(i).data(), work_.block_bytes, s.offset_bytes, work_.seed, generation::rewritten);
+        apps::fill_pattern<M>(block(i).data(), work_.block_bytes, s.offset_bytes, work_.seed,
+                              apps::generation::rewritten);
       }
       // acquire: pairs with the release in `mark_written`, so this read follows the write that set the bit.
       s.rewritten_before =
@@ -198,7 +193,7 @@ struct kernel {
       }
       if (work_.verify) s.is_write ? mark_written(s) : check_data(i);
       if (now >= begin_ns_ && now < end_ns_) {
-        direction_summary& summary = s.is_write ? result_.write : result_.read;
+        apps::command_summary& summary = s.is_write ? result_.write : result_.read;
         summary.submission.add(s.submitted_ns - s.begun_ns);
         summary.total.add(now - s.begun_ns);
         (s.is_write ? write_ : read_).add(now - s.submitted_ns);
@@ -223,12 +218,14 @@ struct kernel {
       slot_type const& s = at(i);
       std::byte const* const data = block(i).data();
       if (s.rewritten_before) {
-        return matches_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed, generation::rewritten);
+        return apps::matches_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed,
+                                        apps::generation::rewritten);
       }
       if (work_.laid_down && work_.read_percent == 100) {
-        return matches_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed, generation::laid_down);
+        return apps::matches_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed,
+                                        apps::generation::laid_down);
       }
-      return matches_either_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed);
+      return apps::matches_either_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed);
     }
 
     FOREBAY_DEVICE void fail(status outcome) {

@@ -9,6 +9,7 @@
 
 #include "apps/block_io/block_io.hpp"
 #include "apps/block_io/kernel.hpp"
+#include "apps/common/command_latencies.hpp"
 #include "apps/common/device_array.hpp"
 #include "apps/common/io_buffer.hpp"
 #include "apps/common/latency_histogram.hpp"
@@ -19,8 +20,8 @@ namespace forebay::block_io {
 
 /// What the threads of one launch counted, together.
 struct launch_result {
-  command_latencies read;
-  command_latencies write;
+  apps::command_latencies read;
+  apps::command_latencies write;
   std::uint64_t epoch_ns = 0;
   std::uint64_t last_completion_ns = 0;
   std::uint64_t mismatches = 0;
@@ -29,12 +30,6 @@ struct launch_result {
   status first_error;
   std::vector<std::uint32_t> written;  ///< one bit a block of the region
 };
-
-inline void add(command_latencies& to, direction_summary const& from) {
-  to.submission.merge(from.submission);
-  to.completion.summary.merge(from.completion);
-  to.total.merge(from.total);
-}
 
 /// `launch(threads, kernel)` runs threads to their end; `launch.memory()` is where they keep data of their own.
 template <class M, class Launch>
@@ -57,8 +52,8 @@ launch_result run_on(storage& drives, workload const& work, Launch const& launch
   launch_result total;
   total.epoch_ns = shared.to_host()[0].epoch_ns;
   for (thread_result const& r : results.to_host()) {
-    add(total.read, r.read);
-    add(total.write, r.write);
+    total.read.merge(r.read);
+    total.write.merge(r.write);
     total.last_completion_ns = std::max(total.last_completion_ns, r.last_completion_ns);
     total.mismatches += r.mismatches;
     total.first_mismatch_byte = std::min(total.first_mismatch_byte, r.first_mismatch_byte);

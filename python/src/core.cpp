@@ -107,7 +107,7 @@ json to_json(apps::latency_distribution const& d) {
   return result;
 }
 
-json to_json(block_io::command_latencies const& latencies) {
+json to_json(apps::command_latencies const& latencies) {
   return {{"slat_ns", to_json(latencies.submission)},
           {"clat_ns", to_json(latencies.completion)},
           {"lat_ns", to_json(latencies.total)}};
@@ -147,13 +147,18 @@ std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read
     };
   }
   block_io::result const r = drives.with([&](storage& s) { return block_io::run(s, wanted, progress); });
-  return json{
-      {"read", to_json(r.read)},      {"write", to_json(r.write)},
-      {"seconds", r.seconds},         {"usr_cpu", r.usr_cpu_percent},
-      {"sys_cpu", r.sys_cpu_percent}, {"threads", r.threads},
-      {"size_bytes", r.size_bytes},   {"verified_blocks", r.verified_blocks},
-      {"mismatches", r.mismatches},   {"first_mismatch_byte", r.mismatches == 0 ? json() : json(r.first_mismatch_byte)},
-      {"errors", r.errors},           {"first_error", r.errors == 0 ? json() : json(to_string(r.first_error))}}
+  return json{{"read", to_json(r.read)},
+              {"write", to_json(r.write)},
+              {"seconds", r.seconds},
+              {"usr_cpu", r.processor.user_percent},
+              {"sys_cpu", r.processor.system_percent},
+              {"threads", r.threads},
+              {"size_bytes", r.size_bytes},
+              {"verified_blocks", r.verified_blocks},
+              {"mismatches", r.mismatches},
+              {"first_mismatch_byte", r.mismatches == 0 ? json() : json(r.first_mismatch_byte)},
+              {"errors", r.errors},
+              {"first_error", r.errors == 0 ? json() : json(to_string(r.first_error))}}
       .dump();
 }
 

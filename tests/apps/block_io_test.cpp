@@ -27,8 +27,8 @@ class block_io : public ::testing::Test {
     work = {.region_bytes = 64 << 10, .commands = 500, .timeout_ns = 200'000'000, .iodepth = 8};
   }
 
-  void lay_down(std::uint64_t seed, generation g = generation::laid_down) {
-    fill_pattern<M>(drive.contents.data(), drive.contents.size(), 0, seed, g);
+  void lay_down(std::uint64_t seed, apps::generation g = apps::generation::laid_down) {
+    apps::fill_pattern<M>(drive.contents.data(), drive.contents.size(), 0, seed, g);
   }
 
   thread_result run() {

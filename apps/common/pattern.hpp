@@ -9,7 +9,7 @@
 #include "apps/common/random.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
-namespace forebay::block_io {
+namespace forebay::apps {
 
 /// Which pass wrote a block. A block that still carries `laid_down` after a write of `rewritten` is a lost write.
 enum class generation : std::uint64_t { laid_down = 0, rewritten = 1 };
@@ -17,22 +17,22 @@ enum class generation : std::uint64_t { laid_down = 0, rewritten = 1 };
 /// The word at byte `address` (a multiple of 8) of the storage. A word at the wrong address, of another seed or of
 /// another generation differs, but for one case in 2^64.
 FOREBAY_DEVICE constexpr std::uint64_t pattern_word(std::uint64_t seed, generation g, std::uint64_t address) {
-  return apps::mix64(apps::mix64(seed + static_cast<std::uint64_t>(g)) ^ address);
+  return mix64(mix64(seed + static_cast<std::uint64_t>(g)) ^ address);
 }
 
 template <class M>
 FOREBAY_DEVICE void fill_pattern(std::byte* to, std::uint64_t bytes, std::uint64_t address, std::uint64_t seed,
                                  generation g) {
-  std::uint64_t const key = apps::mix64(seed + static_cast<std::uint64_t>(g));
+  std::uint64_t const key = mix64(seed + static_cast<std::uint64_t>(g));
   for (std::uint64_t i = 0; i < bytes; i += sizeof(simt::vec16)) {
     M::st(reinterpret_cast<simt::vec16*>(to + i),
-          simt::vec16{apps::mix64(key ^ (address + i)), apps::mix64(key ^ (address + i + 8))});
+          simt::vec16{mix64(key ^ (address + i)), mix64(key ^ (address + i + 8))});
   }
 }
 
 namespace detail {
 FOREBAY_DEVICE constexpr std::uint64_t differing(simt::vec16 found, std::uint64_t key, std::uint64_t address) {
-  return (found.low ^ apps::mix64(key ^ address)) | (found.high ^ apps::mix64(key ^ (address + 8)));
+  return (found.low ^ mix64(key ^ address)) | (found.high ^ mix64(key ^ (address + 8)));
 }
 }  // namespace detail
 
@@ -40,7 +40,7 @@ FOREBAY_DEVICE constexpr std::uint64_t differing(simt::vec16 found, std::uint64_
 template <class M>
 FOREBAY_DEVICE bool matches_pattern(std::byte const* from, std::uint64_t bytes, std::uint64_t address,
                                     std::uint64_t seed, generation g) {
-  std::uint64_t const key = apps::mix64(seed + static_cast<std::uint64_t>(g));
+  std::uint64_t const key = mix64(seed + static_cast<std::uint64_t>(g));
   std::uint64_t differing_bits = 0;
   for (std::uint64_t i = 0; i < bytes; i += 4 * sizeof(simt::vec16)) {
     // Four loads before the first use: a GPU that reads host memory waits once for all.
@@ -66,4 +66,4 @@ FOREBAY_DEVICE bool matches_either_pattern(std::byte const* from, std::uint64_t 
   return true;
 }
 
-}  // namespace forebay::block_io
+}  // namespace forebay::apps
