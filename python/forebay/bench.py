@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from forebay import fio
 from forebay._native import core, interruptible
 from forebay.errors import RefusedInput
 from forebay.provenance import provenance
@@ -98,12 +99,11 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
     failed = native["errors"] != 0
     verified = None if not job.verify else not failed and native["mismatches"] == 0
     return {
-        "timestamp": int(before),
-        "time": time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(before)),
+        **fio.timestamps(before),
         "jobs": [
             {
                 "jobname": job.rw,
-                "error": 5 if failed or verified is False else 0,  # EIO, as fio reports both
+                "error": fio.EIO if failed or verified is False else 0,
                 "elapsed": round(time.time() - before),
                 "job options": {
                     "rw": job.rw,
@@ -116,8 +116,8 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
                 },
                 "usr_cpu": native["usr_cpu"],
                 "sys_cpu": native["sys_cpu"],
-                "read": _direction(native["read"], job.bs, native["seconds"]),
-                "write": _direction(native["write"], job.bs, native["seconds"]),
+                "read": fio.direction(native["read"], native["read"]["clat_ns"]["N"] * job.bs, native["seconds"]),
+                "write": fio.direction(native["write"], native["write"]["clat_ns"]["N"] * job.bs, native["seconds"]),
             }
         ],
         "forebay": {
@@ -134,24 +134,4 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
             "cpu_percent_of": "one CPU, the whole process: the threads of emulated drives count",
             "latency_from": "slat: the submitting call; clat: its return to the sight of the completion; lat: both",
         },
-    }
-
-
-def _direction(native: dict[str, Any], block_bytes: int, seconds: float) -> dict[str, Any]:
-    """The figures that fio gives for one direction."""
-    count = native["clat_ns"]["N"]
-    per_second = 1 / seconds if seconds > 0 else 0.0
-    return {
-        "io_bytes": count * block_bytes,
-        "io_kbytes": count * block_bytes // 1024,
-        "bw_bytes": round(count * block_bytes * per_second),
-        "bw": round(count * block_bytes * per_second / 1024),
-        "iops": count * per_second,
-        "runtime": round(seconds * 1000),
-        "total_ios": count,
-        "short_ios": 0,
-        "drop_ios": 0,
-        "slat_ns": native["slat_ns"],
-        "clat_ns": native["clat_ns"],
-        "lat_ns": native["lat_ns"],
     }

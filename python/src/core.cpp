@@ -23,6 +23,7 @@
 
 #include "apps/block_io/block_io.hpp"
 #include "apps/graph/bfs.hpp"
+#include "apps/replay/replay.hpp"
 #include "forebay/drive/drive.hpp"
 #include "forebay/drive/profile.hpp"
 #include "forebay/error.hpp"
@@ -162,6 +163,57 @@ std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read
       .dump();
 }
 
+json to_json(replay::operation_counts const& c) {
+  return {{"reads", c.reads},
+          {"writes", c.writes},
+          {"flushes", c.flushes},
+          {"bytes_read", c.read_bytes},
+          {"bytes_written", c.write_bytes}};
+}
+
+std::string run_replay(shared_storage& drives, nb::handle operations, std::string const& trace_name, bool open_loop,
+                       std::uint32_t iodepth, std::uint32_t gpu_threads, bool wrap, bool verify, std::uint64_t seed) {
+  python_buffer const buffer(operations, false);
+  if (buffer.bytes() % sizeof(replay::operation) != 0) {
+    throw refused_input("operations", std::to_string(buffer.bytes()) + " bytes", "must be whole operations");
+  }
+  std::span<replay::operation const> const trace(static_cast<replay::operation const*>(buffer.data()),
+                                                 buffer.bytes() / sizeof(replay::operation));
+  replay::options const wanted{.trace_name = trace_name,
+                               .open_loop = open_loop,
+                               .iodepth = iodepth,
+                               .gpu_threads = gpu_threads,
+                               .wrap = wrap,
+                               .verify = verify,
+                               .seed = seed};
+  replay::result const r = drives.with([&](storage& s) { return replay::run(s, trace, wanted); });
+  bool const failed = r.errors != 0;
+  return json{{"asked", to_json(r.asked)},
+              {"completed", to_json(r.completed)},
+              {"commands",
+               {{"read_commands", r.commands.reads},
+                {"write_commands", r.commands.writes},
+                {"flush_commands", r.commands.flushes}}},
+              {"wrapped", r.wrapped},
+              {"read", to_json(r.read)},
+              {"write", to_json(r.write)},
+              {"flush", to_json(r.flush)},
+              {"lag_ns", to_json(r.lag)},
+              {"lag_bound_ns", replay::lag_bound_ns},
+              {"above_bound", r.above_bound},
+              {"seconds", r.seconds},
+              {"usr_cpu", r.processor.user_percent},
+              {"sys_cpu", r.processor.system_percent},
+              {"threads", r.threads},
+              {"verified_blocks", r.verified_blocks},
+              {"mismatches", r.mismatches},
+              {"first_mismatch_byte", r.mismatches == 0 ? json() : json(r.first_mismatch_byte)},
+              {"errors", r.errors},
+              {"first_error", failed ? json(to_string(r.first_error)) : json()},
+              {"first_error_line", failed ? json(r.first_error_line) : json()}}
+      .dump();
+}
+
 using vertex_offsets = nb::ndarray<std::uint64_t const, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using vertex_distances = nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>>;
 
@@ -284,6 +336,9 @@ NB_MODULE(_core, m) {
   m.def("run_block_io", &run_block_io, nb::arg("storage"), nb::kw_only(), nb::arg("random"), nb::arg("read_percent"),
         nb::arg("block_bytes"), nb::arg("iodepth"), nb::arg("gpu_threads"), nb::arg("size_bytes"), nb::arg("runtime_s"),
         nb::arg("ramp_time_s"), nb::arg("seed"), nb::arg("verify"), nb::arg("lay_down"), nb::arg("tell").none());
+  m.def("run_replay", &run_replay, nb::arg("storage"), nb::arg("operations"), nb::kw_only(), nb::arg("trace_name"),
+        nb::arg("open_loop"), nb::arg("iodepth"), nb::arg("gpu_threads"), nb::arg("wrap"), nb::arg("verify"),
+        nb::arg("seed"));
   m.def("run_bfs", &run_bfs, nb::arg("storage"), nb::arg("edges"), nb::arg("row_begin"), nb::arg("source"),
         nb::kw_only(), nb::arg("threads"), nb::arg("reads_per_thread"), nb::arg("request_bytes"),
         nb::arg("tell").none());

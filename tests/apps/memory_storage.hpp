@@ -28,6 +28,7 @@ struct memory_request {
   bool is_write;
   std::uint64_t offset_bytes;
   std::uint64_t bytes;
+  bool is_flush = false;
 };
 
 struct memory_drive {
@@ -70,6 +71,9 @@ class memory_storage_ref {
   memory_token write_async(memory_buffer buffer, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return start({true, offset_bytes, bytes}, buffer);
   }
+  memory_token flush_async() const {
+    return start({.is_write = false, .offset_bytes = 0, .bytes = 0, .is_flush = true}, {});
+  }
 
  private:
   memory_token start(memory_request request, memory_buffer buffer) const {
@@ -80,7 +84,7 @@ class memory_storage_ref {
     bool const inside = request.bytes <= buffer.size_bytes() && request.bytes <= drive_->contents.size() &&
                         request.offset_bytes <= drive_->contents.size() - request.bytes;
     status const outcome = inside ? drive_->outcome(number) : status(fault::out_of_range);
-    if (outcome.ok()) {
+    if (outcome.ok() && !request.is_flush) {
       std::byte* const at = drive_->contents.data() + request.offset_bytes;
       std::memcpy(request.is_write ? at : buffer.data(), request.is_write ? buffer.data() : at, request.bytes);
       if (!request.is_write) drive_->tamper(request, {buffer.data(), request.bytes});

@@ -4,13 +4,16 @@
 
 #include <cstring>
 #include <deque>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "apps/block_io/block_io.hpp"
 #include "apps/graph/bfs.hpp"
 #include "apps/graph/bfs_level.hpp"
+#include "apps/replay/replay.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory/resource.hpp"
 
@@ -21,6 +24,15 @@ class apps_on_storage : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (GetParam() != "cpu" && memory::device_count() == 0) GTEST_SKIP() << "no GPU here, or CUDA is not built in";
+  }
+  /// A counter of all drives of a report.
+  static std::uint64_t total_in(std::string const& report, char const* counter) {
+    std::uint64_t total = 0;
+    auto const document = nlohmann::json::parse(report);
+    for (auto const& drive : document["drives"]) {
+      total += drive["statistics"][counter].get<std::uint64_t>();
+    }
+    return total;
   }
   storage open(std::string const& uri = "emulated:size=8M") const {
     return storage({.drives = {uri}, .device = GetParam()});
@@ -88,6 +100,129 @@ TEST_P(apps_on_storage, what_cannot_be_is_refused_by_its_name) {
   EXPECT_EQ(field_of({.size_bytes = 1000}), "size");
   EXPECT_EQ(field_of({.size_bytes = 16 << 20}), "size");
   EXPECT_EQ(field_of({.runtime_s = -1}), "runtime");
+}
+
+using replay::operation;
+using replay::operation_kind;
+
+/// Operations of any length on the blocks of the first MiB.
+std::vector<operation> random_trace(std::uint64_t seed, std::uint32_t count) {
+  std::mt19937_64 random(seed);
+  std::vector<operation> trace;
+  for (std::uint32_t line = 1; line <= count; ++line) {
+    std::uint64_t const blocks = random() % 32 == 0 ? random() % 700 + 1 : random() % 16 + 1;
+    auto const kind = static_cast<operation_kind>(random() % 16 == 0 ? 2 : random() % 2);
+    trace.push_back({random() % (2049 - blocks) * 512, blocks * 512, std::uint64_t{line} * 1000, kind, line});
+  }
+  return trace;
+}
+
+TEST_P(apps_on_storage, a_replay_does_what_the_trace_says_and_no_more) {
+  for (char const* uri : {"emulated:size=8M", "emulated:size=8M,threads=2,queues=2"}) {
+    storage drives({.drives = {uri, "emulated:size=8M,seed=2"}, .device = GetParam()});
+    for (bool open_loop : {false, true}) {
+      SCOPED_TRACE(std::string(uri) + (open_loop ? " open" : " closed"));
+      auto const trace = random_trace(7, 2000);
+      auto const r = replay::run(
+          drives, trace, {.trace_name = "t", .open_loop = open_loop, .iodepth = 50, .gpu_threads = 7, .verify = true});
+      replay::operation_counts asked;
+      for (operation const& op : trace) {
+        asked.reads += op.kind == operation_kind::read;
+        asked.writes += op.kind == operation_kind::write;
+        asked.flushes += op.kind == operation_kind::flush;
+        asked.read_bytes += op.kind == operation_kind::read ? op.bytes : 0;
+        asked.write_bytes += op.kind == operation_kind::write ? op.bytes : 0;
+      }
+      EXPECT_EQ(r.asked, asked);
+      EXPECT_EQ(r.completed, asked);
+      EXPECT_EQ(r.errors, 0u);
+      EXPECT_EQ(r.mismatches, 0u);
+      EXPECT_GT(r.verified_blocks, 0u);
+      EXPECT_EQ(r.threads, 7u);
+      EXPECT_EQ(r.lag.summary.count, open_loop ? 2000u : 0u);
+      EXPECT_EQ(r.wrapped, 0u);
+      std::string const report = drives.report();
+      EXPECT_EQ(total_in(report, "read_commands"), r.commands.reads);
+      EXPECT_EQ(total_in(report, "write_commands"), r.commands.writes);
+      EXPECT_EQ(total_in(report, "flush_commands"), r.commands.flushes);
+      EXPECT_EQ(total_in(report, "bytes_read"), asked.read_bytes);
+      EXPECT_EQ(total_in(report, "bytes_written"), asked.write_bytes);
+    }
+  }
+}
+
+TEST_P(apps_on_storage, a_replay_checks_what_it_reads_of_what_it_wrote) {
+  storage drives = open("emulated:size=8M,data=none");  // every write of it is lost
+  std::vector<operation> const trace = {{4096, 1024, 0, operation_kind::write, 1},
+                                        {4096, 8192, 0, operation_kind::read, 2}};
+  auto const r = replay::run(drives, trace, {.trace_name = "t", .verify = true});
+  EXPECT_EQ(r.verified_blocks, 2u);
+  EXPECT_EQ(r.mismatches, 2u);
+  EXPECT_EQ(r.first_mismatch_byte, 4096u);
+  EXPECT_EQ(replay::run(drives, trace, {.trace_name = "t"}).mismatches, 0u);
+}
+
+TEST_P(apps_on_storage, a_storage_that_may_not_be_written_fails_the_replay) {
+  storage drives({.drives = {"emulated:size=8M"}, .device = GetParam(), .read_only = true});
+  std::vector<operation> const trace = {{0, 512, 0, operation_kind::read, 3},
+                                        {0, 512, 0, operation_kind::write, 4},
+                                        {0, 512, 0, operation_kind::read, 5}};
+  auto const r = replay::run(drives, trace, {.trace_name = "t"});
+  EXPECT_EQ(r.errors, 1u);
+  EXPECT_EQ(r.first_error, status(fault::read_only));
+  EXPECT_EQ(r.first_error_line, 4u);
+  EXPECT_EQ(r.completed.reads, 1u);
+}
+
+TEST_P(apps_on_storage, operations_that_do_not_fit_are_refused_by_their_line_or_wrapped) {
+  storage drives = open();
+  std::uint64_t const size = drives.size_bytes();
+  auto const outcome_of = [&](operation op, bool wrap) -> std::string {
+    try {
+      op.line = 12;
+      auto const r = replay::run(drives, std::vector{op}, {.trace_name = "t", .wrap = wrap});
+      return "wrapped " + std::to_string(r.wrapped) + ", read " + std::to_string(r.completed.read_bytes);
+    } catch (refused_input const& refused) {
+      return refused.field();
+    }
+  };
+  for (auto const& [op, refused, done] : {std::tuple<operation, char const*, char const*>  //
+                                          {{512, 512}, "wrapped 0, read 512", "wrapped 0, read 512"},
+                                          {{size - 512, 512}, "wrapped 0, read 512", "wrapped 0, read 512"},
+                                          {{100, 512}, "t:12: offset", "wrapped 1, read 1024"},
+                                          {{512, 500}, "t:12: length", "wrapped 1, read 512"},
+                                          {{512, 0}, "t:12: length", "t:12: length"},
+                                          {{size, 512}, "t:12: offset", "wrapped 1, read 512"},
+                                          {{size - 512, 1024}, "t:12: offset", "wrapped 1, read 1024"},
+                                          {{0, size + 512}, "t:12: offset", "t:12: length"},
+                                          {{~0ull, 512}, "t:12: offset", "wrapped 1, read 1024"}}) {
+    SCOPED_TRACE(std::to_string(op.offset_bytes) + " " + std::to_string(op.bytes));
+    EXPECT_EQ(outcome_of(op, false), refused);
+    EXPECT_EQ(outcome_of(op, true), done);
+  }
+}
+
+TEST_P(apps_on_storage, a_replay_that_cannot_be_is_refused_by_its_name) {
+  storage drives = open();
+  auto const field_of = [&](std::vector<operation> const& trace, replay::options wanted) -> std::string {
+    wanted.trace_name = "t";
+    try {
+      replay::run(drives, trace, wanted);
+    } catch (refused_input const& refused) {
+      return refused.field();
+    }
+    return "nothing";
+  };
+  operation const read{0, 512, 5, operation_kind::read, 1};
+  operation const earlier{0, 512, 4, operation_kind::read, 2};
+  EXPECT_EQ(field_of({}, {}), "trace");
+  EXPECT_EQ(field_of({read}, {.iodepth = 0}), "--iodepth");
+  EXPECT_EQ(field_of({read}, {.iodepth = 65537}), "--iodepth");
+  EXPECT_EQ(field_of({read}, {.gpu_threads = 0}), "--gpu-threads");
+  EXPECT_EQ(field_of({read}, {.timeout_s = 0}), "timeout");
+  EXPECT_EQ(field_of({read, earlier}, {}), "nothing");
+  EXPECT_EQ(field_of({read, earlier}, {.open_loop = true}), "t:2: time");
+  EXPECT_EQ(field_of({{0, 512, 0, static_cast<operation_kind>(3), 9}}, {}), "t:9: kind");
 }
 
 struct test_graph {

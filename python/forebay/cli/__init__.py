@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from forebay.cli import bench, demo, doctor, drive, graph
+from forebay.cli import bench, demo, doctor, drive, graph, replay
 from forebay.cli.contract import run
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(drive.app, name="drive")
 app.add_typer(graph.app, name="graph")
 app.command("demo")(demo.demo)
+app.command("replay")(replay.replay)
 
 
 @app.callback(invoke_without_command=True)

@@ -6,7 +6,6 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from forebay import bench
 from forebay.cli.contract import (
@@ -20,9 +19,10 @@ from forebay.cli.contract import (
     terminal,
     write_json,
 )
+from forebay.cli.job_table import job_table
 from forebay.errors import RefusedInput
 from forebay.storage import Storage
-from forebay.units import format_bytes, format_ns, format_rate, parse_duration, parse_size
+from forebay.units import parse_duration, parse_size
 
 app = typer.Typer(no_args_is_help=True, help="Measure drives with a block workload, in fio's words.")
 
@@ -129,25 +129,9 @@ def _with_progress(storage: Storage, job: bench.Job) -> dict[str, Any]:
 
 def _show(document: dict[str, Any], json_target: str | None) -> None:
     job, ours = document["jobs"][0], document["forebay"]
-    table = Table(title=f"{job['jobname']}, bs {job['job options']['bs']}, iodepth {job['job options']['iodepth']}")
-    for heading in ("", "IOPS", "bandwidth", "mean", "p50", "p99", "p99.9", "max"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for direction in ("read", "write"):
-        figures = job[direction]
-        latency = figures["clat_ns"]
-        if not latency["N"]:
-            continue
-        percentiles = latency["percentile"]
-        table.add_row(
-            direction,
-            format_rate(figures["iops"]),
-            f"{format_bytes(figures['bw_bytes'])}/s",
-            format_ns(latency["mean"]),
-            *(format_ns(percentiles[p]) for p in ("50.000000", "99.000000", "99.900000")),
-            format_ns(latency["max"]),
-        )
     out = terminal(json_target)
-    out.print(table)
+    title = f"{job['jobname']}, bs {job['job options']['bs']}, iodepth {job['job options']['iodepth']}"
+    out.print(job_table(title, job))
     verified = {None: "not verified", True: "verified", False: "DID NOT VERIFY"}[ours["verified"]]
     out.print(
         f"{ours['gpu_threads']} thread(s) on {ours['device']}; {ours['seconds']:.2f} s measured; "

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The kernel behind `forebay replay`: threads that take the operations of a trace one after the other and keep them in
+//! flight together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "apps/common/command_latencies.hpp"
+#include "apps/common/latency_histogram.hpp"
+#include "apps/common/pattern.hpp"
+#include "forebay/simt/vocabulary.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay::replay {
+
+enum class operation_kind : std::uint32_t { read, write, flush };
+
+/// One operation of a trace. Python fills arrays of it: the layout is fixed.
+struct operation {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t bytes = 0;  ///< 0 for a flush
+  std::uint64_t at_ns = 0;  ///< when it is due, after the replay's begin; only in an open loop
+  operation_kind kind = operation_kind::read;
+  std::uint32_t line = 0;  ///< of the trace file, from 1
+};
+static_assert(sizeof(operation) == 32);
+
+/// What the threads do. Offsets and lengths of the operations are multiples of `block_bytes`, itself one of 64.
+struct workload {
+  std::uint64_t operations = 0;
+  std::uint64_t slot_bytes = 0;  ///< of the longest operation
+  std::uint64_t block_bytes = 512;
+  std::uint64_t seed = 1;
+  std::uint64_t timeout_ns = 0;    ///< a thread whose operations all stay away this long gives up
+  std::uint64_t lag_bound_ns = 0;  ///< operations submitted later than this after their time are counted
+  std::uint32_t threads = 1;       ///< at most `iodepth`
+  std::uint32_t iodepth = 1;       ///< operations in flight, of all threads together
+  bool open_loop = false;          ///< submit each when it is due; else as soon as one has completed
+  bool verify = false;
+
+  /// Words of the bitmap over the blocks that the longest operation touches, wherever it begins.
+  FOREBAY_DEVICE constexpr std::uint64_t snapshot_words() const { return slot_bytes / block_bytes / 32 + 2; }
+};
+
+/// Words that the threads share. Zeroed before the launch.
+struct control {
+  std::uint64_t epoch_ns = 0;  ///< clock at the replay's begin
+  std::uint64_t taken = 0;     ///< operations that some thread has taken, and attempts beyond the trace's end
+  std::uint32_t stop = 0;      ///< some thread met an error
+  std::uint32_t unused = 0;
+};
+
+/// What one thread counted: the operations that completed with success.
+struct thread_result {
+  apps::command_summary read;
+  apps::command_summary write;
+  apps::command_summary flush;
+  apps::latency_summary lag;  ///< of every operation submitted: from when it was due to the call that submits
+  std::uint64_t above_bound = 0;
+  std::uint64_t read_bytes = 0;
+  std::uint64_t write_bytes = 0;
+  std::uint64_t last_completion_ns = 0;
+  std::uint64_t verified_blocks = 0;
+  std::uint64_t mismatches = 0;
+  std::uint64_t first_mismatch_byte = ~std::uint64_t{0};
+  std::uint64_t errors = 0;
+  status first_error;
+  std::uint32_t first_error_line = 0;
+};
+
+/// The histograms that the threads share, `apps::latency_bins::count` words each.
+struct shared_bins {
+  std::uint64_t* read;
+  std::uint64_t* write;
+  std::uint64_t* flush;
+  std::uint64_t* lag;
+};
+
+/// One operation of one thread.
+template <class Token>
+struct slot {
+  Token token;
+  operation op;
+  std::uint64_t begun_ns;
+  std::uint64_t submitted_ns;
+  bool in_flight;
+};
+
+/// `Storage` is a `storage_ref<M>` or a model of its asynchronous members; `Buffer` a `buffer_ref`.
+///
+/// A write stores data that depends on the seed and on the address alone, so a block that was ever written keeps one
+/// content, whatever other writes of it are in flight: what a read must find is known at any depth.
+template <class M, class Storage, class Buffer>
+struct kernel {
+  using token_type =
+      decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{}, std::uint64_t{}));
+  using slot_type = slot<token_type>;
+
+  Storage storage;
+  Buffer buffer;  ///< `iodepth * slot_bytes`
+  workload work;
+  operation const* operations;
+  replay::control* control;
+  slot_type* slots;        ///< `iodepth`, zeroed
+  thread_result* results;  ///< `threads`
+  shared_bins bins;
+  std::uint32_t* written;         ///< one bit a block, set once a write of it has completed; used where `verify` is set
+  std::uint32_t* written_before;  ///< `iodepth * snapshot_words()`: what a read found of `written` as it began
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const rank = M::thread_rank();
+    if (rank < work.threads) thread(*this, rank).run();
+  }
+
+ private:
+  class thread {
+   public:
+    FOREBAY_DEVICE thread(kernel const& k, std::uint32_t rank)
+        : k_(k),
+          work_(k.work),
+          rank_(rank),
+          share_(work_.iodepth / work_.threads + (rank < work_.iodepth % work_.threads ? 1 : 0)),
+          first_slot_(rank * (work_.iodepth / work_.threads) +
+                      (rank < work_.iodepth % work_.threads ? rank : work_.iodepth % work_.threads)),
+          read_(k.bins.read),
+          write_(k.bins.write),
+          flush_(k.bins.flush),
+          lag_(k.bins.lag) {}
+
+    FOREBAY_DEVICE void run() {
+      agree_on_epoch();
+      for (;;) {
+        submit_what_is_due();
+        if (in_flight_ == 0 && !taken_) break;
+        std::uint64_t deadline_ns = in_flight_ == 0 ? simt::no_deadline : give_up_ns_;
+        if (taken_ && due_ns() < deadline_ns) deadline_ns = due_ns();
+        if (M::wait_until([this] { return look(); }, deadline_ns)) finish_what_is_ready();
+        if (in_flight_ != 0 && M::clock_ns() >= give_up_ns_) abandon();
+      }
+      result_.read.completion = read_.summary();
+      result_.write.completion = write_.summary();
+      result_.flush.completion = flush_.summary();
+      result_.lag = lag_.summary();
+      k_.results[rank_] = result_;
+    }
+
+   private:
+    FOREBAY_DEVICE void agree_on_epoch() {
+      auto epoch = simt::atomic<M>(k_.control->epoch_ns);
+      std::uint64_t seen = 0;
+      std::uint64_t const now = M::clock_ns();
+      // relaxed: the word is all that is shared; whichever value wins, every thread uses that one.
+      if (epoch.compare_exchange(seen, now, simt::order::relaxed)) seen = now;
+      epoch_ns_ = seen;
+    }
+
+    FOREBAY_DEVICE slot_type& at(std::uint32_t i) const { return k_.slots[first_slot_ + i]; }
+    FOREBAY_DEVICE Buffer room(std::uint32_t i, std::uint64_t bytes) const {
+      return k_.buffer.subspan((first_slot_ + i) * work_.slot_bytes, bytes);
+    }
+    FOREBAY_DEVICE std::uint32_t* snapshot(std::uint32_t i) const {
+      return k_.written_before + (first_slot_ + i) * work_.snapshot_words();
+    }
+    FOREBAY_DEVICE std::uint64_t due_ns() const { return epoch_ns_ + at(next_).op.at_ns; }
+    FOREBAY_DEVICE bool stopped() const {
+      // relaxed: a late sight of `stop` costs a few operations.
+      return simt::atomic<M>(k_.control->stop).load(simt::order::relaxed) != 0;
+    }
+
+    FOREBAY_DEVICE void submit_what_is_due() {
+      while (take()) {
+        if (work_.open_loop && M::clock_ns() < due_ns()) return;
+        begin();
+      }
+    }
+
+    /// Whether this thread has an operation to submit next, in slot `next_`: the one it took before, or the next of the
+    /// trace if a slot is free. Its room is made ready here, before it is due.
+    FOREBAY_DEVICE bool take() {
+      if (stopped()) taken_ = false;
+      if (taken_ || exhausted_ || in_flight_ == share_ || stopped()) return taken_;
+      // relaxed: the word only hands out numbers.
+      std::uint64_t const number = simt::atomic<M>(k_.control->taken).fetch_add(1, simt::order::relaxed);
+      if (number >= work_.operations) {
+        exhausted_ = true;
+        return false;
+      }
+      while (at(next_).in_flight) next_ = next_ + 1 < share_ ? next_ + 1 : 0;
+      operation const& from = k_.operations[number];
+      operation& op = at(next_).op;
+      op = {M::ld(&from.offset_bytes), M::ld(&from.bytes), M::ld(&from.at_ns), M::ld(&from.kind), M::ld(&from.line)};
+      // A read that brings nothing must not find what the slot held before.
+      if (op.kind == operation_kind::read && work_.verify) fill(op, apps::generation::laid_down);
+      if (op.kind == operation_kind::write) fill(op, apps::generation::rewritten);
+      taken_ = true;
+      return true;
+    }
+
+    FOREBAY_DEVICE void fill(operation const& op, apps::generation g) const {
+      apps::fill_pattern<M>(room(next_, op.bytes).data(), op.bytes, op.offset_bytes, work_.seed, g);
+    }
+
+    FOREBAY_DEVICE void begin() {
+      slot_type& s = at(next_);
+      if (work_.verify && s.op.kind == operation_kind::read) remember_what_was_written(next_);
+      s.begun_ns = M::clock_ns();
+      switch (s.op.kind) {
+        case operation_kind::read:
+          s.token = k_.storage.read_async(room(next_, s.op.bytes), s.op.offset_bytes, s.op.bytes);
+          break;
+        case operation_kind::write:
+          s.token = k_.storage.write_async(room(next_, s.op.bytes), s.op.offset_bytes, s.op.bytes);
+          break;
+        case operation_kind::flush:
+          s.token = k_.storage.flush_async();
+          break;
+      }
+      s.submitted_ns = M::clock_ns();
+      s.in_flight = true;
+      ++in_flight_;
+      give_up_ns_ = s.submitted_ns + work_.timeout_ns;
+      if (work_.open_loop) {
+        std::uint64_t const lag_ns = s.begun_ns - due_ns();
+        lag_.add(lag_ns);
+        if (lag_ns > work_.lag_bound_ns) ++result_.above_bound;
+      }
+      taken_ = false;
+    }
+
+    /// Whether there is something to do before the deadline: a completion, or an operation that is not to be submitted
+    /// any more.
+    FOREBAY_DEVICE bool look() {
+      if (taken_ && stopped()) return true;
+      // A thread with one operation has nothing else to look at.
+      std::uint32_t const looks = share_ == 1 ? M::looks_per_poll : 1;
+      for (std::uint32_t i = 0; i < share_; ++i) {
+        if (at(i).in_flight && at(i).token.ready(looks)) return true;
+      }
+      return false;
+    }
+
+    FOREBAY_DEVICE void finish_what_is_ready() {
+      for (std::uint32_t i = 0; i < share_; ++i) {
+        if (!at(i).in_flight || !at(i).token.ready()) continue;
+        std::uint64_t const now = M::clock_ns();
+        finish(i, at(i).token.wait(), now);
+      }
+    }
+
+    FOREBAY_DEVICE void finish(std::uint32_t i, status outcome, std::uint64_t now) {
+      slot_type& s = at(i);
+      s.in_flight = false;
+      --in_flight_;
+      if (!taken_) next_ = i;
+      give_up_ns_ = now + work_.timeout_ns;
+      if (!outcome) return fail(outcome, s.op.line);
+      switch (s.op.kind) {
+        case operation_kind::read:
+          record(s, now, result_.read, read_);
+          result_.read_bytes += s.op.bytes;
+          if (work_.verify) check_data(i);
+          break;
+        case operation_kind::write:
+          record(s, now, result_.write, write_);
+          result_.write_bytes += s.op.bytes;
+          if (work_.verify) mark_written(s.op);
+          break;
+        case operation_kind::flush:
+          record(s, now, result_.flush, flush_);
+          break;
+      }
+      result_.last_completion_ns = now;
+    }
+
+    FOREBAY_DEVICE void record(slot_type const& s, std::uint64_t now, apps::command_summary& summary,
+                               apps::latency_recorder<M>& completion) {
+      summary.submission.add(s.submitted_ns - s.begun_ns);
+      summary.total.add(now - s.begun_ns);
+      completion.add(now - s.submitted_ns);
+    }
+
+    /// Calls `visit(word, bits)` for the words of `written`, and the bits in them, that stand for the blocks of `op`.
+    template <class Visit>
+    FOREBAY_DEVICE void for_words(operation const& op, Visit&& visit) const {
+      std::uint64_t const end = (op.offset_bytes + op.bytes) / work_.block_bytes;
+      for (std::uint64_t block = op.offset_bytes / work_.block_bytes; block < end; block = (block / 32 + 1) * 32) {
+        std::uint64_t const left = end - block / 32 * 32;
+        visit(block / 32, (left < 32 ? (1u << left) - 1 : ~0u) & ~0u << block % 32);
+      }
+    }
+
+    FOREBAY_DEVICE void mark_written(operation const& op) const {
+      for_words(op, [&](std::uint64_t word, std::uint32_t bits) {
+        // release: pairs with the acquire in `remember_what_was_written`.
+        simt::atomic<M>(k_.written[word]).fetch_or(bits, simt::order::release);
+      });
+    }
+
+    FOREBAY_DEVICE void remember_what_was_written(std::uint32_t i) const {
+      std::uint32_t* to = snapshot(i);
+      for_words(at(i).op, [&](std::uint64_t word, std::uint32_t bits) {
+        // acquire: pairs with the release in `mark_written`, so this read follows the write that set the bit.
+        *to++ = simt::atomic<M>(k_.written[word]).load(simt::order::acquire) & bits;
+      });
+    }
+
+    FOREBAY_DEVICE void check_data(std::uint32_t i) {
+      operation const& op = at(i).op;
+      std::byte const* const data = room(i, op.bytes).data();
+      std::uint32_t const* seen = snapshot(i);
+      for_words(op, [&](std::uint64_t word, std::uint32_t) {
+        std::uint32_t const written = *seen++;
+        for (std::uint32_t bit = 0; bit < 32; ++bit) {
+          if ((written >> bit & 1) == 0) continue;
+          std::uint64_t const address = (word * 32 + bit) * work_.block_bytes;
+          ++result_.verified_blocks;
+          if (apps::matches_pattern<M>(data + (address - op.offset_bytes), work_.block_bytes, address, work_.seed,
+                                       apps::generation::rewritten)) {
+            continue;
+          }
+          ++result_.mismatches;
+          if (address < result_.first_mismatch_byte) result_.first_mismatch_byte = address;
+        }
+      });
+    }
+
+    FOREBAY_DEVICE void fail(status outcome, std::uint32_t line) {
+      if (result_.errors++ == 0) {
+        result_.first_error = outcome;
+        result_.first_error_line = line;
+      }
+      // relaxed: see `stopped`.
+      simt::atomic<M>(k_.control->stop).store(1, simt::order::relaxed);
+    }
+
+    /// No operation came back in time: recovery is asked for each, and those that stay away keep their room.
+    FOREBAY_DEVICE void abandon() {
+      for (std::uint32_t i = 0; i < share_; ++i) {
+        if (!at(i).in_flight) continue;
+        std::uint64_t const now = M::clock_ns();
+        status const outcome = at(i).token.wait(now);
+        if (outcome == status(fault::timed_out)) at(i).token.detach();
+        finish(i, outcome, now);
+      }
+    }
+
+    kernel const& k_;
+    workload const& work_;
+    std::uint32_t rank_;
+    std::uint32_t share_;
+    std::uint32_t first_slot_;
+    std::uint32_t in_flight_ = 0;
+    std::uint32_t next_ = 0;  ///< the slot of the operation taken; else where the search for a free one begins
+    bool taken_ = false;
+    bool exhausted_ = false;
+    std::uint64_t epoch_ns_ = 0;
+    std::uint64_t give_up_ns_ = 0;
+    apps::latency_recorder<M> read_;
+    apps::latency_recorder<M> write_;
+    apps::latency_recorder<M> flush_;
+    apps::latency_recorder<M> lag_;
+    thread_result result_;
+  };
+};
+
+}  // namespace forebay::replay

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table that shows a job in fio's shape."""
+
+from typing import Any
+
+from rich.table import Table
+
+from forebay.units import format_bytes, format_ns, format_rate
+
+_PERCENTILES = ("50.000000", "99.000000", "99.900000")
+
+
+def job_table(title: str, job: dict[str, Any]) -> Table:
+    """A row for the reads, the writes and the flushes of a job, where it has any."""
+    table = Table(title=title)
+    for heading in ("", "IOPS", "bandwidth", "mean", "p50", "p99", "p99.9", "max"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for kind in ("read", "write", "sync"):
+        figures = job.get(kind)
+        if not figures or not figures["total_ios"]:
+            continue
+        latency = figures["clat_ns"]
+        table.add_row(
+            kind,
+            format_rate(figures["iops"]) if "iops" in figures else "",
+            f"{format_bytes(figures['bw_bytes'])}/s" if "bw_bytes" in figures else "",
+            format_ns(latency["mean"]),
+            *(format_ns(latency["percentile"][percent]) for percent in _PERCENTILES),
+            format_ns(latency["max"]),
+        )
+    return table
