@@ -174,6 +174,18 @@ TEST_P(apps_on_storage, a_storage_that_may_not_be_written_fails_the_replay) {
   EXPECT_EQ(r.completed.reads, 1u);
 }
 
+TEST_P(apps_on_storage, an_error_ends_the_wait_of_other_threads_for_their_time) {
+  storage drives({.drives = {"emulated:size=8M"}, .device = GetParam(), .read_only = true});
+  constexpr std::uint64_t hour_ns = 3'600'000'000'000;
+  std::vector<operation> const trace = {{0, 512, 10'000'000, operation_kind::write, 1},
+                                        {0, 512, hour_ns, operation_kind::read, 2},
+                                        {0, 512, 2 * hour_ns, operation_kind::read, 3}};
+  auto const r = replay::run(drives, trace, {.trace_name = "t", .open_loop = true, .iodepth = 2, .gpu_threads = 2});
+  EXPECT_EQ(r.errors, 1u);
+  EXPECT_EQ(r.lag.summary.count, 1u);
+  EXPECT_EQ(r.completed, replay::operation_counts{});
+}
+
 TEST_P(apps_on_storage, operations_that_do_not_fit_are_refused_by_their_line_or_wrapped) {
   storage drives = open();
   std::uint64_t const size = drives.size_bytes();
