@@ -154,7 +154,7 @@ V2, V3 = "fio version 2 iolog\n", "fio version 3 iolog\n"
         ("hello\n", [":1: line", "'hello'", "--format"]),
         ("\0" * 5000, ["is no trace"]),
         (LINE + "128166372003061630,usr,0,Read,4096,512\n", [":2: line", "Read,4096,512", "7 fields"]),
-        (LINE + "128166372003061630,usr,0,Raed,4096,512,1\n", [":2: Type", "'Raed'", "Read or Write"]),
+        (LINE + "128166372003061630,usr,0,Erase,4096,512,1\n", [":2: Type", "'Erase'", "Read or Write"]),
         (LINE * 3 + "12x,usr,0,Read,4096,512,1\n", [":4: Timestamp", "'12x'", "whole number"]),
         (LINE + "1,usr,0,Read,-4096,512,1\n", [":2: Offset", "'-4096'"]),
         (LINE + "1,usr,0,Read,9223372036854775808,512,1\n", [":2: Offset", "2^63"]),
@@ -170,7 +170,7 @@ V2, V3 = "fio version 2 iolog\n", "fio version 3 iolog\n"
         ("fio version 1 iolog\n", [":1: line", "version 1", "version 3"]),
         (V2, ["no read, write or flush in 1 lines"]),
         (V2 + "d trim 0 512\n", ["no read, write or flush in 2 lines"]),
-        (V2 + "d raed 0 512\n", [":2: action", "'raed'", "datasync, wait"]),
+        (V2 + "d erase 0 512\n", [":2: action", "'erase'", "datasync, wait"]),
         (V2 + "d read 0\n", [":2: line", "'d read 0'", "FILE ACTION OFFSET LENGTH"]),
         (V2 + "d read\n", [":2: action", "'read'"]),
         (V2 + "d read 0 0\n", [":2: length", "'0'", "at least 1"]),
@@ -288,6 +288,13 @@ def test_long_operations_over_several_drives_are_counted_as_they_are_split(foreb
     assert ours["counts"]["drive"]["read_commands"] == 2 + 64
     assert ours["counts"]["drive"]["write_commands"] == 46
     assert ours["verified_blocks"] > 0
+
+
+def test_fewer_threads_than_asked_is_said(forebay, tmp_path):
+    path = write(tmp_path / "t", MSR)
+    outcome = forebay("replay", path, "--drive", DRIVE, "--iodepth", "2", "--gpu-threads", "8", "--json", "-")
+    assert "--gpu-threads 8: 2 run" in outcome.err
+    assert outcome.json()["forebay"]["gpu_threads"] == 2
 
 
 def test_trims_are_skipped_and_said_to_be(forebay, tmp_path):

@@ -68,6 +68,8 @@ def replay(
         gpu_threads=gpu_threads,
     )
     job.validate()
+    if gpu_threads and gpu_threads > job.effective_iodepth:
+        notice(f"--gpu-threads {gpu_threads}: {job.effective_iodepth} run, one for each operation in flight")
     with progress(f"reading {trace}", None):
         loaded = traces.load(trace, trace_format, disk=disk, file=file)
     if loaded.trims:
