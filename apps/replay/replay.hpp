@@ -9,7 +9,7 @@
 
 #include "apps/common/command_latencies.hpp"
 #include "apps/common/processor_time.hpp"
-#include "apps/replay/kernel.hpp"
+#include "apps/replay/operation.hpp"
 #include "forebay/status.hpp"
 #include "forebay/storage/storage.hpp"
 

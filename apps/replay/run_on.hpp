@@ -14,6 +14,7 @@
 #include "apps/common/io_buffer.hpp"
 #include "apps/common/latency_histogram.hpp"
 #include "apps/replay/kernel.hpp"
+#include "apps/replay/operation.hpp"
 #include "apps/replay/replay.hpp"
 #include "forebay/memory/resource.hpp"
 #include "forebay/storage/storage.hpp"
