@@ -50,7 +50,7 @@ class clocks final : public memory {
     auto& a = touch(l, address, bytes, false, s, where);
     std::size_t k = a.history.size() - 1;
     if (stale_reads_ && o != order::seq_cst) k = choose_message(l, a);
-    if (stale_reads_) a.newest_seen[l.id] = std::max(a.newest_seen[l.id], a.dropped + k);
+    if (stale_reads_) see(l, a, a.dropped + k);
     learn(l, a.history[k], o, s);
     return a.history[k].value;
   }
@@ -74,7 +74,7 @@ class clocks final : public memory {
       message const previous = a.history.back();
       publish(l, a, value, o, s, &previous);
     } else if (stale_reads_) {
-      a.newest_seen[l.id] = a.dropped + a.history.size() - 1;
+      see(l, a, a.dropped + a.history.size() - 1);
     }
   }
 
@@ -142,13 +142,18 @@ class clocks final : public memory {
     scope reach;
     std::array<shared_clock, scopes> sync;  // by the widest reach of the release that made it
   };
+  /// A lane read or wrote the message of that number, or a newer one, at that time of its own.
+  struct sighting {
+    std::size_t number;
+    std::uint32_t time;
+  };
   struct atom {
     void* address;
     std::uint32_t bytes;
     std::vector<message> history;  // oldest first
     std::size_t dropped = 0;
-    std::vector<std::size_t> newest_seen;  // by lane
-    clock_vector read_at, written_at;      // by lane
+    std::vector<std::vector<sighting>> seen;  // by lane, oldest first
+    clock_vector read_at, written_at;         // by lane
     location read_where, written_where;
     std::vector<scope> used_at;  // by lane, the last time
     scope narrowest = scope::system;
@@ -169,6 +174,7 @@ class clocks final : public memory {
   };
   static constexpr std::uint32_t nobody = ~0u;
   static constexpr std::size_t history_length = 6;
+  static constexpr std::size_t sightings_kept = 8;
 
   static std::uint8_t mask_of(void const* address, std::uint32_t bytes) {
     return static_cast<std::uint8_t>(((1u << bytes) - 1) << (reinterpret_cast<std::uintptr_t>(address) % 8));
@@ -202,7 +208,7 @@ class clocks final : public memory {
       slot->address = const_cast<void*>(address);
       slot->bytes = bytes;
       slot->history.push_back({read_bytes(address, bytes), nobody, 0, scope::system, {}});
-      slot->newest_seen.assign(stale_reads_ ? lanes_.size() : 0, 0);
+      slot->seen.resize(stale_reads_ ? lanes_.size() : 0);
       slot->read_at.assign(lanes_.size(), 0);
       slot->written_at.assign(lanes_.size(), 0);
       slot->used_at.assign(lanes_.size(), scope::system);
@@ -265,11 +271,30 @@ class clocks final : public memory {
     host_.stop();
   }
 
-  /// An index into the history: nothing older than the lane knows of, or has already read here.
+  void see(lane const& l, atom& a, std::size_t number) {
+    auto& seen = a.seen[l.id];
+    if (!seen.empty() && seen.back().number >= number) return;
+    if (seen.size() == sightings_kept) seen.erase(seen.begin());
+    seen.push_back({number, lanes_[l.id].now[l.id]});
+  }
+
+  /// The newest message that the lane, or anybody before it in causality order, has seen (coherence).
+  std::size_t newest_seen(lane const& l, atom const& a) const {
+    std::size_t newest = 0;
+    for (std::uint32_t other = 0; other < a.seen.size(); ++other) {
+      for (auto s = a.seen[other].rbegin(); s != a.seen[other].rend() && s->number > newest; ++s) {
+        if (ordered(l, other, s->time)) newest = s->number;
+      }
+    }
+    return newest;
+  }
+
+  /// An index into the history: nothing older than the lane knows of, or than it or somebody before it has read here.
   std::size_t choose_message(lane& l, atom& a) {
     auto const& state = lanes_[l.id];
     std::size_t const newest = a.history.size() - 1;
-    std::size_t oldest = a.newest_seen[l.id] > a.dropped ? a.newest_seen[l.id] - a.dropped : 0;
+    std::size_t const seen = newest_seen(l, a);
+    std::size_t oldest = seen > a.dropped ? seen - a.dropped : 0;
     for (std::size_t i = newest; i > oldest; --i) {
       auto const& m = a.history[i];
       bool const known = m.lane == nobody || ordered(l, m.lane, m.time) ||
@@ -325,7 +350,7 @@ class clocks final : public memory {
       a.history.erase(a.history.begin());
       ++a.dropped;
     }
-    if (stale_reads_) a.newest_seen[l.id] = a.dropped + a.history.size() - 1;
+    if (stale_reads_) see(l, a, a.dropped + a.history.size() - 1);
   }
 
   memory_host& host_;
