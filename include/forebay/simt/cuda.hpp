@@ -23,6 +23,8 @@ namespace forebay::simt {
 struct cuda {
   /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
   static constexpr std::uint32_t looks_per_poll = 16;
+  /// Lanes of a warp; 0: as many as its block has.
+  static constexpr std::uint32_t full_warp_lanes = 32;
 
   template <scope S>
   static constexpr ::cuda::thread_scope thread_scope = S == scope::block    ? ::cuda::thread_scope_block
@@ -142,6 +144,23 @@ struct cuda {
   template <class Predicate>
   [[nodiscard]] FOREBAY_DEVICE static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
     for (unsigned pause_ns = 16;; pause_ns = pause_ns < 256 ? pause_ns * 2 : pause_ns) {
+      if (predicate()) return true;
+      if (deadline_ns != no_deadline) {
+        std::uint64_t const now_ns = clock_ns();
+        if (now_ns >= deadline_ns) return false;
+        // A pause may last twice as long.
+        if (deadline_ns - now_ns < 2 * pause_ns) pause_ns = static_cast<unsigned>((deadline_ns - now_ns) / 2);
+      }
+#if defined(__CUDA_ARCH__)
+      __nanosleep(pause_ns);
+#endif
+    }
+  }
+
+  /// The same for a wait that may be long and whose end is no hurry.
+  template <class Predicate>
+  [[nodiscard]] FOREBAY_DEVICE static bool idle_until(Predicate&& predicate, std::uint64_t deadline_ns) {
+    for (unsigned pause_ns = 256;; pause_ns = pause_ns < 4096 ? pause_ns * 2 : pause_ns) {
       if (predicate()) return true;
       if (deadline_ns != no_deadline && clock_ns() >= deadline_ns) return false;
 #if defined(__CUDA_ARCH__)
@@ -339,9 +358,32 @@ struct cuda {
 #if defined(__CUDACC__)
 
 namespace detail {
+/// A kernel may say how many threads a block of it has at most (`max_threads_per_block`), so that the compiler gives it
+/// the registers that leaves.
 template <class Kernel>
-__global__ void cuda_entry(Kernel kernel) {
+constexpr unsigned max_threads_per_block = [] {
+  if constexpr (requires { Kernel::max_threads_per_block; }) {
+    return Kernel::max_threads_per_block;
+  } else {
+    return 0u;
+  }
+}();
+template <class Kernel>
+__global__ void cuda_entry(__grid_constant__ Kernel const kernel) {
   kernel();
+}
+template <class Kernel>
+__global__ void __launch_bounds__(max_threads_per_block<Kernel>, 1)
+    cuda_bounded_entry(__grid_constant__ Kernel const kernel) {
+  kernel();
+}
+template <class Kernel>
+constexpr auto cuda_entry_of() {
+  if constexpr (max_threads_per_block<Kernel> != 0) {
+    return &cuda_bounded_entry<Kernel>;
+  } else {
+    return &cuda_entry<Kernel>;
+  }
 }
 }  // namespace detail
 
@@ -359,9 +401,9 @@ void launch(grid const& shape, Kernel const& kernel, cudaStream_t stream = nullp
   };
   // Above 48 KiB a kernel has to ask for dynamic shared memory (CUDA programming guide, "Shared Memory").
   if (shape.shared_bytes > 48 * 1024)
-    refuse(cudaFuncSetAttribute(detail::cuda_entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    refuse(cudaFuncSetAttribute(detail::cuda_entry_of<Kernel>(), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(shape.shared_bytes)));
-  detail::cuda_entry<Kernel><<<shape.blocks, shape.threads_per_block, shape.shared_bytes, stream>>>(kernel);
+  detail::cuda_entry_of<Kernel>()<<<shape.blocks, shape.threads_per_block, shape.shared_bytes, stream>>>(kernel);
   refuse(cudaGetLastError());
 }
 

@@ -20,6 +20,8 @@ namespace forebay::simt {
 struct fiber {
   /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
   static constexpr std::uint32_t looks_per_poll = 1;
+  /// Lanes of a warp; 0: as many as its block has.
+  static constexpr std::uint32_t full_warp_lanes = 0;
 
   using location = std::source_location;
 
@@ -213,6 +215,13 @@ struct fiber {
       }
       if (!lane->owner->wait_sleep(deadline_ns, misses, where)) return false;
     }
+  }
+
+  /// The same for a wait that may be long and whose end is no hurry.
+  template <class Predicate>
+  [[nodiscard]] static bool idle_until(Predicate&& predicate, std::uint64_t deadline_ns,
+                                       location where = location::current()) {
+    return wait_until(predicate, deadline_ns, where);
   }
 
   static void check(bool holds, char const* what, location where = location::current()) {

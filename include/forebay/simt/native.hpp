@@ -20,6 +20,8 @@ namespace forebay::simt {
 struct native {
   /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
   static constexpr std::uint32_t looks_per_poll = 1;
+  /// Lanes of a warp; 0: as many as its block has.
+  static constexpr std::uint32_t full_warp_lanes = 1;
 
   template <word T, scope S>
   class atomic_ref {
@@ -77,6 +79,12 @@ struct native {
       if (clock_ns() >= deadline_ns) return false;
       if (misses >= 64) std::this_thread::yield();
     }
+  }
+
+  /// The same for a wait that may be long and whose end is no hurry.
+  template <class Predicate>
+  [[nodiscard]] static bool idle_until(Predicate&& predicate, std::uint64_t deadline_ns) {
+    return wait_until(predicate, deadline_ns);
   }
 
   static void check(bool holds, char const* what) {

@@ -14,6 +14,13 @@
 #define FOREBAY_DEVICE inline
 #endif
 
+/// Stands before a loop of few, fixed turns whose accesses shall be under way together.
+#if defined(__CUDACC__)
+#define FOREBAY_UNROLL _Pragma("unroll")
+#else
+#define FOREBAY_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 namespace forebay::simt {
 
 /// Who must agree on the effect of an atomic access or a fence (PTX ISA, "Scope").

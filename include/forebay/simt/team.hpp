@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Lanes that work through a batch together: a whole warp on a GPU, one thread on the CPU, whatever a block has on
+//! fibers. Loops over a batch are written once: `for (i = team.rank; i < n; i += team.count)`.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay::simt {
+
+/// The calling lane's view of its team. All lanes of a team call the same member together; where a machine has one lane
+/// a warp, every member is the identity.
+template <class M>
+class team {
+ public:
+  /// Of all lanes of the calling thread's warp, which a GPU must have launched in full.
+  FOREBAY_DEVICE static team here() { return team(M::this_warp()); }
+
+  FOREBAY_DEVICE std::uint32_t rank() const { return alone ? 0 : warp_.thread_rank(); }
+  FOREBAY_DEVICE std::uint32_t count() const {
+    if constexpr (M::full_warp_lanes != 0) {
+      return M::full_warp_lanes;
+    } else {
+      return ones(warp_.mask());
+    }
+  }
+  FOREBAY_DEVICE bool leader() const { return rank() == 0; }
+  /// Orders the lanes' accesses to memory that they share.
+  FOREBAY_DEVICE void sync() const {
+    if constexpr (!alone) warp_.sync();
+  }
+  FOREBAY_DEVICE std::uint32_t ballot(bool p) const { return alone ? (p ? 1u : 0u) : warp_.ballot(p); }
+  FOREBAY_DEVICE bool any(bool p) const { return alone ? p : warp_.any(p); }
+  FOREBAY_DEVICE bool all(bool p) const { return alone ? p : warp_.all(p); }
+  /// What lane `from` passed.
+  template <class T>
+  FOREBAY_DEVICE T broadcast(T value, std::uint32_t from = 0) const {
+    if constexpr (alone) return value;
+    return warp_.shfl(value, from);
+  }
+  FOREBAY_DEVICE std::uint64_t sum(std::uint64_t value) const {
+    return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a + b; });
+  }
+  FOREBAY_DEVICE std::uint64_t min(std::uint64_t value) const {
+    return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a < b ? a : b; });
+  }
+  FOREBAY_DEVICE std::uint64_t max(std::uint64_t value) const {
+    return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a > b ? a : b; });
+  }
+  /// The sum over the lanes up to the calling one, itself included.
+  FOREBAY_DEVICE std::uint64_t inclusive_sum(std::uint64_t value) const {
+    if constexpr (!alone) {
+      for (std::uint32_t d = 1; d < count(); d *= 2) {
+        std::uint64_t const before = warp_.shfl(value, rank() >= d ? rank() - d : rank());
+        if (rank() >= d) value += before;
+      }
+    }
+    return value;
+  }
+
+  FOREBAY_DEVICE static std::uint32_t ones(std::uint32_t mask) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<std::uint32_t>(__popc(mask));
+#else
+    return static_cast<std::uint32_t>(__builtin_popcount(mask));
+#endif
+  }
+  /// Position of the lowest one; `mask` is not 0.
+  FOREBAY_DEVICE static std::uint32_t lowest(std::uint32_t mask) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<std::uint32_t>(__ffs(static_cast<int>(mask))) - 1;
+#else
+    return static_cast<std::uint32_t>(__builtin_ctz(mask));
+#endif
+  }
+
+ private:
+  static constexpr bool alone = M::full_warp_lanes == 1;
+
+  FOREBAY_DEVICE explicit team(typename M::warp warp) : warp_(warp) {}
+
+  template <class Operation>
+  FOREBAY_DEVICE std::uint64_t reduce(std::uint64_t value, Operation&& operation) const {
+    if constexpr (!alone) {
+      for (std::uint32_t d = 16; d != 0; d /= 2) {
+        bool const has = rank() + d < count();
+        std::uint64_t const other = warp_.shfl(value, has ? rank() + d : rank());
+        if (has) value = operation(value, other);
+      }
+      value = warp_.shfl(value, 0);
+    }
+    return value;
+  }
+
+  typename M::warp warp_;
+};
+
+}  // namespace forebay::simt
