@@ -57,8 +57,13 @@ double commands_a_second(workload const& work, double seconds) {
   auto const tail = [&](std::uint32_t q) -> std::uint32_t& { return doorbells[q * 32]; };
   auto const head = [&](std::uint32_t q) -> std::uint32_t& { return doorbells[q * 32 + 16]; };
   for (std::uint32_t q = 0; q < queues; ++q) {
-    engine.attach_completion_queue({q + 1, cq + q * queue_entries, queue_entries, &head(q)});
-    engine.attach_submission_queue({q + 1, sq + q * queue_entries, queue_entries, &tail(q), q + 1});
+    engine.attach_completion_queue({q, cq + q * queue_entries, queue_entries, &head(q)});
+    engine.attach_submission_queue({.slot = q,
+                                    .id = static_cast<std::uint16_t>(q + 1),
+                                    .entries = sq + q * queue_entries,
+                                    .size = queue_entries,
+                                    .tail_doorbell = &tail(q),
+                                    .cq_slot = q});
   }
 
   std::mt19937_64 random(1);

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "forebay/emulator/decode.hpp"
+#include "forebay/emulator/prp.hpp"
 #include "forebay/nvme/feature.hpp"
 #include "forebay/nvme/identify.hpp"
 #include "forebay/nvme/registers.hpp"
@@ -88,12 +90,13 @@ std::uint32_t default_feature(std::uint8_t id, std::uint32_t max_queues) {
 }  // namespace
 
 admin::admin(controller_options const& options, register_file& file, dma_region_table const& regions,
-             media const& drive, engine<native>& units)
+             media const& drive, io_engine& engine, std::uint32_t first_slot)
     : options_(options),
       registers_(file),
       regions_(regions),
       drive_(drive),
-      units_(units),
+      engine_(engine),
+      first_slot_(first_slot),
       sqs_(options.max_queues + 1),
       cqs_(options.max_queues + 1) {
   std::uint64_t const cap = nvme::controller_capabilities::make(options.max_queue_entries, true, 20, 0, 1, 0, 4);
@@ -174,16 +177,17 @@ void admin::enable() {
     registers_.set(registers::csts, nvme::controller_status::make(false, true, nvme::shutdown_status::none));
     return;
   }
-  units_.set_page_bytes(page_bytes_);
   sq_entries_ = reinterpret_cast<nvme::submission_entry const*>(asq);
   sq_size_ = aqa.sq_entries();
   sq_head_ = 0;
-  cq_.open(reinterpret_cast<nvme::completion_entry*>(acq), aqa.cq_entries(),
-           registers_.doorbell(registers::cq_head_doorbell(0, 0)));
+  cq_.open({.slot = 0,
+            .entries = reinterpret_cast<nvme::completion_entry*>(acq),
+            .size = aqa.cq_entries(),
+            .head_doorbell = registers_.doorbell(registers::cq_head_doorbell(0, 0))});
   for (std::uint32_t id = 0; id < features_.size(); ++id) {
     features_[id] = default_feature(static_cast<std::uint8_t>(id), options_.max_queues);
   }
-  doorbell_errors_seen_ = units_.invalid_doorbells();
+  doorbell_errors_seen_ = engine_.invalid_doorbells();
   event_masked_ = false;
   phase_ = phase::ready;
   registers_.set(registers::csts, nvme::controller_status::make(true, false, nvme::shutdown_status::none));
@@ -201,7 +205,7 @@ bool admin::finish_reset() {
     queue_entry& sq = sqs_[id];
     if (!sq.exists) continue;
     if (is_waiting_ && (waiting_.cdw10 & 0xffff) == id) {
-      if (!units_.answered(id)) {
+      if (!engine_.answered(slot_of(id))) {
         all_gone = false;
         continue;
       }
@@ -212,10 +216,10 @@ bool admin::finish_reset() {
       }
     }
     if (!sq.leaving) {
-      units_.begin_detach(id, true);
+      engine_.begin_detach(slot_of(id), true);
       sq.leaving = true;
     }
-    if (units_.answered(id)) {
+    if (engine_.answered(slot_of(id))) {
       sq = {};
     } else {
       all_gone = false;
@@ -223,7 +227,6 @@ bool admin::finish_reset() {
   }
   if (!all_gone) return true;
   for (std::uint32_t id = 1; id < cqs_.size(); ++id) {
-    if (cqs_[id].exists) units_.detach_completion_queue(id);
     cqs_[id] = {};
   }
   is_waiting_ = false;
@@ -234,8 +237,9 @@ bool admin::finish_reset() {
 }
 
 void admin::raise_events() {
-  std::uint64_t const seen = units_.invalid_doorbells() + admin_doorbell_errors_;
-  if (seen == doorbell_errors_seen_ || event_masked_ || event_requests_.empty()) return;
+  if (event_masked_ || event_requests_.empty()) return;
+  std::uint64_t const seen = engine_.invalid_doorbells() + admin_doorbell_errors_;
+  if (seen == doorbell_errors_seen_) return;
   doorbell_errors_seen_ = seen;
   event_masked_ = true;
   std::uint16_t const command_id = event_requests_.front();
@@ -281,9 +285,12 @@ bool admin::post() {
   if (!cq_.free_entries<native>(free)) ++admin_doorbell_errors_;
   bool const any = free != 0;
   for (; free != 0 && !completions_.empty(); --free) {
-    auto const& [command_id, what] = completions_.front();
-    cq_.post<native>(what.result, nvme::completion_entry::make_dw2(static_cast<std::uint16_t>(sq_head_), 0), command_id,
-                     what.status_field);
+    std::uint16_t const command_id = completions_.front().first;
+    completion const what = completions_.front().second;
+    auto const self = simt::team<native>::here();
+    cq_.prepare(self, 1, what.result, nvme::completion_entry::make_dw2(static_cast<std::uint16_t>(sq_head_), 0));
+    cq_.publish<native>(0, command_id, what.status_field);
+    cq_.advance(self, 1);
     completions_.pop_front();
   }
   return any;
@@ -341,10 +348,10 @@ admin::outcome admin::create_completion_queue(nvme::submission_entry const& comm
     return completion{refuse(command_specific_status::invalid_interrupt_vector)};
   std::uint32_t const doorbell = registers::cq_head_doorbell(id, 0);
   registers_.set(doorbell, 0);
-  units_.attach_completion_queue({.id = id,
-                                  .entries = reinterpret_cast<nvme::completion_entry*>(command.prp1),
-                                  .size = (command.cdw10 >> 16) + 1,
-                                  .head_doorbell = registers_.doorbell(doorbell)});
+  engine_.attach_completion_queue({.slot = slot_of(id),
+                                   .entries = reinterpret_cast<nvme::completion_entry*>(command.prp1),
+                                   .size = (command.cdw10 >> 16) + 1,
+                                   .head_doorbell = registers_.doorbell(doorbell)});
   cqs_[id] = {.exists = true};
   return completion{};
 }
@@ -362,11 +369,13 @@ admin::outcome admin::create_submission_queue(nvme::submission_entry const& comm
   if (completion const bad = check_queue(command, sizeof(nvme::submission_entry)); bad.status_field != 0) return bad;
   std::uint32_t const doorbell = registers::sq_tail_doorbell(id, 0);
   registers_.set(doorbell, 0);
-  units_.attach_submission_queue({.id = id,
-                                  .entries = reinterpret_cast<nvme::submission_entry const*>(command.prp1),
-                                  .size = (command.cdw10 >> 16) + 1,
-                                  .tail_doorbell = registers_.doorbell(doorbell),
-                                  .cq_id = cq_id});
+  engine_.attach_submission_queue({.slot = slot_of(id),
+                                   .id = static_cast<std::uint16_t>(id),
+                                   .entries = reinterpret_cast<nvme::submission_entry const*>(command.prp1),
+                                   .size = (command.cdw10 >> 16) + 1,
+                                   .tail_doorbell = registers_.doorbell(doorbell),
+                                   .cq_slot = slot_of(cq_id),
+                                   .page_bytes = static_cast<std::uint32_t>(page_bytes_)});
   sqs_[id] = {.exists = true, .cq_id = cq_id};
   ++cqs_[cq_id].users;
   return completion{};
@@ -377,7 +386,6 @@ admin::outcome admin::delete_completion_queue(nvme::submission_entry const& comm
   if (!valid_queue_id(id) || !cqs_[id].exists)
     return completion{refuse(command_specific_status::invalid_queue_identifier)};
   if (cqs_[id].users != 0) return completion{refuse(command_specific_status::invalid_queue_deletion)};
-  units_.detach_completion_queue(id);
   cqs_[id] = {};
   return completion{};
 }
@@ -386,7 +394,7 @@ admin::outcome admin::delete_submission_queue(nvme::submission_entry const& comm
   std::uint32_t const id = command.cdw10 & 0xffff;
   if (!valid_queue_id(id) || !sqs_[id].exists)
     return completion{refuse(command_specific_status::invalid_queue_identifier)};
-  units_.begin_detach(id, false);
+  engine_.begin_detach(slot_of(id), false);
   waiting_ = command;
   is_waiting_ = true;
   return std::nullopt;
@@ -404,7 +412,7 @@ admin::outcome admin::abort(nvme::submission_entry const& command) {
     return completion{0, 0};
   }
   if (!valid_queue_id(id) || !sqs_[id].exists) return completion{0, 1};
-  units_.begin_abort(id, command_id);
+  engine_.begin_abort(slot_of(id), command_id);
   waiting_ = command;
   is_waiting_ = true;
   return std::nullopt;
@@ -413,7 +421,7 @@ admin::outcome admin::abort(nvme::submission_entry const& command) {
 admin::outcome admin::resume() {
   std::uint32_t const id = waiting_.cdw10 & 0xffff;
   bool found = false;
-  if (!units_.answered(id, &found)) return std::nullopt;
+  if (!engine_.answered(slot_of(id), &found)) return std::nullopt;
   if (waiting_.opcode() == static_cast<std::uint8_t>(admin_opcode::abort)) return completion{0, found ? 0u : 1u};
   --cqs_[sqs_[id].cq_id].users;
   sqs_[id] = {};
@@ -422,7 +430,8 @@ admin::outcome admin::resume() {
 
 admin::completion admin::transfer_out(nvme::submission_entry const& command, void const* data, std::uint64_t bytes) {
   std::vector<dma_segment> segments(max_segments(bytes, page_bytes_));
-  prp_walk const walk = walk_prps<native>(regions_, command.prp1, command.prp2, bytes, page_bytes_, segments.data());
+  prp_walk const walk = walk_prps<native>(simt::team<native>::here(), regions_, command.prp1, command.prp2, bytes,
+                                          page_bytes_, segments.data());
   if (walk.status_field != 0) return {walk.status_field};
   auto const* from = static_cast<std::byte const*>(data);
   for (std::uint32_t i = 0; i < walk.count; ++i) {
@@ -516,7 +525,7 @@ admin::outcome admin::get_log_page(nvme::submission_entry const& command) {
         return completion{refuse(generic_status::invalid_namespace_or_format)};
       }
       auto const sum = std::make_unique<statistics>();
-      units_.collect(*sum);
+      engine_.collect(*sum);
       counters const& n = sum->commands;
       auto const units = [](std::uint64_t moved) { return nvme::count128::from((moved / 512 + 999) / 1000); };
       nvme::smart_health_information data;

@@ -51,7 +51,7 @@ controller_options checked(controller_options options) {
 engine_options engine_options_of(controller_options const& options) {
   engine_options out;
   out.units = options.units;
-  out.max_queues = options.max_queues;
+  out.queue_slots = options.max_queues;
   out.max_transfer_bytes = std::uint64_t{4096} << options.mdts;
   out.epoch_ns = native::clock_ns();
   out.timing = options.timing;
@@ -71,7 +71,7 @@ class controller::implementation {
         dma_(regions_, client_memory),
         registers_(options_.max_queues, client_memory, [this] { wake(); }),
         engine_(engine_options_of(options_), media_, regions_.table()),
-        admin_(options_, registers_, regions_.table(), media_, engine_) {
+        admin_(options_, registers_, regions_.table(), media_, engine_, 0) {
     try {
       threads_.emplace_back([this] { run_admin(); });
       for (std::uint32_t unit = 0; unit < options_.units; ++unit) {

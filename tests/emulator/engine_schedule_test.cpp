@@ -48,7 +48,7 @@ class system {
     regions_.add(buffers_.data(), buffers_.bytes());
     engine_options options;
     options.units = s.units;
-    options.max_queues = 8;
+    options.queue_slots = 8;
     options.faults = s.faults;
     options.timing = s.timing;
     engine_ = std::make_unique<engine<fiber>>(options, media{store_.as<std::byte>(), 1 << 16, 512, nullptr},
@@ -58,9 +58,14 @@ class system {
       std::uint32_t const id = q + 1;
       std::uint32_t const cq = s.shared_cq ? 1 : id;
       if (cq == id) {
-        engine_->attach_completion_queue({id, rings_[q]->cq.data(), cq_entries, &doorbells_[id * 2 + 1]});
+        engine_->attach_completion_queue({q, rings_[q]->cq.data(), cq_entries, &doorbells_[id * 2 + 1]});
       }
-      engine_->attach_submission_queue({id, rings_[q]->sq.data(), s.sq_entries, &doorbells_[id * 2], cq});
+      engine_->attach_submission_queue({.slot = q,
+                                        .id = static_cast<std::uint16_t>(id),
+                                        .entries = rings_[q]->sq.data(),
+                                        .size = s.sq_entries,
+                                        .tail_doorbell = &doorbells_[id * 2],
+                                        .cq_slot = cq - 1});
     }
   }
 

@@ -202,6 +202,7 @@ TEST_F(engine_status, dataset_management) {
 }
 
 TEST_F(engine_status, an_invalid_doorbell_is_ignored_and_counted_once) {
+  drive.units().step(0);
   sq->tail_doorbell = 8;
   EXPECT_FALSE(drive.units().step(0));
   drive.units().step(0);
@@ -383,7 +384,8 @@ TEST(engine_timing, a_slow_command_does_not_hold_up_others) {
   for (std::uint16_t i = 0; i < 40; ++i) sq->submit(command(io_opcode::read, i, 0, 1, drive.address()));
   sq->ring();
   clocked::now_ns = 1000;
-  drive.units().step(0);
+  while (drive.units().step(0)) {
+  }
   for (std::uint16_t i = 0; i < 40; ++i) EXPECT_EQ(cq->take().value().command_id(), i);
   EXPECT_FALSE(cq->take().has_value());
   clocked::now_ns = 1'000'000;
@@ -513,29 +515,29 @@ TEST_F(engine_requests, a_withheld_command_completes_when_it_is_aborted) {
   clocked::now_ns = 1'000'000'000'000;
   drive.units().step(0);
   EXPECT_FALSE(cq->take().has_value());
-  drive.units().begin_abort(1, 6);
-  EXPECT_FALSE(drive.units().answered(1));
+  drive.units().begin_abort(0, 6);
+  EXPECT_FALSE(drive.units().answered(0));
   drive.units().step(0);
   bool found = false;
-  EXPECT_TRUE(drive.units().answered(1, &found));
+  EXPECT_TRUE(drive.units().answered(0, &found));
   EXPECT_TRUE(found);
   auto const done = cq->take();
   ASSERT_TRUE(done.has_value());
   EXPECT_EQ(done->command_id(), 6);
   EXPECT_EQ(code_of(*done), nvme::status_field(generic_status::command_abort_requested));
   EXPECT_EQ(drive.buffer()[0], std::byte{0}) << "an aborted command moves nothing";
-  drive.units().begin_abort(1, 6);
+  drive.units().begin_abort(0, 6);
   drive.units().step(0);
-  EXPECT_TRUE(drive.units().answered(1, &found));
+  EXPECT_TRUE(drive.units().answered(0, &found));
   EXPECT_FALSE(found);
 }
 
 TEST_F(engine_requests, deleting_a_queue_completes_what_is_outstanding) {
   submit(1);
   submit(2);
-  drive.units().begin_detach(1, false);
+  drive.units().begin_detach(0, false);
   drive.units().step(0);
-  EXPECT_TRUE(drive.units().answered(1));
+  EXPECT_TRUE(drive.units().answered(0));
   for (std::uint16_t const id : {std::uint16_t{1}, std::uint16_t{2}}) {
     auto const done = cq->take();
     ASSERT_TRUE(done.has_value());
@@ -549,9 +551,9 @@ TEST_F(engine_requests, deleting_a_queue_completes_what_is_outstanding) {
 
 TEST_F(engine_requests, a_reset_leaves_no_completion) {
   submit(1);
-  drive.units().begin_detach(1, true);
+  drive.units().begin_detach(0, true);
   drive.units().step(0);
-  EXPECT_TRUE(drive.units().answered(1));
+  EXPECT_TRUE(drive.units().answered(0));
   EXPECT_FALSE(cq->take().has_value());
   EXPECT_EQ(drive.counts().dropped, 1u);
   // The id can be used again.
@@ -584,9 +586,8 @@ TEST(engine, queues_come_and_go_while_traffic_runs) {
         auto const own = drive.queue(id, 8, id);
         for (std::uint16_t i = 0; i < 7; ++i) own->submit(command(io_opcode::read, i, 0, 1, drive.address(id * 4096)));
         own->ring();
-        drive.units().begin_detach(id, round % 2 == 0);
-        while (!drive.units().answered(id)) std::this_thread::yield();
-        drive.units().detach_completion_queue(id);
+        drive.units().begin_detach(id - 1, round % 2 == 0);
+        while (!drive.units().answered(id - 1)) std::this_thread::yield();
       }
     }
   });
@@ -644,8 +645,8 @@ TEST(engine, without_data_commands_are_checked_and_nothing_moves) {
   std::array<nvme::submission_entry, 8> sq{};
   std::array<nvme::completion_entry, 8> cq{};
   std::uint32_t tail = 0, head = 0;
-  units.attach_completion_queue({1, cq.data(), 8, &head});
-  units.attach_submission_queue({1, sq.data(), 8, &tail, 1});
+  units.attach_completion_queue({0, cq.data(), 8, &head});
+  units.attach_submission_queue({.entries = sq.data(), .size = 8, .tail_doorbell = &tail});
   sq[0] = command(io_opcode::read, 0, 0, 1, reinterpret_cast<std::uint64_t>(buffer.data()));
   sq[1] = command(io_opcode::read, 1, 0, 1, 0x1000);
   sq[2] = command(io_opcode::read, 2, 4096, 1, reinterpret_cast<std::uint64_t>(buffer.data()));
@@ -659,9 +660,8 @@ TEST(engine, without_data_commands_are_checked_and_nothing_moves) {
 TEST(engine, larger_pages_and_blocks) {
   engine_options options;
   rig<> drive(options, 1 << 20, 4 << 20, 4096);
-  drive.units().set_page_bytes(65536);
   auto const cq = drive.completions(1, 8);
-  auto const sq = drive.queue(1, 8, 1);
+  auto const sq = drive.queue(1, 8, 1, 65536);
   std::uint64_t const base = (drive.address() + 65535) / 65536 * 65536 - drive.address();
   drive.store()[4096 * 31] = std::byte{42};
   // 32 blocks of 4 KiB from an offset of 4 KiB: two pages of 64 KiB and a bit, so a list.

@@ -30,7 +30,8 @@ class prp : public ::testing::Test {
   std::uint64_t& word(std::uint64_t at) const { return *reinterpret_cast<std::uint64_t*>(at); }
   prp_walk walk(std::uint64_t prp1, std::uint64_t prp2, std::uint64_t bytes) {
     segments_.assign(max_segments(bytes, page), {});
-    prp_walk const result = walk_prps<native>(regions_.table(), prp1, prp2, bytes, page, segments_.data());
+    prp_walk const result =
+        walk_prps<native>(simt::team<native>::here(), regions_.table(), prp1, prp2, bytes, page, segments_.data());
     segments_.resize(result.count);
     return result;
   }
@@ -56,9 +57,23 @@ TEST_F(prp, two_pages_apart_and_adjacent) {
   EXPECT_EQ(walk(address(3, 2048), address(9), 4096).status_field, 0);
   ASSERT_EQ(segments_.size(), 2u);
   EXPECT_EQ(segments_[1].bytes, 2048u);
-  EXPECT_EQ(walk(address(3, 2048), address(4), 4096).status_field, 0);
-  ASSERT_EQ(segments_.size(), 1u);
-  EXPECT_EQ(segments_[0].bytes, 4096u);
+}
+
+TEST_F(prp, one_piece_needs_no_list) {
+  auto const whole = [&](std::uint64_t prp1, std::uint64_t prp2, std::uint64_t bytes) {
+    dma_segment piece;
+    bool const is = one_piece<native>(regions_.table(), prp1, prp2, bytes, page, piece);
+    EXPECT_TRUE(!is || (piece.address == prp1 && piece.bytes == bytes));
+    return is;
+  };
+  EXPECT_TRUE(whole(address(3, 512), 0, 512));
+  EXPECT_TRUE(whole(address(3), outside, 4096));
+  EXPECT_TRUE(whole(address(3, 2048), address(4), 4096));
+  EXPECT_TRUE(whole(address(3), address(4), 8192));
+  EXPECT_FALSE(whole(address(3, 2048), address(9), 4096)) << "elsewhere";
+  EXPECT_FALSE(whole(address(3), address(4), 8704)) << "a list";
+  EXPECT_FALSE(whole(address(3, 2), 0, 512)) << "an offset that is refused";
+  EXPECT_FALSE(whole(outside, 0, 512)) << "not registered";
 }
 
 TEST_F(prp, bad_offsets) {
@@ -129,18 +144,10 @@ TEST_F(prp, lists_agree_with_a_reference_over_random_shapes) {
       }
     }
     ASSERT_EQ(walk(pieces[0].address, prp2, bytes).status_field, 0) << bytes << " bytes at offset " << offset;
-    std::vector<dma_segment> joined;
-    for (dma_segment const& piece : pieces) {
-      if (!joined.empty() && joined.back().address + joined.back().bytes == piece.address) {
-        joined.back().bytes += piece.bytes;
-      } else {
-        joined.push_back(piece);
-      }
-    }
-    ASSERT_EQ(segments_.size(), joined.size());
-    for (std::size_t i = 0; i < joined.size(); ++i) {
-      ASSERT_EQ(segments_[i].address, joined[i].address);
-      ASSERT_EQ(segments_[i].bytes, joined[i].bytes);
+    ASSERT_EQ(segments_.size(), pieces.size());
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      ASSERT_EQ(segments_[i].address, pieces[i].address);
+      ASSERT_EQ(segments_[i].bytes, pieces[i].bytes);
     }
   }
 }

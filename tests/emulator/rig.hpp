@@ -83,15 +83,22 @@ class rig {
     auto queue = std::make_unique<client_completions>();
     queue->id = id;
     queue->cq.resize(entries);
-    engine_->attach_completion_queue({id, queue->cq.data(), entries, &queue->head_doorbell});
+    engine_->attach_completion_queue({id - 1, queue->cq.data(), entries, &queue->head_doorbell});
     return queue;
   }
-  std::unique_ptr<client_queue> queue(std::uint32_t id, std::uint32_t entries, std::uint32_t cq_id) {
+  std::unique_ptr<client_queue> queue(std::uint32_t id, std::uint32_t entries, std::uint32_t cq_id,
+                                      std::uint32_t page_bytes = page) {
     auto queue = std::make_unique<client_queue>();
     queue->id = id;
     queue->cq_id = cq_id;
     queue->sq.resize(entries);
-    engine_->attach_submission_queue({id, queue->sq.data(), entries, &queue->tail_doorbell, cq_id});
+    engine_->attach_submission_queue({.slot = id - 1,
+                                      .id = static_cast<std::uint16_t>(id),
+                                      .entries = queue->sq.data(),
+                                      .size = entries,
+                                      .tail_doorbell = &queue->tail_doorbell,
+                                      .cq_slot = cq_id - 1,
+                                      .page_bytes = page_bytes});
     return queue;
   }
 

@@ -38,7 +38,7 @@ TEST(histogram, percentiles_follow_the_sample) {
   std::vector<std::uint64_t> sample;
   for (int i = 0; i < 10'000; ++i) {
     sample.push_back(static_cast<std::uint64_t>(std::exp2(static_cast<double>(random() % 3000) / 100.0)));
-    h->record<native>(sample.back());
+    h->record(simt::team<native>::here(), true, sample.back());
   }
   std::sort(sample.begin(), sample.end());
   for (double const fraction : {0.5, 0.9, 0.99, 0.999, 1.0}) {
@@ -53,7 +53,7 @@ TEST(histogram, percentiles_follow_the_sample) {
 
 TEST(histogram, above_counts_what_is_longer_than_the_bound) {
   auto const h = std::make_unique<histogram>();
-  for (std::uint64_t ns : {1u, 5000u, 6000u, 70'000u}) h->record<native>(ns);
+  for (std::uint64_t ns : {1u, 5000u, 6000u, 70'000u}) h->record(simt::team<native>::here(), true, ns);
   EXPECT_EQ(h->above(5000), 2u);
   EXPECT_EQ(h->above(100'000), 0u);
   EXPECT_EQ(histogram{}.percentile_ns(0.99), 0u);
@@ -61,9 +61,9 @@ TEST(histogram, above_counts_what_is_longer_than_the_bound) {
 
 TEST(histogram, merge_adds_up) {
   auto const a = std::make_unique<histogram>(), b = std::make_unique<histogram>();
-  a->record<native>(10);
-  b->record<native>(10);
-  b->record<native>(1000);
+  a->record(simt::team<native>::here(), true, 10);
+  b->record(simt::team<native>::here(), true, 10);
+  b->record(simt::team<native>::here(), true, 1000);
   a->merge<native>(*b);
   EXPECT_EQ(a->total, 3u);
   EXPECT_EQ(a->sum_ns, 1020u);

@@ -16,13 +16,22 @@ namespace {
 using model = timing_model<simt::native>;
 constexpr std::uint64_t us = 1'000'000;  // in picoseconds
 
+template <class Visit>
+void for_each_charge(timing_parameters const& p, timed_command const& command, Visit&& visit) {
+  channel_span const span(p, command);
+  for (std::uint64_t j = 0; j < span.touched; ++j) {
+    visit((span.first_stripe + j) % p.channels, charge_ps(p, command, span, j));
+  }
+}
+
 struct state {
   std::vector<std::uint64_t> next_free = std::vector<std::uint64_t>(timing_parameters::max_channels);
   std::vector<std::uint64_t> scratch = std::vector<std::uint64_t>(timing_parameters::max_channels);
 };
 
 std::uint64_t one(timing_parameters const& parameters, state& s, timed_command command, std::uint64_t arrival) {
-  model(parameters, s.next_free.data()).assign(&command, 1, arrival, s.scratch.data());
+  model(parameters, s.next_free.data())
+      .assign(simt::team<simt::native>::here(), &command, 1, arrival, s.scratch.data());
   return command.target_ps;
 }
 
@@ -80,7 +89,7 @@ TEST(timing_model, a_command_over_several_channels_charges_each) {
   // From 512 before a stripe's end over two whole stripes to 1024 into the next: channels 1, 2, 3 and 0.
   timed_command const command = read_at(4096 + 3584, 512 + 2 * 4096 + 1024);
   std::vector<std::uint64_t> charge(4);
-  for_each_charge(p, command, [&](std::uint32_t channel, std::uint64_t ps) { charge[channel] += ps; });
+  for_each_charge(p, command, [&](std::uint64_t channel, std::uint64_t ps) { charge[channel] += ps; });
   EXPECT_EQ(charge[1], 400u * 4 / 4 + 512 * 4);
   EXPECT_EQ(charge[2], 400u * 4 / 4 + 4096 * 4);
   EXPECT_EQ(charge[3], 400u * 4 / 4 + 4096 * 4);
@@ -100,7 +109,7 @@ TEST(timing_model, charges_by_channel_cover_every_byte_once) {
       expected[at / p.channel_stride_bytes % p.channels] += 512 * std::uint64_t{p.channels};
     }
     std::vector<std::uint64_t> charge(p.channels);
-    for_each_charge(p, command, [&](std::uint32_t channel, std::uint64_t ps) { charge[channel] += ps; });
+    for_each_charge(p, command, [&](std::uint64_t channel, std::uint64_t ps) { charge[channel] += ps; });
     ASSERT_EQ(charge, expected) << "round " << round;
   }
 }
@@ -154,7 +163,8 @@ TEST(timing_model, a_batch_gives_what_one_by_one_gives) {
       }
       auto batched = commands;
       model(p, together.next_free.data())
-          .assign(batched.data(), static_cast<std::uint32_t>(batched.size()), arrival, together.scratch.data());
+          .assign(simt::team<simt::native>::here(), batched.data(), static_cast<std::uint32_t>(batched.size()), arrival,
+                  together.scratch.data());
       for (std::size_t i = 0; i < commands.size(); ++i) {
         ASSERT_EQ(batched[i].target_ps, one(p, apart, commands[i], arrival)) << "round " << round << " command " << i;
       }

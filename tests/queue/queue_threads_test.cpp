@@ -39,7 +39,7 @@ struct drive_and_queues {
     queues = std::make_unique<io_queues>(rings, options, memory::host(), memory::host());
     emulator::engine_options drive;
     drive.units = 2;
-    drive.max_queues = pairs;
+    drive.queue_slots = pairs;
     drive.epoch_ns = native::clock_ns();
     drive.faults = faults;
     emulator::media media;
@@ -48,8 +48,13 @@ struct drive_and_queues {
     media.block_bytes = block_bytes;
     engine = std::make_unique<emulator::engine<native>>(drive, media, regions.table());
     for (queue_pair_rings const& r : rings) {
-      engine->attach_completion_queue({r.queue_id, r.cq, r.cq_entries, r.cq_doorbell});
-      engine->attach_submission_queue({r.queue_id, r.sq, r.sq_entries, r.sq_doorbell, r.queue_id});
+      engine->attach_completion_queue({r.queue_id - 1u, r.cq, r.cq_entries, r.cq_doorbell});
+      engine->attach_submission_queue({.slot = r.queue_id - 1u,
+                                       .id = static_cast<std::uint16_t>(r.queue_id),
+                                       .entries = r.sq,
+                                       .size = r.sq_entries,
+                                       .tail_doorbell = r.sq_doorbell,
+                                       .cq_slot = r.queue_id - 1u});
     }
     for (std::uint32_t unit = 0; unit < 2; ++unit) {
       units.emplace_back([this, unit] {

@@ -256,18 +256,24 @@ class schedule {
     fill_drive();
     emulator::engine_options drive;
     drive.units = shape_.units;
-    drive.max_queues = shape_.queues;
-    drive.page_bytes = detail::page_bytes;
+    drive.queue_slots = shape_.queues;
+    drive.page_bytes_min = detail::page_bytes;
     drive.max_transfer_bytes = shape_.max_blocks * detail::block_bytes;
     drive.faults = shape_.faults;
     emulator::media media;
     media.data = media_.data();
     media.bytes = media_.size();
     media.block_bytes = detail::block_bytes;
-    engine_ = std::make_unique<emulator::engine<audited_drive>>(drive, media, regions_->table());
+    engine_ = std::make_unique<emulator::engine<audited_drive, agent_machine>>(drive, media, regions_->table());
     for (queue_pair_rings const& rings : rings_) {
-      engine_->attach_completion_queue({rings.queue_id, rings.cq, rings.cq_entries, rings.cq_doorbell});
-      engine_->attach_submission_queue({rings.queue_id, rings.sq, rings.sq_entries, rings.sq_doorbell, rings.queue_id});
+      engine_->attach_completion_queue({rings.queue_id - 1u, rings.cq, rings.cq_entries, rings.cq_doorbell});
+      engine_->attach_submission_queue({.slot = rings.queue_id - 1u,
+                                        .id = static_cast<std::uint16_t>(rings.queue_id),
+                                        .entries = rings.sq,
+                                        .size = rings.sq_entries,
+                                        .tail_doorbell = rings.sq_doorbell,
+                                        .cq_slot = rings.queue_id - 1u,
+                                        .page_bytes = detail::page_bytes});
     }
   }
 
@@ -344,7 +350,7 @@ class schedule {
         case recovery_policy::none:
           break;
         case recovery_policy::abort:
-          engine_->begin_abort<agent_machine>(sq_id, static_cast<std::uint16_t>(request.command_id));
+          engine_->begin_abort(sq_id - 1u, static_cast<std::uint16_t>(request.command_id));
           wait_for_answer(sq_id);
           break;
         case recovery_policy::abort_then_delete:
@@ -361,12 +367,12 @@ class schedule {
     }
   }
   void wait_for_answer(std::uint32_t sq_id) {
-    agent_machine::check(agent_machine::wait_until([&] { return engine_->answered<agent_machine>(sq_id); },
+    agent_machine::check(agent_machine::wait_until([&] { return engine_->answered(sq_id - 1u); },
                                                    agent_machine::clock_ns() + 1'000'000'000),
                          "the drive does not answer the recovery thread");
   }
   void delete_queue(queue_pair_state& pair, std::uint32_t sq_id, bool silently) {
-    engine_->begin_detach<agent_machine>(sq_id, silently);
+    engine_->begin_detach(sq_id - 1u, silently);
     wait_for_answer(sq_id);
     // Release pairs with the acquire in queue_pair_ref::dead().
     simt::atomic<agent_machine, simt::scope::system>(pair.dead).store(1, simt::order::release);
@@ -653,7 +659,7 @@ class schedule {
   std::vector<std::uint64_t> pages_;
   buffer_ref buffers_;
   std::vector<std::byte> media_;
-  std::unique_ptr<emulator::engine<audited_drive>> engine_;
+  std::unique_ptr<emulator::engine<audited_drive, agent_machine>> engine_;
   audit* audit_ = nullptr;
   std::uint32_t finished_ = 0;
   std::uint32_t arrived_ = 0;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "forebay/emulator/controller.hpp"
-#include "forebay/emulator/engine.hpp"
+#include "forebay/emulator/io_engine.hpp"
 #include "forebay/emulator/queues.hpp"
 #include "forebay/emulator/spaces.hpp"
 #include "forebay/nvme/command.hpp"
@@ -25,7 +25,7 @@ namespace forebay::emulator {
 class admin {
  public:
   admin(controller_options const& options, register_file& registers, dma_region_table const& regions,
-        media const& drive, engine<simt::native>& units);
+        media const& drive, io_engine& engine, std::uint32_t first_slot);
 
   /// Looks at registers and the admin queue once. Whether there was anything to do.
   bool step();
@@ -75,12 +75,14 @@ class admin {
   completion check_queue(nvme::submission_entry const& command, std::uint64_t entry_bytes) const;
   completion transfer_out(nvme::submission_entry const& command, void const* data, std::uint64_t bytes);
   bool valid_queue_id(std::uint32_t id) const { return id != 0 && id < sqs_.size(); }
+  std::uint32_t slot_of(std::uint32_t id) const { return first_slot_ + id - 1; }
 
   controller_options const& options_;
   register_file& registers_;
   dma_region_table regions_;
   media drive_;
-  engine<simt::native>& units_;
+  io_engine& engine_;
+  std::uint32_t const first_slot_;  ///< of the engine's queue slots; queue id 1 is in it
 
   phase phase_ = phase::disabled;
   std::uint64_t page_bytes_ = 4096;

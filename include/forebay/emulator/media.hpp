@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The bytes that an emulated drive stores, and moving them.
+//! The bytes that an emulated drive stores.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "forebay/emulator/mover.hpp"
 #include "forebay/emulator/prp.hpp"
+#include "forebay/simt/team.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::emulator {
@@ -19,58 +21,78 @@ struct sync_words {
   std::uint32_t failed = 0;  ///< not 0 once a write-back failed: every later Flush fails too
 };
 
-/// One namespace. Trivially copyable; units reach `data`.
+/// One namespace. Trivially copyable; units reach `data`. All lanes of a team call a member together.
 struct media {
+  /// What one bit of `dirty` stands for.
+  static constexpr std::uint32_t dirty_chunk_log2 = 16;
+
   std::byte* data = nullptr;  ///< null: commands are checked and timed, but move nothing (`data=none`)
   std::uint64_t bytes = 0;    ///< a multiple of the block size
   std::uint32_t block_bytes = 512;
-  sync_words* sync = nullptr;  ///< null where a write is as durable as it gets when it was executed
+  sync_words* sync = nullptr;      ///< null where a write is as durable as it gets when it was executed
+  std::uint32_t* dirty = nullptr;  ///< not null: a bit for each chunk that was written since the host cleared it
 
   FOREBAY_DEVICE std::uint64_t blocks() const { return bytes / block_bytes; }
 
+  /// Marks [offset, offset + length) as written. Called by one lane before it writes.
+  template <class M>
+  FOREBAY_DEVICE void mark(std::uint64_t offset, std::uint64_t length) const {
+    if (dirty == nullptr || length == 0) return;
+    std::uint64_t const last = (offset + length - 1) >> dirty_chunk_log2;
+    for (std::uint64_t chunk = offset >> dirty_chunk_log2; chunk <= last; ++chunk) {
+      // Relaxed: the host looks after it acquired `sync->requested`, which a unit releases for a Flush that was
+      // submitted after this write had completed.
+      simt::atomic<M, simt::scope::system>(dirty[chunk / 32]).fetch_or(1u << chunk % 32, simt::order::relaxed);
+    }
+  }
+
   /// From the drive to the client's segments.
   template <class M>
-  FOREBAY_DEVICE void read(std::uint64_t offset, dma_segment const* segments, std::uint32_t count) const {
+  FOREBAY_DEVICE void read(simt::team<M> const& lanes, std::uint64_t offset, dma_segment const* segments,
+                           std::uint32_t count) const {
     if (data == nullptr) return;
     for (std::uint32_t i = 0; i < count; ++i) {
-      M::copy(reinterpret_cast<void*>(segments[i].address), data + offset, segments[i].bytes);
+      move_bytes(lanes, reinterpret_cast<std::byte*>(segments[i].address), data + offset, segments[i].bytes);
       offset += segments[i].bytes;
     }
   }
 
   /// From the client's segments to the drive.
   template <class M>
-  FOREBAY_DEVICE void write(std::uint64_t offset, dma_segment const* segments, std::uint32_t count) const {
+  FOREBAY_DEVICE void write(simt::team<M> const& lanes, std::uint64_t offset, dma_segment const* segments,
+                            std::uint32_t count) const {
     if (data == nullptr) return;
     for (std::uint32_t i = 0; i < count; ++i) {
-      M::copy(data + offset, reinterpret_cast<void const*>(segments[i].address), segments[i].bytes);
+      move_bytes(lanes, data + offset, reinterpret_cast<std::byte const*>(segments[i].address), segments[i].bytes);
       offset += segments[i].bytes;
     }
   }
 
   /// Whether the drive holds what the client's segments hold.
   template <class M>
-  FOREBAY_DEVICE bool equal(std::uint64_t offset, dma_segment const* segments, std::uint32_t count) const {
+  FOREBAY_DEVICE bool equal(simt::team<M> const& lanes, std::uint64_t offset, dma_segment const* segments,
+                            std::uint32_t count) const {
     if (data == nullptr) return true;
+    bool same = true;
     for (std::uint32_t i = 0; i < count; ++i) {
       // PRP entries are aligned to four bytes, and lengths are multiples of a block.
       auto const* const theirs = reinterpret_cast<std::uint32_t const*>(segments[i].address);
       auto const* const ours = reinterpret_cast<std::uint32_t const*>(data + offset);
-      for (std::uint64_t word = 0; word < segments[i].bytes / 4; ++word) {
-        if (M::ld(theirs + word) != M::ld(ours + word)) return false;
+      for (std::uint64_t word = lanes.rank(); same && word < segments[i].bytes / 4; word += lanes.count()) {
+        same = M::ld(theirs + word) == M::ld(ours + word);
       }
       offset += segments[i].bytes;
     }
-    return true;
+    return lanes.all(same);
   }
 
   /// Makes [offset, offset + bytes) read as zeros. Pages of zeros are left alone: storing to them would make a sparse
   /// drive real.
   template <class M>
-  FOREBAY_DEVICE void zero(std::uint64_t offset, std::uint64_t length) const {
+  FOREBAY_DEVICE void zero(simt::team<M> const& lanes, std::uint64_t offset, std::uint64_t length) const {
     if (data == nullptr) return;
     auto* const words = reinterpret_cast<std::uint64_t*>(data + offset);
-    for (std::uint64_t i = 0; i < length / 8; ++i) {
+    for (std::uint64_t i = lanes.rank(); i < length / 8; i += lanes.count()) {
       if (M::ld(words + i) != 0) M::st(words + i, 0);
     }
   }

@@ -6,25 +6,44 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "forebay/emulator/due_queue.hpp"
+#include "forebay/emulator/pending_set.hpp"
 #include "forebay/nvme/command.hpp"
+#include "forebay/simt/team.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::emulator {
 
-/// A completion queue as the client made it. Units that post to it take turns by a try-lock, which none waits for.
+/// How a completion queue is attached: addresses as the engine reaches them.
+struct completion_queue_addresses {
+  std::uint32_t slot = 0;                     ///< of the engine, below `engine_options::queue_slots`
+  nvme::completion_entry* entries = nullptr;  ///< zeroed by the client
+  std::uint32_t size = 0;
+  std::uint32_t* head_doorbell = nullptr;  ///< 0 when attached
+};
+
+struct submission_queue_addresses {
+  std::uint32_t slot = 0;  ///< of the engine, below `engine_options::queue_slots`
+  std::uint16_t id = 1;    ///< what completions call it
+  nvme::submission_entry const* entries = nullptr;
+  std::uint32_t size = 0;
+  std::uint32_t* tail_doorbell = nullptr;  ///< 0 when attached
+  std::uint32_t cq_slot = 0;               ///< attached before; several submission queues may share it
+  std::uint32_t page_bytes = 4096;         ///< CC.MPS of the controller that the queue belongs to
+};
+
+/// A completion queue as the client made it. A dispatcher that is not its only user takes it by a try-lock, which none
+/// waits for.
 class alignas(128) completion_queue {
  public:
-  FOREBAY_DEVICE void open(nvme::completion_entry* entries, std::uint32_t size, std::uint32_t* head_doorbell) {
-    entries_ = entries;
-    size_ = size;
-    head_doorbell_ = head_doorbell;
+  FOREBAY_DEVICE void open(completion_queue_addresses const& queue) {
+    entries_ = queue.entries;
+    size_ = queue.size;
+    head_doorbell_ = queue.head_doorbell;
+    lock_ = 0;
     tail_ = 0;
     head_ = 0;
     phase_ = 1;
   }
-  FOREBAY_DEVICE void close() { size_ = 0; }
-  FOREBAY_DEVICE bool is_open() const { return size_ != 0; }
   FOREBAY_DEVICE std::uint32_t size() const { return size_; }
 
   template <class M>
@@ -39,8 +58,8 @@ class alignas(128) completion_queue {
     simt::atomic<M, simt::scope::device>(lock_).store(0, simt::order::release);
   }
 
-  /// Entries that may be written now. The caller holds the lock. False for a doorbell value that cannot be right; such
-  /// a value is ignored.
+  /// Entries that may be written now. The caller, one lane, holds the queue. False for a doorbell value that cannot be
+  /// right; such a value is ignored.
   template <class M>
   FOREBAY_DEVICE bool free_entries(std::uint32_t& free) {
     // Acquire: pairs with the client's release before it rings the head doorbell, so that an entry is not written
@@ -51,27 +70,62 @@ class alignas(128) completion_queue {
     free = size_ - 1 - distance(head_, tail_);
     return valid;
   }
-
-  /// Writes one entry. The caller holds the lock and knows of a free entry.
+  /// Whether the client has moved the head since `free_entries` looked.
   template <class M>
-  FOREBAY_DEVICE void post(std::uint32_t result, std::uint32_t dw2, std::uint16_t command_id,
-                           std::uint16_t status_field) {
-    nvme::completion_entry& entry = entries_[tail_];
-    M::st(&entry.dw0, result);
-    M::st(&entry.dw1, 0);
-    M::st(&entry.dw2, dw2);
-    // Release: pairs with the client's acquire of the phase tag; data and dwords 0 to 2 are visible before it.
-    simt::atomic<M, simt::scope::system>(entry.dw3).store(
-        nvme::completion_entry::make_dw3(command_id, phase_, status_field), simt::order::release);
-    if (++tail_ == size_) {
-      tail_ = 0;
-      phase_ ^= 1;
+  FOREBAY_DEVICE bool head_moved() const {
+    // Relaxed: `free_entries` looks again.
+    return simt::atomic<M, simt::scope::system>(*head_doorbell_).load(simt::order::relaxed) != head_;
+  }
+
+  /// Free entries that are known of without a look at the doorbell.
+  FOREBAY_DEVICE std::uint32_t known_free() const { return size_ - 1 - distance(head_, tail_); }
+
+  /// Begins to post `count` entries that share dwords 0 and 2: from now on `publish` may show them. All lanes call it;
+  /// the team holds the queue and knows of as many free entries.
+  template <class M>
+  FOREBAY_DEVICE void prepare(simt::team<M> const& lanes, std::uint32_t count, std::uint32_t dw0, std::uint32_t dw2) {
+    for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
+      nvme::completion_entry& e = entries_[place(i)];
+      M::st(&e.dw0, dw0);
+      M::st(&e.dw1, 0);
+      M::st(&e.dw2, dw2);
     }
+    // The lanes' data, dwords 0 to 2 among them, are before this barrier.
+    lanes.sync();
+    // Release: with the store in `publish` it pairs with the client's acquire of the phase tag.
+    M::fence(simt::scope::system, simt::order::release);
+  }
+
+  /// Shows entry `i` of those prepared to the client. Called by one lane for each.
+  template <class M>
+  FOREBAY_DEVICE void publish(std::uint32_t i, std::uint16_t command_id, std::uint16_t status_field) {
+    std::uint32_t const phase = tail_ + i < size_ ? phase_ : phase_ ^ 1;
+    // Relaxed: ordered by the fence in `prepare`.
+    simt::atomic<M, simt::scope::system>(entries_[place(i)].dw3)
+        .store(nvme::completion_entry::make_dw3(command_id, phase, status_field), simt::order::relaxed);
+  }
+
+  /// Ends the posting of `count` entries. All lanes call it.
+  template <class M>
+  FOREBAY_DEVICE void advance(simt::team<M> const& lanes, std::uint32_t count) {
+    bool const wraps = tail_ + count >= size_;
+    std::uint32_t const tail = wraps ? tail_ + count - size_ : tail_ + count;
+    std::uint32_t const phase = wraps ? phase_ ^ 1 : phase_;
+    lanes.sync();
+    if (lanes.leader()) {
+      tail_ = tail;
+      phase_ = phase;
+    }
+    lanes.sync();
   }
 
  private:
   FOREBAY_DEVICE std::uint32_t distance(std::uint32_t from, std::uint32_t to) const {
     return to >= from ? to - from : to + size_ - from;
+  }
+
+  FOREBAY_DEVICE std::uint32_t place(std::uint32_t i) const {
+    return tail_ + i < size_ ? tail_ + i : tail_ + i - size_;
   }
 
   std::uint32_t lock_ = 0;
@@ -83,65 +137,26 @@ class alignas(128) completion_queue {
   nvme::completion_entry* entries_ = nullptr;
 };
 
-/// What the host asks of the unit that owns a submission queue, and the answer, in one word.
-namespace queue_request {
-inline constexpr std::uint32_t none = 0;
-inline constexpr std::uint32_t detach = 1;           ///< complete what is outstanding as aborted, then let go
-inline constexpr std::uint32_t detach_silently = 2;  ///< forget what is outstanding (controller reset), then let go
-inline constexpr std::uint32_t done = 3;             ///< answer; to an abort: no such command
-inline constexpr std::uint32_t done_found = 4;       ///< answer to an abort: the command completes as aborted
-inline constexpr std::uint32_t abort_flag = std::uint32_t{1} << 31;  ///< with the command id in bits 15:0
-}  // namespace queue_request
-
-/// A submission queue as the client made it, and its commands in flight. All but `request` is the owning unit's while
-/// the queue is attached.
-struct alignas(128) submission_queue {
-  std::uint32_t request = queue_request::none;
-  std::uint32_t size = 0;
-  std::uint32_t head = 0;       ///< next entry to fetch; SQHD of the completions posted now
-  std::uint32_t seen_tail = 0;  ///< entries before it were there at the poll that set `arrival_ps`
-  std::uint32_t bad_tail = 0;   ///< the last invalid doorbell value counted
-  std::uint16_t id = 0;
-  std::uint16_t cq_id = 0;
+/// A submission queue as the client made it, and its commands in flight. The dispatcher's own.
+template <class M>
+struct submission_queue {
   nvme::submission_entry const* entries = nullptr;
   std::uint32_t* tail_doorbell = nullptr;
+  nvme::submission_entry* held = nullptr;  ///< by pending slot: entries of commands that move their data late
+  std::uint32_t size = 0;                  ///< 0: none is attached
+  std::uint32_t head = 0;                  ///< next entry to fetch; SQHD of the completions posted now
+  std::uint32_t seen_tail = 0;             ///< entries before it were there at the poll that set `arrival_ps`
+  std::uint32_t bad_tail = 0;              ///< the last invalid doorbell value counted
+  std::uint32_t cq_slot = 0;
+  std::uint32_t page_bytes = 4096;
+  std::uint16_t id = 0;
+  bool owns_cq = false;                   ///< no other dispatcher posts to the completion queue
+  bool gap_is_new = false;                ///< the poll gap of the last poll is not counted yet
   bool blocked = false;                   ///< the completion queue was full when commands were due
   std::uint64_t last_poll_ps = never_ps;  ///< `never_ps`: not polled yet
   std::uint64_t arrival_ps = 0;
   std::uint64_t fetched = 0;  ///< commands fetched in the life of the queue
-  due_queue pending;
-
-  // Entries of commands that move their data late (`fault_plan::late_data`).
-  nvme::submission_entry* held = nullptr;
-  std::uint16_t* held_free = nullptr;
-  std::uint32_t held_free_count = 0;
-  std::uint32_t held_used = 0;
-
-  /// Bytes of storage for `capacity` commands in flight.
-  static constexpr std::size_t storage_bytes(std::uint32_t capacity) {
-    return capacity * (sizeof(nvme::submission_entry) + sizeof(std::uint16_t)) + due_queue::storage_bytes(capacity);
-  }
-  void open(void* storage, std::uint32_t capacity) {
-    held = static_cast<nvme::submission_entry*>(storage);
-    void* const queue = held + capacity;
-    pending = due_queue(queue, capacity);
-    held_free = reinterpret_cast<std::uint16_t*>(static_cast<std::byte*>(queue) + due_queue::storage_bytes(capacity));
-    held_free_count = held_used = 0;
-    head = seen_tail = bad_tail = 0;
-    blocked = false;
-    last_poll_ps = never_ps;
-    fetched = 0;
-    request = queue_request::none;
-  }
-
-  /// Keeps a copy of `entry`; there is room for every command in flight.
-  FOREBAY_DEVICE std::uint16_t hold(nvme::submission_entry const& entry) {
-    std::uint16_t const index =
-        held_free_count != 0 ? held_free[--held_free_count] : static_cast<std::uint16_t>(held_used++);
-    held[index] = entry;
-    return index;
-  }
-  FOREBAY_DEVICE void release(std::uint16_t index) { held_free[held_free_count++] = index; }
+  pending_set<M> pending;
 };
 
 }  // namespace forebay::emulator

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a drive counts about itself. Each service unit writes its own; a reader adds them up while they run.
+//! What a drive counts about itself. Each service unit has its own; a reader adds them up while they run.
 #pragma once
 
 #include <cstdint>
 
 #include "forebay/emulator/timing_model.hpp"
+#include "forebay/simt/team.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::emulator {
 
-/// Adds `n` to a counter that only the caller writes and that others read at any time.
+/// Adds `n` to a counter of a unit. Where a unit is one thread, it alone writes it; others read it at any time.
 template <class M>
 FOREBAY_DEVICE void count(std::uint64_t& counter, std::uint64_t n = 1) {
   // Relaxed: a counter stands alone; readers take what is there.
-  auto const ref = simt::atomic<M, simt::scope::system>(counter);
-  ref.store(ref.load(simt::order::relaxed) + n, simt::order::relaxed);
+  auto const ref = simt::atomic<M, simt::scope::device>(counter);
+  if constexpr (M::full_warp_lanes == 1) {
+    ref.store(ref.load(simt::order::relaxed) + n, simt::order::relaxed);
+  } else {
+    ref.fetch_add(n, simt::order::relaxed);
+  }
 }
 
 /// Counts durations in log-linear bins, as fio does: 64 to each doubling, so a bin is at most 1.6 % wide.
@@ -45,14 +50,19 @@ struct histogram {
     return ((mantissa + 1) << exponent) - 1;
   }
 
+  /// Counts one duration for each lane that `has` one. All lanes call it.
   template <class M>
-  FOREBAY_DEVICE void record(std::uint64_t ns) {
-    count<M>(bin[bin_of(ns)]);
-    count<M>(total);
-    count<M>(sum_ns, ns);
+  FOREBAY_DEVICE void record(simt::team<M> const& lanes, bool has, std::uint64_t ns) {
+    if (has) count<M>(bin[bin_of(ns)]);
+    std::uint64_t const sum = lanes.sum(has ? ns : 0);
+    std::uint64_t const longest = lanes.max(has ? ns : 0);
+    std::uint32_t const having = simt::team<M>::ones(lanes.ballot(has));
+    if (having == 0 || !lanes.leader()) return;
+    count<M>(total, having);
+    count<M>(sum_ns, sum);
     // Relaxed: as in `count`.
-    auto const largest = simt::atomic<M, simt::scope::system>(max_ns);
-    if (ns > largest.load(simt::order::relaxed)) largest.store(ns, simt::order::relaxed);
+    auto const largest = simt::atomic<M, simt::scope::device>(max_ns);
+    if (longest > largest.load(simt::order::relaxed)) largest.fetch_max(longest, simt::order::relaxed);
   }
 
   /// Adds what another unit counted, which may be counting still.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "forebay/simt/team.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::emulator {
@@ -32,6 +33,7 @@ struct operation_cost {
   std::uint64_t latency_min_ps = 0;
 
   FOREBAY_DEVICE constexpr std::uint64_t bytes_ps(std::uint64_t bytes) const {
+    if (per_byte_fs == 0) return 0;  // spares the GPU two divisions
     return (bytes + granule_bytes - 1) / granule_bytes * granule_bytes * per_byte_fs / 1000;
   }
   FOREBAY_DEVICE constexpr std::uint64_t cost_ps(std::uint64_t bytes) const { return per_command_ps + bytes_ps(bytes); }
@@ -70,96 +72,167 @@ struct timed_command {
   std::uint64_t target_ps = 0;
 };
 
-/// Calls `visit(channel, charge_ps)` once for each of the k channels that a command touches:
-/// charge = (per_command / k + per_byte * its rounded bytes) * K.
-template <class Visit>
-FOREBAY_DEVICE void for_each_charge(timing_parameters const& model, timed_command const& command, Visit&& visit) {
+/// What a command does to channels: one stripe each on `touched` of them, from the channel of its first byte on.
+struct channel_span {
+  std::uint64_t first_stripe = 0;
+  std::uint64_t stripes = 1;
+  std::uint64_t touched = 1;
+
+  FOREBAY_DEVICE channel_span(timing_parameters const& model, timed_command const& command) {
+    if (command.bytes == 0) {
+      touched = stripes = model.channels;
+      return;
+    }
+    std::uint64_t const stride = model.channel_stride_bytes;
+    first_stripe = command.offset_bytes / stride;
+    stripes = (command.offset_bytes + command.bytes - 1) / stride - first_stripe + 1;
+    touched = stripes < model.channels ? stripes : model.channels;
+  }
+};
+
+/// What the `j`th channel that a command touches is charged:
+/// (per_command / k + per_byte * its rounded bytes) * K, for a command that touches k of K channels.
+FOREBAY_DEVICE std::uint64_t charge_ps(timing_parameters const& model, timed_command const& command,
+                                       channel_span const& span, std::uint64_t j) {
   operation_cost const& cost = model.cost_of(command.op);
   std::uint64_t const channels = model.channels;
-  if (command.bytes == 0) {
-    for (std::uint32_t channel = 0; channel < channels; ++channel) visit(channel, cost.per_command_ps);
-    return;
+  if (command.bytes == 0) return cost.per_command_ps;
+  if (channels == 1 || span.stripes == 1) {
+    return (cost.per_command_ps + cost.bytes_ps(command.bytes)) * channels;
   }
   std::uint64_t const stride = model.channel_stride_bytes;
-  std::uint64_t const first = command.offset_bytes / stride;
-  std::uint64_t const stripes = (command.offset_bytes + command.bytes - 1) / stride - first + 1;
-  if (channels == 1 || stripes == 1) {
-    visit(static_cast<std::uint32_t>(first % channels),
-          (cost.per_command_ps + cost.bytes_ps(command.bytes)) * channels);
-    return;
+  std::uint64_t bytes = ((span.stripes - 1 - j) / channels + 1) * stride;
+  if (j == 0) bytes -= command.offset_bytes - span.first_stripe * stride;
+  if ((span.stripes - 1) % channels == j) {
+    bytes -= (span.first_stripe + span.stripes) * stride - (command.offset_bytes + command.bytes);
   }
-  std::uint64_t const touched = stripes < channels ? stripes : channels;
-  std::uint64_t const skipped = command.offset_bytes - first * stride;
-  std::uint64_t const unused = (first + stripes) * stride - (command.offset_bytes + command.bytes);
-  for (std::uint64_t j = 0; j < touched; ++j) {
-    std::uint64_t bytes = ((stripes - 1 - j) / channels + 1) * stride;
-    if (j == 0) bytes -= skipped;
-    if ((stripes - 1) % channels == j) bytes -= unused;
-    visit(static_cast<std::uint32_t>((first + j) % channels),
-          cost.per_command_ps * channels / touched + cost.bytes_ps(bytes) * channels);
-  }
+  return cost.per_command_ps * channels / span.touched + cost.bytes_ps(bytes) * channels;
 }
 
 /// The shared state: when each channel is next free. One for a drive; every unit advances it. Wait-free.
 template <class M>
 class timing_model {
  public:
+  using team = simt::team<M>;
+
   timing_model() = default;
   /// `next_free_ps`: `parameters.channels` zeroed words that all units reach.
   timing_model(timing_parameters const& parameters, std::uint64_t* next_free_ps)
-      : parameters_(parameters), next_free_ps_(next_free_ps) {}
+      : parameters_(parameters), next_free_ps_(next_free_ps) {
+    for (operation const op : {operation::read, operation::write, operation::other}) {
+      operation_cost const& cost = parameters.cost_of(op);
+      std::uint64_t const lone_ps[2] = {cost.per_command_ps, cost.cost_ps(cost.granule_bytes) * parameters.channels};
+      for (std::uint32_t i = 0; i < 2; ++i) {
+        wait_ps_[static_cast<std::uint32_t>(op)][i] =
+            cost.latency_min_ps > lone_ps[i] ? cost.latency_min_ps - lone_ps[i] : 0;
+      }
+    }
+  }
 
   FOREBAY_DEVICE timing_parameters const& parameters() const { return parameters_; }
 
   /// Sets the target of each of the `count` commands that arrived at `arrival_ps`. Each channel's clock is advanced
-  /// once; targets equal those that `count` calls with one command each would give. `scratch_ps`: `max_channels` words
-  /// of the caller's own.
-  FOREBAY_DEVICE void assign(timed_command* batch, std::uint32_t count, std::uint64_t arrival_ps,
+  /// once; targets equal those that `count` calls with one command each would give. `batch` and `scratch_ps`
+  /// (`max_channels` words) are shared by the lanes of `lanes`, which all call this; `batch` is visible to all before
+  /// and after.
+  FOREBAY_DEVICE void assign(team const& lanes, timed_command* batch, std::uint32_t count, std::uint64_t arrival_ps,
                              std::uint64_t* scratch_ps) const {
-    std::uint64_t touched = 0;
+    if (parameters_.channels == 1) {
+      assign_one_channel(lanes, batch, count, arrival_ps);
+    } else {
+      assign_channels(lanes, batch, count, arrival_ps, scratch_ps);
+    }
+    lanes.sync();
+  }
+
+ private:
+  FOREBAY_DEVICE void assign_one_channel(team const& lanes, timed_command* batch, std::uint32_t count,
+                                         std::uint64_t arrival_ps) const {
+    std::uint64_t total_ps = 0;
+    bool charged = false;
+    for (std::uint32_t first = 0; first < count; first += lanes.count()) {
+      std::uint32_t const i = first + lanes.rank();
+      std::uint64_t mine_ps = 0;
+      if (i < count && batch[i].charged) {
+        mine_ps = parameters_.cost_of(batch[i].op).cost_ps(batch[i].bytes);
+        charged = true;
+      }
+      std::uint64_t const through_ps = total_ps + lanes.inclusive_sum(mine_ps);
+      if (i < count) batch[i].target_ps = through_ps;
+      total_ps = lanes.broadcast(through_ps, lanes.count() - 1);
+    }
+    std::uint64_t start_ps = 0;
+    if (lanes.any(charged)) {
+      if (lanes.leader()) start_ps = advance(0, arrival_ps, total_ps);
+      start_ps = lanes.broadcast(start_ps);
+    }
+    for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
+      timed_command& command = batch[i];
+      command.target_ps = command.charged ? start_ps + command.target_ps + latency_ps(command) : arrival_ps;
+    }
+  }
+
+  /// Lane l keeps the sums of channels l, l + lanes, ...
+  FOREBAY_DEVICE void assign_channels(team const& lanes, timed_command* batch, std::uint32_t count,
+                                      std::uint64_t arrival_ps, std::uint64_t* scratch_ps) const {
+    std::uint64_t touched = 0;  // of the lane's own channels
     for (std::uint32_t i = 0; i < count; ++i) {
       if (!batch[i].charged) continue;
-      for_each_charge(parameters_, batch[i], [&](std::uint32_t channel, std::uint64_t charge_ps) {
+      for_own_channels(lanes, batch[i], [&](std::uint32_t channel, std::uint64_t charge_ps) {
         std::uint64_t const bit = std::uint64_t{1} << channel;
         scratch_ps[channel] = (touched & bit) != 0 ? scratch_ps[channel] + charge_ps : charge_ps;
         touched |= bit;
       });
     }
-    for (std::uint32_t channel = 0; channel < parameters_.channels; ++channel) {
-      if ((touched >> channel & 1) == 0) continue;
-      // Relaxed: the clocks order nothing but themselves. Another unit may come between the two: then this batch starts
-      // after that unit's, still not before `arrival_ps`.
-      auto const clock = simt::atomic<M, simt::scope::device>(next_free_ps_[channel]);
-      clock.fetch_max(arrival_ps, simt::order::relaxed);
-      scratch_ps[channel] = clock.fetch_add(scratch_ps[channel], simt::order::relaxed);
+    for (std::uint32_t channel = lanes.rank(); channel < parameters_.channels; channel += lanes.count()) {
+      if ((touched >> channel & 1) != 0) scratch_ps[channel] = advance(channel, arrival_ps, scratch_ps[channel]);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       timed_command& command = batch[i];
       if (!command.charged) {
-        command.target_ps = arrival_ps;
+        if (lanes.leader()) command.target_ps = arrival_ps;
         continue;
       }
       std::uint64_t finish_ps = arrival_ps;
-      for_each_charge(parameters_, command, [&](std::uint32_t channel, std::uint64_t charge_ps) {
+      for_own_channels(lanes, command, [&](std::uint32_t channel, std::uint64_t charge_ps) {
         scratch_ps[channel] += charge_ps;
         if (scratch_ps[channel] > finish_ps) finish_ps = scratch_ps[channel];
       });
-      command.target_ps = finish_ps + latency_ps(command);
+      finish_ps = lanes.max(finish_ps);
+      if (lanes.leader()) command.target_ps = finish_ps + latency_ps(command);
     }
   }
 
- private:
+  /// Calls `visit(channel, charge_ps)` for each channel that a command touches and the calling lane keeps.
+  template <class Visit>
+  FOREBAY_DEVICE void for_own_channels(team const& lanes, timed_command const& command, Visit&& visit) const {
+    channel_span const span(parameters_, command);
+    auto const first = static_cast<std::uint32_t>(span.first_stripe % parameters_.channels);
+    for (std::uint32_t j = 0; j < span.touched; ++j) {
+      std::uint32_t const sum = first + j;
+      std::uint32_t const channel = sum < parameters_.channels ? sum : sum - parameters_.channels;
+      if (channel % lanes.count() == lanes.rank()) visit(channel, charge_ps(parameters_, command, span, j));
+    }
+  }
+
+  /// Occupies a channel for `charge_ps`; returns from when on.
+  FOREBAY_DEVICE std::uint64_t advance(std::uint32_t channel, std::uint64_t arrival_ps, std::uint64_t charge_ps) const {
+    // Relaxed: the clocks order nothing but themselves. Another unit may come between the two: then this batch starts
+    // after that unit's, still not before `arrival_ps`.
+    auto const clock = simt::atomic<M, simt::scope::device>(next_free_ps_[channel]);
+    clock.fetch_max(arrival_ps, simt::order::relaxed);
+    return clock.fetch_add(charge_ps, simt::order::relaxed);
+  }
+
   /// What a command waits beyond its channels: max(0, latency_min - cost(granule) * K) + jitter.
   FOREBAY_DEVICE std::uint64_t latency_ps(timed_command const& command) const {
-    operation_cost const& cost = parameters_.cost_of(command.op);
-    std::uint64_t const lone_ps =
-        command.bytes == 0 ? cost.per_command_ps : cost.cost_ps(cost.granule_bytes) * parameters_.channels;
-    std::uint64_t const wait_ps = cost.latency_min_ps > lone_ps ? cost.latency_min_ps - lone_ps : 0;
+    std::uint64_t const wait_ps = wait_ps_[static_cast<std::uint32_t>(command.op)][command.bytes == 0 ? 0 : 1];
     if (parameters_.jitter_ps == 0) return wait_ps;
     return wait_ps + mix(parameters_.seed ^ mix(command.sequence)) % (parameters_.jitter_ps + 1);
   }
 
   timing_parameters parameters_;
+  std::uint64_t wait_ps_[3][2] = {};  ///< of each operation, without a range and with one
   std::uint64_t* next_free_ps_ = nullptr;
 };
 

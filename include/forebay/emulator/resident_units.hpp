@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The kernel of an I/O engine that stays on a GPU: a thread block for each service unit, a warp for each dispatcher.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "forebay/emulator/dispatcher.hpp"
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay::emulator {
+
+/// Words between the kernel and the host that launched it, in memory of the engine's GPU: a kernel that polled host
+/// memory would slow every client down.
+struct alignas(128) residency_words {
+  std::uint32_t stop = 0;                  ///< by the host: not 0 asks the units to leave
+  std::uint32_t beat = 0;                  ///< by the host: changes every now and then while the host lives
+  alignas(128) std::uint32_t arrived = 0;  ///< dispatchers that have begun
+  std::uint32_t orphaned = 0;              ///< dispatchers that left because the host was silent
+};
+
+/// Launched with `shape()`. Ends when `words->stop` is set, at once and whatever is in flight: all state is in the
+/// engine's memory, and a later launch goes on from there. Ends by itself when `words->beat` has not changed for
+/// `orphan_timeout_ns` (0: never).
+template <class M>
+struct resident_units {
+  static constexpr unsigned max_threads_per_block = 512;
+
+  engine_view<M> view;
+  residency_words* words = nullptr;
+  std::uint64_t orphan_timeout_ns = 0;
+
+  simt::grid shape() const {
+    engine_options const& options = view.options;
+    return {options.units, options.dispatchers_per_unit * 32,
+            static_cast<std::uint32_t>(options.dispatchers_per_unit * dispatcher_bytes())};
+  }
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    std::uint32_t const warp = block.thread_rank() / 32;
+    std::uint32_t const index = block.rank + warp * view.options.units;
+    std::byte* const mine = &block.template shared<std::byte>() + warp * dispatcher_bytes();
+    auto& scratch = *reinterpret_cast<dispatcher_scratch*>(mine);
+    auto* const queues = reinterpret_cast<submission_queue<M>*>(mine + scratch_bytes());
+    submission_queue<M>* const home = view.submission_queues + std::size_t{index} * view.queues_per_dispatcher();
+
+    dispatcher<M> self(view, index, scratch, queues);
+    auto const& lanes = self.lanes();
+    for (std::uint32_t k = lanes.rank(); k < view.queues_per_dispatcher(); k += lanes.count()) queues[k] = home[k];
+    lanes.sync();
+    if (lanes.leader()) {
+      scratch.last_look_ps = scratch.visit_ps = 0;
+      // Release: pairs with the host's look at whether the engine is there. Nothing else follows from it.
+      simt::atomic<M, simt::scope::system>(words->arrived).fetch_add(1, simt::order::release);
+    }
+    serve(self);
+    lanes.sync();
+    for (std::uint32_t k = lanes.rank(); k < view.queues_per_dispatcher(); k += lanes.count()) home[k] = queues[k];
+  }
+
+ private:
+  static constexpr std::uint64_t idle_ns = 1'000'000;  ///< without work for so long, a dispatcher looks less often
+  static constexpr std::uint64_t longest_rest_ns = 100'000'000;  ///< between looks at the host's heartbeat
+  static constexpr std::uint32_t visits_per_look = 256;          ///< at `stop`, while there is work
+
+  FOREBAY_DEVICE static constexpr std::size_t scratch_bytes() { return (sizeof(dispatcher_scratch) + 15) / 16 * 16; }
+  FOREBAY_DEVICE std::size_t dispatcher_bytes() const {
+    return scratch_bytes() + (view.queues_per_dispatcher() * sizeof(submission_queue<M>) + 15) / 16 * 16;
+  }
+
+  FOREBAY_DEVICE bool stopping() const {
+    // Relaxed: the host gives the order to leave, and nothing with it.
+    return simt::atomic<M, simt::scope::system>(words->stop).load(simt::order::relaxed) != 0;
+  }
+
+  FOREBAY_DEVICE void serve(dispatcher<M>& self) const {
+    auto const& lanes = self.lanes();
+    std::uint64_t now_ns = M::clock_ns();
+    std::uint64_t last_work_ns = now_ns;
+    std::uint64_t last_beat_ns = now_ns;
+    std::uint32_t last_beat = 0;
+    for (std::uint32_t visits = 1;; ++visits) {
+      bool const worked = self.step();
+      if (worked && visits % visits_per_look != 0) continue;
+      bool leave = false;
+      std::uint64_t const due_ns = self.next_due_ns();
+      if (lanes.leader()) {
+        now_ns = M::clock_ns();
+        if (worked) {
+          last_work_ns = now_ns;
+          leave = stopping();
+        } else {
+          auto const look = [&] { return self.changed() || (leave = stopping()); };
+          bool const idle = due_ns == simt::no_deadline && now_ns - last_work_ns > idle_ns;
+          std::uint64_t const until_ns = due_ns < now_ns + longest_rest_ns ? due_ns : now_ns + longest_rest_ns;
+          bool const found = idle ? M::idle_until(look, until_ns) : M::wait_until(look, until_ns);
+          if (found) last_work_ns = now_ns;
+        }
+        // Relaxed: as in `stopping`.
+        std::uint32_t const beat = simt::atomic<M, simt::scope::system>(words->beat).load(simt::order::relaxed);
+        if (beat != last_beat) {
+          last_beat = beat;
+          last_beat_ns = now_ns;
+        } else if (orphan_timeout_ns != 0 && now_ns - last_beat_ns > orphan_timeout_ns) {
+          // Relaxed: a counter.
+          simt::atomic<M, simt::scope::system>(words->orphaned).fetch_add(1, simt::order::relaxed);
+          leave = true;
+        }
+      }
+      if (lanes.any(leave)) return;
+    }
+  }
+};
+
+}  // namespace forebay::emulator
