@@ -219,6 +219,7 @@ class pending_set {
       in.occupied = occupied & ~gone;
       in.first_due_ps = left_ps;
     }
+    lanes.sync();  // the next part may be of the same group
     return left_ps;
   }
 
