@@ -53,18 +53,22 @@ FOREBAY_DEVICE prp_walk walk_prps(simt::team<M> const& lanes, dma_region_table c
       nvme::status_field(nvme::generic_status::prp_offset_invalid) | nvme::do_not_retry;
   constexpr std::uint16_t transfer_error = nvme::status_field(nvme::generic_status::data_transfer_error);
   prp_walk walk;
+  // The client may change lists and registrations at any time: lanes must not part over what each of them found.
+  auto const registered = [&](std::uint64_t address, std::uint64_t length) {
+    return lanes.all(regions.contains<M>(address, length));
+  };
   lanes.sync();  // nobody reads the segments of the command before
 
   if (prp1 % 4 != 0) return {offset_invalid, 0};
   std::uint64_t const offset = prp1 % page_bytes;
   std::uint64_t const in_first = page_bytes - offset < bytes ? page_bytes - offset : bytes;
-  if (!regions.contains<M>(prp1, in_first)) return {transfer_error, 0};
+  if (!registered(prp1, in_first)) return {transfer_error, 0};
   if (lanes.leader()) segments[0] = {prp1, in_first};
   walk.count = 1;
   std::uint64_t left = bytes - in_first;
   if (left != 0 && left <= page_bytes) {
     if (prp2 % page_bytes != 0) return {offset_invalid, 0};
-    if (!regions.contains<M>(prp2, left)) return {transfer_error, 0};
+    if (!registered(prp2, left)) return {transfer_error, 0};
     if (lanes.leader()) segments[1] = {prp2, left};
     walk.count = 2;
     left = 0;
@@ -75,7 +79,7 @@ FOREBAY_DEVICE prp_walk walk_prps(simt::team<M> const& lanes, dma_region_table c
     std::uint64_t const wanted = (left + page_bytes - 1) / page_bytes;
     bool const chained = wanted > room;  // then the last entry of the page names the next list page
     auto const entries = static_cast<std::uint32_t>(chained ? room - 1 : wanted);
-    if (!regions.contains<M>(list, (chained ? room : wanted) * 8)) return {transfer_error, 0};
+    if (!registered(list, (chained ? room : wanted) * 8)) return {transfer_error, 0};
     auto const* const words = reinterpret_cast<std::uint64_t const*>(list);
     for (std::uint32_t first = 0; first < entries; first += lanes.count()) {
       std::uint32_t const i = first + lanes.rank();
@@ -97,7 +101,7 @@ FOREBAY_DEVICE prp_walk walk_prps(simt::team<M> const& lanes, dma_region_table c
     std::uint64_t const covered = std::uint64_t{entries} * page_bytes;
     left -= left < covered ? left : covered;
     if (!chained) break;
-    list = M::ld(words + entries);
+    list = lanes.broadcast(lanes.leader() ? M::ld(words + entries) : 0);
     if (list % page_bytes != 0) return {offset_invalid, 0};
   }
   lanes.sync();
