@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "emulator/seed.hpp"
+#include "emulator/schedules.hpp"
 #include "forebay/simt/native.hpp"
 
 namespace forebay::emulator {
@@ -133,43 +133,84 @@ TEST(timing_model, a_command_that_failed_its_checks_costs_nothing) {
   EXPECT_EQ(s.next_free[0], 0u);
 }
 
+timing_parameters draw_parameters(std::mt19937_64& random, std::uint32_t most_channels) {
+  timing_parameters p;
+  p.channels = 1 + static_cast<std::uint32_t>(random() % most_channels);
+  p.channel_stride_bytes = 512u << random() % 6;
+  for (operation_cost* cost : {&p.read, &p.write, &p.other}) {
+    *cost = {.per_command_ps = random() % 1'000'000,
+             .per_byte_fs = random() % 300'000,
+             .granule_bytes = 512u << random() % 4,
+             .latency_min_ps = random() % (100 * us)};
+  }
+  p.jitter_ps = random() % 3 == 0 ? random() % (10 * us) : 0;
+  p.seed = random();
+  return p;
+}
+
+std::vector<timed_command> draw_batch(std::mt19937_64& random) {
+  std::vector<timed_command> commands(1 + random() % 64);
+  for (timed_command& command : commands) {
+    command.op = static_cast<operation>(random() % 3);
+    command.offset_bytes = 512 * (random() % 100'000);
+    command.bytes = command.op == operation::other && random() % 2 == 0 ? 0 : 512 * (1 + random() % 300);
+    command.sequence = random();
+    command.charged = random() % 10 != 0;
+  }
+  return commands;
+}
+
+template <class M>
+void assign(timing_parameters const& p, state& s, std::vector<timed_command>& batch, std::uint64_t arrival) {
+  timing_model<M>(p, s.next_free.data())
+      .assign(simt::team<M>::here(), batch.data(), static_cast<std::uint32_t>(batch.size()), arrival, s.scratch.data());
+}
+
 TEST(timing_model, a_batch_gives_what_one_by_one_gives) {
   std::uint64_t const seed = testing::test_seed();
   SCOPED_TRACE(testing::replay(seed));
   std::mt19937_64 random(seed);
   for (int round = 0; round < 3000; ++round) {
-    timing_parameters p;
-    p.channels = 1 + static_cast<std::uint32_t>(random() % (round % 2 == 0 ? 8 : 64));
-    p.channel_stride_bytes = 512u << random() % 6;
-    for (operation_cost* cost : {&p.read, &p.write, &p.other}) {
-      *cost = {.per_command_ps = random() % 1'000'000,
-               .per_byte_fs = random() % 300'000,
-               .granule_bytes = 512u << random() % 4,
-               .latency_min_ps = random() % (100 * us)};
-    }
-    p.jitter_ps = random() % 3 == 0 ? random() % (10 * us) : 0;
-    p.seed = random();
+    timing_parameters const p = draw_parameters(random, round % 2 == 0 ? 8 : 64);
     state together, apart;
     std::uint64_t arrival = 0;
     for (int batch = 0; batch < 5; ++batch) {
       arrival += random() % (20 * us);
-      std::vector<timed_command> commands(1 + random() % 64);
-      for (timed_command& command : commands) {
-        command.op = static_cast<operation>(random() % 3);
-        command.offset_bytes = 512 * (random() % 100'000);
-        command.bytes = command.op == operation::other && random() % 2 == 0 ? 0 : 512 * (1 + random() % 300);
-        command.sequence = random();
-        command.charged = random() % 10 != 0;
-      }
+      auto const commands = draw_batch(random);
       auto batched = commands;
-      model(p, together.next_free.data())
-          .assign(simt::team<simt::native>::here(), batched.data(), static_cast<std::uint32_t>(batched.size()), arrival,
-                  together.scratch.data());
+      assign<simt::native>(p, together, batched, arrival);
       for (std::size_t i = 0; i < commands.size(); ++i) {
         ASSERT_EQ(batched[i].target_ps, one(p, apart, commands[i], arrival)) << "round " << round << " command " << i;
       }
       ASSERT_EQ(together.next_free, apart.next_free);
     }
+  }
+}
+
+class timing_model_of_a_team : public ::testing::TestWithParam<std::uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(lanes, timing_model_of_a_team, ::testing::Values(1u, 5u, 32u));
+
+TEST_P(timing_model_of_a_team, a_batch_gives_what_one_by_one_gives) {
+  std::uint64_t const seed = testing::test_seed();
+  SCOPED_TRACE(testing::replay(seed));
+  std::mt19937_64 random(seed);
+  constexpr std::uint32_t most_channels[] = {1, 8, 64};
+  for (std::uint64_t round = 0; round < 48; ++round) {
+    timing_parameters const p = draw_parameters(random, most_channels[round % 3]);
+    state together, apart;
+    std::uint64_t const arrivals[] = {random() % (20 * us), 20 * us + random() % (20 * us)};
+    std::vector<std::vector<timed_command>> const batches = {draw_batch(random), draw_batch(random)};
+    auto batched = batches;
+    testing::on_team(GetParam(), seed + round, [&] {
+      for (std::size_t b = 0; b < 2; ++b) assign<simt::fiber>(p, together, batched[b], arrivals[b]);
+    });
+    for (std::size_t b = 0; b < 2; ++b) {
+      for (std::size_t i = 0; i < batches[b].size(); ++i) {
+        ASSERT_EQ(batched[b][i].target_ps, one(p, apart, batches[b][i], arrivals[b]))
+            << "round " << round << " batch " << b << " command " << i;
+      }
+    }
+    ASSERT_EQ(together.next_free, apart.next_free);
   }
 }
 
