@@ -19,13 +19,15 @@ class gpu_launch {
   static constexpr std::uint32_t threads_alone_max = 1024;
   static constexpr std::uint32_t threads_per_block = 128;
 
-  explicit gpu_launch(storage const& drives) : memory_(drives.device_memory()), stream_(drives.gpu_ordinal()) {}
+  explicit gpu_launch(storage const& drives)
+      : drives_(drives), memory_(drives.device_memory()), stream_(drives.gpu_ordinal()) {}
 
   memory::resource& memory() const { return memory_; }
   /// Runs at least `threads` threads of `kernel`; returns when they have ended. Throws `operation_failed`.
   template <class Kernel>
   void operator()(std::uint32_t threads, Kernel const& kernel) const {
     std::uint32_t const per_block = threads <= threads_alone_max ? 1 : threads_per_block;
+    storage_lease const running = drives_.lease();
     memory::current_device const here(stream_.ordinal());
     simt::launch<simt::cuda>({.blocks = (threads + per_block - 1) / per_block, .threads_per_block = per_block}, kernel,
                              stream_.get());
@@ -33,6 +35,7 @@ class gpu_launch {
   }
 
  private:
+  storage const& drives_;
   memory::resource& memory_;
   memory::cuda_stream stream_;
 };

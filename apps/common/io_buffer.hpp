@@ -13,7 +13,7 @@ namespace forebay::apps {
 
 class io_buffer {
  public:
-  io_buffer(storage& drives, std::size_t bytes) : drives_(drives), buffer_(drives.allocate_buffer(bytes)) {}
+  io_buffer(storage& drives, std::size_t bytes) : drives_(drives), buffer_(drives.allocate_device_buffer(bytes)) {}
   io_buffer(io_buffer const&) = delete;
   io_buffer& operator=(io_buffer const&) = delete;
   ~io_buffer() {

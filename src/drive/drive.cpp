@@ -13,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "forebay/drive/profile.hpp"
 #include "forebay/drive/uri.hpp"
@@ -33,8 +34,16 @@ struct specification {
   std::uint32_t lba_bytes = 512;
   std::uint32_t queues = 128;
   std::uint32_t threads = 1;
+  std::uint32_t sms = 0;
+  std::optional<emulator::gpu_residency> gpu;
+  std::string residency;
   bool moves_data = true;
 };
+
+/// Of an engine on a GPU, where the URI does not say.
+constexpr std::uint32_t usual_sms = 32;
+/// I/O queue pairs, likewise.
+constexpr std::uint32_t usual_gpu_queues = 1024;
 
 std::uint32_t small_count(uri const& from, char const* key, std::uint32_t otherwise, std::uint32_t least,
                           std::uint32_t most) {
@@ -42,26 +51,51 @@ std::uint32_t small_count(uri const& from, char const* key, std::uint32_t otherw
   return value ? static_cast<std::uint32_t>(parse_count(key, *value, least, most)) : otherwise;
 }
 
-/// Keys that ask for what this build cannot do are refused, not ignored.
-void refuse_unavailable(uri const& from) {
-  if (auto const value = from.value("sms")) {
-    throw refused_input("sms", *value, "only an engine on a GPU has SMs; use threads= for one on the CPU");
+/// Where the engine and the bytes of a drive are, from `backing` and `residency`, which must fit each other.
+void place(uri const& from, specification& what, int client_gpu) {
+  std::string const& backing = what.backing;
+  if (backing == "hbm" || backing == "host") {
+    what.gpu = emulator::gpu_residency{.ordinal = client_gpu};
+  } else if (backing.starts_with("peer:")) {
+    auto const ordinal = static_cast<int>(parse_count("backing", backing.substr(5), 0, 1023));
+    what.gpu = emulator::gpu_residency{.ordinal = ordinal, .stays = true};
+  } else if (backing != "memory" && backing != "file") {
+    throw refused_input("backing", backing, "use memory, file, hbm, host or peer:N");
   }
-  if (auto const value = from.value("link")) {
-    throw refused_input("link", *value, "only drives on a GPU share a link; leave it out");
+  std::string const usual = !what.gpu ? "threads" : what.gpu->stays ? "peer" : "in_process";
+  what.residency = from.value("residency").value_or(usual);
+  static std::vector<std::string_view> const known = {"threads", "served", "peer", "in_process"};
+  if (std::find(known.begin(), known.end(), what.residency) == known.end()) {
+    throw refused_input("residency", what.residency, "use " + std::string(nearest(what.residency, known)));
   }
-  if (auto const value = from.value("residency"); value && *value != "threads") {
-    static std::vector<std::string_view> const others = {"served", "peer", "in_process"};
-    bool const known = std::find(others.begin(), others.end(), *value) != others.end();
-    throw refused_input("residency", *value,
-                        known ? "the engine runs on CPU threads only, so far; use residency=threads or leave it out"
-                              : "use residency=threads");
+  if (what.residency == "served") {
+    throw refused_input("residency", what.residency, "drives cannot be served yet; use residency=in_process");
   }
-  if (auto const value = from.value("backing"); value && *value != "memory" && *value != "file") {
-    bool const known = *value == "hbm" || *value == "host" || value->starts_with("peer:");
-    throw refused_input("backing", *value,
-                        known ? "the engine runs on CPU threads only, so far; use backing=memory or backing=file"
-                              : "use backing=memory or backing=file");
+  if (what.residency != usual) {
+    throw refused_input("residency", what.residency,
+                        fmt::format("backing={} goes with residency={}; leave it out", backing, usual));
+  }
+  if (!what.gpu) {
+    if (auto const value = from.value("sms")) {
+      throw refused_input("sms", *value, "only an engine on a GPU has SMs; use threads= for one on the CPU");
+    }
+    return;
+  }
+  if (auto const value = from.value("threads")) {
+    throw refused_input("threads", *value, "an engine on a GPU has none; use sms=");
+  }
+  int const gpus = memory::device_count();
+  if (what.gpu->ordinal >= gpus) {
+    throw refused_input("backing", backing,
+                        gpus == 0
+                            ? "no GPU was found, or CUDA is not built in; `forebay doctor` tells; use backing=memory"
+                            : fmt::format("this machine has {} GPUs; give an ordinal below that", gpus));
+  }
+  std::uint32_t const all = emulator::multiprocessors(what.gpu->ordinal);
+  what.sms = small_count(from, "sms", std::min(usual_sms, all / 4), 1, 1024);
+  if (what.sms >= all) {
+    throw refused_input("sms", std::to_string(what.sms),
+                        fmt::format("GPU {} has {}, and its clients need some; give less", what.gpu->ordinal, all));
   }
 }
 
@@ -90,8 +124,7 @@ void override_timing(uri const& from, emulator::timing_parameters& timing) {
   if (auto const value = from.value("seed")) timing.seed = parse_count("seed", *value, 0, ~std::uint64_t{0});
 }
 
-specification specify(uri const& from) {
-  refuse_unavailable(from);
+specification specify(uri const& from, int client_gpu) {
   specification what;
   what.uri = from.text();
   if (from.scheme() == "file") {
@@ -108,12 +141,16 @@ specification specify(uri const& from) {
       throw refused_input("path", what.path, "only backing=file has a path; add backing=file");
     }
   }
+  if (auto const value = from.value("link")) {
+    throw refused_input("link", *value, "drives do not share a link yet; leave it out");
+  }
+  place(from, what, client_gpu);
   override_timing(from, what.timing_of.timing);
   what.lba_bytes = small_count(from, "lba_bytes", what.timing_of.lba_bytes, 512, 4096);
   if (!std::has_single_bit(what.lba_bytes)) {
     throw refused_input("lba_bytes", *from.value("lba_bytes"), "give 512, 1024, 2048 or 4096");
   }
-  what.queues = small_count(from, "queues", what.queues, 1, 65534);
+  what.queues = small_count(from, "queues", what.gpu ? usual_gpu_queues : what.queues, 1, 65534);
   what.threads = small_count(from, "threads", what.threads, 1, 1024);
   if (auto const value = from.value("data")) {
     if (*value != "none") throw refused_input("data", *value, "use data=none, or leave it out to move data");
@@ -146,7 +183,15 @@ std::unique_ptr<emulator::backing_store> store_of(specification const& what) {
   if (what.backing == "file") return emulator::file_backing(what.path, what.size_bytes, what.lba_bytes);
   if (!what.moves_data) return emulator::no_backing(what.size_bytes, what.lba_bytes);
   try {
+    if (what.backing == "host") {
+      return emulator::memory_backing(what.size_bytes, what.lba_bytes, memory::pinned());
+    }
+    if (what.gpu) {
+      return emulator::memory_backing(what.size_bytes, what.lba_bytes, memory::device(what.gpu->ordinal));
+    }
     return emulator::memory_backing(what.size_bytes, what.lba_bytes);
+  } catch (operation_failed const& failed) {
+    throw refused_input("size", std::to_string(what.size_bytes), std::string(failed.what()) + "; give less");
   } catch (std::bad_alloc const&) {
     throw refused_input("size", std::to_string(what.size_bytes), "this machine cannot map that much memory; give less");
   }
@@ -174,7 +219,8 @@ class emulated_device final : public device {
       : what_(std::move(what)), store_(store_of(what_)), size_bytes_(store_->view().bytes) {
     emulator::controller_options controller_options;
     controller_options.serial = serial_of(what_);
-    controller_options.units = what_.threads;
+    controller_options.units = what_.gpu ? what_.sms : what_.threads;
+    controller_options.gpu = what_.gpu;
     controller_options.max_queues = what_.queues;
     controller_options.timing = what_.timing_of.timing;
     controller_options.faults = options.faults;
@@ -183,6 +229,9 @@ class emulated_device final : public device {
 
   driver::register_space& registers() override { return controller_->registers(); }
   driver::dma_space& dma() override { return controller_->dma(); }
+  std::optional<int> gpu() const override { return what_.gpu ? std::optional(what_.gpu->ordinal) : std::nullopt; }
+  void hold() override { controller_->hold(); }
+  void release() noexcept override { controller_->release(); }
 
   void reset_statistics() override {
     auto now = controller_->collect();
@@ -208,8 +257,8 @@ class emulated_device final : public device {
     return {{"uri", what_.uri},
             {"serial", controller_->options().serial},
             {"profile", what_.timing_of.name},
-            {"residency", "threads"},
-            {"threads", what_.threads},
+            {"residency", what_.residency},
+            {what_.gpu ? "sms" : "threads", what_.gpu ? what_.sms : what_.threads},
             {"backing", what_.moves_data ? what_.backing : "none"},
             {"size_bytes", size_bytes_},
             {"lba_bytes", what_.lba_bytes},
@@ -243,13 +292,13 @@ std::unique_ptr<device> open(std::string const& text, open_options const& option
   if (from.scheme() == "pci") {
     throw refused_input("drive", text, "PCI drives cannot be opened yet; use emulated: or file:");
   }
-  return std::make_unique<emulated_device>(specify(from), options);
+  return std::make_unique<emulated_device>(specify(from, options.gpu), options);
 }
 
 void create(std::string const& text) {
   uri const from = uri::parse(text);
   if (from.scheme() == "pci") throw refused_input("drive", text, "only files can be created");
-  specification const what = specify(from);
+  specification const what = specify(from, 0);
   if (what.backing != "file") throw refused_input("backing", what.backing, "only backing=file needs a file");
   if (what.size_bytes == 0) throw refused_input("size", "", "give the size of the file to make, as in size=1G");
   int const fd = ::open(what.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -472,12 +472,13 @@ io_queue controller::create_io_queue_pair(queue_options const& options) {
   queue.completion_entries_ = completion_entries;
   queue.submission_ring_ = options.submission_memory;
   if (queue.submission_ring_ == nullptr) {
-    queue.submission_buffer_ = dma_buffer(dma_, queue.entries_ * sizeof(nvme::submission_entry));
+    queue.submission_buffer_ = dma_buffer(dma_, queue.entries_ * sizeof(nvme::submission_entry), options.driven_by_gpu);
     queue.submission_ring_ = queue.submission_buffer_.as<nvme::submission_entry>();
   }
   queue.completion_ring_ = options.completion_memory;
   if (queue.completion_ring_ == nullptr) {
-    queue.completion_buffer_ = dma_buffer(dma_, queue.completion_entries_ * sizeof(nvme::completion_entry));
+    queue.completion_buffer_ =
+        dma_buffer(dma_, queue.completion_entries_ * sizeof(nvme::completion_entry), options.driven_by_gpu);
     queue.completion_ring_ = queue.completion_buffer_.as<nvme::completion_entry>();
   }
   {
@@ -489,10 +490,11 @@ io_queue controller::create_io_queue_pair(queue_options const& options) {
     }
     *unused = true;
     queue.id_ = static_cast<std::uint16_t>(unused - queue_id_used_.begin());
-    queue.sq_tail_doorbell_ =
-        registers_.doorbell(nvme::registers::sq_tail_doorbell(queue.id_, capabilities_.doorbell_stride()));
-    queue.cq_head_doorbell_ =
-        registers_.doorbell(nvme::registers::cq_head_doorbell(queue.id_, capabilities_.doorbell_stride()));
+    auto const doorbell = [&](std::uint32_t offset_bytes) {
+      return options.driven_by_gpu ? registers_.doorbell_for_gpu(offset_bytes) : registers_.doorbell(offset_bytes);
+    };
+    queue.sq_tail_doorbell_ = doorbell(nvme::registers::sq_tail_doorbell(queue.id_, capabilities_.doorbell_stride()));
+    queue.cq_head_doorbell_ = doorbell(nvme::registers::cq_head_doorbell(queue.id_, capabilities_.doorbell_stride()));
   }
   queue.owner_ = this;
   create_queues(queue);
@@ -502,8 +504,8 @@ io_queue controller::create_io_queue_pair(queue_options const& options) {
 void controller::recreate(io_queue& queue) {
   if (queue.owner_ != this) throw refused_input("queue", std::to_string(queue.id_), "use a queue of this controller");
   if (queue.live()) throw refused_input("queue", std::to_string(queue.id_), "delete it or reset the controller first");
-  if (queue.submission_buffer_) std::memset(queue.submission_buffer_.data(), 0, queue.submission_buffer_.bytes());
-  if (queue.completion_buffer_) std::memset(queue.completion_buffer_.data(), 0, queue.completion_buffer_.bytes());
+  if (queue.submission_buffer_) queue.submission_buffer_.clear();
+  if (queue.completion_buffer_) queue.completion_buffer_.clear();
   create_queues(queue);
 }
 

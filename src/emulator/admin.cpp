@@ -347,11 +347,10 @@ admin::outcome admin::create_completion_queue(nvme::submission_entry const& comm
   if (command.cdw11 >> 16 > options_.max_queues)
     return completion{refuse(command_specific_status::invalid_interrupt_vector)};
   std::uint32_t const doorbell = registers::cq_head_doorbell(id, 0);
-  registers_.set(doorbell, 0);
   engine_.attach_completion_queue({.slot = slot_of(id),
                                    .entries = reinterpret_cast<nvme::completion_entry*>(command.prp1),
                                    .size = (command.cdw10 >> 16) + 1,
-                                   .head_doorbell = registers_.doorbell(doorbell)});
+                                   .head_doorbell = registers_.fresh_doorbell(doorbell)});
   cqs_[id] = {.exists = true};
   return completion{};
 }
@@ -368,12 +367,11 @@ admin::outcome admin::create_submission_queue(nvme::submission_entry const& comm
   if (cc.sq_entry_bytes_log2() != 6) return completion{refuse(command_specific_status::invalid_queue_size)};
   if (completion const bad = check_queue(command, sizeof(nvme::submission_entry)); bad.status_field != 0) return bad;
   std::uint32_t const doorbell = registers::sq_tail_doorbell(id, 0);
-  registers_.set(doorbell, 0);
   engine_.attach_submission_queue({.slot = slot_of(id),
                                    .id = static_cast<std::uint16_t>(id),
                                    .entries = reinterpret_cast<nvme::submission_entry const*>(command.prp1),
                                    .size = (command.cdw10 >> 16) + 1,
-                                   .tail_doorbell = registers_.doorbell(doorbell),
+                                   .tail_doorbell = registers_.fresh_doorbell(doorbell),
                                    .cq_slot = slot_of(cq_id),
                                    .page_bytes = static_cast<std::uint32_t>(page_bytes_)});
   sqs_[id] = {.exists = true, .cq_id = cq_id};

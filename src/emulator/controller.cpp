@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/emulator/controller.hpp"
 
-#include <sys/prctl.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -12,9 +10,10 @@
 #include <vector>
 
 #include "forebay/emulator/admin.hpp"
-#include "forebay/emulator/engine.hpp"
+#include "forebay/emulator/engine_runner.hpp"
 #include "forebay/emulator/spaces.hpp"
 #include "forebay/error.hpp"
+#include "forebay/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {
@@ -22,8 +21,8 @@ namespace {
 using simt::native;
 
 constexpr std::uint64_t stay_awake_ns = 2'000'000;  // after the last work, before the first sleep
-constexpr std::uint64_t first_sleep_ns = 50'000;
-constexpr std::uint64_t deep_idle_ns = 1'000'000'000;  // after this long, sleeps are as long as they get
+constexpr auto relay_nap = std::chrono::microseconds(50);
+constexpr std::uint64_t relay_linger_ns = 1'000'000'000;  // commands of a host thread may take as long
 
 controller_options checked(controller_options options) {
   auto const refuse_unless = [](bool good, char const* field, auto value, std::string const& remedy) {
@@ -53,7 +52,6 @@ engine_options engine_options_of(controller_options const& options) {
   out.units = options.units;
   out.queue_slots = options.max_queues;
   out.max_transfer_bytes = std::uint64_t{4096} << options.mdts;
-  out.epoch_ns = native::clock_ns();
   out.timing = options.timing;
   out.faults = options.faults;
   return out;
@@ -68,15 +66,17 @@ class controller::implementation {
       : options_(checked(options)),
         store_(std::move(store)),
         media_(store_->view()),
-        dma_(regions_, client_memory),
-        registers_(options_.max_queues, client_memory, [this] { wake(); }),
-        engine_(engine_options_of(options_), media_, regions_.table()),
-        admin_(options_, registers_, regions_.table(), media_, engine_, 0) {
+        gpu_memory_(options_.gpu ? &memory::device(options_.gpu->ordinal) : nullptr),
+        regions_(gpu_memory_ != nullptr ? *gpu_memory_ : memory::host()),
+        dma_(regions_, client_memory, gpu_memory_),
+        registers_(
+            options_.max_queues, client_memory, [this] { wake(); }, gpu_memory_),
+        runner_(options_.gpu ? run_on_gpu(engine_options_of(options_), media_, regions_.table(), *options_.gpu)
+                             : run_on_threads(engine_options_of(options_), media_, regions_.table())),
+        admin_(options_, registers_, regions_.host_table(), media_, runner_->engine(), 0) {
     try {
       threads_.emplace_back([this] { run_admin(); });
-      for (std::uint32_t unit = 0; unit < options_.units; ++unit) {
-        threads_.emplace_back([this, unit] { run_unit(unit); });
-      }
+      if (options_.gpu) threads_.emplace_back([this] { run_relay(); });
     } catch (...) {
       stop();
       throw;
@@ -94,9 +94,43 @@ class controller::implementation {
   driver::dma_space& dma() { return dma_; }
   dma_regions& regions() { return regions_; }
   controller_options const& options() const { return options_; }
-  void collect(statistics& sum) { engine_.collect(sum); }
+  engine_runner& runner() { return *runner_; }
+  void collect(statistics& sum) { runner_->engine().collect(sum); }
 
  private:
+  /// Keeps the engine running while its owner has something for it, and a while longer.
+  class hold_while_busy {
+   public:
+    hold_while_busy(engine_runner& runner, std::uint64_t linger_ns) : runner_(runner), linger_ns_(linger_ns) {}
+    ~hold_while_busy() { let_go(); }
+    hold_while_busy(hold_while_busy const&) = delete;
+    hold_while_busy& operator=(hold_while_busy const&) = delete;
+
+    void busy() {
+      last_ns_ = native::clock_ns();
+      if (holding_) return;
+      try {
+        runner_.hold();
+        holding_ = true;
+      } catch (operation_failed const&) {
+        // The next busy moment tries again; who waits for an answer has a deadline.
+      }
+    }
+    void idle() {
+      if (native::clock_ns() - last_ns_ > linger_ns_) let_go();
+    }
+
+   private:
+    void let_go() {
+      if (holding_) runner_.release();
+      holding_ = false;
+    }
+    engine_runner& runner_;
+    std::uint64_t const linger_ns_;
+    std::uint64_t last_ns_ = 0;
+    bool holding_ = false;
+  };
+
   // Relaxed: the flag carries nothing; joining the threads orders what they did.
   bool stopping() const { return stop_.load(std::memory_order_relaxed); }
 
@@ -118,6 +152,7 @@ class controller::implementation {
   void run_admin() {
     // Nothing but register writes, which wake it, and a file's flushes and invalid doorbells, which it must look for.
     auto const nap = std::chrono::microseconds(media_.sync != nullptr ? 200 : 5000);
+    hold_while_busy engine(*runner_, stay_awake_ns);
     std::uint64_t awake_until_ns = 0;
     while (!stopping()) {
       bool const worked = native::wait_until(
@@ -127,12 +162,29 @@ class controller::implementation {
           },
           awake_until_ns);
       if (worked) {
+        engine.busy();
         awake_until_ns = native::clock_ns() + stay_awake_ns;
         continue;
       }
+      engine.idle();
       std::unique_lock lock(mutex_);
       wake_.wait_for(lock, nap, [this] { return awake_; });
       awake_ = false;
+    }
+  }
+
+  /// Brings the doorbells of host threads to a GPU.
+  void run_relay() {
+    hold_while_busy engine(*runner_, relay_linger_ns);
+    std::uint64_t awake_until_ns = 0;
+    while (!stopping()) {
+      if (native::wait_until([this] { return registers_.relay() || stopping(); }, awake_until_ns)) {
+        engine.busy();
+        awake_until_ns = native::clock_ns() + stay_awake_ns;
+        continue;
+      }
+      engine.idle();
+      std::this_thread::sleep_for(relay_nap);
     }
   }
 
@@ -153,39 +205,17 @@ class controller::implementation {
     return true;
   }
 
-  void run_unit(std::uint32_t unit) {
-    prctl(PR_SET_TIMERSLACK, 1000);  // a sleep of 50 us shall not take 100
-    std::uint64_t last_work_ns = native::clock_ns();
-    std::uint64_t awake_until_ns = last_work_ns + stay_awake_ns;
-    while (!stopping()) {
-      bool const worked = native::wait_until([this, unit] { return engine_.step(unit) || stopping(); }, awake_until_ns);
-      std::uint64_t const now_ns = native::clock_ns();
-      if (worked) {
-        last_work_ns = now_ns;
-        awake_until_ns = now_ns + stay_awake_ns;
-        continue;
-      }
-      // A completion that is due must not wait for a sleep to end.
-      std::uint64_t const due_ns = engine_.next_due_ns(unit);
-      if (due_ns != simt::no_deadline) {
-        awake_until_ns = std::max(due_ns, now_ns) + stay_awake_ns;
-        continue;
-      }
-      std::this_thread::sleep_for(
-          std::chrono::nanoseconds(now_ns - last_work_ns > deep_idle_ns ? longest_sleep_ns : first_sleep_ns));
-    }
-  }
-
   controller_options const options_;
   std::unique_ptr<backing_store> store_;
   media media_;
+  memory::resource* gpu_memory_;  ///< null for an engine on CPU threads
   dma_regions regions_;
   emulator::dma_space dma_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool awake_ = false;
   register_file registers_;
-  engine<native> engine_;
+  std::unique_ptr<engine_runner> runner_;
   admin admin_;
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
@@ -207,6 +237,13 @@ dma_regions& controller::regions() {
 }
 controller_options const& controller::options() const {
   return implementation_->options();
+}
+
+void controller::hold() {
+  implementation_->runner().hold();
+}
+void controller::release() noexcept {
+  implementation_->runner().release();
 }
 
 std::unique_ptr<statistics> controller::collect() {

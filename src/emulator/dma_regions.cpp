@@ -18,11 +18,40 @@ std::string describe(void const* address, std::size_t bytes) {
 }  // namespace
 
 dma_regions::dma_regions(memory::resource& table_memory, std::uint32_t log2_granules) {
-  std::size_t const slots = std::size_t{1} << log2_granules;
-  std::size_t const key_bytes = std::max<std::size_t>(slots * sizeof(std::uint64_t), 64);
-  memory_ = memory::allocation(table_memory,
-                               key_bytes + slots * dma_region_table::words_per_granule * sizeof(std::uint64_t), 64);
-  table_ = dma_region_table(memory_.as<std::uint64_t>(), memory_.as<std::uint64_t>() + key_bytes / 8, log2_granules);
+  bool const near = table_memory.kind() != memory::kind::device;
+  memory_ = memory::allocation(near ? table_memory : memory::host(), table_bytes(log2_granules), 64);
+  table_ = unit_table_ = table_in(memory_, log2_granules);
+  if (near) return;
+  unit_memory_ = memory::allocation(table_memory, table_bytes(log2_granules), 64);
+  unit_table_ = table_in(unit_memory_, log2_granules);
+}
+
+std::size_t dma_regions::key_bytes(std::uint32_t log2_granules) {
+  return std::max<std::size_t>((std::size_t{1} << log2_granules) * sizeof(std::uint64_t), 64);
+}
+
+std::size_t dma_regions::table_bytes(std::uint32_t log2_granules) {
+  return key_bytes(log2_granules) +
+         (std::size_t{1} << log2_granules) * dma_region_table::words_per_granule * sizeof(std::uint64_t);
+}
+
+dma_region_table dma_regions::table_in(memory::allocation const& memory, std::uint32_t log2_granules) {
+  auto* const words = memory.as<std::uint64_t>();
+  return {words, words + key_bytes(log2_granules) / sizeof(std::uint64_t), log2_granules};
+}
+
+void dma_regions::mirror(std::vector<std::uint32_t> const& slots) {
+  if (unit_memory_.data() == nullptr) return;
+  memory::resource& to = unit_memory_.from();
+  if (slots.size() > 64) {
+    to.copy_in(unit_memory_.data(), memory_.data(), memory_.bytes());
+    return;
+  }
+  constexpr std::size_t words = dma_region_table::words_per_granule;
+  for (std::uint32_t const slot : slots) {
+    to.copy_in(unit_table_.bits_ + slot * words, table_.bits_ + slot * words, words * sizeof(std::uint64_t));
+    to.copy_in(unit_table_.keys_ + slot, table_.keys_ + slot, sizeof(std::uint64_t));
+  }
 }
 
 void dma_regions::add(void const* address, std::size_t bytes) {
@@ -72,8 +101,10 @@ std::uint32_t dma_regions::find_or_insert(std::uint64_t granule) {
 }
 
 void dma_regions::set(range pages, bool value) {
+  std::vector<std::uint32_t> touched;
   for (std::uint64_t page = pages.first_page; page < pages.end_page;) {
     std::uint32_t const slot = find_or_insert(page / pages_per_granule);
+    if (touched.empty() || touched.back() != slot) touched.push_back(slot);
     std::uint64_t const in_granule = page % pages_per_granule;
     std::uint64_t const count = std::min<std::uint64_t>(pages.end_page - page, 64 - in_granule % 64);
     std::uint64_t const mask = dma_region_table::mask(in_granule % 64, count);
@@ -87,6 +118,7 @@ void dma_regions::set(range pages, bool value) {
     }
     page += count;
   }
+  mirror(touched);
 }
 
 }  // namespace forebay::emulator

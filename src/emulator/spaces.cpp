@@ -34,8 +34,11 @@ bool host_writable(std::uint32_t offset_bytes) {
 
 }  // namespace
 
-register_file::register_file(std::uint32_t max_queues, memory::resource& from, std::function<void()> written)
-    : max_queues_(max_queues), memory_(from, register_bytes(max_queues), 4096), written_(std::move(written)) {}
+register_file::register_file(std::uint32_t max_queues, memory::resource& from, std::function<void()> written,
+                             memory::resource* gpu_memory)
+    : max_queues_(max_queues), memory_(from, register_bytes(max_queues), 4096), written_(std::move(written)) {
+  if (gpu_memory != nullptr) gpu_doorbells_ = memory::allocation(*gpu_memory, register_bytes(max_queues), 4096);
+}
 
 std::uint32_t register_file::read32(std::uint32_t offset_bytes) {
   if (offset_bytes % 4 != 0 || offset_bytes >= memory_.bytes()) return 0;
@@ -52,16 +55,63 @@ void register_file::write32(std::uint32_t offset_bytes, std::uint32_t value) {
     set(registers::intms, get(registers::intms) & ~value);
   } else {
     set(offset_bytes, value);
+    if (offset_bytes >= registers::sq_tail_doorbell(1, 0)) watch(offset_bytes);
   }
   written_();
 }
 
-std::uint32_t* register_file::doorbell(std::uint32_t offset_bytes) {
+void register_file::check_doorbell(std::uint32_t offset_bytes) const {
   if (offset_bytes < registers::doorbell_base || offset_bytes % 4 != 0 || offset_bytes >= memory_.bytes()) {
     throw refused_input("doorbell offset", std::to_string(offset_bytes),
                         "the controller has doorbells from 4096 to " + std::to_string(memory_.bytes() - 4));
   }
+}
+
+std::uint32_t* register_file::doorbell(std::uint32_t offset_bytes) {
+  check_doorbell(offset_bytes);
+  watch(offset_bytes);
   return &word(offset_bytes);
+}
+
+std::uint32_t* register_file::doorbell_for_gpu(std::uint32_t offset_bytes) {
+  check_doorbell(offset_bytes);
+  return gpu_doorbells_.data() == nullptr ? &word(offset_bytes) : gpu_word(offset_bytes);
+}
+
+std::uint32_t* register_file::fresh_doorbell(std::uint32_t offset_bytes) {
+  set(offset_bytes, 0);
+  if (gpu_doorbells_.data() == nullptr) return &word(offset_bytes);
+  std::lock_guard const lock(relay_mutex_);
+  for (relayed_doorbell& r : relayed_) {
+    if (r.offset_bytes == offset_bytes) r.last = 0;
+  }
+  std::uint32_t const zero = 0;
+  gpu_doorbells_.from().copy_in(gpu_word(offset_bytes), &zero, sizeof zero);
+  return gpu_word(offset_bytes);
+}
+
+void register_file::watch(std::uint32_t offset_bytes) {
+  if (gpu_doorbells_.data() == nullptr) return;
+  std::lock_guard const lock(relay_mutex_);
+  for (relayed_doorbell const& r : relayed_) {
+    if (r.offset_bytes == offset_bytes) return;
+  }
+  relayed_.push_back({offset_bytes, 0});
+}
+
+bool register_file::relay() {
+  if (gpu_doorbells_.data() == nullptr) return false;
+  std::lock_guard const lock(relay_mutex_);
+  bool any = false;
+  for (relayed_doorbell& r : relayed_) {
+    // What the host wrote before it rang is in host memory, where the units find it.
+    std::uint32_t const value = get(r.offset_bytes);
+    if (value == r.last) continue;
+    gpu_doorbells_.from().copy_in(gpu_word(r.offset_bytes), &value, sizeof value);
+    r.last = value;
+    any = true;
+  }
+  return any;
 }
 
 std::uint32_t register_file::get(std::uint32_t offset_bytes) {
@@ -76,26 +126,31 @@ void register_file::set(std::uint32_t offset_bytes, std::uint32_t value) {
 
 void register_file::clear_doorbells() {
   for (std::uint32_t at = registers::doorbell_base; at < memory_.bytes(); at += 4) set(at, 0);
+  if (gpu_doorbells_.data() == nullptr) return;
+  std::lock_guard const lock(relay_mutex_);
+  for (relayed_doorbell& r : relayed_) r.last = 0;
+  std::vector<std::byte> const zeros(gpu_doorbells_.bytes());
+  gpu_doorbells_.from().copy_in(gpu_doorbells_.data(), zeros.data(), zeros.size());
 }
 
 dma_space::~dma_space() {
-  for (auto const& [address, bytes] : allocations_) {
-    regions_.remove(address, bytes);
-    from_.deallocate(address);
+  for (auto const& [address, block] : allocations_) {
+    regions_.remove(address, block.bytes);
+    block.from->deallocate(address);
   }
 }
 
-void* dma_space::allocate(std::size_t bytes) {
+void* dma_space::allocate(std::size_t bytes, memory::resource& from) {
   std::size_t const whole =
       bytes == 0 ? dma_page_bytes : (bytes + dma_page_bytes - 1) / dma_page_bytes * dma_page_bytes;
-  void* const address = from_.allocate(whole, dma_page_bytes);
+  void* const address = from.allocate(whole, dma_page_bytes);
   std::lock_guard const lock(mutex_);
   try {
-    allocations_.emplace(address, whole);
+    allocations_.emplace(address, owned_block{whole, &from});
     regions_.add(address, whole);
   } catch (...) {
     allocations_.erase(address);
-    from_.deallocate(address);
+    from.deallocate(address);
     throw;
   }
   return address;
@@ -106,9 +161,19 @@ void dma_space::deallocate(void* address) noexcept {
   std::lock_guard const lock(mutex_);
   auto const found = allocations_.find(address);
   if (found == allocations_.end()) return;
-  regions_.remove(address, found->second);
-  from_.deallocate(address);
+  regions_.remove(address, found->second.bytes);
+  found->second.from->deallocate(address);
   allocations_.erase(found);
+}
+
+void dma_space::clear(void* address, std::size_t bytes) {
+  memory::resource* from = &from_;
+  {
+    std::lock_guard const lock(mutex_);
+    if (auto const found = allocations_.find(address); found != allocations_.end()) from = found->second.from;
+  }
+  std::vector<std::byte> const zeros(bytes);
+  from->copy_in(address, zeros.data(), bytes);
 }
 
 void dma_space::map(void* address, std::size_t bytes) {

@@ -3,13 +3,16 @@
 //! Page-locked host memory and the memory of GPUs.
 #include <cuda_runtime_api.h>
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "forebay/memory/cuda_stream.hpp"
 #include "forebay/memory/resource.hpp"
@@ -47,24 +50,75 @@ class aligned_blocks {
   std::unordered_map<void*, void*> starts_;
 };
 
+/// Keeps what was deallocated for the next allocation of about the same size, and gives it back to CUDA only when
+/// memory runs out: `cudaFree` and `cudaFreeHost` wait for every kernel of the process, and some of ours do not end.
+class kept_blocks {
+ public:
+  /// `take(&start, size)` and `give(start)` are CUDA's.
+  template <class Take, class Give>
+  void* allocate(std::size_t bytes, std::size_t alignment_bytes, std::size_t& size, Take&& take, Give&& give,
+                 std::string const& what) {
+    size = rounded(aligned_blocks::padded(bytes, alignment_bytes));
+    void* start = nullptr;
+    {
+      std::lock_guard const lock(mutex_);
+      if (auto const found = free_.find(size); found != free_.end() && !found->second.empty()) {
+        start = found->second.back();
+        found->second.pop_back();
+      }
+    }
+    if (start == nullptr && take(&start, size) != cudaSuccess) {
+      cudaGetLastError();  // the next call shall not report it
+      std::lock_guard const lock(mutex_);
+      for (auto const& [unused, blocks] : free_) {
+        for (void* const block : blocks) give(block);
+      }
+      free_.clear();
+      check_cuda(take(&start, size), what);
+    }
+    std::lock_guard const lock(mutex_);
+    sizes_.emplace(start, size);
+    return start;
+  }
+  void deallocate(void* start) {
+    std::lock_guard const lock(mutex_);
+    auto const size = sizes_.find(start);
+    free_[size->second].push_back(start);
+    sizes_.erase(size);
+  }
+
+ private:
+  /// Up to an eighth more, so that sizes that differ little share blocks.
+  static std::size_t rounded(std::size_t bytes) {
+    std::size_t const step = bytes < 4096 ? 512 : std::bit_floor(bytes) / 8;
+    return (bytes + step - 1) / step * step;
+  }
+
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<void*>> free_;
+  std::unordered_map<void*, std::size_t> sizes_;
+};
+
 class pinned_resource final : public resource {
  public:
   memory::kind kind() const override { return memory::kind::pinned; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
-    std::size_t const padded = aligned_blocks::padded(bytes, alignment_bytes);
-    void* start = nullptr;
-    check_cuda(cudaHostAlloc(&start, padded, cudaHostAllocPortable | cudaHostAllocMapped),
-               "page-locking " + std::to_string(bytes) + " bytes of host memory");
-    std::memset(start, 0, padded);
+    std::size_t size = 0;
+    void* const start = kept_.allocate(
+        bytes, alignment_bytes, size,
+        [](void** at, std::size_t n) { return cudaHostAlloc(at, n, cudaHostAllocPortable | cudaHostAllocMapped); },
+        [](void* at) { cudaFreeHost(at); }, "page-locking " + std::to_string(bytes) + " bytes of host memory");
+    std::memset(start, 0, size);
     return blocks_.remember(start, alignment_bytes);
   }
   void deallocate(void* address) noexcept override {
-    if (void* const start = blocks_.forget(address)) cudaFreeHost(start);
+    if (void* const start = blocks_.forget(address)) kept_.deallocate(start);
   }
   void copy_in(void* to, void const* from_host, std::size_t bytes) override { std::memcpy(to, from_host, bytes); }
   void copy_out(void* to_host, void const* from, std::size_t bytes) override { std::memcpy(to_host, from, bytes); }
 
  private:
+  kept_blocks kept_;
   aligned_blocks blocks_;
 };
 
@@ -74,16 +128,17 @@ class device_resource final : public resource {
   memory::kind kind() const override { return memory::kind::device; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
     current_device const here(stream_.ordinal());
-    std::size_t const padded = aligned_blocks::padded(bytes, alignment_bytes);
-    void* start = nullptr;
-    check_cuda(cudaMalloc(&start, padded),
-               "allocating " + std::to_string(bytes) + " bytes on GPU " + std::to_string(stream_.ordinal()));
-    check_cuda(cudaMemsetAsync(start, 0, padded, stream_.get()), "cudaMemset");
+    std::size_t size = 0;
+    void* const start = kept_.allocate(
+        bytes, alignment_bytes, size, [](void** at, std::size_t n) { return cudaMalloc(at, n); },
+        [](void* at) { cudaFree(at); },
+        "allocating " + std::to_string(bytes) + " bytes on GPU " + std::to_string(stream_.ordinal()));
+    check_cuda(cudaMemsetAsync(start, 0, size, stream_.get()), "cudaMemset");
     stream_.synchronize();
     return blocks_.remember(start, alignment_bytes);
   }
   void deallocate(void* address) noexcept override {
-    if (void* const start = blocks_.forget(address)) cudaFree(start);
+    if (void* const start = blocks_.forget(address)) kept_.deallocate(start);
   }
   void copy_in(void* to, void const* from_host, std::size_t bytes) override {
     copy(to, from_host, bytes, cudaMemcpyHostToDevice);
@@ -100,6 +155,7 @@ class device_resource final : public resource {
   }
 
   cuda_stream stream_;
+  kept_blocks kept_;
   aligned_blocks blocks_;
 };
 

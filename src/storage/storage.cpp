@@ -85,6 +85,34 @@ buffer_ref registered_buffer::ref() const {
   return parts_ ? parts_->ref : buffer_ref();
 }
 
+struct storage_lease::parts {
+  explicit parts(std::shared_ptr<opened_drives> of) : drives(std::move(of)) {
+    try {
+      for (opened_drive const& d : *drives) {
+        d.source->hold();
+        ++held;
+      }
+    } catch (...) {
+      let_go();
+      throw;
+    }
+  }
+  ~parts() { let_go(); }
+  void let_go() {
+    for (; held != 0; --held) (*drives)[held - 1].source->release();
+  }
+  parts(parts const&) = delete;
+  parts& operator=(parts const&) = delete;
+
+  std::shared_ptr<opened_drives> drives;
+  std::size_t held = 0;
+};
+
+storage_lease::storage_lease(std::unique_ptr<parts> p) : parts_(std::move(p)) {}
+storage_lease::storage_lease(storage_lease&&) noexcept = default;
+storage_lease& storage_lease::operator=(storage_lease&&) noexcept = default;
+storage_lease::~storage_lease() = default;
+
 struct raw_queue_pair::parts {
   std::shared_ptr<opened_drives> drives;
   driver::drive_identity identity;
@@ -138,8 +166,8 @@ struct storage::impl {
     refuse_bad_options();
     open_drives();
     choose_layout();
-    device = make_group(layout.pairs_per_drive, queue_entries, options.records, device_memory());
-    host = make_group(1, std::min(queue_entries, 256u), 1024, memory::host());
+    device = make_group(layout.pairs_per_drive, queue_entries, options.records, device_memory(), on_gpu());
+    host = make_group(1, std::min(queue_entries, 256u), 1024, memory::host(), false);
     host_layout = layout;
     host_layout.pairs_per_drive = 1;
     bounce = allocate(bounce_bytes);
@@ -183,7 +211,7 @@ struct storage::impl {
     drives = std::make_shared<opened_drives>();
     for (std::string const& uri : options.drives) {
       opened_drive d;
-      d.source = drive::open(uri, {.client_memory = &shared_memory(), .faults = {}});
+      d.source = drive::open(uri, {.client_memory = &shared_memory(), .gpu = on_gpu() ? gpu : 0, .faults = {}});
       d.controller = std::make_unique<driver::controller>(d.source->registers(), d.source->dma());
       drives->push_back(std::move(d));
     }
@@ -249,12 +277,12 @@ struct storage::impl {
   }
 
   queue_group make_group(std::uint32_t pairs_per_drive, std::uint32_t entries, std::uint32_t records,
-                         memory::resource& state_memory) {
+                         memory::resource& state_memory, bool by_gpu) {
     queue_group group;
     std::vector<queue_pair_rings> rings;
     for (opened_drive const& d : *drives) {
       for (std::uint32_t i = 0; i < pairs_per_drive; ++i) {
-        group.rings.push_back(d.controller->create_io_queue_pair({.entries = entries}));
+        group.rings.push_back(d.controller->create_io_queue_pair({.entries = entries, .driven_by_gpu = by_gpu}));
         rings.push_back(rings_of(group.rings.back()));
       }
     }
@@ -295,9 +323,10 @@ struct storage::impl {
     });
   }
 
-  registered_buffer allocate(std::uint64_t bytes) {
+  registered_buffer allocate(std::uint64_t bytes) { return allocate(bytes, shared_memory()); }
+  registered_buffer allocate(std::uint64_t bytes, memory::resource& from) {
     std::uint64_t const whole_pages = (bytes + page_bytes - 1) / page_bytes * page_bytes;
-    memory::allocation owned(shared_memory(), whole_pages, page_bytes);
+    memory::allocation owned(from, whole_pages, page_bytes);
     void* const data = owned.data();
     return register_range(data, bytes, std::move(owned));
   }
@@ -368,6 +397,7 @@ struct storage::impl {
   }
 
   void read(void* to, std::uint64_t bytes, std::uint64_t at) {
+    storage_lease const running = lease();
     std::lock_guard lock(host_mutex);
     in_pieces(at, bytes, [&](std::uint64_t begin, std::uint64_t end, std::uint64_t from, std::uint64_t until) {
       finish(host_ref().read_async(bounce.ref(), begin, end - begin), "read", end - begin, begin);
@@ -376,6 +406,7 @@ struct storage::impl {
   }
 
   void write(void const* data, std::uint64_t bytes, std::uint64_t at) {
+    storage_lease const running = lease();
     std::lock_guard lock(host_mutex);
     in_pieces(at, bytes, [&](std::uint64_t begin, std::uint64_t end, std::uint64_t from, std::uint64_t until) {
       if (begin != from || end != until) {
@@ -387,16 +418,27 @@ struct storage::impl {
   }
 
   void flush() {
+    storage_lease const running = lease();
     std::lock_guard lock(host_mutex);
     finish(host_ref().flush_async(), "flush", 0, 0);
   }
 
   bool drain(std::uint64_t timeout_ns) const {
+    storage_lease const running = lease();
     std::uint32_t busy = 0;
     drain_kernel<simt::native>{host.queues->ref<simt::native>(), timeout_ns, &busy}();
     if (on_gpu()) return detail::drain_on_gpu(*device.queues, gpu, timeout_ns) && busy == 0;
     drain_kernel<simt::native>{device.queues->ref<simt::native>(), timeout_ns, &busy}();
     return busy == 0;
+  }
+
+  storage_lease lease() const { return storage_lease(std::make_unique<storage_lease::parts>(drives)); }
+  /// 3: queues and data may be in GPU memory, and every drive reaches them there.
+  int placement() const {
+    return on_gpu() && std::all_of(drives->begin(), drives->end(),
+                                   [](opened_drive const& d) { return d.source->gpu().has_value(); })
+               ? 3
+               : 1;
   }
 
   /// Where a host transfer goes, after all checks.
@@ -485,6 +527,15 @@ registered_buffer storage::register_buffer(void* address, std::size_t bytes) {
   return impl_->register_range(address, bytes, {});
 }
 
+storage_lease storage::lease() const {
+  return impl_->lease();
+}
+
+registered_buffer storage::allocate_device_buffer(std::size_t bytes) {
+  if (bytes == 0) throw refused_input("bytes", "0", "a buffer holds at least one byte");
+  return impl_->placement() == 3 ? impl_->allocate(bytes, impl_->device_memory()) : impl_->allocate(bytes);
+}
+
 registered_buffer storage::allocate_buffer(std::size_t bytes) {
   if (bytes == 0) throw refused_input("bytes", "0", "a buffer holds at least one byte");
   return impl_->allocate(bytes);
@@ -556,7 +607,8 @@ raw_queue_pair storage::make_raw_queue_pair(std::uint32_t drive, std::uint32_t e
   auto p = std::make_unique<raw_queue_pair::parts>();
   p->drives = impl_->drives;
   p->identity = controller.identity();
-  p->queue = controller.create_io_queue_pair({.entries = entries != 0 ? entries : impl_->queue_entries});
+  p->queue = controller.create_io_queue_pair(
+      {.entries = entries != 0 ? entries : impl_->queue_entries, .driven_by_gpu = on_gpu()});
   p->rings = rings_of(p->queue);
   return raw_queue_pair(std::move(p));
 }
@@ -565,7 +617,7 @@ std::string storage::report() const {
   auto const& recovered = impl_->recovery_steps->count();
   nlohmann::json document = {
       {"device", on_gpu() ? "cuda:" + std::to_string(gpu_ordinal()) : std::string("cpu")},
-      {"placement", 1},
+      {"placement", impl_->placement()},
       {"completion", "helping"},
       {"size_bytes", size_bytes()},
       {"block_bytes", block_bytes()},

@@ -12,6 +12,7 @@
 
 #include "forebay/driver/controller.hpp"
 #include "forebay/error.hpp"
+#include "forebay/memory/resource.hpp"
 #include "forebay/nvme/registers.hpp"
 #include "forebay/simt/native.hpp"
 
@@ -90,21 +91,26 @@ TEST(open, refusals_name_field_value_and_remedy) {
 }
 
 TEST(open, what_is_not_available_yet_is_refused_and_not_ignored) {
-  std::string const threads_only = "the engine runs on CPU threads only, so far; use ";
   EXPECT_EQ(refusal("emulated:size=1G,sms=8"),
             "sms: '8': only an engine on a GPU has SMs; use threads= for one on the CPU");
-  EXPECT_EQ(refusal("emulated:size=1G,link=gen5x16"),
-            "link: 'gen5x16': only drives on a GPU share a link; leave it out");
-  for (std::string const residency : {"served", "peer", "in_process"}) {
+  EXPECT_EQ(refusal("emulated:size=1G,link=gen5x16"), "link: 'gen5x16': drives do not share a link yet; leave it out");
+  EXPECT_EQ(refusal("emulated:size=1G,residency=served"),
+            "residency: 'served': drives cannot be served yet; use residency=in_process");
+  for (std::string const residency : {"peer", "in_process"}) {
     EXPECT_EQ(refusal("emulated:size=1G,residency=" + residency),
-              "residency: '" + residency + "': " + threads_only + "residency=threads or leave it out");
+              "residency: '" + residency + "': backing=memory goes with residency=threads; leave it out");
   }
-  EXPECT_EQ(refusal("emulated:size=1G,residency=here"), "residency: 'here': use residency=threads");
-  for (std::string const backing : {"hbm", "host", "peer:1"}) {
-    EXPECT_EQ(refusal("emulated:size=1G,backing=" + backing),
-              "backing: '" + backing + "': " + threads_only + "backing=memory or backing=file");
+  EXPECT_EQ(refusal("emulated:size=1G,residency=thread"), "residency: 'thread': use threads");
+  EXPECT_EQ(refusal("emulated:size=1G,backing=tape"), "backing: 'tape': use memory, file, hbm, host or peer:N");
+  EXPECT_EQ(refusal("emulated:size=1G,backing=peer:x"), "backing: 'x': give a whole number from 0 to 1023");
+  EXPECT_EQ(refusal("emulated:size=1G,backing=hbm,threads=2"), "threads: '2': an engine on a GPU has none; use sms=");
+  if (memory::device_count() == 0) {
+    for (std::string const backing : {"hbm", "host", "peer:1"}) {
+      EXPECT_EQ(refusal("emulated:size=1G,backing=" + backing),
+                "backing: '" + backing +
+                    "': no GPU was found, or CUDA is not built in; `forebay doctor` tells; use backing=memory");
+    }
   }
-  EXPECT_EQ(refusal("emulated:size=1G,backing=tape"), "backing: 'tape': use backing=memory or backing=file");
   EXPECT_EQ(refusal("pci:0000:01:00.0"),
             "drive: 'pci:0000:01:00.0': PCI drives cannot be opened yet; use emulated: or file:");
   EXPECT_NO_THROW(open("emulated:size=1M,residency=threads,backing=memory"));

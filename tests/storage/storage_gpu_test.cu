@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The storage suite on a GPU, in placement 1: queues and data in page-locked host memory.
+//! The storage suite on a GPU: in placement 1, with drives on CPU threads, and in placement 3, with drives on the GPU
+//! itself.
 #include "forebay/memory/cuda_stream.hpp"
 #include "forebay/simt/cuda.hpp"
 #include "storage/storage_suite.hpp"
@@ -10,6 +11,7 @@ namespace forebay::storage_test {
 struct on_gpu {
   using machine = simt::cuda;
   static std::string device() { return "cuda:0"; }
+  static std::string drive_keys() { return ""; }
   template <class Kernel>
   static void run(simt::grid shape, Kernel const& kernel) {
     memory::cuda_stream const stream(0);
@@ -17,7 +19,15 @@ struct on_gpu {
     stream.synchronize();
   }
 };
+struct with_drives_in_hbm : on_gpu {
+  static std::string drive_keys() { return ",backing=hbm,sms=4"; }
+};
+struct with_drives_in_host_memory : on_gpu {
+  static std::string drive_keys() { return ",backing=host,sms=4"; }
+};
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, StorageSuite, on_gpu);
+INSTANTIATE_TYPED_TEST_SUITE_P(ResidentDrives, StorageSuite, with_drives_in_hbm);
+INSTANTIATE_TYPED_TEST_SUITE_P(ResidentHostDrives, StorageSuite, with_drives_in_host_memory);
 
 }  // namespace forebay::storage_test

@@ -16,7 +16,8 @@
 
 namespace forebay::storage_test {
 
-/// `Machine` has `using machine`, `static std::string device()` and `static void run(grid, kernel)`, which returns when
+/// `Machine` has `using machine`, `static std::string device()`, `static std::string drive_keys()` (what is added to a
+/// drive's URI) and `static void run(grid, kernel)`, which returns when
 /// the kernel has ended.
 template <class Machine>
 class StorageSuite : public testing::Test {
@@ -25,6 +26,7 @@ class StorageSuite : public testing::Test {
 
   static storage_options options(std::vector<std::string> drives) {
     storage_options o;
+    for (std::string& uri : drives) uri += Machine::drive_keys();
     o.drives = std::move(drives);
     o.device = Machine::device();
     return o;
@@ -49,6 +51,7 @@ class StorageSuite : public testing::Test {
   tally run(storage& st, simt::grid shape, Kernel kernel) {
     registered_buffer shared = st.allocate_buffer(sizeof(tally));
     kernel.result = reinterpret_cast<tally*>(shared.data());
+    storage_lease const running = st.lease();
     Machine::run(shape, kernel);
     return *kernel.result;
   }
@@ -169,6 +172,7 @@ TYPED_TEST_P(StorageSuite, DetachedWritesComplete) {
   storage st(this->options({"emulated:size=1M,latency_us=200"}));
   constexpr std::uint32_t threads = 128;
   registered_buffer buffer = st.allocate_buffer(threads * 512);
+  storage_lease const running = st.lease();
   TypeParam::run({2, 64}, write_detached<M>{st.ref<M>(), buffer.ref(), threads, 7});
   EXPECT_TRUE(st.drain(5'000'000'000));
   this->expect_stamps(st, threads * 512, 7);

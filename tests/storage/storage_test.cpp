@@ -9,6 +9,7 @@ namespace forebay::storage_test {
 struct on_fibers {
   using machine = simt::fiber;
   static std::string device() { return "cpu"; }
+  static std::string drive_keys() { return ""; }
   template <class Kernel>
   static void run(simt::grid shape, Kernel const& kernel) {
     simt::launch<simt::fiber>(shape, kernel);

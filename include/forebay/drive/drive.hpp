@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "forebay/driver/spaces.hpp"
@@ -23,6 +24,12 @@ class device {
   /// What the drive says about itself: `uri`, `profile`, `residency`, `backing`, `size_bytes`, `lba_bytes`, `timing`,
   /// `statistics`, `lateness`, `poll_gap` and `fidelity`. Exact once no command is in flight. Thread-safe.
   virtual nlohmann::json report() = 0;
+  /// The GPU whose threads reach the drive's queues in its own memory; none for a drive whose engine runs on the CPU.
+  virtual std::optional<int> gpu() const { return std::nullopt; }
+  /// Keep the engine running between the two; a kernel that is to use the drive must not start before `hold` returned.
+  /// For drives that always run they do nothing. Thread-safe. `hold` throws `operation_failed` where a GPU is full.
+  virtual void hold() {}
+  virtual void release() noexcept {}
   /// From now on `report()` counts from here, so that set-up and warm-up stay out of a result. Thread-safe.
   virtual void reset_statistics() = 0;
 };
@@ -30,6 +37,8 @@ class device {
 struct open_options {
   /// Where the registers and the DMA space's allocations live: pinned memory where a GPU is the client.
   memory::resource* client_memory = &memory::host();
+  /// The GPU that `backing=hbm` and `backing=host` mean.
+  int gpu = 0;
   /// Faults that an emulated drive injects; for tests.
   emulator::fault_plan faults;
 };

@@ -15,7 +15,9 @@ namespace forebay::driver {
 class dma_buffer {
  public:
   dma_buffer() = default;
-  dma_buffer(dma_space& from, std::size_t bytes) : from_(&from), data_(from.allocate(bytes)), bytes_(bytes) {}
+  /// `for_gpu`: only threads of a GPU, and `clear`, reach it.
+  dma_buffer(dma_space& from, std::size_t bytes, bool for_gpu = false)
+      : from_(&from), data_(for_gpu ? from.allocate_for_gpu(bytes) : from.allocate(bytes)), bytes_(bytes) {}
   dma_buffer(dma_buffer&& other) noexcept { swap(other); }
   dma_buffer& operator=(dma_buffer&& other) noexcept {
     dma_buffer(std::move(other)).swap(*this);
@@ -33,6 +35,7 @@ class dma_buffer {
   }
   std::size_t bytes() const { return bytes_; }
   std::uint64_t bus_address(std::size_t offset_bytes = 0) const { return from_->bus_address(data() + offset_bytes); }
+  void clear() { from_->clear(data_, bytes_); }
   /// Gives up ownership without freeing: for memory that a controller may still write.
   void leak() noexcept { data_ = nullptr; }
   void swap(dma_buffer& other) noexcept {

@@ -16,6 +16,8 @@ class controller;
 struct queue_options {
   std::uint32_t entries = 256;           ///< of the submission queue, 2 to `identity().max_queue_entries`
   std::uint32_t completion_entries = 0;  ///< of the completion queue, the same bounds; 0: as many as `entries`
+  /// Whether threads of a GPU drive the queue: rings and doorbells are then where those reach them fastest.
+  bool driven_by_gpu = false;
   /// Rings in memory of the caller: mapped in the `dma_space`, starting on a page, contiguous on the bus, zeroed by the
   /// caller before creation and re-creation, and outliving the queue. Null: the queue allocates them.
   nvme::submission_entry* submission_memory = nullptr;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace forebay::driver {
 
@@ -26,6 +27,8 @@ class register_space {
   /// The word that a thread, on a GPU too, stores a doorbell value to: the register itself, or a page from which
   /// another thread relays. Valid as long as this object. The admin queue's doorbells are rung by `write32`.
   virtual std::uint32_t* doorbell(std::uint32_t offset_bytes) = 0;
+  /// The same for threads of a GPU, where that is another word. A queue uses one of the two.
+  virtual std::uint32_t* doorbell_for_gpu(std::uint32_t offset_bytes) { return doorbell(offset_bytes); }
 };
 
 /// Memory that the controller may read and write. Thread-safe.
@@ -34,7 +37,11 @@ class dma_space {
   virtual ~dma_space() = default;
   /// Zeroed memory that starts on a page of `page_bytes()` and is mapped for the controller. Throws on exhaustion.
   virtual void* allocate(std::size_t bytes) = 0;
+  /// The same where threads of a GPU reach it fastest; the host may then reach it by `clear` alone.
+  virtual void* allocate_for_gpu(std::size_t bytes) { return allocate(bytes); }
   virtual void deallocate(void* address) noexcept = 0;
+  /// Zeroes memory that `allocate` or `allocate_for_gpu` gave.
+  virtual void clear(void* address, std::size_t bytes) { std::memset(address, 0, bytes); }
   /// Makes memory that the caller owns reachable; `address` and `bytes` must be multiples of `page_bytes()`.
   virtual void map(void* address, std::size_t bytes) = 0;
   /// The caller vouches that no command in flight names the memory.

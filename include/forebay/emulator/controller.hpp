@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A whole NVMe controller on CPU threads: registers, admin queue and I/O engine.
+//! A whole NVMe controller: registers and admin queue on the host, the I/O engine on CPU threads or on a GPU.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "forebay/driver/spaces.hpp"
 #include "forebay/emulator/backing_store.hpp"
 #include "forebay/emulator/dma_regions.hpp"
+#include "forebay/emulator/engine_runner.hpp"
 #include "forebay/emulator/fault_plan.hpp"
 #include "forebay/emulator/statistics.hpp"
 #include "forebay/emulator/timing_model.hpp"
@@ -20,21 +22,19 @@ namespace forebay::emulator {
 struct controller_options {
   std::string serial = "FOREBAY0001";       ///< at most 20 printable characters
   std::string model = "Forebay emulated";   ///< at most 40 printable characters
-  std::uint32_t units = 1;                  ///< service threads
+  std::uint32_t units = 1;                  ///< service threads, or multiprocessors of a GPU
   std::uint32_t max_queues = 128;           ///< I/O queue pairs
   std::uint32_t max_queue_entries = 16384;  ///< CAP.MQES + 1
   std::uint8_t mdts = 8;                    ///< largest transfer: 4 KiB << mdts
   timing_parameters timing;
   fault_plan faults;
+  std::optional<gpu_residency> gpu;  ///< where the engine runs on a GPU; else it runs on CPU threads
 };
 
-/// One controller with one namespace. Its threads start with it and end with it: an admin thread, and `units` service
-/// threads that poll, yield while idle, and sleep for at most `longest_sleep_ns` at a time once they have been idle
-/// long. While a unit sleeps, its poll gap grows; the statistics say by how much.
+/// One controller with one namespace. Its threads start with it and end with it: an admin thread, the engine's, and for
+/// an engine on a GPU one that brings the doorbells of host threads there.
 class controller {
  public:
-  static constexpr std::uint64_t longest_sleep_ns = 500'000;
-
   /// `client_memory` is where registers and the DMA space's allocations live. Throws `refused_input` for options out of
   /// range.
   controller(controller_options const& options, std::unique_ptr<backing_store> store,
@@ -47,6 +47,11 @@ class controller {
   driver::dma_space& dma();
   dma_regions& regions();
   controller_options const& options() const;
+
+  /// Keep the engine running between the two, where it does not always run: a kernel on a GPU that is to use the drive
+  /// must not start before `hold` returned. The admin queue, and queues of host threads, need no hold.
+  void hold();
+  void release() noexcept;
 
   /// A snapshot, exact once all commands completed. Thread-safe.
   std::unique_ptr<statistics> collect();

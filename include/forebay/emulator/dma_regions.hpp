@@ -96,7 +96,10 @@ class dma_regions {
   /// range that was not added.
   void remove(void const* address, std::size_t bytes);
 
-  dma_region_table table() const { return table_; }
+  /// For the units.
+  dma_region_table table() const { return unit_table_; }
+  /// For the host, with the same content.
+  dma_region_table host_table() const { return table_; }
 
  private:
   struct range {
@@ -107,8 +110,16 @@ class dma_regions {
   void set(range pages, bool value);
 
   std::mutex mutex_;
+  static std::size_t key_bytes(std::uint32_t log2_granules);
+  static std::size_t table_bytes(std::uint32_t log2_granules);
+  static dma_region_table table_in(memory::allocation const& memory, std::uint32_t log2_granules);
+  /// Brings slots of the table to where the units look them up, if that is not where the host writes them.
+  void mirror(std::vector<std::uint32_t> const& slots);
+
   memory::allocation memory_;
+  memory::allocation unit_memory_;  ///< of a GPU; empty where the units share the host's table
   dma_region_table table_;
+  dma_region_table unit_table_;
   std::uint32_t used_granules_ = 0;
   std::vector<range> ranges_;
 };

@@ -67,7 +67,7 @@ struct histogram {
 
   /// Adds what another unit counted, which may be counting still.
   template <class M>
-  FOREBAY_DEVICE void merge(histogram& other) {
+  void merge(histogram& other) {
     auto const read = [](std::uint64_t& word) {
       return simt::atomic<M, simt::scope::system>(word).load(simt::order::relaxed);  // relaxed: as in `count`
     };

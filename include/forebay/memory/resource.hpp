@@ -28,7 +28,8 @@ class resource {
 resource& host();
 /// Page-locked host memory mapped into every GPU. Throws `std::runtime_error` where CUDA is not built in or has no GPU.
 resource& pinned();
-/// Memory of GPU `ordinal`. Throws like `pinned()`.
+/// Memory of GPU `ordinal`. Throws like `pinned()`. What is deallocated of either stays with the process, for later
+/// allocations, so that nothing waits for a kernel that does not end.
 resource& device(int ordinal);
 /// How many GPUs this process can use; 0 where CUDA is not built in.
 int device_count();

@@ -15,8 +15,10 @@
 #endif
 
 /// Stands before a loop of few, fixed turns whose accesses shall be under way together.
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
 #define FOREBAY_UNROLL _Pragma("unroll")
+#elif defined(__CUDACC__)
+#define FOREBAY_UNROLL
 #else
 #define FOREBAY_UNROLL _Pragma("GCC unroll 8")
 #endif

@@ -78,6 +78,22 @@ class raw_queue_pair {
   std::unique_ptr<parts> parts_;
 };
 
+/// While it lives, the engines of a storage's drives run. Those of drives that always run cost nothing; a drive whose
+/// engine shares the client's process and GPU (`residency=in_process`) serves nobody without, and while one is held
+/// `cudaFree` and `cudaDeviceSynchronize` of the process do not return. Move-only; thread-safe to make and to end.
+class storage_lease {
+ public:
+  storage_lease(storage_lease&&) noexcept;
+  storage_lease& operator=(storage_lease&&) noexcept;
+  ~storage_lease();
+
+ private:
+  friend class storage;
+  struct parts;
+  explicit storage_lease(std::unique_ptr<parts> p);
+  std::unique_ptr<parts> parts_;
+};
+
 /// Owns drives, controllers, queues and the recovery thread. Move-only. Members may be called from any thread.
 class storage {
  public:
@@ -115,6 +131,12 @@ class storage {
   registered_buffer register_buffer(void* address, std::size_t bytes);
   /// Zeroed registered memory that the storage's device and the host both reach.
   registered_buffer allocate_buffer(std::size_t bytes);
+  /// The same where the storage's device reaches it fastest and every drive still does; the host may not reach it.
+  registered_buffer allocate_device_buffer(std::size_t bytes);
+
+  /// To be taken before a kernel that uses the storage is launched, and held until it has ended. The host's own I/O
+  /// takes one itself. Throws `operation_failed` where other kernels fill the GPU.
+  storage_lease lease() const;
 
   /// Host I/O of any offset and length. Throws `refused_input` for a range outside, `operation_failed` with the NVMe
   /// status. A write that covers part of a block reads the block first: no kernel may write it meanwhile.

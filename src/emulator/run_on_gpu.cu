@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "forebay/emulator/engine.hpp"
+#include "forebay/emulator/engine_runner.hpp"
+#include "forebay/emulator/resident_units.hpp"
+#include "forebay/error.hpp"
+#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/memory/resource.hpp"
+#include "forebay/simt/cuda.hpp"
+#include "forebay/simt/native.hpp"
+
+namespace forebay::emulator {
+namespace {
+
+using simt::cuda;
+using simt::native;
+
+constexpr std::uint32_t dispatchers_per_unit = 16;
+constexpr std::uint64_t post_ahead_ns = 5000;
+constexpr std::uint64_t fetch_ns = 12'000;
+constexpr std::uint64_t orphan_timeout_ns = 5'000'000'000;
+constexpr auto beat = std::chrono::milliseconds(200);
+constexpr auto linger = std::chrono::milliseconds(20);  // after the last release
+constexpr std::uint64_t start_timeout_ns = 10'000'000'000;
+
+struct read_clock {
+  std::uint64_t* to;
+  FOREBAY_DEVICE void operator()() const { *to = cuda::clock_ns(); }
+};
+
+class resident_engine final : public engine_runner {
+ public:
+  resident_engine(engine_options const& options, media const& drive, dma_region_table const& regions,
+                  gpu_residency const& where)
+      : where_(where),
+        memory_(memory::device(where.ordinal)),
+        launches_(where.ordinal),
+        words_(memory_, sizeof(residency_words), 128),
+        engine_(with_epoch(options), drive, regions, memory_) {
+    memory_.copy_in(words_.data(), &fresh_, sizeof fresh_);
+    if (where_.stays) hold();
+    keeper_ = std::thread([this] { keep(); });
+  }
+  ~resident_engine() override {
+    {
+      std::lock_guard const lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    keeper_.join();
+    std::lock_guard const lock(mutex_);
+    leave();
+  }
+  resident_engine(resident_engine const&) = delete;
+  resident_engine& operator=(resident_engine const&) = delete;
+
+  io_engine& engine() override { return engine_; }
+
+  void hold() override {
+    std::lock_guard const lock(mutex_);
+    ++holds_;
+    try {
+      arrive();
+    } catch (...) {
+      --holds_;
+      throw;
+    }
+    changed_.notify_all();
+  }
+  void release() noexcept override {
+    {
+      std::lock_guard const lock(mutex_);
+      --holds_;
+      released_at_ = std::chrono::steady_clock::now();
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  residency_words& words() const { return *words_.as<residency_words>(); }
+
+  engine_options with_epoch(engine_options options) const {
+    memory::current_device const here(where_.ordinal);
+    memory::allocation const now(memory_, sizeof(std::uint64_t), 128);
+    simt::launch<cuda>({.blocks = 1, .threads_per_block = 1}, read_clock{now.as<std::uint64_t>()}, launches_.get());
+    launches_.synchronize();
+    memory_.copy_out(&options.epoch_ns, now.data(), sizeof options.epoch_ns);
+    // Batches that come at once must not be due before the epoch.
+    options.epoch_ns -= 1'000'000'000;
+    return options;
+  }
+
+  /// Makes the kernel resident. The caller holds the mutex.
+  void arrive() {
+    if (running_ && !ended()) return;
+    running_ = false;
+    memory_.copy_in(words_.data(), &fresh_, sizeof fresh_);
+    resident_units<cuda> const units{engine_.view(), &words(), orphan_timeout_ns};
+    {
+      memory::current_device const here(where_.ordinal);
+      simt::launch<cuda>(units.shape(), units, launches_.get());
+    }
+    running_ = true;
+    std::uint32_t const all = engine_.options().dispatchers();
+    bool const arrived = native::wait_until(
+        [&] {
+          std::uint32_t here = 0;
+          memory_.copy_out(&here, &words().arrived, sizeof here);
+          return here == all;
+        },
+        native::clock_ns() + start_timeout_ns);
+    if (arrived) return;
+    throw operation_failed("the engine of an emulated drive cannot become resident on GPU " +
+                           std::to_string(where_.ordinal) +
+                           ": other kernels fill it; take a lease before they start, or give the drive fewer sms");
+  }
+
+  /// Makes the kernel leave. The caller holds the mutex.
+  void leave() {
+    if (!running_) return;
+    try {
+      std::uint32_t const stop = 1;
+      memory_.copy_in(&words().stop, &stop, sizeof stop);
+      launches_.synchronize();
+    } catch (operation_failed const&) {
+      // The GPU has failed; whoever uses it next is told.
+    }
+    running_ = false;
+  }
+
+  /// Whether the kernel has ended by itself, as an orphan.
+  bool ended() const { return cudaStreamQuery(launches_.get()) != cudaErrorNotReady; }
+
+  /// Shows the kernel that the host lives, and ends it when nobody needs it.
+  void keep() {
+    std::unique_lock lock(mutex_);
+    for (std::uint32_t beats = 1; !ending_; ++beats) {
+      if (running_ && holds_ == 0) {
+        auto const leave_at = released_at_ + linger;
+        if (std::chrono::steady_clock::now() >= leave_at) {
+          leave();
+        } else {
+          changed_.wait_until(lock, leave_at);
+        }
+        continue;
+      }
+      if (running_) {
+        try {
+          if (ended()) arrive();  // the host was asleep for long
+          memory_.copy_in(&words().beat, &beats, sizeof beats);
+        } catch (operation_failed const&) {
+          // The GPU has failed, or is full: waits of the clients end by their deadlines.
+        }
+        changed_.wait_for(lock, beat);
+      } else {
+        changed_.wait(lock, [this] { return ending_ || running_; });
+      }
+    }
+  }
+
+  gpu_residency const where_;
+  memory::resource& memory_;
+  memory::cuda_stream launches_;
+  residency_words const fresh_{};
+  memory::allocation words_;
+  emulator::engine<cuda> engine_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint32_t holds_ = 0;
+  bool running_ = false;
+  bool ending_ = false;
+  std::chrono::steady_clock::time_point released_at_;
+  std::thread keeper_;
+};
+
+}  // namespace
+
+std::uint32_t multiprocessors(int ordinal) {
+  int count = 0;
+  memory::check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, ordinal), "cudaDeviceGetAttribute");
+  return static_cast<std::uint32_t>(count);
+}
+
+std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& drive, dma_region_table const& regions,
+                                          gpu_residency const& where) {
+  std::uint32_t const most = multiprocessors(where.ordinal);
+  if (options.units >= most) {
+    throw refused_input("sms", std::to_string(options.units),
+                        "GPU " + std::to_string(where.ordinal) + " has " + std::to_string(most) +
+                            " multiprocessors, and a client needs some of them; give less");
+  }
+  options.dispatchers_per_unit = dispatchers_per_unit;
+  if (!options.timing.immediate()) {
+    options.post_ahead_ns = post_ahead_ns;
+    options.fetch_ns = fetch_ns;
+  }
+  return std::make_unique<resident_engine>(options, drive, regions, where);
+}
+
+}  // namespace forebay::emulator
