@@ -217,7 +217,7 @@ class emulated_device final : public device {
  public:
   emulated_device(specification what, open_options const& options)
       : what_(std::move(what)), store_(store_of(what_)), size_bytes_(store_->view().bytes) {
-    emulator::controller_options controller_options;
+    emulator::subsystem_options controller_options;
     controller_options.serial = serial_of(what_);
     controller_options.units = what_.gpu ? what_.sms : what_.threads;
     controller_options.gpu = what_.gpu;
@@ -230,17 +230,17 @@ class emulated_device final : public device {
   driver::register_space& registers() override { return controller_->registers(); }
   driver::dma_space& dma() override { return controller_->dma(); }
   std::optional<int> gpu() const override { return what_.gpu ? std::optional(what_.gpu->ordinal) : std::nullopt; }
-  void hold() override { controller_->hold(); }
-  void release() noexcept override { controller_->release(); }
+  void hold() override { controller_->shared().hold(); }
+  void release() noexcept override { controller_->shared().release(); }
 
   void reset_statistics() override {
-    auto now = controller_->collect();
+    auto now = controller_->shared().collect();
     std::lock_guard const lock(baseline_mutex_);
     baseline_ = std::move(now);
   }
 
   nlohmann::json report() override {
-    auto const statistics = controller_->collect();
+    auto const statistics = controller_->shared().collect();
     {
       std::lock_guard const lock(baseline_mutex_);
       if (baseline_) statistics->subtract(*baseline_);
@@ -255,7 +255,7 @@ class emulated_device final : public device {
       counts[name] = statistics->commands.*counter;
     });
     return {{"uri", what_.uri},
-            {"serial", controller_->options().serial},
+            {"serial", controller_->shared().options().serial},
             {"profile", what_.timing_of.name},
             {"residency", what_.residency},
             {what_.gpu ? "sms" : "threads", what_.gpu ? what_.sms : what_.threads},

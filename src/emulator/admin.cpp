@@ -89,14 +89,15 @@ std::uint32_t default_feature(std::uint8_t id, std::uint32_t max_queues) {
 
 }  // namespace
 
-admin::admin(controller_options const& options, register_file& file, dma_region_table const& regions,
-             media const& drive, io_engine& engine, std::uint32_t first_slot)
+admin::admin(admin_options const& options, register_file& file, dma_region_table const& regions, media const& drive,
+             io_engine& engine, std::uint32_t first_slot, std::function<bool()> sync)
     : options_(options),
       registers_(file),
       regions_(regions),
       drive_(drive),
       engine_(engine),
       first_slot_(first_slot),
+      sync_(std::move(sync)),
       sqs_(options.max_queues + 1),
       cqs_(options.max_queues + 1) {
   std::uint64_t const cap = nvme::controller_capabilities::make(options.max_queue_entries, true, 20, 0, 1, 0, 4);
@@ -137,23 +138,12 @@ bool admin::shut_down(nvme::controller_configuration cc) {
   switch (csts.shutdown()) {
     case nvme::shutdown_status::none:
       if (cc.shutdown() == nvme::shutdown_notification::none) return false;
-      if (drive_.sync == nullptr) {
-        show(nvme::shutdown_status::complete);
-        return true;
-      }
-      // Release: pairs with the acquire of the thread that writes the file back.
-      shutdown_ticket_ =
-          simt::atomic<native, simt::scope::system>(drive_.sync->requested).fetch_add(1, simt::order::release) + 1;
       show(nvme::shutdown_status::occurring);
       return true;
-    case nvme::shutdown_status::occurring: {
-      // Acquire: pairs with the release of the thread that writes the file back.
-      std::uint32_t const completed =
-          simt::atomic<native, simt::scope::system>(drive_.sync->completed).load(simt::order::acquire);
-      if (static_cast<std::int32_t>(completed - shutdown_ticket_) < 0) return false;
+    case nvme::shutdown_status::occurring:
+      sync_();
       show(nvme::shutdown_status::complete);
       return true;
-    }
     case nvme::shutdown_status::complete:
       break;
   }
@@ -193,6 +183,12 @@ void admin::enable() {
   registers_.set(registers::csts, nvme::controller_status::make(true, false, nvme::shutdown_status::none));
 }
 
+bool admin::step_away() {
+  if (phase_ != phase::resetting && phase_ != phase::disabled) begin_reset();
+  if (phase_ == phase::resetting) finish_reset();
+  return phase_ == phase::disabled;
+}
+
 void admin::begin_reset() {
   phase_ = phase::resetting;
   completions_.clear();
@@ -204,7 +200,7 @@ bool admin::finish_reset() {
   for (std::uint32_t id = 1; id < sqs_.size(); ++id) {
     queue_entry& sq = sqs_[id];
     if (!sq.exists) continue;
-    if (is_waiting_ && (waiting_.cdw10 & 0xffff) == id) {
+    if (is_waiting_ && is_asked_ && (waiting_.cdw10 & 0xffff) == id) {
       if (!engine_.answered(slot_of(id))) {
         all_gone = false;
         continue;
@@ -216,8 +212,11 @@ bool admin::finish_reset() {
       }
     }
     if (!sq.leaving) {
-      engine_.begin_detach(slot_of(id), true);
-      sq.leaving = true;
+      sq.leaving = engine_.begin_detach(slot_of(id), true);
+      if (!sq.leaving) {
+        all_gone = false;
+        continue;
+      }
     }
     if (engine_.answered(slot_of(id))) {
       sq = {};
@@ -392,9 +391,9 @@ admin::outcome admin::delete_submission_queue(nvme::submission_entry const& comm
   std::uint32_t const id = command.cdw10 & 0xffff;
   if (!valid_queue_id(id) || !sqs_[id].exists)
     return completion{refuse(command_specific_status::invalid_queue_identifier)};
-  engine_.begin_detach(slot_of(id), false);
   waiting_ = command;
   is_waiting_ = true;
+  is_asked_ = engine_.begin_detach(slot_of(id), false);
   return std::nullopt;
 }
 
@@ -412,12 +411,16 @@ admin::outcome admin::abort(nvme::submission_entry const& command) {
   if (!valid_queue_id(id) || !sqs_[id].exists) return completion{0, 1};
   engine_.begin_abort(slot_of(id), command_id);
   waiting_ = command;
-  is_waiting_ = true;
+  is_waiting_ = is_asked_ = true;
   return std::nullopt;
 }
 
 admin::outcome admin::resume() {
   std::uint32_t const id = waiting_.cdw10 & 0xffff;
+  if (!is_asked_) {
+    is_asked_ = engine_.begin_detach(slot_of(id), false);
+    return std::nullopt;
+  }
   bool found = false;
   if (!engine_.answered(slot_of(id), &found)) return std::nullopt;
   if (waiting_.opcode() == static_cast<std::uint8_t>(admin_opcode::abort)) return completion{0, found ? 0u : 1u};
@@ -448,7 +451,7 @@ admin::outcome admin::identify(nvme::submission_entry const& command) {
       fill(data->mn, options_.model);
       fill(data->fr, firmware_revision);
       data->mdts = options_.mdts;
-      data->cntlid = 1;
+      data->cntlid = options_.controller_id;
       data->ver = registers_.get(registers::vs);
       data->cntrltype = 1;
       data->acl = 3;

@@ -23,15 +23,15 @@ class emulated_target : public target {
 
   driver::register_space& registers() override { return controller_.registers(); }
   driver::dma_space& dma() override { return controller_.dma(); }
-  std::string serial() const override { return controller_.options().serial; }
+  std::string serial() const override { return controller_.shared().options().serial; }
   std::uint64_t drive_bytes() const override { return bytes; }
   std::uint32_t block_bytes() const override { return block; }
 
  private:
   static constexpr std::uint64_t bytes = 64 << 20;
   static constexpr std::uint32_t block = 512;
-  static emulator::controller_options options(std::optional<emulator::gpu_residency> const& gpu) {
-    emulator::controller_options o;
+  static emulator::subsystem_options options(std::optional<emulator::gpu_residency> const& gpu) {
+    emulator::subsystem_options o;
     o.units = 2;
     o.max_queues = 16;
     o.mdts = 7;

@@ -124,8 +124,8 @@ class host {
 
 class controller_test : public ::testing::Test {
  protected:
-  static controller_options options() {
-    controller_options o;
+  static subsystem_options options() {
+    subsystem_options o;
     o.serial = "SERIAL7";
     return o;
   }
@@ -266,7 +266,7 @@ TEST_F(controller_test, smart_counts_what_the_host_did) {
   EXPECT_EQ(smart.host_read_commands.low64(), 7u);
   EXPECT_EQ(smart.host_write_commands.low64(), 3u);
   EXPECT_EQ(smart.data_units_read.low64(), 1u);
-  EXPECT_EQ(drive.collect()->commands.bytes_read, 7u * 4096);
+  EXPECT_EQ(drive.shared().collect()->commands.bytes_read, 7u * 4096);
   client.disable();
   client.dma().deallocate(memory);
 }
@@ -326,9 +326,9 @@ TEST_F(controller_test, a_reset_with_queues_and_traffic_comes_up_again) {
   }
 }
 
-TEST(controller_options_test, are_checked) {
+TEST(subsystem_options_test, are_checked) {
   auto const refused = [](auto change) {
-    controller_options o;
+    subsystem_options o;
     change(o);
     EXPECT_THROW(controller(o, no_backing(4096, 512)), refused_input);
   };

@@ -535,7 +535,7 @@ TEST_F(engine_requests, a_withheld_command_completes_when_it_is_aborted) {
 TEST_F(engine_requests, deleting_a_queue_completes_what_is_outstanding) {
   submit(1);
   submit(2);
-  drive.units().begin_detach(0, false);
+  EXPECT_TRUE(drive.units().begin_detach(0, false));
   drive.units().step(0);
   EXPECT_TRUE(drive.units().answered(0));
   for (std::uint16_t const id : {std::uint16_t{1}, std::uint16_t{2}}) {
@@ -551,7 +551,7 @@ TEST_F(engine_requests, deleting_a_queue_completes_what_is_outstanding) {
 
 TEST_F(engine_requests, a_reset_leaves_no_completion) {
   submit(1);
-  drive.units().begin_detach(0, true);
+  EXPECT_TRUE(drive.units().begin_detach(0, true));
   drive.units().step(0);
   EXPECT_TRUE(drive.units().answered(0));
   EXPECT_FALSE(cq->take().has_value());
@@ -586,7 +586,7 @@ TEST(engine, queues_come_and_go_while_traffic_runs) {
         auto const own = drive.queue(id, 8, id);
         for (std::uint16_t i = 0; i < 7; ++i) own->submit(command(io_opcode::read, i, 0, 1, drive.address(id * 4096)));
         own->ring();
-        drive.units().begin_detach(id - 1, round % 2 == 0);
+        EXPECT_TRUE(drive.units().begin_detach(id - 1, round % 2 == 0));
         while (!drive.units().answered(id - 1)) std::this_thread::yield();
       }
     }

@@ -372,7 +372,7 @@ class schedule {
                          "the drive does not answer the recovery thread");
   }
   void delete_queue(queue_pair_state& pair, std::uint32_t sq_id, bool silently) {
-    engine_->begin_detach(sq_id - 1u, silently);
+    agent_machine::check(engine_->begin_detach(sq_id - 1u, silently), "the drive takes the request");
     wait_for_answer(sq_id);
     // Release pairs with the acquire in queue_pair_ref::dead().
     simt::atomic<agent_machine, simt::scope::system>(pair.dead).store(1, simt::order::release);

@@ -6,12 +6,14 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "forebay/emulator/controller.hpp"
 #include "forebay/emulator/io_engine.hpp"
+#include "forebay/emulator/media.hpp"
 #include "forebay/emulator/queues.hpp"
 #include "forebay/emulator/spaces.hpp"
 #include "forebay/nvme/command.hpp"
@@ -20,15 +22,28 @@
 
 namespace forebay::emulator {
 
+struct admin_options {
+  std::string serial;
+  std::string model;
+  std::uint16_t controller_id = 1;
+  std::uint32_t max_queues = 128;
+  std::uint32_t max_queue_entries = 16384;
+  std::uint8_t mdts = 8;
+};
+
 /// A host actor: one thread calls `step` again and again. It never blocks: what needs an answer of a service unit is
 /// taken up again by a later step.
 class admin {
  public:
-  admin(controller_options const& options, register_file& registers, dma_region_table const& regions,
-        media const& drive, io_engine& engine, std::uint32_t first_slot);
+  /// `sync` makes durable what was written; false: it could not.
+  admin(admin_options const& options, register_file& registers, dma_region_table const& regions, media const& drive,
+        io_engine& engine, std::uint32_t first_slot, std::function<bool()> sync);
 
   /// Looks at registers and the admin queue once. Whether there was anything to do.
   bool step();
+  /// In place of `step`, again and again, when the controller is to go: whether the engine has let go of all its
+  /// queues.
+  bool step_away();
 
   static constexpr std::uint32_t max_events = 4;  ///< Asynchronous Event Requests in flight
   static constexpr std::uint32_t error_log_entries = 64;
@@ -77,12 +92,13 @@ class admin {
   bool valid_queue_id(std::uint32_t id) const { return id != 0 && id < sqs_.size(); }
   std::uint32_t slot_of(std::uint32_t id) const { return first_slot_ + id - 1; }
 
-  controller_options const& options_;
+  admin_options const options_;
   register_file& registers_;
   dma_region_table regions_;
   media drive_;
   io_engine& engine_;
   std::uint32_t const first_slot_;  ///< of the engine's queue slots; queue id 1 is in it
+  std::function<bool()> sync_;
 
   phase phase_ = phase::disabled;
   std::uint64_t page_bytes_ = 4096;
@@ -95,12 +111,12 @@ class admin {
 
   nvme::submission_entry waiting_;  ///< the command that waits for a unit's answer
   bool is_waiting_ = false;
+  bool is_asked_ = false;                                         ///< the unit has been asked for that
   std::deque<std::pair<std::uint16_t, completion>> completions_;  ///< not posted yet: the queue was full
   std::deque<std::uint16_t> event_requests_;
   std::uint64_t doorbell_errors_seen_ = 0;
   std::uint64_t admin_doorbell_errors_ = 0;
   std::uint32_t bad_tail_ = 0;
-  std::uint32_t shutdown_ticket_ = 0;
   bool event_masked_ = false;  ///< an error event was reported and its log page not read yet
   std::array<std::uint32_t, 256> features_{};
   std::deque<nvme::error_information_entry> errors_;  ///< newest first

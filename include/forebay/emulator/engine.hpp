@@ -113,10 +113,12 @@ class engine final : public io_engine {
     post(queue.slot, request);
   }
 
-  void begin_detach(std::uint32_t sq_slot, bool silently) override {
+  bool begin_detach(std::uint32_t sq_slot, bool silently) override {
+    if (!has_room(sq_slot)) return false;
     submission_slots_[sq_slot].leaving = true;
     post(sq_slot, {.what = silently ? dispatcher_request::kind::detach_silently : dispatcher_request::kind::detach,
                    .slot = sq_slot});
+    return true;
   }
 
   void begin_abort(std::uint32_t sq_slot, std::uint16_t command_id) override {
@@ -215,18 +217,19 @@ class engine final : public io_engine {
 
   std::uint32_t dispatcher_of(std::uint32_t slot) const { return slot % view_.dispatchers(); }
 
+  bool has_room(std::uint32_t slot) {
+    std::uint32_t const index = dispatcher_of(slot);
+    // Acquire: pairs with the dispatcher's release; it has read the request that the next one replaces.
+    return posted_[index] - read_word(mailboxes_[index].handled) < dispatcher_mailbox::capacity;
+  }
+
   /// Posts a request. Waits where the dispatcher has as many before it as its mailbox holds.
   void post(std::uint32_t slot, dispatcher_request request) {
     std::uint32_t const index = dispatcher_of(slot);
     std::uint32_t& posted = posted_[index];
     dispatcher_mailbox& mail = mailboxes_[index];
-    bool const has_room = Host::wait_until(
-        [&] {
-          // Acquire: pairs with the dispatcher's release; it has read the request that this one replaces.
-          return posted - read_word(mail.handled) < dispatcher_mailbox::capacity;
-        },
-        Host::clock_ns() + patience_ns);
-    if (!has_room) throw operation_failed("the I/O engine does not answer: its service units are not running");
+    bool const fits = Host::wait_until([&] { return has_room(slot); }, Host::clock_ns() + patience_ns);
+    if (!fits) throw operation_failed("the I/O engine does not answer: its service units are not running");
     request.ticket = ++submission_slots_[slot].ticket;
     write(mail.ring[posted % dispatcher_mailbox::capacity], request);
     ++posted;

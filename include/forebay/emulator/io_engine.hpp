@@ -21,7 +21,8 @@ class io_engine {
   virtual void attach_submission_queue(submission_queue_addresses const& queue) = 0;
   /// Asks to let go of a submission queue; `silently` leaves outstanding commands without a completion. Done when
   /// `answered` says so: from then on no memory that the queue's commands named is touched.
-  virtual void begin_detach(std::uint32_t sq_slot, bool silently) = 0;
+  /// False: nothing was asked, because as much as fits is on its way; try again.
+  [[nodiscard]] virtual bool begin_detach(std::uint32_t sq_slot, bool silently) = 0;
   /// Asks to complete a command as aborted.
   virtual void begin_abort(std::uint32_t sq_slot, std::uint16_t command_id) = 0;
   /// Whether the last request for the slot was answered; once true, the next may follow. `found`: an abort found its

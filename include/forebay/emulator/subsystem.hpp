@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! An NVM subsystem: one namespace, one I/O engine, and any number of controllers in front of them, one for each
+//! client.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "forebay/emulator/backing_store.hpp"
+#include "forebay/emulator/engine_runner.hpp"
+#include "forebay/emulator/fault_plan.hpp"
+#include "forebay/emulator/statistics.hpp"
+#include "forebay/emulator/timing_model.hpp"
+#include "forebay/memory/resource.hpp"
+
+namespace forebay::emulator {
+
+struct subsystem_options {
+  std::string serial = "FOREBAY0001";       ///< at most 20 printable characters
+  std::string model = "Forebay emulated";   ///< at most 40 printable characters
+  std::uint32_t units = 1;                  ///< service threads, or multiprocessors of a GPU
+  std::uint32_t max_queues = 128;           ///< I/O queue pairs, of all controllers together
+  std::uint32_t max_queue_entries = 16384;  ///< CAP.MQES + 1
+  std::uint8_t mdts = 8;                    ///< largest transfer: 4 KiB << mdts
+  timing_parameters timing;
+  fault_plan faults;
+  std::optional<gpu_residency> gpu;  ///< where the engine runs on a GPU; else it runs on CPU threads
+};
+
+/// Its threads start with it and end with it: one for all admin queues, the engine's, and for an engine on a GPU one
+/// that brings the doorbells of host threads there. Thread-safe. Controllers share it, see `controller`.
+class subsystem {
+ public:
+  /// Throws `refused_input` for options out of range.
+  subsystem(subsystem_options const& options, std::unique_ptr<backing_store> store);
+  ~subsystem();
+  subsystem(subsystem const&) = delete;
+  subsystem& operator=(subsystem const&) = delete;
+
+  subsystem_options const& options() const;
+
+  /// Keep the engine running between the two, where it does not always run: a kernel on a GPU that is to use the drive
+  /// must not start before `hold` returned. Admin queues, and queues of host threads, need no hold.
+  void hold();
+  void release() noexcept;
+
+  /// A snapshot, exact once all commands completed.
+  std::unique_ptr<statistics> collect();
+
+ private:
+  friend class controller;
+  class implementation;
+  std::unique_ptr<implementation> implementation_;
+};
+
+}  // namespace forebay::emulator

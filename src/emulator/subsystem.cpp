@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/emulator/subsystem.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "forebay/error.hpp"
+#include "forebay/simt/native.hpp"
+#include "subsystem_implementation.hpp"
+
+namespace forebay::emulator {
+namespace {
+
+using simt::native;
+
+constexpr std::uint64_t stay_awake_ns = 2'000'000;  // after the last work, before the first sleep
+constexpr auto relay_nap = std::chrono::microseconds(50);
+constexpr std::uint64_t relay_linger_ns = 1'000'000'000;  // commands of a host thread may take as long
+
+subsystem_options checked(subsystem_options options) {
+  auto const refuse_unless = [](bool good, char const* field, auto value, std::string const& remedy) {
+    if (!good) throw refused_input(field, std::to_string(value), remedy);
+  };
+  timing_parameters const& timing = options.timing;
+  refuse_unless(options.units >= 1 && options.units <= 1024, options.gpu ? "sms" : "threads", options.units,
+                "give 1 to 1024");
+  refuse_unless(options.max_queues >= 1 && options.max_queues <= 65534, "queues", options.max_queues,
+                "give 1 to 65534");
+  refuse_unless(options.max_queue_entries >= 2 && options.max_queue_entries <= 65536, "queue entries",
+                options.max_queue_entries, "give 2 to 65536");
+  refuse_unless(options.mdts >= 1 && options.mdts <= 16, "mdts", options.mdts, "give 1 to 16");
+  refuse_unless(timing.channels >= 1 && timing.channels <= timing_parameters::max_channels, "channels", timing.channels,
+                "give 1 to 64");
+  refuse_unless(timing.channel_stride_bytes >= 512, "channel_stride_bytes", timing.channel_stride_bytes,
+                "give at least 512");
+  for (operation_cost const* cost : {&timing.read, &timing.write, &timing.other}) {
+    refuse_unless(cost->granule_bytes >= 1, "granule_bytes", cost->granule_bytes, "give at least 1");
+  }
+  if (options.serial.size() > 20) throw refused_input("serial", options.serial, "give at most 20 characters");
+  if (options.model.size() > 40) throw refused_input("model", options.model, "give at most 40 characters");
+  return options;
+}
+
+engine_options engine_options_of(subsystem_options const& options) {
+  engine_options out;
+  out.units = options.units;
+  out.queue_slots = options.max_queues;
+  out.max_transfer_bytes = std::uint64_t{4096} << options.mdts;
+  out.timing = options.timing;
+  out.faults = options.faults;
+  return out;
+}
+
+/// Keeps the engine running while its owner has something for it, and a while longer.
+class hold_while_busy {
+ public:
+  hold_while_busy(engine_runner& runner, std::uint64_t linger_ns) : runner_(runner), linger_ns_(linger_ns) {}
+  ~hold_while_busy() { let_go(); }
+  hold_while_busy(hold_while_busy const&) = delete;
+  hold_while_busy& operator=(hold_while_busy const&) = delete;
+
+  void busy() {
+    last_ns_ = native::clock_ns();
+    if (holding_) return;
+    try {
+      runner_.hold();
+      holding_ = true;
+    } catch (operation_failed const&) {
+      // The next busy moment tries again; who waits for an answer has a deadline.
+    }
+  }
+  void idle() {
+    if (native::clock_ns() - last_ns_ > linger_ns_) let_go();
+  }
+
+ private:
+  void let_go() {
+    if (holding_) runner_.release();
+    holding_ = false;
+  }
+  engine_runner& runner_;
+  std::uint64_t const linger_ns_;
+  std::uint64_t last_ns_ = 0;
+  bool holding_ = false;
+};
+
+}  // namespace
+
+subsystem::implementation::implementation(subsystem_options const& options, std::unique_ptr<backing_store> store)
+    : options_(checked(options)),
+      store_(std::move(store)),
+      media_(store_->view()),
+      gpu_memory_(options_.gpu ? &memory::device(options_.gpu->ordinal) : nullptr),
+      regions_(gpu_memory_ != nullptr ? *gpu_memory_ : memory::host()),
+      runner_(options_.gpu ? run_on_gpu(engine_options_of(options_), media_, regions_.table(), *options_.gpu)
+                           : run_on_threads(engine_options_of(options_), media_, regions_.table())),
+      slot_used_(options_.max_queues) {
+  try {
+    threads_.emplace_back([this] { run_admin(); });
+    if (options_.gpu) threads_.emplace_back([this] { run_relay(); });
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+subsystem::implementation::~implementation() {
+  stop();
+  // What was written reaches the file even if no client ever flushed.
+  if (media_.sync != nullptr) store_->sync();
+}
+
+std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t queues, memory::resource& client_memory,
+                                                                  memory::resource* gpu_memory) {
+  std::lock_guard const lock(mutex_);
+  std::uint32_t first = 0, found = 0;
+  for (std::uint32_t slot = 0; slot < slot_used_.size() && found < queues; ++slot) {
+    if (slot_used_[slot]) {
+      found = 0;
+    } else if (found++ == 0) {
+      first = slot;
+    }
+  }
+  if (found < queues || queues == 0) {
+    auto const free = std::count(slot_used_.begin(), slot_used_.end(), false);
+    throw refused_input("queues", std::to_string(queues),
+                        "the drive has " + std::to_string(slot_used_.size()) + " I/O queue pairs, of which " +
+                            std::to_string(free) + " are free; ask for less, or open the drive with more");
+  }
+  if (gpu_memory_ != nullptr && gpu_memory == nullptr) gpu_memory = gpu_memory_;
+  auto parts = std::make_unique<controller_parts>(
+      options_, queues, first, next_controller_id_++, regions_, media_, runner_->engine(), client_memory, gpu_memory,
+      [this] { wake(); }, [this] { return media_.sync == nullptr || store_->sync(); });
+  std::fill_n(slot_used_.begin() + first, queues, true);
+  controllers_.push_back(parts.get());
+  return parts;
+}
+
+void subsystem::implementation::leave(controller_parts& parts) {
+  {
+    std::lock_guard const lock(mutex_);
+    parts.leaving = true;
+  }
+  wake();
+  std::unique_lock lock(mutex_);
+  left_.wait(lock, [&] { return parts.gone; });
+  std::erase(controllers_, &parts);
+  std::fill_n(slot_used_.begin() + parts.first_slot, parts.queues, false);
+}
+
+void subsystem::implementation::stop() {
+  // Relaxed: the flag carries nothing; joining the threads orders what they did.
+  stop_.store(true, std::memory_order_relaxed);
+  wake();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void subsystem::implementation::wake() {
+  {
+    std::lock_guard const lock(wake_mutex_);
+    awake_ = true;
+  }
+  wake_.notify_one();
+}
+
+bool subsystem::implementation::step_all() {
+  std::lock_guard const lock(mutex_);
+  bool worked = false;
+  for (controller_parts* const parts : controllers_) {
+    if (!parts->leaving) {
+      if (parts->commands.step()) worked = true;
+    } else if (!parts->gone) {
+      worked = true;
+      parts->gone = parts->commands.step_away();
+      if (parts->gone) left_.notify_all();
+    }
+  }
+  return worked;
+}
+
+void subsystem::implementation::run_admin() {
+  // Nothing but register writes, which wake it, and a file's flushes and invalid doorbells, which it must look for.
+  auto const nap = std::chrono::microseconds(media_.sync != nullptr ? 200 : 5000);
+  hold_while_busy engine(*runner_, stay_awake_ns);
+  std::uint64_t awake_until_ns = 0;
+  while (!stopping()) {
+    bool const worked = native::wait_until(
+        [this] {
+          bool const synced = write_back();
+          return step_all() || synced || stopping();
+        },
+        awake_until_ns);
+    if (worked) {
+      engine.busy();
+      awake_until_ns = native::clock_ns() + stay_awake_ns;
+      continue;
+    }
+    engine.idle();
+    std::unique_lock lock(wake_mutex_);
+    wake_.wait_for(lock, nap, [this] { return awake_; });
+    awake_ = false;
+  }
+}
+
+/// Brings the doorbells of host threads to a GPU.
+void subsystem::implementation::run_relay() {
+  hold_while_busy engine(*runner_, relay_linger_ns);
+  std::uint64_t awake_until_ns = 0;
+  auto const relay = [this] {
+    std::lock_guard const lock(mutex_);
+    bool any = false;
+    for (controller_parts* const parts : controllers_) any = parts->registers.relay() || any;
+    return any;
+  };
+  while (!stopping()) {
+    if (native::wait_until([&] { return relay() || stopping(); }, awake_until_ns)) {
+      engine.busy();
+      awake_until_ns = native::clock_ns() + stay_awake_ns;
+      continue;
+    }
+    engine.idle();
+    std::this_thread::sleep_for(relay_nap);
+  }
+}
+
+/// Serves the Flush commands that wait for the file. Whether there were any.
+bool subsystem::implementation::write_back() {
+  if (media_.sync == nullptr) return false;
+  // Acquire: pairs with the units' release when they raise it; the writes before the Flush are in the mapping.
+  std::uint32_t const wanted =
+      simt::atomic<native, simt::scope::system>(media_.sync->requested).load(simt::order::acquire);
+  auto const completed = simt::atomic<native, simt::scope::system>(media_.sync->completed);
+  if (wanted == completed.load(simt::order::relaxed)) return false;  // relaxed: only this thread writes it
+  if (!store_->sync()) {
+    // Relaxed: the release below publishes it.
+    simt::atomic<native, simt::scope::system>(media_.sync->failed).store(1, simt::order::relaxed);
+  }
+  // Release: pairs with the units' acquire before they complete a Flush.
+  completed.store(wanted, simt::order::release);
+  return true;
+}
+
+subsystem::subsystem(subsystem_options const& options, std::unique_ptr<backing_store> store)
+    : implementation_(std::make_unique<implementation>(options, std::move(store))) {}
+subsystem::~subsystem() = default;
+
+subsystem_options const& subsystem::options() const {
+  return implementation_->options();
+}
+void subsystem::hold() {
+  implementation_->runner().hold();
+}
+void subsystem::release() noexcept {
+  implementation_->runner().release();
+}
+std::unique_ptr<statistics> subsystem::collect() {
+  auto sum = std::make_unique<statistics>();
+  implementation_->runner().engine().collect(*sum);
+  return sum;
+}
+
+}  // namespace forebay::emulator

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "forebay/emulator/admin.hpp"
+#include "forebay/emulator/dma_regions.hpp"
+#include "forebay/emulator/spaces.hpp"
+#include "forebay/emulator/subsystem.hpp"
+
+namespace forebay::emulator {
+
+/// What one controller is made of, beside what it shares.
+struct controller_parts {
+  controller_parts(subsystem_options const& options, std::uint32_t queue_count, std::uint32_t slot,
+                   std::uint16_t controller_id, dma_regions& regions, media const& drive, io_engine& engine,
+                   memory::resource& client_memory, memory::resource* gpu_memory, std::function<void()> wake,
+                   std::function<bool()> sync)
+      : first_slot(slot),
+        queues(queue_count),
+        dma(regions, client_memory, gpu_memory),
+        registers(queue_count, client_memory, std::move(wake), gpu_memory),
+        commands({.serial = options.serial,
+                  .model = options.model,
+                  .controller_id = controller_id,
+                  .max_queues = queue_count,
+                  .max_queue_entries = options.max_queue_entries,
+                  .mdts = options.mdts},
+                 registers, regions.host_table(), drive, engine, slot, std::move(sync)) {}
+
+  std::uint32_t const first_slot;
+  std::uint32_t const queues;
+  emulator::dma_space dma;
+  register_file registers;
+  admin commands;
+  bool leaving = false;
+  bool gone = false;
+};
+
+class subsystem::implementation {
+ public:
+  implementation(subsystem_options const& options, std::unique_ptr<backing_store> store);
+  ~implementation();
+  implementation(implementation const&) = delete;
+  implementation& operator=(implementation const&) = delete;
+
+  subsystem_options const& options() const { return options_; }
+  engine_runner& runner() { return *runner_; }
+
+  std::unique_ptr<controller_parts> join(std::uint32_t queues, memory::resource& client_memory,
+                                         memory::resource* gpu_memory);
+  /// Returns when the engine touches none of its memory.
+  void leave(controller_parts& parts);
+
+ private:
+  bool stopping() const { return stop_.load(std::memory_order_relaxed); }
+  void stop();
+  void wake();
+  void run_admin();
+  void run_relay();
+  bool step_all();
+  bool write_back();
+
+  subsystem_options const options_;
+  std::unique_ptr<backing_store> store_;
+  media media_;
+  memory::resource* gpu_memory_;  ///< null for an engine on CPU threads
+  dma_regions regions_;
+  std::unique_ptr<engine_runner> runner_;
+
+  std::mutex wake_mutex_;
+  std::condition_variable wake_;
+  bool awake_ = false;
+
+  std::mutex mutex_;  ///< guards what follows, and every admin step
+  std::condition_variable left_;
+  std::vector<controller_parts*> controllers_;
+  std::vector<bool> slot_used_;
+  std::uint16_t next_controller_id_ = 1;
+
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace forebay::emulator
