@@ -16,8 +16,8 @@
 
 #include "apps/block_io/block_io.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/cuda_stream.hpp"
 #include "forebay/storage/storage.hpp"
+#include "machine.hpp"
 
 namespace {
 
@@ -30,23 +30,6 @@ struct measurement {
   std::uint32_t queue_depth;
   forebay::block_io::options options;
 };
-
-std::string driver_version() {
-  std::ifstream file("/sys/module/nvidia/version");
-  std::string version;
-  std::getline(file, version);
-  return version.empty() ? "unknown" : version;
-}
-
-json machine() {
-  cudaDeviceProp properties;
-  forebay::memory::check_cuda(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-  char const* const commit = std::getenv("FOREBAY_COMMIT");
-  return {{"device", properties.name},
-          {"multiprocessors", properties.multiProcessorCount},
-          {"driver", driver_version()},
-          {"commit", commit != nullptr ? commit : "unknown"}};
-}
 
 std::vector<measurement> measurements() {
   auto const random_reads = [](std::uint32_t iodepth, std::uint32_t threads) {
@@ -131,7 +114,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    json document = {{"schema_version", 1}, {"benchmark", "placement1"}, {"machine", machine()}};
+    json document = {{"schema_version", 1}, {"benchmark", "placement1"}, {"machine", forebay::bench::machine()}};
     auto const name_of = [](char const* path) { return std::filesystem::path(path).filename().string(); };
     document["command"] = fmt::format("{} --json {}", name_of(argv[0]), name_of(argv[2]));
     bool good = true;

@@ -34,6 +34,7 @@ struct raw_workload {
   std::uint32_t lba_bytes = 512;
   std::uint32_t write_percent = 0;
   std::uint32_t rounds = 1;  ///< commands of each thread
+  bool in_order = false;     ///< thread t's nth command is block n * threads + t, in place of any block
   bool check_all = false;    ///< every word of every block, in place of the first
   std::uint32_t lanes = 32;  ///< threads of each warp that submit; the others idle
   std::uint64_t seed = 1;
@@ -97,7 +98,8 @@ struct raw_client {
 
     for (std::uint32_t round = 0; round < work.rounds && !stuck; ++round) {
       std::uint64_t const draw = emulator::mix(work.seed ^ emulator::mix((std::uint64_t{thread} << 32) + round));
-      std::uint64_t const block = (draw >> 8) % work.blocks;
+      std::uint64_t const next = std::uint64_t{round} * M::thread_count() + thread;
+      std::uint64_t const block = (work.in_order ? next : draw >> 8) % work.blocks;
       bool const write = (draw & 0xff) * 100 < work.write_percent * 256u;
       if (write) put(mine, block);
 

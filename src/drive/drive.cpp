@@ -18,6 +18,7 @@
 #include "forebay/drive/profile.hpp"
 #include "forebay/drive/uri.hpp"
 #include "forebay/emulator/controller.hpp"
+#include "forebay/emulator/link.hpp"
 #include "forebay/emulator/statistics.hpp"
 #include "forebay/error.hpp"
 
@@ -37,6 +38,7 @@ struct specification {
   std::uint32_t sms = 0;
   std::optional<emulator::gpu_residency> gpu;
   std::string residency;
+  std::string link;
   bool moves_data = true;
 };
 
@@ -141,9 +143,7 @@ specification specify(uri const& from, int client_gpu) {
       throw refused_input("path", what.path, "only backing=file has a path; add backing=file");
     }
   }
-  if (auto const value = from.value("link")) {
-    throw refused_input("link", *value, "drives do not share a link yet; leave it out");
-  }
+  if (auto const value = from.value("link")) what.link = emulator::find_link_speed(*value).name;
   place(from, what, client_gpu);
   override_timing(from, what.timing_of.timing);
   what.lba_bytes = small_count(from, "lba_bytes", what.timing_of.lba_bytes, 512, 4096);
@@ -223,7 +223,9 @@ class emulated_device final : public device {
     controller_options.gpu = what_.gpu;
     controller_options.max_queues = what_.queues;
     controller_options.timing = what_.timing_of.timing;
+    controller_options.link = what_.link;
     controller_options.faults = options.faults;
+    controller_options.frontend = options.frontend;
     controller_ = std::make_unique<emulator::controller>(controller_options, std::move(store_), *options.client_memory);
   }
 
@@ -262,6 +264,7 @@ class emulated_device final : public device {
             {"backing", what_.moves_data ? what_.backing : "none"},
             {"size_bytes", size_bytes_},
             {"lba_bytes", what_.lba_bytes},
+            {"link", what_.link.empty() ? "none" : what_.link},
             {"timing",
              {{"read", describe(timing.read)},
               {"write", describe(timing.write)},

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -86,13 +87,20 @@ class resident_engine final : public engine_runner {
   residency_words& words() const { return *words_.as<residency_words>(); }
 
   engine_options with_epoch(engine_options options) const {
-    memory::current_device const here(where_.ordinal);
-    memory::allocation const now(memory_, sizeof(std::uint64_t), 128);
-    simt::launch<cuda>({.blocks = 1, .threads_per_block = 1}, read_clock{now.as<std::uint64_t>()}, launches_.get());
-    launches_.synchronize();
-    memory_.copy_out(&options.epoch_ns, now.data(), sizeof options.epoch_ns);
-    // Batches that come at once must not be due before the epoch.
-    options.epoch_ns -= 1'000'000'000;
+    static std::mutex mutex;
+    static std::map<int, std::uint64_t> epochs_ns;
+    std::lock_guard const lock(mutex);
+    std::uint64_t& epoch_ns = epochs_ns[where_.ordinal];
+    if (epoch_ns == 0) {
+      memory::current_device const here(where_.ordinal);
+      memory::allocation const now(memory_, sizeof(std::uint64_t), 128);
+      simt::launch<cuda>({.blocks = 1, .threads_per_block = 1}, read_clock{now.as<std::uint64_t>()}, launches_.get());
+      launches_.synchronize();
+      memory_.copy_out(&epoch_ns, now.data(), sizeof epoch_ns);
+      // Batches that come at once must not be due before the epoch.
+      epoch_ns -= 1'000'000'000;
+    }
+    options.epoch_ns = epoch_ns;
     return options;
   }
 

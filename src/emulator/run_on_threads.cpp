@@ -83,7 +83,8 @@ class threads final : public engine_runner {
 
 std::unique_ptr<engine_runner> run_on_threads(engine_options options, media const& drive,
                                               dma_region_table const& regions) {
-  options.epoch_ns = native::clock_ns();
+  static std::uint64_t const epoch_ns = native::clock_ns();
+  options.epoch_ns = epoch_ns;
   return std::make_unique<threads>(options, drive, regions);
 }
 

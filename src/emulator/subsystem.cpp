@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 
+#include "forebay/emulator/link.hpp"
 #include "forebay/error.hpp"
 #include "forebay/simt/native.hpp"
 #include "subsystem_implementation.hpp"
@@ -42,13 +43,18 @@ subsystem_options checked(subsystem_options options) {
   return options;
 }
 
-engine_options engine_options_of(subsystem_options const& options) {
+engine_options engine_options_of(subsystem_options const& options, memory::allocation const* link) {
   engine_options out;
   out.units = options.units;
   out.queue_slots = options.max_queues;
   out.max_transfer_bytes = std::uint64_t{4096} << options.mdts;
   out.timing = options.timing;
+  if (link != nullptr) {
+    out.timing.link_byte_fs = find_link_speed(options.link).byte_fs();
+    out.link_free_ps = link->as<std::uint64_t>();
+  }
   out.faults = options.faults;
+  out.frontend = options.frontend;
   return out;
 }
 
@@ -93,8 +99,12 @@ subsystem::implementation::implementation(subsystem_options const& options, std:
       media_(store_->view()),
       gpu_memory_(options_.gpu ? &memory::device(options_.gpu->ordinal) : nullptr),
       regions_(gpu_memory_ != nullptr ? *gpu_memory_ : memory::host()),
-      runner_(options_.gpu ? run_on_gpu(engine_options_of(options_), media_, regions_.table(), *options_.gpu)
-                           : run_on_threads(engine_options_of(options_), media_, regions_.table())),
+      link_(options_.link.empty()
+                ? nullptr
+                : shared_link(gpu_memory_ != nullptr ? *gpu_memory_ : memory::host(), find_link_speed(options_.link))),
+      runner_(options_.gpu
+                  ? run_on_gpu(engine_options_of(options_, link_.get()), media_, regions_.table(), *options_.gpu)
+                  : run_on_threads(engine_options_of(options_, link_.get()), media_, regions_.table())),
       slot_used_(options_.max_queues) {
   try {
     threads_.emplace_back([this] { run_admin(); });

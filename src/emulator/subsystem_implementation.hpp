@@ -72,6 +72,7 @@ class subsystem::implementation {
   media media_;
   memory::resource* gpu_memory_;  ///< null for an engine on CPU threads
   dma_regions regions_;
+  std::shared_ptr<memory::allocation> link_;  ///< null: there is none
   std::unique_ptr<engine_runner> runner_;
 
   std::mutex wake_mutex_;

@@ -211,7 +211,7 @@ struct storage::impl {
     drives = std::make_shared<opened_drives>();
     for (std::string const& uri : options.drives) {
       opened_drive d;
-      d.source = drive::open(uri, {.client_memory = &shared_memory(), .gpu = on_gpu() ? gpu : 0, .faults = {}});
+      d.source = drive::open(uri, {.client_memory = &shared_memory(), .gpu = on_gpu() ? gpu : 0, .faults = {}, .frontend = {}});
       d.controller = std::make_unique<driver::controller>(d.source->registers(), d.source->dma());
       drives->push_back(std::move(d));
     }

@@ -11,6 +11,8 @@
 #include <deque>
 #include <memory>
 
+#include "forebay/emulator/dma_regions.hpp"
+#include "forebay/emulator/spaces.hpp"
 #include "forebay/error.hpp"
 #include "forebay/nvme/command.hpp"
 #include "forebay/nvme/feature.hpp"
@@ -341,14 +343,14 @@ TEST(subsystem_options_test, are_checked) {
 
 TEST(dma_space_test, allocations_are_registered_and_aligned) {
   dma_regions regions(memory::host(), 6);
-  controller drive({}, no_backing(1 << 20, 512));
-  void* const memory = drive.dma().allocate(5000);
+  dma_space space(regions, memory::host());
+  void* const memory = space.allocate(5000);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 4096, 0u);
-  EXPECT_TRUE(drive.regions().table().contains<native>(drive.dma().bus_address(memory), 8192));
-  drive.dma().deallocate(memory);
-  EXPECT_FALSE(drive.regions().table().contains<native>(reinterpret_cast<std::uint64_t>(memory), 1));
-  EXPECT_THROW(drive.dma().map(reinterpret_cast<void*>(0x1001), 4096), refused_input);
-  EXPECT_THROW(drive.dma().unmap(reinterpret_cast<void*>(0x1000), 4096), refused_input);
+  EXPECT_TRUE(regions.table().contains<native>(space.bus_address(memory), 8192));
+  space.deallocate(memory);
+  EXPECT_FALSE(regions.table().contains<native>(reinterpret_cast<std::uint64_t>(memory), 1));
+  EXPECT_THROW(space.map(reinterpret_cast<void*>(0x1001), 4096), refused_input);
+  EXPECT_THROW(space.unmap(reinterpret_cast<void*>(0x1000), 4096), refused_input);
 }
 
 }  // namespace

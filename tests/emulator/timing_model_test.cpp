@@ -241,5 +241,33 @@ TEST(timing_model, immediate_only_without_any_cost) {
   EXPECT_FALSE(p.immediate());
 }
 
+TEST(timing_model, a_link_is_shared_by_drives_and_has_two_directions) {
+  timing_parameters p;
+  p.link_byte_fs = 1'000'000;  // 1 GB/s: 512 bytes take 512 ns
+  p.read.latency_min_ps = p.write.latency_min_ps = 10 * us;
+  state a, b;
+  std::uint64_t link[2] = {};
+  auto const one_on = [&](state& s, timed_command command) {
+    model(p, s.next_free.data(), link).assign(simt::team<simt::native>::here(), &command, 1, 0, s.scratch.data());
+    return command.target_ps;
+  };
+  timed_command write = read_at(0, 512);
+  write.op = operation::write;
+  EXPECT_EQ(one_on(a, read_at(0, 512)), 10 * us + 512'000);
+  EXPECT_EQ(one_on(b, read_at(0, 512)), 10 * us + 2 * 512'000) << "another drive, the same link";
+  EXPECT_EQ(one_on(a, write), 10 * us + 512'000) << "the other way";
+  timed_command flush = read_at(0, 0);
+  flush.op = operation::other;
+  EXPECT_EQ(one_on(a, flush), 0u) << "no data passes";
+  // A batch passes in order, and a drive that is slower than the link hides it.
+  std::vector<timed_command> batch = {read_at(0, 512), write, read_at(4096, 1024)};
+  model(p, a.next_free.data(), link).assign(simt::team<simt::native>::here(), batch.data(), 3, 0, a.scratch.data());
+  EXPECT_EQ(batch[0].target_ps, 10 * us + 3 * 512'000);
+  EXPECT_EQ(batch[1].target_ps, 10 * us + 2 * 512'000);
+  EXPECT_EQ(batch[2].target_ps, 10 * us + 5 * 512'000);
+  p.read.per_command_ps = 50 * us;
+  EXPECT_EQ(one_on(b, read_at(0, 512)), 50 * us);
+}
+
 }  // namespace
 }  // namespace forebay::emulator

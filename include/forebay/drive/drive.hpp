@@ -11,6 +11,7 @@
 
 #include "forebay/driver/spaces.hpp"
 #include "forebay/emulator/fault_plan.hpp"
+#include "forebay/emulator/frontend.hpp"
 #include "forebay/memory/resource.hpp"
 
 namespace forebay::drive {
@@ -41,6 +42,8 @@ struct open_options {
   int gpu = 0;
   /// Faults that an emulated drive injects; for tests.
   emulator::fault_plan faults;
+  /// For benchmarks.
+  emulator::frontend_techniques frontend;
 };
 
 /// Opens the drive that `uri` names. Throws `refused_input` for what it cannot mean, before anything starts, and

@@ -11,6 +11,7 @@
 #include "forebay/emulator/decode.hpp"
 #include "forebay/emulator/dma_regions.hpp"
 #include "forebay/emulator/fault_plan.hpp"
+#include "forebay/emulator/frontend.hpp"
 #include "forebay/emulator/media.hpp"
 #include "forebay/emulator/mover.hpp"
 #include "forebay/emulator/pending_set.hpp"
@@ -39,11 +40,9 @@ struct engine_options {
   /// least latency.
   std::uint64_t fetch_ns = 0;
   timing_parameters timing;
+  std::uint64_t* link_free_ps = nullptr;  ///< see `timing_model`; its times count from the epoch, as all do
   fault_plan faults;
-  /// For measuring what each is worth. False: entries are fetched one at a time.
-  bool coalesced_fetch = true;
-  /// False: each command advances the shared clocks by itself.
-  bool aggregated_timing = true;
+  frontend_techniques frontend;
 
   std::uint32_t dispatchers() const { return units * dispatchers_per_unit; }
   std::uint32_t queues_per_dispatcher() const { return (queue_slots + dispatchers() - 1) / dispatchers(); }
@@ -404,7 +403,7 @@ class dispatcher {
   FOREBAY_DEVICE bool fetch(submission_queue<M>& sq) {
     std::uint32_t const head = sq.head;
     std::uint32_t n = sq.seen_tail >= head ? sq.seen_tail - head : sq.seen_tail + sq.size - head;
-    std::uint32_t const most = view_.options.coalesced_fetch ? scratch_.batch_entries : 1;
+    std::uint32_t const most = view_.options.frontend.coalesced_fetch ? scratch_.batch_entries : 1;
     if (n > most) n = most;
     if (n > sq.pending.free()) n = sq.pending.free();
     if (n == 0) return false;
@@ -424,7 +423,7 @@ class dispatcher {
                            .target_ps = arrival_ps};
     }
     lanes_.sync();
-    if (!immediate && view_.options.aggregated_timing) {
+    if (!immediate && view_.options.frontend.aggregated_timing) {
       view_.timing.assign(lanes_, scratch_.timed, n, arrival_ps, scratch_.channel_ps);
     } else if (!immediate) {
       for (std::uint32_t i = 0; i < n; ++i) {

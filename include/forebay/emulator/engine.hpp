@@ -53,7 +53,7 @@ class engine final : public io_engine {
     view_.options = options;
     view_.drive = drive;
     view_.regions = regions;
-    view_.timing = timing_model<M>(options.timing, next_free_ps_.data());
+    view_.timing = timing_model<M>(options.timing, next_free_ps_.data(), options.link_free_ps);
     view_.mailboxes = mailboxes_.data();
     view_.submission_queues = submission_queues_.data();
     view_.completion_queues = completion_queues_.data();

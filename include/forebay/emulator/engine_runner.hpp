@@ -12,6 +12,7 @@
 
 namespace forebay::emulator {
 
+/// All engines on one GPU, and all on CPU threads, count from the same epoch, so that they can share a link.
 /// Thread-safe, but for what `io_engine` says of itself.
 class engine_runner {
  public:

@@ -12,6 +12,7 @@
 #include "forebay/emulator/backing_store.hpp"
 #include "forebay/emulator/engine_runner.hpp"
 #include "forebay/emulator/fault_plan.hpp"
+#include "forebay/emulator/frontend.hpp"
 #include "forebay/emulator/statistics.hpp"
 #include "forebay/emulator/timing_model.hpp"
 #include "forebay/memory/resource.hpp"
@@ -26,7 +27,9 @@ struct subsystem_options {
   std::uint32_t max_queue_entries = 16384;  ///< CAP.MQES + 1
   std::uint8_t mdts = 8;                    ///< largest transfer: 4 KiB << mdts
   timing_parameters timing;
+  std::string link;  ///< the name of a `link_speed` that it shares with other drives; empty: none
   fault_plan faults;
+  frontend_techniques frontend;
   std::optional<gpu_residency> gpu;  ///< where the engine runs on a GPU; else it runs on CPU threads
 };
 

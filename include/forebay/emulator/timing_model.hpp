@@ -49,6 +49,7 @@ struct timing_parameters {
   std::uint32_t channel_stride_bytes = 4096;  ///< consecutive stretches of the drive that lie on one channel each
   std::uint64_t jitter_ps = 0;                ///< largest addition to a command's latency; uniform from 0
   std::uint64_t seed = 0;                     ///< of the jitter
+  std::uint64_t link_byte_fs = 0;  ///< femtoseconds that a byte occupies the link which drives share; 0: there is none
 
   FOREBAY_DEVICE constexpr operation_cost const& cost_of(operation op) const {
     return op == operation::read ? read : op == operation::write ? write : other;
@@ -58,7 +59,7 @@ struct timing_parameters {
     auto const zero = [](operation_cost const& c) {
       return c.per_command_ps == 0 && c.per_byte_fs == 0 && c.latency_min_ps == 0;
     };
-    return zero(read) && zero(write) && zero(other) && jitter_ps == 0;
+    return zero(read) && zero(write) && zero(other) && jitter_ps == 0 && link_byte_fs == 0;
   }
 };
 
@@ -116,9 +117,10 @@ class timing_model {
   using team = simt::team<M>;
 
   timing_model() = default;
-  /// `next_free_ps`: `parameters.channels` zeroed words that all units reach.
-  timing_model(timing_parameters const& parameters, std::uint64_t* next_free_ps)
-      : parameters_(parameters), next_free_ps_(next_free_ps) {
+  /// `next_free_ps`: `parameters.channels` zeroed words that all units reach. `link_free_ps`: two words that all units
+  /// of all drives on one link reach, for its two directions; not used without a link.
+  timing_model(timing_parameters const& parameters, std::uint64_t* next_free_ps, std::uint64_t* link_free_ps = nullptr)
+      : parameters_(parameters), next_free_ps_(next_free_ps), link_free_ps_(link_free_ps) {
     for (operation const op : {operation::read, operation::write, operation::other}) {
       operation_cost const& cost = parameters.cost_of(op);
       std::uint64_t const lone_ps[2] = {cost.per_command_ps, cost.cost_ps(cost.granule_bytes) * parameters.channels};
@@ -143,6 +145,14 @@ class timing_model {
       assign_channels(lanes, batch, count, arrival_ps, scratch_ps);
     }
     lanes.sync();
+    if (parameters_.link_byte_fs != 0) {
+      for (operation const way : {operation::read, operation::write}) pass_link(lanes, batch, count, arrival_ps, way);
+    }
+    for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
+      timed_command& command = batch[i];
+      command.target_ps = command.charged ? command.target_ps + latency_ps(command) : arrival_ps;
+    }
+    lanes.sync();
   }
 
  private:
@@ -163,12 +173,12 @@ class timing_model {
     }
     std::uint64_t start_ps = 0;
     if (lanes.any(charged)) {
-      if (lanes.leader()) start_ps = advance(0, arrival_ps, total_ps);
+      if (lanes.leader()) start_ps = advance(next_free_ps_[0], arrival_ps, total_ps);
       start_ps = lanes.broadcast(start_ps);
     }
     for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
       timed_command& command = batch[i];
-      command.target_ps = command.charged ? start_ps + command.target_ps + latency_ps(command) : arrival_ps;
+      command.target_ps += start_ps;
     }
   }
 
@@ -185,22 +195,43 @@ class timing_model {
       });
     }
     for (std::uint32_t channel = lanes.rank(); channel < parameters_.channels; channel += lanes.count()) {
-      if ((touched >> channel & 1) != 0) scratch_ps[channel] = advance(channel, arrival_ps, scratch_ps[channel]);
+      if ((touched >> channel & 1) != 0)
+        scratch_ps[channel] = advance(next_free_ps_[channel], arrival_ps, scratch_ps[channel]);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       timed_command& command = batch[i];
-      if (!command.charged) {
-        if (lanes.leader()) command.target_ps = arrival_ps;
-        continue;
-      }
+      if (!command.charged) continue;
       std::uint64_t finish_ps = arrival_ps;
       for_own_channels(lanes, command, [&](std::uint32_t channel, std::uint64_t charge_ps) {
         scratch_ps[channel] += charge_ps;
         if (scratch_ps[channel] > finish_ps) finish_ps = scratch_ps[channel];
       });
       finish_ps = lanes.max(finish_ps);
-      if (lanes.leader()) command.target_ps = finish_ps + latency_ps(command);
+      if (lanes.leader()) command.target_ps = finish_ps;
     }
+  }
+
+  /// Sends the data of the batch's commands that go `way` over the link: none is complete before its data has passed.
+  FOREBAY_DEVICE void pass_link(team const& lanes, timed_command* batch, std::uint32_t count, std::uint64_t arrival_ps,
+                                operation way) const {
+    auto const passes = [&](std::uint32_t i) { return i < count && batch[i].charged && batch[i].op == way; };
+    auto const taken_ps = [&](std::uint32_t i) {
+      return passes(i) ? batch[i].bytes * parameters_.link_byte_fs / 1000 : 0;
+    };
+    std::uint64_t total_ps = 0;
+    for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) total_ps += taken_ps(i);
+    total_ps = lanes.sum(total_ps);
+    if (total_ps == 0) return;
+    std::uint64_t passed_ps = 0;
+    if (lanes.leader()) passed_ps = advance(link_free_ps_[way == operation::read ? 0 : 1], arrival_ps, total_ps);
+    passed_ps = lanes.broadcast(passed_ps);
+    for (std::uint32_t first = 0; first < count; first += lanes.count()) {
+      std::uint32_t const i = first + lanes.rank();
+      std::uint64_t const through_ps = passed_ps + lanes.inclusive_sum(taken_ps(i));
+      if (passes(i) && batch[i].target_ps < through_ps) batch[i].target_ps = through_ps;
+      passed_ps = lanes.broadcast(through_ps, lanes.count() - 1);
+    }
+    lanes.sync();
   }
 
   /// Calls `visit(channel, charge_ps)` for each channel that a command touches and the calling lane keeps.
@@ -215,11 +246,12 @@ class timing_model {
     }
   }
 
-  /// Occupies a channel for `charge_ps`; returns from when on.
-  FOREBAY_DEVICE std::uint64_t advance(std::uint32_t channel, std::uint64_t arrival_ps, std::uint64_t charge_ps) const {
+  /// Occupies what is free from `next_free_ps` on for `charge_ps`; returns from when on.
+  FOREBAY_DEVICE static std::uint64_t advance(std::uint64_t& next_free_ps, std::uint64_t arrival_ps,
+                                              std::uint64_t charge_ps) {
     // Relaxed: the clocks order nothing but themselves. Another unit may come between the two: then this batch starts
     // after that unit's, still not before `arrival_ps`.
-    auto const clock = simt::atomic<M, simt::scope::device>(next_free_ps_[channel]);
+    auto const clock = simt::atomic<M, simt::scope::device>(next_free_ps);
     clock.fetch_max(arrival_ps, simt::order::relaxed);
     return clock.fetch_add(charge_ps, simt::order::relaxed);
   }
@@ -234,6 +266,7 @@ class timing_model {
   timing_parameters parameters_;
   std::uint64_t wait_ps_[3][2] = {};  ///< of each operation, without a range and with one
   std::uint64_t* next_free_ps_ = nullptr;
+  std::uint64_t* link_free_ps_ = nullptr;
 };
 
 }  // namespace forebay::emulator
