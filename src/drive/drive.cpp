@@ -11,16 +11,17 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "emulated_drive.hpp"
 #include "forebay/drive/profile.hpp"
 #include "forebay/drive/uri.hpp"
 #include "forebay/emulator/controller.hpp"
 #include "forebay/emulator/link.hpp"
 #include "forebay/emulator/statistics.hpp"
 #include "forebay/error.hpp"
+#include "served/served_device.hpp"
 
 namespace forebay::drive {
 namespace {
@@ -61,6 +62,8 @@ void place(uri const& from, specification& what, int client_gpu) {
   } else if (backing.starts_with("peer:")) {
     auto const ordinal = static_cast<int>(parse_count("backing", backing.substr(5), 0, 1023));
     what.gpu = emulator::gpu_residency{.ordinal = ordinal, .stays = true};
+  } else if (backing == "file" && from.value("residency") == "in_process") {
+    what.gpu = emulator::gpu_residency{.ordinal = client_gpu};
   } else if (backing != "memory" && backing != "file") {
     throw refused_input("backing", backing, "use memory, file, hbm, host or peer:N");
   }
@@ -71,9 +74,11 @@ void place(uri const& from, specification& what, int client_gpu) {
     throw refused_input("residency", what.residency, "use " + std::string(nearest(what.residency, known)));
   }
   if (what.residency == "served") {
-    throw refused_input("residency", what.residency, "drives cannot be served yet; use residency=in_process");
-  }
-  if (what.residency != usual) {
+    if (what.gpu) {
+      throw refused_input("backing", backing,
+                          "a daemon serves drives on CPU threads alone: use backing=memory or file");
+    }
+  } else if (what.residency != usual) {
     throw refused_input("residency", what.residency,
                         fmt::format("backing={} goes with residency={}; leave it out", backing, usual));
   }
@@ -168,19 +173,25 @@ specification specify(uri const& from, int client_gpu) {
   return what;
 }
 
-/// At most 20 characters; the same for every opening of a file, different for every other drive of the process.
+/// At most 20 characters; the same for every opening of a file, and of what a daemon serves, different for every other
+/// drive of the process.
 std::string serial_of(specification const& what) {
-  if (what.backing == "file") {
+  if (what.backing == "file" || what.residency == "served") {
     std::uint64_t hash = 0;
-    for (char const c : what.path) hash = emulator::mix(hash ^ static_cast<std::uint8_t>(c));
+    for (char const c : what.backing == "file" ? what.path : what.uri)
+      hash = emulator::mix(hash ^ static_cast<std::uint8_t>(c));
     return fmt::format("FB{:016X}", hash);
   }
   static std::atomic<std::uint32_t> count{0};
   return fmt::format("FBMEM{:08}", ++count);
 }
 
-std::unique_ptr<emulator::backing_store> store_of(specification const& what) {
-  if (what.backing == "file") return emulator::file_backing(what.path, what.size_bytes, what.lba_bytes);
+std::unique_ptr<emulator::backing_store> store_of(specification const& what, memory::resource& host_memory) {
+  if (what.backing == "file") {
+    auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes);
+    if (!what.gpu) return file;
+    return emulator::working_copy(std::move(file), memory::device(what.gpu->ordinal));
+  }
   if (!what.moves_data) return emulator::no_backing(what.size_bytes, what.lba_bytes);
   try {
     if (what.backing == "host") {
@@ -189,7 +200,7 @@ std::unique_ptr<emulator::backing_store> store_of(specification const& what) {
     if (what.gpu) {
       return emulator::memory_backing(what.size_bytes, what.lba_bytes, memory::device(what.gpu->ordinal));
     }
-    return emulator::memory_backing(what.size_bytes, what.lba_bytes);
+    return emulator::memory_backing(what.size_bytes, what.lba_bytes, host_memory);
   } catch (operation_failed const& failed) {
     throw refused_input("size", std::to_string(what.size_bytes), std::string(failed.what()) + "; give less");
   } catch (std::bad_alloc const&) {
@@ -213,40 +224,30 @@ nlohmann::json describe(emulator::operation_cost const& cost) {
           {"latency_min_us", static_cast<double>(cost.latency_min_ps) / 1e6}};
 }
 
-class emulated_device final : public device {
+class started_drive final : public emulated_drive {
  public:
-  emulated_device(specification what, open_options const& options)
-      : what_(std::move(what)), store_(store_of(what_)), size_bytes_(store_->view().bytes) {
-    emulator::subsystem_options controller_options;
-    controller_options.serial = serial_of(what_);
-    controller_options.units = what_.gpu ? what_.sms : what_.threads;
-    controller_options.gpu = what_.gpu;
-    controller_options.max_queues = what_.queues;
-    controller_options.timing = what_.timing_of.timing;
-    controller_options.link = what_.link;
-    controller_options.faults = options.faults;
-    controller_options.frontend = options.frontend;
-    controller_ = std::make_unique<emulator::controller>(controller_options, std::move(store_), *options.client_memory);
+  started_drive(specification what, open_options const& options, memory::resource& host_memory)
+      : what_(std::move(what)) {
+    auto store = store_of(what_, host_memory);
+    size_bytes_ = store->view().bytes;
+    emulator::subsystem_options subsystem_options;
+    subsystem_options.serial = serial_of(what_);
+    subsystem_options.units = what_.gpu ? what_.sms : what_.threads;
+    subsystem_options.gpu = what_.gpu;
+    subsystem_options.max_queues = what_.queues;
+    subsystem_options.timing = what_.timing_of.timing;
+    subsystem_options.link = what_.link;
+    subsystem_options.faults = options.faults;
+    subsystem_options.frontend = options.frontend;
+    shared_ = std::make_shared<emulator::subsystem>(subsystem_options, std::move(store));
   }
 
-  driver::register_space& registers() override { return controller_->registers(); }
-  driver::dma_space& dma() override { return controller_->dma(); }
+  std::shared_ptr<emulator::subsystem> const& shared() const override { return shared_; }
   std::optional<int> gpu() const override { return what_.gpu ? std::optional(what_.gpu->ordinal) : std::nullopt; }
-  void hold() override { controller_->shared().hold(); }
-  void release() noexcept override { controller_->shared().release(); }
 
-  void reset_statistics() override {
-    auto now = controller_->shared().collect();
-    std::lock_guard const lock(baseline_mutex_);
-    baseline_ = std::move(now);
-  }
-
-  nlohmann::json report() override {
-    auto const statistics = controller_->shared().collect();
-    {
-      std::lock_guard const lock(baseline_mutex_);
-      if (baseline_) statistics->subtract(*baseline_);
-    }
+  nlohmann::json report(emulator::statistics const* since) const override {
+    auto const statistics = shared_->collect();
+    if (since != nullptr) statistics->subtract(*since);
     emulator::timing_parameters const& timing = what_.timing_of.timing;
     std::uint64_t const bound_ns = emulator::lateness_bound_ns(timing);
     nlohmann::json lateness = describe(statistics->lateness);
@@ -257,7 +258,7 @@ class emulated_device final : public device {
       counts[name] = statistics->commands.*counter;
     });
     return {{"uri", what_.uri},
-            {"serial", controller_->shared().options().serial},
+            {"serial", shared_->options().serial},
             {"profile", what_.timing_of.name},
             {"residency", what_.residency},
             {what_.gpu ? "sms" : "threads", what_.gpu ? what_.sms : what_.threads},
@@ -281,11 +282,31 @@ class emulated_device final : public device {
 
  private:
   specification what_;
-  std::unique_ptr<emulator::backing_store> store_;
-  std::uint64_t size_bytes_;
-  std::unique_ptr<emulator::controller> controller_;
-  std::mutex baseline_mutex_;
-  std::unique_ptr<emulator::statistics> baseline_;  ///< what had been counted at the last reset
+  std::uint64_t size_bytes_ = 0;
+  std::shared_ptr<emulator::subsystem> shared_;
+};
+
+/// An emulated drive of which this process is the only client.
+class emulated_device final : public device {
+ public:
+  emulated_device(std::shared_ptr<emulated_drive> drive, open_options const& options)
+      : drive_(std::move(drive)),
+        controller_(drive_->shared(), drive_->shared()->options().max_queues, *options.client_memory) {}
+
+  driver::register_space& registers() override { return controller_.registers(); }
+  driver::dma_space& dma() override { return controller_.dma(); }
+  std::optional<int> gpu() const override { return drive_->gpu(); }
+  void hold() override { drive_->shared()->hold(); }
+  void release() noexcept override { drive_->shared()->release(); }
+  void reset_statistics() override { since_.set(drive_->shared()->collect()); }
+  nlohmann::json report() override {
+    return since_.with([this](emulator::statistics const* since) { return drive_->report(since); });
+  }
+
+ private:
+  std::shared_ptr<emulated_drive> drive_;
+  emulator::controller controller_;
+  baseline since_;
 };
 
 }  // namespace
@@ -295,7 +316,13 @@ std::unique_ptr<device> open(std::string const& text, open_options const& option
   if (from.scheme() == "pci") {
     throw refused_input("drive", text, "PCI drives cannot be opened yet; use emulated: or file:");
   }
-  return std::make_unique<emulated_device>(specify(from, options.gpu), options);
+  if (from.value("residency") == "served") return served::open(from, options);
+  return std::make_unique<emulated_device>(start_emulated(from, options), options);
+}
+
+std::shared_ptr<emulated_drive> start_emulated(uri const& from, open_options const& options,
+                                               memory::resource& host_memory) {
+  return std::make_shared<started_drive>(specify(from, options.gpu), options, host_memory);
 }
 
 void create(std::string const& text) {

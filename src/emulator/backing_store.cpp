@@ -7,8 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "forebay/error.hpp"
 
@@ -20,6 +23,7 @@ class memory_store final : public backing_store {
   memory_store(std::uint64_t bytes, std::uint32_t block_bytes, memory::resource& from)
       : block_bytes_(block_bytes), memory_(from, bytes, std::size_t{2} << 20) {}
   media view() override { return {memory_.as<std::byte>(), memory_.bytes(), block_bytes_, nullptr}; }
+  memory::resource& where() override { return memory_.from(); }
   bool sync() override { return true; }
 
  private:
@@ -82,6 +86,57 @@ class file_store final : public backing_store {
   sync_words sync_;
 };
 
+class copied_store final : public backing_store {
+ public:
+  copied_store(std::unique_ptr<backing_store> home, memory::resource& where)
+      : home_(std::move(home)),
+        home_view_(home_->view()),
+        data_(where, home_view_.bytes, std::size_t{2} << 20),
+        dirty_(where, chunks(), 128),
+        words_(where, sizeof(sync_words), 128),
+        marks_(chunks()) {
+    where.copy_in(data_.data(), home_view_.data, home_view_.bytes);
+  }
+
+  media view() override {
+    return {data_.as<std::byte>(), home_view_.bytes, home_view_.block_bytes, words_.as<sync_words>(),
+            dirty_.as<std::uint8_t>()};
+  }
+  memory::resource& where() override { return data_.from(); }
+
+  bool sync() override {
+    memory::resource& from = data_.from();
+    from.copy_out(marks_.data(), dirty_.data(), marks_.size());
+    for (std::size_t begin = 0; begin < marks_.size();) {
+      if (marks_[begin] == 0) {
+        ++begin;
+        continue;
+      }
+      std::size_t end = begin;
+      while (end < marks_.size() && marks_[end] != 0) marks_[end++] = 0;
+      // Cleared before they are copied: a mark that comes later stays for the next time.
+      from.copy_in(dirty_.as<std::uint8_t>() + begin, marks_.data() + begin, end - begin);
+      std::uint64_t const first_byte = std::uint64_t{begin} << media::dirty_chunk_log2;
+      std::uint64_t const end_byte = std::min(std::uint64_t{end} << media::dirty_chunk_log2, home_view_.bytes);
+      from.copy_out(home_view_.data + first_byte, data_.as<std::byte>() + first_byte, end_byte - first_byte);
+      begin = end;
+    }
+    return home_->sync();
+  }
+
+ private:
+  std::size_t chunks() const {
+    return (home_view_.bytes + (std::uint64_t{1} << media::dirty_chunk_log2) - 1) >> media::dirty_chunk_log2;
+  }
+
+  std::unique_ptr<backing_store> home_;
+  media home_view_;
+  memory::allocation data_;
+  memory::allocation dirty_;
+  memory::allocation words_;
+  std::vector<std::uint8_t> marks_;
+};
+
 class no_store final : public backing_store {
  public:
   no_store(std::uint64_t bytes, std::uint32_t block_bytes) : bytes_(bytes), block_bytes_(block_bytes) {}
@@ -101,6 +156,10 @@ std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t
 
 std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes) {
   return std::make_unique<file_store>(path, bytes, block_bytes);
+}
+
+std::unique_ptr<backing_store> working_copy(std::unique_ptr<backing_store> home, memory::resource& where) {
+  return std::make_unique<copied_store>(std::move(home), where);
 }
 
 std::unique_ptr<backing_store> no_backing(std::uint64_t bytes, std::uint32_t block_bytes) {

@@ -147,6 +147,16 @@ std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t 
   return parts;
 }
 
+std::uint32_t subsystem::implementation::free_queues() {
+  std::lock_guard const lock(mutex_);
+  std::uint32_t most = 0, run = 0;
+  for (bool const used : slot_used_) {
+    run = used ? 0 : run + 1;
+    most = std::max(most, run);
+  }
+  return most;
+}
+
 void subsystem::implementation::leave(controller_parts& parts) {
   {
     std::lock_guard const lock(mutex_);
@@ -238,17 +248,28 @@ void subsystem::implementation::run_relay() {
 /// Serves the Flush commands that wait for the file. Whether there were any.
 bool subsystem::implementation::write_back() {
   if (media_.sync == nullptr) return false;
-  // Acquire: pairs with the units' release when they raise it; the writes before the Flush are in the mapping.
-  std::uint32_t const wanted =
-      simt::atomic<native, simt::scope::system>(media_.sync->requested).load(simt::order::acquire);
-  auto const completed = simt::atomic<native, simt::scope::system>(media_.sync->completed);
-  if (wanted == completed.load(simt::order::relaxed)) return false;  // relaxed: only this thread writes it
-  if (!store_->sync()) {
-    // Relaxed: the release below publishes it.
-    simt::atomic<native, simt::scope::system>(media_.sync->failed).store(1, simt::order::relaxed);
+  memory::resource& where = store_->where();
+  bool const near = where.kind() != memory::kind::device;
+  std::uint32_t wanted = 0;
+  if (near) {
+    // Acquire: pairs with the units' release when they raise it; the writes before the Flush are in place.
+    wanted = simt::atomic<native, simt::scope::system>(media_.sync->requested).load(simt::order::acquire);
+  } else {
+    where.copy_out(&wanted, &media_.sync->requested, sizeof wanted);
   }
-  // Release: pairs with the units' acquire before they complete a Flush.
-  completed.store(wanted, simt::order::release);
+  if (wanted == written_back_) return false;
+  std::uint32_t const failed = store_->sync() ? 0 : 1;
+  written_back_ = wanted;
+  if (near) {
+    // Relaxed: the release below publishes it. Once failed, failed for ever.
+    auto const word = simt::atomic<native, simt::scope::system>(media_.sync->failed);
+    if (failed != 0) word.store(1, simt::order::relaxed);
+    // Release: pairs with the units' acquire before they complete a Flush.
+    simt::atomic<native, simt::scope::system>(media_.sync->completed).store(wanted, simt::order::release);
+  } else {
+    if (failed != 0) where.copy_in(&media_.sync->failed, &failed, sizeof failed);
+    where.copy_in(&media_.sync->completed, &wanted, sizeof wanted);
+  }
   return true;
 }
 
@@ -258,6 +279,9 @@ subsystem::~subsystem() = default;
 
 subsystem_options const& subsystem::options() const {
   return implementation_->options();
+}
+std::uint32_t subsystem::free_queues() const {
+  return implementation_->free_queues();
 }
 void subsystem::hold() {
   implementation_->runner().hold();

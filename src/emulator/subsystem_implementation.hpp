@@ -52,6 +52,7 @@ class subsystem::implementation {
 
   subsystem_options const& options() const { return options_; }
   engine_runner& runner() { return *runner_; }
+  std::uint32_t free_queues();
 
   std::unique_ptr<controller_parts> join(std::uint32_t queues, memory::resource& client_memory,
                                          memory::resource* gpu_memory);
@@ -70,7 +71,8 @@ class subsystem::implementation {
   subsystem_options const options_;
   std::unique_ptr<backing_store> store_;
   media media_;
-  memory::resource* gpu_memory_;  ///< null for an engine on CPU threads
+  std::uint32_t written_back_ = 0;  ///< the `sync_words::requested` that was served last
+  memory::resource* gpu_memory_;    ///< null for an engine on CPU threads
   dma_regions regions_;
   std::shared_ptr<memory::allocation> link_;  ///< null: there is none
   std::unique_ptr<engine_runner> runner_;

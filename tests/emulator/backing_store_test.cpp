@@ -11,6 +11,7 @@
 #include <string>
 
 #include "forebay/error.hpp"
+#include "forebay/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {
@@ -73,6 +74,35 @@ TEST(no_backing_test, has_a_size_and_no_bytes) {
   auto const store = no_backing(std::uint64_t{1} << 40, 512);
   EXPECT_EQ(store->view().data, nullptr);
   EXPECT_EQ(store->view().bytes, std::uint64_t{1} << 40);
+}
+
+TEST(working_copy_test, what_was_marked_goes_home_and_nothing_else) {
+  constexpr std::uint64_t chunk = std::uint64_t{1} << media::dirty_chunk_log2;
+  auto home = memory_backing(3 * chunk + 512, 512);
+  std::byte* const at_home = home->view().data;
+  at_home[0] = std::byte{1};
+  at_home[3 * chunk] = std::byte{4};
+  auto const copy = working_copy(std::move(home), memory::host());
+  media const view = copy->view();
+  EXPECT_EQ(view.bytes, 3 * chunk + 512);
+  EXPECT_EQ(view.data[0], std::byte{1}) << "loaded at the start";
+  EXPECT_EQ(view.data[3 * chunk], std::byte{4});
+  for (std::uint64_t i : {0u, 1u, 2u, 3u}) view.data[i * chunk] = static_cast<std::byte>(0x10 + i);
+  view.mark<simt::native>(chunk, 512);
+  view.mark<simt::native>(3 * chunk, 512);
+  EXPECT_EQ(at_home[chunk], std::byte{0}) << "not before sync";
+  EXPECT_TRUE(copy->sync());
+  EXPECT_EQ(at_home[0], std::byte{1}) << "not marked";
+  EXPECT_EQ(at_home[chunk], std::byte{0x11});
+  EXPECT_EQ(at_home[2 * chunk], std::byte{0});
+  EXPECT_EQ(at_home[3 * chunk], std::byte{0x13}) << "a chunk that is cut off by the end";
+  view.mark<simt::native>(chunk - 512, 2 * chunk);
+  EXPECT_TRUE(copy->sync());
+  EXPECT_EQ(at_home[0], std::byte{0x10});
+  EXPECT_EQ(at_home[2 * chunk], std::byte{0x12});
+  at_home[0] = std::byte{9};
+  EXPECT_TRUE(copy->sync());
+  EXPECT_EQ(at_home[0], std::byte{9}) << "marks are gone";
 }
 
 }  // namespace

@@ -674,5 +674,33 @@ TEST(engine, larger_pages_and_blocks) {
   EXPECT_EQ(drive.buffer(base + 8 * 65536)[0], std::byte{42});
 }
 
+TEST(engine, what_is_written_is_marked) {
+  constexpr std::uint64_t chunk = std::uint64_t{1} << media::dirty_chunk_log2;
+  memory::allocation const store(memory::host(), 8 * chunk, 4096);
+  memory::allocation const buffer(memory::host(), 8192, 4096);
+  dma_regions regions(memory::host(), 6);
+  regions.add(buffer.data(), buffer.bytes());
+  std::array<std::uint8_t, 8> dirty{};
+  media drive{store.as<std::byte>(), 8 * chunk, 512};
+  drive.dirty = dirty.data();
+  engine<simt::native> units({}, drive, regions.table());
+  std::array<nvme::submission_entry, 8> sq{};
+  std::array<nvme::completion_entry, 8> cq{};
+  std::uint32_t tail = 0, head = 0;
+  units.attach_completion_queue({0, cq.data(), 8, &head});
+  units.attach_submission_queue({.entries = sq.data(), .size = 8, .tail_doorbell = &tail});
+  auto const address = reinterpret_cast<std::uint64_t>(buffer.data());
+  std::uint64_t const blocks = chunk / 512;
+  sq[0] = command(io_opcode::read, 0, 0, 1, address);
+  sq[1] = command(io_opcode::write, 1, blocks, 1, address);
+  sq[2] = command(io_opcode::write, 2, 3 * blocks - 1, 2, address + 4096 - 512, address + 4096);
+  sq[3] = command(io_opcode::write_zeroes, 3, 5 * blocks, 1);
+  sq[4] = command(io_opcode::write, 4, 6 * blocks, 1, 0x1000);  // refused: nothing is written
+  tail = 5;
+  while (units.step(0)) {
+  }
+  EXPECT_EQ(dirty, (std::array<std::uint8_t, 8>{0, 1, 1, 1, 0, 1, 0, 0}));
+}
+
 }  // namespace
 }  // namespace forebay::emulator::testing

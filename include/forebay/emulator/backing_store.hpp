@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Where an emulated drive's bytes live on the host: anonymous memory, a mapped file, or nowhere.
+//! Where an emulated drive's bytes live: anonymous memory, a mapped file, a copy of either elsewhere, or nowhere.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,8 @@ class backing_store {
   virtual ~backing_store() = default;
   /// Valid as long as this object.
   virtual media view() = 0;
+  /// Where the pointers of `view()` point to.
+  virtual memory::resource& where() { return memory::host(); }
   /// Makes durable what was written before the call. False: the operating system could not.
   virtual bool sync() = 0;
 };
@@ -30,6 +32,9 @@ std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t
 /// A file, mapped and shared: writes reach it at once, and the medium at `sync`. The file is locked against a second
 /// drive. Throws `refused_input` when it is missing, locked, or its size is not `bytes` (0: whatever its size is).
 std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes);
+
+/// The bytes of `home` in memory of `where`, from which `sync` brings back what was written. Throws like `where`.
+std::unique_ptr<backing_store> working_copy(std::unique_ptr<backing_store> home, memory::resource& where);
 
 /// A drive that checks and times commands and moves nothing; reads leave the client's buffer as it is.
 std::unique_ptr<backing_store> no_backing(std::uint64_t bytes, std::uint32_t block_bytes);

@@ -494,7 +494,6 @@ class dispatcher {
           bool const read = command.opcode == nvme::io_opcode::read;
           (read ? counts.reads : counts.writes) += 1;
           (read ? counts.bytes_read : counts.bytes_written) += command.bytes;
-          if (!read) view_.drive.template mark<M>(command.offset_bytes, command.bytes);
         }
       }
       alone |= lanes_.ballot(is_alone) << first;
@@ -507,12 +506,25 @@ class dispatcher {
       }
     }
     scratch_.moves.run(lanes_);
+    if (view_.drive.dirty != nullptr) mark_written(n, alone);
     for (; alone != 0; alone &= alone - 1) {
       std::uint32_t const i = team::lowest(alone);
       pending_command const done = execute(sq, entry(i), scratch_.decoded[i], scratch_.commands[i], counts);
       lanes_.sync();
       if (lanes_.leader()) scratch_.commands[i] = done;
       lanes_.sync();
+    }
+  }
+
+  /// Marks what the writes of the batch wrote, but for those in `alone`.
+  FOREBAY_DEVICE void mark_written(std::uint32_t n, std::uint32_t alone) {
+    view_.drive.template before_marks<M>(lanes_);
+    for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
+      decoded_command const& command = scratch_.decoded[i];
+      pending_command const& pending = scratch_.commands[i];
+      bool const wrote = command.opcode == nvme::io_opcode::write && pending.status_field == 0 &&
+                         (pending.flags & pending_command::held) == 0 && (alone >> i & 1) == 0;
+      if (wrote) view_.drive.template mark<M>(command.offset_bytes, command.bytes);
     }
   }
 
@@ -532,6 +544,11 @@ class dispatcher {
       pending.flags |= pending_command::held;
       sq.held[scratch_.slots[i]] = entry(i);
     }
+  }
+
+  FOREBAY_DEVICE void mark_one(std::uint64_t offset, std::uint64_t bytes) const {
+    view_.drive.template before_marks<M>(lanes_);
+    if (lanes_.leader()) view_.drive.template mark<M>(offset, bytes);
   }
 
   /// Does what one valid command asks for; returns what is posted for it.
@@ -559,8 +576,8 @@ class dispatcher {
         counts.bytes_read += one * command.bytes;
         break;
       case io_opcode::write:
-        if (lanes_.leader()) drive.template mark<M>(command.offset_bytes, command.bytes);
         drive.template write<M>(lanes_, command.offset_bytes, segments, segment_count);
+        mark_one(command.offset_bytes, command.bytes);
         counts.writes += one;
         counts.bytes_written += one * command.bytes;
         break;
@@ -573,8 +590,8 @@ class dispatcher {
         }
         break;
       case io_opcode::write_zeroes:
-        if (lanes_.leader()) drive.template mark<M>(command.offset_bytes, command.bytes);
         drive.template zero<M>(lanes_, command.offset_bytes, command.bytes);
+        mark_one(command.offset_bytes, command.bytes);
         counts.others += one;
         break;
       case io_opcode::dataset_management:
@@ -613,8 +630,8 @@ class dispatcher {
         if (!applies) continue;
         std::uint64_t const offset = range.slba * drive.block_bytes;
         std::uint64_t const bytes = std::uint64_t{range.length_blocks} * drive.block_bytes;
-        if (lanes_.leader()) drive.template mark<M>(offset, bytes);
         drive.template zero<M>(lanes_, offset, bytes);
+        mark_one(offset, bytes);
       }
     }
     return 0;

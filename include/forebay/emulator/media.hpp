@@ -23,27 +23,32 @@ struct sync_words {
 
 /// One namespace. Trivially copyable; units reach `data`. All lanes of a team call a member together.
 struct media {
-  /// What one bit of `dirty` stands for.
+  /// What one byte of `dirty` stands for.
   static constexpr std::uint32_t dirty_chunk_log2 = 16;
 
   std::byte* data = nullptr;  ///< null: commands are checked and timed, but move nothing (`data=none`)
   std::uint64_t bytes = 0;    ///< a multiple of the block size
   std::uint32_t block_bytes = 512;
-  sync_words* sync = nullptr;      ///< null where a write is as durable as it gets when it was executed
-  std::uint32_t* dirty = nullptr;  ///< not null: a bit for each chunk that was written since the host cleared it
+  sync_words* sync = nullptr;     ///< null where a write is as durable as it gets when it was executed
+  std::uint8_t* dirty = nullptr;  ///< not null: 1 for each chunk that was written since the host cleared it
 
   FOREBAY_DEVICE std::uint64_t blocks() const { return bytes / block_bytes; }
 
-  /// Marks [offset, offset + length) as written. Called by one lane before it writes.
+  /// Marks [offset, offset + length) as written. Called by one lane, after the data was stored and `before_marks`.
   template <class M>
   FOREBAY_DEVICE void mark(std::uint64_t offset, std::uint64_t length) const {
     if (dirty == nullptr || length == 0) return;
     std::uint64_t const last = (offset + length - 1) >> dirty_chunk_log2;
-    for (std::uint64_t chunk = offset >> dirty_chunk_log2; chunk <= last; ++chunk) {
-      // Relaxed: the host looks after it acquired `sync->requested`, which a unit releases for a Flush that was
-      // submitted after this write had completed.
-      simt::atomic<M, simt::scope::system>(dirty[chunk / 32]).fetch_or(1u << chunk % 32, simt::order::relaxed);
-    }
+    for (std::uint64_t chunk = offset >> dirty_chunk_log2; chunk <= last; ++chunk) M::st(dirty + chunk, 1);
+  }
+  /// Orders the lanes' data before the marks of any of them: whoever clears a mark and then copies the chunk has the
+  /// data.
+  template <class M>
+  FOREBAY_DEVICE void before_marks(simt::team<M> const& lanes) const {
+    if (dirty == nullptr) return;
+    lanes.sync();
+    // Release: pairs with the host, which clears marks and copies chunks in one order.
+    M::fence(simt::scope::system, simt::order::release);
   }
 
   /// From the drive to the client's segments.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! An emulated drive without its clients: what is alike whether this process is the only one or a daemon has many.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <utility>
+
+#include "forebay/drive/drive.hpp"
+#include "forebay/drive/uri.hpp"
+#include "forebay/emulator/statistics.hpp"
+#include "forebay/emulator/subsystem.hpp"
+#include "forebay/memory/resource.hpp"
+
+namespace forebay::drive {
+
+/// Thread-safe.
+class emulated_drive {
+ public:
+  virtual ~emulated_drive() = default;
+  virtual std::shared_ptr<emulator::subsystem> const& shared() const = 0;
+  virtual std::optional<int> gpu() const = 0;
+  /// See `device::report`. `since`: what had been counted when the report begins; null for the drive's whole life.
+  virtual nlohmann::json report(emulator::statistics const* since) const = 0;
+};
+
+/// Starts the drive that an `emulated:` or `file:` URI names. `host_memory` is where `backing=memory` lives. Throws as
+/// `open` does.
+std::shared_ptr<emulated_drive> start_emulated(uri const& from, open_options const& options,
+                                               memory::resource& host_memory = memory::host());
+
+/// What had been counted when somebody last reset the statistics. Thread-safe.
+class baseline {
+ public:
+  void set(std::unique_ptr<emulator::statistics> now) {
+    std::lock_guard const lock(mutex_);
+    counted_ = std::move(now);
+  }
+  /// What `use(statistics const*)` returns, null where nobody ever did.
+  template <class Use>
+  auto with(Use&& use) {
+    std::lock_guard const lock(mutex_);
+    return use(counted_.get());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<emulator::statistics> counted_;
+};
+
+}  // namespace forebay::drive

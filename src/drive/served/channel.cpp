@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "forebay/error.hpp"
+
+namespace forebay::drive::served {
+namespace {
+
+constexpr std::uint32_t max_message_bytes = 16 << 20;
+constexpr int patience_ms = 30'000;  // for a peer in the middle of a message
+
+[[noreturn]] void fail(char const* what) {
+  throw operation_failed(fmt::format("drive daemon: {}: {}", what, std::strerror(errno)));
+}
+
+sockaddr_un address_of(std::string const& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    throw refused_input("socket", path,
+                        fmt::format("give a path of 1 to {} bytes, such as /tmp/forebay.sock",
+                                    sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+open_file make_socket() {
+  open_file made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!made) fail("cannot make a socket");
+  return made;
+}
+
+bool connect_quietly(open_file const& socket, sockaddr_un const& address) {
+  return ::connect(socket.get(), reinterpret_cast<sockaddr const*>(&address), sizeof address) == 0;
+}
+
+}  // namespace
+
+open_file::~open_file() {
+  if (number_ >= 0) ::close(number_);
+}
+
+channel::channel(open_file socket) : socket_(std::move(socket)) {
+  timeval const limit{patience_ms / 1000, 0};
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+void channel::send(nlohmann::json const& body, std::span<int const> files) {
+  std::string const text = body.dump();
+  std::uint32_t const bytes = static_cast<std::uint32_t>(text.size());
+  std::string packet(sizeof bytes + text.size(), '\0');
+  std::memcpy(packet.data(), &bytes, sizeof bytes);
+  std::memcpy(packet.data() + sizeof bytes, text.data(), text.size());
+
+  alignas(cmsghdr) char control[CMSG_SPACE(max_message_files * sizeof(int))] = {};
+  for (std::size_t sent = 0; sent < packet.size();) {
+    iovec piece{packet.data() + sent, packet.size() - sent};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    if (sent == 0 && !files.empty()) {
+      header.msg_control = control;
+      header.msg_controllen = CMSG_SPACE(files.size_bytes());
+      cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(files.size_bytes());
+      std::memcpy(CMSG_DATA(rights), files.data(), files.size_bytes());
+    }
+    ssize_t const n = ::sendmsg(socket_.get(), &header, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("the other end has gone");
+    sent += static_cast<std::size_t>(n);
+  }
+}
+
+bool channel::receive_bytes(void* to, std::size_t bytes, int limit_ms, std::vector<open_file>& files) {
+  for (std::size_t got = 0; got < bytes;) {
+    pollfd wanted{socket_.get(), POLLIN, 0};
+    int const ready = ::poll(&wanted, 1, limit_ms);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready < 0) fail("cannot wait for a message");
+    if (ready == 0) throw operation_failed(fmt::format("drive daemon: no answer within {} s", limit_ms / 1000));
+    alignas(cmsghdr) char control[CMSG_SPACE(max_message_files * sizeof(int))];
+    iovec piece{static_cast<std::byte*>(to) + got, bytes - got};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    ssize_t const n = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != ECONNRESET) fail("cannot receive");
+    if (n <= 0) return false;
+    got += static_cast<std::size_t>(n);
+    limit_ms = patience_ms;
+    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
+      if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+      for (std::size_t at = 0; at + CMSG_LEN(sizeof(int)) <= part->cmsg_len; at += sizeof(int)) {
+        int number = -1;
+        std::memcpy(&number, CMSG_DATA(part) + at, sizeof number);
+        files.emplace_back(number);
+      }
+    }
+  }
+  return true;
+}
+
+std::optional<message> channel::receive(int limit_ms) {
+  message received;
+  std::uint32_t bytes = 0;
+  if (!receive_bytes(&bytes, sizeof bytes, limit_ms, received.files)) return std::nullopt;
+  if (bytes > max_message_bytes) throw operation_failed("drive daemon: what came is no message");
+  std::string text(bytes, '\0');
+  if (!receive_bytes(text.data(), text.size(), patience_ms, received.files)) return std::nullopt;
+  received.body = nlohmann::json::parse(text, nullptr, false);
+  if (!received.body.is_object()) throw operation_failed("drive daemon: what came is no message");
+  return received;
+}
+
+void channel::hang_up() noexcept {
+  ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+open_file listen_at(std::string const& path) {
+  sockaddr_un const address = address_of(path);
+  struct stat about{};
+  if (::lstat(path.c_str(), &about) == 0) {
+    if (!S_ISSOCK(about.st_mode)) throw refused_input("socket", path, "is not a socket; give another path");
+    if (connect_quietly(make_socket(), address)) {
+      throw refused_input("socket", path, "a drive daemon listens there already; end that one, or give another path");
+    }
+    ::unlink(path.c_str());  // left by a daemon that was killed
+  }
+  open_file listening = make_socket();
+  // Before `bind`, which gives the path this mode: other users' programs shall not reach the drives.
+  ::fchmod(listening.get(), 0600);
+  if (::bind(listening.get(), reinterpret_cast<sockaddr const*>(&address), sizeof address) != 0) {
+    throw refused_input("socket", path, std::string(std::strerror(errno)) + "; give a path that can be made");
+  }
+  if (::listen(listening.get(), 128) != 0) fail("cannot listen");
+  return listening;
+}
+
+open_file connect_to(std::string const& path) {
+  sockaddr_un const address = address_of(path);
+  open_file made = make_socket();
+  if (!connect_quietly(made, address)) {
+    throw refused_input("residency", "served",
+                        fmt::format("no drive daemon listens at {} ({}); start one with `forebay drive serve`, or run "
+                                    "the program with `forebay run -- program`",
+                                    path, std::strerror(errno)));
+  }
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  if (::getsockopt(made.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) fail("cannot ask who listens");
+  if (peer.uid != ::geteuid() && peer.uid != 0) {
+    throw refused_input("FOREBAY_DAEMON", path, fmt::format("user {} listens there; start a daemon of your own", peer.uid));
+  }
+  return made;
+}
+
+nlohmann::json describe_current_exception() {
+  try {
+    throw;
+  } catch (refused_input const& e) {
+    return {{"refused", {{"field", e.field()}, {"value", e.value()}, {"remedy", e.remedy()}}}};
+  } catch (std::exception const& e) {
+    return {{"failed", e.what()}};
+  }
+}
+
+void rethrow(nlohmann::json const& reply) {
+  if (auto const refused = reply.find("refused"); refused != reply.end()) {
+    throw refused_input(refused->at("field"), refused->at("value"), refused->at("remedy"));
+  }
+  if (auto const failed = reply.find("failed"); failed != reply.end()) {
+    throw operation_failed(failed->get<std::string>());
+  }
+}
+
+}  // namespace forebay::drive::served

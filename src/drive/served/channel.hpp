@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Messages between a drive daemon and its clients: JSON documents, each after its length, with open files beside them,
+//! on a Unix stream socket.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace forebay::drive::served {
+
+/// What every message between the two must mean; they refuse each other where it differs.
+inline constexpr std::uint32_t protocol_version = 1;
+
+/// An open file, owned. Move-only.
+class open_file {
+ public:
+  open_file() = default;
+  explicit open_file(int number) : number_(number) {}
+  open_file(open_file&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  open_file& operator=(open_file&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~open_file();
+  int get() const { return number_; }
+  explicit operator bool() const { return number_ >= 0; }
+
+ private:
+  int number_ = -1;
+};
+
+struct message {
+  nlohmann::json body;
+  std::vector<open_file> files;
+};
+
+inline constexpr std::size_t max_message_files = 16;
+inline constexpr int no_time_limit = -1;
+
+/// One end of a connection. `send` and `receive` by one thread each at a time; `hang_up` by any.
+class channel {
+ public:
+  explicit channel(open_file socket);
+
+  /// Throws `operation_failed` when the peer has gone, or takes nothing for 30 seconds.
+  void send(nlohmann::json const& body, std::span<int const> files = {});
+  /// The next message; none once the peer has gone. Throws `operation_failed` for what is no message, and when none
+  /// has come within the limit.
+  std::optional<message> receive(int limit_ms);
+  /// Ends the connection for both; a `receive` that waits returns.
+  void hang_up() noexcept;
+  int file() const { return socket_.get(); }
+
+ private:
+  bool receive_bytes(void* to, std::size_t bytes, int limit_ms, std::vector<open_file>& files);
+
+  open_file socket_;
+};
+
+/// The address where a daemon listens. Throws `refused_input` for a path that a socket cannot have.
+open_file listen_at(std::string const& path);
+/// Throws `refused_input` where no daemon of this user or of root listens.
+open_file connect_to(std::string const& path);
+
+/// An error as the peer throws it again.
+nlohmann::json describe_current_exception();
+/// Throws what `reply` describes, if it describes an error.
+void rethrow(nlohmann::json const& reply);
+
+}  // namespace forebay::drive::served

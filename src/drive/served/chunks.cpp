@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chunks.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "forebay/error.hpp"
+
+namespace forebay::drive::served {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t usual_chunk_bytes = std::size_t{64} << 20;  // pages that nobody touches cost nothing
+
+[[noreturn]] void fail(std::size_t bytes) {
+  throw operation_failed(fmt::format("cannot share {} bytes of memory: {}", bytes, std::strerror(errno)));
+}
+
+constexpr std::uintptr_t up(std::uintptr_t address, std::size_t alignment_bytes) {
+  return (address + alignment_bytes - 1) & ~(static_cast<std::uintptr_t>(alignment_bytes) - 1);
+}
+
+}  // namespace
+
+chunk::chunk(std::size_t bytes) : file_(::memfd_create("forebay", MFD_CLOEXEC | MFD_ALLOW_SEALING)), bytes_(bytes) {
+  if (!file_ || bytes > static_cast<std::size_t>(PTRDIFF_MAX) ||
+      ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0) {
+    fail(bytes);
+  }
+  // Whoever cuts a file that others have mapped kills them.
+  ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  map();
+}
+
+chunk::chunk(open_file made, std::size_t bytes) : file_(std::move(made)), bytes_(bytes) {
+  map();
+}
+
+chunk::~chunk() {
+  ::munmap(data_, bytes_);
+}
+
+void chunk::map() {
+  void* const at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_.get(), 0);
+  if (at == MAP_FAILED) fail(bytes_);
+  data_ = static_cast<std::byte*>(at);
+}
+
+void chunk::drop(std::byte* from, std::size_t bytes) noexcept {
+  if (::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from - data_, static_cast<off_t>(bytes)) !=
+      0) {
+    std::memset(from, 0, bytes);
+  }
+}
+
+void chunk_register::add(std::shared_ptr<chunk> const& made) {
+  std::lock_guard const lock(mutex_);
+  std::erase_if(chunks_, [](std::weak_ptr<chunk> const& c) { return c.expired(); });
+  chunks_.push_back(made);
+}
+
+std::shared_ptr<chunk> chunk_register::find(std::uint64_t address, std::uint64_t bytes) {
+  std::lock_guard const lock(mutex_);
+  for (std::weak_ptr<chunk> const& c : chunks_) {
+    auto held = c.lock();
+    if (held && held->contains(address, bytes)) return held;
+  }
+  return nullptr;
+}
+
+void* chunk_arena::take(std::size_t bytes, std::size_t alignment_bytes) {
+  for (auto at = free_.begin(); at != free_.end(); ++at) {
+    auto const [first, length] = *at;
+    std::uintptr_t const start = up(first, alignment_bytes);
+    if (start - first > length || length - (start - first) < bytes) continue;
+    free_.erase(at);
+    if (start != first) free_.emplace(first, start - first);
+    if (std::uintptr_t const end = start + bytes; end != first + length) free_.emplace(end, first + length - end);
+    used_.emplace(start, bytes);
+    return reinterpret_cast<void*>(start);
+  }
+  return nullptr;
+}
+
+void* chunk_arena::allocate(std::size_t bytes, std::size_t alignment_bytes) {
+  std::size_t const alignment = std::max(alignment_bytes, page_bytes);
+  std::size_t const whole = up(std::max<std::size_t>(bytes, 1), page_bytes);
+  if (whole < bytes) fail(bytes);
+  std::lock_guard const lock(mutex_);
+  if (void* const found = take(whole, alignment)) return found;
+  auto made = std::make_shared<chunk>(std::max(usual_chunk_bytes, whole + (alignment - page_bytes)));
+  free_.emplace(reinterpret_cast<std::uintptr_t>(made->data()), made->bytes());
+  all_.add(made);
+  chunks_.push_back(std::move(made));
+  return take(whole, alignment);
+}
+
+void chunk_arena::deallocate(void* address) noexcept {
+  std::lock_guard const lock(mutex_);
+  auto const found = used_.find(reinterpret_cast<std::uintptr_t>(address));
+  if (found == used_.end()) return;
+  auto [first, length] = *found;
+  used_.erase(found);
+  auto const in = std::find_if(chunks_.begin(), chunks_.end(),
+                               [first = first](auto const& c) { return c->contains(first, 1); });
+  (*in)->drop(static_cast<std::byte*>(address), length);
+  // Neighbours grow together, within a chunk.
+  auto const next = free_.upper_bound(first);
+  if (next != free_.end() && next->first == first + length && (*in)->contains(next->first, 1)) {
+    length += next->second;
+    free_.erase(next);
+  }
+  auto const after = free_.lower_bound(first);
+  if (after != free_.begin()) {
+    auto const before = std::prev(after);
+    if (before->first + before->second == first && (*in)->contains(before->first, 1)) {
+      before->second += length;
+      return;
+    }
+  }
+  free_.emplace(first, length);
+}
+
+void chunk_arena::copy_in(void* to, void const* from_host, std::size_t bytes) {
+  std::memcpy(to, from_host, bytes);
+}
+
+void chunk_arena::copy_out(void* to_host, void const* from, std::size_t bytes) {
+  std::memcpy(to_host, from, bytes);
+}
+
+std::vector<std::shared_ptr<chunk>> chunk_arena::take_new() {
+  std::lock_guard const lock(mutex_);
+  std::vector<std::shared_ptr<chunk>> fresh(chunks_.begin() + static_cast<std::ptrdiff_t>(told_), chunks_.end());
+  told_ = chunks_.size();
+  return fresh;
+}
+
+}  // namespace forebay::drive::served

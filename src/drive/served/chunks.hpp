@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Memory that a drive daemon shares with its clients.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "channel.hpp"
+#include "forebay/memory/resource.hpp"
+
+namespace forebay::drive::served {
+
+/// A stretch of memory that any process with its file can map. It cannot be cut while it is mapped.
+class chunk {
+ public:
+  /// Makes one, zeroed. Throws `operation_failed`.
+  explicit chunk(std::size_t bytes);
+  /// Maps one that another process, or an earlier one, made.
+  chunk(open_file made, std::size_t bytes);
+  ~chunk();
+  chunk(chunk const&) = delete;
+  chunk& operator=(chunk const&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  int file() const { return file_.get(); }
+  bool contains(std::uint64_t address, std::uint64_t bytes) const {
+    auto const first = reinterpret_cast<std::uint64_t>(data_);
+    return address >= first && bytes <= bytes_ && address - first <= bytes_ - bytes;
+  }
+  /// Zeroes whole pages and gives their memory back.
+  void drop(std::byte* from, std::size_t bytes) noexcept;
+
+ private:
+  void map();
+
+  open_file file_;
+  std::size_t bytes_;
+  std::byte* data_ = nullptr;
+};
+
+/// All chunks of a daemon's clients, so that one client's drives can share them. Thread-safe.
+class chunk_register {
+ public:
+  void add(std::shared_ptr<chunk> const& made);
+  /// The one that holds all of [address, address + bytes); null where there is none.
+  std::shared_ptr<chunk> find(std::uint64_t address, std::uint64_t bytes);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<chunk>> chunks_;
+};
+
+/// What one client's memory comes from: chunks, cut into whole pages.
+class chunk_arena final : public memory::resource {
+ public:
+  explicit chunk_arena(chunk_register& all) : all_(all) {}
+
+  memory::kind kind() const override { return memory::kind::host; }
+  void* allocate(std::size_t bytes, std::size_t alignment_bytes) override;
+  void deallocate(void* address) noexcept override;
+  void copy_in(void* to, void const* from_host, std::size_t bytes) override;
+  void copy_out(void* to_host, void const* from, std::size_t bytes) override;
+
+  /// Chunks that were made since the last call, for the client to map.
+  std::vector<std::shared_ptr<chunk>> take_new();
+
+ private:
+  void* take(std::size_t bytes, std::size_t alignment_bytes);
+
+  chunk_register& all_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<chunk>> chunks_;
+  std::size_t told_ = 0;                                 ///< chunks that the client knows
+  std::map<std::uintptr_t, std::size_t> free_;           ///< stretches of one chunk each, by address
+  std::unordered_map<std::uintptr_t, std::size_t> used_;
+};
+
+}  // namespace forebay::drive::served

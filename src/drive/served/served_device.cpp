@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "served_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "channel.hpp"
+#include "chunks.hpp"
+#include "forebay/drive/served.hpp"
+#include "forebay/error.hpp"
+#include "forebay/nvme/registers.hpp"
+
+namespace forebay::drive::served {
+namespace {
+
+using nlohmann::json;
+
+constexpr int answer_limit_ms = 30'000;
+constexpr int open_limit_ms = 120'000;  // a large drive, or an engine that another client just killed
+constexpr std::size_t page_bytes = 4096;
+
+/// The chunks of all drives that this process has of daemons: a drive takes memory that came with another one of the
+/// same daemon. Thread-safe.
+class known_chunks {
+ public:
+  /// `there` is the chunk's address in the daemon, and so on the bus.
+  void add(std::uint64_t daemon, std::uint64_t there, std::shared_ptr<chunk> here) {
+    std::unique_lock const lock(mutex_);
+    chunks_.push_back({daemon, there, std::move(here)});
+  }
+  void remove(std::vector<std::shared_ptr<chunk>> const& gone) {
+    std::unique_lock const lock(mutex_);
+    std::erase_if(chunks_, [&](entry const& e) { return std::find(gone.begin(), gone.end(), e.here) != gone.end(); });
+  }
+  /// 0 where no chunk holds all of the bytes.
+  std::uint64_t there(std::uint64_t daemon, void const* address, std::size_t bytes) const {
+    auto const at = reinterpret_cast<std::uint64_t>(address);
+    std::shared_lock const lock(mutex_);
+    for (entry const& e : chunks_) {
+      if (e.daemon == daemon && e.here->contains(at, bytes)) {
+        return e.there + (at - reinterpret_cast<std::uint64_t>(e.here->data()));
+      }
+    }
+    return 0;
+  }
+  void* here(std::uint64_t daemon, std::uint64_t address) const {
+    std::shared_lock const lock(mutex_);
+    for (entry const& e : chunks_) {
+      if (e.daemon == daemon && address >= e.there && address - e.there < e.here->bytes()) {
+        return e.here->data() + (address - e.there);
+      }
+    }
+    throw operation_failed("drive daemon: it named memory that it does not share");
+  }
+
+ private:
+  struct entry {
+    std::uint64_t daemon;
+    std::uint64_t there;
+    std::shared_ptr<chunk> here;
+  };
+  mutable std::shared_mutex mutex_;
+  std::vector<entry> chunks_;
+};
+
+known_chunks& chunks() {
+  static known_chunks all;
+  return all;
+}
+
+/// Requests and their answers, one at a time. Thread-safe.
+class connection {
+ public:
+  explicit connection(open_file socket) : channel_(std::move(socket)) {}
+  ~connection() { chunks().remove(mapped_); }
+  connection(connection const&) = delete;
+  connection& operator=(connection const&) = delete;
+
+  json call(json const& request, int limit_ms = answer_limit_ms) {
+    std::lock_guard const lock(mutex_);
+    if (gone_) lost();
+    std::optional<message> reply;
+    try {
+      channel_.send(request);
+      reply = channel_.receive(limit_ms);
+    } catch (operation_failed const&) {
+      gone_ = true;  // a late answer would be taken for that of the next request
+      throw;
+    }
+    if (!reply) {
+      gone_ = true;
+      lost();
+    }
+    if (auto const daemon = reply->body.find("daemon"); daemon != reply->body.end()) daemon_ = *daemon;
+    if (auto const fresh = reply->body.find("chunks"); fresh != reply->body.end()) map(*fresh, reply->files);
+    rethrow(reply->body);
+    return std::move(reply->body);
+  }
+
+  void* here(std::uint64_t address) const { return chunks().here(daemon_, address); }
+  std::uint64_t there(void const* address, std::size_t bytes) const { return chunks().there(daemon_, address, bytes); }
+
+ private:
+  [[noreturn]] static void lost() {
+    throw operation_failed("the drive daemon ended the connection, or died; open the drive again");
+  }
+
+  void map(json const& fresh, std::vector<open_file>& files) {
+    for (std::size_t i = 0; i < fresh.size() && i < files.size(); ++i) {
+      mapped_.push_back(std::make_shared<chunk>(std::move(files[i]), fresh[i].at("bytes").get<std::size_t>()));
+      chunks().add(daemon_, fresh[i].at("address"), mapped_.back());
+    }
+  }
+
+  std::mutex mutex_;
+  channel channel_;
+  bool gone_ = false;
+  std::uint64_t daemon_ = 0;
+  std::vector<std::shared_ptr<chunk>> mapped_;
+};
+
+/// The daemon makes every access, so that a register means the same as in one process.
+class served_registers final : public driver::register_space {
+ public:
+  explicit served_registers(connection& to) : to_(to) {}
+
+  std::uint32_t read32(std::uint32_t offset_bytes) override {
+    try {
+      return to_.call({{"do", "read"}, {"offset", offset_bytes}}).at("value");
+    } catch (operation_failed const&) {
+      return nvme::removed_value;
+    }
+  }
+  void write32(std::uint32_t offset_bytes, std::uint32_t value) override {
+    try {
+      to_.call({{"do", "write"}, {"offset", offset_bytes}, {"value", value}});
+    } catch (operation_failed const&) {
+      // A bus drops what is written to a device that has left it; the next read shows that it has.
+    }
+  }
+  std::uint32_t* doorbell(std::uint32_t offset_bytes) override { return doorbell(offset_bytes, false); }
+  std::uint32_t* doorbell_for_gpu(std::uint32_t offset_bytes) override { return doorbell(offset_bytes, true); }
+
+ private:
+  std::uint32_t* doorbell(std::uint32_t offset_bytes, bool for_gpu) {
+    json const reply = to_.call({{"do", "doorbell"}, {"offset", offset_bytes}, {"for_gpu", for_gpu}});
+    return static_cast<std::uint32_t*>(to_.here(reply.at("address")));
+  }
+
+  connection& to_;
+};
+
+class served_dma_space final : public driver::dma_space {
+ public:
+  explicit served_dma_space(connection& to) : to_(to) {}
+
+  void* allocate(std::size_t bytes) override { return allocate(bytes, false); }
+  void* allocate_for_gpu(std::size_t bytes) override { return allocate(bytes, true); }
+  void deallocate(void* address) noexcept override {
+    try {
+      if (std::uint64_t const there = to_.there(address, 1)) to_.call({{"do", "deallocate"}, {"address", there}});
+    } catch (std::exception const&) {
+      // The daemon has gone, and all memory that it gave is let go with the connection.
+    }
+  }
+  void map(void* address, std::size_t bytes) override { to_.call(request("map", address, bytes)); }
+  void unmap(void* address, std::size_t bytes) override {
+    try {
+      to_.call(request("unmap", address, bytes));
+    } catch (operation_failed const&) {
+      // Nothing is mapped for a daemon that has gone.
+    }
+  }
+  std::uint64_t bus_address(void const* address) const override { return there(address, 1); }
+  std::size_t page_bytes() const override { return served::page_bytes; }
+
+ private:
+  void* allocate(std::size_t bytes, bool for_gpu) {
+    json const reply = to_.call({{"do", "allocate"}, {"bytes", bytes}, {"for_gpu", for_gpu}});
+    return to_.here(reply.at("address"));
+  }
+  std::uint64_t there(void const* address, std::size_t bytes) const {
+    if (std::uint64_t const found = to_.there(address, bytes)) return found;
+    throw refused_input("mapped memory",
+                        std::to_string(reinterpret_cast<std::uintptr_t>(address)) + "+" + std::to_string(bytes),
+                        "a served drive reaches only memory that its daemon gave: use allocate_buffer() or "
+                        "allocate_device_buffer(), and no other drives in the same storage");
+  }
+  json request(char const* what, void* address, std::size_t bytes) const {
+    return {{"do", what}, {"address", there(address, bytes)}, {"bytes", bytes}};
+  }
+
+  connection& to_;
+};
+
+class served_device final : public device {
+ public:
+  served_device(uri const& from, open_options const& options) : connection_(connect_to(daemon_socket())) {
+    json const reply = connection_.call({{"do", "open"},
+                                         {"protocol", protocol_version},
+                                         {"uri", from.text()},
+                                         {"gpu", options.gpu},
+                                         {"queues", options.queues}},
+                                        open_limit_ms);
+    if (!reply.at("gpu").is_null()) gpu_ = reply.at("gpu").get<int>();
+  }
+
+  driver::register_space& registers() override { return registers_; }
+  driver::dma_space& dma() override { return dma_; }
+  std::optional<int> gpu() const override { return gpu_; }
+  json report() override { return connection_.call({{"do", "report"}}).at("report"); }
+  void reset_statistics() override { connection_.call({{"do", "reset_statistics"}}); }
+
+ private:
+  connection connection_;
+  std::optional<int> gpu_;
+  served_registers registers_{connection_};
+  served_dma_space dma_{connection_};
+};
+
+/// The daemon runs in another folder.
+void refuse_relative(uri const& from, char const* key, bool is_path) {
+  auto const value = from.value(key);
+  if (value && is_path && !value->starts_with('/')) {
+    throw refused_input(key, *value, "give an absolute path: the drive daemon may run in another folder");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<device> open(uri const& from, open_options const& options) {
+  refuse_relative(from, "path", true);
+  auto const name = from.value("profile").value_or("");
+  refuse_relative(from, "profile", name.find('/') != std::string::npos || name.ends_with(".toml"));
+  return std::make_unique<served_device>(from, options);
+}
+
+}  // namespace forebay::drive::served

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The part of a drive daemon that has the drives: it answers clients.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "channel.hpp"
+#include "chunks.hpp"
+#include "drive/emulated_drive.hpp"
+
+namespace forebay::drive::served {
+
+/// Where the bytes of drives in memory are when the process that serves them has died.
+class memory_keeper {
+ public:
+  virtual ~memory_keeper() = default;
+  /// The memory of `drive`, made at its first call.
+  virtual std::unique_ptr<chunk> memory_of(std::string const& drive, std::size_t bytes) = 0;
+};
+
+/// Serves from its constructor to its destructor, which ends all connections and then writes the drives back.
+class server {
+ public:
+  /// `listening`: a socket, kept open by the caller. `keeper` (null: the drives' memory ends with them) must outlive it.
+  server(int listening, std::vector<std::string> const& drives, memory_keeper* keeper = nullptr,
+         std::uint32_t restarts = 0);
+  ~server();
+  server(server const&) = delete;
+  server& operator=(server const&) = delete;
+
+  /// Ends all connections; none is accepted any more.
+  void stop();
+  /// Of each drive, for its whole life in this process.
+  nlohmann::json report();
+
+ private:
+  class session;
+  struct served_drive;
+
+  void accept_clients(int listening);
+  std::shared_ptr<served_drive> find(std::string const& uri, int gpu);
+  void collect_ended();
+
+  memory_keeper* const keeper_;
+  std::uint32_t const restarts_;
+  std::uint64_t const id_;
+  chunk_register chunks_;
+  std::mutex drives_mutex_;  ///< of the map; held while a drive starts, so that two clients do not start it twice
+  std::map<std::pair<std::string, int>, std::shared_ptr<served_drive>> drives_;
+  std::mutex sessions_mutex_;
+  std::vector<std::unique_ptr<session>> sessions_;
+  open_file stop_read_, stop_write_;
+  std::thread acceptor_;
+};
+
+}  // namespace forebay::drive::served
