@@ -57,16 +57,18 @@ using opened_drives = std::vector<opened_drive>;
 
 struct registered_buffer::parts {
   std::shared_ptr<opened_drives> drives;
-  memory::allocation owned;       ///< empty where the caller owns the memory
+  driver::dma_buffer given;       ///< by the first drive; empty where it gave none
+  memory::allocation owned;       ///< empty where the caller or a drive owns the memory
   memory::allocation page_table;  ///< bus addresses, where they are not contiguous
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::size_t mapped_in = 0;  ///< how many drives' spaces, from the first
+  std::size_t given_by = 0;   ///< how many of those gave the memory, and so have it mapped already
   buffer_ref ref;
 
   ~parts() {
     std::size_t const whole_pages = (bytes + page_bytes - 1) / page_bytes * page_bytes;
-    for (std::size_t i = 0; i < mapped_in; ++i) (*drives)[i].source->dma().unmap(data, whole_pages);
+    for (std::size_t i = given_by; i < mapped_in; ++i) (*drives)[i].source->dma().unmap(data, whole_pages);
   }
 };
 
@@ -211,10 +213,19 @@ struct storage::impl {
     drives = std::make_shared<opened_drives>();
     for (std::string const& uri : options.drives) {
       opened_drive d;
-      d.source = drive::open(uri, {.client_memory = &shared_memory(), .gpu = on_gpu() ? gpu : 0, .faults = {}, .frontend = {}});
+      d.source = drive::open(uri, {.client_memory = &shared_memory(),
+                                   .gpu = on_gpu() ? gpu : 0,
+                                   .queues = shared_queues(),
+                                   .faults = {},
+                                   .frontend = {}});
       d.controller = std::make_unique<driver::controller>(d.source->registers(), d.source->dma());
       drives->push_back(std::move(d));
     }
+  }
+
+  /// What to take of a drive that others use too: one pair is the host's, and a few are for raw queue pairs.
+  std::uint32_t shared_queues() const {
+    return options.queues_per_drive == 0 ? 0 : std::max(options.queues_per_drive + 1, 16u);
   }
 
   void choose_layout() {
@@ -323,29 +334,46 @@ struct storage::impl {
     });
   }
 
-  registered_buffer allocate(std::uint64_t bytes) { return allocate(bytes, shared_memory()); }
-  registered_buffer allocate(std::uint64_t bytes, memory::resource& from) {
+  registered_buffer allocate(std::uint64_t bytes) { return allocate_from_first_drive(bytes, false); }
+  /// A drive that another process serves reaches only memory that it gave, so the first drive gives it.
+  registered_buffer allocate_from_first_drive(std::uint64_t bytes, bool for_gpu) {
     std::uint64_t const whole_pages = (bytes + page_bytes - 1) / page_bytes * page_bytes;
-    memory::allocation owned(from, whole_pages, page_bytes);
-    void* const data = owned.data();
-    return register_range(data, bytes, std::move(owned));
-  }
-
-  registered_buffer register_range(void* address, std::uint64_t bytes, memory::allocation owned) {
     auto p = std::make_unique<registered_buffer::parts>();
     p->drives = drives;
-    p->owned = std::move(owned);
+    p->given = driver::dma_buffer(drives->front().source->dma(), whole_pages, for_gpu);
+    p->given_by = p->mapped_in = 1;
+    void* const data = p->given.data();
+    return register_range(data, bytes, std::move(p));
+  }
+  registered_buffer allocate_on_client_gpu(std::uint64_t bytes) {
+    // A drive's own memory for GPUs is on the drive's GPU, which need not be the client's.
+    if (drives->front().source->gpu() == gpu) return allocate_from_first_drive(bytes, true);
+    auto p = std::make_unique<registered_buffer::parts>();
+    p->drives = drives;
+    p->owned = memory::allocation(device_memory(), (bytes + page_bytes - 1) / page_bytes * page_bytes, page_bytes);
+    void* const data = p->owned.data();
+    return register_range(data, bytes, std::move(p));
+  }
+
+  registered_buffer register_range(void* address, std::uint64_t bytes) {
+    auto p = std::make_unique<registered_buffer::parts>();
+    p->drives = drives;
+    return register_range(address, bytes, std::move(p));
+  }
+  registered_buffer register_range(void* address, std::uint64_t bytes, std::unique_ptr<registered_buffer::parts> p) {
     p->data = static_cast<std::byte*>(address);
     p->bytes = bytes;
     std::uint64_t const pages = (bytes + page_bytes - 1) / page_bytes;
     std::vector<std::uint64_t> bus(pages);
-    for (opened_drive const& d : *drives) {
-      driver::dma_space& dma = d.source->dma();
-      dma.map(address, pages * page_bytes);
-      ++p->mapped_in;
+    for (std::size_t n = 0; n < drives->size(); ++n) {
+      driver::dma_space& dma = (*drives)[n].source->dma();
+      if (n >= p->mapped_in) {
+        dma.map(address, pages * page_bytes);
+        ++p->mapped_in;
+      }
       for (std::uint64_t i = 0; i < pages; ++i) {
         std::uint64_t const at = dma.bus_address(p->data + i * page_bytes);
-        if (p->mapped_in > 1 && at != bus[i]) {
+        if (n > 0 && at != bus[i]) {
           throw operation_failed("storage: two drives give one page different bus addresses; use one storage for each");
         }
         bus[i] = at;
@@ -524,7 +552,7 @@ registered_buffer storage::register_buffer(void* address, std::size_t bytes) {
     throw refused_input("buffer", std::to_string(bytes) + " bytes at address " + std::to_string(at),
                         "register whole pages of 4096 bytes, or use allocate_buffer()");
   }
-  return impl_->register_range(address, bytes, {});
+  return impl_->register_range(address, bytes);
 }
 
 storage_lease storage::lease() const {
@@ -533,7 +561,7 @@ storage_lease storage::lease() const {
 
 registered_buffer storage::allocate_device_buffer(std::size_t bytes) {
   if (bytes == 0) throw refused_input("bytes", "0", "a buffer holds at least one byte");
-  return impl_->placement() == 3 ? impl_->allocate(bytes, impl_->device_memory()) : impl_->allocate(bytes);
+  return impl_->placement() == 3 ? impl_->allocate_on_client_gpu(bytes) : impl_->allocate(bytes);
 }
 
 registered_buffer storage::allocate_buffer(std::size_t bytes) {

@@ -95,8 +95,6 @@ TEST(open, what_is_not_available_yet_is_refused_and_not_ignored) {
             "sms: '8': only an engine on a GPU has SMs; use threads= for one on the CPU");
   EXPECT_EQ(refusal("emulated:size=1G,link=gen9x1").substr(0, 50),
             "link: 'gen9x1': use one of gen3x4, gen3x8, gen3x16");
-  EXPECT_EQ(refusal("emulated:size=1G,residency=served"),
-            "residency: 'served': drives cannot be served yet; use residency=in_process");
   for (std::string const residency : {"peer", "in_process"}) {
     EXPECT_EQ(refusal("emulated:size=1G,residency=" + residency),
               "residency: '" + residency + "': backing=memory goes with residency=threads; leave it out");

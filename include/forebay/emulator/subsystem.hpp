@@ -45,6 +45,9 @@ class subsystem {
 
   subsystem_options const& options() const;
 
+  /// The most I/O queue pairs that a new controller can be given.
+  std::uint32_t free_queues() const;
+
   /// Keep the engine running between the two, where it does not always run: a kernel on a GPU that is to use the drive
   /// must not start before `hold` returned. Admin queues, and queues of host threads, need no hold.
   void hold();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -27,9 +28,9 @@ sockaddr_un address_of(std::string const& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path) {
-    throw refused_input("socket", path,
-                        fmt::format("give a path of 1 to {} bytes, such as /tmp/forebay.sock",
-                                    sizeof address.sun_path - 1));
+    throw refused_input(
+        "socket", path,
+        fmt::format("give a path of 1 to {} bytes, such as /tmp/forebay.sock", sizeof address.sun_path - 1));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
@@ -64,6 +65,7 @@ void channel::send(nlohmann::json const& body, std::span<int const> files) {
   std::memcpy(packet.data() + sizeof bytes, text.data(), text.size());
 
   alignas(cmsghdr) char control[CMSG_SPACE(max_message_files * sizeof(int))] = {};
+  std::lock_guard const lock(sending_);
   for (std::size_t sent = 0; sent < packet.size();) {
     iovec piece{packet.data() + sent, packet.size() - sent};
     msghdr header{};
@@ -144,6 +146,8 @@ open_file listen_at(std::string const& path) {
     ::unlink(path.c_str());  // left by a daemon that was killed
   }
   open_file listening = make_socket();
+  // A client that has left again shall not make `accept` wait for another.
+  ::fcntl(listening.get(), F_SETFL, O_NONBLOCK);
   // Before `bind`, which gives the path this mode: other users' programs shall not reach the drives.
   ::fchmod(listening.get(), 0600);
   if (::bind(listening.get(), reinterpret_cast<sockaddr const*>(&address), sizeof address) != 0) {
@@ -166,7 +170,8 @@ open_file connect_to(std::string const& path) {
   socklen_t bytes = sizeof peer;
   if (::getsockopt(made.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) fail("cannot ask who listens");
   if (peer.uid != ::geteuid() && peer.uid != 0) {
-    throw refused_input("FOREBAY_DAEMON", path, fmt::format("user {} listens there; start a daemon of your own", peer.uid));
+    throw refused_input("FOREBAY_DAEMON", path,
+                        fmt::format("user {} listens there; start a daemon of your own", peer.uid));
   }
   return made;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -43,7 +44,7 @@ struct message {
 inline constexpr std::size_t max_message_files = 16;
 inline constexpr int no_time_limit = -1;
 
-/// One end of a connection. `send` and `receive` by one thread each at a time; `hang_up` by any.
+/// One end of a connection. `receive` by one thread at a time; the others by any.
 class channel {
  public:
   explicit channel(open_file socket);
@@ -61,6 +62,7 @@ class channel {
   bool receive_bytes(void* to, std::size_t bytes, int limit_ms, std::vector<open_file>& files);
 
   open_file socket_;
+  std::mutex sending_;
 };
 
 /// The address where a daemon listens. Throws `refused_input` for a path that a socket cannot have.

@@ -108,8 +108,8 @@ void chunk_arena::deallocate(void* address) noexcept {
   if (found == used_.end()) return;
   auto [first, length] = *found;
   used_.erase(found);
-  auto const in = std::find_if(chunks_.begin(), chunks_.end(),
-                               [first = first](auto const& c) { return c->contains(first, 1); });
+  auto const in =
+      std::find_if(chunks_.begin(), chunks_.end(), [first = first](auto const& c) { return c->contains(first, 1); });
   (*in)->drop(static_cast<std::byte*>(address), length);
   // Neighbours grow together, within a chunk.
   auto const next = free_.upper_bound(first);

@@ -77,8 +77,8 @@ class chunk_arena final : public memory::resource {
   chunk_register& all_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<chunk>> chunks_;
-  std::size_t told_ = 0;                                 ///< chunks that the client knows
-  std::map<std::uintptr_t, std::size_t> free_;           ///< stretches of one chunk each, by address
+  std::size_t told_ = 0;                        ///< chunks that the client knows
+  std::map<std::uintptr_t, std::size_t> free_;  ///< stretches of one chunk each, by address
   std::unordered_map<std::uintptr_t, std::size_t> used_;
 };
 

@@ -57,13 +57,17 @@ class kept_memory final : public memory::resource {
 struct server::served_drive {
   std::unique_ptr<kept_memory> memory;  ///< before the drive, which lives in it
   std::shared_ptr<emulated_drive> drive;
+  std::mutex joining;  ///< between asking for how many queues are free, and taking them
 };
 
 /// One client: its controller, its memory, and the thread that answers it.
 class server::session {
  public:
   session(server& of, open_file socket)
-      : of_(of), channel_(std::move(socket)), arena_(of.chunks_), thread_([this] { run(); }) {}
+      : of_(of),
+        channel_(std::move(socket)),
+        arena_(std::make_unique<chunk_arena>(of.chunks_)),
+        thread_([this] { run(); }) {}
   ~session() {
     channel_.hang_up();
     thread_.join();
@@ -101,13 +105,14 @@ class server::session {
     for (auto const& mapped : mapped_) controller_->dma().unmap(pointer_of(mapped), mapped.bytes);
     controller_.reset();  // the engine touches none of the client's memory any more
     mapped_.clear();
+    arena_.reset();
     drive_.reset();
     channel_.hang_up();
   }
 
   /// A reply carries the chunks that the client does not know yet.
   void send(json reply) {
-    auto const fresh = arena_.take_new();
+    auto const fresh = arena_->take_new();
     std::vector<int> files;
     for (auto const& c : fresh) {
       reply["chunks"].push_back({{"address", address(c->data())}, {"bytes", c->bytes()}});
@@ -159,9 +164,10 @@ class server::session {
     }
     if (controller_) throw operation_failed("drive daemon: this connection has a drive already");
     auto drive = of_.find(request.at("uri"), request.at("gpu"));
+    std::lock_guard const alone(drive->joining);
     std::uint32_t queues = request.at("queues");
     if (queues == 0) queues = std::clamp(drive->drive->shared()->free_queues(), 1u, usual_queues);
-    controller_ = std::make_unique<emulator::controller>(drive->drive->shared(), queues, arena_);
+    controller_ = std::make_unique<emulator::controller>(drive->drive->shared(), queues, *arena_);
     drive_ = std::move(drive);
     auto const gpu = drive_->drive->gpu();
     return {{"daemon", of_.id_}, {"gpu", gpu ? json(*gpu) : json()}};
@@ -205,7 +211,7 @@ class server::session {
 
   server& of_;
   channel channel_;
-  chunk_arena arena_;
+  std::unique_ptr<chunk_arena> arena_;
   std::shared_ptr<served_drive> drive_;
   std::unique_ptr<emulator::controller> controller_;
   std::vector<mapped_range> mapped_;
@@ -215,9 +221,7 @@ class server::session {
 };
 
 server::server(int listening, std::vector<std::string> const& drives, memory_keeper* keeper, std::uint32_t restarts)
-    : keeper_(keeper),
-      restarts_(restarts),
-      id_(std::uint64_t{std::random_device()()} << 32 | std::random_device()()) {
+    : keeper_(keeper), restarts_(restarts), id_(std::uint64_t{std::random_device()()} << 32 | std::random_device()()) {
   for (std::string const& uri : drives) find(uri, 0);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw operation_failed(std::string("cannot make a pipe: ") + std::strerror(errno));
@@ -269,8 +273,7 @@ std::shared_ptr<server::served_drive> server::find(std::string const& text, int 
 void server::collect_ended() {
   std::vector<std::unique_ptr<session>> ended;
   std::lock_guard const lock(sessions_mutex_);
-  auto const first =
-      std::partition(sessions_.begin(), sessions_.end(), [](auto const& s) { return !s->ended(); });
+  auto const first = std::partition(sessions_.begin(), sessions_.end(), [](auto const& s) { return !s->ended(); });
   std::move(first, sessions_.end(), std::back_inserter(ended));
   sessions_.erase(first, sessions_.end());
 }
@@ -283,7 +286,11 @@ void server::accept_clients(int listening) {
     if (wanted[0].revents == 0) continue;
     open_file socket(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
     collect_ended();
-    if (!socket) continue;
+    if (!socket) {
+      // Where no more files may be open, the client stays in the backlog for a while.
+      ::poll(&wanted[1], 1, 100);
+      continue;
+    }
     try {
       std::lock_guard const lock(sessions_mutex_);
       sessions_.push_back(std::make_unique<session>(*this, std::move(socket)));

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "../emulated_drive.hpp"
 #include "channel.hpp"
 #include "chunks.hpp"
-#include "drive/emulated_drive.hpp"
 
 namespace forebay::drive::served {
 
@@ -30,7 +30,8 @@ class memory_keeper {
 /// Serves from its constructor to its destructor, which ends all connections and then writes the drives back.
 class server {
  public:
-  /// `listening`: a socket, kept open by the caller. `keeper` (null: the drives' memory ends with them) must outlive it.
+  /// `listening`: a socket, kept open by the caller. `keeper` (null: the drives' memory ends with them) must outlive
+  /// it.
   server(int listening, std::vector<std::string> const& drives, memory_keeper* keeper = nullptr,
          std::uint32_t restarts = 0);
   ~server();

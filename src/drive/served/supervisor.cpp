@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "channel.hpp"
+#include "chunks.hpp"
+#include "forebay/drive/served.hpp"
+#include "forebay/error.hpp"
+#include "server.hpp"
+
+namespace forebay::drive {
+namespace {
+
+using nlohmann::json;
+using served::channel;
+using served::chunk;
+using served::message;
+using served::open_file;
+using clock = std::chrono::steady_clock;
+
+constexpr int write_back_limit_ms = 120'000;
+constexpr auto soon = std::chrono::seconds(1);  // an engine that dies within it may never get further
+constexpr std::uint32_t most_quick_deaths = 8;
+
+/// The memory of each drive, by name, with its size: files that this process holds and its children inherit.
+using kept_files = std::map<std::string, std::pair<open_file, std::size_t>>;
+
+open_file duplicate(int file) {
+  open_file copy(::fcntl(file, F_DUPFD_CLOEXEC, 3));
+  if (!copy) throw operation_failed(std::string("cannot duplicate a file: ") + std::strerror(errno));
+  return copy;
+}
+
+/// In the engine's process: takes memory that was kept, or makes it and has it kept.
+class keep_with_supervisor final : public served::memory_keeper {
+ public:
+  keep_with_supervisor(kept_files const& kept, channel& supervisor) : kept_(kept), supervisor_(supervisor) {}
+
+  std::unique_ptr<chunk> memory_of(std::string const& drive, std::size_t bytes) override {
+    if (auto const found = kept_.find(drive); found != kept_.end() && found->second.second == bytes) {
+      return std::make_unique<chunk>(duplicate(found->second.first.get()), bytes);
+    }
+    auto made = std::make_unique<chunk>(bytes);
+    int const file = made->file();
+    supervisor_.send({{"keep", drive}, {"bytes", bytes}}, {&file, 1});
+    return made;
+  }
+
+ private:
+  kept_files const& kept_;
+  channel& supervisor_;
+};
+
+/// What the engine's process does. Called by one thread at a time of those that serve, and by the main one.
+int run_engine(int listening, serve_options const& options, kept_files const& kept, std::uint32_t restarts,
+               channel& supervisor) {
+  try {
+    keep_with_supervisor keeper(kept, supervisor);
+    served::server server(listening, options.drives, &keeper, restarts);
+    supervisor.send({{"ready", true}});
+    while (supervisor.receive(served::no_time_limit)) {
+      server.stop();
+      supervisor.send({{"drives", server.report()}});
+    }
+    return EXIT_SUCCESS;  // the drives are written back as they go
+  } catch (...) {
+    try {
+      supervisor.send(served::describe_current_exception());
+    } catch (...) {
+      // Nobody is left to be told.
+    }
+    return EXIT_FAILURE;
+  }
+}
+
+/// SIGINT and SIGTERM as something to poll for, while it lives.
+class end_signals {
+ public:
+  end_signals() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+      throw operation_failed(std::string("cannot make a pipe: ") + std::strerror(errno));
+    }
+    read_ = open_file(ends[0]);
+    write_ = open_file(ends[1]);
+    told = ends[1];
+    struct sigaction action{};
+    action.sa_handler = [](int) {
+      int const error = errno;
+      [[maybe_unused]] ssize_t const n = ::write(told, "", 1);
+      errno = error;
+    };
+    ::sigaction(SIGINT, &action, &interrupt_);
+    ::sigaction(SIGTERM, &action, &terminate_);
+  }
+  ~end_signals() {
+    ::sigaction(SIGINT, &interrupt_, nullptr);
+    ::sigaction(SIGTERM, &terminate_, nullptr);
+  }
+  end_signals(end_signals const&) = delete;
+  end_signals& operator=(end_signals const&) = delete;
+  int file() const { return read_.get(); }
+
+ private:
+  static inline sig_atomic_t volatile told = -1;
+  open_file read_, write_;
+  struct sigaction interrupt_{}, terminate_{};
+};
+
+/// The process that has the drives, as its supervisor sees it.
+class engine_process {
+ public:
+  engine_process(int listening, serve_options const& options, kept_files const& kept, std::uint32_t restarts)
+      : started_(clock::now()), control_(start(listening, options, kept, restarts)) {}
+  ~engine_process() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    wait();
+  }
+  engine_process(engine_process const&) = delete;
+  engine_process& operator=(engine_process const&) = delete;
+
+  channel& control() { return control_; }
+  bool died_soon() const { return clock::now() - started_ < soon; }
+
+  /// Waits for its end, and says in words what it was.
+  std::string wait() {
+    int status = 0;
+    while (::waitpid(std::exchange(process_, 0), &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFSIGNALED(status)) return fmt::format("was killed by signal {}", WTERMSIG(status));
+    return fmt::format("ended with status {}", WEXITSTATUS(status));
+  }
+
+ private:
+  open_file start(int listening, serve_options const& options, kept_files const& kept, std::uint32_t restarts) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      throw operation_failed(std::string("cannot make a socket: ") + std::strerror(errno));
+    }
+    open_file ours(ends[0]), theirs(ends[1]);
+    process_ = ::fork();
+    if (process_ < 0) throw operation_failed(std::string("cannot start a process: ") + std::strerror(errno));
+    if (process_ == 0) {
+      // A terminal's interrupt goes to all of its processes; this one ends when the supervisor says so, or has gone.
+      ::signal(SIGINT, SIG_IGN);
+      ::signal(SIGTERM, SIG_IGN);
+      ours = open_file();
+      channel supervisor(std::move(theirs));
+      ::_exit(run_engine(listening, options, kept, restarts, supervisor));
+    }
+    return ours;
+  }
+
+  clock::time_point started_;
+  pid_t process_ = 0;
+  channel control_;
+};
+
+class supervisor {
+ public:
+  explicit supervisor(serve_options const& options)
+      : options_(options), listening_(served::listen_at(options.socket)) {}
+  ~supervisor() { ::unlink(options_.socket.c_str()); }
+  supervisor(supervisor const&) = delete;
+  supervisor& operator=(supervisor const&) = delete;
+
+  json run() {
+    end_signals const signals;
+    for (std::uint32_t restarts = 0, quick_deaths = 0;; ++restarts) {
+      engine_process engine(listening_.get(), options_, kept_, restarts);
+      auto const reports = watch(engine, signals.file());
+      if (reports) {
+        engine.wait();
+        return {{"socket", options_.socket}, {"restarts", restarts}, {"drives", *reports}};
+      }
+      std::string const how = engine.wait();
+      quick_deaths = engine.died_soon() ? quick_deaths + 1 : 0;
+      if (quick_deaths == most_quick_deaths) {
+        throw operation_failed(fmt::format("the process that serves the drives {} again and again", how));
+      }
+      tell(fmt::format("the process that serves the drives {}; it is started again (restarts: {})", how, restarts + 1));
+      if (quick_deaths > 1) {
+        pollfd wanted{signals.file(), POLLIN, 0};
+        if (::poll(&wanted, 1, 50 << quick_deaths) > 0) continue;  // the signal is still there for `watch`
+      }
+    }
+  }
+
+ private:
+  /// The reports of all drives once a signal has ended the serving; none when the engine died.
+  std::optional<json> watch(engine_process& engine, int signal_file) {
+    bool ending = false;
+    for (;;) {
+      pollfd wanted[] = {{engine.control().file(), POLLIN, 0}, {signal_file, POLLIN, 0}};
+      int const ready = ::poll(wanted, ending ? 1 : 2, ending ? write_back_limit_ms : served::no_time_limit);
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready == 0) throw operation_failed("the drives could not be written back in time; some flush never ended");
+      if (wanted[0].revents != 0) {
+        std::optional<message> told;
+        try {
+          told = engine.control().receive(served::no_time_limit);
+        } catch (operation_failed const&) {
+          // It died in the middle of a word.
+        }
+        if (!told) return std::nullopt;
+        if (auto const drives = told->body.find("drives"); drives != told->body.end()) {
+          engine.control().hang_up();
+          return *drives;
+        }
+        take(*told);
+      } else if (wanted[1].revents != 0) {
+        ending = true;
+        try {
+          engine.control().send({{"stop", true}});
+        } catch (operation_failed const&) {
+          // It has died: the next message is that it is gone.
+        }
+      }
+    }
+  }
+
+  void take(message& told) {
+    served::rethrow(told.body);
+    if (auto const keep = told.body.find("keep"); keep != told.body.end() && !told.files.empty()) {
+      kept_.insert_or_assign(keep->get<std::string>(),
+                             std::pair(std::move(told.files.front()), told.body.at("bytes").get<std::size_t>()));
+    }
+    if (told.body.contains("ready") && !announced_) {
+      announced_ = true;
+      if (options_.ready) options_.ready();
+    }
+  }
+
+  void tell(std::string const& line) const {
+    if (options_.notice) options_.notice(line);
+  }
+
+  serve_options const& options_;
+  open_file listening_;
+  kept_files kept_;
+  bool announced_ = false;
+};
+
+}  // namespace
+
+std::string daemon_socket() {
+  auto const set = [](char const* name) -> std::string {
+    char const* const value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  if (auto const daemon = set("FOREBAY_DAEMON"); !daemon.empty()) return daemon;
+  if (auto const folder = set("XDG_RUNTIME_DIR"); !folder.empty()) return folder + "/forebay.sock";
+  return fmt::format("/tmp/forebay-{}.sock", ::geteuid());
+}
+
+json serve(serve_options const& options) {
+  return supervisor(options).run();
+}
+
+}  // namespace forebay::drive

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What the tests of served drives run in processes of their own: a daemon, or a client.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "forebay/drive/served.hpp"
+#include "forebay/simt/native.hpp"
+#include "forebay/storage/storage.hpp"
+
+namespace {
+
+using forebay::storage;
+using forebay::simt::native;
+
+constexpr std::uint64_t block = 4096;
+
+void say(std::string const& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+storage open(std::string const& uri) {
+  return storage({.drives = {uri}, .device = "cpu"});
+}
+
+/// Keeps many writes in flight until it is killed.
+[[noreturn]] void stay_busy(std::string const& uri) {
+  storage s = open(uri);
+  auto const buffer = s.allocate_buffer(256 * block);
+  for (bool said = false;; said = true) {
+    std::vector<forebay::token<native, forebay::queue_rules>> tokens;
+    for (std::uint64_t i = 0; i < 256; ++i) {
+      tokens.push_back(s.ref<native>().write_async(buffer.ref().subspan(i * block, block), (512 + i) * block, block));
+    }
+    if (!said) say("busy");
+    for (auto& t : tokens) {
+      if (!t.wait().ok()) ::_exit(3);
+    }
+  }
+}
+
+int run(std::vector<std::string> const& arguments) {
+  std::string const& what = arguments.at(0);
+  if (what == "serve") {
+    forebay::drive::serve_options options;
+    options.socket = arguments.at(1);
+    options.drives.assign(arguments.begin() + 2, arguments.end());
+    options.ready = [] { say("ready"); };
+    options.notice = [](std::string const& line) { say("notice " + line); };
+    say(forebay::drive::serve(options).dump());
+  } else if (what == "write") {
+    open(arguments.at(1)).pwrite(arguments.at(2).data(), arguments.at(2).size(), 12'345);
+  } else if (what == "read") {
+    std::string text(std::stoul(arguments.at(2)), '\0');
+    open(arguments.at(1)).pread(text.data(), text.size(), 12'345);
+    say(text);
+  } else if (what == "busy") {
+    stay_busy(arguments.at(1));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (std::exception const& e) {
+    say(e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Drives that a daemon serves: in this process, and in one of its own with clients in others.
+#include "forebay/drive/served.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "conformance/conformance.hpp"
+#include "conformance/suite.hpp"
+#include "drive/served/channel.hpp"
+#include "drive/served/server.hpp"
+#include "forebay/drive/drive.hpp"
+#include "forebay/driver/controller.hpp"
+#include "forebay/error.hpp"
+#include "forebay/nvme/registers.hpp"
+#include "forebay/simt/native.hpp"
+#include "forebay/storage/storage.hpp"
+
+extern char** environ;
+
+namespace forebay::drive {
+namespace {
+
+using nlohmann::json;
+using served::channel;
+using simt::native;
+using testing::HasSubstr;
+
+constexpr std::uint64_t patience_ns = 60'000'000'000;
+std::string const drive_uri = "emulated:size=8M,residency=served,queues=40";
+std::string const message = "across processes";
+
+std::string temporary(std::string const& name) {
+  return (std::filesystem::path(testing::TempDir()) / ("forebay-" + std::to_string(getpid()) + "-" + name)).string();
+}
+
+template <class Step>
+std::string refusal(Step&& step) {
+  try {
+    step();
+  } catch (refused_input const& refused) {
+    return refused.what();
+  }
+  return "accepted";
+}
+std::string refused_open(std::string const& uri) {
+  return refusal([&] { open(uri); });
+}
+
+/// A child process whose standard output is read here, a line at a time. Killed at the end.
+class process {
+ public:
+  explicit process(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), FOREBAY_SERVED_PROCESS);
+    std::vector<char*> argv;
+    for (std::string& a : arguments) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    int const error = posix_spawn(&id_, argv[0], &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    out_ = fdopen(ends[0], "r");
+    if (error != 0) throw std::runtime_error("cannot start " + arguments[0]);
+  }
+  ~process() {
+    if (id_ > 0) kill_and_wait(SIGKILL);
+    std::fclose(out_);
+  }
+  process(process const&) = delete;
+  process& operator=(process const&) = delete;
+
+  pid_t id() const { return id_; }
+  /// Empty at the end.
+  std::string line() {
+    std::string text;
+    for (int c = std::fgetc(out_); c != EOF && c != '\n'; c = std::fgetc(out_)) text.push_back(static_cast<char>(c));
+    return text;
+  }
+  int kill_and_wait(int signal) {
+    kill(id_, signal);
+    return wait();
+  }
+  int wait() {
+    int status = -1;
+    waitpid(std::exchange(id_, 0), &status, 0);
+    return status;
+  }
+
+ private:
+  pid_t id_ = 0;
+  FILE* out_ = nullptr;
+};
+
+/// Clients of this process and of those that it starts find their daemon at `path`.
+struct socket_path {
+  explicit socket_path(std::string const& name) : path(temporary(name)) { setenv("FOREBAY_DAEMON", path.c_str(), 1); }
+  ~socket_path() { std::filesystem::remove(path); }
+  std::string path;
+};
+
+/// A daemon in threads of this process.
+struct local_daemon {
+  explicit local_daemon(std::vector<std::string> const& drives = {})
+      : listening(served::listen_at(socket.path)), server(listening.get(), drives) {}
+  socket_path socket{"local.sock"};
+  served::open_file listening;
+  served::server server;
+};
+
+/// A daemon in a process of its own.
+struct far_daemon {
+  explicit far_daemon(std::vector<std::string> const& drives = {}) : daemon(arguments(drives)) {
+    if (daemon.line() != "ready") throw std::runtime_error("the daemon does not start");
+  }
+  std::vector<std::string> arguments(std::vector<std::string> const& drives) const {
+    std::vector<std::string> all = {"serve", socket.path};
+    all.insert(all.end(), drives.begin(), drives.end());
+    return all;
+  }
+  /// The process that has the drives.
+  pid_t engine() const {
+    std::ifstream children("/proc/" + std::to_string(daemon.id()) + "/task/" + std::to_string(daemon.id()) +
+                           "/children");
+    pid_t id = 0;
+    children >> id;
+    return id;
+  }
+  socket_path socket{"far.sock"};
+  process daemon;
+};
+
+/// The conformance list's target on whatever `Daemon` serves.
+template <class Daemon>
+class served_target final : public conformance::target {
+ public:
+  served_target() { environment(); }
+  driver::register_space& registers() override { return environment().registers(); }
+  driver::dma_space& dma() override { return environment().dma(); }
+  std::string serial() const override { return drive_->report()["serial"]; }
+  std::uint64_t drive_bytes() const override { return 64 << 20; }
+  std::uint32_t block_bytes() const override { return 512; }
+
+ private:
+  /// Other tests may have set the variable since.
+  device& environment() {
+    if (!drive_) {
+      open_options options;
+      options.queues = 16;
+      drive_ = open("emulated:size=64M,residency=served,threads=2,queues=20", options);
+    }
+    return *drive_;
+  }
+  Daemon daemon_;
+  std::unique_ptr<device> drive_;
+};
+
+storage open_storage(std::string const& uri = drive_uri) {
+  return storage({.drives = {uri}, .device = "cpu"});
+}
+
+void put(storage& s, std::string const& text) {
+  s.pwrite(text.data(), text.size(), 12'345);
+}
+std::string get(storage& s, std::size_t bytes) {
+  std::string text(bytes, '\0');
+  s.pread(text.data(), bytes, 12'345);
+  return text;
+}
+
+}  // namespace
+
+using on_threads_of_this_process = conformance::suite<served_target<local_daemon>>;
+using in_a_process_of_its_own = conformance::suite<served_target<far_daemon>>;
+
+TEST_P(on_threads_of_this_process, conforms) {
+  run(on(), GetParam());
+}
+TEST_P(in_a_process_of_its_own, conforms) {
+  run(on(), GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(served, on_threads_of_this_process, testing::ValuesIn(conformance::checks()),
+                         conformance::name_of);
+INSTANTIATE_TEST_SUITE_P(served, in_a_process_of_its_own, testing::ValuesIn(conformance::checks()),
+                         conformance::name_of);
+
+TEST(served_drive, two_client_processes_share) {
+  far_daemon const daemon;
+  process writer({"write", drive_uri, message});
+  EXPECT_EQ(writer.wait(), 0);
+  process reader({"read", drive_uri, std::to_string(message.size())});
+  EXPECT_EQ(reader.line(), message);
+  EXPECT_EQ(reader.wait(), 0);
+}
+
+TEST(served_drive, another_uri_is_another_drive) {
+  local_daemon const daemon;
+  storage first = open_storage();
+  put(first, message);
+  storage second = open_storage(drive_uri + ",seed=1");
+  EXPECT_EQ(get(second, message.size()), std::string(message.size(), '\0'));
+}
+
+TEST(served_drive, says_what_it_is) {
+  local_daemon const daemon({drive_uri});
+  auto const drive = open(drive_uri);
+  json const report = drive->report();
+  EXPECT_EQ(report["uri"], drive_uri);
+  EXPECT_EQ(report["residency"], "served");
+  EXPECT_EQ(report["backing"], "memory");
+  EXPECT_EQ(report["restarts"], 0);
+  EXPECT_FALSE(drive->gpu());
+}
+
+TEST(served_drive, counts_what_its_clients_did) {
+  local_daemon daemon;
+  storage client = open_storage();
+  std::uint64_t constexpr block = 512;
+  auto const buffer = client.allocate_buffer(64 * block);
+  client.reset_statistics();
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    auto const part = buffer.ref().subspan(i * block, block);
+    EXPECT_TRUE(client.ref<native>().write(part, i * block, block).ok());
+    EXPECT_TRUE(client.ref<native>().read(part, i * block, block).ok());
+  }
+  json const counted = json::parse(client.report())["drives"][0]["statistics"];
+  EXPECT_EQ(counted["write_commands"], 64);
+  EXPECT_EQ(counted["bytes_written"], 64 * block);
+  EXPECT_EQ(counted["read_commands"], 64);
+  EXPECT_EQ(counted["bytes_read"], 64 * block);
+  // Another client's count begins with the drive, and a reset is the client's own.
+  EXPECT_EQ(open(drive_uri)->report()["statistics"]["write_commands"], 64);
+}
+
+TEST(served_drive, one_storage_over_two_of_a_daemon) {
+  local_daemon const daemon;
+  storage s({.drives = {drive_uri, drive_uri + ",seed=1"}, .device = "cpu", .stripe_bytes = 4096});
+  std::vector<char> data(1 << 20), back(data.size());
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31 >> 8);
+  s.pwrite(data.data(), data.size(), 777);
+  s.pread(back.data(), back.size(), 777);
+  EXPECT_EQ(back, data);
+}
+
+TEST(served_drive, refuses_memory_that_the_daemon_did_not_give) {
+  local_daemon const daemon;
+  storage s = open_storage();
+  alignas(4096) static char mine[4096];
+  EXPECT_THAT(refusal([&] { s.register_buffer(mine, sizeof mine); }), HasSubstr("allocate_buffer()"));
+  auto const buffer = s.allocate_buffer(8192);
+  auto const again = s.register_buffer(buffer.data() + 4096, 4096);
+  EXPECT_EQ(again.ref().bus_address(0), buffer.ref().bus_address(4096));
+}
+
+TEST(served_drive, memory_is_zeroed_again) {
+  local_daemon const daemon;
+  auto const drive = open(drive_uri);
+  for (int round = 0; round < 3; ++round) {
+    auto* const bytes = static_cast<unsigned char*>(drive->dma().allocate(3 * 4096));
+    for (std::size_t i = 0; i < 3 * 4096; ++i) {
+      ASSERT_EQ(bytes[i], 0) << i;
+      bytes[i] = 0xa5;
+    }
+    drive->dma().deallocate(bytes);
+  }
+}
+
+TEST(served_drive, refusals_are_those_of_a_drive_in_process) {
+  local_daemon const daemon;
+  EXPECT_EQ(refused_open("emulated:size=1000,residency=served"),
+            "size: '1000': give a multiple of lba_bytes, which is 512");
+  EXPECT_EQ(refused_open("emulated:residency=served,size=1M,profile=no-such").substr(0, 31),
+            "profile: 'no-such': there are 9");
+  EXPECT_EQ(refused_open("emulated:residency=served,backing=file,path=/no/such"),
+            "path: '/no/such': no such file; make one with `forebay drive create`");
+  EXPECT_EQ(refused_open("emulated:residency=served,backing=file,path=here.img"),
+            "path: 'here.img': give an absolute path: the drive daemon may run in another folder");
+  EXPECT_EQ(refused_open("emulated:residency=served,size=1M,profile=./p.toml"),
+            "profile: './p.toml': give an absolute path: the drive daemon may run in another folder");
+  EXPECT_EQ(refusal([] { storage({.drives = {drive_uri}, .device = "cpu", .queues_per_drive = 64}); }),
+            "queues: '65': the drive has 40 I/O queue pairs, of which 40 are free; ask for less, or open the drive "
+            "with more");
+  EXPECT_NO_THROW(open(drive_uri)) << "what was refused left nothing behind";
+}
+
+TEST(served_drive, queue_pairs_run_out_and_come_back) {
+  local_daemon const daemon;
+  std::vector<std::unique_ptr<device>> clients;
+  for (int i = 0; i < 3; ++i) clients.push_back(open(drive_uri));  // 16, 16 and the last 8
+  EXPECT_EQ(driver::controller(clients[2]->registers(), clients[2]->dma()).identity().io_queue_pairs, 8u);
+  EXPECT_THAT(refused_open(drive_uri), HasSubstr("of which 0 are free"));
+  clients.erase(clients.begin());
+  EXPECT_TRUE(
+      native::wait_until([] { return refused_open(drive_uri) == "accepted"; }, native::clock_ns() + patience_ns));
+}
+
+TEST(served_drive, without_a_daemon) {
+  socket_path const nobody("nobody.sock");
+  EXPECT_EQ(refused_open(drive_uri), "residency: 'served': no drive daemon listens at " + nobody.path +
+                                         " (No such file or directory); start one with `forebay drive serve`, or run "
+                                         "the program with `forebay run -- program`");
+}
+
+TEST(served_drive, of_another_version_is_refused_by_both) {
+  local_daemon const daemon;
+  channel newer(served::connect_to(daemon.socket.path));
+  newer.send({{"do", "open"}, {"protocol", 2}, {"uri", drive_uri}, {"gpu", 0}, {"queues", 0}});
+  auto const reply = newer.receive(10'000);
+  ASSERT_TRUE(reply);
+  EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }), HasSubstr("protocol: '2': the drive daemon speaks 1"));
+
+  // A daemon that the client is too new for answers the same.
+  socket_path const old("old.sock");
+  served::open_file const listening = served::listen_at(old.path);
+  std::thread answer([&] {
+    served::open_file client;
+    bool const came = native::wait_until(
+        [&] {
+          client = served::open_file(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+          return static_cast<bool>(client);
+        },
+        native::clock_ns() + patience_ns);
+    ASSERT_TRUE(came);
+    channel to(std::move(client));
+    to.receive(10'000);
+    to.send({{"refused", {{"field", "protocol"}, {"value", "1"}, {"remedy", "the drive daemon speaks 0"}}}});
+  });
+  EXPECT_EQ(refused_open(drive_uri), "protocol: '1': the drive daemon speaks 0");
+  answer.join();
+}
+
+TEST(served_drive, nonsense_ends_one_connection_alone) {
+  local_daemon const daemon;
+  storage other = open_storage();
+  for (std::string const nonsense : {"GET / HTTP/1.0\r\n\r\n", "\5\0\0\0hello", "\2\0\0\0{}"}) {
+    served::open_file const socket = served::connect_to(daemon.socket.path);
+    ASSERT_GT(::write(socket.get(), nonsense.data(), nonsense.size()), 0);
+  }
+  channel confused(served::connect_to(daemon.socket.path));
+  for (json const& request : {json{{"do", "read"}, {"offset", 0}}, json{{"do", 7}}, json{{"do", "open"}}}) {
+    confused.send(request);
+    auto const reply = confused.receive(10'000);
+    ASSERT_TRUE(reply);
+    EXPECT_TRUE(reply->body.contains("failed")) << reply->body;
+  }
+  put(other, message);
+  EXPECT_EQ(get(other, message.size()), message);
+}
+
+TEST(drive_daemon, listens_once) {
+  local_daemon const daemon;
+  EXPECT_THAT(refusal([&] { served::listen_at(daemon.socket.path); }),
+              HasSubstr("a drive daemon listens there already"));
+  EXPECT_THAT(refusal([&] { served::listen_at("/dev/null"); }), HasSubstr("is not a socket"));
+  EXPECT_THAT(refusal([&] { served::listen_at("/no/such/folder/socket"); }), HasSubstr("give a path that can be made"));
+  EXPECT_THAT(refusal([&] { served::listen_at(std::string(200, 'x')); }), HasSubstr("give a path of 1 to 107 bytes"));
+  EXPECT_EQ(std::filesystem::status(daemon.socket.path).permissions() & std::filesystem::perms::others_all,
+            std::filesystem::perms::none);
+}
+
+TEST(drive_daemon, refuses_drives_that_cannot_be) {
+  socket_path const socket("refusing.sock");
+  process daemon({"serve", socket.path, "emulated:size=1000,residency=served"});
+  EXPECT_EQ(daemon.line(), "size: '1000': give a multiple of lba_bytes, which is 512");
+  EXPECT_EQ(WEXITSTATUS(daemon.wait()), 1);
+  EXPECT_FALSE(std::filesystem::exists(socket.path));
+  process other({"serve", socket.path, "emulated:size=1M"});
+  EXPECT_THAT(other.line(), HasSubstr("residency=served; add that"));
+}
+
+TEST(drive_daemon, ends_when_it_is_told_and_reports) {
+  far_daemon daemon({drive_uri});
+  process writer({"write", drive_uri, message});
+  EXPECT_EQ(writer.wait(), 0);
+  kill(daemon.daemon.id(), SIGTERM);
+  json const report = json::parse(daemon.daemon.line());
+  EXPECT_EQ(daemon.daemon.wait(), 0);
+  EXPECT_EQ(report["restarts"], 0);
+  EXPECT_EQ(report["drives"].size(), 1u);
+  EXPECT_EQ(report["drives"][0]["uri"], drive_uri);
+  EXPECT_GE(report["drives"][0]["statistics"]["write_commands"], 1);
+  EXPECT_FALSE(std::filesystem::exists(daemon.socket.path));
+}
+
+TEST(drive_daemon, survives_a_client_that_is_killed_with_commands_in_flight) {
+  far_daemon const daemon;
+  storage other({.drives = {drive_uri}, .device = "cpu", .queues_per_drive = 20});  // 21 of 40 pairs
+  std::string const rest = "of which 19 are free";
+  for (int round = 0; round < 3; ++round) {
+    process client({"busy", drive_uri});
+    ASSERT_EQ(client.line(), "busy");
+    put(other, message + std::to_string(round));
+    client.kill_and_wait(SIGKILL);
+    EXPECT_EQ(get(other, message.size() + 1), message + std::to_string(round));
+    // All of the client's pairs are free again.
+    open_options all;
+    all.queues = 19;
+    EXPECT_TRUE(native::wait_until([&] { return refusal([&] { open(drive_uri, all); }) == "accepted"; },
+                                   native::clock_ns() + patience_ns));
+  }
+}
+
+class restarted_daemon : public testing::TestWithParam<bool> {};
+
+TEST_P(restarted_daemon, has_the_data) {
+  std::string const file = temporary("served.img");
+  bool const in_file = GetParam();
+  std::string const uri = in_file ? "emulated:backing=file,residency=served,queues=40,path=" + file : drive_uri;
+  if (in_file) create("emulated:backing=file,size=8M,path=" + file);
+  far_daemon daemon({uri});
+  storage before({.drives = {uri}, .device = "cpu", .timeout_ns = 1'000'000'000});
+  put(before, message);
+  if (in_file) before.flush();
+  pid_t const first = daemon.engine();
+  ASSERT_GT(first, 0);
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  EXPECT_THAT(daemon.daemon.line(), HasSubstr("was killed by signal 9; it is started again (restarts: 1)"));
+
+  storage after = open_storage(uri);
+  EXPECT_EQ(get(after, message.size()), message);
+  EXPECT_EQ(json::parse(after.report())["drives"][0]["restarts"], 1);
+  EXPECT_NE(daemon.engine(), first);
+  // Who was attached is told, and does not hang.
+  EXPECT_THROW(get(before, message.size()), operation_failed);
+  EXPECT_THROW(before.report(), operation_failed);
+  std::filesystem::remove(file);
+}
+INSTANTIATE_TEST_SUITE_P(served, restarted_daemon, testing::Bool(),
+                         [](auto const& about) { return about.param ? "file" : "memory"; });
+
+TEST(drive_daemon, whose_engine_died_has_left_the_bus) {
+  far_daemon const daemon;
+  auto const drive = open(drive_uri);
+  driver::controller controller(drive->registers(), drive->dma());
+  kill(daemon.engine(), SIGKILL);
+  EXPECT_TRUE(
+      native::wait_until([&] { return drive->registers().read32(nvme::registers::csts) == nvme::removed_value; },
+                         native::clock_ns() + patience_ns));
+  EXPECT_THROW(controller.reset(), driver::controller_failure);
+}
+
+}  // namespace forebay::drive
