@@ -205,7 +205,7 @@ class dispatcher {
       std::uint32_t const tail = simt::atomic<M, simt::scope::system>(*sq.tail_doorbell).load(simt::order::relaxed);
       found |= tail != (tail < sq.size ? sq.head : sq.bad_tail);
       if (sq.blocked) {
-        found |= view_.completion_queues[sq.cq_slot].template head_moved<M>();
+        found |= view_.completion_queues[sq.cq_slot].template has_room<M>();
       } else {
         // Another dispatcher had the completion queue.
         found |= sq.pending.next_due_ps() <= scratch_.visit_ps + ahead_ps();
@@ -252,6 +252,7 @@ class dispatcher {
     std::uint32_t const posted = lanes_.broadcast(
         lanes_.leader() ? simt::atomic<M, simt::scope::system>(mail.posted).load(simt::order::acquire) : 0);
     std::uint32_t const before = handled_requests();
+    if (posted != before) lanes_.sync();  // all see the requests
     std::uint32_t handled = before;
     while (handled != posted && serve(mail.ring[handled % dispatcher_mailbox::capacity])) ++handled;
     lanes_.sync();
@@ -756,7 +757,9 @@ class dispatcher {
   /// Takes a completion queue for posting. False: another dispatcher has it at present.
   [[nodiscard]] FOREBAY_DEVICE bool hold(submission_queue<M> const& sq, completion_queue& cq) const {
     if (sq.owns_cq) return true;
-    return lanes_.broadcast(lanes_.leader() ? (cq.try_lock<M>() ? 1u : 0u) : 0u) != 0;
+    bool const held = lanes_.broadcast(lanes_.leader() ? (cq.try_lock<M>() ? 1u : 0u) : 0u) != 0;
+    lanes_.sync();  // all see what the last holder left
+    return held;
   }
   FOREBAY_DEVICE void let_go(submission_queue<M> const& sq, completion_queue& cq) const {
     lanes_.sync();

@@ -215,6 +215,7 @@ class pending_set {
       taken += team::ones(going);
     }
     left_ps = lanes.min(left_ps);
+    lanes.sync();
     if (lanes.leader()) {
       in.occupied = occupied & ~gone;
       in.first_due_ps = left_ps;

@@ -70,11 +70,13 @@ class alignas(128) completion_queue {
     free = size_ - 1 - distance(head_, tail_);
     return valid;
   }
-  /// Whether the client has moved the head since `free_entries` looked.
+  /// Whether an entry is free now. The caller need not hold the queue.
   template <class M>
-  FOREBAY_DEVICE bool head_moved() const {
-    // Relaxed: `free_entries` looks again.
-    return simt::atomic<M, simt::scope::system>(*head_doorbell_).load(simt::order::relaxed) != head_;
+  FOREBAY_DEVICE bool has_room() {
+    // Relaxed, both: `free_entries` looks again.
+    std::uint32_t const head = simt::atomic<M, simt::scope::system>(*head_doorbell_).load(simt::order::relaxed);
+    std::uint32_t const tail = simt::atomic<M, simt::scope::device>(tail_).load(simt::order::relaxed);
+    return head < size_ && distance(head, tail) != size_ - 1;
   }
 
   /// Free entries that are known of without a look at the doorbell.
@@ -113,7 +115,8 @@ class alignas(128) completion_queue {
     std::uint32_t const phase = wraps ? phase_ ^ 1 : phase_;
     lanes.sync();
     if (lanes.leader()) {
-      tail_ = tail;
+      // Relaxed: for `has_room`. Who posts next sees it by the lock.
+      simt::atomic<M, simt::scope::device>(tail_).store(tail, simt::order::relaxed);
       phase_ = phase;
     }
     lanes.sync();
