@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The data mover of an engine on a GPU, alone: copies of blocks from anywhere in a region of the GPU's memory to
+//! buffers, by loads and stores of a warp (what the engine does), by bulk copies through shared memory, and by the copy
+//! engine in batches of copies.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "forebay/emulator/mover.hpp"
+#include "forebay/emulator/timing_model.hpp"
+#include "forebay/error.hpp"
+#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/memory/resource.hpp"
+#include "forebay/simt/cuda.hpp"
+#include "machine.hpp"
+
+namespace {
+
+using forebay::simt::cuda;
+using nlohmann::json;
+namespace emulator = forebay::emulator;
+namespace memory = forebay::memory;
+namespace simt = forebay::simt;
+
+constexpr int runs_per_case = 5;
+constexpr std::uint64_t region_bytes = std::uint64_t{8} << 30;
+constexpr std::uint32_t warps_per_block = 16;
+
+struct copies {
+  std::byte const* region;
+  std::byte* buffers;  ///< 32 blocks for each warp
+  std::uint32_t block_bytes;
+  std::uint32_t rounds;
+
+  FOREBAY_DEVICE std::byte const* source(std::uint32_t warp, std::uint32_t round, std::uint32_t i) const {
+    std::uint64_t const draw = emulator::mix((std::uint64_t{warp} << 40) + (std::uint64_t{round} << 8) + i);
+    return region + draw % (region_bytes / block_bytes) * block_bytes;
+  }
+  FOREBAY_DEVICE std::byte* target(std::uint32_t warp, std::uint32_t i) const {
+    return buffers + (std::uint64_t{warp} * 32 + i) * block_bytes;
+  }
+};
+
+/// Each warp makes `rounds` lists of 32 copies, as a dispatcher does.
+struct by_loads {
+  static constexpr unsigned max_threads_per_block = warps_per_block * 32;
+  copies what;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = cuda::this_block();
+    auto const lanes = simt::team<cuda>::here();
+    emulator::move_list& list = *(&block.shared<emulator::move_list>() + block.thread_rank() / 32);
+    std::uint32_t const warp = cuda::thread_rank() / 32;
+    for (std::uint32_t round = 0; round < what.rounds; ++round) {
+      list.clear(lanes);
+      list.append(lanes, true, what.target(warp, lanes.rank()), what.source(warp, round, lanes.rank()),
+                  what.block_bytes);
+      list.run(lanes);
+    }
+  }
+};
+
+/// The same with one bulk copy into shared memory and one out of it for each block, one lane's business.
+__global__ void __launch_bounds__(warps_per_block * 32, 1) by_bulk_copies(copies what, std::uint32_t in_flight) {
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ std::uint64_t barriers[warps_per_block];
+  std::uint32_t const warp_in_block = threadIdx.x / 32;
+  std::uint32_t const lane = threadIdx.x % 32;
+  std::uint32_t const warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  std::byte* const mine = shared + std::size_t{warp_in_block} * in_flight * what.block_bytes;
+  auto const address = [](void const* p) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(p)); };
+  std::uint32_t const barrier = address(&barriers[warp_in_block]);
+  if (lane == 0) asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(1));
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  __syncwarp();
+  std::uint32_t parity = 0;
+  for (std::uint32_t round = 0; round < what.rounds; ++round) {
+    for (std::uint32_t first = 0; first < 32; first += in_flight, parity ^= 1) {
+      if (lane == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier),
+                     "r"(in_flight * what.block_bytes)
+                     : "memory");
+      }
+      __syncwarp();
+      if (lane < in_flight) {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                         address(mine + lane * what.block_bytes)),
+                     "l"(what.source(warp, round, first + lane)), "r"(what.block_bytes), "r"(barrier)
+                     : "memory");
+      }
+      std::uint32_t done = 0;
+      while (done == 0) {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+      }
+      if (lane < in_flight) {
+        asm volatile(
+            "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(what.target(warp, first + lane)),
+            "r"(address(mine + lane * what.block_bytes)), "r"(what.block_bytes)
+            : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+      }
+      __syncwarp();
+    }
+  }
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+struct measurement {
+  std::string mover;
+  std::uint32_t sms = 0;
+  std::uint32_t block_bytes = 0;
+  std::vector<double> copies_per_second;
+  bool right = true;
+};
+
+/// The last list of every warp must have arrived.
+bool check(copies const& what, std::uint32_t warps) {
+  std::vector<std::byte> out(std::size_t{warps} * 32 * what.block_bytes), in(what.block_bytes);
+  memory::resource& gpu = memory::device(0);
+  gpu.copy_out(out.data(), what.buffers, out.size());
+  for (std::uint32_t warp = 0; warp < warps; warp += 37) {
+    for (std::uint32_t i = 0; i < 32; i += 5) {
+      gpu.copy_out(in.data(), what.source(warp, what.rounds - 1, i), in.size());
+      if (std::memcmp(in.data(), out.data() + (std::size_t{warp} * 32 + i) * what.block_bytes, in.size()) != 0) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+template <class Launch>
+double seconds_of(memory::cuda_stream const& stream, Launch&& launch) {
+  cudaEvent_t begin, end;
+  memory::check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
+  memory::check_cuda(cudaEventCreate(&end), "cudaEventCreate");
+  cudaEventRecord(begin, stream.get());
+  launch();
+  memory::check_cuda(cudaGetLastError(), "launch");
+  cudaEventRecord(end, stream.get());
+  stream.synchronize();
+  float ms = 0;
+  memory::check_cuda(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return ms / 1e3;
+}
+
+measurement measure(std::string const& mover, std::uint32_t sms, std::uint32_t block_bytes, std::byte* region,
+                    std::byte* buffers, memory::cuda_stream const& stream) {
+  measurement m{mover, sms, block_bytes, {}, true};
+  std::uint32_t const warps = sms * warps_per_block;
+  copies what{region, buffers, block_bytes, (block_bytes > 512 ? 200u : 1000u)};
+  double const count = 32.0 * warps * what.rounds;
+  for (int i = 0; i <= runs_per_case; ++i) {
+    cudaMemsetAsync(buffers, 0xee, std::size_t{warps} * 32 * block_bytes, stream.get());
+    double seconds = 0;
+    if (mover == "loads") {
+      by_loads const kernel{what};
+      seconds = seconds_of(stream, [&] {
+        simt::launch<cuda>({.blocks = sms,
+                            .threads_per_block = warps_per_block * 32,
+                            .shared_bytes = static_cast<std::uint32_t>(warps_per_block * sizeof(emulator::move_list))},
+                           kernel, stream.get());
+      });
+    } else {
+      std::uint32_t const in_flight = block_bytes > 512 ? 2 : 16;
+      std::uint32_t const shared_bytes = warps_per_block * in_flight * block_bytes;
+      memory::check_cuda(cudaFuncSetAttribute(by_bulk_copies, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              static_cast<int>(shared_bytes)),
+                         "cudaFuncSetAttribute");
+      seconds = seconds_of(
+          stream, [&] { by_bulk_copies<<<sms, warps_per_block * 32, shared_bytes, stream.get()>>>(what, in_flight); });
+    }
+    if (i == 0) continue;  // warm-up
+    m.copies_per_second.push_back(count / seconds);
+    m.right = m.right && check(what, warps);
+  }
+  return m;
+}
+
+measurement measure_copy_engine(std::uint32_t block_bytes, std::byte* region, std::byte* buffers,
+                                memory::cuda_stream const& stream) {
+  measurement m{"copy engine", 0, block_bytes, {}, true};
+  copies const what{region, buffers, block_bytes, 1};
+  constexpr std::uint32_t batch = 16'384;
+  std::vector<void const*> from(batch);
+  std::vector<void*> to(batch);
+  std::vector<std::size_t> sizes(batch, block_bytes);
+  for (std::uint32_t i = 0; i < batch; ++i) {
+    from[i] = what.source(i / 32, 0, i % 32);
+    to[i] = what.target(i / 32, i % 32);
+  }
+  cudaMemcpyAttributes attributes = {};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  std::size_t first = 0;
+  for (int run = 0; run <= runs_per_case; ++run) {
+    cudaMemsetAsync(buffers, 0xee, std::size_t{batch} * block_bytes, stream.get());
+    double const seconds = seconds_of(stream, [&] {
+      memory::check_cuda(
+          cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), batch, &attributes, &first, 1, stream.get()),
+          "cudaMemcpyBatchAsync");
+    });
+    if (run == 0) continue;
+    m.copies_per_second.push_back(batch / seconds);
+    m.right = m.right && check(what, batch / 32);
+  }
+  return m;
+}
+
+void print(measurement const& m, double rate) {
+  std::printf("%-12s %3u SMs %5u B %9.2f M/s %8.1f GB/s%s\n", m.mover.c_str(), m.sms, m.block_bytes, rate / 1e6,
+              rate * m.block_bytes / 1e9, m.right ? "" : "  WRONG DATA");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3 || std::strcmp(argv[1], "--json") != 0) {
+    std::fprintf(stderr, "usage: %s --json FILE\n", argv[0]);
+    return 2;
+  }
+  try {
+    memory::cuda_stream const stream(0);
+    memory::allocation const region(memory::device(0), region_bytes, 4096);
+    memory::allocation const buffers(memory::device(0), std::size_t{64} * warps_per_block * 32 * 4096, 4096);
+    std::vector<std::uint64_t> words(region_bytes / 16 / 8);
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = emulator::mix(i + 1);
+    for (int part = 0; part < 16; ++part) {
+      words[0] = static_cast<std::uint64_t>(part);
+      memory::device(0).copy_in(region.as<std::byte>() + part * (region_bytes / 16), words.data(), region_bytes / 16);
+    }
+    std::vector<measurement> all;
+    for (std::uint32_t const block_bytes : {512u, 4096u}) {
+      for (std::uint32_t const sms : {1u, 8u, 32u, 64u}) {
+        for (char const* const mover : {"loads", "bulk copies"}) {
+          all.push_back(measure(mover, sms, block_bytes, region.as<std::byte>(), buffers.as<std::byte>(), stream));
+        }
+      }
+      all.push_back(measure_copy_engine(block_bytes, region.as<std::byte>(), buffers.as<std::byte>(), stream));
+    }
+    json document = {{"schema_version", 1}, {"benchmark", "data_mover"}, {"machine", forebay::bench::machine()}};
+    document["command"] = std::filesystem::path(argv[0]).filename().string() + " --json " +
+                          std::filesystem::path(argv[2]).filename().string();
+    bool good = true;
+    for (measurement& m : all) {
+      std::sort(m.copies_per_second.begin(), m.copies_per_second.end());
+      double const median = m.copies_per_second[m.copies_per_second.size() / 2];
+      print(m, median);
+      good = good && m.right;
+      document["results"].push_back({{"mover", m.mover},
+                                     {"sms", m.sms},
+                                     {"block_bytes", m.block_bytes},
+                                     {"copies_per_second", m.copies_per_second},
+                                     {"median", median},
+                                     {"bytes_per_second", median * m.block_bytes},
+                                     {"right", m.right}});
+    }
+    std::ofstream(argv[2]) << document.dump(1) << '\n';
+    return good ? 0 : 1;
+  } catch (std::exception const& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+    return 1;
+  }
+}
