@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The engine's units as agents of deterministic schedules: clients on simulated lanes, several units, completion
-//! queues that submission queues of different units share, faults, weak memory. FOREBAY_SCHEDULES says how many
-//! (default 60).
+//! queues that submission queues of different units share, faults, weak memory.
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "emulator/seed.hpp"
+#include "emulator/schedules.hpp"
 #include "forebay/emulator/engine.hpp"
 #include "forebay/simt/run.hpp"
 
@@ -194,36 +191,14 @@ class system {
   std::unique_ptr<engine<fiber>> engine_;
 };
 
-std::uint64_t schedules() {
-  char const* const given = std::getenv("FOREBAY_SCHEDULES");
-  return given == nullptr ? 60 : std::strtoull(given, nullptr, 10);
-}
-
 void explore(shape base) {
-  bool const one = std::getenv("FOREBAY_SEED") != nullptr;
-  std::uint64_t const first = one ? test_seed() : 0;
-  for (std::uint64_t seed = first; seed < first + (one ? 1 : schedules()); ++seed) {
-    SCOPED_TRACE(replay(seed));
-#if defined(__SANITIZE_THREAD__)
-    // The other models act out the atomics themselves, so ThreadSanitizer does not see what these order.
-    constexpr simt::memory_model models[] = {simt::memory_model::sequential};
-#else
-    constexpr simt::memory_model models[] = {simt::memory_model::sequential, simt::memory_model::store_buffers,
-                                             simt::memory_model::race_detector, simt::memory_model::stale_reads};
-#endif
+  testing::explore([&](std::uint64_t seed, simt::memory_model memory, simt::scheduler& schedule) {
     base.faults.seed = seed;
     system run(base);
-    simt::run_result result;
-    if (seed % 3 == 2) {
-      simt::pct schedule(seed, 5, 2000);
-      result = run.run(models[seed / 3 % std::size(models)], schedule);
-    } else {
-      simt::random schedule(seed);
-      result = run.run(models[seed / 3 % std::size(models)], schedule);
-    }
+    simt::run_result const result = run.run(memory, schedule);
     ASSERT_TRUE(result.ok) << result.what;
     ASSERT_EQ(result.timeouts, 0u);
-  }
+  });
 }
 
 TEST(engine_schedule, one_queue) {

@@ -26,11 +26,12 @@ inline constexpr simt::memory_model memory_models[] = {
     simt::memory_model::stale_reads};
 #endif
 
-/// Makes the choices of run `seed`: two thirds of the seeds at random, a third by priorities.
+/// Makes the choices of run `seed`: two thirds of the seeds at random, a third by priorities. `fair`: at random only,
+/// for what polls without a wait, which would let nobody of less priority run.
 template <class Run>
-void with_schedule(std::uint64_t seed, Run&& run) {
+void with_schedule(std::uint64_t seed, Run&& run, bool fair = false) {
   simt::memory_model const memory = memory_models[seed / 3 % std::size(memory_models)];
-  if (seed % 3 == 2) {
+  if (seed % 3 == 2 && !fair) {
     simt::pct schedule(seed, 5, 2000);
     run(memory, static_cast<simt::scheduler&>(schedule));
   } else {
@@ -41,7 +42,7 @@ void with_schedule(std::uint64_t seed, Run&& run) {
 
 /// Calls `run(seed, memory, schedule)` for each schedule; of a test whose schedules are long, for one in `divisor`.
 template <class Run>
-void explore(Run&& run, std::uint64_t divisor = 1) {
+void explore(Run&& run, std::uint64_t divisor = 1, bool fair = false) {
   char const* const given = std::getenv("FOREBAY_SCHEDULES");
   std::uint64_t const wanted = given == nullptr ? 60 : std::strtoull(given, nullptr, 10);
   bool const one = std::getenv("FOREBAY_SEED") != nullptr;
@@ -49,7 +50,8 @@ void explore(Run&& run, std::uint64_t divisor = 1) {
   std::uint64_t const count = one ? 1 : (wanted + divisor - 1) / divisor;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(replay(seed));
-    with_schedule(seed, [&](simt::memory_model memory, simt::scheduler& schedule) { run(seed, memory, schedule); });
+    with_schedule(
+        seed, [&](simt::memory_model memory, simt::scheduler& schedule) { run(seed, memory, schedule); }, fair);
     if (::testing::Test::HasFatalFailure()) return;
   }
 }

@@ -1,0 +1,809 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Resident units and their clients as blocks of one launch, beside them the host. Clients know
+//! what every block of the drive holds and check every byte, status and count.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "emulator/schedules.hpp"
+#include "forebay/emulator/engine.hpp"
+#include "forebay/emulator/resident_units.hpp"
+#include "forebay/simt/launch.hpp"
+#include "forebay/simt/run.hpp"
+
+namespace forebay::emulator::testing {
+
+struct resident_shape {
+  std::uint32_t units = 1;
+  std::uint32_t warps = 1;  ///< of each unit
+  std::uint32_t queues = 1;
+  std::uint32_t sq_entries = 8;
+  std::uint32_t cq_entries = 8;
+  bool shared_cq = false;      ///< one completion queue, one client
+  std::uint32_t commands = 8;  ///< of each queue
+  bool all_kinds = true;       ///< else reads and writes that succeed
+  bool aborts = false;         ///< the host aborts some that are not withheld, too
+  bool detaches = false;       ///< each queue once, amid its traffic
+  bool syncs = false;          ///< the host writes back what a Flush covers
+  bool sync_fails = false;
+  std::uint32_t stop_after = 0;  ///< not 0: units leave when so many commands have completed; a second launch goes on
+  engine_options options = {};
+};
+
+class resident_rig {
+ public:
+  resident_rig(resident_shape const& shape, std::uint64_t seed)
+      : shape_(shape),
+        seed_(seed),
+        store_(memory::host(), store_bytes(shape), page),
+        buffers_(memory::host(), shape.queues * queue_buffer_bytes, page),
+        regions_(memory::host(), 6),
+        doorbells_(2 * shape.queues) {
+    regions_.add(buffers_.data(), buffers_.bytes());
+    sync_.failed = shape.sync_fails ? 1 : 0;
+    engine_options options = shape.options;
+    options.units = shape.units;
+    options.dispatchers_per_unit = shape.warps;
+    options.queue_slots = shape.queues;
+    options.faults.seed = seed;
+    plan_ = options.faults;
+    engine_ = std::make_unique<engine<simt::fiber, simt::fiber>>(
+        options, media{store_.as<std::byte>(), store_.bytes(), 512, shape.syncs ? &sync_ : nullptr}, regions_.table());
+    units_.view = engine_->view();
+    units_.words = &words_;
+    for (std::uint32_t q = 0; q < shape.queues; ++q) {
+      queues_.push_back(std::make_unique<queue>());
+      queues_[q]->sq.resize(shape.sq_entries);
+      queues_[q]->cq.resize(shape.cq_entries);
+    }
+    for (std::uint32_t q = 0; q < shape.queues; ++q) attach(q, true);
+    records_.resize(std::size_t{shape.queues} * shape.commands);
+  }
+
+  /// Runs until every command has completed, in one launch or two. Everything is checked.
+  void run(simt::memory_model memory, simt::scheduler& schedule) {
+    launch(memory, schedule);
+    if (::testing::Test::HasFatalFailure()) return;
+    if (shape_.stop_after != 0) {
+      words_.stop = 0;
+      stop_after_ = 0;
+      launch(memory, schedule);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    check_counts();
+    // Virtual time passes when nobody can go on: a completion that is due must not wait for a dispatcher to have
+    // rested.
+    EXPECT_LT(time_ns_, 100'000'000u);
+    EXPECT_LE(poll_gap_ns_, shape_.options.timing.read.latency_min_ps / 1000 / 4);
+  }
+
+  /// The same in real time, on OS threads.
+  void run_in_real_time() {
+    simt::grid const grid = begin_launch();
+    std::thread host_thread([this] { host(); });
+    std::string failure;
+    try {
+      simt::launch<fiber>(grid, [this] { lane(0); }, {.os_threads = 2});
+    } catch (std::exception const& e) {
+      failure = e.what();
+    }
+    // Relaxed: `join` orders what follows.
+    simt::atomic<fiber, system>(ended_).store(1, order::relaxed);
+    host_thread.join();
+    ASSERT_EQ(failure, "");
+    end_launch();
+    check_counts();
+  }
+
+ private:
+  using fiber = simt::fiber;
+  using order = simt::order;
+  static constexpr simt::scope system = simt::scope::system;
+
+  static constexpr std::uint64_t page = 4096;
+  static constexpr std::uint64_t patience_ns = 5'000'000'000;
+  static constexpr std::uint32_t extents = 6;  ///< of each queue: commands on different ones overlap in time
+  static constexpr std::uint32_t extent_blocks = 18;
+  static constexpr std::uint64_t extent_buffer_bytes = 6 * page;
+  static constexpr std::uint64_t queue_buffer_bytes = extents * extent_buffer_bytes;
+  static constexpr std::uint32_t unknown = ~0u;  ///< what a block holds
+
+  static std::uint64_t store_bytes(resident_shape const& shape) {
+    return (shape.queues * extents * extent_blocks * 512 + page - 1) / page * page;
+  }
+
+  enum class kind {
+    write,
+    read,
+    compare_same,
+    compare_other,
+    zeroes,
+    deallocate,
+    flush,
+    bad_range,
+    bad_lba,
+    bad_prp,
+    bad_memory
+  };
+  struct record {
+    kind what = kind::read;
+    std::uint32_t queue = 0;
+    std::uint32_t extent = 0;
+    std::uint32_t blocks = 0;
+    std::uint32_t layout = 0;  ///< of its data in the client's memory
+    injected_fault fault;
+    std::uint32_t synced_before = 0;
+    std::uint64_t submitted_ns = 0;
+    std::uint64_t took_ns = 0;
+    std::uint64_t alone_ns = 0;  ///< what it takes on a drive that does nothing else
+    bool completed = false;
+    std::uint16_t status = 0;
+    bool abort_asked = false;
+    bool abort_answered = false;
+    bool abort_found = false;
+  };
+  struct queue {
+    std::vector<nvme::submission_entry> sq;
+    std::vector<nvme::completion_entry> cq;
+    std::uint32_t drawn = 0, submitted = 0, completed = 0;
+    std::uint32_t tail = 0, head = 0;
+    std::uint32_t in_life = 0;  ///< commands since it was attached
+    std::uint32_t cq_head = 0, phase = 1;
+    bool detached_once = false;
+    std::uint32_t dropped = 0;                     ///< in flight when it was detached, and without a completion
+    std::array<std::uint32_t, extents> busy = {};  ///< command id + 1
+    std::array<std::array<std::uint32_t, extent_blocks>, extents> holds = {};
+    // What the client asks of the host: a count of demands, and of those that were served.
+    std::uint32_t asks = 0;  ///< the client's own count
+    std::uint32_t asked = 0;
+    std::uint32_t served = 0;
+    std::uint32_t demand = 0;  ///< command id of an abort, or one of the below
+  };
+  static constexpr std::uint32_t demand_detach = 0x10000, demand_attach = 0x20000, demand_silent_detach = 0x30000;
+
+  // Host --------------------------------------------------------------------------------------------------------------
+
+  std::uint32_t cq_of(std::uint32_t q) const { return shape_.shared_cq ? 0 : q; }
+
+  void attach(std::uint32_t q, bool with_cq) {
+    if (with_cq && cq_of(q) == q) {
+      engine_->attach_completion_queue({q, queues_[q]->cq.data(), shape_.cq_entries, &doorbells_[q * 2 + 1]});
+    }
+    engine_->attach_submission_queue({.slot = q,
+                                      .id = static_cast<std::uint16_t>(q + 1),
+                                      .entries = queues_[q]->sq.data(),
+                                      .size = shape_.sq_entries,
+                                      .tail_doorbell = &doorbells_[q * 2],
+                                      .cq_slot = cq_of(q)});
+  }
+
+  bool ended() { return fiber::stopping() || simt::atomic<fiber, system>(ended_).load(order::relaxed) != 0; }
+
+  /// Serves demands of the clients and the engine's wishes for a write-back, until the grid has ended.
+  void host() {
+    while (!ended()) {
+      std::uint32_t which = shape_.queues;
+      std::uint32_t demand = 0;
+      std::uint32_t requested = 0, completed = 0;
+      (void)fiber::wait_until(
+          [&] {
+            which = shape_.queues;
+            for (std::uint32_t q = 0; q < shape_.queues; ++q) {
+              // Acquire: pairs with the release in `ask`.
+              std::uint32_t const asked = simt::atomic<fiber, system>(queues_[q]->asked).load(order::acquire);
+              if (asked == simt::atomic<fiber, system>(queues_[q]->served).load(order::relaxed)) continue;
+              which = q;
+              demand = asked;
+            }
+            // Acquire: pairs with the unit's release; the writes that the Flush covers are visible.
+            requested = simt::atomic<fiber, system>(sync_.requested).load(order::acquire);
+            completed = simt::atomic<fiber, system>(sync_.completed).load(order::relaxed);
+            return which != shape_.queues || requested != completed || ended();
+          },
+          simt::no_deadline);
+      if (which != shape_.queues) serve(which, demand);
+      if (requested != completed) {
+        // Units look at it more than once.
+        if (fiber::choose(2) == 0) (void)fiber::wait_until([] { return false; }, fiber::clock_ns() + 50'000);
+        // Release: pairs with the unit's acquire.
+        simt::atomic<fiber, system>(sync_.completed).store(requested, order::release);
+      }
+    }
+  }
+
+  void serve(std::uint32_t q, std::uint32_t asked) {
+    queue& mine = *queues_[q];
+    std::uint32_t const demand = fiber::ld(&mine.demand);
+    if (demand == demand_attach) {
+      attach(q, !shape_.shared_cq);
+    } else if (demand == demand_detach || demand == demand_silent_detach) {
+      (void)engine_->begin_detach(q, demand == demand_silent_detach);
+      if (!answered(q, nullptr)) return;
+    } else {
+      // One that is withheld comes back only so; but it may not be fetched yet.
+      record& command = records_[demand];
+      bool found = false;
+      do {
+        engine_->begin_abort(q, static_cast<std::uint16_t>(demand));
+        if (!answered(q, &found)) return;
+      } while (!found && command.fault.withheld);
+      command.abort_found = found;
+      command.abort_answered = true;
+    }
+    // Release: pairs with the acquire in `ask` and `may_ask`.
+    simt::atomic<fiber, system>(mine.served).store(asked, order::release);
+  }
+
+  /// False: the grid has ended first.
+  bool answered(std::uint32_t q, bool* found) {
+    bool came = false;
+    bool const in_time = fiber::wait_until([&] { return (came = engine_->answered(q, found)) || ended(); },
+                                           fiber::clock_ns() + patience_ns);
+    fiber::check(in_time, "the engine answers the host");
+    return came;
+  }
+
+  // Clients -----------------------------------------------------------------------------------------------------------
+
+  void launch(simt::memory_model memory, simt::scheduler& schedule) {
+    simt::run_options options;
+    options.memory = memory;
+    options.max_steps = 100'000'000;
+    options.record = false;
+    simt::grid const grid = begin_launch();
+    std::uint64_t const from_ns = time_ns_;
+    auto const result = simt::run(options, schedule, grid, [&] { lane(from_ns); },
+                                  {{.name = "host", .body = [this] { host(); }, .daemon = true, .domain = 1}});
+    ASSERT_TRUE(result.ok) << result.what;
+    time_ns_ = result.time_ns;
+    end_launch();
+  }
+
+  std::uint32_t clients() const { return shape_.shared_cq ? 1 : shape_.queues; }
+
+  simt::grid begin_launch() {
+    clients_left_ = clients();
+    simt::grid grid = units_.shape();
+    grid.blocks += clients();
+    return grid;
+  }
+  void end_launch() {
+    EXPECT_EQ(words_.arrived, shape_.units * shape_.warps);
+    EXPECT_EQ(words_.orphaned, 0u);
+    words_.arrived = 0;
+  }
+
+  /// What each lane of the grid does. Time goes on where the last launch left it, at `from_ns`.
+  void lane(std::uint64_t from_ns) {
+    if (from_ns != 0) (void)fiber::wait_until([] { return false; }, from_ns);
+    if (fiber::this_block().rank < shape_.units) return units_();
+    if (fiber::this_block().thread_rank() != 0) return;
+    client(fiber::this_block().rank - shape_.units, shape_.shared_cq ? shape_.queues : 1);
+    // Acquire and release: the last one gives the order to leave for all.
+    if (simt::atomic<fiber>(clients_left_).fetch_sub(1, order::acq_rel) == 1) stop();
+  }
+
+  void stop() { simt::atomic<fiber, system>(words_.stop).store(1, order::relaxed); }
+  bool stopped() { return simt::atomic<fiber, system>(words_.stop).load(order::relaxed) != 0; }
+
+  /// One client of `count` queues, which post to the completion queue of the first.
+  void client(std::uint32_t first, std::uint32_t count) {
+    queue& ring = *queues_[first];
+    for (;;) {
+      bool left = false;
+      bool can_submit = false;
+      for (std::uint32_t q = first; q < first + count; ++q) {
+        submit_some(q);
+        can_submit = maybe_ask(q) || can_submit;
+        left = left || queues_[q]->completed < shape_.commands;
+      }
+      if (!left) return;
+      if (can_submit) continue;
+      std::uint32_t dw3 = 0;
+      bool leaves = false;
+      bool const came = fiber::wait_until(
+          [&] {
+            leaves = shape_.stop_after != 0 && stopped();
+            bool asks = false;
+            for (std::uint32_t q = first; q < first + count; ++q) {
+              asks = asks || (next_to_abort(*queues_[q]) != nullptr && may_ask(*queues_[q]));
+            }
+            // Acquire: pairs with the engine's release of the same word.
+            dw3 = simt::atomic<fiber, system>(ring.cq[ring.cq_head].dw3).load(order::acquire);
+            return (dw3 >> 16 & 1) == ring.phase || leaves || asks;
+          },
+          fiber::clock_ns() + patience_ns);
+      fiber::check(came, "a completion came");
+      if (leaves) return;
+      // All that came, and one doorbell for them.
+      while ((dw3 >> 16 & 1) == ring.phase) {
+        consume(ring, first, count, dw3);
+        // Acquire: as above.
+        dw3 = simt::atomic<fiber, system>(ring.cq[ring.cq_head].dw3).load(order::acquire);
+        if (fiber::choose(4) == 0) ring_head(first);
+      }
+      ring_head(first);
+    }
+  }
+
+  void ring_head(std::uint32_t first) {
+    // Release: pairs with the engine's acquire of the head doorbell.
+    simt::atomic<fiber, system>(doorbells_[first * 2 + 1]).store(queues_[first]->cq_head, order::release);
+  }
+
+  void consume(queue& ring, std::uint32_t first, std::uint32_t count, std::uint32_t dw3) {
+    nvme::completion_entry& entry = ring.cq[ring.cq_head];
+    std::uint32_t const dw2 = fiber::ld(&entry.dw2);
+    fiber::check(fiber::ld(&entry.dw0) == 0 && fiber::ld(&entry.dw1) == 0, "dwords 0 and 1 are 0");
+    std::uint32_t const q = (dw2 >> 16) - 1;
+    fiber::check(q >= first && q - first < count, "a completion names a queue of this client");
+    if (++ring.cq_head == shape_.cq_entries) {
+      ring.cq_head = 0;
+      ring.phase ^= 1;
+    }
+    queue& mine = *queues_[q];
+    std::uint32_t const head = dw2 & 0xffff;
+    fiber::check(head < shape_.sq_entries, "SQHD is an entry");
+    fiber::check((mine.tail + shape_.sq_entries - head) % shape_.sq_entries <=
+                     (mine.tail + shape_.sq_entries - mine.head) % shape_.sq_entries,
+                 "SQHD moves forwards, not beyond the tail");
+    mine.head = head;
+    finish(q, dw3 & 0xffff, static_cast<std::uint16_t>(dw3 >> 17));
+    // Counted by clients of all queues; relaxed: the order to leave carries nothing.
+    if (stop_after_ != 0 && simt::atomic<fiber>(completed_).fetch_add(1, order::relaxed) + 1 == stop_after_) stop();
+  }
+
+  void submit_some(std::uint32_t q) {
+    queue& mine = *queues_[q];
+    bool rung = true;
+    while (mine.submitted < shape_.commands) {
+      std::uint32_t const id = q * shape_.commands + mine.submitted;
+      record& command = records_[id];
+      if (mine.drawn == mine.submitted) {
+        draw(q, id);
+        ++mine.drawn;
+      }
+      if (mine.busy[command.extent] != 0 || (mine.tail + 1) % shape_.sq_entries == mine.head) break;
+      draw_kind(id);
+      prepare(mine, id);
+      mine.tail = (mine.tail + 1) % shape_.sq_entries;
+      ++mine.submitted;
+      ++mine.in_life;
+      mine.busy[command.extent] = id + 1;
+      rung = fiber::choose(4) == 0;
+      if (rung) ring_tail(q);
+    }
+    if (!rung) ring_tail(q);
+  }
+
+  void ring_tail(std::uint32_t q) {
+    // Release: pairs with the engine's acquire of the tail doorbell.
+    simt::atomic<fiber, system>(doorbells_[q * 2]).store(queues_[q]->tail, order::release);
+  }
+
+  bool may_ask(queue& mine) {
+    // Acquire: pairs with the release in `serve`.
+    return simt::atomic<fiber, system>(mine.served).load(order::acquire) == mine.asks;
+  }
+  void ask(queue& mine, std::uint32_t demand, bool waits) {
+    fiber::st(&mine.demand, demand);
+    // Release: pairs with the acquire in `host`.
+    simt::atomic<fiber, system>(mine.asked).store(++mine.asks, order::release);
+    if (!waits) return;
+    bool const in_time = fiber::wait_until([&] { return may_ask(mine); }, fiber::clock_ns() + patience_ns);
+    fiber::check(in_time, "the host serves the client");
+  }
+
+  /// A command that is withheld, which the host has not been asked to abort.
+  record* next_to_abort(queue& mine) {
+    for (std::uint32_t const id_plus_one : mine.busy) {
+      if (id_plus_one == 0) continue;
+      record& command = records_[id_plus_one - 1];
+      if (command.fault.withheld && !command.abort_asked) return &command;
+    }
+    return nullptr;
+  }
+
+  /// Has the host abort or detach, now and then. Whether it is a fresh queue now.
+  bool maybe_ask(std::uint32_t q) {
+    queue& mine = *queues_[q];
+    if (!may_ask(mine)) return false;
+    if (shape_.detaches && !mine.detached_once && mine.submitted > shape_.commands / 2) {
+      detach(q);
+      return true;
+    }
+    record* command = next_to_abort(mine);
+    if (command == nullptr && shape_.aborts && fiber::choose(8) == 0) {
+      std::uint32_t const id_plus_one = mine.busy[fiber::choose(extents)];
+      if (id_plus_one != 0 && !records_[id_plus_one - 1].abort_asked) command = &records_[id_plus_one - 1];
+    }
+    if (command == nullptr) return false;
+    command->abort_asked = true;
+    ask(mine, static_cast<std::uint32_t>(command - records_.data()), false);
+    return false;
+  }
+
+  /// Lets the host take the queue away with what is in flight, and attach it anew.
+  void detach(std::uint32_t q) {
+    queue& mine = *queues_[q];
+    mine.detached_once = true;
+    ask(mine, fiber::choose(3) == 0 ? demand_silent_detach : demand_detach, true);
+    if (!shape_.shared_cq) {
+      for (;;) {
+        // Acquire: pairs with the engine's release of the same word.
+        std::uint32_t const dw3 = simt::atomic<fiber, system>(mine.cq[mine.cq_head].dw3).load(order::acquire);
+        if ((dw3 >> 16 & 1) != mine.phase) break;
+        consume(mine, q, 1, dw3);
+      }
+      for (nvme::completion_entry& entry : mine.cq) {
+        fiber::st(reinterpret_cast<simt::vec16*>(&entry), {0, 0});
+      }
+      mine.cq_head = 0;
+      mine.phase = 1;
+    } else {
+      // Its completions lie between those of others.
+      queue& ring = *queues_[0];
+      for (;;) {
+        // Acquire: as above.
+        std::uint32_t const dw3 = simt::atomic<fiber, system>(ring.cq[ring.cq_head].dw3).load(order::acquire);
+        if ((dw3 >> 16 & 1) != ring.phase) break;
+        consume(ring, 0, shape_.queues, dw3);
+      }
+      ring_head(0);
+    }
+    for (std::uint32_t& id_plus_one : mine.busy) {
+      if (id_plus_one == 0) continue;
+      forget(mine, records_[id_plus_one - 1]);
+      id_plus_one = 0;
+      ++mine.completed;
+      ++mine.dropped;
+    }
+    mine.tail = mine.head = mine.in_life = 0;
+    simt::atomic<fiber, system>(doorbells_[q * 2]).store(0, order::relaxed);
+    if (!shape_.shared_cq) simt::atomic<fiber, system>(doorbells_[q * 2 + 1]).store(0, order::relaxed);
+    ask(mine, demand_attach, true);
+  }
+
+  // Commands ----------------------------------------------------------------------------------------------------------
+
+  std::uint64_t first_block(record const& command) const {
+    return (std::uint64_t{command.queue} * extents + command.extent) * extent_blocks;
+  }
+  std::byte* area(record const& command) {
+    return buffers_.as<std::byte>() + (std::uint64_t{command.queue} * extents + command.extent) * extent_buffer_bytes;
+  }
+  static std::uint32_t pattern(std::uint32_t stamp, std::uint64_t block, std::uint32_t word) {
+    return stamp == 0 ? 0 : (stamp * 0x9e3779b1u) ^ (static_cast<std::uint32_t>(block * 128 + word) * 0x85ebca6bu);
+  }
+  static constexpr std::uint32_t sentinel = 0xa5a5a5a5;
+
+  /// Where the data of a layout lies: offset in the area and bytes of each piece.
+  struct piece {
+    std::uint32_t at, bytes;
+  };
+  static std::array<piece, 3> pieces_of(std::uint32_t layout) {
+    switch (layout) {
+      case 0:
+        return {{{1024, 512}}};
+      case 1:
+        return {{{516, 512}}};  // a multiple of 4, not of 16
+      case 2:
+        return {{{3584, 512}, {2 * 4096, 512}}};
+      case 3:
+        return {{{3584, 1024}}};  // over a page's end, both pages adjacent
+      default:
+        return {{{3584, 512}, {2 * 4096, 4096}, {4 * 4096, 4096}}};
+    }
+  }
+  static std::uint32_t blocks_of(std::uint32_t layout) { return layout < 2 ? 1 : layout < 4 ? 2 : 17; }
+
+  /// Calls `visit(word address, block of the command, word of the block)` for the data of a command.
+  template <class Visit>
+  void for_each_word(record const& command, Visit&& visit) {
+    std::uint32_t word = 0;
+    for (piece const part : pieces_of(command.layout)) {
+      for (std::uint32_t at = 0; at < part.bytes; at += 4, ++word) {
+        visit(reinterpret_cast<std::uint32_t*>(area(command) + part.at + at), word / 128, word % 128);
+      }
+    }
+  }
+
+  /// Decides where command `id` works.
+  void draw(std::uint32_t q, std::uint32_t id) {
+    simt::random_source random(seed_ * 200'003 + id * 2);
+    record& command = records_[id];
+    command.queue = q;
+    command.extent = random.below(extents);
+    std::uint32_t const size = random.below(16);
+    command.layout = size < 8 ? 0 : size < 10 ? 1 : size < 12 ? 2 : size < 15 ? 3 : 4;
+    command.blocks = blocks_of(command.layout);
+  }
+
+  /// Decides what command `id` does, when nothing else is under way where it works.
+  void draw_kind(std::uint32_t id) {
+    simt::random_source random(seed_ * 200'003 + id * 2 + 1);
+    record& command = records_[id];
+    auto const& holds = queues_[command.queue]->holds[command.extent];
+    bool const known = std::count(holds.begin(), holds.begin() + command.blocks, unknown) == 0;
+    std::uint32_t const choice = random.below(20);
+    if (choice < 8 || !known) {
+      command.what = kind::write;
+    } else if (choice < 15 || !shape_.all_kinds) {
+      command.what = shape_.syncs && random.below(2) == 0 ? kind::flush : kind::read;
+    } else {
+      constexpr kind others[] = {kind::compare_same, kind::compare_other, kind::zeroes,  kind::deallocate, kind::flush,
+                                 kind::bad_range,    kind::bad_lba,       kind::bad_prp, kind::bad_memory};
+      command.what = others[random.below(std::size(others))];
+    }
+  }
+
+  /// Fills the client's memory and the queue's next entry.
+  void prepare(queue& mine, std::uint32_t id) {
+    using nvme::io_opcode;
+    record& command = records_[id];
+    auto const& holds = mine.holds[command.extent];
+    std::uint64_t const slba =
+        command.what == kind::bad_lba ? store_.bytes() / 512 - command.blocks + 1 : first_block(command);
+    std::uint32_t const stamp = id + 1;
+    io_opcode opcode = io_opcode::read;
+    switch (command.what) {
+      case kind::write:
+        opcode = io_opcode::write;
+        for_each_word(command, [&](std::uint32_t* word, std::uint32_t block, std::uint32_t w) {
+          fiber::st(word, pattern(stamp, slba + block, w));
+        });
+        break;
+      case kind::compare_same:
+      case kind::compare_other: {
+        opcode = io_opcode::compare;
+        std::uint32_t const odd = command.what == kind::compare_other ? fiber::choose(command.blocks * 128) : ~0u;
+        for_each_word(command, [&](std::uint32_t* word, std::uint32_t block, std::uint32_t w) {
+          fiber::st(word, pattern(holds[block], slba + block, w) ^ (block * 128 + w == odd ? 1u << 31 : 0));
+        });
+        break;
+      }
+      case kind::zeroes:
+        opcode = io_opcode::write_zeroes;
+        break;
+      case kind::flush:
+        opcode = io_opcode::flush;
+        // Relaxed: what the count is now or was before.
+        command.synced_before = simt::atomic<fiber, system>(sync_.requested).load(order::relaxed);
+        break;
+      case kind::deallocate:
+      case kind::bad_range:
+        opcode = io_opcode::dataset_management;
+        break;
+      default:
+        for_each_word(command, [&](std::uint32_t* word, std::uint32_t, std::uint32_t) { fiber::st(word, sentinel); });
+        break;
+    }
+    auto entry = nvme::make_io_command(opcode, static_cast<std::uint16_t>(id), 1, slba, command.blocks);
+    auto const base = reinterpret_cast<std::uint64_t>(area(command));
+    auto const pieces = pieces_of(command.layout);
+    entry.prp1 = base + pieces[0].at;
+    entry.prp2 = command.layout == 2 ? base + 2 * page : command.layout == 3 ? base + page : 0;
+    if (command.layout == 4) {
+      auto* const list = reinterpret_cast<std::uint64_t*>(base + 5 * page);
+      fiber::st(list, base + pieces[1].at);
+      fiber::st(list + 1, base + pieces[2].at);
+      entry.prp2 = base + 5 * page;
+    }
+    if (command.what == kind::flush) entry.cdw10 = entry.cdw11 = entry.cdw12 = 0;
+    if (command.what == kind::deallocate || command.what == kind::bad_range) {
+      // Two ranges, in pages apart: the command's blocks but the last, and the last.
+      bool const bad = command.what == kind::bad_range;
+      nvme::dataset_management_range const ranges[2] = {{0, command.blocks - 1, slba},
+                                                        {0, 1, bad ? store_.bytes() / 512 : slba + command.blocks - 1}};
+      entry.prp1 = base + page - 16;
+      entry.prp2 = base + 2 * page;
+      for (std::uint32_t i = 0; i < 2; ++i) {
+        simt::vec16 words;
+        std::memcpy(&words, &ranges[i], sizeof words);
+        fiber::st(reinterpret_cast<simt::vec16*>(i == 0 ? entry.prp1 : entry.prp2), words);
+      }
+      entry.cdw10 = 1;
+      entry.cdw11 = nvme::cdw11_attribute_deallocate;
+      entry.cdw12 = 0;
+    }
+    if (command.what == kind::bad_prp) entry.prp1 += 2;
+    if (command.what == kind::bad_memory) entry.prp1 = page;
+    std::uint64_t const number = (std::uint64_t{command.queue + 1} << 48) + mine.in_life;
+    if (command.what != kind::bad_lba) {
+      command.fault = plan_.at(number);
+      command.alone_ns = alone_ns(command, opcode, number);
+    }
+    command.submitted_ns = fiber::clock_ns();
+    auto* const to = reinterpret_cast<simt::vec16*>(&mine.sq[mine.tail]);
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      simt::vec16 word;
+      std::memcpy(&word, reinterpret_cast<std::byte*>(&entry) + 16 * i, 16);
+      fiber::st(to + i, word);
+    }
+  }
+
+  std::uint64_t alone_ns(record const& command, nvme::io_opcode opcode, std::uint64_t number) const {
+    bool const whole = opcode == nvme::io_opcode::flush || opcode == nvme::io_opcode::dataset_management;
+    bool const reads = opcode == nvme::io_opcode::read || opcode == nvme::io_opcode::compare;
+    timed_command timed{.offset_bytes = first_block(command) * 512,
+                        .bytes = whole ? 0 : command.blocks * 512,
+                        .sequence = number,
+                        .op = reads                              ? operation::read
+                              : opcode == nvme::io_opcode::write ? operation::write
+                                                                 : operation::other};
+    std::uint64_t channels[timing_parameters::max_channels] = {}, scratch[timing_parameters::max_channels];
+    timing_model<simt::native>(shape_.options.timing, channels)
+        .assign(simt::team<simt::native>::here(), &timed, 1, 0, scratch);
+    return (timed.target_ps + command.fault.delay_ps) / 1000;
+  }
+
+  /// What the command would get if nobody aborted it.
+  std::uint16_t expected_status(record const& command) const {
+    using nvme::generic_status;
+    constexpr std::uint16_t final = nvme::do_not_retry;
+    auto const with = [](std::uint16_t status, std::uint16_t flags) {
+      return static_cast<std::uint16_t>(status | flags);
+    };
+    if (command.what == kind::bad_lba) return with(nvme::status_field(generic_status::lba_out_of_range), final);
+    if (command.fault.status_field != 0) return command.fault.status_field;
+    switch (command.what) {
+      case kind::bad_prp:
+        return with(nvme::status_field(generic_status::prp_offset_invalid), final);
+      case kind::bad_memory:
+        return nvme::status_field(generic_status::data_transfer_error);
+      case kind::bad_range:
+        return with(nvme::status_field(generic_status::lba_out_of_range), final);
+      case kind::compare_other:
+        return with(nvme::status_field(nvme::media_status::compare_failure), final);
+      case kind::flush:
+        return shape_.syncs && shape_.sync_fails ? nvme::status_field(nvme::media_status::write_fault)
+                                                 : std::uint16_t{0};
+      default:
+        return 0;
+    }
+  }
+
+  void forget(queue& mine, record const& command) {
+    auto& holds = mine.holds[command.extent];
+    if (command.what == kind::write || command.what == kind::zeroes || command.what == kind::deallocate) {
+      std::fill_n(holds.begin(), command.blocks, unknown);
+    }
+  }
+
+  /// Command `id` of queue `q` has completed.
+  void finish(std::uint32_t q, std::uint32_t id, std::uint16_t status) {
+    fiber::check(id < records_.size() && records_[id].queue == q && !records_[id].completed,
+                 "a command in flight completes");
+    queue& mine = *queues_[q];
+    record& command = records_[id];
+    fiber::check(mine.busy[command.extent] == id + 1, "a command in flight completes, once");
+    mine.busy[command.extent] = 0;
+    ++mine.completed;
+    command.completed = true;
+    command.status = status;
+    command.took_ns = fiber::clock_ns() - command.submitted_ns;
+    using nvme::generic_status;
+    if (status == nvme::status_field(generic_status::command_aborted_due_to_sq_deletion)) {
+      fiber::check(mine.detached_once, "only a queue that is deleted takes its commands along");
+      return forget(mine, command);
+    }
+    bool const aborted = status == nvme::status_field(generic_status::command_abort_requested);
+    if (aborted) {
+      fiber::check(command.abort_asked, "only a command that the host aborts is aborted");
+    } else {
+      fiber::check(!command.fault.withheld, "a command that is withheld does not complete");
+      fiber::check(status == expected_status(command), "the status of a command");
+    }
+    bool const holds_back = command.fault.withheld || command.fault.delay_ps != 0;
+    bool const moved = expected_status(command) == 0 && !(aborted && holds_back && plan_.late_data);
+    std::uint64_t const slba = first_block(command);
+    auto& holds = mine.holds[command.extent];
+    switch (command.what) {
+      case kind::write:
+        if (moved) std::fill_n(holds.begin(), command.blocks, id + 1);
+        break;
+      case kind::zeroes:
+      case kind::deallocate:
+        if (moved) std::fill_n(holds.begin(), command.blocks, 0);
+        break;
+      case kind::flush:
+        if (shape_.syncs && !aborted && command.fault.status_field == 0) {
+          // Acquire: pairs with the host's release; it has written back.
+          std::uint32_t const synced = simt::atomic<fiber, system>(sync_.completed).load(order::acquire);
+          fiber::check(static_cast<std::int32_t>(synced - command.synced_before) > 0, "a Flush waits for the host");
+        }
+        break;
+      case kind::read:
+      case kind::bad_lba:
+      case kind::bad_prp:
+      case kind::bad_memory:
+        for_each_word(command, [&](std::uint32_t* word, std::uint32_t block, std::uint32_t w) {
+          std::uint32_t const wanted = moved ? pattern(holds[block], slba + block, w) : sentinel;
+          fiber::check(fiber::ld(word) == wanted,
+                       moved ? "a read returns what the drive holds" : "a read that failed moves nothing");
+        });
+        break;
+      default:
+        break;
+    }
+  }
+
+  // Afterwards --------------------------------------------------------------------------------------------------------
+
+  void check_counts() {
+    auto const sum = std::make_unique<statistics>();
+    engine_->collect(*sum);
+    counters const& counts = sum->commands;
+    counters wanted;
+    std::uint64_t completed = 0;
+    for (record const& command : records_) {
+      completed += command.completed;
+      // An error that is injected replaces what else would fail.
+      bool const fails = expected_status(command) != 0;
+      wanted.read_commands += command.what == kind::read && !fails;
+      wanted.write_commands += command.what == kind::write && !fails;
+      if (command.what == kind::read && !fails) wanted.bytes_read += command.blocks * 512;
+      if (command.what == kind::write && !fails) wanted.bytes_written += command.blocks * 512;
+      // A write-back that fails is no failure of the engine's.
+      wanted.failed_commands += fails && (command.what != kind::flush || command.fault.status_field != 0);
+      bool const aborted = command.status == nvme::status_field(nvme::generic_status::command_abort_requested);
+      if (command.abort_answered && command.completed) {
+        EXPECT_EQ(command.abort_found, aborted) << "what the host was told of an abort";
+      }
+      if (command.completed && command.status == 0) {
+        EXPECT_GE(command.took_ns + sum->poll_gap.max_ns, command.alone_ns);
+      }
+    }
+    EXPECT_EQ(counts.completions_posted, completed);
+    EXPECT_EQ(counts.commands_fetched, counts.completions_posted + counts.dropped);
+    std::uint64_t dropped = 0;
+    for (auto const& mine : queues_) dropped += mine->dropped;
+    EXPECT_LE(counts.dropped, dropped);
+    EXPECT_EQ(counts.invalid_doorbells, 0u);
+    poll_gap_ns_ = sum->poll_gap.max_ns;
+    if (!shape_.options.frontend.coalesced_fetch) {
+      EXPECT_EQ(counts.fetches, counts.commands_fetched);
+    }
+    if (shape_.detaches) return;
+    EXPECT_EQ(completed, records_.size());
+    EXPECT_EQ(counts.dropped, 0u);
+    if (plan_.withhold_ppm != 0 || shape_.aborts) return;
+    EXPECT_EQ(counts.read_commands, wanted.read_commands);
+    EXPECT_EQ(counts.write_commands, wanted.write_commands);
+    EXPECT_EQ(counts.bytes_read, wanted.bytes_read);
+    EXPECT_EQ(counts.bytes_written, wanted.bytes_written);
+    EXPECT_EQ(counts.failed_commands, wanted.failed_commands);
+  }
+
+  resident_shape shape_;
+  std::uint64_t seed_;
+  memory::allocation store_;
+  memory::allocation buffers_;
+  dma_regions regions_;
+  std::vector<std::uint32_t> doorbells_;
+  std::vector<std::unique_ptr<queue>> queues_;
+  std::vector<record> records_;  ///< by command id
+  sync_words sync_;
+  fault_plan plan_;
+  std::unique_ptr<engine<fiber, fiber>> engine_;
+  resident_units<fiber> units_;
+  residency_words words_;
+  std::uint32_t clients_left_ = 0;
+  std::uint32_t stop_after_ = shape_.stop_after;
+  std::uint32_t completed_ = 0;
+  std::uint64_t time_ns_ = 0;
+  std::uint64_t poll_gap_ns_ = 0;
+  std::uint32_t ended_ = 0;
+};
+
+}  // namespace forebay::emulator::testing
