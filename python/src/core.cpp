@@ -26,6 +26,8 @@
 #include "apps/replay/replay.hpp"
 #include "forebay/drive/drive.hpp"
 #include "forebay/drive/profile.hpp"
+#include "forebay/drive/served.hpp"
+#include "forebay/emulator/engine_runner.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory/resource.hpp"
 #include "forebay/queue/status_text.hpp"
@@ -249,6 +251,24 @@ nb::tuple run_bfs(shared_storage& drives, std::string const& edges, vertex_offse
   return nb::make_tuple(vertex_distances(data, {count}, owner), figures);
 }
 
+/// Serves on this thread, on which the two functions are called too.
+std::string serve(std::string socket, std::vector<std::string> drives, nb::object const& ready,
+                  nb::object const& notice) {
+  drive::serve_options options;
+  options.socket = std::move(socket);
+  options.drives = std::move(drives);
+  options.ready = [&] {
+    nb::gil_scoped_acquire const locked;
+    ready();
+  };
+  options.notice = [&](std::string const& line) {
+    nb::gil_scoped_acquire const locked;
+    notice(line);
+  };
+  nb::gil_scoped_release const unlocked;
+  return drive::serve(options).dump();
+}
+
 /// Raises the classes of forebay.errors, so that C++ and Python refuse alike.
 void translate(std::exception_ptr const& thrown, void*) {
   try {
@@ -280,6 +300,9 @@ NB_MODULE(_core, m) {
     drive::create(uri);
   });
   m.def("profile_folders", &drive::profile_folders);
+  m.def("daemon_socket", &drive::daemon_socket);
+  m.def("multiprocessors", &emulator::multiprocessors);
+  m.def("serve", &serve, nb::arg("socket"), nb::arg("drives"), nb::arg("ready"), nb::arg("notice"));
 
   nb::class_<shared_storage>(m, "Storage")
       .def(nb::init<std::vector<std::string>, std::string, bool, std::uint32_t>(), nb::arg("drives"), nb::arg("device"),

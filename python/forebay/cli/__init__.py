@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from forebay.cli import bench, demo, doctor, drive, graph, replay
+from forebay.cli import bench, demo, doctor, drive, graph, replay, serve
 from forebay.cli.contract import run
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app.add_typer(drive.app, name="drive")
 app.add_typer(graph.app, name="graph")
 app.command("demo")(demo.demo)
 app.command("replay")(replay.replay)
+app.command("run")(serve.run_program)
+drive.app.command("serve")(serve.serve)
 
 
 @app.callback(invoke_without_command=True)

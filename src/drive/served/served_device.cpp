@@ -87,18 +87,15 @@ class connection {
   json call(json const& request, int limit_ms = answer_limit_ms) {
     std::lock_guard const lock(mutex_);
     if (gone_) lost();
-    std::optional<message> reply;
+    gone_ = true;  // unless an answer comes: a late one would be taken for that of the next request
     try {
       channel_.send(request);
-      reply = channel_.receive(limit_ms);
     } catch (operation_failed const&) {
-      gone_ = true;  // a late answer would be taken for that of the next request
-      throw;
-    }
-    if (!reply) {
-      gone_ = true;
       lost();
     }
+    std::optional<message> reply = channel_.receive(limit_ms);
+    if (!reply) lost();
+    gone_ = false;
     if (auto const daemon = reply->body.find("daemon"); daemon != reply->body.end()) daemon_ = *daemon;
     if (auto const fresh = reply->body.find("chunks"); fresh != reply->body.end()) map(*fresh, reply->files);
     rethrow(reply->body);

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The drive daemon, as who starts one sees it: where it listens, whether it does, and how it is started and ended."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from forebay._native import core
+from forebay.errors import OperationFailed, RefusedInput
+
+VARIABLE = "FOREBAY_DAEMON"
+READY = "serving at "
+USUAL_SMS = 32
+
+_MPS_CONTROL = "nvidia-cuda-mps-control"
+_MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+_MPS_LOGS = "CUDA_MPS_LOG_DIRECTORY"
+_MPS_PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_MPS_TIMEOUT_S = 30
+
+
+def default_socket() -> str:
+    """Where a daemon listens unless told otherwise, and where clients look."""
+    return core().daemon_socket()
+
+
+def listens(path: str) -> bool:
+    """Whether a daemon does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        try:
+            client.connect(path)
+        except (OSError, ValueError):
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def running(path: str, environment: dict[str, str]) -> Iterator[None]:
+    """A daemon at `path`: the one that is there, or one that is started and ended here."""
+    if listens(path):
+        yield
+        return
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "forebay", "drive", "serve", "--socket", path],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # an interrupt at the terminal ends the program, and then the daemon is ended
+    )
+    try:
+        _await_ready(daemon)
+        yield
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait()
+
+
+def _await_ready(daemon: "subprocess.Popen[str]") -> None:
+    for line in daemon.stdout or ():
+        if line.startswith(READY):
+            threading.Thread(target=_discard, args=(daemon.stdout,), daemon=True).start()
+            return
+    raise OperationFailed(f"the drive daemon ended with status {daemon.wait()} before it served")
+
+
+def _discard(stream: IO[str]) -> None:
+    with stream:
+        for _ in stream:
+            pass
+
+
+@contextlib.contextmanager
+def shared_gpu() -> Iterator[dict[str, str]]:
+    """What processes that share a GPU must have in their environment: NVIDIA's MPS, started and ended here.
+
+    Empty where there is no GPU or no MPS. Where the caller's environment names an MPS, that one is used.
+    """
+    if os.environ.get(_MPS_PIPES) or not (Path("/dev/nvidiactl").exists() and shutil.which(_MPS_CONTROL)):
+        yield {}
+        return
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp") / f"forebay-mps-{os.getuid()}"  # noqa: S108 (a socket's)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise RefusedInput(_MPS_PIPES, folder, "belongs to another user; set it to a folder of your own")
+    variables = {_MPS_PIPES: str(folder), _MPS_LOGS: str(folder)}
+    environment = {**os.environ, **variables}
+    ours = subprocess.run(
+        [_MPS_CONTROL, "-d"], env=environment, capture_output=True, check=False, timeout=_MPS_TIMEOUT_S
+    )
+    try:
+        yield variables  # where one runs there already, that one is used, and left running
+    finally:
+        if ours.returncode == 0:
+            subprocess.run(
+                [_MPS_CONTROL],
+                input=b"quit\n",
+                env=environment,
+                capture_output=True,
+                check=False,
+                timeout=_MPS_TIMEOUT_S,
+            )
+
+
+def limit_to_rest(sms: int | None, *, with_gpu: bool) -> dict[str, str]:
+    """What leaves `sms` of the GPU's multiprocessors to the drives. Throws RefusedInput for what it does not have."""
+    if not with_gpu:
+        if sms is not None:
+            raise RefusedInput("--sms", sms, "no GPU is shared by MPS here; leave it out")
+        return {}
+    have = core().multiprocessors(0)
+    sms = min(USUAL_SMS, have // 4) if sms is None else sms
+    if not 0 < sms < have:
+        raise RefusedInput("--sms", sms, f"the GPU has {have} multiprocessors, and the program needs some; give less")
+    return {_MPS_PERCENTAGE: str(100 * (have - sms) // have)}

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay drive serve` and `forebay run`, with clients in other processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from forebay import OperationFailed, Storage
+from forebay.daemon import listens
+
+URI = "emulated:size=8M,residency=served"
+MESSAGE = b"across processes"
+
+
+class Daemon:
+    """`forebay drive serve` in a process of its own."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.socket = str(folder / "daemon.sock")
+        self.report = folder / "report.json"
+        self.process = subprocess.Popen(
+            [*FOREBAY, "drive", "serve", "--socket", self.socket, "--json", str(self.report), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == f"serving at {self.socket}\n"
+
+    def engine(self) -> int:
+        """The process that has the drives."""
+        main = self.process.pid
+        (child,) = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        return int(child)
+
+    def end(self) -> dict:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+        return json.loads(self.report.read_text())
+
+
+FOREBAY = (sys.executable, "-m", "forebay")
+
+
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    started = Daemon(tmp_path, URI)
+    monkeypatch.setenv("FOREBAY_DAEMON", started.socket)
+    yield started
+    started.process.kill()
+    started.process.communicate()
+
+
+def test_two_processes_share_a_drive_and_the_daemon_counts(daemon):
+    writer = (
+        f"from forebay import Storage\nwith Storage({URI!r}, device='cpu') as s: s.pwrite({MESSAGE!r}, 4096).result()"
+    )
+    subprocess.run([sys.executable, "-c", writer], check=True, timeout=60)
+    with Storage(URI, device="cpu") as storage:
+        back = bytearray(len(MESSAGE))
+        storage.pread(back, 4096).result()
+        assert bytes(back) == MESSAGE
+        (drive,) = storage.report()["drives"]
+        assert (drive["residency"], drive["restarts"]) == ("served", 0)
+    report = daemon.end()
+    assert daemon.process.returncode == 0
+    assert report["schema_version"] == 1
+    assert report["restarts"] == 0
+    assert report["drives"][0]["statistics"] == drive["statistics"]
+    assert not Path(daemon.socket).exists()
+
+
+@pytest.mark.usefixtures("daemon")
+def test_bench_on_a_served_drive_verifies(forebay):
+    outcome = forebay(
+        "bench", "randrw", "--drive", URI, "--bs", "4k", "--iodepth", "8", "--size", "1M", "--verify", "--device",
+        "cpu", "--json", "-",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    assert outcome.json()["forebay"]["drives"][0]["residency"] == "served"
+
+
+def test_the_engine_starts_again_when_it_dies(daemon):
+    with Storage(URI, device="cpu") as storage:
+        storage.pwrite(MESSAGE, 0).result()
+    os.kill(daemon.engine(), signal.SIGKILL)
+    assert "restarts: 1" in daemon.process.stderr.readline()
+    with Storage(URI, device="cpu") as storage:
+        back = bytearray(len(MESSAGE))
+        storage.pread(back, 0).result()
+        assert bytes(back) == MESSAGE
+    assert daemon.end()["restarts"] == 1
+
+
+def test_a_client_whose_engine_died_is_told(daemon):
+    storage = Storage(URI, device="cpu")
+    os.kill(daemon.engine(), signal.SIGKILL)
+    assert "restarts: 1" in daemon.process.stderr.readline()
+    with pytest.raises(OperationFailed, match="open the drive again"):
+        storage.report()
+    storage.close()
+
+
+def test_one_daemon_a_socket(daemon, forebay):
+    forebay("drive", "serve", "--socket", daemon.socket).refused("socket", "a drive daemon listens there already")
+
+
+def test_serve_refuses(forebay, tmp_path):
+    socket = tmp_path / "daemon.sock"
+    forebay("drive", "serve", "emulated:size=1M", "--socket", socket).refused("residency=served")
+    forebay("drive", "serve", "emulated:size=9,residency=served", "--socket", socket).refused("size", "9", "lba_bytes")
+    forebay("drive", "serve", "--socket", tmp_path / "no" / "s").refused("socket")
+    assert not socket.exists()
+
+
+def test_without_a_daemon(forebay, monkeypatch, tmp_path):
+    monkeypatch.setenv("FOREBAY_DAEMON", str(tmp_path / "nobody"))
+    forebay("drive", "info", URI).refused("residency", "forebay drive serve", "forebay run")
+
+
+def test_run_starts_a_daemon_and_ends_it(forebay, tmp_path):
+    socket = tmp_path / "s"
+    info = [*FOREBAY, "drive", "info", URI, "--json", "-"]
+    outcome = forebay("run", "--socket", socket, "--", *info)
+    assert outcome.status == 0, outcome.err
+    assert outcome.json()["size_bytes"] == 8 << 20
+    assert not socket.exists()
+
+
+def test_run_uses_the_daemon_that_is_there(daemon, forebay):
+    forebay("run", "--socket", daemon.socket, "--", *FOREBAY, "drive", "info", URI)
+    assert listens(daemon.socket)
+    assert [drive["uri"] for drive in daemon.end()["drives"]] == [URI]
+
+
+def test_run_passes_the_exit_status_on(forebay, tmp_path):
+    def status(*program: str) -> int:
+        return forebay("run", "--socket", tmp_path / "s", "--", *program).status
+
+    assert status("true") == 0
+    assert status("sh", "-c", "exit 7") == 7
+    assert status("sh", "-c", "kill -TERM $$") == 128 + signal.SIGTERM
+    forebay("run", "--socket", tmp_path / "s", "--", "/no/such").refused("program", "/no/such")
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
+def test_run_refuses_multiprocessors_of_no_gpu(forebay):
+    forebay("run", "--sms", "8", "--", "true").refused("--sms", "8")
