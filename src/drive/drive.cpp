@@ -98,6 +98,11 @@ void place(uri const& from, specification& what, int client_gpu) {
                             ? "no GPU was found, or CUDA is not built in; `forebay doctor` tells; use backing=memory"
                             : fmt::format("this machine has {} GPUs; give an ordinal below that", gpus));
   }
+  try {
+    memory::connect_gpus(client_gpu, what.gpu->ordinal);
+  } catch (std::runtime_error const& failed) {
+    throw refused_input("backing", backing, std::string(failed.what()) + "; use backing=hbm");
+  }
   std::uint32_t const all = emulator::multiprocessors(what.gpu->ordinal);
   what.sms = small_count(from, "sms", std::min(usual_sms, all / 4), 1, 1024);
   if (what.sms >= all) {
@@ -291,7 +296,8 @@ class emulated_device final : public device {
  public:
   emulated_device(std::shared_ptr<emulated_drive> drive, open_options const& options)
       : drive_(std::move(drive)),
-        controller_(drive_->shared(), drive_->shared()->options().max_queues, *options.client_memory) {}
+        controller_(drive_->shared(), drive_->shared()->options().max_queues, *options.client_memory,
+                    on(drive_->gpu(), options.gpu), on(drive_->gpu(), drive_->gpu())) {}
 
   driver::register_space& registers() override { return controller_.registers(); }
   driver::dma_space& dma() override { return controller_.dma(); }
@@ -304,6 +310,11 @@ class emulated_device final : public device {
   }
 
  private:
+  /// The memory of a GPU, for a drive whose engine is on one.
+  static memory::resource* on(std::optional<int> engine, std::optional<int> ordinal) {
+    return engine && ordinal ? &memory::device(*ordinal) : nullptr;
+  }
+
   std::shared_ptr<emulated_drive> drive_;
   emulator::controller controller_;
   baseline since_;

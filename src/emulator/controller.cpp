@@ -10,8 +10,9 @@ namespace forebay::emulator {
 class controller::implementation {
  public:
   implementation(std::shared_ptr<subsystem> of, std::uint32_t queues, memory::resource& client_memory,
-                 memory::resource* gpu_memory)
-      : shared_(std::move(of)), parts_(shared_->implementation_->join(queues, client_memory, gpu_memory)) {}
+                 memory::resource* gpu_memory, memory::resource* doorbell_memory)
+      : shared_(std::move(of)),
+        parts_(shared_->implementation_->join(queues, client_memory, gpu_memory, doorbell_memory)) {}
   ~implementation() { shared_->implementation_->leave(*parts_); }
   implementation(implementation const&) = delete;
   implementation& operator=(implementation const&) = delete;
@@ -25,8 +26,9 @@ class controller::implementation {
 };
 
 controller::controller(std::shared_ptr<subsystem> of, std::uint32_t queues, memory::resource& client_memory,
-                       memory::resource* gpu_memory)
-    : implementation_(std::make_unique<implementation>(std::move(of), queues, client_memory, gpu_memory)) {}
+                       memory::resource* gpu_memory, memory::resource* doorbell_memory)
+    : implementation_(
+          std::make_unique<implementation>(std::move(of), queues, client_memory, gpu_memory, doorbell_memory)) {}
 controller::controller(subsystem_options const& options, std::unique_ptr<backing_store> store,
                        memory::resource& client_memory)
     : controller(std::make_shared<subsystem>(options, std::move(store)), options.max_queues, client_memory) {}

@@ -122,7 +122,8 @@ subsystem::implementation::~implementation() {
 }
 
 std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t queues, memory::resource& client_memory,
-                                                                  memory::resource* gpu_memory) {
+                                                                  memory::resource* gpu_memory,
+                                                                  memory::resource* doorbell_memory) {
   std::lock_guard const lock(mutex_);
   std::uint32_t first = 0, found = 0;
   for (std::uint32_t slot = 0; slot < slot_used_.size() && found < queues; ++slot) {
@@ -138,9 +139,12 @@ std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t 
                         "the drive has " + std::to_string(slot_used_.size()) + " I/O queue pairs, of which " +
                             std::to_string(free) + " are free; ask for less, or open the drive with more");
   }
-  if (gpu_memory_ != nullptr && gpu_memory == nullptr) gpu_memory = gpu_memory_;
+  if (gpu_memory_ != nullptr) {
+    if (gpu_memory == nullptr) gpu_memory = gpu_memory_;
+    if (doorbell_memory == nullptr) doorbell_memory = gpu_memory;
+  }
   auto parts = std::make_unique<controller_parts>(
-      options_, queues, first, next_controller_id_++, regions_, media_, runner_->engine(), client_memory, gpu_memory,
+      options_, queues, first, next_controller_id_++, regions_, media_, runner_->engine(), client_memory, gpu_memory, doorbell_memory,
       [this] { wake(); }, [this] { return media_.sync == nullptr || store_->sync(); });
   std::fill_n(slot_used_.begin() + first, queues, true);
   controllers_.push_back(parts.get());

@@ -20,12 +20,13 @@ namespace forebay::emulator {
 struct controller_parts {
   controller_parts(subsystem_options const& options, std::uint32_t queue_count, std::uint32_t slot,
                    std::uint16_t controller_id, dma_regions& regions, media const& drive, io_engine& engine,
-                   memory::resource& client_memory, memory::resource* gpu_memory, std::function<void()> wake,
+                   memory::resource& client_memory, memory::resource* gpu_memory, memory::resource* doorbell_memory,
+                   std::function<void()> wake,
                    std::function<bool()> sync)
       : first_slot(slot),
         queues(queue_count),
         dma(regions, client_memory, gpu_memory),
-        registers(queue_count, client_memory, std::move(wake), gpu_memory),
+        registers(queue_count, client_memory, std::move(wake), doorbell_memory),
         commands({.serial = options.serial,
                   .model = options.model,
                   .controller_id = controller_id,
@@ -55,7 +56,7 @@ class subsystem::implementation {
   std::uint32_t free_queues();
 
   std::unique_ptr<controller_parts> join(std::uint32_t queues, memory::resource& client_memory,
-                                         memory::resource* gpu_memory);
+                                         memory::resource* gpu_memory, memory::resource* doorbell_memory);
   /// Returns when the engine touches none of its memory.
   void leave(controller_parts& parts);
 

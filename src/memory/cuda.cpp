@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "forebay/memory/cuda_stream.hpp"
@@ -184,6 +185,26 @@ resource& device(int ordinal) {
   auto& found = (*resources)[ordinal];
   if (!found) found = std::make_unique<device_resource>(ordinal);
   return *found;
+}
+
+void connect_gpus(int ordinal, int other) {
+  if (ordinal == other) return;
+  for (auto const& [from, to] : {std::pair(ordinal, other), std::pair(other, ordinal)}) {
+    require_gpu("peer access", to);
+    int can = 0;
+    check_cuda(cudaDeviceCanAccessPeer(&can, from, to), "cudaDeviceCanAccessPeer");
+    if (can == 0) {
+      throw std::runtime_error("peer access: threads of GPU " + std::to_string(from) + " cannot reach the memory of GPU " +
+                               std::to_string(to) + " on this machine");
+    }
+    current_device const here(from);
+    cudaError_t const result = cudaDeviceEnablePeerAccess(to, 0);
+    if (result == cudaErrorPeerAccessAlreadyEnabled) {
+      cudaGetLastError();  // the next call shall not report it
+    } else {
+      check_cuda(result, "cudaDeviceEnablePeerAccess");
+    }
+  }
 }
 
 int device_count() {

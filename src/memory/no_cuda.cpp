@@ -17,6 +17,10 @@ resource& device(int ordinal) {
                            ": CUDA is not built in; configure with -DFOREBAY_CUDA=ON");
 }
 
+void connect_gpus(int, int) {
+  throw std::runtime_error("peer access: CUDA is not built in; configure with -DFOREBAY_CUDA=ON");
+}
+
 int device_count() {
   return 0;
 }

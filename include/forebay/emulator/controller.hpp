@@ -17,10 +17,11 @@ namespace forebay::emulator {
 class controller {
  public:
   /// Takes `queues` of the subsystem's I/O queue pairs. `client_memory` is where registers and the DMA space's
-  /// allocations live; `gpu_memory`, for an engine on a GPU, where its I/O doorbells and what is allocated for a GPU do
-  /// (null: in that GPU's memory). Throws `refused_input` where fewer pairs are left.
+  /// allocations live; for an engine on a GPU, `gpu_memory` is where what is allocated for a GPU does, which may be
+  /// another, and `doorbell_memory` where the I/O doorbells do, which the engine polls (null: in the engine's GPU's
+  /// memory, and where `gpu_memory` is). Throws `refused_input` where fewer pairs are left.
   controller(std::shared_ptr<subsystem> of, std::uint32_t queues, memory::resource& client_memory = memory::host(),
-             memory::resource* gpu_memory = nullptr);
+             memory::resource* gpu_memory = nullptr, memory::resource* doorbell_memory = nullptr);
   /// The only controller of a subsystem of its own.
   controller(subsystem_options const& options, std::unique_ptr<backing_store> store,
              memory::resource& client_memory = memory::host());

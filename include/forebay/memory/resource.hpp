@@ -31,6 +31,8 @@ resource& pinned();
 /// Memory of GPU `ordinal`. Throws like `pinned()`. What is deallocated of either stays with the process, for later
 /// allocations, so that nothing waits for a kernel that does not end.
 resource& device(int ordinal);
+/// Lets threads of each of two GPUs reach the other's memory. Throws `std::runtime_error` where the machine cannot.
+void connect_gpus(int ordinal, int other);
 /// How many GPUs this process can use; 0 where CUDA is not built in.
 int device_count();
 
