@@ -53,8 +53,9 @@ struct bench_case {
   std::uint32_t lanes = 32;
   std::uint32_t block_bytes = 512;
   std::uint32_t write_percent = 0;
-  double seconds = 0.1;      ///< of each run, about
-  double expected_iops = 0;  ///< 0: as many as it does
+  double seconds = 0.1;          ///< of each run, about
+  double expected_iops = 0;      ///< 0: as many as it does
+  std::uint64_t host_bytes = 0;  ///< of `backing=host`: the size; what the GPU reads there by itself is expected
   bool moves_data = true;
   forebay::emulator::frontend_techniques frontend;
 };
@@ -75,6 +76,22 @@ std::uint32_t multiprocessors() {
   int count = 0;
   memory::check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
   return static_cast<std::uint32_t>(count);
+}
+
+template <class Launch>
+double seconds_of(memory::cuda_stream const& stream, Launch&& launch) {
+  cudaEvent_t begin, end;
+  memory::check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
+  memory::check_cuda(cudaEventCreate(&end), "cudaEventCreate");
+  cudaEventRecord(begin, stream.get());
+  launch();
+  cudaEventRecord(end, stream.get());
+  stream.synchronize();
+  float ms = 0;
+  memory::check_cuda(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return ms / 1e3;
 }
 
 /// A drive with its queues, and the client's side of them.
@@ -160,21 +177,13 @@ class rig {
   double run(raw_workload const& work, raw_result& seen, std::uint32_t blocks, std::uint32_t threads_per_block) {
     seen = {};
     result_->put(&seen, 1);
-    cudaEvent_t begin, end;
-    memory::check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
-    memory::check_cuda(cudaEventCreate(&end), "cudaEventCreate");
-    cudaEventRecord(begin, stream_.get());
-    forebay::bench::launch_raw_client(
-        {.blocks = blocks, .threads_per_block = threads_per_block},
-        {queue_states_->data(), queues_, buffers_.data(), bus_offset(), work, result_->data()}, stream_.get());
-    cudaEventRecord(end, stream_.get());
-    stream_.synchronize();
-    float ms = 0;
-    memory::check_cuda(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
+    double const seconds = seconds_of(stream_, [&] {
+      forebay::bench::launch_raw_client(
+          {.blocks = blocks, .threads_per_block = threads_per_block},
+          {queue_states_->data(), queues_, buffers_.data(), bus_offset(), work, result_->data()}, stream_.get());
+    });
     result_->get(&seen, 1);
-    return ms / 1e3;
+    return seconds;
   }
 
   std::int64_t bus_offset() const {
@@ -231,7 +240,32 @@ json describe(raw_result const& seen, double seconds, std::uint32_t block_bytes)
           {"timed_out_warps", seen.timed_out}};
 }
 
-json run(bench_case const& c, bool& good) {
+/// Reads blocks of 512 bytes that the GPU makes from anywhere in page-locked memory of that size, by itself.
+json raw_host_reads(std::uint64_t bytes) {
+  // Given back before the drive is opened, which then has the very same memory.
+  memory::allocation const region(memory::pinned(), bytes, std::size_t{2} << 20);
+  device_array<std::uint32_t> sink(1);
+  memory::cuda_stream const stream(0);
+  std::uint32_t const blocks = multiprocessors() * 2;
+  constexpr std::uint32_t rounds = 100;
+  std::vector<double> rates;
+  for (int i = 0; i <= runs_per_case; ++i) {
+    double const seconds = seconds_of(stream, [&] {
+      forebay::bench::launch_raw_reads({.blocks = blocks, .threads_per_block = 512}, region.as<std::byte>(), bytes,
+                                       rounds, sink.data(), stream.get());
+    });
+    if (i != 0) rates.push_back(blocks * 16.0 * rounds * 8 / seconds);
+  }
+  std::sort(rates.begin(), rates.end());
+  return {{"reads_per_second", rates}, {"median", rates[rates.size() / 2]}};
+}
+
+json run(bench_case c, bool& good) {
+  json raw;
+  if (c.host_bytes != 0) {
+    raw = raw_host_reads(c.host_bytes);
+    c.expected_iops = raw["median"].get<double>();
+  }
   rig drive(c);
   auto seen = std::make_unique<raw_result>();
   json document = {{"group", c.group},
@@ -275,6 +309,7 @@ json run(bench_case const& c, bool& good) {
   if (median["bw_bytes"].get<double>() > pcie5_x16_bytes_per_second) {
     document["note"] = "more than a PCIe 5.0 x16 link carries (63.0 GB/s each way): no drive behind one link does this";
   }
+  if (!raw.is_null()) document["raw_reads"] = raw;
   if (c.expected_iops != 0) document["of_expected"] = iops / c.expected_iops;
   fmt::print(
       "{:10} {:28} {:8.2f} MIOPS{} lat p50 {:8.2f} mean {:8.2f} min {:7.2f} | late p50 {:5} p99.9 {:6} max {:7} gap "
@@ -332,12 +367,12 @@ std::vector<bench_case> cases() {
        .frontend = {.coalesced_fetch = false, .aggregated_timing = false}});
   add({.group = "frontend", .name = "no timing model", .uri = ideal, .moves_data = false});
   for (double const miops : {1.0, 2.47, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0, 200.0, 300.0}) {
-    // So many threads that twice the latency's worth is in flight, and no more: the queue in the drive stays short.
-    auto const threads = static_cast<std::uint32_t>(std::max(1024.0, 2.5 * miops * 50));
+    // Enough in flight to hide what the client itself takes.
+    auto const warps = static_cast<std::uint32_t>(std::max(32.0, 4 * miops * 50 / 32));
     add({.group = "target",
          .name = fmt::format("{} MIOPS, 50 us", miops),
          .uri = timed(miops, 50),
-         .blocks = (threads + 255) / 256,
+         .blocks = (warps + 7) / 8,
          .threads_per_block = 256,
          .expected_iops = miops * 1e6});
   }
@@ -346,8 +381,6 @@ std::vector<bench_case> cases() {
          .name = fmt::format("100 MIOPS, {} SMs", sms),
          .uri = timed(100, 50),
          .sms = sms,
-         .blocks = 49,
-         .threads_per_block = 256,
          .expected_iops = 100e6});
   }
   for (double const miops : {2.47, 40.0, 100.0}) {
@@ -400,6 +433,28 @@ std::vector<bench_case> cases() {
        .threads_per_block = 128,
        .block_bytes = 4096,
        .expected_iops = 1.5e6});
+  for (std::uint64_t const gib : {1u, 32u}) {
+    add({.group = "host",
+         .name = fmt::format("reads 512 B, {} GiB", gib),
+         .uri = fmt::format("emulated:size={}G", gib),
+         .backing = "host",
+         .host_bytes = gib << 30});
+  }
+  if (memory::device_count() > 1) {
+    add({.group = "peer",
+         .name = "reads 512 B, 64 SMs",
+         .uri = ideal,
+         .backing = "peer:1",
+         .sms = 64,
+         .blocks = multiprocessors()});
+    add({.group = "peer",
+         .name = "100 MIOPS, 50 us",
+         .uri = timed(100, 50),
+         .backing = "peer:1",
+         .sms = 64,
+         .blocks = multiprocessors(),
+         .expected_iops = 100e6});
+  }
   add({.group = "overload", .name = "2 GIOPS asked of 4 SMs", .uri = timed(2000, 50), .sms = 4});
   return list;
 }
