@@ -34,12 +34,11 @@ def median(case: dict) -> dict:
 
 def spread(cases: list[dict]) -> list[list[float]]:
     """Distances from the median to the least and the most of the runs, in MIOPS."""
-    rates = [[run["iops"] / 1e6 for run in case["runs"]] for case in cases]
     middle = [median(case)["iops"] / 1e6 for case in cases]
-    return [
-        [m - min(r) for m, r in zip(middle, rates, strict=True)],
-        [max(r) - m for m, r in zip(middle, rates, strict=True)],
-    ]
+    rates = [[run["iops"] / 1e6 for run in case["runs"]] for case in cases]
+    below = [m - min(r) for m, r in zip(middle, rates, strict=True)]
+    above = [max(r) - m for m, r in zip(middle, rates, strict=True)]
+    return [below, above]
 
 
 def bars(cases: list[dict], title: str, out: Path) -> None:
