@@ -34,6 +34,7 @@ struct resident_shape {
   bool all_kinds = true;       ///< else reads and writes that succeed
   bool aborts = false;         ///< the host aborts some that are not withheld, too
   bool detaches = false;       ///< each queue once, amid its traffic
+  bool attaches_late = false;  ///< queues but the first of a client, amid the traffic of that
   bool syncs = false;          ///< the host writes back what a Flush covers
   bool sync_fails = false;
   std::uint32_t stop_after = 0;  ///< not 0: units leave when so many commands have completed; a second launch goes on
@@ -66,7 +67,10 @@ class resident_rig {
       queues_[q]->sq.resize(shape.sq_entries);
       queues_[q]->cq.resize(shape.cq_entries);
     }
-    for (std::uint32_t q = 0; q < shape.queues; ++q) attach(q, true);
+    for (std::uint32_t q = 0; q < shape.queues; ++q) {
+      queues_[q]->attached = !shape.attaches_late || cq_of(q) == q;
+      if (queues_[q]->attached) attach(q, true);
+    }
     records_.resize(std::size_t{shape.queues} * shape.commands);
   }
 
@@ -159,6 +163,7 @@ class resident_rig {
     std::uint32_t tail = 0, head = 0;
     std::uint32_t in_life = 0;  ///< commands since it was attached
     std::uint32_t cq_head = 0, phase = 1;
+    bool attached = true;
     bool detached_once = false;
     std::uint32_t dropped = 0;                     ///< in flight when it was detached, and without a completion
     std::array<std::uint32_t, extents> busy = {};  ///< command id + 1
@@ -227,7 +232,7 @@ class resident_rig {
     if (demand == demand_attach) {
       attach(q, !shape_.shared_cq);
     } else if (demand == demand_detach || demand == demand_silent_detach) {
-      (void)engine_->begin_detach(q, demand == demand_silent_detach);
+      fiber::check(engine_->begin_detach(q, demand == demand_silent_detach), "the engine takes the request");
       if (!answered(q, nullptr)) return;
     } else {
       // One that is withheld comes back only so; but it may not be fetched yet.
@@ -365,8 +370,12 @@ class resident_rig {
 
   void submit_some(std::uint32_t q) {
     queue& mine = *queues_[q];
+    if (!mine.attached && queues_[cq_of(q)]->completed > q) {
+      ask(mine, demand_attach, true);
+      mine.attached = true;
+    }
     bool rung = true;
-    while (mine.submitted < shape_.commands) {
+    while (mine.attached && mine.submitted < shape_.commands) {
       std::uint32_t const id = q * shape_.commands + mine.submitted;
       record& command = records_[id];
       if (mine.drawn == mine.submitted) {

@@ -76,6 +76,17 @@ TEST(resident_schedule, queues_that_share_completions_come_and_go) {
   explore_traffic(shape);
 }
 
+TEST(resident_schedule, a_completion_queue_becomes_shared) {
+  explore_traffic({.units = 2,
+                   .warps = 2,
+                   .queues = 4,
+                   .cq_entries = 6,
+                   .shared_cq = true,
+                   .commands = 8,
+                   .all_kinds = false,
+                   .attaches_late = true});
+}
+
 TEST(resident_schedule, flushes_wait_for_the_host) {
   explore_traffic({.units = 2, .queues = 2, .commands = 10, .syncs = true});
 }

@@ -91,12 +91,16 @@ class engine final : public io_engine {
       for (std::uint32_t slot = 0; slot < submission_slots_.size(); ++slot) {
         if (submission_slots_[slot].attached && submission_slots_[slot].cq_slot == queue.cq_slot) {
           post(slot, {.what = dispatcher_request::kind::share_cq, .slot = slot});
-          request.after_slot = slot;
+          cq.shared_slot = slot;
         }
       }
-      request.waits = true;
-      request.after_ticket = submission_slots_[request.after_slot].ticket;
+      cq.shared_ticket = submission_slots_[cq.shared_slot].ticket;
       cq.owned = false;
+    }
+    if (!request.owns_cq) {
+      request.waits = true;
+      request.after_slot = cq.shared_slot;
+      request.after_ticket = cq.shared_ticket;
     }
     ++cq.users;
     mine.attached = true;
@@ -213,6 +217,9 @@ class engine final : public io_engine {
     std::uint32_t users = 0;
     std::uint32_t owner_slot = 0;  ///< one of the users
     bool owned = false;            ///< all users are of one dispatcher
+    // When that last ended: the answer which says that the dispatcher knows.
+    std::uint32_t shared_slot = 0;
+    std::uint32_t shared_ticket = 0;
   };
 
   std::uint32_t dispatcher_of(std::uint32_t slot) const { return slot % view_.dispatchers(); }
