@@ -172,15 +172,23 @@ TEST_F(prp, lists_agree_with_a_reference_over_random_shapes) {
 
 class prp_of_a_team : public prp, public ::testing::WithParamInterface<std::uint32_t> {
  protected:
+  static std::uint64_t sum_of(dma_segment const* segments, std::uint32_t count) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < count; ++i) sum = sum * 31 + segments[i].address + segments[i].bytes;
+    return sum;
+  }
   /// The walk of a team under schedule `seed`, beside `agents`; nothing if its lanes do not agree.
   std::optional<prp_walk> walk_together(std::uint64_t seed, std::uint64_t prp1, std::uint64_t prp2, std::uint64_t bytes,
                                         std::vector<simt::agent> const& agents = {}) {
     std::vector<prp_walk> walks(GetParam());
+    std::vector<std::uint64_t> sums(GetParam());  // of the segments that each lane saw
     segments_.assign(max_segments(bytes, page), {});
     simt::run_result result;
     auto const walker = [&] {
       auto const lanes = simt::team<simt::fiber>::here();
-      walks[lanes.rank()] = walk_prps<simt::fiber>(lanes, regions_.table(), prp1, prp2, bytes, page, segments_.data());
+      prp_walk& mine = walks[lanes.rank()];
+      mine = walk_prps<simt::fiber>(lanes, regions_.table(), prp1, prp2, bytes, page, segments_.data());
+      sums[lanes.rank()] = sum_of(segments_.data(), mine.count);
     };
     testing::with_schedule(seed, [&](simt::memory_model memory, simt::scheduler& schedule) {
       // What changes under the walk is no race of the walk's making.
@@ -189,10 +197,13 @@ class prp_of_a_team : public prp, public ::testing::WithParamInterface<std::uint
     });
     EXPECT_TRUE(result.ok) << result.what;
     segments_.resize(walks[0].count);
-    bool const agree = std::all_of(walks.begin(), walks.end(), [&](prp_walk const& one) {
-      return one.status_field == walks[0].status_field && one.count == walks[0].count;
-    });
-    return result.ok && agree ? std::optional(walks[0]) : std::nullopt;
+    std::uint64_t const sum = sum_of(segments_.data(), walks[0].count);
+    bool agree = result.ok;
+    for (std::uint32_t lane = 0; lane < GetParam(); ++lane) {
+      prp_walk const& one = walks[lane];
+      agree = agree && one.status_field == walks[0].status_field && one.count == walks[0].count && sums[lane] == sum;
+    }
+    return agree ? std::optional(walks[0]) : std::nullopt;
   }
 };
 INSTANTIATE_TEST_SUITE_P(lanes, prp_of_a_team, ::testing::Values(1u, 5u, 32u));
