@@ -144,8 +144,8 @@ std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t 
     if (doorbell_memory == nullptr) doorbell_memory = gpu_memory;
   }
   auto parts = std::make_unique<controller_parts>(
-      options_, queues, first, next_controller_id_++, regions_, media_, runner_->engine(), client_memory, gpu_memory, doorbell_memory,
-      [this] { wake(); }, [this] { return media_.sync == nullptr || store_->sync(); });
+      options_, queues, first, next_controller_id_++, regions_, media_, runner_->engine(), client_memory, gpu_memory,
+      doorbell_memory, [this] { wake(); }, [this] { return media_.sync == nullptr || store_->sync(); });
   std::fill_n(slot_used_.begin() + first, queues, true);
   controllers_.push_back(parts.get());
   return parts;

@@ -21,8 +21,7 @@ struct controller_parts {
   controller_parts(subsystem_options const& options, std::uint32_t queue_count, std::uint32_t slot,
                    std::uint16_t controller_id, dma_regions& regions, media const& drive, io_engine& engine,
                    memory::resource& client_memory, memory::resource* gpu_memory, memory::resource* doorbell_memory,
-                   std::function<void()> wake,
-                   std::function<bool()> sync)
+                   std::function<void()> wake, std::function<bool()> sync)
       : first_slot(slot),
         queues(queue_count),
         dma(regions, client_memory, gpu_memory),

@@ -194,8 +194,8 @@ void connect_gpus(int ordinal, int other) {
     int can = 0;
     check_cuda(cudaDeviceCanAccessPeer(&can, from, to), "cudaDeviceCanAccessPeer");
     if (can == 0) {
-      throw std::runtime_error("peer access: threads of GPU " + std::to_string(from) + " cannot reach the memory of GPU " +
-                               std::to_string(to) + " on this machine");
+      throw std::runtime_error("peer access: threads of GPU " + std::to_string(from) +
+                               " cannot reach the memory of GPU " + std::to_string(to) + " on this machine");
     }
     current_device const here(from);
     cudaError_t const result = cudaDeviceEnablePeerAccess(to, 0);
