@@ -74,10 +74,7 @@ void place(uri const& from, specification& what, int client_gpu) {
     throw refused_input("residency", what.residency, "use " + std::string(nearest(what.residency, known)));
   }
   if (what.residency == "served") {
-    if (what.gpu) {
-      throw refused_input("backing", backing,
-                          "a daemon serves drives on CPU threads alone: use backing=memory or file");
-    }
+    if (what.gpu) what.gpu->stays = true;
   } else if (what.residency != usual) {
     throw refused_input("residency", what.residency,
                         fmt::format("backing={} goes with residency={}; leave it out", backing, usual));
@@ -191,7 +188,7 @@ std::string serial_of(specification const& what) {
   return fmt::format("FBMEM{:08}", ++count);
 }
 
-std::unique_ptr<emulator::backing_store> store_of(specification const& what, memory::resource& host_memory) {
+std::unique_ptr<emulator::backing_store> store_of(specification const& what, memory::resource* bytes_memory) {
   if (what.backing == "file") {
     auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes);
     if (!what.gpu) return file;
@@ -199,13 +196,11 @@ std::unique_ptr<emulator::backing_store> store_of(specification const& what, mem
   }
   if (!what.moves_data) return emulator::no_backing(what.size_bytes, what.lba_bytes);
   try {
-    if (what.backing == "host") {
-      return emulator::memory_backing(what.size_bytes, what.lba_bytes, memory::pinned());
-    }
-    if (what.gpu) {
-      return emulator::memory_backing(what.size_bytes, what.lba_bytes, memory::device(what.gpu->ordinal));
-    }
-    return emulator::memory_backing(what.size_bytes, what.lba_bytes, host_memory);
+    memory::resource& from = bytes_memory != nullptr  ? *bytes_memory
+                             : what.backing == "host" ? memory::pinned()
+                             : what.gpu               ? memory::device(what.gpu->ordinal)
+                                                      : memory::host();
+    return emulator::memory_backing(what.size_bytes, what.lba_bytes, from);
   } catch (operation_failed const& failed) {
     throw refused_input("size", std::to_string(what.size_bytes), std::string(failed.what()) + "; give less");
   } catch (std::bad_alloc const&) {
@@ -231,9 +226,9 @@ nlohmann::json describe(emulator::operation_cost const& cost) {
 
 class started_drive final : public emulated_drive {
  public:
-  started_drive(specification what, open_options const& options, memory::resource& host_memory)
+  started_drive(specification what, open_options const& options, memory::resource* bytes_memory)
       : what_(std::move(what)) {
-    auto store = store_of(what_, host_memory);
+    auto store = store_of(what_, bytes_memory);
     size_bytes_ = store->view().bytes;
     emulator::subsystem_options subsystem_options;
     subsystem_options.serial = serial_of(what_);
@@ -332,8 +327,8 @@ std::unique_ptr<device> open(std::string const& text, open_options const& option
 }
 
 std::shared_ptr<emulated_drive> start_emulated(uri const& from, open_options const& options,
-                                               memory::resource& host_memory) {
-  return std::make_shared<started_drive>(specify(from, options.gpu), options, host_memory);
+                                               memory::resource* bytes_memory) {
+  return std::make_shared<started_drive>(specify(from, options.gpu), options, bytes_memory);
 }
 
 void create(std::string const& text) {

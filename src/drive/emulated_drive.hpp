@@ -27,10 +27,10 @@ class emulated_drive {
   virtual nlohmann::json report(emulator::statistics const* since) const = 0;
 };
 
-/// Starts the drive that an `emulated:` or `file:` URI names. `host_memory` is where `backing=memory` lives. Throws as
-/// `open` does.
+/// Starts the drive that an `emulated:` or `file:` URI names. `bytes_memory` is where its bytes live; null: where
+/// `backing` says. Throws as `open` does.
 std::shared_ptr<emulated_drive> start_emulated(uri const& from, open_options const& options,
-                                               memory::resource& host_memory = memory::host());
+                                               memory::resource* bytes_memory = nullptr);
 
 /// What had been counted when somebody last reset the statistics. Thread-safe.
 class baseline {

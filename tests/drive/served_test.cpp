@@ -324,7 +324,7 @@ TEST(served_drive, without_a_daemon) {
 TEST(served_drive, of_another_version_is_refused_by_both) {
   local_daemon const daemon;
   channel newer(served::connect_to(daemon.socket.path));
-  newer.send({{"do", "open"}, {"protocol", 2}, {"uri", drive_uri}, {"gpu", 0}, {"queues", 0}});
+  newer.send({{"do", "open"}, {"protocol", 2}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
   auto const reply = newer.receive(10'000);
   ASSERT_TRUE(reply);
   EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }), HasSubstr("protocol: '2': the drive daemon speaks 1"));

@@ -40,7 +40,8 @@ struct open_options {
   memory::resource* client_memory = &memory::host();
   /// The GPU that `backing=hbm` and `backing=host` mean.
   int gpu = 0;
-  /// I/O queue pairs to take of a drive that a daemon serves to several clients. 0: as many as are free, at most 16.
+  /// I/O queue pairs to take of a drive that a daemon serves to several clients. 0: as many as are free, at most 16, or
+  /// 128 of a drive on a GPU.
   std::uint32_t queues = 0;
   /// Faults that an emulated drive injects; for tests.
   emulator::fault_plan faults;

@@ -29,7 +29,14 @@ constexpr std::uintptr_t up(std::uintptr_t address, std::size_t alignment_bytes)
 
 }  // namespace
 
-chunk::chunk(std::size_t bytes) : file_(::memfd_create("forebay", MFD_CLOEXEC | MFD_ALLOW_SEALING)), bytes_(bytes) {
+chunk::chunk(std::size_t bytes, chunk_place const& where) : bytes_(bytes), where_(where) {
+  if (where.kind == memory::kind::device) {
+    on_gpu_ = std::make_unique<memory::shared_device_memory>(where.gpu, bytes);
+    file_ = open_file(on_gpu_->file());
+    data_ = static_cast<std::byte*>(on_gpu_->data());
+    return;
+  }
+  file_ = open_file(::memfd_create("forebay", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file_ || bytes > static_cast<std::size_t>(PTRDIFF_MAX) ||
       ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0) {
     fail(bytes);
@@ -39,11 +46,19 @@ chunk::chunk(std::size_t bytes) : file_(::memfd_create("forebay", MFD_CLOEXEC | 
   map();
 }
 
-chunk::chunk(open_file made, std::size_t bytes) : file_(std::move(made)), bytes_(bytes) {
+chunk::chunk(open_file made, std::size_t bytes, chunk_place const& where)
+    : file_(std::move(made)), bytes_(bytes), where_(where) {
+  if (where.kind == memory::kind::device) {
+    on_gpu_ = std::make_unique<memory::shared_device_memory>(where.gpu, file_.get(), bytes);
+    data_ = static_cast<std::byte*>(on_gpu_->data());
+    return;
+  }
   map();
 }
 
 chunk::~chunk() {
+  if (on_gpu_) return;
+  if (where_.kind == memory::kind::pinned) memory::unlock_pages(data_);
   ::munmap(data_, bytes_);
 }
 
@@ -51,19 +66,54 @@ void chunk::map() {
   void* const at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_.get(), 0);
   if (at == MAP_FAILED) fail(bytes_);
   data_ = static_cast<std::byte*>(at);
+  if (where_.kind != memory::kind::pinned) return;
+  try {
+    memory::lock_pages(data_, bytes_);
+  } catch (...) {
+    ::munmap(data_, bytes_);
+    throw;
+  }
 }
 
 void chunk::drop(std::byte* from, std::size_t bytes) noexcept {
-  if (::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from - data_, static_cast<off_t>(bytes)) !=
-      0) {
+  if (where_.kind == memory::kind::device) {
+    memory::clear_device(where_.gpu, from, bytes);
+    return;
+  }
+  // A hole in page-locked memory would leave the GPU with the old pages.
+  if (where_.kind == memory::kind::pinned || where_.locked_there ||
+      ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from - data_, static_cast<off_t>(bytes)) !=
+          0) {
     std::memset(from, 0, bytes);
   }
 }
 
-void chunk_register::add(std::shared_ptr<chunk> const& made) {
+std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const& where) {
+  std::unique_ptr<chunk> taken;
+  {
+    std::lock_guard const lock(mutex_);
+    std::erase_if(chunks_, [](std::weak_ptr<chunk> const& c) { return c.expired(); });
+    auto const spare = std::find_if(spare_.begin(), spare_.end(),
+                                    [&](auto const& c) { return c->bytes() == bytes && c->where() == where; });
+    if (spare != spare_.end()) {
+      taken = std::move(*spare);
+      spare_.erase(spare);
+    }
+  }
+  if (taken) {
+    taken->drop(taken->data(), bytes);
+  } else {
+    taken = std::make_unique<chunk>(bytes, where);
+  }
+  std::shared_ptr<chunk> made(taken.release(), [this](chunk* c) {
+    std::unique_ptr<chunk> owned(c);
+    if (c->where().kind == memory::kind::host) return;
+    std::lock_guard const lock(mutex_);
+    spare_.push_back(std::move(owned));
+  });
   std::lock_guard const lock(mutex_);
-  std::erase_if(chunks_, [](std::weak_ptr<chunk> const& c) { return c.expired(); });
   chunks_.push_back(made);
+  return made;
 }
 
 std::shared_ptr<chunk> chunk_register::find(std::uint64_t address, std::uint64_t bytes) {
@@ -95,9 +145,9 @@ void* chunk_arena::allocate(std::size_t bytes, std::size_t alignment_bytes) {
   if (whole < bytes) fail(bytes);
   std::lock_guard const lock(mutex_);
   if (void* const found = take(whole, alignment)) return found;
-  auto made = std::make_shared<chunk>(std::max(usual_chunk_bytes, whole + (alignment - page_bytes)));
+  std::size_t const least = std::max(usual_chunk_bytes, whole + (alignment - page_bytes));
+  auto made = all_.make(up(least, least > usual_chunk_bytes ? usual_chunk_bytes : page_bytes), where_);
   free_.emplace(reinterpret_cast<std::uintptr_t>(made->data()), made->bytes());
-  all_.add(made);
   chunks_.push_back(std::move(made));
   return take(whole, alignment);
 }
@@ -129,10 +179,12 @@ void chunk_arena::deallocate(void* address) noexcept {
 }
 
 void chunk_arena::copy_in(void* to, void const* from_host, std::size_t bytes) {
+  if (where_.kind == memory::kind::device) return memory::device(where_.gpu).copy_in(to, from_host, bytes);
   std::memcpy(to, from_host, bytes);
 }
 
 void chunk_arena::copy_out(void* to_host, void const* from, std::size_t bytes) {
+  if (where_.kind == memory::kind::device) return memory::device(where_.gpu).copy_out(to_host, from, bytes);
   std::memcpy(to_host, from, bytes);
 }
 

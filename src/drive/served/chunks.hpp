@@ -13,16 +13,25 @@
 
 #include "channel.hpp"
 #include "forebay/memory/resource.hpp"
+#include "forebay/memory/shared.hpp"
 
 namespace forebay::drive::served {
+
+/// Where a chunk is: in host memory, which is page-locked where a GPU is to reach it, or in a GPU's.
+struct chunk_place {
+  memory::kind kind = memory::kind::host;
+  int gpu = 0;                ///< of GPU memory
+  bool locked_there = false;  ///< of host memory: the client locks its pages for a GPU of its own
+  bool operator==(chunk_place const&) const = default;
+};
 
 /// A stretch of memory that any process with its file can map. It cannot be cut while it is mapped.
 class chunk {
  public:
   /// Makes one, zeroed. Throws `operation_failed`.
-  explicit chunk(std::size_t bytes);
+  explicit chunk(std::size_t bytes, chunk_place const& where = {});
   /// Maps one that another process, or an earlier one, made.
-  chunk(open_file made, std::size_t bytes);
+  chunk(open_file made, std::size_t bytes, chunk_place const& where = {});
   ~chunk();
   chunk(chunk const&) = delete;
   chunk& operator=(chunk const&) = delete;
@@ -30,11 +39,12 @@ class chunk {
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   int file() const { return file_.get(); }
+  chunk_place const& where() const { return where_; }
   bool contains(std::uint64_t address, std::uint64_t bytes) const {
     auto const first = reinterpret_cast<std::uint64_t>(data_);
     return address >= first && bytes <= bytes_ && address - first <= bytes_ - bytes;
   }
-  /// Zeroes whole pages and gives their memory back.
+  /// Zeroes whole pages, and gives the memory of those that no GPU reaches back.
   void drop(std::byte* from, std::size_t bytes) noexcept;
 
  private:
@@ -42,27 +52,32 @@ class chunk {
 
   open_file file_;
   std::size_t bytes_;
+  chunk_place where_;
+  std::unique_ptr<memory::shared_device_memory> on_gpu_;
   std::byte* data_ = nullptr;
 };
 
-/// All chunks of a daemon's clients, so that one client's drives can share them. Thread-safe.
+/// All chunks of a daemon's clients, so that one client's drives can share them. Outlives them. Thread-safe.
 class chunk_register {
  public:
-  void add(std::shared_ptr<chunk> const& made);
+  /// Zeroed. What a GPU reaches comes back here when it is let go, for the next one who asks for as much: to take it
+  /// from the GPU would wait for the engine, which does not end.
+  std::shared_ptr<chunk> make(std::size_t bytes, chunk_place const& where);
   /// The one that holds all of [address, address + bytes); null where there is none.
   std::shared_ptr<chunk> find(std::uint64_t address, std::uint64_t bytes);
 
  private:
   std::mutex mutex_;
   std::vector<std::weak_ptr<chunk>> chunks_;
+  std::vector<std::unique_ptr<chunk>> spare_;
 };
 
 /// What one client's memory comes from: chunks, cut into whole pages.
 class chunk_arena final : public memory::resource {
  public:
-  explicit chunk_arena(chunk_register& all) : all_(all) {}
+  explicit chunk_arena(chunk_register& all, chunk_place const& where = {}) : all_(all), where_(where) {}
 
-  memory::kind kind() const override { return memory::kind::host; }
+  memory::kind kind() const override { return where_.kind; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override;
   void deallocate(void* address) noexcept override;
   void copy_in(void* to, void const* from_host, std::size_t bytes) override;
@@ -75,6 +90,7 @@ class chunk_arena final : public memory::resource {
   void* take(std::size_t bytes, std::size_t alignment_bytes);
 
   chunk_register& all_;
+  chunk_place const where_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<chunk>> chunks_;
   std::size_t told_ = 0;                        ///< chunks that the client knows

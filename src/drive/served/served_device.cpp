@@ -36,6 +36,13 @@ class known_chunks {
     std::unique_lock const lock(mutex_);
     chunks_.push_back({daemon, there, std::move(here)});
   }
+  bool on_gpu(std::uint64_t daemon, void const* address) const {
+    auto const at = reinterpret_cast<std::uint64_t>(address);
+    std::shared_lock const lock(mutex_);
+    return std::any_of(chunks_.begin(), chunks_.end(), [&](entry const& e) {
+      return e.daemon == daemon && e.here->contains(at, 1) && e.here->where().kind == memory::kind::device;
+    });
+  }
   void remove(std::vector<std::shared_ptr<chunk>> const& gone) {
     std::unique_lock const lock(mutex_);
     std::erase_if(chunks_, [&](entry const& e) { return std::find(gone.begin(), gone.end(), e.here) != gone.end(); });
@@ -79,7 +86,8 @@ known_chunks& chunks() {
 /// Requests and their answers, one at a time. Thread-safe.
 class connection {
  public:
-  explicit connection(open_file socket) : channel_(std::move(socket)) {}
+  /// `with_gpu`: this process uses a GPU, which is to reach what it shares with the daemon.
+  connection(open_file socket, bool with_gpu) : channel_(std::move(socket)), with_gpu_(with_gpu) {}
   ~connection() { chunks().remove(mapped_); }
   connection(connection const&) = delete;
   connection& operator=(connection const&) = delete;
@@ -102,6 +110,7 @@ class connection {
     return std::move(reply->body);
   }
 
+  bool on_gpu(void const* address) const { return chunks().on_gpu(daemon_, address); }
   void* here(std::uint64_t address) const { return chunks().here(daemon_, address); }
   std::uint64_t there(void const* address, std::size_t bytes) const { return chunks().there(daemon_, address, bytes); }
 
@@ -112,17 +121,28 @@ class connection {
 
   void map(json const& fresh, std::vector<open_file>& files) {
     for (std::size_t i = 0; i < fresh.size() && i < files.size(); ++i) {
-      mapped_.push_back(std::make_shared<chunk>(std::move(files[i]), fresh[i].at("bytes").get<std::size_t>()));
+      chunk_place where{static_cast<memory::kind>(fresh[i].at("kind").get<int>()), fresh[i].at("gpu")};
+      if (with_gpu_ && where.kind == memory::kind::host) where.kind = memory::kind::pinned;
+      if (!with_gpu_) {
+        if (where.kind == memory::kind::device) continue;  // threads of a CPU reach none of it
+        where.kind = memory::kind::host;
+      }
+      mapped_.push_back(std::make_shared<chunk>(std::move(files[i]), fresh[i].at("bytes").get<std::size_t>(), where));
       chunks().add(daemon_, fresh[i].at("address"), mapped_.back());
     }
   }
 
   std::mutex mutex_;
   channel channel_;
+  bool const with_gpu_;
   bool gone_ = false;
   std::uint64_t daemon_ = 0;
   std::vector<std::shared_ptr<chunk>> mapped_;
 };
+
+bool uses_gpu(open_options const& options) {
+  return options.client_memory->kind() != memory::kind::host;
+}
 
 /// The daemon makes every access, so that a register means the same as in one process.
 class served_registers final : public driver::register_space {
@@ -168,6 +188,13 @@ class served_dma_space final : public driver::dma_space {
       // The daemon has gone, and all memory that it gave is let go with the connection.
     }
   }
+  void clear(void* address, std::size_t bytes) override {
+    if (to_.on_gpu(address)) {
+      to_.call(request("clear", address, bytes));
+    } else {
+      std::memset(address, 0, bytes);
+    }
+  }
   void map(void* address, std::size_t bytes) override { to_.call(request("map", address, bytes)); }
   void unmap(void* address, std::size_t bytes) override {
     try {
@@ -200,11 +227,13 @@ class served_dma_space final : public driver::dma_space {
 
 class served_device final : public device {
  public:
-  served_device(uri const& from, open_options const& options) : connection_(connect_to(daemon_socket())) {
+  served_device(uri const& from, open_options const& options)
+      : connection_(connect_to(daemon_socket()), uses_gpu(options)) {
     json const reply = connection_.call({{"do", "open"},
                                          {"protocol", protocol_version},
                                          {"uri", from.text()},
                                          {"gpu", options.gpu},
+                                         {"with_gpu", uses_gpu(options)},
                                          {"queues", options.queues}},
                                         open_limit_ms);
     if (!reply.at("gpu").is_null()) gpu_ = reply.at("gpu").get<int>();

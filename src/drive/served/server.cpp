@@ -24,6 +24,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint32_t usual_queues = 16;
+constexpr std::uint32_t usual_gpu_queues = 128;
 
 std::uint64_t address(void const* p) {
   return reinterpret_cast<std::uint64_t>(p);
@@ -35,22 +36,41 @@ void* pointer(json const& request) {
 /// The memory of one drive, as a resource that is asked once.
 class kept_memory final : public memory::resource {
  public:
-  kept_memory(memory_keeper& keeper, std::string drive) : keeper_(keeper), drive_(std::move(drive)) {}
+  kept_memory(memory_keeper& keeper, std::string drive, chunk_place const& where)
+      : keeper_(keeper), drive_(std::move(drive)), where_(where) {}
 
-  memory::kind kind() const override { return memory::kind::host; }
+  memory::kind kind() const override { return where_.kind; }
   void* allocate(std::size_t bytes, std::size_t) override {
-    kept_ = keeper_.memory_of(drive_, bytes);
+    kept_ = keeper_.memory_of(drive_, bytes, where_);
     return kept_->data();
   }
   void deallocate(void*) noexcept override { kept_.reset(); }
-  void copy_in(void* to, void const* from_host, std::size_t bytes) override { std::memcpy(to, from_host, bytes); }
-  void copy_out(void* to_host, void const* from, std::size_t bytes) override { std::memcpy(to_host, from, bytes); }
+  void copy_in(void* to, void const* from_host, std::size_t bytes) override {
+    if (where_.kind == memory::kind::device) return memory::device(where_.gpu).copy_in(to, from_host, bytes);
+    std::memcpy(to, from_host, bytes);
+  }
+  void copy_out(void* to_host, void const* from, std::size_t bytes) override {
+    if (where_.kind == memory::kind::device) return memory::device(where_.gpu).copy_out(to_host, from, bytes);
+    std::memcpy(to_host, from, bytes);
+  }
 
  private:
   memory_keeper& keeper_;
   std::string drive_;
+  chunk_place const where_;
   std::unique_ptr<chunk> kept_;
 };
+
+/// Where the bytes of a drive are to be; the URI's values are checked when it starts.
+chunk_place place_of(uri const& from, int gpu) {
+  std::string const backing = from.value("backing").value_or("memory");
+  if (backing == "hbm") return {memory::kind::device, gpu};
+  if (backing == "host") return {memory::kind::pinned, gpu};
+  if (backing.starts_with("peer:")) {
+    return {memory::kind::device, static_cast<int>(parse_count("backing", backing.substr(5), 0, 1023))};
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -63,11 +83,7 @@ struct server::served_drive {
 /// One client: its controller, its memory, and the thread that answers it.
 class server::session {
  public:
-  session(server& of, open_file socket)
-      : of_(of),
-        channel_(std::move(socket)),
-        arena_(std::make_unique<chunk_arena>(of.chunks_)),
-        thread_([this] { run(); }) {}
+  session(server& of, open_file socket) : of_(of), channel_(std::move(socket)), thread_([this] { run(); }) {}
   ~session() {
     channel_.hang_up();
     thread_.join();
@@ -105,18 +121,22 @@ class server::session {
     for (auto const& mapped : mapped_) controller_->dma().unmap(pointer_of(mapped), mapped.bytes);
     controller_.reset();  // the engine touches none of the client's memory any more
     mapped_.clear();
-    arena_.reset();
+    arenas_.clear();
     drive_.reset();
     channel_.hang_up();
   }
 
   /// A reply carries the chunks that the client does not know yet.
   void send(json reply) {
-    auto const fresh = arena_->take_new();
     std::vector<int> files;
-    for (auto const& c : fresh) {
-      reply["chunks"].push_back({{"address", address(c->data())}, {"bytes", c->bytes()}});
-      files.push_back(c->file());
+    for (auto const& arena : arenas_) {
+      for (auto const& c : arena->take_new()) {
+        reply["chunks"].push_back({{"address", address(c->data())},
+                                   {"bytes", c->bytes()},
+                                   {"kind", static_cast<int>(c->where().kind)},
+                                   {"gpu", c->where().gpu}});
+        files.push_back(c->file());
+      }
     }
     channel_.send(reply, files);
   }
@@ -140,6 +160,10 @@ class server::session {
       return {{"address", address(made)}};
     } else if (what == "deallocate") {
       dma.deallocate(pointer(request));
+    } else if (what == "clear") {
+      std::size_t const bytes = request.at("bytes");
+      check_shared(request, bytes);
+      dma.clear(pointer(request), bytes);
     } else if (what == "map") {
       map(request);
     } else if (what == "unmap") {
@@ -165,21 +189,38 @@ class server::session {
     if (controller_) throw operation_failed("drive daemon: this connection has a drive already");
     auto drive = of_.find(request.at("uri"), request.at("gpu"));
     std::lock_guard const alone(drive->joining);
+    auto const gpu = drive->drive->gpu();
     std::uint32_t queues = request.at("queues");
-    if (queues == 0) queues = std::clamp(drive->drive->shared()->free_queues(), 1u, usual_queues);
-    controller_ = std::make_unique<emulator::controller>(drive->drive->shared(), queues, *arena_);
+    if (queues == 0) {
+      queues = std::clamp(drive->drive->shared()->free_queues(), 1u, gpu ? usual_gpu_queues : usual_queues);
+    }
+    auto const arena = [this](chunk_place const& where) {
+      arenas_.push_back(std::make_unique<chunk_arena>(of_.chunks_, where));
+      return arenas_.back().get();
+    };
+    if (gpu) {
+      memory::resource& host = *arena({memory::kind::pinned, 0});
+      memory::resource* const doorbells = arena({memory::kind::device, *gpu});
+      int const client_gpu = request.at("gpu");
+      memory::resource* const data = client_gpu == *gpu ? doorbells : arena({memory::kind::device, client_gpu});
+      controller_ = std::make_unique<emulator::controller>(drive->drive->shared(), queues, host, data, doorbells);
+    } else {
+      controller_ = std::make_unique<emulator::controller>(
+          drive->drive->shared(), queues, *arena({.locked_there = request.at("with_gpu").get<bool>()}));
+    }
     drive_ = std::move(drive);
-    auto const gpu = drive_->drive->gpu();
     return {{"daemon", of_.id_}, {"gpu", gpu ? json(*gpu) : json()}};
   }
 
+  std::shared_ptr<chunk> check_shared(json const& request, std::size_t bytes) {
+    auto held = of_.chunks_.find(address(pointer(request)), bytes);
+    if (held) return held;
+    throw refused_input("mapped memory", fmt::format("{}+{}", address(pointer(request)), bytes),
+                        "the drive daemon gave no such memory");
+  }
   void map(json const& request) {
     std::size_t const bytes = request.at("bytes");
-    auto held = of_.chunks_.find(address(pointer(request)), bytes);
-    if (!held) {
-      throw refused_input("mapped memory", fmt::format("{}+{}", address(pointer(request)), bytes),
-                          "the drive daemon gave no such memory");
-    }
+    auto held = check_shared(request, bytes);
     controller_->dma().map(pointer(request), bytes);
     mapped_.push_back({address(pointer(request)), bytes, std::move(held)});
   }
@@ -211,7 +252,7 @@ class server::session {
 
   server& of_;
   channel channel_;
-  std::unique_ptr<chunk_arena> arena_;
+  std::vector<std::unique_ptr<chunk_arena>> arenas_;
   std::shared_ptr<served_drive> drive_;
   std::unique_ptr<emulator::controller> controller_;
   std::vector<mapped_range> mapped_;
@@ -249,6 +290,14 @@ json server::report() {
   return all;
 }
 
+void server::check_gpus() {
+  std::lock_guard const lock(drives_mutex_);
+  for (auto const& [gpu, word] : gpu_words_) {
+    std::uint32_t there = 0;
+    word.from().copy_out(&there, word.data(), sizeof there);
+  }
+}
+
 std::shared_ptr<server::served_drive> server::find(std::string const& text, int gpu) {
   uri const from = uri::parse(text);
   if (from.value("residency") != "served") {
@@ -259,10 +308,12 @@ std::shared_ptr<server::served_drive> server::find(std::string const& text, int 
   if (found) return found;
   try {
     auto made = std::make_shared<served_drive>();
-    if (keeper_ != nullptr) made->memory = std::make_unique<kept_memory>(*keeper_, text);
+    if (keeper_ != nullptr) made->memory = std::make_unique<kept_memory>(*keeper_, text, place_of(from, gpu));
     open_options options;
     options.gpu = gpu;
-    made->drive = start_emulated(from, options, made->memory ? *made->memory : memory::host());
+    made->drive = start_emulated(from, options, made->memory.get());
+    if (auto const on = made->drive->gpu())
+      gpu_words_.try_emplace(*on, memory::device(*on), sizeof(std::uint32_t), 128);
     return found = std::move(made);
   } catch (...) {
     drives_.erase({text, gpu});

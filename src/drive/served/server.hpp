@@ -24,7 +24,7 @@ class memory_keeper {
  public:
   virtual ~memory_keeper() = default;
   /// The memory of `drive`, made at its first call.
-  virtual std::unique_ptr<chunk> memory_of(std::string const& drive, std::size_t bytes) = 0;
+  virtual std::unique_ptr<chunk> memory_of(std::string const& drive, std::size_t bytes, chunk_place const& where) = 0;
 };
 
 /// Serves from its constructor to its destructor, which ends all connections and then writes the drives back.
@@ -42,6 +42,8 @@ class server {
   void stop();
   /// Of each drive, for its whole life in this process.
   nlohmann::json report();
+  /// Throws `operation_failed` when a GPU that has a drive works no more in this process.
+  void check_gpus();
 
  private:
   class session;
@@ -57,6 +59,7 @@ class server {
   chunk_register chunks_;
   std::mutex drives_mutex_;  ///< of the map; held while a drive starts, so that two clients do not start it twice
   std::map<std::pair<std::string, int>, std::shared_ptr<served_drive>> drives_;
+  std::map<int, memory::allocation> gpu_words_;  ///< of each GPU with a drive: something to reach for
   std::mutex sessions_mutex_;
   std::vector<std::unique_ptr<session>> sessions_;
   open_file stop_read_, stop_write_;

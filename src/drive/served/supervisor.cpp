@@ -34,6 +34,7 @@ using served::open_file;
 using clock = std::chrono::steady_clock;
 
 constexpr int write_back_limit_ms = 120'000;
+constexpr int gpu_check_interval_ms = 100;
 constexpr auto soon = std::chrono::seconds(1);  // an engine that dies within it may never get further
 constexpr std::uint32_t most_quick_deaths = 8;
 
@@ -51,11 +52,12 @@ class keep_with_supervisor final : public served::memory_keeper {
  public:
   keep_with_supervisor(kept_files const& kept, channel& supervisor) : kept_(kept), supervisor_(supervisor) {}
 
-  std::unique_ptr<chunk> memory_of(std::string const& drive, std::size_t bytes) override {
+  std::unique_ptr<chunk> memory_of(std::string const& drive, std::size_t bytes,
+                                   served::chunk_place const& where) override {
     if (auto const found = kept_.find(drive); found != kept_.end() && found->second.second == bytes) {
-      return std::make_unique<chunk>(duplicate(found->second.first.get()), bytes);
+      return std::make_unique<chunk>(duplicate(found->second.first.get()), bytes, where);
     }
-    auto made = std::make_unique<chunk>(bytes);
+    auto made = std::make_unique<chunk>(bytes, where);
     int const file = made->file();
     supervisor_.send({{"keep", drive}, {"bytes", bytes}}, {&file, 1});
     return made;
@@ -70,14 +72,28 @@ class keep_with_supervisor final : public served::memory_keeper {
 int run_engine(int listening, serve_options const& options, kept_files const& kept, std::uint32_t restarts,
                channel& supervisor) {
   try {
+    // Code that is loaded at its first launch waits for the GPU to go idle, which it does not while it has a drive.
+    ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     keep_with_supervisor keeper(kept, supervisor);
     served::server server(listening, options.drives, &keeper, restarts);
     supervisor.send({{"ready", true}});
-    while (supervisor.receive(served::no_time_limit)) {
-      server.stop();
-      supervisor.send({{"drives", server.report()}});
+    for (;;) {
+      pollfd wanted{supervisor.file(), POLLIN, 0};
+      if (::poll(&wanted, 1, gpu_check_interval_ms) > 0) {
+        if (!supervisor.receive(served::no_time_limit)) return EXIT_SUCCESS;  // the drives are written back as they go
+        server.stop();
+        supervisor.send({{"drives", server.report()}});
+        continue;
+      }
+      try {
+        server.check_gpus();
+      } catch (operation_failed const& failed) {
+        // MPS ends the kernels of all processes when one goes with a kernel running. Nothing here works any more, and
+        // what can be saved is in memory that the supervisor keeps.
+        supervisor.send({{"notice", failed.what()}});
+        ::_exit(EXIT_FAILURE);
+      }
     }
-    return EXIT_SUCCESS;  // the drives are written back as they go
   } catch (...) {
     try {
       supervisor.send(served::describe_current_exception());
@@ -223,6 +239,11 @@ class supervisor {
           engine.control().hang_up();
           return *drives;
         }
+        if (announced_ && (told->body.contains("failed") || told->body.contains("refused"))) {
+          // A GPU may not be there again so soon after it was lost.
+          tell("the drives cannot be opened again: " + told->body.dump());
+          return std::nullopt;
+        }
         take(*told);
       } else if (wanted[1].revents != 0) {
         ending = true;
@@ -241,6 +262,7 @@ class supervisor {
       kept_.insert_or_assign(keep->get<std::string>(),
                              std::pair(std::move(told.files.front()), told.body.at("bytes").get<std::size_t>()));
     }
+    if (auto const line = told.body.find("notice"); line != told.body.end()) tell(line->get<std::string>());
     if (told.body.contains("ready") && !announced_) {
       announced_ = true;
       if (options_.ready) options_.ready();

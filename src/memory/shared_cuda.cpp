@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/memory/shared.hpp"
+
+namespace forebay::memory {
+namespace {
+
+/// A function of the driver, looked up at run time: nothing links against the driver's library, which machines without
+/// a GPU lack.
+template <class Function>
+Function driver_function(char const* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult outcome{};
+  check_cuda(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &outcome), name);
+  if (found == nullptr) throw operation_failed(std::string(name) + ": the NVIDIA driver is too old and lacks it");
+  return reinterpret_cast<Function>(found);
+}
+
+void check_driver(CUresult result, char const* what) {
+  if (result == CUDA_SUCCESS) return;
+  throw operation_failed(std::string(what) + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
+}
+
+CUmemLocation on_gpu(int ordinal) {
+  CUmemLocation where{};
+  where.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  where.id = ordinal;
+  return where;
+}
+
+CUmemAllocationProp shareable_on(int ordinal) {
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location = on_gpu(ordinal);
+  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return wanted;
+}
+
+std::size_t rounded(int ordinal, std::size_t bytes) {
+  CUmemAllocationProp const wanted = shareable_on(ordinal);
+  std::size_t granule = 0;
+  check_driver(driver_function<decltype(&cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity")(
+                   &granule, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+               "cuMemGetAllocationGranularity");
+  return (bytes + granule - 1) / granule * granule;
+}
+
+/// Makes the GPU's context, which the driver's functions need.
+class prepared {
+ public:
+  explicit prepared(int ordinal) : here_(ordinal) { check_cuda(cudaFree(nullptr), "cudaFree"); }
+
+ private:
+  current_device here_;
+};
+
+}  // namespace
+
+shared_device_memory::shared_device_memory(int ordinal, std::size_t bytes) : ordinal_(ordinal), bytes_(bytes) {
+  prepared const here(ordinal);
+  bytes_ = rounded(ordinal, bytes);
+  CUmemAllocationProp const wanted = shareable_on(ordinal);
+  CUmemGenericAllocationHandle handle = 0;
+  check_driver(driver_function<decltype(&cuMemCreate)>("cuMemCreate")(&handle, bytes_, &wanted, 0), "cuMemCreate");
+  check_driver(driver_function<decltype(&cuMemExportToShareableHandle)>("cuMemExportToShareableHandle")(
+                   &file_, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+               "cuMemExportToShareableHandle");
+  map(handle);
+  clear_device(ordinal, data_, bytes_);
+}
+
+shared_device_memory::shared_device_memory(int ordinal, int file, std::size_t bytes)
+    : ordinal_(ordinal), bytes_(bytes) {
+  prepared const here(ordinal);
+  bytes_ = rounded(ordinal, bytes);
+  CUmemGenericAllocationHandle handle = 0;
+  check_driver(
+      driver_function<decltype(&cuMemImportFromShareableHandle)>("cuMemImportFromShareableHandle")(
+          &handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+      "cuMemImportFromShareableHandle");
+  map(handle);
+}
+
+shared_device_memory::~shared_device_memory() {
+  try {
+    auto const at = reinterpret_cast<CUdeviceptr>(data_);
+    driver_function<decltype(&cuMemUnmap)>("cuMemUnmap")(at, bytes_);
+    driver_function<decltype(&cuMemAddressFree)>("cuMemAddressFree")(at, bytes_);
+  } catch (operation_failed const&) {
+    // The GPU has failed, and its memory is gone.
+  }
+}
+
+void shared_device_memory::map(unsigned long long handle) {
+  CUdeviceptr at = 0;
+  check_driver(driver_function<decltype(&cuMemAddressReserve)>("cuMemAddressReserve")(&at, bytes_, 0, 0, 0),
+               "cuMemAddressReserve");
+  check_driver(driver_function<decltype(&cuMemMap)>("cuMemMap")(at, bytes_, 0, handle, 0), "cuMemMap");
+  std::vector<CUmemAccessDesc> access;
+  int gpus = 0;
+  check_cuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    int reaches = gpu == ordinal_ ? 1 : 0;
+    if (reaches == 0) check_cuda(cudaDeviceCanAccessPeer(&reaches, gpu, ordinal_), "cudaDeviceCanAccessPeer");
+    if (reaches != 0) access.push_back({on_gpu(gpu), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+  }
+  check_driver(driver_function<decltype(&cuMemSetAccess)>("cuMemSetAccess")(at, bytes_, access.data(), access.size()),
+               "cuMemSetAccess");
+  // The mapping keeps the memory.
+  driver_function<decltype(&cuMemRelease)>("cuMemRelease")(handle);
+  data_ = reinterpret_cast<void*>(at);
+}
+
+void clear_device(int ordinal, void* address, std::size_t bytes) {
+  static std::mutex mutex;
+  // Never destroyed: the CUDA runtime may have shut down before static objects go.
+  static auto* const streams = new std::map<int, std::unique_ptr<cuda_stream>>;
+  std::lock_guard const lock(mutex);
+  auto& stream = (*streams)[ordinal];
+  if (!stream) stream = std::make_unique<cuda_stream>(ordinal);
+  current_device const here(ordinal);
+  check_cuda(cudaMemsetAsync(address, 0, bytes, stream->get()), "cudaMemset");
+  stream->synchronize();
+}
+
+void lock_pages(void* address, std::size_t bytes) {
+  check_cuda(cudaHostRegister(address, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+             "page-locking " + std::to_string(bytes) + " bytes of shared memory");
+}
+
+void unlock_pages(void* address) noexcept {
+  cudaHostUnregister(address);
+}
+
+}  // namespace forebay::memory

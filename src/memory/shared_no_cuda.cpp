@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What is left of memory that GPUs share where CUDA is not built in.
+#include <stdexcept>
+#include <string>
+
+#include "forebay/memory/shared.hpp"
+
+namespace forebay::memory {
+namespace {
+
+[[noreturn]] void not_built_in(char const* what) {
+  throw std::runtime_error(std::string(what) + ": CUDA is not built in; configure with -DFOREBAY_CUDA=ON");
+}
+
+}  // namespace
+
+shared_device_memory::shared_device_memory(int ordinal, std::size_t bytes) : ordinal_(ordinal), bytes_(bytes) {
+  not_built_in("shared GPU memory");
+}
+shared_device_memory::shared_device_memory(int ordinal, int, std::size_t bytes)
+    : shared_device_memory(ordinal, bytes) {}
+shared_device_memory::~shared_device_memory() = default;
+
+void clear_device(int, void*, std::size_t) {
+  not_built_in("GPU memory");
+}
+void lock_pages(void*, std::size_t) {
+  not_built_in("page-locked memory");
+}
+void unlock_pages(void*) noexcept {}
+
+}  // namespace forebay::memory
