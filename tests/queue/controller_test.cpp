@@ -43,8 +43,8 @@ class emulated_target final : public target {
   }
 
  private:
-  static emulator::controller_options options_of(target_options const& o) {
-    emulator::controller_options e;
+  static emulator::subsystem_options options_of(target_options const& o) {
+    emulator::subsystem_options e;
     e.units = 2;
     e.max_queues = 16;
     e.mdts = static_cast<std::uint8_t>(o.mdts);

@@ -36,7 +36,7 @@ struct silent_drive {
     std::uint32_t home = 0;
     EXPECT_TRUE(ref().submit({0, 1}, home, {}, record, native::clock_ns()).ok());
     ++submitted;
-    EXPECT_TRUE(native::wait_until([&] { return drive.collect()->commands.withheld == submitted; },
+    EXPECT_TRUE(native::wait_until([&] { return drive.shared().collect()->commands.withheld == submitted; },
                                    native::clock_ns() + 10'000'000'000));
     return record;
   }
