@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "forebay/emulator/decode.hpp"
 #include "forebay/emulator/dma_regions.hpp"
@@ -131,45 +132,83 @@ struct dispatcher_scratch {
   std::uint64_t staged_due_ps[staged_completions];
   pending_command staged[staged_completions];
   std::uint32_t staged_slots[staged_completions];
-  std::uint64_t last_look_ps;  ///< when no doorbell of the dispatcher had changed
-  std::uint64_t visit_ps;      ///< when the last visit began to look for what was due
+  std::uint64_t visit_ps;  ///< when the last visit began to look for what was due
+  std::uint32_t handled_requests;
 };
 
 /// The calling lane's view of dispatcher `index`; all lanes of its team call each member together. `scratch` is its
-/// own, `queues` its part of `engine_view::submission_queues` or a copy of that.
+/// own, `unit` what it shares with the other dispatchers of its unit.
+///
+/// Each queue has one dispatcher, which polls it. Others of the unit that have nothing else to do take from it what is
+/// more than one fetch, or due and not posted: see docs/internals/engine.md.
 template <class M>
 class dispatcher {
  public:
   using team = simt::team<M>;
 
   FOREBAY_DEVICE dispatcher(engine_view<M> const& view, std::uint32_t index, dispatcher_scratch& scratch,
-                            submission_queue<M>* queues)
+                            unit_memory<M> const& unit)
       : view_(view),
         lanes_(team::here()),
         index_(index),
         scratch_(scratch),
-        queues_(queues),
+        unit_(unit),
         queue_count_(view.queues_per_dispatcher()),
-        stats_(view.unit_statistics[index % view.options.units]) {}
+        first_place_(index / view.options.units * queue_count_),
+        stats_(view.unit_statistics[index % view.options.units]) {
+    // Relaxed: the dispatcher's own word.
+    if (lanes_.leader()) {
+      scratch_.handled_requests =
+          simt::atomic<M, simt::scope::system>(view.mailboxes[index].handled).load(simt::order::relaxed);
+    }
+    lanes_.sync();
+    look_at_mailbox();
+  }
 
   FOREBAY_DEVICE team const& lanes() const { return lanes_; }
 
-  /// One visit to each queue: fetch, time, move, post. Whether it did anything.
+  /// One visit to each queue: fetch, time, move, post. Where that finds nothing to do, one to the queues of the unit's
+  /// other dispatchers. Whether it did anything.
   FOREBAY_DEVICE bool step() {
     read_clock();
-    bool worked = serve_requests();
-    for (std::uint32_t first = 0; first < queue_count_; first += lanes_.count()) {
-      std::uint32_t const k = first + lanes_.rank();
-      bool const fresh = k < queue_count_ && queues_[k].size != 0 && poll(queues_[k]);
-      lanes_.sync();
-      std::uint32_t fresh_queues = lanes_.ballot(fresh);
-      if (post_due(first)) worked = true;
-      for (; fresh_queues != 0; fresh_queues &= fresh_queues - 1) {
-        submission_queue<M>& sq = queues_[first + team::lowest(fresh_queues)];
-        if (puts_off(sq) || !fetch(sq)) continue;
-        worked = true;
-        read_clock();
-        post_due(first);
+    // On a GPU only where the last look found a request: nobody waits for memory to answer that there is none.
+    bool const may_have_mail = M::full_warp_lanes != 32 || lanes_.broadcast(mail_) != scratch_.handled_requests;
+    bool worked = may_have_mail && serve_requests(*this);
+    std::uint32_t end = queue_count_;  // its own queues come first
+    for (std::uint32_t first = 0; first < end;) {
+      bool const own = first < queue_count_;
+      std::uint32_t const mine = first + lanes_.rank();
+      bool const exists = mine < end;
+      auto const due = [&] { return lanes_.ballot(exists && is_due(place(mine), own)); };
+      std::uint32_t due_queues = due();
+      std::uint32_t fresh_queues = 0;
+      for (bool polled = false;;) {
+        if (due_queues != 0) {
+          std::uint32_t const at = place(first + team::lowest(due_queues));
+          due_queues &= due_queues - 1;
+          if (post_due(at)) worked = true;
+        } else if (!polled) {
+          polled = true;
+          bool const fresh = exists && (own ? poll(place(mine)) : wants_help(place(mine)));
+          if (own) look_at_mailbox();
+          lanes_.sync();
+          fresh_queues = lanes_.ballot(fresh);
+        } else if (fresh_queues != 0) {
+          std::uint32_t const at = place(first + team::lowest(fresh_queues));
+          fresh_queues &= fresh_queues - 1;
+          if ((own && puts_off(unit_.queues[at])) || !fetch(at)) continue;
+          worked = true;
+          read_clock();
+          if (!own) fresh_queues = 0;  // its own queues have waited
+          due_queues = due();
+        } else {
+          break;
+        }
+      }
+      first += lanes_.count();
+      if (own && first >= queue_count_) {
+        first = queue_count_;
+        if (!worked && helps()) end = places();
       }
     }
     lanes_.sync();
@@ -178,57 +217,106 @@ class dispatcher {
     return worked;
   }
 
-  /// When to look at the next completion, on `M::clock_ns()`; `simt::no_deadline` when none becomes due. One that was
-  /// due at the last visit, which did nothing, waits for its completion queue, not for time.
+  /// When the next step has something to post, on `M::clock_ns()`; `simt::no_deadline` when none will. What was due at
+  /// the last step, which did nothing, waits for its completion queue, not for time.
   FOREBAY_DEVICE std::uint64_t next_due_ns() const {
     std::uint64_t next_ps = never_ps;
-    for (std::uint32_t k = lanes_.rank(); k < queue_count_; k += lanes_.count()) {
-      if (queues_[k].size == 0) continue;
-      std::uint64_t const due_ps = queues_[k].pending.next_due_ps();
-      if (due_ps > scratch_.visit_ps && due_ps < next_ps) next_ps = due_ps;
+    // Where nothing takes time nothing becomes due while its own dispatcher is at something else.
+    bool const looks_around = helps() && !view_.options.timing.immediate();
+    for (std::uint32_t k = lanes_.rank(); k < (looks_around ? places() : queue_count_); k += lanes_.count()) {
+      submission_queue<M>& sq = unit_.queues[place(k)];
+      if (hint(sq.size) == 0) continue;
+      bool const own = k < queue_count_;
+      std::uint64_t due_ps = sq.pending.next_due_ps();
+      if (due_ps == never_ps || due_ps <= scratch_.visit_ps + ahead_ps(own)) due_ps = never_ps;
+      if (due_ps != never_ps) due_ps -= ahead_ps(own);
+      // What arrives at another dispatcher meanwhile may come to want help.
+      if (!own && hint(sq.in_flight) != 0 && due_ps > scratch_.visit_ps + look_around_ps) {
+        due_ps = scratch_.visit_ps + look_around_ps;
+      }
+      if (due_ps < next_ps) next_ps = due_ps;
     }
     next_ps = lanes_.min(next_ps);
     if (next_ps == never_ps) return simt::no_deadline;
-    return view_.options.epoch_ns + (next_ps + 999) / 1000 - view_.options.post_ahead_ns;
+    return view_.options.epoch_ns + (next_ps + 999) / 1000;
   }
 
-  /// Whether a step might find something that the last one did not. Called by one lane; what it says is a hint, but a
-  /// no is as good as a poll of every doorbell.
-  FOREBAY_DEVICE bool changed() {
-    dispatcher_mailbox& mail = view_.mailboxes[index_];
-    std::uint64_t const look_ps = (M::clock_ns() - view_.options.epoch_ns) * 1000;
-    // Relaxed, all of them: `step` looks again.
-    bool found = simt::atomic<M, simt::scope::system>(mail.posted).load(simt::order::relaxed) != handled_requests();
-    for (std::uint32_t k = 0; k < queue_count_; ++k) {
-      submission_queue<M> const& sq = queues_[k];
-      if (sq.size == 0) continue;
-      std::uint32_t const tail = simt::atomic<M, simt::scope::system>(*sq.tail_doorbell).load(simt::order::relaxed);
-      found |= tail != (tail < sq.size ? sq.head : sq.bad_tail);
-      if (sq.blocked) {
-        found |= view_.completion_queues[sq.cq_slot].template has_room<M>();
-      } else {
-        // Another dispatcher had the completion queue.
-        found |= sq.pending.next_due_ps() <= scratch_.visit_ps + ahead_ps();
-      }
+  /// Waits until a step might find something that the last one did not, or `also` is not 0: true; or until the clock
+  /// reaches `deadline_ns`: false. What it says is a hint, but as long as it waits it polls every doorbell. `patient`:
+  /// nothing is expected soon.
+  FOREBAY_DEVICE bool rest(std::uint64_t deadline_ns, bool patient, std::uint32_t& also) {
+    bool found = false;
+    auto const wait = [&](auto const& look, std::uint64_t until_ns) {
+      return patient ? M::idle_until(look, until_ns) : M::wait_until(look, until_ns);
+    };
+    // What becomes due earlier than that came meanwhile: from another dispatcher.
+    std::uint64_t const until_ps = (deadline_ns - view_.options.epoch_ns - 1) * 1000 + ahead_ps();
+    if constexpr (M::full_warp_lanes == 32) {
+      // The lanes look at one thing each, and all find the same.
+      auto const look = [&] {
+        for (std::uint32_t turn = 0; turn < M::looks_per_poll; ++turn) {
+          std::uint64_t const now_ns = lanes_.leader() ? M::clock_ns() : 0;
+          bool changed = lanes_.leader() && help_was_wanted((now_ns - view_.options.epoch_ns) * 1000);
+          for (std::uint32_t first = 0; first < things(); first += lanes_.count()) {
+            thing const mine = thing_at(first + lanes_.rank(), until_ps, also);
+            lanes_.sync();  // their loads are under way together
+            changed |= mine.differs();
+          }
+          found = lanes_.any(changed);
+          if (found || lanes_.any(now_ns >= deadline_ns)) return true;
+          if (lanes_.leader()) set(all_polled_ps(first_place_), (now_ns - view_.options.epoch_ns) * 1000);
+        }
+        return false;
+      };
+      (void)wait(look, simt::no_deadline);  // it looks at the clock itself
+    } else {
+      auto const look = [&] {
+        std::uint64_t const now_ps = (M::clock_ns() - view_.options.epoch_ns) * 1000;
+        bool changed = help_was_wanted(now_ps);
+        for (std::uint32_t i = 0; i < things(); ++i) changed |= thing_at(i, until_ps, also).differs();
+        if (!changed) set(all_polled_ps(first_place_), now_ps);
+        return changed;
+      };
+      found = lanes_.any(lanes_.leader() && wait(look, deadline_ns));
     }
-    if (!found) scratch_.last_look_ps = look_ps;
+    look_at_mailbox();
     return found;
   }
 
  private:
-  /// What the lanes counted of a batch. Bytes are of the namespace.
-  struct tally {
-    std::uint32_t reads = 0, writes = 0, flushes = 0, others = 0, failed = 0, injected_errors = 0, injected_delays = 0,
-                  withheld = 0;
-    std::uint64_t bytes_read = 0, bytes_written = 0;
-  };
+  /// How long a queue that had more than one fetch took is polled by all.
+  static constexpr std::uint64_t help_ps = 20'000'000;
+  /// How often an idle dispatcher looks at what the others have in flight.
+  static constexpr std::uint64_t look_around_ps = 5'000'000;
+  static constexpr std::uint64_t sync_poll_ps = 20'000'000;
 
   FOREBAY_DEVICE void read_clock() {
     std::uint64_t const now_ns = lanes_.leader() ? M::clock_ns() - view_.options.epoch_ns : 0;
     now_ps_ = lanes_.broadcast(now_ns) * 1000;
   }
-  FOREBAY_DEVICE std::uint64_t ahead_ps() const { return view_.options.post_ahead_ns * 1000; }
-  FOREBAY_DEVICE std::uint32_t queue_of(std::uint32_t slot) const { return slot / view_.dispatchers(); }
+  /// How long before it is due a completion is made ready; by another dispatcher only if the queue's own one is late.
+  FOREBAY_DEVICE std::uint64_t ahead_ps(bool own = true) const {
+    return view_.options.post_ahead_ns * (own ? 1000 : 800);
+  }
+  FOREBAY_DEVICE bool helps() const { return view_.options.dispatchers_per_unit > 1; }
+  FOREBAY_DEVICE std::uint32_t places() const { return view_.options.dispatchers_per_unit * queue_count_; }
+  /// Where the `k`th queue to look at lies. Its own are the first.
+  FOREBAY_DEVICE std::uint32_t place(std::uint32_t k) const {
+    return first_place_ + k < places() ? first_place_ + k : first_place_ + k - places();
+  }
+  FOREBAY_DEVICE std::uint32_t place_of(std::uint32_t slot) const { return first_place_ + slot / view_.dispatchers(); }
+  /// A word that may be another's at present.
+  template <class T>
+  FOREBAY_DEVICE static T hint(T& word) {
+    // Relaxed: who acts on it takes the lock and looks again.
+    return simt::atomic<M, simt::scope::block>(word).load(simt::order::relaxed);
+  }
+  /// A word of which the caller holds the lock.
+  template <class T>
+  FOREBAY_DEVICE static void set(T& word, std::type_identity_t<T> value) {
+    // Relaxed: for those who look without the lock it is a hint, for the others the lock orders it.
+    simt::atomic<M, simt::scope::block>(word).store(value, simt::order::relaxed);
+  }
   FOREBAY_DEVICE nvme::submission_entry entry(std::uint32_t i) const {
     nvme::submission_entry copy;
     std::memcpy(&copy, scratch_.entries[i].part, sizeof copy);
@@ -239,35 +327,172 @@ class dispatcher {
     simt::atomic<M, simt::scope::device>(view_.words->invalid_doorbells).fetch_add(1, simt::order::relaxed);
   }
 
-  // Requests ----------------------------------------------------------------------------------------------------------
+  // Locks -------------------------------------------------------------------------------------------------------------
+  // Each is tried, and held for a few accesses; what is worked on without one is counted in `queue_locks::hands`.
 
-  FOREBAY_DEVICE std::uint32_t handled_requests() const {
-    // Relaxed: the dispatcher's own word.
-    return simt::atomic<M, simt::scope::system>(view_.mailboxes[index_].handled).load(simt::order::relaxed);
+  /// By one lane.
+  FOREBAY_DEVICE bool try_lock(std::uint32_t place, std::uint32_t queue_locks::* lock) const {
+    if (!helps()) return true;
+    std::uint32_t& word = unit_.locks[place].*lock;
+    std::uint32_t open = 0;
+    // Acquire: pairs with the release in `unlock`, so that what the lock covers is as the last holder left it.
+    return hint(word) == 0 && simt::atomic<M, simt::scope::block>(word).compare_exchange(open, 1, simt::order::acquire);
+  }
+  /// By one lane.
+  FOREBAY_DEVICE void unlock(std::uint32_t place, std::uint32_t queue_locks::* lock) const {
+    // Release: pairs with the acquire in `try_lock`.
+    if (helps()) simt::atomic<M, simt::scope::block>(unit_.locks[place].*lock).store(0, simt::order::release);
+  }
+  [[nodiscard]] FOREBAY_DEVICE bool try_take(std::uint32_t place, std::uint32_t queue_locks::* lock) const {
+    if (!helps()) return true;
+    bool const taken = lanes_.any(lanes_.leader() && try_lock(place, lock));
+    lanes_.sync();  // all see what the last holder left
+    return taken;
+  }
+  FOREBAY_DEVICE void take(std::uint32_t place, std::uint32_t queue_locks::* lock) const {
+    if (!helps()) return;
+    if (lanes_.leader()) {
+      // Held by one of the unit's dispatchers, which waits for nothing meanwhile.
+      (void)M::wait_until([&] { return try_lock(place, lock); }, simt::no_deadline);
+    }
+    lanes_.sync();
+  }
+  FOREBAY_DEVICE void give(std::uint32_t place, std::uint32_t queue_locks::* lock) const {
+    lanes_.sync();
+    if (lanes_.leader()) unlock(place, lock);
+  }
+  /// Goes on with what it has taken out of a queue. By one lane, under a lock of the queue.
+  FOREBAY_DEVICE void keep_hand_on(std::uint32_t place) const {
+    // Relaxed: the lock orders it.
+    if (helps()) simt::atomic<M, simt::scope::block>(unit_.locks[place].hands).fetch_add(1, simt::order::relaxed);
+  }
+  /// Touches nothing of the queue any more.
+  FOREBAY_DEVICE void take_hand_off(std::uint32_t place) const {
+    lanes_.sync();
+    // Release: pairs with the acquire in `claim_alone`.
+    if (helps() && lanes_.leader())
+      simt::atomic<M, simt::scope::block>(unit_.locks[place].hands).fetch_sub(1, simt::order::release);
+  }
+  /// Whether someone works on what was taken out of a queue.
+  FOREBAY_DEVICE bool in_hands(std::uint32_t place) const {
+    if (!helps()) return false;
+    // Acquire: pairs with the release in `take_hand_off`.
+    return lanes_.any(lanes_.leader() &&
+                      simt::atomic<M, simt::scope::block>(unit_.locks[place].hands).load(simt::order::acquire) != 0);
+  }
+  /// Takes both locks of a queue from which nobody may take anything any more. False: someone still works on it.
+  [[nodiscard]] FOREBAY_DEVICE bool claim_alone(std::uint32_t place) const {
+    if (!helps()) return true;
+    if (!try_take(place, &queue_locks::fetch)) return false;
+    if (try_take(place, &queue_locks::pending)) {
+      if (lanes_.leader()) set(unit_.queues[place].leaving, 1);
+      if (!in_hands(place)) return true;
+      give(place, &queue_locks::pending);
+    }
+    give(place, &queue_locks::fetch);
+    return false;
   }
 
-  FOREBAY_DEVICE bool serve_requests() {
-    dispatcher_mailbox& mail = view_.mailboxes[index_];
+  // Looking around ----------------------------------------------------------------------------------------------------
+
+  FOREBAY_DEVICE std::uint32_t things() const { return 2 * queue_count_ + 2; }
+
+  /// A word to watch: the step has something to do when it is none of these.
+  struct thing {
+    std::uint32_t* word = nullptr;  ///< null: no need to look at it
+    std::uint32_t known = 0;
+    std::uint32_t bad = 0;  ///< an invalid value that was seen before; 0: none
+    std::uint32_t limit = ~std::uint32_t{0};
+    bool changed = false;
+
+    FOREBAY_DEVICE bool differs() const {
+      if (word == nullptr) return changed;
+      // Relaxed: the step looks again.
+      std::uint32_t const value = simt::atomic<M, simt::scope::system>(*word).load(simt::order::relaxed);
+      return value != known && value < limit && (value != bad || bad == 0);
+    }
+  };
+
+  /// Thing `i`: a queue whose next command is due before the rest ends, a tail doorbell, the head doorbell that a full
+  /// completion queue waits for, the mailbox, or `also`.
+  FOREBAY_DEVICE thing thing_at(std::uint32_t i, std::uint64_t until_ps, std::uint32_t& also) const {
+    thing it;
+    if (i < 2 * queue_count_) {
+      submission_queue<M>& sq = unit_.queues[first_place_ + (i < queue_count_ ? i : i - queue_count_)];
+      if (hint(sq.size) == 0 || hint(sq.leaving) != 0) return it;
+      bool const blocked = hint(sq.blocked) != 0;
+      if (i >= queue_count_) {
+        if (!blocked) return it;
+        completion_queue& cq = view_.completion_queues[sq.cq_slot];
+        it.word = cq.head_doorbell();
+        it.known = cq.template full_head<M>();
+        it.limit = cq.size();
+      } else if (!blocked && sq.pending.next_due_ps() <= until_ps) {
+        it.changed = true;
+      } else {
+        it.word = sq.tail_doorbell;
+        it.known = hint(sq.head);
+        it.bad = hint(sq.bad_tail);
+      }
+    } else if (i == 2 * queue_count_) {
+      it.word = &view_.mailboxes[index_].posted;
+      it.known = scratch_.handled_requests;
+    } else if (i < things()) {
+      it.word = &also;
+    }
+    return it;
+  }
+
+  FOREBAY_DEVICE bool help_was_wanted(std::uint64_t now_ps) const {
+    return helps() && hint(unit_.words->wants_help_ps) > now_ps;
+  }
+  /// Whether a queue of another dispatcher has more than one fetch takes. A hint.
+  FOREBAY_DEVICE bool wants_help(std::uint32_t place) const {
+    submission_queue<M>& sq = unit_.queues[place];
+    return hint(sq.size) != 0 && hint(sq.leaving) == 0 && hint(sq.wants_help_ps) > now_ps_;
+  }
+  FOREBAY_DEVICE bool is_due(std::uint32_t place, bool own) const {
+    submission_queue<M>& sq = unit_.queues[place];
+    return hint(sq.size) != 0 && hint(sq.leaving) == 0 && sq.pending.next_due_ps() <= now_ps_ + ahead_ps(own) &&
+           (own || hint(sq.blocked) == 0);
+  }
+
+  // Requests ----------------------------------------------------------------------------------------------------------
+
+  /// For the next step.
+  FOREBAY_DEVICE void look_at_mailbox() {
+    // Relaxed: `serve_requests` looks again.
+    if (M::full_warp_lanes == 32 && lanes_.leader()) {
+      mail_ = simt::atomic<M, simt::scope::system>(view_.mailboxes[index_].posted).load(simt::order::relaxed);
+    }
+  }
+
+  /// Works on a copy of the dispatcher, so that what the steps keep in registers stays there.
+  FOREBAY_COLD static bool serve_requests(dispatcher self) {
+    team const& lanes = self.lanes_;
+    dispatcher_mailbox& mail = self.view_.mailboxes[self.index_];
     // Acquire: pairs with the host's release when it has written the requests.
-    std::uint32_t const posted = lanes_.broadcast(
-        lanes_.leader() ? simt::atomic<M, simt::scope::system>(mail.posted).load(simt::order::acquire) : 0);
-    std::uint32_t const before = handled_requests();
-    if (posted != before) lanes_.sync();  // all see the requests
+    std::uint32_t const posted = lanes.broadcast(
+        lanes.leader() ? simt::atomic<M, simt::scope::system>(mail.posted).load(simt::order::acquire) : 0);
+    std::uint32_t const before = self.scratch_.handled_requests;
+    lanes.sync();  // all see the requests
     std::uint32_t handled = before;
-    while (handled != posted && serve(mail.ring[handled % dispatcher_mailbox::capacity])) ++handled;
-    lanes_.sync();
-    if (handled != before && lanes_.leader()) {
+    while (handled != posted && self.serve(mail.ring[handled % dispatcher_mailbox::capacity])) ++handled;
+    lanes.sync();
+    if (handled != before && lanes.leader()) {
+      self.scratch_.handled_requests = handled;
       // Release: pairs with the host's acquire before it writes a request over one of these.
       simt::atomic<M, simt::scope::system>(mail.handled).store(handled, simt::order::release);
     }
-    lanes_.sync();
+    lanes.sync();
     return handled != before;
   }
 
   /// False: not yet possible, try again.
   FOREBAY_DEVICE bool serve(dispatcher_request const& request) {
     using kind = dispatcher_request::kind;
-    submission_queue<M>& sq = queues_[queue_of(request.slot)];
+    std::uint32_t const at = place_of(request.slot);
+    submission_queue<M>& sq = unit_.queues[at];
     bool found = false;
     switch (request.what) {
       case kind::attach:
@@ -275,25 +500,34 @@ class dispatcher {
         attach(sq, request);
         break;
       case kind::share_cq:
-        lanes_.sync();
+        // Who posts holds it too.
+        if (!try_take(at, &queue_locks::pending)) return false;
         if (lanes_.leader()) sq.owns_cq = false;
+        give(at, &queue_locks::pending);
         break;
       case kind::detach:
-        if (!abort_all(sq)) return false;
-        [[fallthrough]];
-      case kind::detach_silently:
-        if (lanes_.leader()) count<M>(stats_.commands.dropped, sq.pending.size());
-        lanes_.sync();
-        if (lanes_.leader()) sq.size = 0;
+      case kind::detach_silently: {
+        if (!claim_alone(at)) return false;
+        bool const done = request.what == kind::detach_silently || abort_all(at);
+        if (done && lanes_.leader()) {
+          count<M>(stats_.commands.dropped, sq.pending.size());
+          set(sq.size, 0);
+        }
+        give(at, &queue_locks::pending);
+        give(at, &queue_locks::fetch);
+        if (!done) return false;
         break;
+      }
       case kind::abort:
+        if (!try_take(at, &queue_locks::pending)) return false;
         found = abort(sq, static_cast<std::uint16_t>(request.command_id));
+        give(at, &queue_locks::pending);
         break;
     }
     lanes_.sync();
     if (lanes_.leader()) {
       // Release: pairs with the acquire in `engine::answered` and in `answered` below. Whoever sees it knows that the
-      // dispatcher is done with the queue's memory, or with posting alone.
+      // unit is done with the queue's memory, or with posting alone.
       simt::atomic<M, simt::scope::system>(view_.answers[request.slot])
           .store(request.ticket << 1 | (found ? 1u : 0u), simt::order::release);
     }
@@ -308,10 +542,10 @@ class dispatcher {
     return static_cast<std::int32_t>(lanes_.broadcast(answer) - (ticket << 1)) >= 0;
   }
 
+  /// Nobody else touches a place without a queue.
   FOREBAY_DEVICE void attach(submission_queue<M>& sq, dispatcher_request const& request) {
     lanes_.sync();
     if (lanes_.leader()) {
-      sq = {};
       sq.entries = request.queue.entries;
       sq.tail_doorbell = request.queue.tail_doorbell;
       sq.held = request.held;
@@ -319,16 +553,28 @@ class dispatcher {
       sq.page_bytes = request.queue.page_bytes;
       sq.id = request.queue.id;
       sq.owns_cq = request.owns_cq;
+      set(sq.leaving, 0);
+      set(sq.in_flight, 0);
+      set(sq.blocked, 0);
+      set(sq.head, 0);
+      sq.seen_tail = 0;
+      set(sq.bad_tail, 0);
+      sq.gap_is_new = false;
+      sq.last_poll_ps = never_ps;
+      sq.arrival_ps = 0;
+      sq.fetched = 0;
+      set(sq.wants_help_ps, 0);
       sq.pending = pending_set<M>(request.pending_storage, request.pending_commands);
-      sq.size = request.queue.size;
     }
     lanes_.sync();
     sq.pending.clear(lanes_);
+    // Release: pairs with the acquire in `open`.
+    if (lanes_.leader()) simt::atomic<M, simt::scope::block>(sq.size).store(request.queue.size, simt::order::release);
   }
 
   FOREBAY_DEVICE bool abort(submission_queue<M>& sq, std::uint16_t command_id) {
     bool found = false;
-    if (sq.size == 0) return false;
+    if (hint(sq.size) == 0) return false;
     sq.pending.for_each(lanes_, [&](std::uint32_t, std::uint64_t& due_ps, pending_command& command) {
       if (found || command.command_id != command_id) return;
       found = true;
@@ -340,10 +586,11 @@ class dispatcher {
 
   /// Completes everything in flight as aborted, as far as the completion queue has room. False: it is another's at
   /// present.
-  FOREBAY_DEVICE bool abort_all(submission_queue<M>& sq) {
-    if (sq.size == 0 || sq.pending.empty()) return true;
+  FOREBAY_DEVICE bool abort_all(std::uint32_t at) {
+    submission_queue<M>& sq = unit_.queues[at];
+    if (hint(sq.size) == 0 || sq.pending.empty()) return true;
     completion_queue& cq = view_.completion_queues[sq.cq_slot];
-    if (!hold(sq, cq)) return false;
+    if (!hold(at, cq)) return false;
     for (std::uint32_t free = room(cq); free != 0 && !sq.pending.empty();) {
       std::uint32_t const n = sq.pending.take_due(
           lanes_, never_ps, free < scratch_.staged_completions ? free : scratch_.staged_completions,
@@ -354,30 +601,53 @@ class dispatcher {
             scratch_.staged_due_ps[position] = 0;
           });
       lanes_.sync();
-      post_staged(sq, cq, n, false);
+      post_staged(cq, cq.take(lanes_, n), n, completion_dw2(sq), false);
       if (lanes_.leader()) count<M>(stats_.commands.completions_posted, n);
       free -= n;
     }
-    let_go(sq, cq);
+    let_go(at, cq);
     return true;
   }
 
   // Fetching ----------------------------------------------------------------------------------------------------------
 
-  /// Reads the tail doorbell, by the one lane that calls it. Whether there are entries to fetch.
-  FOREBAY_DEVICE bool poll(submission_queue<M>& sq) {
-    if (sq.head != sq.seen_tail) return true;
+  /// When the dispatcher of a place last saw all its doorbells unchanged, outside of a step.
+  FOREBAY_DEVICE std::uint64_t& all_polled_ps(std::uint32_t at) const {
+    return unit_.queues[first_place_of(at)].all_polled_ps;
+  }
+
+  /// Whether a queue is there and not about to go. By one that holds a lock of it.
+  FOREBAY_DEVICE bool open(submission_queue<M>& sq) const {
+    // Acquire: pairs with the release in `attach`.
+    return simt::atomic<M, simt::scope::block>(sq.size).load(simt::order::acquire) != 0 && hint(sq.leaving) == 0;
+  }
+
+  /// Polls one of the dispatcher's own queues, by the one lane that calls it. Whether there are entries to fetch.
+  FOREBAY_DEVICE bool poll(std::uint32_t at) {
+    submission_queue<M>& sq = unit_.queues[at];
+    if (hint(sq.size) == 0 || !try_lock(at, &queue_locks::fetch)) return false;
+    bool const fresh = open(sq) && look_at_tail(at);
+    unlock(at, &queue_locks::fetch);
+    return fresh;
+  }
+
+  /// By one lane, with the lock.
+  FOREBAY_DEVICE bool look_at_tail(std::uint32_t at) {
+    submission_queue<M>& sq = unit_.queues[at];
+    std::uint32_t const head = hint(sq.head);
+    if (head != sq.seen_tail) return true;
     // Acquire: pairs with the client's release before it rings the tail doorbell; the entries are visible.
     std::uint32_t const tail = simt::atomic<M, simt::scope::system>(*sq.tail_doorbell).load(simt::order::acquire);
-    if (tail >= sq.size) {
-      if (tail != sq.bad_tail) count_invalid_doorbell();
-      sq.bad_tail = tail;
+    if (tail >= hint(sq.size)) {
+      if (tail != hint(sq.bad_tail)) count_invalid_doorbell();
+      set(sq.bad_tail, tail);
       return false;
     }
     std::uint64_t last_ps = sq.last_poll_ps == never_ps ? now_ps_ : sq.last_poll_ps;
-    if (last_ps < scratch_.last_look_ps && scratch_.last_look_ps <= now_ps_) last_ps = scratch_.last_look_ps;
-    sq.last_poll_ps = now_ps_;
-    if (tail == sq.head) return false;
+    std::uint64_t const looked_ps = hint(all_polled_ps(at));
+    if (last_ps < looked_ps && looked_ps <= now_ps_) last_ps = looked_ps;
+    sq.last_poll_ps = last_ps < now_ps_ ? now_ps_ : last_ps;
+    if (tail == head) return false;
     sq.seen_tail = tail;
     sq.arrival_ps = last_ps;
     sq.gap_is_new = true;
@@ -394,24 +664,57 @@ class dispatcher {
     if (now_ps_ >= sq.arrival_ps + latency_ps / 2) return false;
     std::uint64_t next_ps = never_ps;
     for (std::uint32_t k = lanes_.rank(); k < queue_count_; k += lanes_.count()) {
-      if (queues_[k].size == 0 || queues_[k].blocked) continue;
-      if (std::uint64_t const due_ps = queues_[k].pending.next_due_ps(); due_ps < next_ps) next_ps = due_ps;
+      submission_queue<M>& mine = unit_.queues[first_place_ + k];
+      if (hint(mine.size) == 0 || hint(mine.blocked) != 0) continue;
+      if (std::uint64_t const due_ps = mine.pending.next_due_ps(); due_ps < next_ps) next_ps = due_ps;
     }
     return lanes_.min(next_ps) <= now_ps_ + view_.options.fetch_ns * 1000;
   }
 
   /// Fetches what is new in a queue, up to a batch, and takes it as far as its due time. Whether there was anything.
-  FOREBAY_DEVICE bool fetch(submission_queue<M>& sq) {
-    std::uint32_t const head = sq.head;
-    std::uint32_t n = sq.seen_tail >= head ? sq.seen_tail - head : sq.seen_tail + sq.size - head;
-    std::uint32_t const most = view_.options.frontend.coalesced_fetch ? scratch_.batch_entries : 1;
-    if (n > most) n = most;
-    if (n > sq.pending.free()) n = sq.pending.free();
-    if (n == 0) return false;
-
+  FOREBAY_DEVICE bool fetch(std::uint32_t at) {
+    submission_queue<M>& sq = unit_.queues[at];
+    if (!try_take(at, &queue_locks::fetch)) return false;
+    std::uint32_t n = 0;
+    std::uint32_t head = 0;
+    if (lanes_.leader() && open(sq) && look_at_tail(at)) {
+      head = hint(sq.head);
+      std::uint32_t const there = sq.seen_tail >= head ? sq.seen_tail - head : sq.seen_tail + sq.size - head;
+      std::uint32_t const most = view_.options.frontend.coalesced_fetch ? scratch_.batch_entries : 1;
+      n = there < most ? there : most;
+      std::uint32_t const free = sq.pending.capacity() - hint(sq.in_flight);
+      if (n > free) n = free;
+      if (helps() && there > most) {
+        set(sq.wants_help_ps, now_ps_ + help_ps);
+        // Relaxed: a hint.
+        simt::atomic<M, simt::scope::block>(unit_.words->wants_help_ps)
+            .fetch_max(now_ps_ + help_ps, simt::order::relaxed);
+      }
+    }
+    n = lanes_.broadcast(n);
+    head = lanes_.broadcast(head);
+    if (n == 0) {
+      give(at, &queue_locks::fetch);
+      return false;
+    }
     load(sq, head, n);
     std::uint64_t const sequence = (std::uint64_t{sq.id} << 48) + sq.fetched;
     std::uint64_t const arrival_ps = sq.arrival_ps;
+    bool const polled = sq.gap_is_new;
+    std::uint64_t const gap_ns = (sq.last_poll_ps - arrival_ps) / 1000;
+    lanes_.sync();
+    if (lanes_.leader()) {
+      std::uint32_t const next = head + n < sq.size ? head + n : head + n - sq.size;
+      // Release: pairs with the acquire in `completion_dw2`; the entries before it have been read.
+      simt::atomic<M, simt::scope::block>(sq.head).store(next, simt::order::release);
+      sq.fetched += n;
+      sq.gap_is_new = false;
+      // Relaxed: the locks order it.
+      count_in_flight(sq, n);
+      keep_hand_on(at);
+    }
+    give(at, &queue_locks::fetch);
+
     bool const immediate = view_.options.timing.immediate();
     for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
       decoded_command const command = decode(entry(i), view_.drive, view_.options.max_transfer_bytes);
@@ -424,126 +727,148 @@ class dispatcher {
                            .target_ps = arrival_ps};
     }
     lanes_.sync();
-    if (!immediate && view_.options.frontend.aggregated_timing) {
-      view_.timing.assign(lanes_, scratch_.timed, n, arrival_ps, scratch_.channel_ps);
-    } else if (!immediate) {
-      for (std::uint32_t i = 0; i < n; ++i) {
-        view_.timing.assign(lanes_, scratch_.timed + i, 1, arrival_ps, scratch_.channel_ps);
+    if (!immediate) {
+      std::uint32_t const at_once = view_.options.frontend.aggregated_timing ? n : 1;
+      for (std::uint32_t i = 0; i < n; i += at_once) {
+        view_.timing.assign(lanes_, scratch_.timed + i, at_once, arrival_ps, scratch_.channel_ps);
       }
     }
-    sq.pending.reserve(lanes_, n, scratch_.slots);
+    start(sq, n, immediate);
 
-    tally counts;
-    start(sq, n, immediate, counts);
+    take(at, &queue_locks::pending);
+    sq.pending.reserve(lanes_, n, scratch_.slots);
+    give(at, &queue_locks::pending);
     std::uint64_t first_due_ps = never_ps;
     for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
       std::uint64_t const due_ps = scratch_.timed[i].target_ps;
-      sq.pending.insert(scratch_.slots[i], due_ps, scratch_.commands[i]);
+      pending_command const& command = scratch_.commands[i];
+      sq.pending.insert(scratch_.slots[i], due_ps, command);
+      if ((command.flags & pending_command::held) != 0) sq.held[scratch_.slots[i]] = entry(i);
       if (due_ps < first_due_ps) first_due_ps = due_ps;
     }
-    sq.pending.settle(lanes_, n, scratch_.slots, lanes_.min(first_due_ps));
-    bool const polled = sq.gap_is_new;
-    std::uint64_t const gap_ns = (sq.last_poll_ps - arrival_ps) / 1000;
-    lanes_.sync();
+    first_due_ps = lanes_.min(first_due_ps);
+    take(at, &queue_locks::pending);
+    sq.pending.settle(lanes_, n, scratch_.slots, first_due_ps);
+    give(at, &queue_locks::pending);
+    take_hand_off(at);
+
     if (lanes_.leader()) {
-      sq.head = head + n < sq.size ? head + n : head + n - sq.size;
-      sq.fetched += n;
-      sq.gap_is_new = false;
       count<M>(stats_.commands.fetches);
       count<M>(stats_.commands.commands_fetched, n);
+      if (polled) stats_.poll_gap.template record_one<M>(gap_ns);
     }
-    lanes_.sync();
-    stats_.poll_gap.template record<M>(lanes_, polled && lanes_.leader(), gap_ns);
-    add(counts);
     return true;
+  }
+
+  /// By one lane.
+  FOREBAY_DEVICE void count_in_flight(submission_queue<M>& sq, std::uint32_t n) const {
+    auto const word = simt::atomic<M, simt::scope::block>(sq.in_flight);
+    // Relaxed, both: `fetch` may see fewer free slots than there are, never more.
+    if (helps()) {
+      word.fetch_add(n, simt::order::relaxed);
+    } else {
+      word.store(word.load(simt::order::relaxed) + n, simt::order::relaxed);
+    }
   }
 
   /// Takes `n` submission entries over from the client's ring, in as few accesses as they fill.
   FOREBAY_DEVICE void load(submission_queue<M> const& sq, std::uint32_t head, std::uint32_t n) {
-    for (std::uint32_t p = lanes_.rank(); p < n * 4; p += lanes_.count()) {
-      std::uint32_t const i = p / 4;
-      std::uint32_t const at = head + i < sq.size ? head + i : head + i - sq.size;
-      scratch_.entries[i].part[p % 4] = M::ld(reinterpret_cast<simt::vec16 const*>(sq.entries + at) + p % 4);
+    constexpr std::uint32_t ahead = 4;
+    for (std::uint32_t first = lanes_.rank(); first < n * 4; first += ahead * lanes_.count()) {
+      simt::vec16 part[ahead];
+      FOREBAY_UNROLL
+      for (std::uint32_t j = 0; j < ahead; ++j) {
+        std::uint32_t const p = first + j * lanes_.count();
+        std::uint32_t const at = head + p / 4 < sq.size ? head + p / 4 : head + p / 4 - sq.size;
+        if (p < n * 4) part[j] = M::ld(reinterpret_cast<simt::vec16 const*>(sq.entries + at) + p % 4);
+      }
+      FOREBAY_UNROLL
+      for (std::uint32_t j = 0; j < ahead; ++j) {
+        std::uint32_t const p = first + j * lanes_.count();
+        if (p < n * 4) scratch_.entries[p / 4].part[p % 4] = part[j];
+      }
     }
     lanes_.sync();
   }
 
   /// Executes the batch, each command now or later as faults want, and sets `commands` and due times.
-  FOREBAY_DEVICE void start(submission_queue<M>& sq, std::uint32_t n, bool immediate, tally& counts) {
+  FOREBAY_DEVICE void start(submission_queue<M>& sq, std::uint32_t n, bool immediate) {
     std::uint32_t alone = 0;  // commands that the lanes execute together, one by one
+    std::uint32_t reads = 0, writes = 0, failed = 0;
+    std::uint64_t bytes_read = 0, bytes_written = 0;  // of the lane
     scratch_.moves.clear(lanes_);
     for (std::uint32_t first = 0; first < n; first += lanes_.count()) {
       std::uint32_t const i = first + lanes_.rank();
-      bool moves = false;
-      bool is_alone = false;
+      bool reads_piece = false, writes_piece = false, is_alone = false, fails = false;
       dma_segment piece;
+      std::byte* ours = nullptr;
       if (i < n) {
         decoded_command const& command = scratch_.decoded[i];
         nvme::submission_entry const e = entry(i);
-        pending_command pending{e.command_id(), command.status_field,
+        scratch_.commands[i] = {e.command_id(), command.status_field,
                                 !immediate && command.status_field == 0 ? pending_command::timed : 0};
-        if (command.status_field == 0 && view_.options.faults.any()) inject(sq, i, pending, counts);
+        if (command.status_field == 0 && view_.options.faults.any()) inject(*this, i);
+        pending_command const pending = scratch_.commands[i];
         if (pending.status_field != 0) {
-          ++counts.failed;
+          fails = true;
         } else if ((pending.flags & pending_command::held) == 0) {
           bool const plain = command.opcode == nvme::io_opcode::read || command.opcode == nvme::io_opcode::write;
-          moves = plain && one_piece<M>(view_.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
+          bool const moves =
+              plain && one_piece<M>(view_.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
           is_alone = !moves;
-        }
-        scratch_.commands[i] = pending;
-        if (moves) {
-          bool const read = command.opcode == nvme::io_opcode::read;
-          (read ? counts.reads : counts.writes) += 1;
-          (read ? counts.bytes_read : counts.bytes_written) += command.bytes;
+          reads_piece = moves && command.opcode == nvme::io_opcode::read;
+          writes_piece = moves && !reads_piece;
+          if (reads_piece) bytes_read += command.bytes;
+          if (writes_piece) bytes_written += command.bytes;
+          ours = view_.drive.data + command.offset_bytes;
         }
       }
+      reads += team::ones(lanes_.ballot(reads_piece));
+      writes += team::ones(lanes_.ballot(writes_piece));
+      failed += team::ones(lanes_.ballot(fails));
       alone |= lanes_.ballot(is_alone) << first;
       if (view_.drive.data != nullptr) {
-        bool const read = moves && scratch_.decoded[i].opcode == nvme::io_opcode::read;
         auto* const theirs = reinterpret_cast<std::byte*>(piece.address);
-        std::byte* const ours = moves ? view_.drive.data + scratch_.decoded[i].offset_bytes : nullptr;
-        scratch_.moves.append(lanes_, moves, read ? theirs : ours, read ? ours : theirs,
-                              static_cast<std::uint32_t>(piece.bytes));
+        scratch_.moves.append(lanes_, reads_piece || writes_piece, reads_piece ? theirs : ours,
+                              reads_piece ? ours : theirs, static_cast<std::uint32_t>(piece.bytes));
       }
     }
+    lanes_.sync();
     scratch_.moves.run(lanes_);
-    if (view_.drive.dirty != nullptr) mark_written(n, alone);
+    if (view_.drive.dirty != nullptr) mark_written(*this, n, alone);
     for (; alone != 0; alone &= alone - 1) {
       std::uint32_t const i = team::lowest(alone);
-      pending_command const done = execute(sq, entry(i), scratch_.decoded[i], scratch_.commands[i], counts);
+      pending_command const done = execute(*this, sq, entry(i), scratch_.decoded[i], scratch_.commands[i]);
       lanes_.sync();
       if (lanes_.leader()) scratch_.commands[i] = done;
       lanes_.sync();
     }
+    if (reads != 0) bytes_read = lanes_.sum(bytes_read);
+    if (writes != 0) bytes_written = lanes_.sum(bytes_written);
+    if (!lanes_.leader()) return;
+    counters& to = stats_.commands;
+    if (reads != 0) {
+      count<M>(to.read_commands, reads);
+      count<M>(to.bytes_read, bytes_read);
+    }
+    if (writes != 0) {
+      count<M>(to.write_commands, writes);
+      count<M>(to.bytes_written, bytes_written);
+    }
+    if (failed != 0) count<M>(to.failed_commands, failed);
   }
 
   /// Marks what the writes of the batch wrote, but for those in `alone`.
-  FOREBAY_DEVICE void mark_written(std::uint32_t n, std::uint32_t alone) {
-    view_.drive.template before_marks<M>(lanes_);
-    for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
-      decoded_command const& command = scratch_.decoded[i];
-      pending_command const& pending = scratch_.commands[i];
+  FOREBAY_COLD static void mark_written(dispatcher self, std::uint32_t n, std::uint32_t alone) {
+    team const& lanes = self.lanes_;
+    media const& drive = self.view_.drive;
+    drive.template before_marks<M>(lanes);
+    for (std::uint32_t i = lanes.rank(); i < n; i += lanes.count()) {
+      decoded_command const& command = self.scratch_.decoded[i];
+      pending_command const& pending = self.scratch_.commands[i];
       bool const wrote = command.opcode == nvme::io_opcode::write && pending.status_field == 0 &&
                          (pending.flags & pending_command::held) == 0 && (alone >> i & 1) == 0;
-      if (wrote) view_.drive.template mark<M>(command.offset_bytes, command.bytes);
-    }
-  }
-
-  /// Applies the fault that the plan has for entry `i`, by the one lane that calls it.
-  FOREBAY_DEVICE void inject(submission_queue<M> const& sq, std::uint32_t i, pending_command& pending, tally& counts) {
-    timed_command& timed = scratch_.timed[i];
-    fault_plan const& plan = view_.options.faults;
-    injected_fault const fault = plan.at(timed.sequence);
-    pending.status_field = fault.status_field;
-    timed.target_ps = fault.withheld ? never_ps : timed.target_ps + fault.delay_ps;
-    counts.injected_errors += fault.status_field != 0;
-    counts.injected_delays += fault.delay_ps != 0;
-    counts.withheld += fault.withheld;
-    // A Flush has no data to move late; the host's write-back takes its time anyhow.
-    bool const moves = scratch_.decoded[i].opcode != nvme::io_opcode::flush;
-    if (plan.late_data && moves && (fault.withheld || fault.delay_ps != 0)) {
-      pending.flags |= pending_command::held;
-      sq.held[scratch_.slots[i]] = entry(i);
+      if (wrote) drive.template mark<M>(command.offset_bytes, command.bytes);
     }
   }
 
@@ -552,63 +877,85 @@ class dispatcher {
     if (lanes_.leader()) view_.drive.template mark<M>(offset, bytes);
   }
 
+  /// Applies the fault that the plan has for entry `i`, by the one lane that calls it.
+  FOREBAY_COLD static void inject(dispatcher self, std::uint32_t i) {
+    timed_command& timed = self.scratch_.timed[i];
+    pending_command& pending = self.scratch_.commands[i];
+    counters& counts = self.stats_.commands;
+    fault_plan const& plan = self.view_.options.faults;
+    injected_fault const fault = plan.at(timed.sequence);
+    pending.status_field = fault.status_field;
+    timed.target_ps = fault.withheld ? never_ps : timed.target_ps + fault.delay_ps;
+    if (fault.status_field != 0) count<M>(counts.injected_errors);
+    if (fault.delay_ps != 0) count<M>(counts.injected_delays);
+    if (fault.withheld) count<M>(counts.withheld);
+    // A Flush has no data to move late; the host's write-back takes its time anyhow.
+    bool const moves = self.scratch_.decoded[i].opcode != nvme::io_opcode::flush;
+    if (plan.late_data && moves && (fault.withheld || fault.delay_ps != 0)) pending.flags |= pending_command::held;
+  }
+
   /// Does what one valid command asks for; returns what is posted for it.
-  FOREBAY_DEVICE pending_command execute(submission_queue<M> const& sq, nvme::submission_entry const& entry,
-                                         decoded_command const& command, pending_command pending, tally& counts) {
+  FOREBAY_COLD static pending_command execute(dispatcher self, submission_queue<M> const& sq,
+                                              nvme::submission_entry const& entry, decoded_command const& command,
+                                              pending_command pending) {
     using nvme::io_opcode;
-    dma_segment* const segments = view_.segments + std::size_t{index_} * view_.segments_per_dispatcher;
-    std::uint32_t const one = lanes_.leader() ? 1 : 0;
+    team const& lanes = self.lanes_;
+    media const& drive = self.view_.drive;
+    counters& counts = self.stats_.commands;
+    auto const count_one = [&](std::uint64_t& counter, std::uint64_t n = 1) {
+      if (lanes.leader()) count<M>(counter, n);
+    };
+    dma_segment* const segments = self.view_.segments + std::size_t{self.index_} * self.view_.segments_per_dispatcher;
     std::uint32_t segment_count = 0;
     if (command.transfer_bytes != 0) {
-      prp_walk const walk =
-          walk_prps<M>(lanes_, view_.regions, entry.prp1, entry.prp2, command.transfer_bytes, sq.page_bytes, segments);
+      prp_walk const walk = walk_prps<M>(lanes, self.view_.regions, entry.prp1, entry.prp2, command.transfer_bytes,
+                                         sq.page_bytes, segments);
       if (walk.status_field != 0) {
         pending.status_field = walk.status_field;
-        counts.failed += one;
+        count_one(counts.failed_commands);
         return pending;
       }
       segment_count = walk.count;
     }
-    media const& drive = view_.drive;
     switch (command.opcode) {
       case io_opcode::read:
-        drive.template read<M>(lanes_, command.offset_bytes, segments, segment_count);
-        counts.reads += one;
-        counts.bytes_read += one * command.bytes;
+        drive.template read<M>(lanes, command.offset_bytes, segments, segment_count);
+        count_one(counts.read_commands);
+        count_one(counts.bytes_read, command.bytes);
         break;
       case io_opcode::write:
-        drive.template write<M>(lanes_, command.offset_bytes, segments, segment_count);
-        mark_one(command.offset_bytes, command.bytes);
-        counts.writes += one;
-        counts.bytes_written += one * command.bytes;
+        drive.template write<M>(lanes, command.offset_bytes, segments, segment_count);
+        self.mark_one(command.offset_bytes, command.bytes);
+        count_one(counts.write_commands);
+        count_one(counts.bytes_written, command.bytes);
         break;
       case io_opcode::compare:
-        counts.others += one;
-        if (!drive.template equal<M>(lanes_, command.offset_bytes, segments, segment_count)) {
+        count_one(counts.other_commands);
+        if (!drive.template equal<M>(lanes, command.offset_bytes, segments, segment_count)) {
           pending.status_field =
               static_cast<std::uint16_t>(nvme::status_field(nvme::media_status::compare_failure) | nvme::do_not_retry);
-          counts.failed += one;
+          count_one(counts.failed_commands);
         }
         break;
       case io_opcode::write_zeroes:
-        drive.template zero<M>(lanes_, command.offset_bytes, command.bytes);
-        mark_one(command.offset_bytes, command.bytes);
-        counts.others += one;
+        drive.template zero<M>(lanes, command.offset_bytes, command.bytes);
+        self.mark_one(command.offset_bytes, command.bytes);
+        count_one(counts.other_commands);
         break;
       case io_opcode::dataset_management:
-        counts.others += one;
-        pending.status_field = deallocate(entry, segments, segment_count);
-        if (pending.status_field != 0) counts.failed += one;
+        count_one(counts.other_commands);
+        pending.status_field = self.deallocate(entry, segments, segment_count);
+        if (pending.status_field != 0) count_one(counts.failed_commands);
         break;
       default:  // flush
-        counts.flushes += one;
+        count_one(counts.flush_commands);
         if (drive.sync == nullptr) break;
         std::uint32_t ticket = 0;
-        if (lanes_.leader()) {
+        if (lanes.leader()) {
           // Release: pairs with the host's acquire of the same word; the writes before this Flush are in place.
           ticket = simt::atomic<M, simt::scope::system>(drive.sync->requested).fetch_add(1, simt::order::release) + 1;
         }
-        pending.flags = pending_command::waits_for_sync | lanes_.broadcast(ticket) << 8;
+        pending.flags = pending_command::waits_for_sync | lanes.broadcast(ticket) << 8;
         break;
     }
     return pending;
@@ -659,29 +1006,26 @@ class dispatcher {
 
   // Posting -----------------------------------------------------------------------------------------------------------
 
-  /// Posts what is due in the queues from `first` on, one for each lane. Whether there was anything.
-  FOREBAY_DEVICE bool post_due(std::uint32_t first) {
-    std::uint32_t const k = first + lanes_.rank();
-    std::uint32_t due_queues = lanes_.ballot(k < queue_count_ && queues_[k].size != 0 &&
-                                             queues_[k].pending.next_due_ps() <= now_ps_ + ahead_ps());
-    bool posted = false;
-    for (; due_queues != 0; due_queues &= due_queues - 1) {
-      if (post_due(queues_[first + team::lowest(due_queues)])) posted = true;
-    }
-    return posted;
-  }
-
   /// Posts the commands of a queue that are due, as far as its completion queue has room. Whether any was.
-  FOREBAY_DEVICE bool post_due(submission_queue<M>& sq) {
+  FOREBAY_DEVICE bool post_due(std::uint32_t at) {
+    submission_queue<M>& sq = unit_.queues[at];
+    // One lane looks: the queue may be attached just now.
+    bool const taken = lanes_.leader() && try_lock(at, &queue_locks::pending);
+    if (!lanes_.any(taken)) return false;
+    bool const is_open = lanes_.any(taken && open(sq));
+    lanes_.sync();  // all see what the last holder left
     completion_queue& cq = view_.completion_queues[sq.cq_slot];
-    if (!hold(sq, cq)) return false;
+    if (!is_open || !hold(at, cq)) {
+      give(at, &queue_locks::pending);
+      return false;
+    }
     std::uint32_t const free = room(cq);
-    std::uint32_t const most = free < scratch_.staged_completions ? free : scratch_.staged_completions;
     bool held = false;
     std::uint32_t const n = sq.pending.take_due(
-        lanes_, now_ps_ + ahead_ps() + ahead_ps() / 2, most,  // what comes soon after comes along
+        lanes_, now_ps_ + ahead_ps() + ahead_ps() / 2,  // what comes soon after comes along
+        free < scratch_.staged_completions ? free : scratch_.staged_completions,
         [&](std::uint64_t& due_ps, pending_command& command) {
-          if ((command.flags & pending_command::waits_for_sync) == 0 || synced(command)) return true;
+          if ((command.flags & pending_command::waits_for_sync) == 0 || synced(*this, command)) return true;
           // Looked at again after a while, so that it does not hold up the others.
           due_ps = now_ps_ + sync_poll_ps;
           return false;
@@ -692,43 +1036,63 @@ class dispatcher {
           scratch_.staged_slots[position] = slot;
           held = held || (command.flags & pending_command::held) != 0;
         });
-    lanes_.sync();
-    if (lanes_.any(held)) execute_held(sq, n);
-    bool const was_blocked = sq.blocked;
-    if (n != 0) post_staged(sq, cq, n, !was_blocked);
-    let_go(sq, cq);
+    completion_queue::places const places = cq.take(lanes_, n);
+    std::uint32_t const dw2 = completion_dw2(sq);
+    let_go(at, cq);
+    // Before others may have the slots, which the entries of held commands lie by.
+    if (lanes_.any(held)) execute_held(*this, sq, n);
     bool const waiting = n == free && sq.pending.next_due_ps() <= now_ps_;
+    bool const was_blocked = hint(sq.blocked) != 0;
     lanes_.sync();
     if (lanes_.leader()) {
-      sq.blocked = waiting;
+      if (was_blocked != waiting) set(sq.blocked, waiting ? 1 : 0);
+      if (n != 0) {
+        count_in_flight(sq, 0 - n);
+        keep_hand_on(at);
+      }
+    }
+    give(at, &queue_locks::pending);
+    if (n != 0) {
+      post_staged(cq, places, n, dw2, !was_blocked);
+      take_hand_off(at);
+    }
+    if (lanes_.leader()) {
       if (n != 0) count<M>(stats_.commands.completions_posted, n);
       if (waiting) count<M>(stats_.commands.completions_blocked);
     }
-    lanes_.sync();
     return n != 0;
   }
 
-  /// Executes those of the `n` staged commands that were to move their data late.
-  FOREBAY_DEVICE void execute_held(submission_queue<M> const& sq, std::uint32_t n) {
-    tally counts;
-    for (std::uint32_t i = 0; i < n; ++i) {
-      pending_command command = scratch_.staged[i];
-      if ((command.flags & pending_command::held) == 0) continue;
-      nvme::submission_entry const& entry = sq.held[scratch_.staged_slots[i]];
-      command.flags &= ~pending_command::held;
-      pending_command const done =
-          execute(sq, entry, decode(entry, view_.drive, view_.options.max_transfer_bytes), command, counts);
-      lanes_.sync();
-      if (lanes_.leader()) scratch_.staged[i] = done;
-      lanes_.sync();
-    }
-    add(counts);
+  /// Dword 2 of completions that are posted now. By one that holds the completion queue, so that their heads follow
+  /// each other.
+  FOREBAY_DEVICE std::uint32_t completion_dw2(submission_queue<M>& sq) const {
+    // Acquire: pairs with the release in `fetch`; entries before the head have been read, and the client may write
+    // over them.
+    std::uint32_t const head =
+        lanes_.leader() ? simt::atomic<M, simt::scope::block>(sq.head).load(simt::order::acquire) : 0;
+    return nvme::completion_entry::make_dw2(static_cast<std::uint16_t>(lanes_.broadcast(head)), sq.id);
   }
 
-  /// Posts the `n` staged commands, each when its time has come. `counts`: whether how late they are is the engine's
-  /// doing.
-  FOREBAY_DEVICE void post_staged(submission_queue<M> const& sq, completion_queue& cq, std::uint32_t n, bool counts) {
-    cq.prepare(lanes_, n, 0, nvme::completion_entry::make_dw2(static_cast<std::uint16_t>(sq.head), sq.id));
+  /// Executes those of the `n` staged commands that were to move their data late.
+  FOREBAY_COLD static void execute_held(dispatcher self, submission_queue<M> const& sq, std::uint32_t n) {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      pending_command command = self.scratch_.staged[i];
+      if ((command.flags & pending_command::held) == 0) continue;
+      nvme::submission_entry const& entry = sq.held[self.scratch_.staged_slots[i]];
+      command.flags &= ~pending_command::held;
+      pending_command const done =
+          execute(self, sq, entry, decode(entry, self.view_.drive, self.view_.options.max_transfer_bytes), command);
+      self.lanes_.sync();
+      if (self.lanes_.leader()) self.scratch_.staged[i] = done;
+      self.lanes_.sync();
+    }
+  }
+
+  /// Posts the `n` staged commands at `places`, each when its time has come. `counts`: whether how late they are is the
+  /// engine's doing.
+  FOREBAY_DEVICE void post_staged(completion_queue const& cq, completion_queue::places const& places, std::uint32_t n,
+                                  std::uint32_t dw2, bool counts) {
+    cq.prepare(lanes_, places, n, 0, dw2);
     for (std::uint32_t first = 0; first < n; first += lanes_.count()) {
       std::uint32_t const i = first + lanes_.rank();
       bool waits = i < n;
@@ -738,7 +1102,7 @@ class dispatcher {
       for (;;) {
         std::uint64_t const now_ps = (M::clock_ns() - view_.options.epoch_ns) * 1000;
         if (waits && due_ps <= now_ps) {
-          cq.publish<M>(i, command.command_id, command.status_field);
+          cq.template publish<M>(places, i, command.command_id, command.status_field);
           posted_ps = now_ps;
           waits = false;
         }
@@ -748,23 +1112,25 @@ class dispatcher {
         (void)M::wait_until([] { return false; }, view_.options.epoch_ns + (next_ps + 999) / 1000);
       }
       bool const timed = counts && i < n && (command.flags & pending_command::timed) != 0;
-      stats_.lateness.template record<M>(lanes_, timed, timed ? (posted_ps - due_ps) / 1000 : 0);
+      if (lanes_.any(timed)) stats_.lateness.template record<M>(lanes_, timed, timed ? (posted_ps - due_ps) / 1000 : 0);
     }
-    cq.advance(lanes_, n);
     read_clock();
   }
 
-  /// Takes a completion queue for posting. False: another dispatcher has it at present.
-  [[nodiscard]] FOREBAY_DEVICE bool hold(submission_queue<M> const& sq, completion_queue& cq) const {
-    if (sq.owns_cq) return true;
-    bool const held = lanes_.broadcast(lanes_.leader() ? (cq.try_lock<M>() ? 1u : 0u) : 0u) != 0;
+  /// Takes a completion queue, so that others do not post to it meanwhile. False: another dispatcher has it at present.
+  [[nodiscard]] FOREBAY_DEVICE bool hold(std::uint32_t at, completion_queue& cq) const {
+    if (unit_.queues[at].owns_cq) return try_take(first_place_of(at), &queue_locks::posting);
+    bool const held = lanes_.any(lanes_.leader() && cq.try_lock<M>());
     lanes_.sync();  // all see what the last holder left
     return held;
   }
-  FOREBAY_DEVICE void let_go(submission_queue<M> const& sq, completion_queue& cq) const {
+  FOREBAY_DEVICE void let_go(std::uint32_t at, completion_queue& cq) const {
+    if (unit_.queues[at].owns_cq) return give(first_place_of(at), &queue_locks::posting);
     lanes_.sync();
-    if (!sq.owns_cq && lanes_.leader()) cq.unlock<M>();
+    if (lanes_.leader()) cq.unlock<M>();
   }
+  /// The first place of the dispatcher whose place `at` is.
+  FOREBAY_DEVICE std::uint32_t first_place_of(std::uint32_t at) const { return at - at % queue_count_; }
   /// Free entries of a completion queue that the team holds.
   FOREBAY_DEVICE std::uint32_t room(completion_queue& cq) const {
     std::uint32_t free = cq.known_free();
@@ -775,8 +1141,8 @@ class dispatcher {
   }
 
   /// Whether the host has written back what a Flush covers; sets its status. Called by one lane.
-  FOREBAY_DEVICE bool synced(pending_command& command) const {
-    sync_words& words = *view_.drive.sync;
+  FOREBAY_COLD static bool synced(dispatcher self, pending_command& command) {
+    sync_words& words = *self.view_.drive.sync;
     // Acquire: pairs with the host's release; its failure flag is visible.
     std::uint32_t const completed = simt::atomic<M, simt::scope::system>(words.completed).load(simt::order::acquire);
     if (static_cast<std::int32_t>((completed - (command.flags >> 8)) << 8) < 0) return false;
@@ -787,45 +1153,16 @@ class dispatcher {
     return true;
   }
 
-  // Counting ----------------------------------------------------------------------------------------------------------
-
-  /// Adds what the lanes counted to what the unit counts.
-  FOREBAY_DEVICE void add(tally const& mine) {
-    // Counts of a batch fit 8 bits each, and those of `staged_completions` as well.
-    std::uint64_t const packed =
-        lanes_.sum(mine.reads | std::uint64_t{mine.writes} << 8 | std::uint64_t{mine.flushes} << 16 |
-                   std::uint64_t{mine.others} << 24 | std::uint64_t{mine.failed} << 32 |
-                   std::uint64_t{mine.injected_errors} << 40 | std::uint64_t{mine.injected_delays} << 48 |
-                   std::uint64_t{mine.withheld} << 56);
-    std::uint64_t const bytes_read = lanes_.sum(mine.bytes_read);
-    std::uint64_t const bytes_written = lanes_.sum(mine.bytes_written);
-    if (!lanes_.leader()) return;
-    counters& to = stats_.commands;
-    auto const part = [&](std::uint64_t& counter, std::uint32_t shift) {
-      if (std::uint64_t const n = packed >> shift & 0xff; n != 0) count<M>(counter, n);
-    };
-    part(to.read_commands, 0);
-    part(to.write_commands, 8);
-    part(to.flush_commands, 16);
-    part(to.other_commands, 24);
-    part(to.failed_commands, 32);
-    part(to.injected_errors, 40);
-    part(to.injected_delays, 48);
-    part(to.withheld, 56);
-    if (bytes_read != 0) count<M>(to.bytes_read, bytes_read);
-    if (bytes_written != 0) count<M>(to.bytes_written, bytes_written);
-  }
-
-  static constexpr std::uint64_t sync_poll_ps = 20'000'000;
-
   engine_view<M> const& view_;
   team lanes_;
   std::uint32_t index_;
   dispatcher_scratch& scratch_;
-  submission_queue<M>* queues_;
+  unit_memory<M> unit_;
   std::uint32_t queue_count_;
+  std::uint32_t first_place_;
   statistics& stats_;
   std::uint64_t now_ps_ = 0;  ///< not after the present
+  std::uint32_t mail_ = 0;    ///< of the leader: how many requests were posted when it looked
 };
 
 }  // namespace forebay::emulator

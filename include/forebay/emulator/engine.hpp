@@ -84,7 +84,8 @@ class engine final : public io_engine {
     if (cq.users == 0) {
       cq.owner_slot = queue.slot;
       cq.owned = request.owns_cq = true;
-    } else if (cq.owned && dispatcher_of(cq.owner_slot) == dispatcher_of(queue.slot)) {
+    } else if (cq.owned && view_.options.dispatchers_per_unit == 1 &&
+               dispatcher_of(cq.owner_slot) == dispatcher_of(queue.slot)) {
       request.owns_cq = true;
     } else if (cq.owned) {
       // Its dispatcher posted without the lock until now.
@@ -176,8 +177,10 @@ class engine final : public io_engine {
   std::uint64_t next_due_ns(std::uint32_t unit) { return at(unit).next_due_ns(); }
 
   dispatcher<M> at(std::uint32_t index) {
-    return {view_, index, scratch_[index],
-            view_.submission_queues + std::size_t{index} * view_.queues_per_dispatcher()};
+    return {view_,
+            index,
+            scratch_[index],
+            {.queues = view_.submission_queues + std::size_t{index} * view_.queues_per_dispatcher()}};
   }
 
  private:

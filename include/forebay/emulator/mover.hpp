@@ -87,42 +87,45 @@ class move_list {
         auto const addresses = reinterpret_cast<std::uintptr_t>(to_[i]) | reinterpret_cast<std::uintptr_t>(from_[i]);
         alike = alike && (addresses | bytes_[i]) % 16 == 0 && bytes_[i] == bytes_[0];
       }
-      if (lanes.all(alike)) return run_alike(lanes);
+      if (lanes.all(alike) && count_ != 0) {
+        std::uint32_t pieces_log2 = 0;
+        while ((std::uint64_t{lanes.count()} * 16 << pieces_log2) < bytes_[0]) ++pieces_log2;
+        if (pieces_log2 <= 3) return run_alike(lanes, pieces_log2);
+      }
       for (std::uint32_t i = 0; i < count_; ++i) move_bytes(lanes, to_[i], from_[i], bytes_[i]);
     }
   }
 
  private:
-  /// Copies of the same size interleave, so that small ones have as many loads in flight as a large one.
+  /// Copies of the same size, in pieces of one access a lane: small ones have as many loads in flight as large ones.
+  /// `pieces_log2`: how many pieces each has.
   template <class M>
-  FOREBAY_DEVICE void run_alike(simt::team<M> const& lanes) const {
-    std::uint32_t const step = lanes.count() * 16;
-    std::uint32_t const bytes = count_ == 0 ? 0 : bytes_[0];
-    std::uint32_t at = lanes.rank() * 16;
-    for (std::uint32_t i = 0; i < count_;) {
+  FOREBAY_DEVICE void run_alike(simt::team<M> const& lanes, std::uint32_t pieces_log2) const {
+    std::uint32_t const count = count_ << pieces_log2;
+    std::uint32_t const bytes = bytes_[0];
+    for (std::uint32_t first = 0; first < count; first += loads_in_flight) {
       simt::vec16 part[loads_in_flight];
-      std::byte* to[loads_in_flight];
       FOREBAY_UNROLL
       for (std::uint32_t j = 0; j < loads_in_flight; ++j) {
-        to[j] = nullptr;
-        if (i < count_) {
-          if (at < bytes) {
-            part[j] = M::ld(reinterpret_cast<simt::vec16 const*>(from_[i] + at));
-            to[j] = to_[i] + at;
-          }
-          at += step;
-          // The same for all lanes: the first lane has most to do.
-          if (at - lanes.rank() * 16 >= bytes) {
-            at = lanes.rank() * 16;
-            ++i;
-          }
+        std::uint32_t const at = offset(lanes, first + j, pieces_log2);
+        if (first + j < count && at < bytes) {
+          part[j] = M::ld(reinterpret_cast<simt::vec16 const*>(from_[(first + j) >> pieces_log2] + at));
         }
       }
       FOREBAY_UNROLL
       for (std::uint32_t j = 0; j < loads_in_flight; ++j) {
-        if (to[j] != nullptr) M::st(reinterpret_cast<simt::vec16*>(to[j]), part[j]);
+        std::uint32_t const at = offset(lanes, first + j, pieces_log2);
+        if (first + j < count && at < bytes) {
+          M::st(reinterpret_cast<simt::vec16*>(to_[(first + j) >> pieces_log2] + at), part[j]);
+        }
       }
     }
+  }
+  /// Where the calling lane's part of a piece lies in its copy.
+  template <class M>
+  FOREBAY_DEVICE static std::uint32_t offset(simt::team<M> const& lanes, std::uint32_t piece,
+                                             std::uint32_t pieces_log2) {
+    return ((piece & ((1u << pieces_log2) - 1)) * lanes.count() + lanes.rank()) * 16;
   }
 
   /// Brings the bytes that a copy reads towards the caches of a CPU.

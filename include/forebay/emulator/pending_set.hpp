@@ -24,8 +24,9 @@ struct pending_command {
   std::uint32_t flags = 0;  ///< the above; with `waits_for_sync`, the low 24 bits of the ticket in 31:8
 };
 
-/// Owned by one team, whose lanes all call each member together. What a lane stored before the team's `sync` the others
-/// see after it.
+/// For one team at a time, whose lanes all call each member together. What a lane stored before the team's `sync` the
+/// others see after it. Which groups are in use, and until when, lies in the object itself for the first few groups:
+/// an object in a GPU's shared memory is looked through without an access to the GPU's memory.
 template <class M>
 class pending_set {
  public:
@@ -44,41 +45,38 @@ class pending_set {
       : groups_(static_cast<group*>(storage)), group_count_((commands + group_slots - 1) / group_slots) {}
 
   FOREBAY_DEVICE std::uint32_t capacity() const { return group_count_ * group_slots; }
-  FOREBAY_DEVICE std::uint32_t size() const { return now_.size; }
-  FOREBAY_DEVICE std::uint32_t free() const { return capacity() - now_.size; }
-  FOREBAY_DEVICE bool empty() const { return now_.size == 0; }
-  /// When the first command becomes due; `never_ps` when none ever will.
-  FOREBAY_DEVICE std::uint64_t next_due_ps() const { return now_.next_due_ps; }
+  FOREBAY_DEVICE std::uint32_t size() const { return size_; }
+  FOREBAY_DEVICE std::uint32_t free() const { return capacity() - size_; }
+  FOREBAY_DEVICE bool empty() const { return size_ == 0; }
+  /// When the first command becomes due; `never_ps` when none ever will. For a team that does not have the set, a hint.
+  FOREBAY_DEVICE std::uint64_t next_due_ps() const {
+    // Relaxed: who acts on it takes the set first.
+    return simt::atomic<M, simt::scope::block>(next_due_ps_).load(simt::order::relaxed);
+  }
 
   FOREBAY_DEVICE void clear(team const& lanes) {
-    for (std::uint32_t g = lanes.rank(); g < group_count_; g += lanes.count()) {
-      groups_[g].occupied = 0;
-      groups_[g].first_due_ps = never_ps;
-    }
-    keep(lanes, {});
+    for (std::uint32_t g = lanes.rank(); g < group_count_; g += lanes.count()) state_of(g) = {};
+    keep(lanes, 0, 0, never_ps);
   }
 
   /// Gives `count` commands (at most `free()`) a slot each, in `slots`, which the lanes share. `insert` follows.
   FOREBAY_DEVICE void reserve(team const& lanes, std::uint32_t count, std::uint32_t* slots) {
-    summary now = now_;
+    std::uint32_t cursor = cursor_;
     for (std::uint32_t done = 0; done < count;) {
-      std::uint32_t const g = now.cursor / group_slots;
-      std::uint32_t const vacant = ~groups_[g].occupied & from(now.cursor);
+      std::uint32_t const g = cursor / group_slots;
+      std::uint32_t const occupied = state_of(g).occupied;
+      std::uint32_t const vacant = ~occupied & from(cursor);
       std::uint32_t const here = team::ones(vacant);
       std::uint32_t const taken = here < count - done ? here : count - done;
-      for (std::uint32_t i = lanes.rank(); i < taken; i += lanes.count()) {
-        slots[done + i] = g * group_slots + nth_one(vacant, i);
-      }
+      std::uint32_t const going = number(lanes, vacant, taken, g * group_slots, slots + done);
       lanes.sync();
-      std::uint32_t const end = taken == 0 ? group_slots : nth_one(vacant, taken - 1) + 1;
-      if (taken != 0 && lanes.leader()) groups_[g].occupied |= vacant & (end == group_slots ? ~0u : ~from(end));
+      if (taken != 0 && lanes.leader()) state_of(g).occupied = occupied | going;
       lanes.sync();
       done += taken;
-      now.cursor = g * group_slots + (done < count ? group_slots : end);
-      if (now.cursor == capacity()) now.cursor = 0;
+      cursor = g * group_slots + (done < count ? group_slots : team::highest(going) + 1);
+      if (cursor == capacity()) cursor = 0;
     }
-    now.size += count;
-    keep(lanes, now);
+    keep(lanes, size_ + count, cursor, next_due_ps());
   }
 
   /// Enters `command` into a reserved slot. Called by one lane for each slot; `settle` follows.
@@ -91,16 +89,14 @@ class pending_set {
   /// Takes the commands into account that were inserted in `slots`, due at `first_due_ps` or later.
   FOREBAY_DEVICE void settle(team const& lanes, std::uint32_t count, std::uint32_t const* slots,
                              std::uint64_t first_due_ps) {
-    std::uint32_t before = ~0u;
-    for (std::uint32_t i = 0; i < count; ++i) {
+    for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
       std::uint32_t const g = slots[i] / group_slots;
-      if (g == before) continue;
-      before = g;
-      if (lanes.leader() && first_due_ps < groups_[g].first_due_ps) groups_[g].first_due_ps = first_due_ps;
+      // One lane for each group; where slots come back to a group both store the same.
+      if (i != 0 && slots[i - 1] / group_slots == g) continue;
+      if (first_due_ps < state_of(g).first_due_ps) state_of(g).first_due_ps = first_due_ps;
     }
-    summary now = now_;
-    if (first_due_ps < now.next_due_ps) now.next_due_ps = first_due_ps;
-    keep(lanes, now);
+    std::uint64_t const next_ps = next_due_ps();
+    keep(lanes, size_, cursor_, first_due_ps < next_ps ? first_due_ps : next_ps);
   }
 
   /// Takes out commands that are due at `now_ps`, at most `room`, the longest there first. For each, one lane calls
@@ -109,16 +105,15 @@ class pending_set {
   template <class Ready, class Take>
   FOREBAY_DEVICE std::uint32_t take_due(team const& lanes, std::uint64_t now_ps, std::uint32_t room, Ready&& ready,
                                         Take&& take) {
-    summary now = now_;
     std::uint32_t taken = 0;
     std::uint64_t next_ps = never_ps;
     // The group of the cursor comes twice: its slots from the cursor on are the oldest, those before it the newest.
-    std::uint32_t const first_group = now.cursor / group_slots;
-    std::uint32_t const older = from(now.cursor);
+    std::uint32_t const first_group = cursor_ / group_slots;
+    std::uint32_t const older = from(cursor_);
     std::uint32_t const parts = older == ~0u ? group_count_ : group_count_ + 1;
     for (std::uint32_t first = 0; first < parts; first += lanes.count()) {
       std::uint32_t const mine = first + lanes.rank();
-      std::uint64_t first_due_ps = mine < parts ? groups_[group_of(first_group, mine)].first_due_ps : never_ps;
+      std::uint64_t first_due_ps = mine < parts ? state_of(group_of(first_group, mine)).first_due_ps : never_ps;
       std::uint32_t due_parts = lanes.ballot(first_due_ps <= now_ps && mine < parts);
       while (due_parts != 0 && taken < room) {
         std::uint32_t const lane = team::lowest(due_parts);
@@ -133,9 +128,7 @@ class pending_set {
       if (mine == 0 && parts > group_count_) first_due_ps = never_ps;
       next_ps = first_due_ps < next_ps ? first_due_ps : next_ps;
     }
-    now.size -= taken;
-    now.next_due_ps = lanes.min(next_ps);
-    keep(lanes, now);
+    keep(lanes, size_ - taken, cursor_, lanes.min(next_ps));
     return taken;
   }
 
@@ -143,37 +136,58 @@ class pending_set {
   /// events: it looks at every slot.
   template <class Change>
   FOREBAY_DEVICE void for_each(team const& lanes, Change&& change) {
-    summary now = now_;
     std::uint64_t next_ps = never_ps;
     for (std::uint32_t g = lanes.rank(); g < group_count_; g += lanes.count()) {
       group& in = groups_[g];
       std::uint64_t first_due_ps = never_ps;
-      for (std::uint32_t rest = in.occupied; rest != 0; rest &= rest - 1) {
+      for (std::uint32_t rest = state_of(g).occupied; rest != 0; rest &= rest - 1) {
         std::uint32_t const i = team::lowest(rest);
         change(g * group_slots + i, in.due_ps[i], in.command[i]);
         if (in.due_ps[i] < first_due_ps) first_due_ps = in.due_ps[i];
       }
-      in.first_due_ps = first_due_ps;
+      state_of(g).first_due_ps = first_due_ps;
       if (first_due_ps < next_ps) next_ps = first_due_ps;
     }
-    now.next_due_ps = lanes.min(next_ps);
-    keep(lanes, now);
+    keep(lanes, size_, cursor_, lanes.min(next_ps));
   }
 
  private:
+  static constexpr std::uint32_t near_groups = 32;
+
+  /// Of a group: its occupied slots, and when the first of their commands becomes due.
+  struct group_state {
+    std::uint64_t first_due_ps = never_ps;
+    std::uint32_t occupied = 0;
+    std::uint32_t unused = 0;
+  };
   struct group {
     std::uint64_t due_ps[group_slots];
     pending_command command[group_slots];
-    std::uint64_t first_due_ps;
-    std::uint32_t occupied;
-    std::uint32_t unused;
+    group_state far;
   };
 
-  /// Position of the `n`th (from 0) one of `mask`, which has more than `n`.
-  FOREBAY_DEVICE static std::uint32_t nth_one(std::uint32_t mask, std::uint32_t n) {
-    if (mask == ~0u) return n;
-    for (; n != 0; --n) mask &= mask - 1;
-    return team::lowest(mask);
+  FOREBAY_DEVICE group_state& state_of(std::uint32_t g) { return g < near_groups ? near_[g] : groups_[g].far; }
+
+  /// Numbers the first `count` ones of `vacant`: slot `base` + position of the nth goes to `slots[n]`. Which ones.
+  FOREBAY_DEVICE static std::uint32_t number(team const& lanes, std::uint32_t vacant, std::uint32_t count,
+                                             std::uint32_t base, std::uint32_t* slots) {
+    std::uint32_t going = 0;
+    if constexpr (M::full_warp_lanes == 1) {
+      for (std::uint32_t n = 0; n < count; ++n, vacant &= vacant - 1) {
+        std::uint32_t const i = team::lowest(vacant);
+        slots[n] = base + i;
+        going |= 1u << i;
+      }
+    } else {
+      for (std::uint32_t first = 0; first < group_slots; first += lanes.count()) {
+        std::uint32_t const i = first + lanes.rank();
+        bool const is_vacant = i < group_slots && (vacant >> i & 1) != 0;
+        std::uint32_t const n = is_vacant ? team::ones(vacant & ((1u << i) - 1)) : count;
+        if (n < count) slots[n] = base + i;
+        going |= lanes.ballot(n < count) << first;
+      }
+    }
+    return going;
   }
 
   FOREBAY_DEVICE static std::uint32_t from(std::uint32_t slot) { return ~0u << slot % group_slots; }
@@ -189,7 +203,7 @@ class pending_set {
                                          std::uint64_t now_ps, std::uint32_t room, std::uint32_t& taken, Ready&& ready,
                                          Take&& take) {
     group& in = groups_[index];
-    std::uint32_t const occupied = in.occupied;
+    std::uint32_t const occupied = state_of(index).occupied;
     std::uint32_t gone = 0;
     std::uint64_t left_ps = never_ps;
     for (std::uint32_t first = 0; first < group_slots; first += lanes.count()) {
@@ -216,29 +230,29 @@ class pending_set {
     }
     left_ps = lanes.min(left_ps);
     lanes.sync();
-    if (lanes.leader()) {
-      in.occupied = occupied & ~gone;
-      in.first_due_ps = left_ps;
-    }
+    if (lanes.leader()) state_of(index) = {left_ps, occupied & ~gone};
     lanes.sync();  // the next part may be of the same group
     return left_ps;
   }
 
-  struct summary {
-    std::uint32_t size = 0;
-    std::uint32_t cursor = 0;  ///< the slot from which on the next command looks for a vacant one
-    std::uint64_t next_due_ps = never_ps;
-  };
-  /// Ends a member: all lanes have read what `now_` was, and see what it is.
-  FOREBAY_DEVICE void keep(team const& lanes, summary const& now) {
+  /// Ends a member: all lanes have read what the set was, and see what it is.
+  FOREBAY_DEVICE void keep(team const& lanes, std::uint32_t size, std::uint32_t cursor, std::uint64_t next_due_ps) {
     lanes.sync();
-    if (lanes.leader()) now_ = now;
+    if (lanes.leader()) {
+      size_ = size;
+      cursor_ = cursor;
+      // Relaxed: as in `next_due_ps`.
+      simt::atomic<M, simt::scope::block>(next_due_ps_).store(next_due_ps, simt::order::relaxed);
+    }
     lanes.sync();
   }
 
   group* groups_ = nullptr;
   std::uint32_t group_count_ = 0;
-  summary now_;
+  std::uint32_t size_ = 0;
+  std::uint32_t cursor_ = 0;  ///< the slot from which on the next command looks for a vacant one
+  mutable std::uint64_t next_due_ps_ = never_ps;
+  group_state near_[near_groups];
 };
 
 }  // namespace forebay::emulator

@@ -70,24 +70,47 @@ class alignas(128) completion_queue {
     free = size_ - 1 - distance(head_, tail_);
     return valid;
   }
-  /// Whether an entry is free now. The caller need not hold the queue.
+  FOREBAY_DEVICE std::uint32_t* head_doorbell() const { return head_doorbell_; }
+  /// Where the client's head is while no entry is free. The caller need not hold the queue.
   template <class M>
-  FOREBAY_DEVICE bool has_room() {
-    // Relaxed, both: `free_entries` looks again.
-    std::uint32_t const head = simt::atomic<M, simt::scope::system>(*head_doorbell_).load(simt::order::relaxed);
-    std::uint32_t const tail = simt::atomic<M, simt::scope::device>(tail_).load(simt::order::relaxed);
-    return head < size_ && distance(head, tail) != size_ - 1;
+  FOREBAY_DEVICE std::uint32_t full_head() {
+    // Relaxed: a hint, `free_entries` looks again.
+    std::uint32_t const tail = simt::atomic<M, simt::scope::device>(shown_tail_).load(simt::order::relaxed);
+    return tail + 1 == size_ ? 0 : tail + 1;
   }
 
   /// Free entries that are known of without a look at the doorbell.
   FOREBAY_DEVICE std::uint32_t known_free() const { return size_ - 1 - distance(head_, tail_); }
 
-  /// Begins to post `count` entries that share dwords 0 and 2: from now on `publish` may show them. All lanes call it;
-  /// the team holds the queue and knows of as many free entries.
+  /// Consecutive entries that a team may write.
+  struct places {
+    std::uint32_t first = 0;
+    std::uint32_t phase = 1;
+  };
+
+  /// Takes the next `count` entries, as many of which are free. All lanes call it; the team holds the queue, and may
+  /// let go of it before it writes the entries.
   template <class M>
-  FOREBAY_DEVICE void prepare(simt::team<M> const& lanes, std::uint32_t count, std::uint32_t dw0, std::uint32_t dw2) {
+  FOREBAY_DEVICE places take(simt::team<M> const& lanes, std::uint32_t count) {
+    places const taken{tail_, phase_};
+    bool const wraps = taken.first + count >= size_;
+    lanes.sync();
+    if (lanes.leader()) {
+      tail_ = wraps ? taken.first + count - size_ : taken.first + count;
+      // Relaxed: for `full_head`.
+      simt::atomic<M, simt::scope::device>(shown_tail_).store(tail_, simt::order::relaxed);
+      phase_ = wraps ? taken.phase ^ 1 : taken.phase;
+    }
+    lanes.sync();
+    return taken;
+  }
+
+  /// Begins to post `count` entries that share dwords 0 and 2: from now on `publish` may show them. All lanes call it.
+  template <class M>
+  FOREBAY_DEVICE void prepare(simt::team<M> const& lanes, places const& at, std::uint32_t count, std::uint32_t dw0,
+                              std::uint32_t dw2) const {
     for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
-      nvme::completion_entry& e = entries_[place(i)];
+      nvme::completion_entry& e = entries_[place(at, i)];
       M::st(&e.dw0, dw0);
       M::st(&e.dw1, 0);
       M::st(&e.dw2, dw2);
@@ -100,26 +123,12 @@ class alignas(128) completion_queue {
 
   /// Shows entry `i` of those prepared to the client. Called by one lane for each.
   template <class M>
-  FOREBAY_DEVICE void publish(std::uint32_t i, std::uint16_t command_id, std::uint16_t status_field) {
-    std::uint32_t const phase = tail_ + i < size_ ? phase_ : phase_ ^ 1;
+  FOREBAY_DEVICE void publish(places const& at, std::uint32_t i, std::uint16_t command_id,
+                              std::uint16_t status_field) const {
+    std::uint32_t const phase = at.first + i < size_ ? at.phase : at.phase ^ 1;
     // Relaxed: ordered by the fence in `prepare`.
-    simt::atomic<M, simt::scope::system>(entries_[place(i)].dw3)
+    simt::atomic<M, simt::scope::system>(entries_[place(at, i)].dw3)
         .store(nvme::completion_entry::make_dw3(command_id, phase, status_field), simt::order::relaxed);
-  }
-
-  /// Ends the posting of `count` entries. All lanes call it.
-  template <class M>
-  FOREBAY_DEVICE void advance(simt::team<M> const& lanes, std::uint32_t count) {
-    bool const wraps = tail_ + count >= size_;
-    std::uint32_t const tail = wraps ? tail_ + count - size_ : tail_ + count;
-    std::uint32_t const phase = wraps ? phase_ ^ 1 : phase_;
-    lanes.sync();
-    if (lanes.leader()) {
-      // Relaxed: for `has_room`. Who posts next sees it by the lock.
-      simt::atomic<M, simt::scope::device>(tail_).store(tail, simt::order::relaxed);
-      phase_ = phase;
-    }
-    lanes.sync();
   }
 
  private:
@@ -127,39 +136,72 @@ class alignas(128) completion_queue {
     return to >= from ? to - from : to + size_ - from;
   }
 
-  FOREBAY_DEVICE std::uint32_t place(std::uint32_t i) const {
-    return tail_ + i < size_ ? tail_ + i : tail_ + i - size_;
+  FOREBAY_DEVICE std::uint32_t place(places const& at, std::uint32_t i) const {
+    return at.first + i < size_ ? at.first + i : at.first + i - size_;
   }
 
   std::uint32_t lock_ = 0;
   std::uint32_t size_ = 0;
   std::uint32_t tail_ = 0;
+  std::uint32_t shown_tail_ = 0;  ///< the same, for those who do not hold the queue
   std::uint32_t head_ = 0;
   std::uint32_t phase_ = 1;
   std::uint32_t* head_doorbell_ = nullptr;
   nvme::completion_entry* entries_ = nullptr;
 };
 
-/// A submission queue as the client made it, and its commands in flight. The dispatcher's own.
+/// A submission queue as the client made it, and its commands in flight. Served by one dispatcher, and by the others of
+/// its unit where they have nothing else to do; see `queue_locks` for who may touch what.
 template <class M>
 struct submission_queue {
   nvme::submission_entry const* entries = nullptr;
   std::uint32_t* tail_doorbell = nullptr;
   nvme::submission_entry* held = nullptr;  ///< by pending slot: entries of commands that move their data late
-  std::uint32_t size = 0;                  ///< 0: none is attached
-  std::uint32_t head = 0;                  ///< next entry to fetch; SQHD of the completions posted now
-  std::uint32_t seen_tail = 0;             ///< entries before it were there at the poll that set `arrival_ps`
-  std::uint32_t bad_tail = 0;              ///< the last invalid doorbell value counted
   std::uint32_t cq_slot = 0;
   std::uint32_t page_bytes = 4096;
   std::uint16_t id = 0;
-  bool owns_cq = false;                   ///< no other dispatcher posts to the completion queue
+  bool owns_cq = false;  ///< no dispatcher of another place posts to the completion queue
+
+  std::uint32_t size = 0;       ///< 0: none is attached. Set last; `attached` reads it
+  std::uint32_t leaving = 0;    ///< its detach waits for those who work on it
+  std::uint32_t in_flight = 0;  ///< commands fetched and not taken for posting
+  std::uint32_t blocked = 0;    ///< the completion queue was full when commands were due
+
+  // With `queue_locks::fetch`:
+  std::uint32_t head = 0;                 ///< next entry to fetch; SQHD of the completions posted now
+  std::uint32_t seen_tail = 0;            ///< entries before it were there at the poll that set `arrival_ps`
+  std::uint32_t bad_tail = 0;             ///< the last invalid doorbell value counted
   bool gap_is_new = false;                ///< the poll gap of the last poll is not counted yet
-  bool blocked = false;                   ///< the completion queue was full when commands were due
   std::uint64_t last_poll_ps = never_ps;  ///< `never_ps`: not polled yet
   std::uint64_t arrival_ps = 0;
-  std::uint64_t fetched = 0;  ///< commands fetched in the life of the queue
-  pending_set<M> pending;
+  std::uint64_t fetched = 0;        ///< commands fetched in the life of the queue
+  std::uint64_t wants_help_ps = 0;  ///< until when: there was more than one fetch took
+
+  std::uint64_t all_polled_ps = 0;  ///< of a dispatcher, at its first place: whoever has a queue there
+
+  pending_set<M> pending;  ///< with `queue_locks::pending`
+};
+
+/// Which dispatcher of a unit works on a queue. Zeroed when the unit starts; a unit of one dispatcher needs none.
+struct queue_locks {
+  std::uint32_t fetch = 0;    ///< of what the next fetch reads and writes
+  std::uint32_t pending = 0;  ///< of the commands in flight
+  std::uint32_t posting = 0;  ///< that of a dispatcher's first place: of the completion queues that its queues own
+  std::uint32_t hands = 0;    ///< batches that were taken out under a lock and are worked on without
+};
+
+/// Words that the dispatchers of a unit share.
+struct unit_words {
+  std::uint64_t wants_help_ps = 0;  ///< until when: the latest of its queues
+};
+
+/// What the dispatchers of a unit share: the memory of a thread block. Queues and locks lie in the order of the
+/// dispatchers that serve them, `engine_view::queues_per_dispatcher` for each.
+template <class M>
+struct unit_memory {
+  submission_queue<M>* queues = nullptr;
+  queue_locks* locks = nullptr;  ///< null for a unit of one dispatcher
+  unit_words* words = nullptr;   ///< likewise
 };
 
 }  // namespace forebay::emulator

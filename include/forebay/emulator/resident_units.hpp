@@ -20,6 +20,14 @@ struct alignas(128) residency_words {
   std::uint32_t orphaned = 0;              ///< dispatchers that left because the host was silent
 };
 
+/// What serves a GPU's clients best, by measurement (docs/internals/engine.md). Of `options`, sets how many dispatchers
+/// a unit has and how early they make completions ready.
+inline void choose_for_gpu(engine_options& options) {
+  options.dispatchers_per_unit = 16;
+  options.post_ahead_ns = options.timing.immediate() ? 0 : 9000;
+  options.fetch_ns = 0;
+}
+
 /// Launched with `shape()`. Ends when `words->stop` is set, at once and whatever is in flight: all state is in the
 /// engine's memory, and a later launch goes on from there. Ends by itself when `words->beat` has not changed for
 /// `orphan_timeout_ns` (0: never).
@@ -33,31 +41,38 @@ struct resident_units {
 
   simt::grid shape() const {
     engine_options const& options = view.options;
-    return {options.units, options.dispatchers_per_unit * 32,
-            static_cast<std::uint32_t>(options.dispatchers_per_unit * dispatcher_bytes())};
+    return {options.units, options.dispatchers_per_unit * 32, static_cast<std::uint32_t>(shared_bytes())};
   }
 
   FOREBAY_DEVICE void operator()() const {
     auto const block = M::this_block();
     std::uint32_t const warp = block.thread_rank() / 32;
     std::uint32_t const index = block.rank + warp * view.options.units;
-    std::byte* const mine = &block.template shared<std::byte>() + warp * dispatcher_bytes();
-    auto& scratch = *reinterpret_cast<dispatcher_scratch*>(mine);
-    auto* const queues = reinterpret_cast<submission_queue<M>*>(mine + scratch_bytes());
-    submission_queue<M>* const home = view.submission_queues + std::size_t{index} * view.queues_per_dispatcher();
+    std::byte* const shared = &block.template shared<std::byte>();
+    auto& scratch = reinterpret_cast<dispatcher_scratch*>(shared)[warp];
+    unit_memory<M> unit;
+    unit.queues = reinterpret_cast<submission_queue<M>*>(shared + queues_at());
+    unit.locks = reinterpret_cast<queue_locks*>(shared + locks_at());
+    unit.words = reinterpret_cast<unit_words*>(shared + words_at());
 
-    dispatcher<M> self(view, index, scratch, queues);
-    auto const& lanes = self.lanes();
-    for (std::uint32_t k = lanes.rank(); k < view.queues_per_dispatcher(); k += lanes.count()) queues[k] = home[k];
-    lanes.sync();
+    std::uint32_t const count = view.queues_per_dispatcher();
+    submission_queue<M>* const home = view.submission_queues + std::size_t{index} * count;
+    auto const lanes = simt::team<M>::here();
+    for (std::uint32_t k = lanes.rank(); k < count; k += lanes.count()) {
+      unit.queues[warp * count + k] = home[k];
+      unit.locks[warp * count + k] = {};
+    }
+    if (lanes.leader()) scratch.visit_ps = 0;
+    if (block.thread_rank() == 0) *unit.words = {};
+    block.sync();  // the dispatchers look at each other's queues
+    dispatcher<M> self(view, index, scratch, unit);
     if (lanes.leader()) {
-      scratch.last_look_ps = scratch.visit_ps = 0;
       // Release: pairs with the host's look at whether the engine is there. Nothing else follows from it.
       simt::atomic<M, simt::scope::system>(words->arrived).fetch_add(1, simt::order::release);
     }
     serve(self);
-    lanes.sync();
-    for (std::uint32_t k = lanes.rank(); k < view.queues_per_dispatcher(); k += lanes.count()) home[k] = queues[k];
+    block.sync();
+    for (std::uint32_t k = lanes.rank(); k < count; k += lanes.count()) home[k] = unit.queues[warp * count + k];
   }
 
  private:
@@ -65,10 +80,16 @@ struct resident_units {
   static constexpr std::uint64_t longest_rest_ns = 100'000'000;  ///< between looks at the host's heartbeat
   static constexpr std::uint32_t visits_per_look = 256;          ///< at `stop`, while there is work
 
-  FOREBAY_DEVICE static constexpr std::size_t scratch_bytes() { return (sizeof(dispatcher_scratch) + 15) / 16 * 16; }
-  FOREBAY_DEVICE std::size_t dispatcher_bytes() const {
-    return scratch_bytes() + (view.queues_per_dispatcher() * sizeof(submission_queue<M>) + 15) / 16 * 16;
+  FOREBAY_DEVICE static constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+  FOREBAY_DEVICE std::size_t queues_at() const {
+    return aligned(view.options.dispatchers_per_unit * sizeof(dispatcher_scratch));
   }
+  FOREBAY_DEVICE std::size_t places() const {
+    return std::size_t{view.options.dispatchers_per_unit} * view.queues_per_dispatcher();
+  }
+  FOREBAY_DEVICE std::size_t locks_at() const { return aligned(queues_at() + places() * sizeof(submission_queue<M>)); }
+  FOREBAY_DEVICE std::size_t words_at() const { return aligned(locks_at() + places() * sizeof(queue_locks)); }
+  FOREBAY_DEVICE std::size_t shared_bytes() const { return words_at() + aligned(sizeof(unit_words)); }
 
   FOREBAY_DEVICE bool stopping() const {
     // Relaxed: the host gives the order to leave, and nothing with it.
@@ -77,29 +98,29 @@ struct resident_units {
 
   FOREBAY_DEVICE void serve(dispatcher<M>& self) const {
     auto const& lanes = self.lanes();
-    std::uint64_t now_ns = M::clock_ns();
-    std::uint64_t last_work_ns = now_ns;
-    std::uint64_t last_beat_ns = now_ns;
+    std::uint64_t last_work_ns = M::clock_ns();
+    std::uint64_t last_beat_ns = last_work_ns;
     std::uint32_t last_beat = 0;
     for (std::uint32_t visits = 1;; ++visits) {
       bool const worked = self.step();
       if (worked && visits % visits_per_look != 0) continue;
+      std::uint64_t const now_ns = lanes.broadcast(M::clock_ns());
+      if (worked) {
+        last_work_ns = now_ns;
+      } else {
+        std::uint64_t const due_ns = self.next_due_ns();
+        bool const idle = due_ns == simt::no_deadline && now_ns - last_work_ns > idle_ns;
+        std::uint64_t const until_ns = due_ns < now_ns + longest_rest_ns ? due_ns : now_ns + longest_rest_ns;
+        bool const found = self.rest(until_ns, idle, words->stop);
+        if (found) last_work_ns = now_ns;
+        // What was found is not kept waiting for the words below.
+        if (visits % visits_per_look != 0 && (found || until_ns == due_ns)) continue;
+      }
       bool leave = false;
-      std::uint64_t const due_ns = self.next_due_ns();
       if (lanes.leader()) {
-        now_ns = M::clock_ns();
-        if (worked) {
-          last_work_ns = now_ns;
-          leave = stopping();
-        } else {
-          auto const look = [&] { return self.changed() || (leave = stopping()); };
-          bool const idle = due_ns == simt::no_deadline && now_ns - last_work_ns > idle_ns;
-          std::uint64_t const until_ns = due_ns < now_ns + longest_rest_ns ? due_ns : now_ns + longest_rest_ns;
-          bool const found = idle ? M::idle_until(look, until_ns) : M::wait_until(look, until_ns);
-          if (found) last_work_ns = now_ns;
-        }
         // Relaxed: as in `stopping`.
         std::uint32_t const beat = simt::atomic<M, simt::scope::system>(words->beat).load(simt::order::relaxed);
+        leave = stopping();
         if (beat != last_beat) {
           last_beat = beat;
           last_beat_ns = now_ns;

@@ -57,12 +57,13 @@ struct histogram {
     std::uint64_t const sum = lanes.sum(has ? ns : 0);
     std::uint64_t const longest = lanes.max(has ? ns : 0);
     std::uint32_t const having = simt::team<M>::ones(lanes.ballot(has));
-    if (having == 0 || !lanes.leader()) return;
-    count<M>(total, having);
-    count<M>(sum_ns, sum);
-    // Relaxed: as in `count`.
-    auto const largest = simt::atomic<M, simt::scope::device>(max_ns);
-    if (longest > largest.load(simt::order::relaxed)) largest.fetch_max(longest, simt::order::relaxed);
+    if (having != 0 && lanes.leader()) count_all<M>(having, sum, longest);
+  }
+  /// Counts one duration. Called by one lane.
+  template <class M>
+  FOREBAY_DEVICE void record_one(std::uint64_t ns) {
+    count<M>(bin[bin_of(ns)]);
+    count_all<M>(1, ns, ns);
   }
 
   /// Adds what another unit counted, which may be counting still.
@@ -109,6 +110,20 @@ struct histogram {
     std::uint64_t n = 0;
     for (std::uint32_t i = bin_of(bound_ns) + 1; i < bins; ++i) n += bin[i];
     return n;
+  }
+
+ private:
+  template <class M>
+  FOREBAY_DEVICE void count_all(std::uint64_t n, std::uint64_t sum, std::uint64_t longest) {
+    count<M>(total, n);
+    count<M>(sum_ns, sum);
+    // Relaxed: as in `count`.
+    auto const largest = simt::atomic<M, simt::scope::device>(max_ns);
+    if constexpr (M::full_warp_lanes == 1) {
+      if (longest > largest.load(simt::order::relaxed)) largest.store(longest, simt::order::relaxed);
+    } else {
+      largest.fetch_max(longest, simt::order::relaxed);
+    }
   }
 };
 

@@ -194,6 +194,8 @@ struct cuda {
     FOREBAY_DEVICE bool any(bool p) const { return __any_sync(mask_, p) != 0; }
     FOREBAY_DEVICE bool all(bool p) const { return __all_sync(mask_, p) != 0; }
     FOREBAY_DEVICE std::uint32_t ballot(bool p) const { return __ballot_sync(mask_, p); }
+    FOREBAY_DEVICE std::uint32_t reduce_add(std::uint32_t value) const { return __reduce_add_sync(mask_, value); }
+    FOREBAY_DEVICE std::uint32_t reduce_max(std::uint32_t value) const { return __reduce_max_sync(mask_, value); }
     /// The value that member `lane` passed.
     template <class T>
       requires std::is_trivially_copyable_v<T>
@@ -219,6 +221,8 @@ struct cuda {
     FOREBAY_DEVICE bool any(bool p) const { return not_on_host(p) != 0; }
     FOREBAY_DEVICE bool all(bool p) const { return not_on_host(p) != 0; }
     FOREBAY_DEVICE std::uint32_t ballot(bool p) const { return not_on_host(p); }
+    FOREBAY_DEVICE std::uint32_t reduce_add(std::uint32_t value) const { return not_on_host(value); }
+    FOREBAY_DEVICE std::uint32_t reduce_max(std::uint32_t value) const { return not_on_host(value); }
     template <class T>
       requires std::is_trivially_copyable_v<T>
     FOREBAY_DEVICE T shfl(T value, std::uint32_t lane) const {

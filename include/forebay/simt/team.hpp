@@ -41,13 +41,39 @@ class team {
     return warp_.shfl(value, from);
   }
   FOREBAY_DEVICE std::uint64_t sum(std::uint64_t value) const {
-    return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a + b; });
+    if constexpr (has_reductions) {
+      // 27 bits at a time: 32 of them fit a word.
+      constexpr std::uint32_t part = (1u << 27) - 1;
+      return warp_.reduce_add(static_cast<std::uint32_t>(value) & part) +
+             (std::uint64_t{warp_.reduce_add(static_cast<std::uint32_t>(value >> 27) & part)} << 27) +
+             (std::uint64_t{warp_.reduce_add(static_cast<std::uint32_t>(value >> 54))} << 54);
+    } else {
+      return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a + b; });
+    }
+  }
+  /// The same for sums of less than 2^32.
+  FOREBAY_DEVICE std::uint32_t sum32(std::uint32_t value) const {
+    if constexpr (has_reductions) {
+      return warp_.reduce_add(value);
+    } else {
+      return static_cast<std::uint32_t>(sum(value));
+    }
   }
   FOREBAY_DEVICE std::uint64_t min(std::uint64_t value) const {
-    return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a < b ? a : b; });
+    if constexpr (has_reductions) {
+      return ~max(~value);
+    } else {
+      return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a < b ? a : b; });
+    }
   }
   FOREBAY_DEVICE std::uint64_t max(std::uint64_t value) const {
-    return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a > b ? a : b; });
+    if constexpr (has_reductions) {
+      std::uint32_t const high = warp_.reduce_max(static_cast<std::uint32_t>(value >> 32));
+      bool const leads = static_cast<std::uint32_t>(value >> 32) == high;
+      return std::uint64_t{high} << 32 | warp_.reduce_max(leads ? static_cast<std::uint32_t>(value) : 0);
+    } else {
+      return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a > b ? a : b; });
+    }
   }
   /// The sum over the lanes up to the calling one, itself included.
   FOREBAY_DEVICE std::uint64_t inclusive_sum(std::uint64_t value) const {
@@ -75,9 +101,19 @@ class team {
     return static_cast<std::uint32_t>(__builtin_ctz(mask));
 #endif
   }
+  /// Position of the highest one; `mask` is not 0.
+  FOREBAY_DEVICE static std::uint32_t highest(std::uint32_t mask) {
+#if defined(__CUDA_ARCH__)
+    return 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(mask)));
+#else
+    return 31 - static_cast<std::uint32_t>(__builtin_clz(mask));
+#endif
+  }
 
  private:
   static constexpr bool alone = M::full_warp_lanes == 1;
+  /// Whether the machine adds up and compares over a warp in one instruction.
+  static constexpr bool has_reductions = M::full_warp_lanes == 32;
 
   FOREBAY_DEVICE explicit team(typename M::warp warp) : warp_(warp) {}
 

@@ -14,6 +14,13 @@
 #define FOREBAY_DEVICE inline
 #endif
 
+/// Marks a function of the device dialect that runs seldom, so that its registers and its code weigh on no other.
+#if defined(__CUDACC__)
+#define FOREBAY_COLD __host__ __device__ __noinline__
+#else
+#define FOREBAY_COLD __attribute__((noinline)) inline
+#endif
+
 /// Stands before a loop of few, fixed turns whose accesses shall be under way together.
 #if defined(__CUDA_ARCH__)
 #define FOREBAY_UNROLL _Pragma("unroll")
