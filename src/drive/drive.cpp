@@ -45,8 +45,9 @@ struct specification {
 
 /// Of an engine on a GPU, where the URI does not say.
 constexpr std::uint32_t usual_sms = 32;
-/// I/O queue pairs, likewise.
+/// I/O queue pairs, likewise, and of each multiprocessor.
 constexpr std::uint32_t usual_gpu_queues = 1024;
+constexpr std::uint32_t usual_queues_of_sm = 128;
 
 std::uint32_t small_count(uri const& from, char const* key, std::uint32_t otherwise, std::uint32_t least,
                           std::uint32_t most) {
@@ -157,7 +158,8 @@ specification specify(uri const& from, int client_gpu) {
   if (!std::has_single_bit(what.lba_bytes)) {
     throw refused_input("lba_bytes", *from.value("lba_bytes"), "give 512, 1024, 2048 or 4096");
   }
-  what.queues = small_count(from, "queues", what.gpu ? usual_gpu_queues : what.queues, 1, 65534);
+  what.queues = small_count(
+      from, "queues", what.gpu ? std::min(usual_gpu_queues, what.sms * usual_queues_of_sm) : what.queues, 1, 65534);
   what.threads = small_count(from, "threads", what.threads, 1, 1024);
   if (auto const value = from.value("data")) {
     if (*value != "none") throw refused_input("data", *value, "use data=none, or leave it out to move data");

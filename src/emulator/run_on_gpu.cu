@@ -22,9 +22,6 @@ namespace {
 using simt::cuda;
 using simt::native;
 
-constexpr std::uint32_t dispatchers_per_unit = 16;
-constexpr std::uint64_t post_ahead_ns = 5000;
-constexpr std::uint64_t fetch_ns = 12'000;
 constexpr std::uint64_t orphan_timeout_ns = 5'000'000'000;
 constexpr auto beat = std::chrono::milliseconds(200);
 constexpr auto linger = std::chrono::milliseconds(20);  // after the last release
@@ -188,6 +185,25 @@ class resident_engine final : public engine_runner {
   std::thread keeper_;
 };
 
+/// What dispatchers know of their queues lies in the shared memory of their unit.
+void refuse_too_many_queues(engine_options const& options, int ordinal) {
+  int most_bytes = 0;
+  memory::check_cuda(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal),
+                     "cudaDeviceGetAttribute");
+  auto const fits = [&](std::uint32_t queue_slots) {
+    engine_view<cuda> view;
+    view.options = options;
+    view.options.queue_slots = queue_slots;
+    return resident_units<cuda>{view}.shape().shared_bytes <= static_cast<std::uint32_t>(most_bytes);
+  };
+  if (fits(options.queue_slots)) return;
+  std::uint32_t most = options.dispatchers();
+  while (fits(most + options.dispatchers())) most += options.dispatchers();
+  throw refused_input("queues", std::to_string(options.queue_slots),
+                      "an engine on " + std::to_string(options.units) + " multiprocessors serves at most " +
+                          std::to_string(most) + "; give fewer queues, or more sms");
+}
+
 }  // namespace
 
 std::uint32_t multiprocessors(int ordinal) {
@@ -204,11 +220,8 @@ std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& d
                         "GPU " + std::to_string(where.ordinal) + " has " + std::to_string(most) +
                             " multiprocessors, and a client needs some of them; give less");
   }
-  options.dispatchers_per_unit = dispatchers_per_unit;
-  if (!options.timing.immediate()) {
-    options.post_ahead_ns = post_ahead_ns;
-    options.fetch_ns = fetch_ns;
-  }
+  choose_for_gpu(options);
+  refuse_too_many_queues(options, where.ordinal);
   return std::make_unique<resident_engine>(options, drive, regions, where);
 }
 
