@@ -287,7 +287,7 @@ class dispatcher {
   /// How long a queue that had more than one fetch took is polled by all.
   static constexpr std::uint64_t help_ps = 20'000'000;
   /// How often an idle dispatcher looks at what the others have in flight.
-  static constexpr std::uint64_t look_around_ps = 5'000'000;
+  static constexpr std::uint64_t look_around_ps = 4'000'000;
   static constexpr std::uint64_t sync_poll_ps = 20'000'000;
 
   FOREBAY_DEVICE void read_clock() {
@@ -735,19 +735,18 @@ class dispatcher {
     }
     start(sq, n, immediate);
 
-    take(at, &queue_locks::pending);
-    sq.pending.reserve(lanes_, n, scratch_.slots);
-    give(at, &queue_locks::pending);
     std::uint64_t first_due_ps = never_ps;
     for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
-      std::uint64_t const due_ps = scratch_.timed[i].target_ps;
-      pending_command const& command = scratch_.commands[i];
-      sq.pending.insert(scratch_.slots[i], due_ps, command);
-      if ((command.flags & pending_command::held) != 0) sq.held[scratch_.slots[i]] = entry(i);
-      if (due_ps < first_due_ps) first_due_ps = due_ps;
+      if (scratch_.timed[i].target_ps < first_due_ps) first_due_ps = scratch_.timed[i].target_ps;
     }
     first_due_ps = lanes_.min(first_due_ps);
     take(at, &queue_locks::pending);
+    sq.pending.reserve(lanes_, n, scratch_.slots);
+    for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
+      pending_command const& command = scratch_.commands[i];
+      sq.pending.insert(scratch_.slots[i], scratch_.timed[i].target_ps, command);
+      if ((command.flags & pending_command::held) != 0) sq.held[scratch_.slots[i]] = entry(i);
+    }
     sq.pending.settle(lanes_, n, scratch_.slots, first_due_ps);
     give(at, &queue_locks::pending);
     take_hand_off(at);
@@ -1038,7 +1037,10 @@ class dispatcher {
         });
     completion_queue::places const places = cq.take(lanes_, n);
     std::uint32_t const dw2 = completion_dw2(sq);
-    let_go(at, cq);
+    // One that others post to is kept until the entries are there: once a queue of its is detached, what the queue
+    // completed must not lie behind entries that are still to come.
+    bool const holds_on = !sq.owns_cq && n != 0;
+    if (!holds_on) let_go(at, cq);
     // Before others may have the slots, which the entries of held commands lie by.
     if (lanes_.any(held)) execute_held(*this, sq, n);
     bool const waiting = n == free && sq.pending.next_due_ps() <= now_ps_;
@@ -1054,6 +1056,7 @@ class dispatcher {
     give(at, &queue_locks::pending);
     if (n != 0) {
       post_staged(cq, places, n, dw2, !was_blocked);
+      if (holds_on) let_go(at, cq);
       take_hand_off(at);
     }
     if (lanes_.leader()) {
