@@ -70,6 +70,7 @@ struct by_loads {
 
 /// The same with one bulk copy into shared memory and one out of it for each block, one lane's business.
 __global__ void __launch_bounds__(warps_per_block * 32, 1) by_bulk_copies(copies what, std::uint32_t in_flight) {
+#if __CUDA_ARCH__ >= 900  // the copies and barriers came with Hopper
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ std::uint64_t barriers[warps_per_block];
   std::uint32_t const warp_in_block = threadIdx.x / 32;
@@ -115,6 +116,13 @@ __global__ void __launch_bounds__(warps_per_block * 32, 1) by_bulk_copies(copies
     }
   }
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#endif
+}
+
+bool has_bulk_copies() {
+  int major = 0;
+  memory::check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute");
+  return major >= 9;
 }
 
 struct measurement {
@@ -247,6 +255,7 @@ int main(int argc, char** argv) {
     for (std::uint32_t const block_bytes : {512u, 4096u}) {
       for (std::uint32_t const sms : {1u, 8u, 32u, 64u}) {
         for (char const* const mover : {"loads", "bulk copies"}) {
+          if (std::strcmp(mover, "bulk copies") == 0 && !has_bulk_copies()) continue;
           all.push_back(measure(mover, sms, block_bytes, region.as<std::byte>(), buffers.as<std::byte>(), stream));
         }
       }
