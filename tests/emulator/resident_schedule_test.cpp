@@ -10,7 +10,7 @@ namespace {
 
 using simt::fiber;
 
-void explore_traffic(resident_shape const& shape, std::uint64_t divisor = 2) {
+void explore_traffic(resident_shape const& shape, std::uint64_t divisor = 6) {
   testing::explore([&](std::uint64_t seed, simt::memory_model memory,
                        simt::scheduler& schedule) { resident_rig(shape, seed).run(memory, schedule); },
                    // A dispatcher that another keeps from a completion queue polls for it.
