@@ -417,6 +417,11 @@ TEST(drive_daemon, survives_a_client_that_is_killed_with_commands_in_flight) {
     all.queues = 19;
     EXPECT_TRUE(native::wait_until([&] { return refusal([&] { open(drive_uri, all); }) == "accepted"; },
                                    native::clock_ns() + patience_ns));
+    // The daemon learns a little later that this one has closed, too; the next round's client needs its pairs.
+    open_options one;
+    one.queues = 1;
+    EXPECT_TRUE(native::wait_until([&] { return refusal([&] { open(drive_uri, one); }) == "accepted"; },
+                                   native::clock_ns() + patience_ns));
   }
 }
 
