@@ -118,21 +118,25 @@ struct raw_client {
       }
       stuck = warp.any(stuck);
       if (stuck) break;
+      warp.sync();  // what the first lane acquired is every lane's
 
       std::uint32_t const ticket = base + lane;
       std::uint32_t const slot = ticket & (queue.entries - 1);
       std::uint32_t const lap = ticket / queue.entries;
       std::uint64_t const start_ns = M::clock_ns();
       if (lane < n) submit(queue, slot, write, block, mine);
+      warp.sync();
       // Release: with the doorbell it pairs with the drive's acquire of the doorbell; all lanes' entries are there.
       M::fence(simt::scope::system, simt::order::release);
-      warp.sync();
       if (lane == 0) {
-        // Relaxed, both: the fence above orders the entries, and doorbells follow each other by this word.
-        stuck = !M::wait_until([&] { return simt::atomic<M>(queue.rung).load(simt::order::relaxed) == base; }, end_ns);
+        stuck = !M::wait_until(
+            [&] {
+              // Acquire: pairs with the release of the same word below, so that doorbells follow each other.
+              return simt::atomic<M>(queue.rung).load(simt::order::acquire) == base;
+            },
+            end_ns);
         M::st_mmio(queue.tail_doorbell, (base + n) & (queue.entries - 1));
-        M::fence(simt::scope::device, simt::order::release);
-        simt::atomic<M>(queue.rung).store(base + n, simt::order::relaxed);
+        simt::atomic<M>(queue.rung).store(base + n, simt::order::release);  // release: see above
       }
 
       std::uint32_t status = 0;
@@ -154,9 +158,14 @@ struct raw_client {
       }
       warp.sync();
       if (lane == 0) {
-        stuck =
-            !M::wait_until([&] { return simt::atomic<M>(queue.consumed).load(simt::order::acquire) == base; }, end_ns);
-        // Release: pairs with the acquire of the warps that wait for room; and the lanes have read their entries.
+        stuck = !M::wait_until(
+            [&] {
+              // Acquire: pairs with the release of the same word below, so that heads follow each other.
+              return simt::atomic<M>(queue.consumed).load(simt::order::acquire) == base;
+            },
+            end_ns);
+        // Release, both: pair with the drive's acquire of the head doorbell, and with the acquires of the warps that
+        // wait for room or for their turn; the lanes have read their entries.
         simt::atomic<M, simt::scope::system>(*queue.head_doorbell)
             .store((base + n) & (queue.entries - 1), simt::order::release);
         simt::atomic<M>(queue.consumed).store(base + n, simt::order::release);
@@ -174,6 +183,7 @@ struct raw_client {
     add(result->wrong, wrong);
     add(result->latency_sum_ns, sum_ns);
     simt::atomic<M>(result->latency_max_ns).fetch_max(max_ns, simt::order::relaxed);  // relaxed: as above
+    // Relaxed, both: as above.
     std::uint64_t seen = simt::atomic<M>(result->latency_min_ns).load(simt::order::relaxed);
     while (min_ns < seen &&
            !simt::atomic<M>(result->latency_min_ns).compare_exchange(seen, min_ns, simt::order::relaxed)) {

@@ -192,9 +192,6 @@ TEST(resident_units, in_real_time) {
 
 /// The client of the benchmarks, every byte checked.
 TEST(resident_schedule, serves_warps_of_clients) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the client leaves to the hardware what ThreadSanitizer asks for";
-#endif
   struct run_of_clients {
     std::uint32_t queues, client_blocks, lanes;
   };
@@ -235,8 +232,6 @@ TEST(resident_schedule, serves_warps_of_clients) {
           }
           bench::raw_result result;
           bench::raw_client<fiber> client{queues.data(), clients.queues, buffers.as<std::byte>(), 0, {}, &result};
-          // The client leaves to the hardware what a race detector asks for.
-          if (memory != simt::memory_model::store_buffers) memory = simt::memory_model::sequential;
           client.work = {.blocks = blocks,
                          .write_percent = 30,
                          .rounds = rounds,
