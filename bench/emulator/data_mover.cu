@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "event_timer.hpp"
 #include "forebay/emulator/mover.hpp"
 #include "forebay/emulator/timing_model.hpp"
 #include "forebay/error.hpp"
@@ -24,6 +25,7 @@
 
 namespace {
 
+using forebay::bench::seconds_of;
 using forebay::simt::cuda;
 using nlohmann::json;
 namespace emulator = forebay::emulator;
@@ -147,23 +149,6 @@ bool check(copies const& what, std::uint32_t warps) {
     }
   }
   return true;
-}
-
-template <class Launch>
-double seconds_of(memory::cuda_stream const& stream, Launch&& launch) {
-  cudaEvent_t begin, end;
-  memory::check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
-  memory::check_cuda(cudaEventCreate(&end), "cudaEventCreate");
-  cudaEventRecord(begin, stream.get());
-  launch();
-  memory::check_cuda(cudaGetLastError(), "launch");
-  cudaEventRecord(end, stream.get());
-  stream.synchronize();
-  float ms = 0;
-  memory::check_cuda(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return ms / 1e3;
 }
 
 measurement measure(std::string const& mover, std::uint32_t sms, std::uint32_t block_bytes, std::byte* region,

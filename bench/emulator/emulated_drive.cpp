@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "emulator/raw_launch.hpp"
+#include "event_timer.hpp"
 #include "forebay/drive/drive.hpp"
 #include "forebay/driver/controller.hpp"
 #include "forebay/error.hpp"
@@ -31,6 +32,7 @@ namespace {
 using forebay::bench::raw_queue;
 using forebay::bench::raw_result;
 using forebay::bench::raw_workload;
+using forebay::bench::seconds_of;
 using nlohmann::json;
 namespace memory = forebay::memory;
 namespace driver = forebay::driver;
@@ -76,22 +78,6 @@ std::uint32_t multiprocessors() {
   int count = 0;
   memory::check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
   return static_cast<std::uint32_t>(count);
-}
-
-template <class Launch>
-double seconds_of(memory::cuda_stream const& stream, Launch&& launch) {
-  cudaEvent_t begin, end;
-  memory::check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
-  memory::check_cuda(cudaEventCreate(&end), "cudaEventCreate");
-  cudaEventRecord(begin, stream.get());
-  launch();
-  cudaEventRecord(end, stream.get());
-  stream.synchronize();
-  float ms = 0;
-  memory::check_cuda(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return ms / 1e3;
 }
 
 /// A drive with its queues, and the client's side of them.
