@@ -85,13 +85,11 @@ class life {
   void begin(team const& lanes) {
     lanes.sync();
     if (lanes.leader()) {
-      set_ = pending_set<M>(storage_.data(), commands_);
       model_.clear();
       cursor_ = 0;
       exact_ = true;
     }
-    lanes.sync();
-    set_.clear(lanes);
+    set_.start(lanes, storage_.data(), commands_);
     if (lanes.leader()) compare();
     lanes.sync();
   }

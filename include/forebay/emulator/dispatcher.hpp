@@ -564,10 +564,8 @@ class dispatcher {
       sq.arrival_ps = 0;
       sq.fetched = 0;
       set(sq.wants_help_ps, 0);
-      sq.pending = pending_set<M>(request.pending_storage, request.pending_commands);
     }
-    lanes_.sync();
-    sq.pending.clear(lanes_);
+    sq.pending.start(lanes_, request.pending_storage, request.pending_commands);
     // Release: pairs with the acquire in `open`.
     if (lanes_.leader()) simt::atomic<M, simt::scope::block>(sq.size).store(request.queue.size, simt::order::release);
   }

@@ -39,11 +39,6 @@ class pending_set {
     return std::size_t{groups} * sizeof(group);
   }
 
-  pending_set() = default;
-  /// `storage`: as `storage_bytes` says. Groups that an earlier set used are emptied by `clear`.
-  FOREBAY_DEVICE pending_set(void* storage, std::uint32_t commands)
-      : groups_(static_cast<group*>(storage)), group_count_((commands + group_slots - 1) / group_slots) {}
-
   FOREBAY_DEVICE std::uint32_t capacity() const { return group_count_ * group_slots; }
   FOREBAY_DEVICE std::uint32_t size() const { return size_; }
   FOREBAY_DEVICE std::uint32_t free() const { return capacity() - size_; }
@@ -54,7 +49,15 @@ class pending_set {
     return simt::atomic<M, simt::scope::block>(next_due_ps_).load(simt::order::relaxed);
   }
 
-  FOREBAY_DEVICE void clear(team const& lanes) {
+  /// Starts anew, empty, in `storage`, as `storage_bytes` says; it may hold what an earlier set left. Others may ask for
+  /// `next_due_ps` meanwhile, and for nothing else.
+  FOREBAY_DEVICE void start(team const& lanes, void* storage, std::uint32_t commands) {
+    lanes.sync();
+    if (lanes.leader()) {
+      groups_ = static_cast<group*>(storage);
+      group_count_ = (commands + group_slots - 1) / group_slots;
+    }
+    lanes.sync();
     for (std::uint32_t g = lanes.rank(); g < group_count_; g += lanes.count()) state_of(g) = {};
     keep(lanes, 0, 0, never_ps);
   }
@@ -91,8 +94,8 @@ class pending_set {
                              std::uint64_t first_due_ps) {
     for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
       std::uint32_t const g = slots[i] / group_slots;
-      // One lane for each group; where slots come back to a group both store the same.
-      if (i != 0 && slots[i - 1] / group_slots == g) continue;
+      // One lane for each group. `reserve` goes round once, so that only the first group can come a second time.
+      if (i != 0 && (slots[i - 1] / group_slots == g || slots[0] / group_slots == g)) continue;
       if (first_due_ps < state_of(g).first_due_ps) state_of(g).first_due_ps = first_due_ps;
     }
     std::uint64_t const next_ps = next_due_ps();
