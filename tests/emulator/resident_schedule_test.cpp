@@ -163,17 +163,6 @@ TEST(resident_schedule, units_leave_when_the_host_is_silent) {
       2);
 }
 
-// A queue whose fetch is put off is polled until it is not, for which virtual time does not wait.
-TEST(resident_units, fetches_that_are_put_off) {
-  resident_shape shape{.units = 2, .queues = 4, .commands = 6};
-  shape.options.timing.read = shape.options.timing.write =
-      shape.options.timing.other = {.latency_min_ps = 4'000'000'000};
-  shape.options.timing.jitter_ps = 4'000'000'000;
-  shape.options.fetch_ns = 1'500'000;
-  shape.options.post_ahead_ns = 100'000;
-  for (std::uint64_t seed = 0; seed < 4; ++seed) resident_rig(shape, seed).run_in_real_time();
-}
-
 TEST(resident_units, in_real_time) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     resident_shape shape{.units = 2,

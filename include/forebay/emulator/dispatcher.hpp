@@ -37,9 +37,6 @@ struct engine_options {
   /// How long before a command is due its completion is made ready, so that but one store is left to do. Meanwhile the
   /// dispatcher does nothing else.
   std::uint64_t post_ahead_ns = 0;
-  /// How long a fetch may take. Where a command becomes due within that time, fetching is put off, up to half of the
-  /// least latency.
-  std::uint64_t fetch_ns = 0;
   timing_parameters timing;
   std::uint64_t* link_free_ps = nullptr;  ///< see `timing_model`; its times count from the epoch, as all do
   fault_plan faults;
@@ -196,7 +193,7 @@ class dispatcher {
         } else if (fresh_queues != 0) {
           std::uint32_t const at = place(first + team::lowest(fresh_queues));
           fresh_queues &= fresh_queues - 1;
-          if ((own && puts_off(unit_.queues[at])) || !fetch(at)) continue;
+          if (!fetch(at)) continue;
           worked = true;
           read_clock();
           if (!own) fresh_queues = 0;  // its own queues have waited
@@ -650,23 +647,6 @@ class dispatcher {
     sq.arrival_ps = last_ps;
     sq.gap_is_new = true;
     return true;
-  }
-
-  /// Whether what is new in a queue had better wait until what is about to become due was posted.
-  FOREBAY_DEVICE bool puts_off(submission_queue<M> const& sq) {
-    if (view_.options.fetch_ns == 0) return false;
-    timing_parameters const& timing = view_.options.timing;
-    std::uint64_t const latency_ps = timing.read.latency_min_ps < timing.write.latency_min_ps
-                                         ? timing.read.latency_min_ps
-                                         : timing.write.latency_min_ps;
-    if (now_ps_ >= sq.arrival_ps + latency_ps / 2) return false;
-    std::uint64_t next_ps = never_ps;
-    for (std::uint32_t k = lanes_.rank(); k < queue_count_; k += lanes_.count()) {
-      submission_queue<M>& mine = unit_.queues[first_place_ + k];
-      if (hint(mine.size) == 0 || hint(mine.blocked) != 0) continue;
-      if (std::uint64_t const due_ps = mine.pending.next_due_ps(); due_ps < next_ps) next_ps = due_ps;
-    }
-    return lanes_.min(next_ps) <= now_ps_ + view_.options.fetch_ns * 1000;
   }
 
   /// Fetches what is new in a queue, up to a batch, and takes it as far as its due time. Whether there was anything.

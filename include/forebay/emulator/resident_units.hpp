@@ -25,7 +25,6 @@ struct alignas(128) residency_words {
 inline void choose_for_gpu(engine_options& options) {
   options.dispatchers_per_unit = 16;
   options.post_ahead_ns = options.timing.immediate() ? 0 : 9000;
-  options.fetch_ns = 0;
 }
 
 /// Launched with `shape()`. Ends when `words->stop` is set, at once and whatever is in flight: all state is in the
