@@ -277,6 +277,7 @@ class started_drive final : public emulated_drive {
               {"jitter_us", static_cast<double>(timing.jitter_ps) / 1e6},
               {"seed", timing.seed}}},
             {"statistics", counts},
+            {"latency", {{"target", describe(statistics->target)}, {"processing", describe(statistics->processing)}}},
             {"lateness", lateness},
             {"poll_gap", describe(statistics->poll_gap)},
             {"fidelity", statistics->lateness.percentile_ns(0.99) > bound_ns ? "exceeded" : "ok"}};

@@ -287,7 +287,7 @@ bool admin::post() {
     std::uint16_t const command_id = completions_.front().first;
     completion const what = completions_.front().second;
     auto const self = simt::team<native>::here();
-    completion_queue::places const places = cq_.take(self, 1);
+    completion_queue::places const places = cq_.take(self, 1, 0);
     cq_.prepare(self, places, 1, what.result,
                 nvme::completion_entry::make_dw2(static_cast<std::uint16_t>(sq_head_), 0));
     cq_.publish<native>(places, 0, command_id, what.status_field);

@@ -44,6 +44,8 @@ TEST(open, says_what_it_opened) {
   EXPECT_EQ(report["lba_bytes"], 512);
   EXPECT_EQ(report["fidelity"], "ok");
   EXPECT_EQ(report["timing"]["seed"], 5);
+  EXPECT_EQ(report["latency"]["target"]["count"], 0);
+  EXPECT_EQ(report["latency"]["processing"]["count"], 0);
   EXPECT_EQ(report["lateness"]["count"], 0);
   EXPECT_EQ(report["lateness"]["bound_ns"], 5000);
   EXPECT_EQ(report["statistics"]["read_commands"], 0);

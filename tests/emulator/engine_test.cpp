@@ -370,6 +370,25 @@ TEST(engine_timing, lateness_is_what_the_client_waited_beyond_the_target) {
   auto const sum = std::make_unique<statistics>();
   drive.units().collect(*sum);
   EXPECT_EQ(sum->lateness.max_ns, 20'000u);
+  EXPECT_EQ(sum->target.total, 1u);
+  EXPECT_EQ(sum->target.max_ns, 10'000u);
+  EXPECT_EQ(sum->processing.total, 1u);
+  EXPECT_EQ(sum->processing.max_ns, 30'000u);
+}
+
+TEST(completion_queue, tells_when_all_before_a_place_is_shown) {
+  std::vector<nvme::completion_entry> entries(4);
+  std::uint32_t head = 0;
+  completion_queue queue;
+  queue.open({0, entries.data(), 4, &head});
+  auto const lanes = simt::team<clocked>::here();
+  EXPECT_EQ(queue.take(lanes, 1, 500).after_ps, 0u);
+  EXPECT_EQ(queue.take(lanes, 1, 300).after_ps, 500u);  // the client sees it at 500
+  EXPECT_EQ(queue.take(lanes, 1, 700).after_ps, 500u);
+  head = 3;
+  std::uint32_t free = 0;
+  EXPECT_TRUE(queue.free_entries<clocked>(free));
+  EXPECT_EQ(queue.take(lanes, 2, 800).after_ps, 700u);
 }
 
 TEST(engine_timing, a_slow_command_does_not_hold_up_others) {

@@ -114,6 +114,131 @@ TEST(resident_schedule, completions_made_ready_ahead_are_seen_in_time) {
   explore_traffic(shape);
 }
 
+/// A unit of two dispatchers of which the first has one queue or two, and a client of one thread that submits a batch
+/// to each now and then, and looks at what completes at once.
+struct batches {
+  static constexpr std::uint32_t entries = 8, each = 6;
+  timing_parameters timing;
+  std::uint64_t post_ahead_ns = 2000;
+  std::uint32_t queues = 1;
+  std::uint32_t rounds = 3;
+
+  /// `seen(queue, command id, time_ns)` as the client sees completions, queue by queue.
+  template <class Seen>
+  void run(simt::memory_model memory, simt::scheduler& schedule, statistics& sum, Seen&& seen) const {
+    constexpr std::uint32_t dispatchers = 2;
+    memory::allocation const store(memory::host(), 8192, 4096);
+    memory::allocation const buffer(memory::host(), 4096, 4096);
+    dma_regions regions(memory::host(), 6);
+    regions.add(buffer.data(), buffer.bytes());
+    engine_options options;
+    options.dispatchers_per_unit = dispatchers;
+    options.queue_slots = dispatchers + 1;
+    options.timing = timing;
+    options.post_ahead_ns = post_ahead_ns;
+    engine<fiber, fiber> engine(options, media{store.as<std::byte>(), store.bytes(), 512}, regions.table());
+    struct ring {
+      nvme::submission_entry sq[entries] = {};
+      nvme::completion_entry cq[entries] = {};
+      std::uint32_t tail = 0, head = 0;
+    };
+    std::vector<ring> rings(queues);
+    for (std::uint32_t q = 0; q < queues; ++q) {
+      std::uint32_t const slot = q * dispatchers;
+      engine.attach_completion_queue({slot, rings[q].cq, entries, &rings[q].head});
+      engine.attach_submission_queue({.slot = slot,
+                                      .id = static_cast<std::uint16_t>(q + 1),
+                                      .entries = rings[q].sq,
+                                      .size = entries,
+                                      .tail_doorbell = &rings[q].tail,
+                                      .cq_slot = slot});
+    }
+    residency_words words;
+    resident_units<fiber> const units{engine.view(), &words};
+    auto const client = [&] {
+      for (std::uint32_t round = 0; round < rounds; ++round) {
+        // Less than the least latency: while all sleep nobody polls, so commands count as here since the last one.
+        (void)fiber::wait_until([] { return false; }, fiber::clock_ns() + 10'000);
+        for (std::uint32_t i = round * each; i < (round + 1) * each; ++i) {
+          for (std::uint32_t q = 0; q < queues; ++q) {
+            // Each queue has a channel of its own.
+            auto entry =
+                nvme::make_io_command(nvme::io_opcode::read, static_cast<std::uint16_t>(i), 1, q * 4096 / 512, 1);
+            entry.prp1 = reinterpret_cast<std::uint64_t>(buffer.data());
+            rings[q].sq[i % entries] = entry;
+          }
+        }
+        for (ring& mine : rings) {
+          // Release: pairs with the unit's acquire; the entries are there.
+          simt::atomic<fiber, simt::scope::system>(mine.tail).store((round + 1) * each % entries, simt::order::release);
+        }
+        for (std::uint32_t q = 0; q < queues; ++q) {
+          ring& mine = rings[q];
+          for (std::uint32_t i = round * each; i < (round + 1) * each; ++i) {
+            std::uint32_t dw3 = 0;
+            auto const came = [&] {
+              // Acquire: pairs with the unit's release.
+              dw3 = simt::atomic<fiber, simt::scope::system>(mine.cq[i % entries].dw3).load(simt::order::acquire);
+              return (dw3 >> 16 & 1) == (i / entries + 1) % 2;
+            };
+            fiber::check(fiber::wait_until(came, fiber::clock_ns() + 1'000'000'000), "a command completes");
+            seen(q, dw3 & 0xffff, fiber::clock_ns());
+          }
+          // Release: pairs with the unit's acquire; the entries have been read.
+          simt::atomic<fiber, simt::scope::system>(mine.head).store((round + 1) * each % entries, simt::order::release);
+        }
+      }
+      simt::atomic<fiber, simt::scope::system>(words.stop).store(1, simt::order::relaxed);
+    };
+    simt::grid grid = units.shape();
+    ++grid.blocks;
+    auto const result = simt::run({.memory = memory, .max_steps = 50'000'000, .record = false}, schedule, grid, [&] {
+      if (fiber::this_block().rank == 0) return units();
+      if (fiber::this_block().thread_rank() == 0) client();
+    });
+    ASSERT_TRUE(result.ok) << result.what;
+    engine.collect(sum);
+    ASSERT_EQ(sum.target.total, queues * rounds * each);
+    ASSERT_EQ(sum.lateness.total, queues * rounds * each);
+  }
+};
+
+TEST(resident_schedule, completions_made_ready_together_come_in_the_order_in_which_they_are_due) {
+  batches load{.timing = {.jitter_ps = 1'500'000}, .post_ahead_ns = 4000};
+  load.timing.read = {.per_command_ps = 10'000, .latency_min_ps = 20'000'000};
+  explore(
+      [&](std::uint64_t, simt::memory_model memory, simt::scheduler& schedule) {
+        std::vector<std::uint32_t> ids;
+        std::vector<std::uint64_t> times_ns;
+        auto const sum = std::make_unique<statistics>();
+        load.run(memory, schedule, *sum, [&](std::uint32_t, std::uint32_t id, std::uint64_t time_ns) {
+          ids.push_back(id);
+          times_ns.push_back(time_ns);
+        });
+        // The jitter, which is the same each time, turns some around, and gives each a time of its own.
+        ASSERT_FALSE(std::is_sorted(ids.begin(), ids.end()));
+        for (std::size_t i = 1; i < times_ns.size(); ++i) ASSERT_LT(times_ns[i - 1], times_ns[i]);
+        ASSERT_EQ(sum->lateness.max_ns, 0u);
+      },
+      2);
+}
+
+/// Commands of two queues are due by turns. Between the rounds nothing is in flight, so that the other dispatcher of
+/// the unit goes to rest.
+TEST(resident_schedule, a_dispatcher_at_rest_helps_one_that_cannot_be_everywhere) {
+  batches load{.timing = {.channels = 2}, .queues = 2};
+  load.timing.read = {.per_command_ps = 250'000, .latency_min_ps = 20'000'000};
+  explore(
+      [&](std::uint64_t, simt::memory_model memory, simt::scheduler& schedule) {
+        // There it may see late that there is something to do.
+        if (memory == simt::memory_model::stale_reads) return;
+        auto const sum = std::make_unique<statistics>();
+        load.run(memory, schedule, *sum, [](std::uint32_t, std::uint32_t, std::uint64_t) {});
+        ASSERT_EQ(sum->lateness.max_ns, 0u);
+      },
+      2);
+}
+
 TEST(resident_schedule, one_entry_at_a_time) {
   resident_shape shape{.units = 2, .queues = 3, .commands = 8};
   shape.options.timing = timing();

@@ -168,6 +168,7 @@ class dispatcher {
   /// other dispatchers. Whether it did anything.
   FOREBAY_DEVICE bool step() {
     read_clock();
+    seen_batches_ = batches();
     // On a GPU only where the last look found a request: nobody waits for memory to answer that there is none.
     bool const may_have_mail = M::full_warp_lanes != 32 || lanes_.broadcast(mail_) != scratch_.handled_requests;
     bool worked = may_have_mail && serve_requests(*this);
@@ -248,12 +249,18 @@ class dispatcher {
     };
     // What becomes due earlier than that came meanwhile: from another dispatcher.
     std::uint64_t const until_ps = (deadline_ns - view_.options.epoch_ns - 1) * 1000 + ahead_ps();
+    // Who looked around when nothing was in flight would else rest until long after what others have fetched since.
+    bool const sleeps =
+        helps() && deadline_ns > view_.options.epoch_ns + (scratch_.visit_ps + look_around_ps) / 1000 + 1;
+    auto const wakes = [&](std::uint64_t now_ns) {
+      return help_was_wanted((now_ns - view_.options.epoch_ns) * 1000) || (sleeps && batches() != seen_batches_);
+    };
     if constexpr (M::full_warp_lanes == 32) {
       // The lanes look at one thing each, and all find the same.
       auto const look = [&] {
         for (std::uint32_t turn = 0; turn < M::looks_per_poll; ++turn) {
           std::uint64_t const now_ns = lanes_.leader() ? M::clock_ns() : 0;
-          bool changed = lanes_.leader() && help_was_wanted((now_ns - view_.options.epoch_ns) * 1000);
+          bool changed = lanes_.leader() && wakes(now_ns);
           for (std::uint32_t first = 0; first < things(); first += lanes_.count()) {
             thing const mine = thing_at(first + lanes_.rank(), until_ps, also);
             lanes_.sync();  // their loads are under way together
@@ -268,10 +275,10 @@ class dispatcher {
       (void)wait(look, simt::no_deadline);  // it looks at the clock itself
     } else {
       auto const look = [&] {
-        std::uint64_t const now_ps = (M::clock_ns() - view_.options.epoch_ns) * 1000;
-        bool changed = help_was_wanted(now_ps);
+        std::uint64_t const now_ns = M::clock_ns();
+        bool changed = wakes(now_ns);
         for (std::uint32_t i = 0; i < things(); ++i) changed |= thing_at(i, until_ps, also).differs();
-        if (!changed) set(all_polled_ps(first_place_), now_ps);
+        if (!changed) set(all_polled_ps(first_place_), (now_ns - view_.options.epoch_ns) * 1000);
         return changed;
       };
       found = lanes_.any(lanes_.leader() && wait(look, deadline_ns));
@@ -296,6 +303,7 @@ class dispatcher {
     return view_.options.post_ahead_ns * (own ? 1000 : 800);
   }
   FOREBAY_DEVICE bool helps() const { return view_.options.dispatchers_per_unit > 1; }
+  FOREBAY_DEVICE std::uint32_t batches() const { return helps() ? hint(unit_.words->batches) : 0; }
   FOREBAY_DEVICE std::uint32_t places() const { return view_.options.dispatchers_per_unit * queue_count_; }
   /// Where the `k`th queue to look at lies. Its own are the first.
   FOREBAY_DEVICE std::uint32_t place(std::uint32_t k) const {
@@ -596,7 +604,7 @@ class dispatcher {
             scratch_.staged_due_ps[position] = 0;
           });
       lanes_.sync();
-      post_staged(cq, cq.take(lanes_, n), n, completion_dw2(sq), false);
+      post_staged(cq, cq.take(lanes_, n, 0), n, completion_dw2(sq), false);
       if (lanes_.leader()) count<M>(stats_.commands.completions_posted, n);
       free -= n;
     }
@@ -730,11 +738,32 @@ class dispatcher {
     take_hand_off(at);
 
     if (lanes_.leader()) {
+      // Relaxed: a hint.
+      if (helps() && !immediate) {
+        simt::atomic<M, simt::scope::block>(unit_.words->batches).fetch_add(1, simt::order::relaxed);
+      }
       count<M>(stats_.commands.fetches);
       count<M>(stats_.commands.commands_fetched, n);
       if (polled) stats_.poll_gap.template record_one<M>(gap_ns);
     }
+    record_latency(*this, n, arrival_ps);
     return true;
+  }
+
+  /// Counts what the `n` commands that were entered just now are to take, and what they took so far.
+  FOREBAY_COLD static void record_latency(dispatcher self, std::uint32_t n, std::uint64_t arrival_ps) {
+    team const& lanes = self.lanes_;
+    for (std::uint32_t first = 0; first < n; first += lanes.count()) {
+      std::uint32_t const i = first + lanes.rank();
+      bool const timed = i < n && (self.scratch_.commands[i].flags & pending_command::timed) != 0 &&
+                         self.scratch_.timed[i].target_ps != never_ps;
+      if (!lanes.any(timed)) continue;
+      self.stats_.target.template record<M>(lanes, timed,
+                                            timed ? (self.scratch_.timed[i].target_ps - arrival_ps) / 1000 : 0);
+    }
+    if (!lanes.leader()) return;
+    std::uint64_t const now_ns = M::clock_ns() - self.view_.options.epoch_ns;
+    self.stats_.processing.template record_one<M>(now_ns - arrival_ps / 1000, n);
   }
 
   /// By one lane.
@@ -998,6 +1027,7 @@ class dispatcher {
     }
     std::uint32_t const free = room(cq);
     bool held = false;
+    std::uint64_t last_due_ps = 0;  // of the lane
     std::uint32_t const n = sq.pending.take_due(
         lanes_, now_ps_ + ahead_ps() + ahead_ps() / 2,  // what comes soon after comes along
         free < scratch_.staged_completions ? free : scratch_.staged_completions,
@@ -1012,8 +1042,10 @@ class dispatcher {
           scratch_.staged_due_ps[position] = due_ps;
           scratch_.staged_slots[position] = slot;
           held = held || (command.flags & pending_command::held) != 0;
+          if (due_ps > last_due_ps) last_due_ps = due_ps;
         });
-    completion_queue::places const places = cq.take(lanes_, n);
+    completion_queue::places const places =
+        cq.take(lanes_, n, view_.options.timing.immediate() ? 0 : lanes_.max(last_due_ps));
     std::uint32_t const dw2 = completion_dw2(sq);
     // One that others post to is kept until the entries are there: once a queue of its is detached, what the queue
     // completed must not lie behind entries that are still to come.
@@ -1073,12 +1105,15 @@ class dispatcher {
   /// engine's doing.
   FOREBAY_DEVICE void post_staged(completion_queue const& cq, completion_queue::places const& places, std::uint32_t n,
                                   std::uint32_t dw2, bool counts) {
+    bool const in_order = staged_are_in_order(n);
+    if (!in_order) put_staged_in_order(*this, n);
     cq.prepare(lanes_, places, n, 0, dw2);
     for (std::uint32_t first = 0; first < n; first += lanes_.count()) {
       std::uint32_t const i = first + lanes_.rank();
       bool waits = i < n;
-      pending_command const command = waits ? scratch_.staged[i] : pending_command{};
-      std::uint64_t const due_ps = waits ? scratch_.staged_due_ps[i] : never_ps;
+      std::uint32_t const which = in_order || !waits ? i : scratch_.staged_slots[i];
+      pending_command const command = waits ? scratch_.staged[which] : pending_command{};
+      std::uint64_t const due_ps = waits ? scratch_.staged_due_ps[which] : never_ps;
       std::uint64_t posted_ps = 0;
       for (;;) {
         std::uint64_t const now_ps = (M::clock_ns() - view_.options.epoch_ns) * 1000;
@@ -1093,9 +1128,34 @@ class dispatcher {
         (void)M::wait_until([] { return false; }, view_.options.epoch_ns + (next_ps + 999) / 1000);
       }
       bool const timed = counts && i < n && (command.flags & pending_command::timed) != 0;
+      if (posted_ps < places.after_ps) posted_ps = places.after_ps;
       if (lanes_.any(timed)) stats_.lateness.template record<M>(lanes_, timed, timed ? (posted_ps - due_ps) / 1000 : 0);
     }
     read_clock();
+  }
+
+  /// Whether each staged command is due no earlier than the one before it, as nearly always.
+  FOREBAY_DEVICE bool staged_are_in_order(std::uint32_t n) const {
+    bool falls = false;
+    for (std::uint32_t i = lanes_.rank(); i + 1 < n; i += lanes_.count()) {
+      falls = falls || scratch_.staged_due_ps[i] > scratch_.staged_due_ps[i + 1];
+    }
+    return !lanes_.any(falls);
+  }
+  /// Sets `staged_slots` to the staged commands in the order of their due times: a client sees an entry of its ring no
+  /// earlier than those before it.
+  FOREBAY_COLD static void put_staged_in_order(dispatcher self, std::uint32_t n) {
+    dispatcher_scratch& scratch = self.scratch_;
+    for (std::uint32_t i = self.lanes_.rank(); i < n; i += self.lanes_.count()) {
+      std::uint64_t const due_ps = scratch.staged_due_ps[i];
+      std::uint32_t before = 0;
+      for (std::uint32_t j = 0; j < n; ++j) {
+        std::uint64_t const other_ps = scratch.staged_due_ps[j];
+        before += other_ps < due_ps || (other_ps == due_ps && j < i);
+      }
+      scratch.staged_slots[before] = i;
+    }
+    self.lanes_.sync();
   }
 
   /// Takes a completion queue, so that others do not post to it meanwhile. False: another dispatcher has it at present.
@@ -1144,6 +1204,7 @@ class dispatcher {
   statistics& stats_;
   std::uint64_t now_ps_ = 0;  ///< not after the present
   std::uint32_t mail_ = 0;    ///< of the leader: how many requests were posted when it looked
+  std::uint32_t seen_batches_ = 0;
 };
 
 }  // namespace forebay::emulator

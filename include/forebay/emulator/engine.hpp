@@ -160,8 +160,8 @@ class engine final : public io_engine {
         sum.commands.*counter +=
             simt::atomic<Host, simt::scope::system>(from->commands.*counter).load(simt::order::relaxed);
       });
-      sum.lateness.merge<Host>(from->lateness);
-      sum.poll_gap.merge<Host>(from->poll_gap);
+      statistics::for_each_histogram(
+          [&](char const*, histogram statistics::* member) { (sum.*member).template merge<Host>((*from).*member); });
     }
     sum.commands.invalid_doorbells += invalid_doorbells();
   }

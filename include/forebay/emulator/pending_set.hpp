@@ -49,8 +49,8 @@ class pending_set {
     return simt::atomic<M, simt::scope::block>(next_due_ps_).load(simt::order::relaxed);
   }
 
-  /// Starts anew, empty, in `storage`, as `storage_bytes` says; it may hold what an earlier set left. Others may ask for
-  /// `next_due_ps` meanwhile, and for nothing else.
+  /// Starts anew, empty, in `storage`, as `storage_bytes` says; it may hold what an earlier set left. Others may ask
+  /// for `next_due_ps` meanwhile, and for nothing else.
   FOREBAY_DEVICE void start(team const& lanes, void* storage, std::uint32_t commands) {
     lanes.sync();
     if (lanes.leader()) {

@@ -43,6 +43,7 @@ class alignas(128) completion_queue {
     tail_ = 0;
     head_ = 0;
     phase_ = 1;
+    last_shown_ps_ = 0;
   }
   FOREBAY_DEVICE std::uint32_t size() const { return size_; }
 
@@ -86,13 +87,15 @@ class alignas(128) completion_queue {
   struct places {
     std::uint32_t first = 0;
     std::uint32_t phase = 1;
+    /// When the last of the entries before them is shown. A client reads them in order: it sees none of these earlier.
+    std::uint64_t after_ps = 0;
   };
 
-  /// Takes the next `count` entries, as many of which are free. All lanes call it; the team holds the queue, and may
-  /// let go of it before it writes the entries.
+  /// Takes the next `count` entries, as many of which are free, to be shown by `last_ps` if all goes well. All lanes
+  /// call it; the team holds the queue, and may let go of it before it writes the entries.
   template <class M>
-  FOREBAY_DEVICE places take(simt::team<M> const& lanes, std::uint32_t count) {
-    places const taken{tail_, phase_};
+  FOREBAY_DEVICE places take(simt::team<M> const& lanes, std::uint32_t count, std::uint64_t last_ps) {
+    places const taken{tail_, phase_, last_shown_ps_};
     bool const wraps = taken.first + count >= size_;
     lanes.sync();
     if (lanes.leader()) {
@@ -100,6 +103,7 @@ class alignas(128) completion_queue {
       // Relaxed: for `full_head`.
       simt::atomic<M, simt::scope::device>(shown_tail_).store(tail_, simt::order::relaxed);
       phase_ = wraps ? taken.phase ^ 1 : taken.phase;
+      if (last_ps > taken.after_ps) last_shown_ps_ = last_ps;
     }
     lanes.sync();
     return taken;
@@ -146,6 +150,7 @@ class alignas(128) completion_queue {
   std::uint32_t shown_tail_ = 0;  ///< the same, for those who do not hold the queue
   std::uint32_t head_ = 0;
   std::uint32_t phase_ = 1;
+  std::uint64_t last_shown_ps_ = 0;  ///< when the entries before the tail have all been shown
   std::uint32_t* head_doorbell_ = nullptr;
   nvme::completion_entry* entries_ = nullptr;
 };
@@ -193,6 +198,7 @@ struct queue_locks {
 /// Words that the dispatchers of a unit share.
 struct unit_words {
   std::uint64_t wants_help_ps = 0;  ///< until when: the latest of its queues
+  std::uint32_t batches = 0;        ///< of commands with a target, that any has entered
 };
 
 /// What the dispatchers of a unit share: the memory of a thread block. Queues and locks lie in the order of the

@@ -59,11 +59,11 @@ struct histogram {
     std::uint32_t const having = simt::team<M>::ones(lanes.ballot(has));
     if (having != 0 && lanes.leader()) count_all<M>(having, sum, longest);
   }
-  /// Counts one duration. Called by one lane.
+  /// Counts one duration `n` times. Called by one lane.
   template <class M>
-  FOREBAY_DEVICE void record_one(std::uint64_t ns) {
-    count<M>(bin[bin_of(ns)]);
-    count_all<M>(1, ns, ns);
+  FOREBAY_DEVICE void record_one(std::uint64_t ns, std::uint64_t n = 1) {
+    count<M>(bin[bin_of(ns)], n);
+    count_all<M>(n, ns * n, ns);
   }
 
   /// Adds what another unit counted, which may be counting still.
@@ -170,15 +170,25 @@ struct counters {
 /// What one service unit, or all units together, observed.
 struct statistics {
   counters commands;
-  histogram lateness;  ///< how long after its target a completion was posted; empty where no timing model applies
-  histogram poll_gap;  ///< how long before the poll that found new entries the last poll that found none was
+  histogram target;      ///< what the timing model gave a command, from its arrival; empty without a model
+  histogram processing;  ///< how long after its arrival a command's data had moved: what the engine takes at least
+  histogram lateness;    ///< how long after its target a client could see a completion; empty without a model
+  histogram poll_gap;    ///< how long before the poll that found new entries the last poll that found none was
+
+  /// The members that count durations.
+  template <class Visit>
+  static constexpr void for_each_histogram(Visit&& visit) {
+    visit("target", &statistics::target);
+    visit("processing", &statistics::processing);
+    visit("lateness", &statistics::lateness);
+    visit("poll_gap", &statistics::poll_gap);
+  }
 
   /// Takes away what an earlier reading of the same drive had counted.
   void subtract(statistics const& earlier) {
     counters::for_each(
         [&](char const*, std::uint64_t counters::* counter) { commands.*counter -= earlier.commands.*counter; });
-    lateness.subtract(earlier.lateness);
-    poll_gap.subtract(earlier.poll_gap);
+    for_each_histogram([&](char const*, histogram statistics::* member) { (this->*member).subtract(earlier.*member); });
   }
 };
 
