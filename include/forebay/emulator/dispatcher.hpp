@@ -986,6 +986,7 @@ class dispatcher {
         std::uint64_t const bytes = std::uint64_t{range.length_blocks} * drive.block_bytes;
         drive.template zero<M>(lanes_, offset, bytes);
         mark_one(offset, bytes);
+        view_.timing.unmap(lanes_, offset, bytes);
       }
     }
     return 0;

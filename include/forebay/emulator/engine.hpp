@@ -15,6 +15,7 @@
 
 #include "forebay/emulator/dispatcher.hpp"
 #include "forebay/emulator/dma_regions.hpp"
+#include "forebay/emulator/flash_state.hpp"
 #include "forebay/emulator/io_engine.hpp"
 #include "forebay/emulator/media.hpp"
 #include "forebay/error.hpp"
@@ -53,7 +54,11 @@ class engine final : public io_engine {
     view_.options = options;
     view_.drive = drive;
     view_.regions = regions;
-    view_.timing = timing_model<M>(options.timing, next_free_ps_.data(), options.link_free_ps);
+    if (options.timing.flash.channels != 0) {
+      flash_ = std::make_unique<flash_state<M>>(options.timing.flash, drive.bytes, options.timing.seed, state_memory);
+    }
+    view_.timing = timing_model<M>(options.timing, next_free_ps_.data(), options.link_free_ps,
+                                   flash_ ? flash_->model() : nullptr, flash_ ? flash_->geometry() : flash_geometry{});
     view_.mailboxes = mailboxes_.data();
     view_.submission_queues = submission_queues_.data();
     view_.completion_queues = completion_queues_.data();
@@ -164,6 +169,7 @@ class engine final : public io_engine {
           [&](char const*, histogram statistics::* member) { (sum.*member).template merge<Host>((*from).*member); });
     }
     sum.commands.invalid_doorbells += invalid_doorbells();
+    if (flash_) flash_->template collect<Host>(sum.flash);
   }
 
   // Unit side, where a unit is one dispatcher
@@ -290,6 +296,7 @@ class engine final : public io_engine {
   array<std::uint64_t> next_free_ps_;
   array<dispatcher_scratch> scratch_;
   array<dma_segment> segments_;
+  std::unique_ptr<flash_state<M>> flash_;  ///< null: the drive has no flash model
   engine_view<M> view_;
 
   std::vector<submission_slot> submission_slots_;

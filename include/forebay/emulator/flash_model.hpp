@@ -25,7 +25,7 @@ namespace forebay::emulator {
 enum class preconditioning : std::uint8_t {
   fresh,  ///< nothing: no page was ever written
   full,   ///< every page, written once, in order
-  random  ///< then twice the drive's size in random pages: the steady state of random writes
+  random  ///< then as many pages at random as there are: the steady state of random writes
 };
 
 /// The flash of a profile. A *page* is what the map tells apart; pages divide what is sensed, and that what is
@@ -103,11 +103,11 @@ struct alignas(128) flash_die {
   std::uint32_t open_pages = 0;  ///< appended to it
   std::uint32_t first_free = 0;  ///< place of the ring of free blocks
   std::uint32_t free_blocks = 0;
-  std::uint32_t victim = none;       ///< the block that is being collected
-  std::uint32_t scanned = 0;         ///< pages of it that were passed or moved
-  std::uint32_t sensed = none;       ///< what was sensed last for it
-  std::uint64_t victims = 0;         ///< chosen so far
-  std::uint64_t programs = 0;        ///< handed to the die so far
+  std::uint32_t victim = none;         ///< the block that is being collected
+  std::uint32_t scanned = 0;           ///< pages of it that were passed or moved
+  std::uint32_t sensed = none;         ///< what was sensed last for it
+  std::uint64_t victims = 0;           ///< chosen so far
+  std::uint64_t programs = 0;          ///< handed to the die so far
   alignas(128) flash_counters counts;  ///< written under the lock, read at any time
 };
 
@@ -211,8 +211,7 @@ class flash_model {
       std::uint32_t const end = (part.end_bytes + page_bytes - 1) / page_bytes;
       for (std::uint32_t p = part.begin_bytes / page_bytes; p < end; ++p) {
         std::uint32_t const bytes = overlap(part, p);
-        std::uint64_t const accepted_ps =
-            write(part.die, part.first_page + p, bytes != page_bytes, arrival_ps);
+        std::uint64_t const accepted_ps = write(part.die, part.first_page + p, bytes != page_bytes, arrival_ps);
         if (accepted_ps > finish_ps) finish_ps = accepted_ps;
         add(die.counts.host_bytes_written, bytes);
         add(die.counts.host_pages_written, 1);
@@ -254,7 +253,8 @@ class flash_model {
   // A die, by one that holds its lock ---------------------------------------------------------------------------------
 
   /// Takes a page of the host into the buffer; returns when.
-  FOREBAY_DEVICE std::uint64_t write(std::uint32_t d, std::uint32_t page, bool in_part, std::uint64_t arrival_ps) const {
+  FOREBAY_DEVICE std::uint64_t write(std::uint32_t d, std::uint32_t page, bool in_part,
+                                     std::uint64_t arrival_ps) const {
     flash_die& die = at_.dies[d];
     std::uint32_t const place = place_of(d, page);
     if (place != flash_die::none) {
@@ -291,8 +291,7 @@ class flash_model {
 
     std::uint64_t const number = M::ld(&die.programs);
     std::uint64_t const from_ps = accepted_ps(d, arrival_ps);
-    M::st(&program_done(d, number),
-          occupy(d, from_ps, arrival_ps, geometry_.program_ps, geometry_.stretch_bytes()));
+    M::st(&program_done(d, number), occupy(d, from_ps, arrival_ps, geometry_.program_ps, geometry_.stretch_bytes()));
     M::st(&die.programs, number + 1);
     add(die.counts.pages_programmed, geometry_.pages_per_program);
     bool const is_full = filled == geometry_.pages_per_block;
@@ -424,8 +423,7 @@ class flash_model {
   FOREBAY_DEVICE std::uint64_t occupy(std::uint32_t d, std::uint64_t from_ps, std::uint64_t arrival_ps,
                                       std::uint64_t die_ps, std::uint64_t bytes) const {
     std::uint64_t const bus_ps = geometry_.bus_ps(bytes);
-    std::uint64_t const done_ps =
-        advance<M>(at_.dies[d].next_free_ps, from_ps, die_ps + bus_ps) + die_ps + bus_ps;
+    std::uint64_t const done_ps = advance<M>(at_.dies[d].next_free_ps, from_ps, die_ps + bus_ps) + die_ps + bus_ps;
     if (bus_ps == 0) return done_ps;
     std::uint64_t const moved_ps = advance<M>(at_.bus_free_ps[d % geometry_.channels], arrival_ps, bus_ps) + bus_ps;
     return moved_ps > done_ps ? moved_ps : done_ps;
@@ -441,8 +439,7 @@ class flash_model {
   /// Whether a place belongs to the program that is being filled.
   FOREBAY_DEVICE bool is_staged(std::uint32_t d, std::uint32_t place) const {
     // Relaxed: who holds the lock is ordered by it; a read that sees it a moment before or after is timed so.
-    std::uint32_t const staged =
-        simt::atomic<M, simt::scope::device>(at_.dies[d].staged).load(simt::order::relaxed);
+    std::uint32_t const staged = simt::atomic<M, simt::scope::device>(at_.dies[d].staged).load(simt::order::relaxed);
     return staged != flash_die::none && place - staged < geometry_.pages_per_program;
   }
   FOREBAY_DEVICE void set_staged(flash_die& die, std::uint32_t staged) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "forebay/emulator/flash_model.hpp"
 #include "forebay/emulator/timing_model.hpp"
 #include "forebay/simt/team.hpp"
 #include "forebay/simt/vocabulary.hpp"
@@ -174,6 +175,7 @@ struct statistics {
   histogram processing;  ///< how long after its arrival a command's data had moved: what the engine takes at least
   histogram lateness;    ///< how long after its target a client could see a completion; empty without a model
   histogram poll_gap;    ///< how long before the poll that found new entries the last poll that found none was
+  flash_counters flash;  ///< of all units together; 0 where the drive has no flash model
 
   /// The members that count durations.
   template <class Visit>
@@ -189,6 +191,8 @@ struct statistics {
     counters::for_each(
         [&](char const*, std::uint64_t counters::* counter) { commands.*counter -= earlier.commands.*counter; });
     for_each_histogram([&](char const*, histogram statistics::* member) { (this->*member).subtract(earlier.*member); });
+    flash_counters::for_each(
+        [&](char const*, std::uint64_t flash_counters::* counter) { flash.*counter -= earlier.flash.*counter; });
   }
 };
 

@@ -7,23 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "forebay/emulator/flash_model.hpp"
+#include "forebay/emulator/timed_command.hpp"
 #include "forebay/simt/team.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::emulator {
-
-/// A due time that never comes.
-inline constexpr std::uint64_t never_ps = ~std::uint64_t{0};
-
-/// Spreads the bits of `x` (the finaliser of MurmurHash3).
-FOREBAY_DEVICE constexpr std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ x >> 33) * 0xff51afd7ed558ccdu;
-  x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53u;
-  return x ^ x >> 33;
-}
-
-/// What the model tells apart.
-enum class operation : std::uint8_t { read, write, other };
 
 /// cost(bytes) = per_command + per_byte * round_up(bytes, granule).
 struct operation_cost {
@@ -50,6 +39,7 @@ struct timing_parameters {
   std::uint64_t jitter_ps = 0;                ///< largest addition to a command's latency; uniform from 0
   std::uint64_t seed = 0;                     ///< of the jitter
   std::uint64_t link_byte_fs = 0;  ///< femtoseconds that a byte occupies the link which drives share; 0: there is none
+  flash_parameters flash;          ///< what lies behind the channels, if anything does
 
   FOREBAY_DEVICE constexpr operation_cost const& cost_of(operation op) const {
     return op == operation::read ? read : op == operation::write ? write : other;
@@ -59,18 +49,8 @@ struct timing_parameters {
     auto const zero = [](operation_cost const& c) {
       return c.per_command_ps == 0 && c.per_byte_fs == 0 && c.latency_min_ps == 0;
     };
-    return zero(read) && zero(write) && zero(other) && jitter_ps == 0 && link_byte_fs == 0;
+    return zero(read) && zero(write) && zero(other) && jitter_ps == 0 && link_byte_fs == 0 && flash.channels == 0;
   }
-};
-
-/// One command of a batch, as the model sees it.
-struct timed_command {
-  std::uint64_t offset_bytes = 0;
-  std::uint64_t bytes = 0;     ///< 0 for a command without a range, which occupies every channel
-  std::uint64_t sequence = 0;  ///< identifies the command: the jitter is a function of seed and sequence
-  operation op = operation::read;
-  bool charged = true;  ///< false for a command that failed its checks: due on arrival
-  std::uint64_t target_ps = 0;
 };
 
 /// What a command does to channels: one stripe each on `touched` of them, from the channel of its first byte on.
@@ -118,12 +98,18 @@ class timing_model {
 
   timing_model() = default;
   /// `next_free_ps`: `parameters.channels` zeroed words that all units reach. `link_free_ps`: two words that all units
-  /// of all drives on one link reach, for its two directions; not used without a link.
-  timing_model(timing_parameters const& parameters, std::uint64_t* next_free_ps, std::uint64_t* link_free_ps = nullptr)
-      : parameters_(parameters), next_free_ps_(next_free_ps), link_free_ps_(link_free_ps) {
+  /// of all drives on one link reach, for its two directions; not used without a link. `flash` lies where all units
+  /// reach it; null: there is none.
+  timing_model(timing_parameters const& parameters, std::uint64_t* next_free_ps, std::uint64_t* link_free_ps = nullptr,
+               flash_model<M> const* flash = nullptr, flash_geometry const& geometry = {})
+      : parameters_(parameters), next_free_ps_(next_free_ps), link_free_ps_(link_free_ps), flash_(flash) {
     for (operation const op : {operation::read, operation::write, operation::other}) {
       operation_cost const& cost = parameters.cost_of(op);
-      std::uint64_t const lone_ps[2] = {cost.per_command_ps, cost.cost_ps(cost.granule_bytes) * parameters.channels};
+      std::uint64_t lone_ps[2] = {cost.per_command_ps, cost.cost_ps(cost.granule_bytes) * parameters.channels};
+      if (flash != nullptr && op == operation::read) {
+        std::uint64_t const sensed_ps = geometry.lone_read_ps(cost.granule_bytes);
+        if (lone_ps[1] < sensed_ps) lone_ps[1] = sensed_ps;
+      }
       for (std::uint32_t i = 0; i < 2; ++i) {
         wait_ps_[static_cast<std::uint32_t>(op)][i] =
             cost.latency_min_ps > lone_ps[i] ? cost.latency_min_ps - lone_ps[i] : 0;
@@ -148,11 +134,18 @@ class timing_model {
     if (parameters_.link_byte_fs != 0) {
       for (operation const way : {operation::read, operation::write}) pass_link(lanes, batch, count, arrival_ps, way);
     }
+    if (flash_ != nullptr) flash_model<M>::assign(flash_, lanes, batch, count, arrival_ps);
     for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
       timed_command& command = batch[i];
       command.target_ps = command.charged ? command.target_ps + latency_ps(command) : arrival_ps;
     }
     lanes.sync();
+  }
+
+  /// Forgets what pages in a range of the drive hold, where there is a model of its flash: a command without a range of
+  /// its own said so. All lanes call it.
+  FOREBAY_DEVICE void unmap(team const& lanes, std::uint64_t offset_bytes, std::uint64_t bytes) const {
+    if (flash_ != nullptr) flash_model<M>::unmap(flash_, lanes, offset_bytes, bytes);
   }
 
  private:
@@ -173,7 +166,7 @@ class timing_model {
     }
     std::uint64_t start_ps = 0;
     if (lanes.any(charged)) {
-      if (lanes.leader()) start_ps = advance(next_free_ps_[0], arrival_ps, total_ps);
+      if (lanes.leader()) start_ps = advance<M>(next_free_ps_[0], arrival_ps, total_ps);
       start_ps = lanes.broadcast(start_ps);
     }
     for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
@@ -196,7 +189,7 @@ class timing_model {
     }
     for (std::uint32_t channel = lanes.rank(); channel < parameters_.channels; channel += lanes.count()) {
       if ((touched >> channel & 1) != 0)
-        scratch_ps[channel] = advance(next_free_ps_[channel], arrival_ps, scratch_ps[channel]);
+        scratch_ps[channel] = advance<M>(next_free_ps_[channel], arrival_ps, scratch_ps[channel]);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       timed_command& command = batch[i];
@@ -223,7 +216,7 @@ class timing_model {
     total_ps = lanes.sum(total_ps);
     if (total_ps == 0) return;
     std::uint64_t passed_ps = 0;
-    if (lanes.leader()) passed_ps = advance(link_free_ps_[way == operation::read ? 0 : 1], arrival_ps, total_ps);
+    if (lanes.leader()) passed_ps = advance<M>(link_free_ps_[way == operation::read ? 0 : 1], arrival_ps, total_ps);
     passed_ps = lanes.broadcast(passed_ps);
     for (std::uint32_t first = 0; first < count; first += lanes.count()) {
       std::uint32_t const i = first + lanes.rank();
@@ -246,16 +239,6 @@ class timing_model {
     }
   }
 
-  /// Occupies what is free from `next_free_ps` on for `charge_ps`; returns from when on.
-  FOREBAY_DEVICE static std::uint64_t advance(std::uint64_t& next_free_ps, std::uint64_t arrival_ps,
-                                              std::uint64_t charge_ps) {
-    // Relaxed: the clocks order nothing but themselves. Another unit may come between the two: then this batch starts
-    // after that unit's, still not before `arrival_ps`.
-    auto const clock = simt::atomic<M, simt::scope::device>(next_free_ps);
-    clock.fetch_max(arrival_ps, simt::order::relaxed);
-    return clock.fetch_add(charge_ps, simt::order::relaxed);
-  }
-
   /// What a command waits beyond its channels: max(0, latency_min - cost(granule) * K) + jitter.
   FOREBAY_DEVICE std::uint64_t latency_ps(timed_command const& command) const {
     std::uint64_t const wait_ps = wait_ps_[static_cast<std::uint32_t>(command.op)][command.bytes == 0 ? 0 : 1];
@@ -267,6 +250,7 @@ class timing_model {
   std::uint64_t wait_ps_[3][2] = {};  ///< of each operation, without a range and with one
   std::uint64_t* next_free_ps_ = nullptr;
   std::uint64_t* link_free_ps_ = nullptr;
+  flash_model<M> const* flash_ = nullptr;
 };
 
 }  // namespace forebay::emulator
