@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/common/command_latencies.hpp"
+#include "apps/common/in_flight.hpp"
 #include "apps/common/latency_histogram.hpp"
 #include "apps/common/pattern.hpp"
 #include "apps/common/random.hpp"
@@ -53,14 +54,9 @@ struct thread_result {
   status first_error;
 };
 
-/// One command of one thread.
-template <class Token>
-struct slot {
-  Token token;
+/// What a thread remembers of a command in flight.
+struct block_command {
   std::uint64_t offset_bytes;
-  std::uint64_t begun_ns;
-  std::uint64_t submitted_ns;
-  bool in_flight;
   bool is_write;
   bool rewritten_before;  ///< a write of this block had completed before this read began
 };
@@ -70,7 +66,7 @@ template <class M, class Storage, class Buffer>
 struct kernel {
   using token_type =
       decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{}, std::uint64_t{}));
-  using slot_type = slot<token_type>;
+  using slot_type = apps::in_flight_slot<token_type, block_command>;
 
   Storage storage;
   Buffer buffer;  ///< `iodepth` blocks of `block_bytes`
@@ -94,23 +90,40 @@ struct kernel {
         : k_(k),
           work_(k.work),
           rank_(rank),
-          share_(work_.iodepth / work_.threads + (rank < work_.iodepth % work_.threads ? 1 : 0)),
-          first_slot_(rank * (work_.iodepth / work_.threads) +
-                      (rank < work_.iodepth % work_.threads ? rank : work_.iodepth % work_.threads)),
+          commands_(k.slots, apps::in_flight_share::of(work_.iodepth, work_.threads, rank), work_.timeout_ns),
           random_(work_.seed, rank),
           read_(k.read_bins),
           write_(k.write_bins) {}
 
     FOREBAY_DEVICE void run() {
       agree_on_interval();
-      for (std::uint32_t i = 0; i < share_; ++i) begin(i);
-      while (in_flight_ != 0) {
-        if (M::wait_until([this] { return poll(); }, M::clock_ns() + work_.timeout_ns)) continue;
-        abandon();
-      }
+      for (std::uint32_t i = 0; i < commands_.size(); ++i) begin(i);
+      while (commands_.count() != 0) commands_.wait(*this);
       result_.read.completion = read_.summary();
       result_.write.completion = write_.summary();
       k_.results[rank_] = result_;
+    }
+
+    FOREBAY_DEVICE token_type submit(std::uint32_t i) const {
+      block_command const& c = commands_[i].command;
+      return c.is_write ? k_.storage.write_async(block(i), c.offset_bytes, work_.block_bytes)
+                        : k_.storage.read_async(block(i), c.offset_bytes, work_.block_bytes);
+    }
+
+    /// Starts a command in the place of the one that ended.
+    FOREBAY_DEVICE void finish(std::uint32_t i, status outcome, std::uint64_t now) {
+      if (!outcome) return fail(outcome);
+      slot_type const& s = commands_[i];
+      bool const is_write = s.command.is_write;
+      if (work_.verify) is_write ? mark_written(s.command) : check_data(i);
+      if (now >= begin_ns_ && now < end_ns_) {
+        apps::command_summary& summary = is_write ? result_.write : result_.read;
+        summary.submission.add(s.submitted_ns - s.begun_ns);
+        summary.total.add(now - s.begun_ns);
+        (is_write ? write_ : read_).add(now - s.submitted_ns);
+        result_.last_completion_ns = now;
+      }
+      begin(i);
     }
 
    private:
@@ -124,9 +137,8 @@ struct kernel {
       end_ns_ = work_.runtime_ns == 0 ? simt::no_deadline : begin_ns_ + work_.runtime_ns;
     }
 
-    FOREBAY_DEVICE slot_type& at(std::uint32_t i) const { return k_.slots[first_slot_ + i]; }
     FOREBAY_DEVICE Buffer block(std::uint32_t i) const {
-      return k_.buffer.subspan((first_slot_ + i) * work_.block_bytes, work_.block_bytes);
+      return k_.buffer.subspan(commands_.number(i) * work_.block_bytes, work_.block_bytes);
     }
 
     /// Starts the next command of the workload in free slot `i`, unless the workload is over.
@@ -138,73 +150,24 @@ struct kernel {
       std::uint64_t const number = simt::atomic<M>(k_.control->issued).fetch_add(1, simt::order::relaxed);
       if (work_.runtime_ns == 0 && number >= work_.commands) return;
 
-      slot_type& s = at(i);
+      block_command& c = commands_[i].command;
       std::uint64_t const blocks = work_.region_bytes / work_.block_bytes;
       std::uint64_t const index = work_.random ? random_.below(blocks) : number % blocks;
-      s.offset_bytes = work_.first_byte + index * work_.block_bytes;
-      s.is_write = work_.read_percent < 100 && random_.below(100) >= work_.read_percent;
-      if (work_.verify && s.is_write) {
-        apps::fill_pattern<M>(block(i).data(), work_.block_bytes, s.offset_bytes, work_.seed,
+      c.offset_bytes = work_.first_byte + index * work_.block_bytes;
+      c.is_write = work_.read_percent < 100 && random_.below(100) >= work_.read_percent;
+      if (work_.verify && c.is_write) {
+        apps::fill_pattern<M>(block(i).data(), work_.block_bytes, c.offset_bytes, work_.seed,
                               apps::generation::rewritten);
       }
       // acquire: pairs with the release in `mark_written`, so this read follows the write that set the bit.
-      s.rewritten_before =
-          work_.verify && !s.is_write &&
+      c.rewritten_before =
+          work_.verify && !c.is_write &&
           (simt::atomic<M>(k_.written[index / 32]).load(simt::order::acquire) >> (index % 32) & 1) != 0;
-      s.begun_ns = M::clock_ns();
-      submit(i);
-      s.in_flight = true;
-      ++in_flight_;
+      commands_.begin(i, *this);
     }
 
-    FOREBAY_DEVICE void submit(std::uint32_t i) {
-      slot_type& s = at(i);
-      s.token = s.is_write ? k_.storage.write_async(block(i), s.offset_bytes, work_.block_bytes)
-                           : k_.storage.read_async(block(i), s.offset_bytes, work_.block_bytes);
-      s.submitted_ns = M::clock_ns();
-    }
-
-    /// Takes every completion that has arrived and starts a command in its place. Whether there was one.
-    FOREBAY_DEVICE bool poll() {
-      bool any = false;
-      // A thread with one command has nothing else to look at.
-      std::uint32_t const looks = share_ == 1 ? M::looks_per_poll : 1;
-      for (std::uint32_t i = 0; i < share_; ++i) {
-        if (!at(i).in_flight || !at(i).token.ready(looks)) continue;
-        if (finish(i)) any = true;
-      }
-      return any;
-    }
-
-    /// False if the command could not be started and was tried again: that is no progress.
-    FOREBAY_DEVICE bool finish(std::uint32_t i) {
-      slot_type& s = at(i);
-      std::uint64_t const now = M::clock_ns();
-      status const outcome = s.token.wait();
-      if (outcome == status(fault::busy) || outcome == status(fault::no_record)) {
-        submit(i);  // nothing was started; its submission goes on
-        return false;
-      }
-      s.in_flight = false;
-      --in_flight_;
-      if (!outcome) {
-        fail(outcome);
-        return true;
-      }
-      if (work_.verify) s.is_write ? mark_written(s) : check_data(i);
-      if (now >= begin_ns_ && now < end_ns_) {
-        apps::command_summary& summary = s.is_write ? result_.write : result_.read;
-        summary.submission.add(s.submitted_ns - s.begun_ns);
-        summary.total.add(now - s.begun_ns);
-        (s.is_write ? write_ : read_).add(now - s.submitted_ns);
-        result_.last_completion_ns = now;
-      }
-      begin(i);
-      return true;
-    }
-
-    FOREBAY_DEVICE void mark_written(slot_type const& s) {
-      std::uint64_t const index = (s.offset_bytes - work_.first_byte) / work_.block_bytes;
+    FOREBAY_DEVICE void mark_written(block_command const& c) {
+      std::uint64_t const index = (c.offset_bytes - work_.first_byte) / work_.block_bytes;
       // release: pairs with the acquire in `begin`.
       simt::atomic<M>(k_.written[index / 32]).fetch_or(1u << index % 32, simt::order::release);
     }
@@ -212,20 +175,21 @@ struct kernel {
     FOREBAY_DEVICE void check_data(std::uint32_t i) {
       if (data_holds(i)) return;
       ++result_.mismatches;
-      if (at(i).offset_bytes < result_.first_mismatch_byte) result_.first_mismatch_byte = at(i).offset_bytes;
+      std::uint64_t const offset_bytes = commands_[i].command.offset_bytes;
+      if (offset_bytes < result_.first_mismatch_byte) result_.first_mismatch_byte = offset_bytes;
     }
     FOREBAY_DEVICE bool data_holds(std::uint32_t i) const {
-      slot_type const& s = at(i);
+      block_command const& c = commands_[i].command;
       std::byte const* const data = block(i).data();
-      if (s.rewritten_before) {
-        return apps::matches_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed,
+      if (c.rewritten_before) {
+        return apps::matches_pattern<M>(data, work_.block_bytes, c.offset_bytes, work_.seed,
                                         apps::generation::rewritten);
       }
       if (work_.laid_down && work_.read_percent == 100) {
-        return apps::matches_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed,
+        return apps::matches_pattern<M>(data, work_.block_bytes, c.offset_bytes, work_.seed,
                                         apps::generation::laid_down);
       }
-      return apps::matches_either_pattern<M>(data, work_.block_bytes, s.offset_bytes, work_.seed);
+      return apps::matches_either_pattern<M>(data, work_.block_bytes, c.offset_bytes, work_.seed);
     }
 
     FOREBAY_DEVICE void fail(status outcome) {
@@ -234,25 +198,10 @@ struct kernel {
       simt::atomic<M>(k_.control->stop).store(1, simt::order::relaxed);
     }
 
-    /// No command came back in time: recovery is asked for each, they keep their blocks, and this thread ends.
-    FOREBAY_DEVICE void abandon() {
-      for (std::uint32_t i = 0; i < share_; ++i) {
-        if (!at(i).in_flight) continue;
-        at(i).in_flight = false;
-        status const outcome = at(i).token.wait(M::clock_ns());
-        if (outcome.ok()) continue;
-        at(i).token.detach();
-        fail(outcome);
-      }
-      in_flight_ = 0;
-    }
-
     kernel const& k_;
     workload const& work_;
     std::uint32_t rank_;
-    std::uint32_t share_;
-    std::uint32_t first_slot_;
-    std::uint32_t in_flight_ = 0;
+    apps::in_flight<M, slot_type> commands_;
     std::uint64_t begin_ns_ = 0;
     std::uint64_t end_ns_ = 0;
     apps::splitmix64 random_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "apps/common/in_flight.hpp"
 #include "apps/common/latency_histogram.hpp"
 #include "forebay/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
@@ -35,15 +36,11 @@ struct thread_result {
 };
 
 /// One read of one thread: whole drive blocks of one vertex's list.
-template <class Token>
 struct list_read {
-  Token token;
   std::uint64_t offset_bytes;  ///< in the edge list, a multiple of the alignment
   std::uint64_t bytes;
   std::uint64_t list_begin;  ///< the list's own bytes in the edge list, which this read overlaps
   std::uint64_t list_end;
-  std::uint64_t submitted_ns;
-  bool in_flight;
 };
 
 /// `Storage` is a `storage_ref<M>` or a model of its `read_async`; `Buffer` a `buffer_ref`. Compressed sparse rows: the
@@ -52,7 +49,7 @@ template <class M, class Storage, class Buffer>
 struct bfs_level {
   using token_type =
       decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{}, std::uint64_t{}));
-  using read_type = list_read<token_type>;
+  using read_type = apps::in_flight_slot<token_type, list_read>;
 
   Storage storage;  ///< a window whose first byte is the edge list's
   Buffer buffer;    ///< `threads * reads_per_thread * request_bytes`
@@ -83,25 +80,35 @@ struct bfs_level {
    public:
     FOREBAY_DEVICE thread(bfs_level const& k, std::uint32_t rank)
         : k_(k),
-          first_read_(rank * k.reads_per_thread),
           rank_(rank),
+          reads_(k.reads, {rank * k.reads_per_thread, k.reads_per_thread}, k.timeout_ns),
           result_(k.results[rank]),
           latency_(k.latency_bins, result_.latency) {}
 
     FOREBAY_DEVICE void run() {
-      for (std::uint32_t i = 0; i < k_.reads_per_thread; ++i) begin(i);
-      while (in_flight_ != 0) {
-        if (M::wait_until([this] { return poll(); }, M::clock_ns() + k_.timeout_ns)) continue;
-        abandon();
-      }
+      for (std::uint32_t i = 0; i < reads_.size(); ++i) begin(i);
+      while (reads_.count() != 0) reads_.wait(*this);
       result_.latency = latency_.summary();
       k_.results[rank_] = result_;
     }
 
+    FOREBAY_DEVICE token_type submit(std::uint32_t i) const {
+      list_read const& r = reads_[i].command;
+      return k_.storage.read_async(room(i), r.offset_bytes, r.bytes);
+    }
+
+    /// Visits the neighbours that were read, and starts a read in the place of the one that ended.
+    FOREBAY_DEVICE void finish(std::uint32_t i, status outcome, std::uint64_t now) {
+      if (!outcome) return fail(outcome);
+      latency_.add(now - reads_[i].begun_ns);
+      result_.read_bytes += reads_[i].command.bytes;
+      visit(reads_[i].command, room(i).data());
+      begin(i);
+    }
+
    private:
-    FOREBAY_DEVICE read_type& at(std::uint32_t i) const { return k_.reads[first_read_ + i]; }
     FOREBAY_DEVICE Buffer room(std::uint32_t i) const {
-      return k_.buffer.subspan((first_read_ + i) * k_.request_bytes, k_.request_bytes);
+      return k_.buffer.subspan(reads_.number(i) * k_.request_bytes, k_.request_bytes);
     }
 
     /// Goes on to a vertex of the frontier that has a list. False if the frontier is exhausted or a thread met an
@@ -130,7 +137,7 @@ struct bfs_level {
     /// Starts the next read of the current list in free place `i`, if there is one. No block of a list is read twice.
     FOREBAY_DEVICE void begin(std::uint32_t i) {
       if (!claim_vertex()) return;
-      read_type& r = at(i);
+      list_read& r = reads_[i].command;
       std::uint64_t const aligned_end = (list_end_ + k_.alignment_bytes - 1) / k_.alignment_bytes * k_.alignment_bytes;
       std::uint64_t const left = aligned_end - cursor_;
       r.offset_bytes = cursor_;
@@ -138,50 +145,10 @@ struct bfs_level {
       r.list_begin = list_begin_;
       r.list_end = list_end_;
       cursor_ += r.bytes;
-      r.submitted_ns = M::clock_ns();
-      submit(i);
-      r.in_flight = true;
-      ++in_flight_;
+      reads_.begin(i, *this);
     }
 
-    FOREBAY_DEVICE void submit(std::uint32_t i) {
-      read_type& r = at(i);
-      r.token = k_.storage.read_async(room(i), r.offset_bytes, r.bytes);
-    }
-
-    /// Visits the neighbours of every read that has arrived and starts a read in its place. Whether there was one.
-    FOREBAY_DEVICE bool poll() {
-      bool any = false;
-      for (std::uint32_t i = 0; i < k_.reads_per_thread; ++i) {
-        if (!at(i).in_flight || !at(i).token.ready()) continue;
-        if (finish(i)) any = true;
-      }
-      return any;
-    }
-
-    /// False if the command could not be started and was tried again: that is no progress.
-    FOREBAY_DEVICE bool finish(std::uint32_t i) {
-      read_type& r = at(i);
-      std::uint64_t const now = M::clock_ns();
-      status const outcome = r.token.wait();
-      if (outcome == status(fault::busy) || outcome == status(fault::no_record)) {
-        submit(i);  // nothing was started; its latency goes on counting
-        return false;
-      }
-      r.in_flight = false;
-      --in_flight_;
-      if (!outcome) {
-        fail(outcome);
-        return true;
-      }
-      latency_.add(now - r.submitted_ns);
-      result_.read_bytes += r.bytes;
-      visit(r, room(i).data());
-      begin(i);
-      return true;
-    }
-
-    FOREBAY_DEVICE void visit(read_type const& r, std::byte const* data) {
+    FOREBAY_DEVICE void visit(list_read const& r, std::byte const* data) {
       std::uint64_t const begin = r.list_begin > r.offset_bytes ? r.list_begin - r.offset_bytes : 0;
       std::uint64_t const rest = r.list_end - r.offset_bytes;
       std::uint64_t const end = rest < r.bytes ? rest : r.bytes;
@@ -212,23 +179,9 @@ struct bfs_level {
       simt::atomic<M>(k_.control->stop).store(1, simt::order::relaxed);
     }
 
-    /// No read came back in time: recovery is asked for each, they keep their room, and this thread ends.
-    FOREBAY_DEVICE void abandon() {
-      for (std::uint32_t i = 0; i < k_.reads_per_thread; ++i) {
-        if (!at(i).in_flight) continue;
-        at(i).in_flight = false;
-        status const outcome = at(i).token.wait(M::clock_ns());
-        if (outcome.ok()) continue;
-        at(i).token.detach();
-        fail(outcome);
-      }
-      in_flight_ = 0;
-    }
-
     bfs_level const& k_;
-    std::uint32_t first_read_;
     std::uint32_t rank_;
-    std::uint32_t in_flight_ = 0;
+    apps::in_flight<M, read_type> reads_;
     bool exhausted_ = false;
     std::uint64_t list_begin_ = 0;
     std::uint64_t list_end_ = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apps/common/command_latencies.hpp"
+#include "apps/common/in_flight.hpp"
 #include "apps/common/latency_histogram.hpp"
 #include "apps/common/pattern.hpp"
 #include "apps/replay/operation.hpp"
@@ -68,16 +69,6 @@ struct shared_bins {
   std::uint64_t* lag;
 };
 
-/// One operation of one thread.
-template <class Token>
-struct slot {
-  Token token;
-  operation op;
-  std::uint64_t begun_ns;
-  std::uint64_t submitted_ns;
-  bool in_flight;
-};
-
 /// `Storage` is a `storage_ref<M>` or a model of its asynchronous members; `Buffer` a `buffer_ref`.
 ///
 /// A write stores data that depends on the seed and on the address alone, so a block that was ever written keeps one
@@ -86,7 +77,7 @@ template <class M, class Storage, class Buffer>
 struct kernel {
   using token_type =
       decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{}, std::uint64_t{}));
-  using slot_type = slot<token_type>;
+  using slot_type = apps::in_flight_slot<token_type, operation>;
 
   Storage storage;
   Buffer buffer;  ///< `iodepth * slot_bytes`
@@ -111,9 +102,7 @@ struct kernel {
         : k_(k),
           work_(k.work),
           rank_(rank),
-          share_(work_.iodepth / work_.threads + (rank < work_.iodepth % work_.threads ? 1 : 0)),
-          first_slot_(rank * (work_.iodepth / work_.threads) +
-                      (rank < work_.iodepth % work_.threads ? rank : work_.iodepth % work_.threads)),
+          commands_(k.slots, apps::in_flight_share::of(work_.iodepth, work_.threads, rank), work_.timeout_ns),
           read_(k.bins.read),
           write_(k.bins.write),
           flush_(k.bins.flush),
@@ -123,17 +112,51 @@ struct kernel {
       agree_on_epoch();
       for (;;) {
         submit_what_is_due();
-        if (in_flight_ == 0 && !taken_) break;
-        std::uint64_t deadline_ns = in_flight_ == 0 ? simt::no_deadline : give_up_ns_;
-        if (taken_ && due_ns() < deadline_ns) deadline_ns = due_ns();
-        if (M::wait_until([this] { return look(); }, deadline_ns)) finish_what_is_ready();
-        if (in_flight_ != 0 && M::clock_ns() >= give_up_ns_) abandon();
+        if (commands_.count() == 0 && !taken_) break;
+        // An operation that was taken is not to be submitted any more once there was an error.
+        commands_.wait(*this, taken_ ? due_ns() : simt::no_deadline, [this] { return taken_ && stopped(); });
       }
       result_.read.completion = read_.summary();
       result_.write.completion = write_.summary();
       result_.flush.completion = flush_.summary();
       result_.lag = lag_.summary();
       k_.results[rank_] = result_;
+    }
+
+    FOREBAY_DEVICE token_type submit(std::uint32_t i) const {
+      operation const& op = commands_[i].command;
+      switch (op.kind) {
+        case operation_kind::read:
+          return k_.storage.read_async(room(i, op.bytes), op.offset_bytes, op.bytes);
+        case operation_kind::write:
+          return k_.storage.write_async(room(i, op.bytes), op.offset_bytes, op.bytes);
+        case operation_kind::flush:
+          break;
+      }
+      return k_.storage.flush_async();
+    }
+
+    FOREBAY_DEVICE void finish(std::uint32_t i, status outcome, std::uint64_t now) {
+      slot_type const& s = commands_[i];
+      operation const& op = s.command;
+      if (!taken_) next_ = i;
+      if (!outcome) return fail(outcome, op.line);
+      switch (op.kind) {
+        case operation_kind::read:
+          record(s, now, result_.read, read_);
+          result_.read_bytes += op.bytes;
+          if (work_.verify) check_data(i);
+          break;
+        case operation_kind::write:
+          record(s, now, result_.write, write_);
+          result_.write_bytes += op.bytes;
+          if (work_.verify) mark_written(op);
+          break;
+        case operation_kind::flush:
+          record(s, now, result_.flush, flush_);
+          break;
+      }
+      result_.last_completion_ns = now;
     }
 
    private:
@@ -146,14 +169,13 @@ struct kernel {
       epoch_ns_ = seen;
     }
 
-    FOREBAY_DEVICE slot_type& at(std::uint32_t i) const { return k_.slots[first_slot_ + i]; }
     FOREBAY_DEVICE Buffer room(std::uint32_t i, std::uint64_t bytes) const {
-      return k_.buffer.subspan((first_slot_ + i) * work_.slot_bytes, bytes);
+      return k_.buffer.subspan(commands_.number(i) * work_.slot_bytes, bytes);
     }
     FOREBAY_DEVICE std::uint32_t* snapshot(std::uint32_t i) const {
-      return k_.written_before + (first_slot_ + i) * work_.snapshot_words();
+      return k_.written_before + commands_.number(i) * work_.snapshot_words();
     }
-    FOREBAY_DEVICE std::uint64_t due_ns() const { return epoch_ns_ + at(next_).op.at_ns; }
+    FOREBAY_DEVICE std::uint64_t due_ns() const { return epoch_ns_ + commands_[next_].command.at_ns; }
     FOREBAY_DEVICE bool stopped() const {
       // relaxed: a late sight of `stop` costs a few operations.
       return simt::atomic<M>(k_.control->stop).load(simt::order::relaxed) != 0;
@@ -170,16 +192,16 @@ struct kernel {
     /// trace if a slot is free. Its room is made ready here, before it is due.
     FOREBAY_DEVICE bool take() {
       if (stopped()) taken_ = false;
-      if (taken_ || exhausted_ || in_flight_ == share_ || stopped()) return taken_;
+      if (taken_ || exhausted_ || commands_.count() == commands_.size() || stopped()) return taken_;
       // relaxed: the word only hands out numbers.
       std::uint64_t const number = simt::atomic<M>(k_.control->taken).fetch_add(1, simt::order::relaxed);
       if (number >= work_.operations) {
         exhausted_ = true;
         return false;
       }
-      while (at(next_).in_flight) next_ = next_ + 1 < share_ ? next_ + 1 : 0;
+      while (commands_[next_].in_flight) next_ = next_ + 1 < commands_.size() ? next_ + 1 : 0;
       operation const& from = k_.operations[number];
-      operation& op = at(next_).op;
+      operation& op = commands_[next_].command;
       op = {M::ld(&from.offset_bytes), M::ld(&from.bytes), M::ld(&from.at_ns), M::ld(&from.kind), M::ld(&from.line)};
       // A read that brings nothing must not find what the slot held before.
       if (op.kind == operation_kind::read && work_.verify) fill(op, apps::generation::laid_down);
@@ -193,75 +215,15 @@ struct kernel {
     }
 
     FOREBAY_DEVICE void begin() {
-      slot_type& s = at(next_);
-      if (work_.verify && s.op.kind == operation_kind::read) remember_what_was_written(next_);
-      s.begun_ns = M::clock_ns();
-      switch (s.op.kind) {
-        case operation_kind::read:
-          s.token = k_.storage.read_async(room(next_, s.op.bytes), s.op.offset_bytes, s.op.bytes);
-          break;
-        case operation_kind::write:
-          s.token = k_.storage.write_async(room(next_, s.op.bytes), s.op.offset_bytes, s.op.bytes);
-          break;
-        case operation_kind::flush:
-          s.token = k_.storage.flush_async();
-          break;
-      }
-      s.submitted_ns = M::clock_ns();
-      s.in_flight = true;
-      ++in_flight_;
-      give_up_ns_ = s.submitted_ns + work_.timeout_ns;
+      slot_type& s = commands_[next_];
+      if (work_.verify && s.command.kind == operation_kind::read) remember_what_was_written(next_);
+      commands_.begin(next_, *this);
       if (work_.open_loop) {
         std::uint64_t const lag_ns = s.begun_ns - due_ns();
         lag_.add(lag_ns);
         if (lag_ns > work_.lag_bound_ns) ++result_.above_bound;
       }
       taken_ = false;
-    }
-
-    /// Whether there is something to do before the deadline: a completion, or an operation that is not to be submitted
-    /// any more.
-    FOREBAY_DEVICE bool look() {
-      if (taken_ && stopped()) return true;
-      // A thread with one operation has nothing else to look at.
-      std::uint32_t const looks = share_ == 1 ? M::looks_per_poll : 1;
-      for (std::uint32_t i = 0; i < share_; ++i) {
-        if (at(i).in_flight && at(i).token.ready(looks)) return true;
-      }
-      return false;
-    }
-
-    FOREBAY_DEVICE void finish_what_is_ready() {
-      for (std::uint32_t i = 0; i < share_; ++i) {
-        if (!at(i).in_flight || !at(i).token.ready()) continue;
-        std::uint64_t const now = M::clock_ns();
-        finish(i, at(i).token.wait(), now);
-      }
-    }
-
-    FOREBAY_DEVICE void finish(std::uint32_t i, status outcome, std::uint64_t now) {
-      slot_type& s = at(i);
-      s.in_flight = false;
-      --in_flight_;
-      if (!taken_) next_ = i;
-      give_up_ns_ = now + work_.timeout_ns;
-      if (!outcome) return fail(outcome, s.op.line);
-      switch (s.op.kind) {
-        case operation_kind::read:
-          record(s, now, result_.read, read_);
-          result_.read_bytes += s.op.bytes;
-          if (work_.verify) check_data(i);
-          break;
-        case operation_kind::write:
-          record(s, now, result_.write, write_);
-          result_.write_bytes += s.op.bytes;
-          if (work_.verify) mark_written(s.op);
-          break;
-        case operation_kind::flush:
-          record(s, now, result_.flush, flush_);
-          break;
-      }
-      result_.last_completion_ns = now;
     }
 
     FOREBAY_DEVICE void record(slot_type const& s, std::uint64_t now, apps::command_summary& summary,
@@ -290,14 +252,14 @@ struct kernel {
 
     FOREBAY_DEVICE void remember_what_was_written(std::uint32_t i) const {
       std::uint32_t* to = snapshot(i);
-      for_words(at(i).op, [&](std::uint64_t word, std::uint32_t bits) {
+      for_words(commands_[i].command, [&](std::uint64_t word, std::uint32_t bits) {
         // acquire: pairs with the release in `mark_written`, so this read follows the write that set the bit.
         *to++ = simt::atomic<M>(k_.written[word]).load(simt::order::acquire) & bits;
       });
     }
 
     FOREBAY_DEVICE void check_data(std::uint32_t i) {
-      operation const& op = at(i).op;
+      operation const& op = commands_[i].command;
       std::byte const* const data = room(i, op.bytes).data();
       std::uint32_t const* seen = snapshot(i);
       for_words(op, [&](std::uint64_t word, std::uint32_t) {
@@ -325,28 +287,14 @@ struct kernel {
       simt::atomic<M>(k_.control->stop).store(1, simt::order::relaxed);
     }
 
-    /// No operation came back in time: recovery is asked for each, and those that stay away keep their room.
-    FOREBAY_DEVICE void abandon() {
-      for (std::uint32_t i = 0; i < share_; ++i) {
-        if (!at(i).in_flight) continue;
-        std::uint64_t const now = M::clock_ns();
-        status const outcome = at(i).token.wait(now);
-        if (outcome == status(fault::timed_out)) at(i).token.detach();
-        finish(i, outcome, now);
-      }
-    }
-
     kernel const& k_;
     workload const& work_;
     std::uint32_t rank_;
-    std::uint32_t share_;
-    std::uint32_t first_slot_;
-    std::uint32_t in_flight_ = 0;
+    apps::in_flight<M, slot_type> commands_;
     std::uint32_t next_ = 0;  ///< the slot of the operation taken; else where the search for a free one begins
     bool taken_ = false;
     bool exhausted_ = false;
     std::uint64_t epoch_ns_ = 0;
-    std::uint64_t give_up_ns_ = 0;
     apps::latency_recorder<M> read_;
     apps::latency_recorder<M> write_;
     apps::latency_recorder<M> flush_;

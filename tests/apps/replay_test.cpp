@@ -9,6 +9,7 @@
 
 #include "apps/memory_storage.hpp"
 #include "apps/replay/kernel.hpp"
+#include "apps/virtual_time.hpp"
 #include "forebay/drive/drive.hpp"
 #include "forebay/driver/dma_buffer.hpp"
 #include "forebay/simt/native.hpp"
@@ -24,24 +25,7 @@ using testing::memory_request;
 using testing::memory_storage_ref;
 using testing::memory_token;
 
-/// A native thread in virtual time: each evaluation of a predicate that does not hold takes a microsecond.
-struct virtual_time : simt::native {
-  static inline std::uint64_t now_ns = 0;
-  static inline std::function<void()> before_waiting;  ///< may be empty
-  static constexpr std::uint64_t evaluation_ns = 1000;
-
-  static std::uint64_t clock_ns() { return now_ns; }
-  template <class Predicate>
-  [[nodiscard]] static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
-    if (before_waiting) before_waiting();
-    for (;;) {
-      if (predicate()) return true;
-      if (now_ns >= deadline_ns) return false;
-      now_ns += std::min(evaluation_ns, deadline_ns - now_ns);
-    }
-  }
-};
-using M = virtual_time;
+using M = testing::virtual_time;
 constexpr std::uint64_t us = 1000;
 
 /// All that a launch of one thread needs beside the storage.
