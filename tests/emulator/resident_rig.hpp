@@ -767,8 +767,7 @@ class resident_rig {
       wanted.write_commands += command.what == kind::write && !fails;
       if (command.what == kind::read && !fails) wanted.bytes_read += command.blocks * 512;
       if (command.what == kind::write && !fails) wanted.bytes_written += command.blocks * 512;
-      // A write-back that fails is no failure of the engine's.
-      wanted.failed_commands += fails && (command.what != kind::flush || command.fault.status_field != 0);
+      wanted.failed_commands += fails;
       bool const aborted = command.status == nvme::status_field(nvme::generic_status::command_abort_requested);
       if (command.abort_answered && command.completed) {
         EXPECT_EQ(command.abort_found, aborted) << "what the host was told of an abort";

@@ -1044,6 +1044,10 @@ class dispatcher {
           scratch_.staged_slots[position] = slot;
           held = held || (command.flags & pending_command::held) != 0;
           if (due_ps > last_due_ps) last_due_ps = due_ps;
+          // `execute` could not know yet.
+          if ((command.flags & pending_command::waits_for_sync) != 0 && command.status_field != 0) {
+            count<M>(stats_.commands.failed_commands);
+          }
         });
     completion_queue::places const places =
         cq.take(lanes_, n, view_.options.timing.immediate() ? 0 : lanes_.max(last_due_ps));
