@@ -58,7 +58,6 @@ using opened_drives = std::vector<opened_drive>;
 struct registered_buffer::parts {
   std::shared_ptr<opened_drives> drives;
   driver::dma_buffer given;       ///< by the first drive; empty where it gave none
-  memory::allocation owned;       ///< empty where the caller or a drive owns the memory
   memory::allocation page_table;  ///< bus addresses, where they are not contiguous
   std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -345,16 +344,6 @@ struct storage::impl {
     void* const data = p->given.data();
     return register_range(data, bytes, std::move(p));
   }
-  registered_buffer allocate_on_client_gpu(std::uint64_t bytes) {
-    // A drive's own memory for GPUs is on the drive's GPU, which need not be the client's.
-    if (drives->front().source->gpu() == gpu) return allocate_from_first_drive(bytes, true);
-    auto p = std::make_unique<registered_buffer::parts>();
-    p->drives = drives;
-    p->owned = memory::allocation(device_memory(), (bytes + page_bytes - 1) / page_bytes * page_bytes, page_bytes);
-    void* const data = p->owned.data();
-    return register_range(data, bytes, std::move(p));
-  }
-
   registered_buffer register_range(void* address, std::uint64_t bytes) {
     auto p = std::make_unique<registered_buffer::parts>();
     p->drives = drives;
@@ -561,7 +550,8 @@ storage_lease storage::lease() const {
 
 registered_buffer storage::allocate_device_buffer(std::size_t bytes) {
   if (bytes == 0) throw refused_input("bytes", "0", "a buffer holds at least one byte");
-  return impl_->placement() == 3 ? impl_->allocate_on_client_gpu(bytes) : impl_->allocate(bytes);
+  // A drive on whatever GPU gives memory of its client's.
+  return impl_->allocate_from_first_drive(bytes, impl_->placement() == 3);
 }
 
 registered_buffer storage::allocate_buffer(std::size_t bytes) {

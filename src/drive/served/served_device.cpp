@@ -25,6 +25,7 @@ using nlohmann::json;
 
 constexpr int answer_limit_ms = 30'000;
 constexpr int open_limit_ms = 120'000;  // a large drive, or an engine that another client just killed
+constexpr int close_limit_ms = 10'000;
 constexpr std::size_t page_bytes = 4096;
 
 /// The chunks of all drives that this process has of daemons: a drive takes memory that came with another one of the
@@ -237,6 +238,14 @@ class served_device final : public device {
                                          {"queues", options.queues}},
                                         open_limit_ms);
     if (!reply.at("gpu").is_null()) gpu_ = reply.at("gpu").get<int>();
+  }
+  /// Its queue pairs are free again when it returns, for whoever opens the drive next.
+  ~served_device() override {
+    try {
+      connection_.call({{"do", "close"}}, close_limit_ms);
+    } catch (std::exception const&) {
+      // A daemon that has gone, or is slow: it frees them once it sees that the connection has ended.
+    }
   }
 
   driver::register_space& registers() override { return registers_; }

@@ -113,6 +113,7 @@ class server::session {
       // A client that has gone, or speaks nonsense, loses its connection.
     }
     leave();
+    channel_.hang_up();
     // Release: pairs with the acquire in `ended`.
     ended_.store(true, std::memory_order_release);
   }
@@ -123,7 +124,6 @@ class server::session {
     mapped_.clear();
     arenas_.clear();
     drive_.reset();
-    channel_.hang_up();
   }
 
   /// A reply carries the chunks that the client does not know yet.
@@ -172,6 +172,8 @@ class server::session {
       return {{"report", report()}};
     } else if (what == "reset_statistics") {
       since_.set(drive_->drive->shared()->collect());
+    } else if (what == "close") {
+      leave();  // who is answered may open the drive again, and finds its queue pairs free
     } else {
       throw operation_failed("drive daemon: it does not know the request '" + what + "'");
     }
@@ -273,6 +275,8 @@ server::server(int listening, std::vector<std::string> const& drives, memory_kee
 
 server::~server() {
   stop();
+  // All engines before any of their memory: to take that from a GPU can wait for every kernel that is there.
+  for (auto const& [name, d] : drives_) d->drive.reset();
 }
 
 void server::stop() {
@@ -292,6 +296,7 @@ json server::report() {
 
 void server::check_gpus() {
   std::lock_guard const lock(drives_mutex_);
+  if (!no_gpu_.empty()) throw operation_failed(no_gpu_);
   for (auto const& [gpu, word] : gpu_words_) {
     std::uint32_t there = 0;
     word.from().copy_out(&there, word.data(), sizeof there);
@@ -306,17 +311,23 @@ std::shared_ptr<server::served_drive> server::find(std::string const& text, int 
   std::lock_guard const lock(drives_mutex_);
   auto& found = drives_[{text, gpu}];
   if (found) return found;
+  std::string const name = fmt::format("{} for GPU {}", text, gpu);
   try {
     auto made = std::make_shared<served_drive>();
-    if (keeper_ != nullptr) made->memory = std::make_unique<kept_memory>(*keeper_, text, place_of(from, gpu));
+    if (keeper_ != nullptr) made->memory = std::make_unique<kept_memory>(*keeper_, name, place_of(from, gpu));
     open_options options;
     options.gpu = gpu;
     made->drive = start_emulated(from, options, made->memory.get());
     if (auto const on = made->drive->gpu())
       gpu_words_.try_emplace(*on, memory::device(*on), sizeof(std::uint32_t), 128);
     return found = std::move(made);
-  } catch (...) {
+  } catch (std::exception const& failed) {
     drives_.erase({text, gpu});
+    // A process that started too soon after a GPU was lost may never reach it, where the next one does.
+    if (gpu_words_.empty() && keeper_ != nullptr && place_of(from, gpu).kind != memory::kind::host &&
+        keeper_->was_there(name)) {
+      no_gpu_ = "a drive that was on a GPU cannot be opened again in this process: " + std::string(failed.what());
+    }
     throw;
   }
 }

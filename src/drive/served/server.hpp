@@ -25,6 +25,8 @@ class memory_keeper {
   virtual ~memory_keeper() = default;
   /// The memory of `drive`, made at its first call.
   virtual std::unique_ptr<chunk> memory_of(std::string const& drive, std::size_t bytes, chunk_place const& where) = 0;
+  /// Whether an earlier process had it.
+  virtual bool was_there(std::string const& drive) const = 0;
 };
 
 /// Serves from its constructor to its destructor, which ends all connections and then writes the drives back.
@@ -42,7 +44,7 @@ class server {
   void stop();
   /// Of each drive, for its whole life in this process.
   nlohmann::json report();
-  /// Throws `operation_failed` when a GPU that has a drive works no more in this process.
+  /// Throws `operation_failed` when a GPU that has a drive works no more in this process, or never did and should.
   void check_gpus();
 
  private:
@@ -60,6 +62,7 @@ class server {
   std::mutex drives_mutex_;  ///< of the map; held while a drive starts, so that two clients do not start it twice
   std::map<std::pair<std::string, int>, std::shared_ptr<served_drive>> drives_;
   std::map<int, memory::allocation> gpu_words_;  ///< of each GPU with a drive: something to reach for
+  std::string no_gpu_;                           ///< why a drive that an earlier process had on one cannot be opened
   std::mutex sessions_mutex_;
   std::vector<std::unique_ptr<session>> sessions_;
   open_file stop_read_, stop_write_;

@@ -62,6 +62,7 @@ class keep_with_supervisor final : public served::memory_keeper {
     supervisor_.send({{"keep", drive}, {"bytes", bytes}}, {&file, 1});
     return made;
   }
+  bool was_there(std::string const& drive) const override { return kept_.contains(drive); }
 
  private:
   kept_files const& kept_;
@@ -73,7 +74,7 @@ int run_engine(int listening, serve_options const& options, kept_files const& ke
                channel& supervisor) {
   try {
     // Code that is loaded at its first launch waits for the GPU to go idle, which it does not while it has a drive.
-    ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     keep_with_supervisor keeper(kept, supervisor);
     served::server server(listening, options.drives, &keeper, restarts);
     supervisor.send({{"ready", true}});
