@@ -116,7 +116,7 @@ class flash_state {
   void begin(placed const& image) const {
     auto const at = arrays_of<simt::native>(image);
     for (std::uint32_t d = 0; d < geometry_.dies; ++d) {
-      new (at.dies + d) flash_die;
+      at.dies[d] = {};  // nvcc knows no placement of a type with an alignment of its own
       at.dies[d].free_blocks = geometry_.blocks_per_die;
       for (std::uint32_t b = 0; b < geometry_.blocks_per_die; ++b) {
         at.free_ring[std::size_t{d} * geometry_.blocks_per_die + b] = b;
