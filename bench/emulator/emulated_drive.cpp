@@ -2,26 +2,32 @@
 //! \file
 //! What an emulated drive whose engine is on a GPU does, as a client sees it that only submits and waits.
 //!
-//! Each case opens a drive by its URI, writes the whole of it, reads every byte of a part back, and then runs five
-//! times; timed runs look at one word of every block.
-#include <cuda_runtime_api.h>
-#include <fmt/core.h>
+//! Cases of the same drive share it: it is written, every byte of a part is read back, and then each case runs five
+//! times; timed runs look at one word of every block. With `--residency served` each drive is in a daemon of its own.
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "emulator/cases.hpp"
+#include "emulator/child_process.hpp"
 #include "emulator/raw_launch.hpp"
+#include "emulator/rig.hpp"
 #include "event_timer.hpp"
-#include "forebay/drive/drive.hpp"
-#include "forebay/driver/controller.hpp"
+#include "forebay/drive/served.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory/cuda_stream.hpp"
 #include "forebay/memory/resource.hpp"
@@ -29,194 +35,40 @@
 
 namespace {
 
-using forebay::bench::raw_queue;
+using forebay::bench::bench_case;
+using forebay::bench::child_process;
+using forebay::bench::clean;
 using forebay::bench::raw_result;
 using forebay::bench::raw_workload;
-using forebay::bench::seconds_of;
+using forebay::bench::rig;
 using nlohmann::json;
 namespace memory = forebay::memory;
-namespace driver = forebay::driver;
-namespace simt = forebay::simt;
 
 constexpr int runs_per_case = 5;
-constexpr std::uint32_t client_threads_per_block = 1024;
 constexpr double pcie5_x16_bytes_per_second = 63.0e9;  // 32 GT/s x 16 lanes x 128/130
 
-struct bench_case {
-  std::string group;
-  std::string name;
-  std::string uri;  ///< without backing, sms and queues
-  std::string backing = "hbm";
-  std::uint32_t sms = 32;
-  std::uint32_t queues = 0;  ///< 0: one for each dispatcher
-  std::uint32_t depth = 1024;
-  std::uint32_t blocks = 0;  ///< of client threads; 0: all multiprocessors that the drive leaves
-  std::uint32_t threads_per_block = client_threads_per_block;
-  std::uint32_t lanes = 32;
-  std::uint32_t block_bytes = 512;
-  std::uint32_t write_percent = 0;
-  double seconds = 0.1;          ///< of each run, about
-  double expected_iops = 0;      ///< 0: as many as it does
-  std::uint64_t host_bytes = 0;  ///< of `backing=host`: the size; what the GPU reads there by itself is expected
-  bool moves_data = true;
-  forebay::emulator::frontend_techniques frontend;
-};
-
-template <class T>
-class device_array {
- public:
-  explicit device_array(std::size_t count) : memory_(memory::device(0), count * sizeof(T), 4096) {}
-  T* data() const { return memory_.template as<T>(); }
-  void put(T const* from, std::size_t count) { memory_.from().copy_in(memory_.data(), from, count * sizeof(T)); }
-  void get(T* to, std::size_t count) const { memory_.from().copy_out(to, memory_.data(), count * sizeof(T)); }
-
- private:
-  memory::allocation memory_;
-};
-
-std::uint32_t multiprocessors() {
-  int count = 0;
-  memory::check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
-  return static_cast<std::uint32_t>(count);
-}
-
-/// A drive with its queues, and the client's side of them.
-class rig {
- public:
-  explicit rig(bench_case const& c) : case_(c) {
-    queues_ = c.queues != 0 ? c.queues : c.sms * 16;
-    blocks_ = c.blocks != 0 ? c.blocks : multiprocessors() - c.sms;
-    threads_ = std::uint64_t{blocks_} * c.threads_per_block;
-    uri_ = fmt::format("{},backing={},sms={},queues={}{}", c.uri, c.backing, c.sms, queues_,
-                       c.moves_data ? "" : ",data=none");
-    forebay::drive::open_options options;
-    options.client_memory = &memory::pinned();
-    options.frontend = c.frontend;
-    source_ = forebay::drive::open(uri_, options);
-    driver::controller_options wanted;
-    wanted.io_queue_pairs = queues_;
-    controller_ = std::make_unique<driver::controller>(source_->registers(), source_->dma(), wanted);
-    done_.emplace(std::size_t{queues_} * c.depth);
-    std::vector<raw_queue> queues(queues_);
-    for (std::uint32_t q = 0; q < queues_; ++q) {
-      rings_.push_back(controller_->create_io_queue_pair({.entries = c.depth, .driven_by_gpu = true}));
-      driver::io_queue const& rings = rings_.back();
-      queues[q].sq = rings.submission_ring();
-      queues[q].cq = rings.completion_ring();
-      queues[q].tail_doorbell = rings.sq_tail_doorbell();
-      queues[q].head_doorbell = rings.cq_head_doorbell();
-      queues[q].done = done_->data() + std::size_t{q} * c.depth;
-      queues[q].entries = c.depth;
-    }
-    queue_states_.emplace(queues_);
-    queue_states_->put(queues.data(), queues_);
-    result_.emplace(1);
-    fill_blocks_ = multiprocessors() - c.sms;
-    std::uint64_t const most = std::max<std::uint64_t>(threads_, std::uint64_t{fill_blocks_} * fill_threads_per_block);
-    buffers_ = driver::dma_buffer(source_->dma(), most * c.block_bytes, true);
-    source_->hold();
-  }
-  ~rig() { source_->release(); }
-  rig(rig const&) = delete;
-  rig& operator=(rig const&) = delete;
-
-  std::string const& uri() const { return uri_; }
-  std::uint32_t queues() const { return queues_; }
-  std::uint64_t threads() const { return threads_ * case_.lanes / 32; }
-  std::uint64_t drive_blocks() const { return controller_->identity().bytes() / case_.block_bytes; }
-  json report() { return source_->report(); }
-  void reset_statistics() { source_->reset_statistics(); }
-
-  raw_workload workload() const {
-    raw_workload work;
-    work.blocks = drive_blocks();
-    work.block_bytes = case_.block_bytes;
-    work.lba_bytes = controller_->identity().block_bytes;
-    work.lanes = case_.lanes;
-    return work;
-  }
-
-  /// Writes the whole drive, and reads blocks of it back, every byte of them. Whether all was right.
-  bool fill(raw_result& seen) {
-    raw_workload work = workload();
-    std::uint64_t const threads = std::uint64_t{fill_blocks_} * fill_threads_per_block;
-    work.lanes = 32;
-    work.in_order = work.check_all = true;
-    work.write_percent = 100;
-    work.rounds = static_cast<std::uint32_t>((drive_blocks() + threads - 1) / threads);
-    run(work, seen, fill_blocks_, fill_threads_per_block);
-    bool const written = clean(seen);
-    work.write_percent = 0;
-    work.rounds = std::min(work.rounds, 4u);
-    run(work, seen, fill_blocks_, fill_threads_per_block);
-    return written && clean(seen);
-  }
-
-  /// Runs the client; returns the seconds that it took.
-  double run(raw_workload const& work, raw_result& seen) { return run(work, seen, blocks_, case_.threads_per_block); }
-
- private:
-  static constexpr std::uint32_t fill_threads_per_block = 1024;
-
-  static bool clean(raw_result const& seen) { return seen.failed == 0 && seen.wrong == 0 && seen.timed_out == 0; }
-
-  double run(raw_workload const& work, raw_result& seen, std::uint32_t blocks, std::uint32_t threads_per_block) {
-    seen = {};
-    result_->put(&seen, 1);
-    double const seconds = seconds_of(stream_, [&] {
-      forebay::bench::launch_raw_client(
-          {.blocks = blocks, .threads_per_block = threads_per_block},
-          {queue_states_->data(), queues_, buffers_.data(), bus_offset(), work, result_->data()}, stream_.get());
-    });
-    result_->get(&seen, 1);
-    return seconds;
-  }
-
-  std::int64_t bus_offset() const {
-    return static_cast<std::int64_t>(source_->dma().bus_address(buffers_.data())) -
-           reinterpret_cast<std::int64_t>(buffers_.data());
-  }
-
-  bench_case const& case_;
-  std::string uri_;
-  std::uint32_t queues_ = 0;
-  std::uint32_t blocks_ = 0;
-  std::uint32_t fill_blocks_ = 0;
-  std::uint64_t threads_ = 0;
-  std::unique_ptr<forebay::drive::device> source_;
-  std::unique_ptr<driver::controller> controller_;
-  std::optional<device_array<std::uint32_t>> done_;
-  std::vector<driver::io_queue> rings_;
-  std::optional<device_array<raw_queue>> queue_states_;
-  std::optional<device_array<raw_result>> result_;
-  driver::dma_buffer buffers_;
-  memory::cuda_stream stream_{0};
-};
-
 double percentile_us(raw_result const& seen, double fraction) {
-  std::uint64_t const wanted = static_cast<std::uint64_t>(std::ceil(fraction * static_cast<double>(seen.commands)));
+  auto const wanted = static_cast<std::uint64_t>(std::ceil(fraction * static_cast<double>(seen.commands)));
   std::uint64_t sum = 0;
-  for (std::uint32_t i = 0; i < raw_result::bins; ++i) {
+  for (std::uint32_t i = 0; i + 1 < raw_result::bins; ++i) {
     sum += seen.latency_bin[i];
-    if (sum >= wanted) return (i + 1) * 0.032;
+    if (sum >= wanted) return static_cast<double>(std::min(raw_result::end_ns(i), seen.latency_max_ns)) / 1e3;
   }
   return static_cast<double>(seen.latency_max_ns) / 1e3;
 }
 
-bool clean(raw_result const& seen) {
-  return seen.failed == 0 && seen.wrong == 0 && seen.timed_out == 0;
-}
-
 json describe(raw_result const& seen, double seconds, std::uint32_t block_bytes) {
   double const iops = static_cast<double>(seen.commands) / seconds;
+  double const commands = static_cast<double>(std::max<std::uint64_t>(seen.commands, 1));
   return {{"seconds", seconds},
           {"commands", seen.commands},
           {"writes", seen.writes},
           {"iops", iops},
           {"bw_bytes", iops * block_bytes},
+          // End to end: from just before a command is stored to when its thread saw that it is complete.
           {"latency_us",
            {{"min", static_cast<double>(seen.latency_min_ns) / 1e3},
-            {"mean", static_cast<double>(seen.latency_sum_ns) / 1e3 / static_cast<double>(seen.commands)},
+            {"mean", static_cast<double>(seen.latency_sum_ns) / 1e3 / commands},
             {"p50", percentile_us(seen, 0.5)},
             {"p99", percentile_us(seen, 0.99)},
             {"p99.9", percentile_us(seen, 0.999)},
@@ -230,15 +82,15 @@ json describe(raw_result const& seen, double seconds, std::uint32_t block_bytes)
 json raw_host_reads(std::uint64_t bytes) {
   // Given back before the drive is opened, which then has the very same memory.
   memory::allocation const region(memory::pinned(), bytes, std::size_t{2} << 20);
-  device_array<std::uint32_t> sink(1);
+  memory::allocation const sink(memory::device(0), 4096, 4096);
   memory::cuda_stream const stream(0);
-  std::uint32_t const blocks = multiprocessors() * 2;
+  std::uint32_t const blocks = forebay::bench::client_multiprocessors("peer", 0) * 2;
   constexpr std::uint32_t rounds = 100;
   std::vector<double> rates;
   for (int i = 0; i <= runs_per_case; ++i) {
-    double const seconds = seconds_of(stream, [&] {
+    double const seconds = forebay::bench::seconds_of(stream, [&] {
       forebay::bench::launch_raw_reads({.blocks = blocks, .threads_per_block = 512}, region.as<std::byte>(), bytes,
-                                       rounds, sink.data(), stream.get());
+                                       rounds, sink.as<std::uint32_t>(), stream.get());
     });
     if (i != 0) rates.push_back(blocks * 16.0 * rounds * 8 / seconds);
   }
@@ -246,231 +98,289 @@ json raw_host_reads(std::uint64_t bytes) {
   return {{"reads_per_second", rates}, {"median", rates[rates.size() / 2]}};
 }
 
-json run(bench_case c, bool& good) {
-  json raw;
-  if (c.host_bytes != 0) {
-    raw = raw_host_reads(c.host_bytes);
-    c.expected_iops = raw["median"].get<double>();
-  }
-  rig drive(c);
-  auto seen = std::make_unique<raw_result>();
-  json document = {{"group", c.group},
-                   {"name", c.name},
-                   {"drive", drive.uri()},
-                   {"queues", drive.queues()},
-                   {"queue_depth", c.depth},
-                   {"client_threads", drive.threads()},
-                   {"client_blocks", c.blocks != 0 ? c.blocks : multiprocessors() - c.sms},
-                   {"block_bytes", c.block_bytes},
-                   {"write_percent", c.write_percent}};
-  raw_workload work = drive.workload();
-  if (c.moves_data) {
-    bool const right = drive.fill(*seen);
-    document["every_byte_checked"] = {{"commands", seen->commands}, {"wrong_words", seen->wrong}, {"right", right}};
-    good = good && right;
-  }
-  work.write_percent = c.write_percent;
-  // How long a run takes is known from a short one.
-  work.rounds = 2;
-  double const short_s = drive.run(work, *seen);
-  double const rate = static_cast<double>(seen->commands) / short_s;
-  double const rounds = c.seconds * rate / static_cast<double>(drive.threads());
-  work.rounds = static_cast<std::uint32_t>(std::clamp(rounds, 2.0, 100'000.0));
-  drive.reset_statistics();
-  json runs = json::array();
-  for (int i = 0; i < runs_per_case; ++i) {
-    work.seed = static_cast<std::uint64_t>(100 + i);
-    double const seconds = drive.run(work, *seen);
-    if (!c.moves_data) seen->wrong = 0;
-    good = good && clean(*seen);
-    runs.push_back(describe(*seen, seconds, c.block_bytes));
-  }
-  std::sort(runs.begin(), runs.end(), [](json const& a, json const& b) { return a["iops"] < b["iops"]; });
-  json const median = runs[runs_per_case / 2];
-  document["median"] = runs_per_case / 2;
-  document["runs"] = runs;
-  document["report"] = drive.report();
-  json const& report = document["report"];
+/// The median of what a drive or a client says of one part of the latency.
+std::string part_us(json const& report, char const* part) {
+  auto const latency = report.find("latency");
+  if (latency == report.end() || !latency->contains(part)) return "";
+  return fmt::format("{} {:.2f}, ", part, (*latency)[part]["p50_ns"].get<double>() / 1e3);
+}
+
+void print(bench_case const& c, json const& median, json const& report) {
   double const iops = median["iops"].get<double>();
-  if (median["bw_bytes"].get<double>() > pcie5_x16_bytes_per_second) {
-    document["note"] = "more than a PCIe 5.0 x16 link carries (63.0 GB/s each way): no drive behind one link does this";
-  }
-  if (!raw.is_null()) document["raw_reads"] = raw;
-  if (c.expected_iops != 0) document["of_expected"] = iops / c.expected_iops;
+  json const& latency = median["latency_us"];
   fmt::print(
-      "{:10} {:28} {:8.2f} MIOPS{} lat p50 {:8.2f} mean {:8.2f} min {:7.2f} | late p50 {:5} p99.9 {:6} max {:7} gap "
-      "{:5} {}\n",
+      "{:11} {:28} {:8.2f} MIOPS{} | p50 us: {}end-to-end {:.2f} (mean {:.2f}, min {:.2f}) | late ns p50 {} "
+      "p99.9 {} max {} | gap ns {} | {}\n",
       c.group, c.name, iops / 1e6,
       c.expected_iops != 0 ? fmt::format(" {:6.2f}%", 100 * iops / c.expected_iops) : std::string(8, ' '),
-      median["latency_us"]["p50"].get<double>(), median["latency_us"]["mean"].get<double>(),
-      median["latency_us"]["min"].get<double>(), report["lateness"]["p50_ns"].get<std::uint64_t>(),
+      part_us(report, "target") + part_us(report, "processing"), latency["p50"].get<double>(),
+      latency["mean"].get<double>(), latency["min"].get<double>(), report["lateness"]["p50_ns"].get<std::uint64_t>(),
       report["lateness"]["p99.9_ns"].get<std::uint64_t>(), report["lateness"]["max_ns"].get<std::uint64_t>(),
       report["poll_gap"]["p50_ns"].get<std::uint64_t>(), report["fidelity"].get<std::string>());
   std::fflush(stdout);
+}
+
+/// Measures cases, on one drive as long as they are of the same.
+class bench {
+ public:
+  explicit bench(std::string residency) : residency_(std::move(residency)) {}
+
+  /// Whether all that was read was right; adds to `results`.
+  bool run(bench_case c, json& results) {
+    json raw;
+    if (c.host_bytes != 0) {
+      drive_.reset();
+      raw = raw_host_reads(c.host_bytes);
+      c.expected_iops = raw["median"].get<double>();
+    }
+    auto seen = std::make_unique<raw_result>();
+    bool good = open(c, *seen);
+    raw_workload work = drive_->workload(c);
+    json document = {{"group", c.group},
+                     {"name", c.name},
+                     {"drive", c.drive_uri(residency_)},
+                     {"residency", residency_},
+                     {"queues", c.queue_count()},
+                     {"queue_depth", c.depth},
+                     {"queue_of", c.own_queues ? "a warp" : "several warps"},
+                     {"client_threads", drive_->threads(c)},
+                     {"client_blocks", drive_->blocks(c)},
+                     {"lanes_per_warp", c.lanes},
+                     {"block_bytes", c.block_bytes},
+                     {"write_percent", c.write_percent}};
+    if (c.moves_data) document["every_byte_checked"] = checked_;
+    // How long a run takes is known from a short one.
+    work.rounds = 2;
+    double const short_s = drive_->run(c, work, *seen);
+    double const rate = static_cast<double>(seen->commands) / short_s;
+    double const rounds = c.seconds * rate / static_cast<double>(drive_->threads(c));
+    work.rounds = static_cast<std::uint32_t>(std::clamp(rounds, 2.0, 100'000.0));
+    drive_->reset_statistics();
+    json runs = json::array();
+    for (int i = 0; i < runs_per_case; ++i) {
+      work.seed = static_cast<std::uint64_t>(100 + i);
+      double const seconds = drive_->run(c, work, *seen);
+      if (!c.moves_data) seen->wrong = 0;
+      good = good && clean(*seen);
+      runs.push_back(describe(*seen, seconds, c.block_bytes));
+    }
+    std::sort(runs.begin(), runs.end(), [](json const& a, json const& b) { return a["iops"] < b["iops"]; });
+    json const median = runs[runs_per_case / 2];
+    document["median"] = runs_per_case / 2;
+    document["runs"] = runs;
+    document["report"] = drive_->report();
+    document["right"] = good;
+    if (median["bw_bytes"].get<double>() > pcie5_x16_bytes_per_second) {
+      document["note"] =
+          "more than a PCIe 5.0 x16 link carries (63.0 GB/s each way): no drive behind one link does this";
+    }
+    if (!raw.is_null()) document["raw_reads"] = raw;
+    if (c.expected_iops != 0) {
+      document["expected_iops"] = c.expected_iops;
+      document["of_expected"] = median["iops"].get<double>() / c.expected_iops;
+    }
+    if (c.expected_latency_us != 0) document["expected_latency_us"] = c.expected_latency_us;
+    print(c, median, document["report"]);
+    results.push_back(std::move(document));
+    return good;
+  }
+
+  /// Keeps the case running until standard input ends. Prints a line when it runs, and then what it did.
+  bool load(bench_case const& c) {
+    auto seen = std::make_unique<raw_result>();
+    bool good = open(c, *seen);
+    raw_workload work = drive_->workload(c);
+    work.rounds = static_cast<std::uint32_t>(
+        std::max(2.0, c.seconds * c.expected_iops / static_cast<double>(drive_->threads(c))));
+    drive_->reset_statistics();
+    double seconds = 0;
+    std::uint64_t commands = 0;
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    for (bool said = false; ::poll(&input, 1, 0) == 0; said = true) {
+      ++work.seed;
+      seconds += drive_->run(c, work, *seen);
+      commands += seen->commands;
+      good = good && clean(*seen);
+      if (said) continue;
+      fmt::print("running\n");
+      std::fflush(stdout);
+    }
+    json const done = {{"drive", c.drive_uri(residency_)},
+                       {"iops", static_cast<double>(commands) / seconds},
+                       {"seconds", seconds},
+                       {"right", good},
+                       {"report", drive_->report()}};
+    fmt::print("{}\n", done.dump());
+    return good;
+  }
+
+ private:
+  /// Has the drive of `c` written, if it is not open; whether that went well.
+  bool open(bench_case const& c, raw_result& seen) {
+    if (drive_ && drive_->key() == c.drive_key(residency_)) return true;
+    drive_.reset();
+    drive_ = std::make_unique<rig>(c, residency_);
+    if (!c.moves_data) return true;
+    bool const right = drive_->fill(c, seen);
+    checked_ = {{"commands", seen.commands}, {"wrong_words", seen.wrong}, {"right", right}};
+    return right;
+  }
+
+  std::string const residency_;
+  std::unique_ptr<rig> drive_;
+  json checked_;
+};
+
+struct options {
+  std::string json_path, group, residency = "in_process", drive, serve, socket, load;
+  bool list = false;
+};
+
+json document_of(options const& o, json results) {
+  json document = {{"schema_version", 1}, {"benchmark", "emulated_drive"}, {"machine", forebay::bench::machine()}};
+  document["command"] = fmt::format("emulated_drive_bench --json {}{} --residency {}",
+                                    std::filesystem::path(o.json_path).filename().string(),
+                                    o.group.empty() ? "" : " --group " + o.group, o.residency);
+  document["residency"] = o.residency;
+  document["results"] = std::move(results);
   return document;
 }
 
-std::vector<bench_case> cases() {
-  std::vector<bench_case> list;
-  auto const add = [&](bench_case c) { list.push_back(std::move(c)); };
-  std::string const ideal = "emulated:size=8G";
-  for (std::uint32_t const sms : {8u, 16u, 32u, 64u}) {
-    add({.group = "unthrottled", .name = fmt::format("reads 512 B, {} SMs", sms), .uri = ideal, .sms = sms});
-  }
-  add({.group = "unthrottled", .name = "reads 4 KiB", .uri = ideal, .block_bytes = 4096});
-  add({.group = "unthrottled", .name = "writes 512 B", .uri = ideal, .write_percent = 100});
-  add({.group = "unthrottled", .name = "70/30 512 B", .uri = ideal, .write_percent = 30});
-  for (std::uint32_t const queues : {32u, 128u, 2048u}) {
-    add({.group = "unthrottled",
-         .name = fmt::format("reads 512 B, {} queues", queues),
-         .uri = ideal,
-         .queues = queues});
-  }
-  // The techniques of the frontend, one by one; "distributed" is more than one unit.
-  auto const timed = [](double miops, double latency_us) {
-    // A slow drive is small, so that it is written in seconds.
-    return fmt::format("emulated:size={},iops={}k,latency_us={}", miops < 20 ? "256M" : "8G", miops * 1000, latency_us);
-  };
-  std::string const fast = timed(2000, 1);
-  add({.group = "frontend", .name = "all three", .uri = fast, .moves_data = false});
-  add({.group = "frontend",
-       .name = "not coalesced",
-       .uri = fast,
-       .moves_data = false,
-       .frontend = {.coalesced_fetch = false}});
-  add({.group = "frontend",
-       .name = "not aggregated",
-       .uri = fast,
-       .moves_data = false,
-       .frontend = {.aggregated_timing = false}});
-  add({.group = "frontend", .name = "not distributed", .uri = fast, .sms = 1, .moves_data = false});
-  add({.group = "frontend",
-       .name = "none of them",
-       .uri = fast,
-       .sms = 1,
-       .seconds = 0.05,
-       .moves_data = false,
-       .frontend = {.coalesced_fetch = false, .aggregated_timing = false}});
-  add({.group = "frontend", .name = "no timing model", .uri = ideal, .moves_data = false});
-  for (double const miops : {1.0, 2.47, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0, 200.0, 300.0}) {
-    // Enough in flight to hide what the client itself takes.
-    auto const warps = static_cast<std::uint32_t>(std::max(32.0, 4 * miops * 50 / 32));
-    add({.group = "target",
-         .name = fmt::format("{} MIOPS, 50 us", miops),
-         .uri = timed(miops, 50),
-         .blocks = (warps + 7) / 8,
-         .threads_per_block = 256,
-         .expected_iops = miops * 1e6});
-  }
-  for (std::uint32_t const sms : {16u, 8u}) {
-    add({.group = "target",
-         .name = fmt::format("100 MIOPS, {} SMs", sms),
-         .uri = timed(100, 50),
-         .sms = sms,
-         .expected_iops = 100e6});
-  }
-  for (double const miops : {2.47, 40.0, 100.0}) {
-    for (double const load : {0.25, 0.5, 0.75, 0.9, 1.25, 2.0, 4.0}) {
-      auto const warps = static_cast<std::uint32_t>(std::max(1.0, std::round(load * miops * 50 / 32)));
-      double const threads = warps * 32.0;
-      add({.group = "sweep",
-           .name = fmt::format("{} MIOPS, {} threads", miops, warps * 32),
-           .uri = timed(miops, 50),
-           .blocks = warps,
-           .threads_per_block = 32,
-           .seconds = 0.05,
-           .expected_iops = std::min(miops * 1e6, threads / 50e-6)});
+/// A case that fails does not keep the others from being measured.
+int measure(options const& o, std::vector<bench_case> const& cases) {
+  bench all(o.residency);
+  json results = json::array();
+  bool good = true;
+  for (bench_case const& c : cases) {
+    if (!o.drive.empty() && c.drive_uri(o.residency) != o.drive) continue;
+    try {
+      good = all.run(c, results) && good;
+    } catch (std::exception const& error) {
+      fmt::print(stderr, "{}: {}: {}\n", c.group, c.name, error.what());
+      good = false;
     }
+    // So that a later case that hangs takes nothing along.
+    std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
   }
-  add({.group = "light", .name = "64 threads, 2 warps", .uri = timed(2.47, 50), .blocks = 2, .threads_per_block = 32});
-  add({.group = "light",
-       .name = "64 threads, 64 warps",
-       .uri = timed(2.47, 50),
-       .blocks = 64,
-       .threads_per_block = 32,
-       .lanes = 1});
-  add({.group = "skew",
-       .name = "one queue, 50 us",
-       .uri = timed(40, 50),
-       .queues = 1,
-       .blocks = 32,
-       .threads_per_block = 32,
-       .expected_iops = 1023 / 50e-6});
-  for (std::uint32_t const queues : {2048u, 4096u}) {
-    add({.group = "queues",
-         .name = fmt::format("{} queues, 2 M threads", queues),
-         .uri = timed(40, 50),
-         .queues = queues,
-         .blocks = 2048,
-         .seconds = 0.2,
-         .expected_iops = 40e6});
+  return good ? 0 : 1;
+}
+
+/// How much of the GPU a client takes that leaves `sms` to the drive, as MPS wants to know.
+std::string percentage_without(std::uint32_t sms) {
+  std::uint32_t const all = forebay::bench::client_multiprocessors("peer", 0);
+  return std::to_string(100 * (all - sms) / all);
+}
+
+/// Each drive in a daemon of its own, since a daemon keeps its drives, and with them the multiprocessors that they
+/// have.
+int measure_served(options const& o, std::vector<bench_case> const& cases) {
+  std::vector<std::pair<std::string, std::uint32_t>> drives;
+  for (bench_case const& c : cases) {
+    std::pair const drive{c.drive_uri(o.residency), c.sms};
+    if (std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
   }
-  std::string const p5800x = "emulated:profile=p5800x,size=1G";
-  add({.group = "p5800x",
-       .name = "512 B",
-       .uri = p5800x,
-       .blocks = 16,
-       .threads_per_block = 128,
-       .expected_iops = 4.9e6});
-  add({.group = "p5800x",
-       .name = "4 KiB",
-       .uri = p5800x,
-       .blocks = 16,
-       .threads_per_block = 128,
-       .block_bytes = 4096,
-       .expected_iops = 1.5e6});
-  for (std::uint64_t const gib : {1u, 32u}) {
-    add({.group = "host",
-         .name = fmt::format("reads 512 B, {} GiB", gib),
-         .uri = fmt::format("emulated:size={}G", gib),
-         .backing = "host",
-         .host_bytes = gib << 30});
+  bool const under_mps = std::getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr;
+  if (!under_mps) fmt::print(stderr, "no MPS here (CUDA_MPS_PIPE_DIRECTORY): client and drive take turns on the GPU\n");
+  std::string const part = o.json_path + ".part";
+  std::string const socket = fmt::format("/tmp/forebay-bench-{}.sock", getpid());
+  json results = json::array();
+  bool good = true;
+  for (auto const& [uri, sms] : drives) {
+    child_process daemon({"--serve", uri, "--socket", socket}, {}, true);
+    if (daemon.line() != "ready") {
+      fmt::print(stderr, "{}: the drive daemon ended with status {}\n", uri, daemon.wait());
+      good = false;
+      continue;
+    }
+    std::vector<std::pair<std::string, std::string>> variables{{"FOREBAY_DAEMON", socket}};
+    if (under_mps) variables.emplace_back("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percentage_without(sms));
+    std::vector<std::string> arguments{"--json", part, "--residency", o.residency, "--drive", uri};
+    if (!o.group.empty()) arguments.insert(arguments.end(), {"--group", o.group});
+    std::filesystem::remove(part);
+    child_process client(arguments, variables, false);
+    int const status = client.wait();
+    good = good && status == 0;
+    if (status != 0) fmt::print(stderr, "{}: the client ended with status {}\n", uri, status);
+    if (std::ifstream file(part); file) {
+      json const document = json::parse(file, nullptr, false);
+      if (document.contains("results"))
+        results.insert(results.end(), document["results"].begin(), document["results"].end());
+    }
+    std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
   }
-  if (memory::device_count() > 1) {
-    add({.group = "peer",
-         .name = "reads 512 B, 64 SMs",
-         .uri = ideal,
-         .backing = "peer:1",
-         .sms = 64,
-         .blocks = multiprocessors()});
-    add({.group = "peer",
-         .name = "100 MIOPS, 50 us",
-         .uri = timed(100, 50),
-         .backing = "peer:1",
-         .sms = 64,
-         .blocks = multiprocessors(),
-         .expected_iops = 100e6});
+  std::filesystem::remove(part);
+  return good ? 0 : 1;
+}
+
+int serve(options const& o) {
+  forebay::drive::serve_options serving;
+  serving.socket = o.socket;
+  serving.drives = {o.serve};
+  serving.ready = [] {
+    fmt::print("ready\n");
+    std::fflush(stdout);
+  };
+  serving.notice = [](std::string const& line) { fmt::print(stderr, "daemon: {}\n", line); };
+  forebay::drive::serve(serving);
+  return 0;
+}
+
+/// Empty `json_path` and nothing else asked for: they could not be understood.
+options parse(std::vector<std::string> const& arguments) {
+  options o;
+  std::map<std::string, std::string*> const known = {
+      {"--json", &o.json_path}, {"--group", &o.group}, {"--residency", &o.residency},
+      {"--drive", &o.drive},    {"--serve", &o.serve}, {"--socket", &o.socket},
+      {"--load", &o.load}};
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--list") {
+      o.list = true;
+      continue;
+    }
+    auto const found = known.find(arguments[i]);
+    if (found == known.end() || i + 1 == arguments.size()) return {};
+    *found->second = arguments[++i];
   }
-  add({.group = "overload", .name = "2 GIOPS asked of 4 SMs", .uri = timed(2000, 50), .sms = 4});
-  return list;
+  return o;
+}
+
+int run(options const& o) {
+  if (!o.serve.empty()) return serve(o);
+  std::vector<std::string> const residencies{"in_process", "served", "peer"};
+  if (std::find(residencies.begin(), residencies.end(), o.residency) == residencies.end()) {
+    throw forebay::refused_input("--residency", o.residency, "use in_process, served or peer");
+  }
+  std::vector<bench_case> const cases = forebay::bench::cases_of(o.group, o.residency);
+  if (o.list) {
+    for (bench_case const& c : cases) fmt::print("{}\t{}\t{}\n", c.group, c.name, c.drive_uri(o.residency));
+    return 0;
+  }
+  if (!o.load.empty()) {
+    auto const found = std::find_if(cases.begin(), cases.end(), [&](bench_case const& c) { return c.name == o.load; });
+    if (found == cases.end()) throw forebay::refused_input("--load", o.load, "name a case that --list prints");
+    return bench(o.residency).load(*found) ? 0 : 1;
+  }
+  return o.residency == "served" && o.drive.empty() ? measure_served(o, cases) : measure(o, cases);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string path, only;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--json") == 0) path = argv[i + 1];
-    if (std::strcmp(argv[i], "--group") == 0) only = argv[i + 1];
-  }
-  if (path.empty()) {
-    fmt::print(stderr, "usage: {} --json FILE [--group NAME]\n", argv[0]);
+  options const o = parse({argv + 1, argv + argc});
+  if (o.json_path.empty() && o.serve.empty() && o.load.empty() && !o.list) {
+    fmt::print(stderr,
+               "usage: {0} --json FILE [--group NAME] [--residency in_process|served|peer]\n"
+               "       {0} --list [--group NAME] [--residency R]\n"
+               "       {0} --serve URI --socket PATH\n"
+               "       {0} --load NAME --group NAME [--residency R]\n",
+               argv[0]);
     return 2;
   }
   try {
-    json document = {{"schema_version", 1}, {"benchmark", "emulated_drive"}, {"machine", forebay::bench::machine()}};
-    std::string command = std::filesystem::path(argv[0]).filename().string();
-    for (int i = 1; i < argc; ++i) {
-      command += ' ' + (i == 2 ? std::filesystem::path(argv[i]).filename().string() : std::string(argv[i]));
-    }
-    document["command"] = command;
-    bool good = true;
-    for (bench_case const& c : cases()) {
-      if (!only.empty() && c.group != only) continue;
-      document["results"].push_back(run(c, good));
-    }
-    std::ofstream(path) << document.dump(1) << '\n';
-    return good ? 0 : 1;
+    return run(o);
+  } catch (forebay::refused_input const& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 2;
   } catch (std::exception const& error) {
     fmt::print(stderr, "{}: {}\n", argv[0], error.what());
     return 1;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "emulator/own_queue_client.hpp"
+#include "emulator/raw_client.hpp"
 #include "emulator/raw_launch.hpp"
 #include "forebay/emulator/timing_model.hpp"
 #include "forebay/simt/cuda.hpp"
@@ -40,10 +42,14 @@ void launch_raw_reads(simt::grid const& shape, std::byte const* region, std::uin
 }
 
 void launch_raw_client(simt::grid const& shape, raw_launch const& what, cudaStream_t stream) {
-  simt::launch<simt::cuda>(
-      shape,
-      raw_client<simt::cuda>{what.queues, what.queue_count, what.buffers, what.bus_offset, what.work, what.result},
-      stream);
+  if (what.own_queues) {
+    simt::launch<simt::cuda>(shape, own_queue_client<simt::cuda>{what.queues, what.area, what.work, what.result},
+                             stream);
+  } else {
+    simt::launch<simt::cuda>(
+        shape, raw_client<simt::cuda>{what.queues, what.queue_count, what.told, what.area, what.work, what.result},
+        stream);
+  }
 }
 
 }  // namespace forebay::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The raw client on a GPU, for sources that nvcc does not compile.
+//! The clients of the benchmarks on a GPU, for sources that nvcc does not compile.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,19 +8,20 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "emulator/raw_client.hpp"
+#include "emulator/raw_workload.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 
-/// What `raw_client` has, by value.
+/// What a client has, by value.
 struct raw_launch {
   raw_queue* queues = nullptr;
-  std::uint32_t queue_count = 0;
-  std::byte* buffers = nullptr;
-  std::int64_t bus_offset = 0;
+  std::uint32_t queue_count = 0;  ///< with `own_queues` at least the warps of the launch
+  std::uint32_t* told = nullptr;  ///< a zero for each thread of the launch; not needed with `own_queues`
+  raw_area area;
   raw_workload work;
   raw_result* result = nullptr;
+  bool own_queues = false;  ///< a queue for each warp
 };
 
 /// Returns before it has run.

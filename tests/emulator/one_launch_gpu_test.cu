@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "emulator/own_queue_client.hpp"
 #include "emulator/raw_client.hpp"
 #include "forebay/emulator/dma_regions.hpp"
 #include "forebay/emulator/engine.hpp"
@@ -21,10 +22,11 @@ namespace {
 using simt::cuda;
 
 /// Blocks below `units` are the engine's, the others the client's; the last of these makes the engine leave.
+template <class Client>
 struct one_launch {
   static constexpr unsigned max_threads_per_block = resident_units<cuda>::max_threads_per_block;
   resident_units<cuda> engine;
-  bench::raw_client<cuda> client;
+  Client client;
   std::uint32_t* client_threads_left = nullptr;
 
   FOREBAY_DEVICE void operator()() const {
@@ -43,18 +45,21 @@ struct scenario {
   std::uint32_t write_percent = 50;
   std::uint32_t block_bytes = 512;
   timing_parameters timing;
+  bool own_queues = false;  ///< each warp of the client has one
 };
 
 void play(scenario const& s) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   constexpr std::uint32_t units = 2, threads_per_block = 64, client_blocks = 3, entries = 128, rounds = 5;
   constexpr std::uint64_t drive_bytes = 1 << 20;
-  std::uint64_t const threads = (units + client_blocks) * threads_per_block;
+  constexpr std::uint32_t client_threads = client_blocks * threads_per_block;
+  std::uint32_t const queue_count = s.own_queues ? client_threads / 32 : s.queues;
   memory::resource& gpu = memory::device(0);
   std::size_t const ring_bytes = entries * (sizeof(nvme::submission_entry) + sizeof(nvme::completion_entry));
-  memory::allocation const store(gpu, drive_bytes, 4096), buffers(gpu, threads * s.block_bytes, 4096),
-      rings(gpu, s.queues * ring_bytes, 4096), doorbells(gpu, s.queues * 8, 128),
-      done(gpu, s.queues * entries * 4, 128), queue_states(gpu, s.queues * sizeof(bench::raw_queue), 128),
+  memory::allocation const store(gpu, drive_bytes, 4096),
+      area(gpu, bench::raw_area::bytes(client_threads, s.block_bytes), 4096),
+      rings(gpu, queue_count * ring_bytes, 4096), doorbells(gpu, queue_count * 8, 128),
+      told(gpu, client_threads * 4, 128), queue_states(gpu, queue_count * sizeof(bench::raw_queue), 128),
       words(gpu, sizeof(residency_words), 128), left(gpu, 4, 128), result(gpu, sizeof(bench::raw_result), 128);
   std::vector<std::uint32_t> bytes(drive_bytes / 4);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -65,22 +70,21 @@ void play(scenario const& s) {
 
   dma_regions regions(gpu, 8);
   regions.add(rings.data(), rings.bytes());
-  regions.add(buffers.data(), buffers.bytes());
+  regions.add(area.data(), area.bytes());
   engine_options options;
   options.units = units;
   options.dispatchers_per_unit = threads_per_block / 32;
-  options.queue_slots = s.queues;
+  options.queue_slots = queue_count;
   options.timing = s.timing;
   engine<cuda> drive(options, media{store.as<std::byte>(), drive_bytes, 512}, regions.table(), gpu);
-  std::vector<bench::raw_queue> queues(s.queues);
-  for (std::uint32_t q = 0; q < s.queues; ++q) {
+  std::vector<bench::raw_queue> queues(queue_count);
+  for (std::uint32_t q = 0; q < queue_count; ++q) {
     std::byte* const ring = rings.as<std::byte>() + q * ring_bytes;
     queues[q].sq = reinterpret_cast<nvme::submission_entry*>(ring);
     queues[q].cq = reinterpret_cast<nvme::completion_entry*>(ring + entries * sizeof(nvme::submission_entry));
     queues[q].tail_doorbell = doorbells.as<std::uint32_t>() + 2 * q;
     queues[q].head_doorbell = queues[q].tail_doorbell + 1;
-    queues[q].done = done.as<std::uint32_t>() + q * entries;
-    queues[q].entries = entries;
+    queues[q].entries = queues[q].cq_entries = entries;
     drive.attach_completion_queue({q, queues[q].cq, entries, queues[q].head_doorbell});
     drive.attach_submission_queue({.slot = q,
                                    .id = static_cast<std::uint16_t>(q + 1),
@@ -92,7 +96,6 @@ void play(scenario const& s) {
   gpu.copy_in(queue_states.data(), queues.data(), queue_states.bytes());
   residency_words const fresh;
   gpu.copy_in(words.data(), &fresh, sizeof fresh);
-  std::uint32_t const client_threads = client_blocks * threads_per_block;
   gpu.copy_in(left.data(), &client_threads, sizeof client_threads);
   auto seen = std::make_unique<bench::raw_result>();
   gpu.copy_in(result.data(), seen.get(), sizeof *seen);
@@ -108,12 +111,22 @@ void play(scenario const& s) {
   simt::grid shape = resident.shape();
   shape.blocks = units + client_blocks;
   memory::cuda_stream const stream(0);
-  simt::launch<cuda>(shape,
-                     one_launch{resident,
-                                {queue_states.as<bench::raw_queue>(), s.queues, buffers.as<std::byte>(), 0, work,
-                                 result.as<bench::raw_result>()},
-                                left.as<std::uint32_t>()},
-                     stream.get());
+  auto const launch = [&](auto client) {
+    client.queues = queue_states.as<bench::raw_queue>();
+    client.area = {area.as<std::byte>(), 0, client_threads};
+    client.work = work;
+    client.result = result.as<bench::raw_result>();
+    client.first_warp = units * threads_per_block / 32;
+    simt::launch<cuda>(shape, one_launch<decltype(client)>{resident, client, left.as<std::uint32_t>()}, stream.get());
+  };
+  if (s.own_queues) {
+    launch(bench::own_queue_client<cuda>());
+  } else {
+    bench::raw_client<cuda> client;
+    client.queue_count = queue_count;
+    client.told = told.as<std::uint32_t>();
+    launch(client);
+  }
   stream.synchronize();
   gpu.copy_out(seen.get(), result.data(), sizeof *seen);
   EXPECT_EQ(seen->commands, std::uint64_t{client_threads} * rounds);
@@ -135,6 +148,12 @@ TEST(OneLaunch, OneHotQueue) {
 }
 TEST(OneLaunch, TwoPages) {
   play({.block_bytes = 8192, .timing = {}});
+}
+TEST(OneLaunch, ListsOfPages) {
+  play({.block_bytes = 32768, .timing = {}});
+}
+TEST(OneLaunch, AQueueForEachWarp) {
+  play({.timing = {}, .own_queues = true});
 }
 TEST(OneLaunch, Timed) {
   scenario s;

@@ -2,7 +2,6 @@
 //! \file
 //! The I/O engine as a GPU runs it, in deterministic schedules: units are blocks, dispatchers their warps, and clients
 //! other blocks of the same launch.
-#include "bench/emulator/raw_client.hpp"
 #include "emulator/resident_rig.hpp"
 
 namespace forebay::emulator::testing {
@@ -301,78 +300,6 @@ TEST(resident_units, in_real_time) {
                          .syncs = seed % 3 == 0};
     shape.options.faults = {.error_ppm = 50'000, .delay_ppm = 400'000, .delay_max_ns = 50'000, .withhold_ppm = 100'000};
     resident_rig(shape, seed).run_in_real_time();
-  }
-}
-
-/// The client of the benchmarks, every byte checked.
-TEST(resident_schedule, serves_warps_of_clients) {
-  struct run_of_clients {
-    std::uint32_t queues, client_blocks, lanes;
-  };
-  for (run_of_clients const clients : {run_of_clients{2, 2, 32}, run_of_clients{1, 2, 32}, run_of_clients{1, 1, 7}}) {
-    explore(
-        [&](std::uint64_t seed, simt::memory_model memory, simt::scheduler& schedule) {
-          constexpr std::uint32_t units = 2, rounds = 3;
-          std::uint32_t const blocks = rounds * (units + clients.client_blocks) * 32;
-          memory::allocation const store(memory::host(), blocks * 512, 4096);
-          memory::allocation const buffers(memory::host(), 4 * 32 * 512, 4096);
-          dma_regions regions(memory::host(), 6);
-          regions.add(buffers.data(), buffers.bytes());
-          bench::fill_pattern<fiber>{store.as<std::uint32_t>(), blocks}();
-          engine_options options;
-          options.units = units;
-          options.queue_slots = clients.queues;
-          engine<fiber, fiber> engine(options, media{store.as<std::byte>(), blocks * 512, 512}, regions.table());
-          constexpr std::uint32_t entries = 64;
-          std::vector<bench::raw_queue> queues(clients.queues);
-          std::vector<nvme::submission_entry> sq(entries * clients.queues);
-          std::vector<nvme::completion_entry> cq(entries * clients.queues);
-          std::vector<std::uint32_t> words(clients.queues * (entries + 2));
-          for (std::uint32_t q = 0; q < clients.queues; ++q) {
-            std::uint32_t* const mine = &words[q * (entries + 2)];
-            queues[q].sq = &sq[q * entries];
-            queues[q].cq = &cq[q * entries];
-            queues[q].tail_doorbell = mine;
-            queues[q].head_doorbell = mine + 1;
-            queues[q].done = mine + 2;
-            queues[q].entries = entries;
-            engine.attach_completion_queue({q, queues[q].cq, entries, queues[q].head_doorbell});
-            engine.attach_submission_queue({.slot = q,
-                                            .id = static_cast<std::uint16_t>(q + 1),
-                                            .entries = queues[q].sq,
-                                            .size = entries,
-                                            .tail_doorbell = queues[q].tail_doorbell,
-                                            .cq_slot = q});
-          }
-          bench::raw_result result;
-          bench::raw_client<fiber> client{queues.data(), clients.queues, buffers.as<std::byte>(), 0, {}, &result};
-          client.work = {.blocks = blocks,
-                         .write_percent = 30,
-                         .rounds = rounds,
-                         .in_order = true,  // nobody reads what another writes at the time
-                         .check_all = true,
-                         .lanes = clients.lanes,
-                         .seed = seed};
-          residency_words residency;
-          resident_units<fiber> const kernel{engine.view(), &residency};
-          std::uint32_t lanes_left = clients.client_blocks * 32;
-          simt::grid grid = kernel.shape();
-          grid.blocks += clients.client_blocks;
-          auto const ran = simt::run({.memory = memory, .max_steps = 50'000'000, .record = false}, schedule, grid, [&] {
-            if (fiber::this_block().rank < units) return kernel();
-            client();
-            // Relaxed: the order to leave carries nothing.
-            if (simt::atomic<fiber>(lanes_left).fetch_sub(1, simt::order::relaxed) == 1) {
-              simt::atomic<fiber, simt::scope::system>(residency.stop).store(1, simt::order::relaxed);
-            }
-          });
-          ASSERT_TRUE(ran.ok) << ran.what;
-          ASSERT_EQ(result.timed_out, 0u);
-          ASSERT_EQ(result.commands, clients.client_blocks * clients.lanes * rounds);
-          ASSERT_EQ(result.failed, 0u);
-          ASSERT_EQ(result.wrong, 0u);
-        },
-        4);
   }
 }
 
