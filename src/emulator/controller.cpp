@@ -13,16 +13,21 @@ class controller::implementation {
                  memory::resource* gpu_memory, memory::resource* doorbell_memory)
       : shared_(std::move(of)),
         parts_(shared_->implementation_->join(queues, client_memory, gpu_memory, doorbell_memory)) {}
-  ~implementation() { shared_->implementation_->leave(*parts_); }
+  ~implementation() { leave(); }
   implementation(implementation const&) = delete;
   implementation& operator=(implementation const&) = delete;
 
   subsystem& shared() const { return *shared_; }
   controller_parts& parts() { return *parts_; }
+  bool leave() noexcept {
+    if (parts_ != nullptr) let_go_ = shared_->implementation_->leave(std::move(parts_));
+    return let_go_;
+  }
 
  private:
   std::shared_ptr<subsystem> shared_;
   std::unique_ptr<controller_parts> parts_;
+  bool let_go_ = false;
 };
 
 controller::controller(std::shared_ptr<subsystem> of, std::uint32_t queues, memory::resource& client_memory,
@@ -33,6 +38,10 @@ controller::controller(subsystem_options const& options, std::unique_ptr<backing
                        memory::resource& client_memory)
     : controller(std::make_shared<subsystem>(options, std::move(store)), options.max_queues, client_memory) {}
 controller::~controller() = default;
+
+bool controller::leave() noexcept {
+  return implementation_->leave();
+}
 
 driver::register_space& controller::registers() {
   return implementation_->parts().registers;

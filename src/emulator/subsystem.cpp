@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <string>
+#include <utility>
 
 #include "forebay/emulator/link.hpp"
 #include "forebay/error.hpp"
+#include "forebay/nvme/registers.hpp"
 #include "forebay/simt/native.hpp"
 #include "subsystem_implementation.hpp"
 
@@ -58,6 +61,21 @@ engine_options engine_options_of(subsystem_options const& options, memory::alloc
   return out;
 }
 
+std::unique_ptr<engine_runner> make(engine_maker const& make_engine, subsystem_options const& options,
+                                    engine_options const& of_engine, media const& drive,
+                                    dma_region_table const& regions) {
+  if (make_engine) return make_engine(of_engine, drive, regions);
+  return options.gpu ? run_on_gpu(of_engine, drive, regions, *options.gpu) : run_on_threads(of_engine, drive, regions);
+}
+
+/// Not a leak, as a leak checker can see.
+void keep_for_ever(std::unique_ptr<controller_parts> parts) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<controller_parts>>;
+  std::lock_guard const lock(mutex);
+  kept.push_back(std::move(parts));
+}
+
 /// Keeps the engine running while its owner has something for it, and a while longer.
 class hold_while_busy {
  public:
@@ -93,7 +111,8 @@ class hold_while_busy {
 
 }  // namespace
 
-subsystem::implementation::implementation(subsystem_options const& options, std::unique_ptr<backing_store> store)
+subsystem::implementation::implementation(subsystem_options const& options, std::unique_ptr<backing_store> store,
+                                          engine_maker const& make_engine)
     : options_(checked(options)),
       store_(std::move(store)),
       media_(store_->view()),
@@ -102,9 +121,7 @@ subsystem::implementation::implementation(subsystem_options const& options, std:
       link_(options_.link.empty()
                 ? nullptr
                 : shared_link(gpu_memory_ != nullptr ? *gpu_memory_ : memory::host(), find_link_speed(options_.link))),
-      runner_(options_.gpu
-                  ? run_on_gpu(engine_options_of(options_, link_.get()), media_, regions_.table(), *options_.gpu)
-                  : run_on_threads(engine_options_of(options_, link_.get()), media_, regions_.table())),
+      runner_(make(make_engine, options_, engine_options_of(options_, link_.get()), media_, regions_.table())),
       slot_used_(options_.max_queues) {
   try {
     threads_.emplace_back([this] { run_admin(); });
@@ -117,14 +134,21 @@ subsystem::implementation::implementation(subsystem_options const& options, std:
 
 subsystem::implementation::~implementation() {
   stop();
+  if (media_.sync == nullptr) return;
   // What was written reaches the file even if no client ever flushed.
-  if (media_.sync != nullptr) store_->sync();
+  try {
+    if (store_->sync()) return;
+    tell("its file could not be written: what was written since the last good flush is lost");
+  } catch (operation_failed const& failed) {
+    tell(std::string("what was written since the last good flush is lost: ") + failed.what());
+  }
 }
 
 std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t queues, memory::resource& client_memory,
                                                                   memory::resource* gpu_memory,
                                                                   memory::resource* doorbell_memory) {
   std::lock_guard const lock(mutex_);
+  if (!failure_.empty()) throw operation_failed("the engine of the drive has failed: " + failure_);
   std::uint32_t first = 0, found = 0;
   for (std::uint32_t slot = 0; slot < slot_used_.size() && found < queues; ++slot) {
     if (slot_used_[slot]) {
@@ -161,16 +185,25 @@ std::uint32_t subsystem::implementation::free_queues() {
   return most;
 }
 
-void subsystem::implementation::leave(controller_parts& parts) {
+bool subsystem::implementation::leave(std::unique_ptr<controller_parts> parts) noexcept {
   {
     std::lock_guard const lock(mutex_);
-    parts.leaving = true;
+    parts->leaving = true;
   }
   wake();
   std::unique_lock lock(mutex_);
-  left_.wait(lock, [&] { return parts.gone; });
-  std::erase(controllers_, &parts);
-  std::fill_n(slot_used_.begin() + parts.first_slot, parts.queues, false);
+  left_.wait_for(lock, std::chrono::nanoseconds(options_.leave_timeout_ns),
+                 [&] { return parts->gone || !failure_.empty(); });
+  std::erase(controllers_, parts.get());
+  if (parts->gone) {
+    std::fill_n(slot_used_.begin() + parts->first_slot, parts->queues, false);
+    return true;
+  }
+  // An engine that is only late still writes completions and data there: rather lost memory than wrong memory.
+  tell("its engine does not answer: the memory of a controller that has gone is kept, and " +
+       std::to_string(parts->queues) + " queue pairs stay taken");
+  keep_for_ever(std::move(parts));
+  return false;
 }
 
 void subsystem::implementation::stop() {
@@ -209,22 +242,26 @@ void subsystem::implementation::run_admin() {
   auto const nap = std::chrono::microseconds(media_.sync != nullptr ? 200 : 5000);
   hold_while_busy engine(*runner_, stay_awake_ns);
   std::uint64_t awake_until_ns = 0;
-  while (!stopping()) {
-    bool const worked = native::wait_until(
-        [this] {
-          bool const synced = write_back();
-          return step_all() || synced || stopping();
-        },
-        awake_until_ns);
-    if (worked) {
-      engine.busy();
-      awake_until_ns = native::clock_ns() + stay_awake_ns;
-      continue;
+  try {
+    while (!stopping()) {
+      bool const worked = native::wait_until(
+          [this] {
+            bool const synced = write_back();
+            return step_all() || synced || stopping();
+          },
+          awake_until_ns);
+      if (worked) {
+        engine.busy();
+        awake_until_ns = native::clock_ns() + stay_awake_ns;
+        continue;
+      }
+      engine.idle();
+      std::unique_lock lock(wake_mutex_);
+      wake_.wait_for(lock, nap, [this] { return awake_; });
+      awake_ = false;
     }
-    engine.idle();
-    std::unique_lock lock(wake_mutex_);
-    wake_.wait_for(lock, nap, [this] { return awake_; });
-    awake_ = false;
+  } catch (operation_failed const& failed) {
+    fail(failed.what());
   }
 }
 
@@ -238,15 +275,35 @@ void subsystem::implementation::run_relay() {
     for (controller_parts* const parts : controllers_) any = parts->registers.relay() || any;
     return any;
   };
-  while (!stopping()) {
-    if (native::wait_until([&] { return relay() || stopping(); }, awake_until_ns)) {
-      engine.busy();
-      awake_until_ns = native::clock_ns() + stay_awake_ns;
-      continue;
+  try {
+    while (!stopping()) {
+      if (native::wait_until([&] { return relay() || stopping(); }, awake_until_ns)) {
+        engine.busy();
+        awake_until_ns = native::clock_ns() + stay_awake_ns;
+        continue;
+      }
+      engine.idle();
+      std::this_thread::sleep_for(relay_nap);
     }
-    engine.idle();
-    std::this_thread::sleep_for(relay_nap);
+  } catch (operation_failed const& failed) {
+    fail(failed.what());
   }
+}
+
+/// Nothing can be asked of the engine any more.
+void subsystem::implementation::fail(std::string const& what) {
+  std::lock_guard const lock(mutex_);
+  if (!failure_.empty()) return;
+  failure_ = what.empty() ? "unknown" : what;
+  tell("its engine has failed: " + failure_);
+  for (controller_parts* const parts : controllers_) {
+    parts->registers.set(nvme::registers::csts, nvme::controller_status::make(true, true, nvme::shutdown_status::none));
+  }
+  left_.notify_all();
+}
+
+void subsystem::implementation::tell(std::string const& what) const noexcept {
+  std::fprintf(stderr, "forebay: drive %s: %s\n", options_.serial.c_str(), what.c_str());
 }
 
 /// Serves the Flush commands that wait for the file. Whether there were any.
@@ -277,8 +334,9 @@ bool subsystem::implementation::write_back() {
   return true;
 }
 
-subsystem::subsystem(subsystem_options const& options, std::unique_ptr<backing_store> store)
-    : implementation_(std::make_unique<implementation>(options, std::move(store))) {}
+subsystem::subsystem(subsystem_options const& options, std::unique_ptr<backing_store> store,
+                     engine_maker const& make_engine)
+    : implementation_(std::make_unique<implementation>(options, std::move(store), make_engine)) {}
 subsystem::~subsystem() = default;
 
 subsystem_options const& subsystem::options() const {

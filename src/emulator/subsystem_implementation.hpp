@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -45,7 +46,8 @@ struct controller_parts {
 
 class subsystem::implementation {
  public:
-  implementation(subsystem_options const& options, std::unique_ptr<backing_store> store);
+  implementation(subsystem_options const& options, std::unique_ptr<backing_store> store,
+                 engine_maker const& make_engine);
   ~implementation();
   implementation(implementation const&) = delete;
   implementation& operator=(implementation const&) = delete;
@@ -56,8 +58,9 @@ class subsystem::implementation {
 
   std::unique_ptr<controller_parts> join(std::uint32_t queues, memory::resource& client_memory,
                                          memory::resource* gpu_memory, memory::resource* doorbell_memory);
-  /// Returns when the engine touches none of its memory.
-  void leave(controller_parts& parts);
+  /// Ends a controller. False: the engine did not let go of it in time, and may touch its memory still. Then the parts
+  /// are never destroyed, and their queue pairs stay taken.
+  bool leave(std::unique_ptr<controller_parts> parts) noexcept;
 
  private:
   bool stopping() const { return stop_.load(std::memory_order_relaxed); }
@@ -67,6 +70,8 @@ class subsystem::implementation {
   void run_relay();
   bool step_all();
   bool write_back();
+  void fail(std::string const& what);
+  void tell(std::string const& what) const noexcept;
 
   subsystem_options const options_;
   std::unique_ptr<backing_store> store_;
@@ -86,6 +91,7 @@ class subsystem::implementation {
   std::vector<controller_parts*> controllers_;
   std::vector<bool> slot_used_;
   std::uint16_t next_controller_id_ = 1;
+  std::string failure_;  ///< of the engine; empty: none
 
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;

@@ -29,6 +29,12 @@ class controller {
   controller(controller const&) = delete;
   controller& operator=(controller const&) = delete;
 
+  /// What the destructor does, for who must know how it went; no other member may be called afterwards. False: the
+  /// engine did not let go of the controller's queues in `subsystem_options::leave_timeout_ns`, or has failed. Then
+  /// what was allocated here is never given back, and memory that `client_memory` and its like are made of, or that was
+  /// mapped, must stay too.
+  bool leave() noexcept;
+
   driver::register_space& registers();
   driver::dma_space& dma();
   subsystem& shared() const;

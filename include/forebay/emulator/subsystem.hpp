@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,14 +32,26 @@ struct subsystem_options {
   fault_plan faults;
   frontend_techniques frontend;
   std::optional<gpu_residency> gpu;  ///< where the engine runs on a GPU; else it runs on CPU threads
+  /// How long a controller that goes waits for the engine to let go of its queues.
+  std::uint64_t leave_timeout_ns = 30'000'000'000;
 };
+
+/// Makes the engine of a subsystem, which reaches the memory that `drive` and `regions` name.
+using engine_maker = std::function<std::unique_ptr<engine_runner>(engine_options const& options, media const& drive,
+                                                                  dma_region_table const& regions)>;
 
 /// Its threads start with it and end with it: one for all admin queues, the engine's, and for an engine on a GPU one
 /// that brings the doorbells of host threads there. Thread-safe. Controllers share it, see `controller`.
+///
+/// An engine that fails (a GPU that is lost) shows as a fatal status (CSTS.CFS) of every controller; what only an
+/// operator can mend is told on standard error.
 class subsystem {
  public:
-  /// Throws `refused_input` for options out of range.
-  subsystem(subsystem_options const& options, std::unique_ptr<backing_store> store);
+  /// Its engine is the one that `options.gpu` asks for, or the one that `make_engine` makes. Throws `refused_input` for
+  /// options out of range.
+  subsystem(subsystem_options const& options, std::unique_ptr<backing_store> store,
+            engine_maker const& make_engine = {});
+  /// Writes back what the store holds.
   ~subsystem();
   subsystem(subsystem const&) = delete;
   subsystem& operator=(subsystem const&) = delete;
