@@ -49,6 +49,11 @@ constexpr std::uint32_t usual_sms = 32;
 constexpr std::uint32_t usual_gpu_queues = 1024;
 constexpr std::uint32_t usual_queues_of_sm = 128;
 
+constexpr std::pair<char const*, emulator::preconditioning> preconditionings[] = {
+    {"fresh", emulator::preconditioning::fresh},
+    {"full", emulator::preconditioning::full},
+    {"random", emulator::preconditioning::random}};
+
 std::uint32_t small_count(uri const& from, char const* key, std::uint32_t otherwise, std::uint32_t least,
                           std::uint32_t most) {
   auto const value = from.value(key);
@@ -134,6 +139,22 @@ void override_timing(uri const& from, emulator::timing_parameters& timing) {
   if (auto const value = from.value("seed")) timing.seed = parse_count("seed", *value, 0, ~std::uint64_t{0});
 }
 
+void choose_start(uri const& from, emulator::flash_parameters& flash) {
+  auto const value = from.value("precondition");
+  if (!value) return;
+  if (flash.channels == 0) {
+    throw refused_input("precondition", *value,
+                        "only flash has a state to begin in; use a profile with a [flash] table, such as 970-pro");
+  }
+  for (auto const& [name, start] : preconditionings) {
+    if (*value == name) {
+      flash.start = start;
+      return;
+    }
+  }
+  throw refused_input("precondition", *value, "use fresh, full or random");
+}
+
 specification specify(uri const& from, int client_gpu) {
   specification what;
   what.uri = from.text();
@@ -154,6 +175,7 @@ specification specify(uri const& from, int client_gpu) {
   if (auto const value = from.value("link")) what.link = emulator::find_link_speed(*value).name;
   place(from, what, client_gpu);
   override_timing(from, what.timing_of.timing);
+  choose_start(from, what.timing_of.timing.flash);
   what.lba_bytes = small_count(from, "lba_bytes", what.timing_of.lba_bytes, 512, 4096);
   if (!std::has_single_bit(what.lba_bytes)) {
     throw refused_input("lba_bytes", *from.value("lba_bytes"), "give 512, 1024, 2048 or 4096");
@@ -219,6 +241,37 @@ nlohmann::json describe(emulator::histogram const& h) {
           {"max_ns", h.max_ns}};
 }
 
+/// What the flash was made to do. Write amplification is by bytes; null where the host wrote none.
+nlohmann::json describe(emulator::flash_counters const& counts, emulator::flash_parameters const& flash) {
+  nlohmann::json out;
+  for (auto const& [name, start] : preconditionings) {
+    if (start == flash.start) out["precondition"] = name;
+  }
+  emulator::flash_counters::for_each(
+      [&](char const* name, std::uint64_t emulator::flash_counters::* counter) { out[name] = counts.*counter; });
+  out["write_amplification"] = nullptr;
+  if (counts.host_bytes_written != 0) {
+    out["write_amplification"] = static_cast<double>(counts.pages_programmed) * flash.page_bytes /
+                                 static_cast<double>(counts.host_bytes_written);
+  }
+  return out;
+}
+
+nlohmann::json describe(emulator::flash_parameters const& flash) {
+  return {{"channels", flash.channels},
+          {"dies_per_channel", flash.dies_per_channel},
+          {"page_bytes", flash.page_bytes},
+          {"read_bytes", flash.read_bytes},
+          {"program_bytes", flash.program_bytes},
+          {"block_bytes", flash.block_bytes},
+          {"read_us", static_cast<double>(flash.read_ps) / 1e6},
+          {"program_us", static_cast<double>(flash.program_ps) / 1e6},
+          {"erase_us", static_cast<double>(flash.erase_ps) / 1e6},
+          {"per_byte_ns", static_cast<double>(flash.channel_byte_fs) / 1e6},
+          {"buffer_bytes", flash.buffer_bytes},
+          {"spare_percent", flash.spare_ppm / 1e4}};
+}
+
 nlohmann::json describe(emulator::operation_cost const& cost) {
   return {{"per_command_ns", static_cast<double>(cost.per_command_ps) / 1e3},
           {"per_byte_ns", static_cast<double>(cost.per_byte_fs) / 1e6},
@@ -259,28 +312,34 @@ class started_drive final : public emulated_drive {
     emulator::counters::for_each([&](char const* name, std::uint64_t emulator::counters::* counter) {
       counts[name] = statistics->commands.*counter;
     });
-    return {{"uri", what_.uri},
-            {"serial", shared_->options().serial},
-            {"profile", what_.timing_of.name},
-            {"residency", what_.residency},
-            {what_.gpu ? "sms" : "threads", what_.gpu ? what_.sms : what_.threads},
-            {"backing", what_.moves_data ? what_.backing : "none"},
-            {"size_bytes", size_bytes_},
-            {"lba_bytes", what_.lba_bytes},
-            {"link", what_.link.empty() ? "none" : what_.link},
-            {"timing",
-             {{"read", describe(timing.read)},
-              {"write", describe(timing.write)},
-              {"other", describe(timing.other)},
-              {"channels", timing.channels},
-              {"channel_stride_bytes", timing.channel_stride_bytes},
-              {"jitter_us", static_cast<double>(timing.jitter_ps) / 1e6},
-              {"seed", timing.seed}}},
-            {"statistics", counts},
-            {"latency", {{"target", describe(statistics->target)}, {"processing", describe(statistics->processing)}}},
-            {"lateness", lateness},
-            {"poll_gap", describe(statistics->poll_gap)},
-            {"fidelity", statistics->lateness.percentile_ns(0.99) > bound_ns ? "exceeded" : "ok"}};
+    nlohmann::json report = {
+        {"uri", what_.uri},
+        {"serial", shared_->options().serial},
+        {"profile", what_.timing_of.name},
+        {"residency", what_.residency},
+        {what_.gpu ? "sms" : "threads", what_.gpu ? what_.sms : what_.threads},
+        {"backing", what_.moves_data ? what_.backing : "none"},
+        {"size_bytes", size_bytes_},
+        {"lba_bytes", what_.lba_bytes},
+        {"link", what_.link.empty() ? "none" : what_.link},
+        {"timing",
+         {{"read", describe(timing.read)},
+          {"write", describe(timing.write)},
+          {"other", describe(timing.other)},
+          {"channels", timing.channels},
+          {"channel_stride_bytes", timing.channel_stride_bytes},
+          {"jitter_us", static_cast<double>(timing.jitter_ps) / 1e6},
+          {"seed", timing.seed}}},
+        {"statistics", counts},
+        {"latency", {{"target", describe(statistics->target)}, {"processing", describe(statistics->processing)}}},
+        {"lateness", lateness},
+        {"poll_gap", describe(statistics->poll_gap)},
+        {"fidelity", statistics->lateness.percentile_ns(0.99) > bound_ns ? "exceeded" : "ok"}};
+    if (timing.flash.channels != 0) {
+      report["timing"]["flash"] = describe(timing.flash);
+      report["flash"] = describe(statistics->flash, timing.flash);
+    }
+    return report;
   }
 
  private:

@@ -105,11 +105,51 @@ emulator::operation_cost read_cost(reader const& file, std::string_view table, p
   return cost;
 }
 
+emulator::flash_parameters read_flash(reader const& file, profile& into) {
+  toml::table const& table = file.table("flash");
+  file.only(table, {"channels", "dies_per_channel", "page_bytes", "read_bytes", "program_bytes", "block_bytes",
+                    "read_us", "program_us", "erase_us", "per_byte_ns", "buffer_bytes", "spare_percent"});
+  auto const whole = [&](std::string_view key, double least, double most) {
+    return file.whole("flash", key, least, most, into);
+  };
+  auto const scaled = [&](std::string_view key, double least, double most, double scale) {
+    return static_cast<std::uint64_t>(std::llround(file.number("flash", key, least, most, into) * scale));
+  };
+  emulator::flash_parameters flash;
+  flash.channels = whole("channels", 1, 64);
+  flash.dies_per_channel = whole("dies_per_channel", 1, 64);
+  flash.page_bytes = whole("page_bytes", 512, 1 << 20);
+  flash.read_bytes = whole("read_bytes", 512, 1 << 24);
+  flash.program_bytes = whole("program_bytes", 512, 1 << 24);
+  flash.block_bytes = whole("block_bytes", 1024, 1 << 30);
+  flash.read_ps = scaled("read_us", 0, 1e6, 1e6);
+  flash.program_ps = scaled("program_us", 0, 1e6, 1e6);
+  flash.erase_ps = scaled("erase_us", 0, 1e6, 1e6);
+  flash.channel_byte_fs = scaled("per_byte_ns", 0, 1e3, 1e6);
+  flash.buffer_bytes = whole("buffer_bytes", 512, 0xffff'ffff);
+  flash.spare_ppm = static_cast<std::uint32_t>(scaled("spare_percent", 1, 400, 1e4));
+  auto const multiple = [&](char const* key, std::uint64_t value, std::uint64_t of, std::string const& what) {
+    if (value % of != 0) file.refuse(*table.get(key), fmt::format("{} must be a multiple of {}", key, what));
+  };
+  multiple("read_bytes", flash.read_bytes, flash.page_bytes, "page_bytes");
+  multiple("program_bytes", flash.program_bytes, flash.read_bytes, "read_bytes");
+  multiple("block_bytes", flash.block_bytes, flash.program_bytes, "program_bytes");
+  if (flash.block_bytes / flash.program_bytes < 2) {
+    file.refuse(*table.get("block_bytes"), "block_bytes must be at least twice program_bytes");
+  }
+  std::uint64_t const least = std::uint64_t{flash.channels} * flash.dies_per_channel * flash.program_bytes;
+  if (flash.buffer_bytes < least) {
+    file.refuse(*table.get("buffer_bytes"),
+                fmt::format("buffer_bytes must hold a program of each die, which takes {}", least));
+  }
+  return flash;
+}
+
 }  // namespace
 
 profile load_profile(std::string const& path) {
   reader const file(path);
-  file.only(file.root(), {"name", "description", "read", "write", "other", "geometry"});
+  file.only(file.root(), {"name", "description", "read", "write", "other", "geometry", "flash"});
   profile result;
   result.name = file.text(file.root(), "name");
   result.description = file.text(file.root(), "description");
@@ -127,6 +167,7 @@ profile load_profile(std::string const& path) {
     result.timing.jitter_ps =
         static_cast<std::uint64_t>(std::llround(file.number("geometry", "jitter_us", 0, 1e6, result) * 1e6));
   }
+  if (file.root().contains("flash")) result.timing.flash = read_flash(file, result);
   return result;
 }
 

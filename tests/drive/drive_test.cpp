@@ -65,6 +65,36 @@ TEST(open, explicit_keys_override_the_profile) {
   EXPECT_EQ(iops_only["read"]["per_byte_ns"], 0.0) << "iops alone makes bytes free";
 }
 
+TEST(open, a_drive_with_flash_says_what_it_began_with_and_what_was_made_of_it) {
+  auto const fresh = open("emulated:profile=970-pro,size=64M")->report();
+  EXPECT_EQ(fresh["flash"]["precondition"], "fresh");
+  EXPECT_EQ(fresh["flash"]["host_bytes_written"], 0);
+  EXPECT_EQ(fresh["flash"]["host_pages_written"], 0);
+  EXPECT_EQ(fresh["flash"]["pages_programmed"], 0);
+  EXPECT_EQ(fresh["flash"]["pages_migrated"], 0);
+  EXPECT_EQ(fresh["flash"]["blocks_erased"], 0);
+  EXPECT_TRUE(fresh["flash"]["write_amplification"].is_null());
+  EXPECT_EQ(fresh["timing"]["flash"]["channels"], 8);
+  EXPECT_EQ(fresh["timing"]["flash"]["read_us"], 35.76);
+  EXPECT_EQ(fresh["timing"]["flash"]["spare_percent"], 7.0);
+  for (std::string const start : {"full", "random"}) {
+    EXPECT_EQ(open("emulated:profile=970-pro,size=64M,precondition=" + start)->report()["flash"]["precondition"],
+              start);
+  }
+  auto const without = open("emulated:profile=p5800x,size=64M")->report();
+  EXPECT_FALSE(without.contains("flash"));
+  EXPECT_FALSE(without["timing"].contains("flash"));
+}
+
+TEST(open, refuses_preconditioning_that_cannot_be) {
+  EXPECT_EQ(refusal("emulated:profile=970-pro,size=64M,precondition=used"),
+            "precondition: 'used': use fresh, full or random");
+  EXPECT_EQ(refusal("emulated:profile=p5800x,size=64M,precondition=full"),
+            "precondition: 'full': only flash has a state to begin in; use a profile with a [flash] table, such as "
+            "970-pro");
+  EXPECT_EQ(refusal("emulated:profile=970-pro,size=16M").substr(0, 16), "size: '16777216'");
+}
+
 TEST(open, the_driver_brings_it_up) {
   auto const drive = open("emulated:size=64M,lba_bytes=4096,queues=9");
   driver::controller controller(drive->registers(), drive->dma());

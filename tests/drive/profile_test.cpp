@@ -50,9 +50,9 @@ class profile_test : public ::testing::Test {
     }
     return "accepted";
   }
-  /// The p5800x profile with `from` replaced by `to`.
-  std::string changed(std::string const& from, std::string const& to) {
-    std::string text = read_file(source_folder + "/p5800x.toml");
+  /// A shipped profile with `from` replaced by `to`.
+  std::string changed(std::string const& from, std::string const& to, std::string const& shipped = "p5800x") {
+    std::string text = read_file(source_folder + "/" + shipped + ".toml");
     std::size_t const at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     return write("changed.toml", text.replace(at, from.size(), to));
@@ -72,7 +72,7 @@ TEST_F(profile_test, every_profile_loads_and_has_a_source_for_every_number) {
     EXPECT_GE(p.sources.size(), 13u) << p.name;
     for (auto const& [key, source] : p.sources) EXPECT_GE(source.size(), 8u) << p.name << " " << key;
   }
-  EXPECT_GE(found, 15);
+  EXPECT_GE(found, 16);
 }
 
 TEST_F(profile_test, ideal_is_what_a_drive_without_a_profile_is) {
@@ -135,6 +135,54 @@ TEST_F(profile_test, refusals_name_line_and_remedy) {
   expect("[other]", "[others]", "18", "unknown key others; did you mean other?");
   expect("description = \"Intel Optane SSD DC P5800X\"", "description = 5", "4",
          "description must be a text that is not empty");
+}
+
+TEST_F(profile_test, a_flash_table_is_optional_and_read_in_full) {
+  EXPECT_EQ(find_profile("p5800x").timing.flash.channels, 0u);
+  profile const p = find_profile("970-pro");
+  emulator::flash_parameters const& flash = p.timing.flash;
+  EXPECT_EQ(flash.channels, 8u);
+  EXPECT_EQ(flash.dies_per_channel, 2u);
+  EXPECT_EQ(flash.page_bytes, 4096u);
+  EXPECT_EQ(flash.read_bytes, 32768u);
+  EXPECT_EQ(flash.program_bytes, 32768u);
+  EXPECT_EQ(flash.block_bytes, 4u << 20);
+  EXPECT_EQ(flash.read_ps, 35'760'000u);
+  EXPECT_EQ(flash.program_ps, 185'000'000u);
+  EXPECT_EQ(flash.erase_ps, 0u);
+  EXPECT_EQ(flash.channel_byte_fs, 1'250'000u);
+  EXPECT_EQ(flash.buffer_bytes, 1u << 20);
+  EXPECT_EQ(flash.spare_ppm, 70'000u);
+  EXPECT_EQ(flash.start, emulator::preconditioning::fresh);
+  int said = 0;
+  for (auto const& [key, source] : p.sources) said += key.starts_with("flash.") ? 1 : 0;
+  EXPECT_EQ(said, 12);
+}
+
+TEST_F(profile_test, refusals_of_a_flash_table_name_line_and_remedy) {
+  auto const expect = [&](std::string const& from, std::string const& to, std::string const& line,
+                          std::string const& remedy) {
+    std::string const path = changed(from, to, "970-pro");
+    EXPECT_EQ(refusal(path), "profile: '" + path + ":" + line + "': " + remedy);
+  };
+  expect("channels = { value = 8", "channels = { value = 0", "28", "channels must lie between 1 and 64");
+  expect("page_bytes = { value = 4096", "page_bytes = { value = 4096.5", "30", "page_bytes must be a whole number");
+  expect("read_bytes = { value = 32768", "read_bytes = { value = 30000", "31",
+         "read_bytes must be a multiple of page_bytes");
+  expect("program_bytes = { value = 32768", "program_bytes = { value = 40960", "32",
+         "program_bytes must be a multiple of read_bytes");
+  expect("block_bytes = { value = 4194304", "block_bytes = { value = 4194303", "33",
+         "block_bytes must be a multiple of program_bytes");
+  expect("block_bytes = { value = 4194304", "block_bytes = { value = 32768", "33",
+         "block_bytes must be at least twice program_bytes");
+  expect("buffer_bytes = { value = 1048576", "buffer_bytes = { value = 524287", "38",
+         "buffer_bytes must hold a program of each die, which takes 524288");
+  expect("spare_percent = { value = 7", "spare_percent = { value = 0", "39",
+         "spare_percent must lie between 1 and 400");
+  expect("erase_us = { value = 0, source", "erase_us = { value = 0, sauce", "36",
+         "unknown key sauce; did you mean source?");
+  expect("spare_percent", "spare_percents", "39", "unknown key spare_percents; did you mean spare_percent?");
+  expect("[flash]", "[flesh]", "27", "unknown key flesh; did you mean flash?");
 }
 
 }  // namespace

@@ -3,12 +3,20 @@
 //! What the shipped profiles claim, against what was published of the drives.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <queue>
+#include <random>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "forebay/drive/profile.hpp"
+#include "forebay/emulator/flash_state.hpp"
+#include "forebay/emulator/timing_model.hpp"
+#include "forebay/simt/native.hpp"
 
 namespace forebay::drive {
 namespace {
@@ -40,6 +48,7 @@ constexpr published drives[] = {
     {"sn740", {0, 0.65, 5.15, 0}, {0, 0.8, 4.85, 0}},
     {"pm1735", {0, 1.45, 8.0, 0}, {0, 0.26, 3.8, 0}},
     {"9550-max", {0, 3.3, 14.0, 60}, {0, 0.64, 10.0, 15}},
+    {"970-pro", {0, 0.37, 3.5, 63}, {0, 0.5, 2.3, 5.7}},
     {"fl6", {0, 1.5, 6.2, 29}, {0, 0.4, 5.8, 8}},
     {"xlfdd", {0, 0, 3.94, 5}, {}},  // and 11 MIOPS below a block of NVMe
     {"gp-series-10m", {10, 0, 0, 5}, {}},
@@ -100,6 +109,79 @@ TEST(shipped_profiles_test, drives_that_do_not_exist_say_so) {
     for (auto const& [key, source] : found.sources) said |= source.starts_with("a target, not a product");
     EXPECT_TRUE(said) << name;
   }
+}
+
+/// A drive of 1 GiB, by its models alone.
+class modelled_drive {
+ public:
+  explicit modelled_drive(emulator::timing_parameters const& timing)
+      : flash_(timing.flash, drive_bytes, 0, memory::host()),
+        next_free_ps_(emulator::timing_parameters::max_channels),
+        scratch_(emulator::timing_parameters::max_channels),
+        model_(timing, next_free_ps_.data(), nullptr, flash_.model(), flash_.geometry()) {}
+
+  /// What a client with `in_flight` commands always in flight sees, in units a second.
+  double miops(emulator::operation op, std::uint64_t bytes, bool random, std::uint32_t in_flight) {
+    std::mt19937_64 draw(1);
+    std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> clients;
+    for (std::uint32_t i = 0; i < in_flight; ++i) clients.push(0);
+    std::uint64_t const n = drive_bytes / bytes / (random ? 2 : 1);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      emulator::timed_command command{.offset_bytes = (random ? draw() % (drive_bytes / bytes) : i) * bytes,
+                                      .bytes = bytes,
+                                      .sequence = i,
+                                      .op = op};
+      model_.assign(simt::team<simt::native>::here(), &command, 1, clients.top(), scratch_.data());
+      clients.pop();
+      clients.push(command.target_ps);
+    }
+    return static_cast<double>(n) * 1e6 / static_cast<double>(clients.top());
+  }
+  double amplification() const {
+    emulator::flash_counters counts;
+    flash_.collect<simt::native>(counts);
+    return static_cast<double>(counts.pages_programmed) / static_cast<double>(counts.host_pages_written);
+  }
+
+  static constexpr std::uint64_t drive_bytes = std::uint64_t{1} << 30;
+
+ private:
+  emulator::flash_state<simt::native> flash_;
+  std::vector<std::uint64_t> next_free_ps_, scratch_;
+  emulator::timing_model<simt::native> model_;
+};
+
+class the_970_pro : public ::testing::Test {
+ protected:
+  static modelled_drive drive(emulator::preconditioning start) {
+    emulator::timing_parameters timing = find_profile("970-pro").timing;
+    timing.flash.start = start;
+    return modelled_drive(timing);
+  }
+};
+
+TEST_F(the_970_pro, is_what_was_published_with_its_flash_behind_it) {
+  using emulator::operation;
+  using emulator::preconditioning;
+  EXPECT_NEAR(drive(preconditioning::fresh).miops(operation::write, 4 * kib, true, 128), 0.5, 0.5 * tolerance);
+  EXPECT_NEAR(drive(preconditioning::full).miops(operation::read, 4 * kib, true, 128), 0.37, 0.37 * tolerance);
+  double const mib128 = 128.0 * kib / 1e3;  // GB/s of a million a second
+  EXPECT_NEAR(drive(preconditioning::full).miops(operation::read, 128 * kib, false, 32) * mib128, 3.5, 3.5 * tolerance);
+  EXPECT_NEAR(drive(preconditioning::fresh).miops(operation::write, 128 * kib, false, 32) * mib128, 2.3,
+              2.3 * tolerance);
+}
+
+TEST_F(the_970_pro, writes_at_random_more_slowly_once_it_is_in_steady_state) {
+  using emulator::operation;
+  using emulator::preconditioning;
+  modelled_drive fresh = drive(preconditioning::fresh), steady = drive(preconditioning::random);
+  double const fresh_miops = fresh.miops(operation::write, 4 * kib, true, 128);
+  double const steady_miops = steady.miops(operation::write, 4 * kib, true, 128);
+  EXPECT_LT(steady_miops, fresh_miops / 4);
+  EXPECT_GT(steady_miops, fresh_miops / 20);
+  EXPECT_NEAR(fresh.amplification(), 1.0, 0.01);
+  // Greedy collection of uniformly random writes: about (1 + spare) / (2 spare), which is 7.6 for 7 %.
+  EXPECT_NEAR(steady.amplification(), 7.6, 0.8);
 }
 
 }  // namespace

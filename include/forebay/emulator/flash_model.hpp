@@ -2,14 +2,6 @@
 //! \file
 //! Optional: the flash behind the channels of the timing model. Dies that sense, program and erase; buses that they
 //! share; a write buffer; a map from logical to physical pages; and garbage collection.
-//!
-//! Each die is a log of its own. A stretch of the drive as long as one program lies on one die, for good, so what a die
-//! stores never exceeds its share and its collection alone keeps it writable. Pages are appended to the die's open
-//! block; a full program is handed to the die. Once few blocks are free, each page that the host writes first makes
-//! collection pass one page that is no longer valid, and move the valid ones before it.
-//!
-//! Any lane works on any die: what a die appends is under its lock, held for one stretch by a lane that waits for
-//! nothing meanwhile. Reads take no lock. All words lie in memory that every unit reaches.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +12,14 @@
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::emulator {
+
+// Each die is a log of its own. A stretch of the drive as long as one program lies on one die, for good, so what a die
+// stores never exceeds its share and its collection alone keeps it writable. Pages are appended to the die's open
+// block; a full program is handed to the die. Once few blocks are free, each page that the host writes first makes
+// collection pass one page that is no longer valid, and move the valid ones before it.
+//
+// Any lane works on any die: what a die appends is under its lock, held for one stretch by a lane that waits for
+// nothing meanwhile. Reads take no lock. All words lie in memory that every unit reaches.
 
 /// What is on the drive when it is opened.
 enum class preconditioning : std::uint8_t {
