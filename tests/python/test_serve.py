@@ -148,6 +148,24 @@ def test_run_passes_the_exit_status_on(forebay, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
+TRAIN = Path(__file__).parents[1] / "gpu" / "train_beside_a_drive.py"
+
+
+@pytest.mark.usefixtures("daemon")
+def test_the_drive_of_a_program_that_trains_is_checked(tmp_path):
+    result = tmp_path / "result.json"
+    outcome = subprocess.run(
+        [sys.executable, TRAIN, "--without-training", "--device", "cpu", "--drive", URI, "--seconds", "0.5", "--json",
+         result],
+        check=False, timeout=60,
+    )  # fmt: skip
+    assert outcome.returncode == 0
+    drive = json.loads(result.read_text())["drive"]
+    assert drive["verified"]
+    assert drive["client"] == drive["drive"]
+    assert drive["client"]["write_commands"] > 0
+
+
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
 def test_run_refuses_multiprocessors_of_no_gpu(forebay):
     forebay("run", "--sms", "8", "--", "true").refused("--sms", "8")

@@ -27,6 +27,7 @@
 #include "forebay/drive/drive.hpp"
 #include "forebay/drive/served.hpp"
 #include "forebay/drive/uri.hpp"
+#include "forebay/emulator/engine_runner.hpp"
 #include "forebay/error.hpp"
 #include "forebay/simt/native.hpp"
 
@@ -40,7 +41,7 @@ using clock = std::chrono::steady_clock;
 
 struct options {
   std::string scenario;
-  std::vector<std::string> rest;  ///< of `serve`
+  std::vector<std::string> rest;  ///< of `serve` and `percent`
   client_options client;
   double seconds = 10;
   std::uint32_t waves = 0;
@@ -61,6 +62,7 @@ char const* const usage =
     "  kill     a client is killed with a kernel running; the flushed data must be there, how long it took is told\n"
     "  exit     a client exits with a kernel running; the same\n"
     "  restart  the process that has the drive is killed; the same (needs --serve)\n"
+    "also: serve SOCKET [URI]... (a drive daemon), percent SMS (what leaves so many multiprocessors to drives)\n"
     "options: --device auto|cpu|cuda:N, --seconds S or --waves N, --threads N, --seed N, --json FILE,\n"
     "  --serve (a daemon of its own), --client-percent P (of the multiprocessors, under MPS),\n"
     "  --limit S (of the whole run), --silence S (of a step), --settled S (of good answers after a death)\n";
@@ -92,8 +94,9 @@ options parse(std::vector<std::string> const& arguments) {
   options o;
   if (arguments.empty()) throw refused_input("scenario", "", "give soak, share, kill, exit or restart");
   o.scenario = arguments[0];
-  if (o.scenario == "serve") {
+  if (o.scenario == "serve" || o.scenario == "percent") {
     o.rest.assign(arguments.begin() + 1, arguments.end());
+    if (o.rest.empty()) throw refused_input(o.scenario, "", "give a socket, or a number of multiprocessors");
     return o;
   }
   for (std::size_t i = 1; i < arguments.size(); ++i) {
@@ -204,6 +207,16 @@ class own_daemon {
   std::string const socket_;
   child process_;
 };
+
+/// What leaves `sms` multiprocessors of the first GPU to drives, as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE wants it.
+int percent(options const& o) {
+  auto const sms = number<std::uint32_t>("sms", o.rest.at(0));
+  if (memory::device_count() == 0) throw refused_input("percent", o.rest.at(0), "no GPU was found");
+  std::uint32_t const all = emulator::multiprocessors(0);
+  if (sms == 0 || sms >= all) throw refused_input("sms", o.rest.at(0), fmt::format("give 1 to {}", all - 1));
+  say(std::to_string(100 * (all - sms) / all));
+  return 0;
+}
 
 int serve(options const& o) {
   drive::serve_options wanted;
@@ -556,6 +569,7 @@ int run(std::vector<std::string> const& arguments) {
   if (o.scenario == "serve") ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (o.scenario == "client") ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (o.scenario == "serve") return serve(o);
+  if (o.scenario == "percent") return percent(o);
   choose_loading(o);
   watchdog dog{seconds(o.limit_s), seconds(o.silence_s)};
   if (o.scenario == "soak") return soak(o, dog);
