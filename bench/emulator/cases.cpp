@@ -196,9 +196,11 @@ std::vector<bench_case> cases_of(std::string const& group, std::string const& re
                          add_unthrottled, add_frontend, add_host}) {
     add(list);
   }
-  // A daemon takes no orders about its frontend, and a peer's drive has its bytes there.
+  // A daemon takes no orders about its frontend. What a peer's drive does differently shows in the groups that are
+  // left.
+  std::set<std::string> const elsewhere{"unthrottled", "target", "sweep", "light"};
   std::erase_if(list, [&](bench_case const& c) {
-    return (residency == "served" && c.group == "frontend") || (residency == "peer" && c.backing != "hbm");
+    return (residency == "served" && c.group == "frontend") || (residency == "peer" && !elsewhere.contains(c.group));
   });
   if (group.empty()) return list;
   std::set<std::string> groups;

@@ -84,7 +84,7 @@ json raw_host_reads(std::uint64_t bytes) {
   memory::allocation const region(memory::pinned(), bytes, std::size_t{2} << 20);
   memory::allocation const sink(memory::device(0), 4096, 4096);
   memory::cuda_stream const stream(0);
-  std::uint32_t const blocks = forebay::bench::client_multiprocessors("peer", 0) * 2;
+  std::uint32_t const blocks = forebay::bench::multiprocessors() * 2;
   constexpr std::uint32_t rounds = 100;
   std::vector<double> rates;
   for (int i = 0; i <= runs_per_case; ++i) {
@@ -234,6 +234,7 @@ class bench {
 struct options {
   std::string json_path, group, residency = "in_process", drive, serve, socket, load;
   bool list = false;
+  bool multiprocessors = false;
 };
 
 json document_of(options const& o, json results) {
@@ -267,7 +268,7 @@ int measure(options const& o, std::vector<bench_case> const& cases) {
 
 /// How much of the GPU a client takes that leaves `sms` to the drive, as MPS wants to know.
 std::string percentage_without(std::uint32_t sms) {
-  std::uint32_t const all = forebay::bench::client_multiprocessors("peer", 0);
+  std::uint32_t const all = forebay::bench::multiprocessors();
   return std::to_string(100 * (all - sms) / all);
 }
 
@@ -333,8 +334,8 @@ options parse(std::vector<std::string> const& arguments) {
       {"--drive", &o.drive},    {"--serve", &o.serve}, {"--socket", &o.socket},
       {"--load", &o.load}};
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--list") {
-      o.list = true;
+    if (arguments[i] == "--list" || arguments[i] == "--multiprocessors") {
+      (arguments[i] == "--list" ? o.list : o.multiprocessors) = true;
       continue;
     }
     auto const found = known.find(arguments[i]);
@@ -346,6 +347,10 @@ options parse(std::vector<std::string> const& arguments) {
 
 int run(options const& o) {
   if (!o.serve.empty()) return serve(o);
+  if (o.multiprocessors) {
+    fmt::print("{}\n", forebay::bench::multiprocessors());
+    return 0;
+  }
   std::vector<std::string> const residencies{"in_process", "served", "peer"};
   if (std::find(residencies.begin(), residencies.end(), o.residency) == residencies.end()) {
     throw forebay::refused_input("--residency", o.residency, "use in_process, served or peer");
@@ -367,12 +372,13 @@ int run(options const& o) {
 
 int main(int argc, char** argv) {
   options const o = parse({argv + 1, argv + argc});
-  if (o.json_path.empty() && o.serve.empty() && o.load.empty() && !o.list) {
+  if (o.json_path.empty() && o.serve.empty() && o.load.empty() && !o.list && !o.multiprocessors) {
     fmt::print(stderr,
                "usage: {0} --json FILE [--group NAME] [--residency in_process|served|peer]\n"
                "       {0} --list [--group NAME] [--residency R]\n"
                "       {0} --serve URI --socket PATH\n"
-               "       {0} --load NAME --group NAME [--residency R]\n",
+               "       {0} --load NAME --group NAME [--residency R]\n"
+               "       {0} --multiprocessors\n",
                argv[0]);
     return 2;
   }

@@ -26,12 +26,6 @@ constexpr std::uint32_t fill_threads_per_block = 1024;
 /// Of what the client's threads read into and write from, when a drive is filled.
 constexpr std::uint64_t fill_area_bytes = std::uint64_t{1} << 30;
 
-std::uint32_t multiprocessors() {
-  int count = 0;
-  memory::check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
-  return static_cast<std::uint32_t>(count);
-}
-
 /// Zeroed memory of the client alone.
 template <class T>
 class device_array {
@@ -61,6 +55,12 @@ driver::controller_options driving(bench_case const& c) {
 }
 
 }  // namespace
+
+std::uint32_t multiprocessors() {
+  int count = 0;
+  memory::check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+  return static_cast<std::uint32_t>(count);
+}
 
 std::uint32_t client_multiprocessors(std::string const& residency, std::uint32_t sms) {
   std::uint32_t const seen = multiprocessors();

@@ -13,7 +13,9 @@
 
 namespace forebay::bench {
 
-/// Multiprocessors that the client's kernels may use, when `sms` of a GPU are the drive's.
+/// Multiprocessors of the client's GPU, as this process sees it.
+std::uint32_t multiprocessors();
+/// Those that the client's kernels may use, when `sms` of a GPU are the drive's.
 std::uint32_t client_multiprocessors(std::string const& residency, std::uint32_t sms);
 
 class rig {
