@@ -25,6 +25,8 @@ _MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _MPS_LOGS = "CUDA_MPS_LOG_DIRECTORY"
 _MPS_PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _MPS_TIMEOUT_S = 30
+_START_TIMEOUT_S = 180
+_END_TIMEOUT_S = 150  # its own limit for writing drives back is 120
 
 
 def default_socket() -> str:
@@ -57,19 +59,43 @@ def running(path: str, environment: dict[str, str]) -> Iterator[None]:
         start_new_session=True,  # an interrupt at the terminal ends the program, and then the daemon is ended
     )
     try:
-        _await_ready(daemon)
+        await_ready(daemon)
         yield
     finally:
-        daemon.send_signal(signal.SIGTERM)
+        end(daemon)
+
+
+def end(daemon: "subprocess.Popen[str]", limit_s: float = _END_TIMEOUT_S) -> None:
+    """Has it write its drives back and end. Throws OperationFailed, and kills it, where that takes too long."""
+    daemon.send_signal(signal.SIGTERM)
+    try:
+        daemon.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
         daemon.wait()
+        raise OperationFailed(f"the drive daemon did not end within {limit_s:g} s, and was killed") from None
 
 
-def _await_ready(daemon: "subprocess.Popen[str]") -> None:
-    for line in daemon.stdout or ():
-        if line.startswith(READY):
-            threading.Thread(target=_discard, args=(daemon.stdout,), daemon=True).start()
-            return
-    raise OperationFailed(f"the drive daemon ended with status {daemon.wait()} before it served")
+def await_ready(daemon: "subprocess.Popen[str]", limit_s: float = _START_TIMEOUT_S) -> None:
+    """Returns once it serves. Throws OperationFailed where it ends before, or takes too long and is killed."""
+    expired = threading.Event()
+
+    def give_up() -> None:
+        expired.set()
+        daemon.kill()
+
+    timer = threading.Timer(limit_s, give_up)
+    timer.start()
+    try:
+        for line in daemon.stdout or ():
+            if line.startswith(READY):
+                threading.Thread(target=_discard, args=(daemon.stdout,), daemon=True).start()
+                return
+        if expired.is_set():
+            raise OperationFailed(f"the drive daemon did not serve within {limit_s:g} s, and was killed")
+        raise OperationFailed(f"the drive daemon ended with status {daemon.wait()} before it served")
+    finally:
+        timer.cancel()
 
 
 def _discard(stream: IO[str]) -> None:
@@ -100,14 +126,16 @@ def shared_gpu() -> Iterator[dict[str, str]]:
         yield variables  # where one runs there already, that one is used, and left running
     finally:
         if ours.returncode == 0:
-            subprocess.run(
-                [_MPS_CONTROL],
-                input=b"quit\n",
-                env=environment,
-                capture_output=True,
-                check=False,
-                timeout=_MPS_TIMEOUT_S,
-            )
+            # It waits for its clients; what they left of it ends with the last of them.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(
+                    [_MPS_CONTROL],
+                    input=b"quit\n",
+                    env=environment,
+                    capture_output=True,
+                    check=False,
+                    timeout=_MPS_TIMEOUT_S,
+                )
 
 
 def limit_to_rest(sms: int | None, *, with_gpu: bool) -> dict[str, str]:

@@ -95,9 +95,16 @@ def compute_with_cupy(seconds: float, stop: threading.Event) -> dict[str, Any]:
 def use_a_drive(uri: str, device: str, seconds: float, seed: int, stop: threading.Event) -> dict[str, Any]:
     """Writes and reads chunks of a drive of this thread's own; counts and bytes must be the drive's."""
     try:
-        from forebay import Storage
+        from forebay import OperationFailed, Storage
+        from forebay.storage import build_info
     except ImportError as error:
         return {"skipped": str(error), "verified": True}
+    try:
+        built = build_info()
+    except OperationFailed as error:
+        return {"skipped": str(error), "verified": True}
+    if not built["gpus"]:
+        device = "cpu"  # an extension without CUDA: its threads reach a drive on a GPU through the daemon
     dice = random.Random(seed)
     wrong = reads = writes = 0
     begun = time.monotonic()
@@ -123,7 +130,13 @@ def use_a_drive(uri: str, device: str, seconds: float, seed: int, stop: threadin
         "bytes_written": writes * CHUNK,
     }
     drive = {key: counted[key] for key in ours}
-    return {"client": ours, "drive": drive, "wrong_chunks": wrong, "verified": wrong == 0 and ours == drive}
+    return {
+        "device": device,
+        "client": ours,
+        "drive": drive,
+        "wrong_chunks": wrong,
+        "verified": wrong == 0 and ours == drive,
+    }
 
 
 def main() -> int:

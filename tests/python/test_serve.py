@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from forebay import OperationFailed, Storage
-from forebay.daemon import listens
+from forebay.daemon import await_ready, end, listens
 
 URI = "emulated:size=8M,residency=served"
 MESSAGE = b"across processes"
@@ -146,6 +146,25 @@ def test_run_passes_the_exit_status_on(forebay, tmp_path):
     assert status("sh", "-c", "kill -TERM $$") == 128 + signal.SIGTERM
     forebay("run", "--socket", tmp_path / "s", "--", "/no/such").refused("program", "/no/such")
     assert not (tmp_path / "s").exists()
+
+
+def stand_in(program: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_daemon_that_hangs_is_killed():
+    deaf = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
+    with stand_in(deaf) as daemon:
+        assert daemon.stdout.readline() == "deaf\n"
+        with pytest.raises(OperationFailed, match=r"did not end within 0.1 s"):
+            end(daemon, 0.1)
+        assert daemon.returncode == -signal.SIGKILL
+    with stand_in("import signal; signal.pause()") as daemon:
+        with pytest.raises(OperationFailed, match=r"did not serve within 0.1 s"):
+            await_ready(daemon, 0.1)
+        assert daemon.wait() == -signal.SIGKILL
+    with stand_in("import sys; sys.exit(3)") as daemon, pytest.raises(OperationFailed, match="ended with status 3"):
+        await_ready(daemon, 60)
 
 
 TRAIN = Path(__file__).parents[1] / "gpu" / "train_beside_a_drive.py"

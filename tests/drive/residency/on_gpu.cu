@@ -207,10 +207,14 @@ class gpu_runner final : public wave_runner {
       (void)native::wait_until([&] { return freeing.load(); }, native::clock_ns() + probe_ns);
       (void)native::wait_until([] { return false; }, native::clock_ns() + probe_ns / 10);  // until it is in the driver
       launch = std::thread([&] {
-        cudaSetDevice(gpu_);
-        launch_fresh<0>(value_.as<std::uint64_t>(), waves_.get());
-        waves_.synchronize();
-        launched = true;
+        try {
+          memory::current_device const here(gpu_);
+          launch_fresh<0>(value_.as<std::uint64_t>(), waves_.get());
+          waves_.synchronize();
+          launched = true;
+        } catch (operation_failed const&) {
+          // Whoever launches next is told.
+        }
       });
       passed = native::wait_until([&] { return launched.load(); }, native::clock_ns() + probe_ns);
     }

@@ -188,10 +188,21 @@ class own_daemon {
     process_.hear("ready", seconds(60));
     ::setenv("FOREBAY_DAEMON", socket_.c_str(), 1);
   }
+  ~own_daemon() {
+    try {
+      if (!ended_) end();
+    } catch (std::exception const& e) {
+      note(e.what());
+    }
+    ::unlink(socket_.c_str());
+  }
+  own_daemon(own_daemon const&) = delete;
+  own_daemon& operator=(own_daemon const&) = delete;
   /// Its report, once all drives are written back.
   json end() {
+    ended_ = true;
     process_.signal(SIGTERM);
-    json report = json::parse(process_.hear("report", seconds(130)));
+    json report = json::parse(process_.hear("report", seconds(45)));
     process_.wait(seconds(10));
     return report;
   }
@@ -206,6 +217,7 @@ class own_daemon {
  private:
   std::string const socket_;
   child process_;
+  bool ended_ = false;
 };
 
 /// What leaves `sms` multiprocessors of the first GPU to drives, as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE wants it.
@@ -309,7 +321,14 @@ int soak(options const& o, watchdog& dog) {
   }
   if (daemon) {
     me.now("ends the daemon");
-    v["daemon"] = daemon->end();
+    json ended;
+    try {
+      ended = daemon->end();
+    } catch (operation_failed const& e) {
+      note(e.what());
+    }
+    v.claim("the daemon ends when it is told", !ended.is_null());
+    v["daemon"] = std::move(ended);
   }
   return v.tell(o, summary);
 }
@@ -571,7 +590,9 @@ int run(std::vector<std::string> const& arguments) {
   if (o.scenario == "serve") return serve(o);
   if (o.scenario == "percent") return percent(o);
   choose_loading(o);
-  watchdog dog{seconds(o.limit_s), seconds(o.silence_s)};
+  // Those that start others wait for each with a limit, and then say for which.
+  bool const alone = o.scenario == "soak" || o.scenario == "client";
+  watchdog dog{seconds(o.limit_s), seconds(alone ? o.silence_s : 2 * o.silence_s)};
   if (o.scenario == "soak") return soak(o, dog);
   if (o.scenario == "client") return run_client(o, dog);
   if (o.scenario != "share" && o.scenario != "kill" && o.scenario != "exit" && o.scenario != "restart") {
