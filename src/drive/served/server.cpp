@@ -120,10 +120,19 @@ class server::session {
 
   void leave() {
     for (auto const& mapped : mapped_) controller_->dma().unmap(pointer_of(mapped), mapped.bytes);
+    if (controller_ && !controller_->leave()) keep_for_ever();
     controller_.reset();  // the engine touches none of the client's memory any more
     mapped_.clear();
     arenas_.clear();
     drive_.reset();
+  }
+
+  /// An engine that did not let go may still write to the client's memory: nobody else shall have it.
+  void keep_for_ever() {
+    static std::mutex mutex;
+    static auto* const all = new std::vector<std::pair<decltype(arenas_), decltype(mapped_)>>;
+    std::lock_guard const lock(mutex);
+    all->emplace_back(std::move(arenas_), std::move(mapped_));
   }
 
   /// A reply carries the chunks that the client does not know yet.
