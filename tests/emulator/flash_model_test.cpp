@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -477,6 +478,72 @@ TEST(flash_model, warps_that_write_at_once_lose_nothing) {
     }
     for (std::uint32_t d = 0; d < 2; ++d) EXPECT_GE(at.dies[d].next_free_ps, clocks_before[d]);
   });
+}
+
+TEST(flash_model, threads_that_write_at_once_lose_nothing) {
+  flash_parameters p = small_flash();
+  p.dies_per_channel = 2;
+  p.buffer_bytes *= 2;
+  p.start = preconditioning::random;
+  constexpr std::uint64_t drive_bytes = 1 << 20, each = 3000;
+  flash_state<native> state(p, drive_bytes, 1, memory::host());
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint64_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        std::mt19937_64 random(t);
+        for (std::uint64_t i = 0; i < each; ++i) {
+          operation const op = i % 10 == 0 ? operation::read : operation::write;
+          std::uint64_t const due = one(*state.model(), command(op, random() % (drive_bytes / 512) * 512, 512), i * us);
+          EXPECT_GE(due, i * us);
+          if (i % 100 == 0) {
+            flash_counters counts;  // while the others write
+            state.collect<native>(counts);
+            EXPECT_LE(counts.host_pages_written, 4 * each);
+          }
+        }
+      });
+    }
+  }
+  expect_consistent(*state.model());
+  flash_counters counts;
+  state.collect<native>(counts);
+  EXPECT_EQ(counts.host_pages_written, 4 * each * 9 / 10);
+  EXPECT_EQ(counts.host_bytes_written, 4 * each * 9 / 10 * 512);
+}
+
+/// Host memory that is treated as a GPU's: reached by copies alone, until the test looks.
+class far_memory final : public memory::resource {
+ public:
+  memory::kind kind() const override { return memory::kind::device; }
+  void* allocate(std::size_t bytes, std::size_t alignment) override {
+    return memory::host().allocate(bytes, alignment);
+  }
+  void deallocate(void* address) noexcept override { memory::host().deallocate(address); }
+  void copy_in(void* to, void const* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void copy_out(void* to, void const* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+};
+
+TEST(flash_model, begins_the_same_in_memory_of_a_gpu) {
+  far_memory far;
+  for (auto const start : {preconditioning::fresh, preconditioning::full, preconditioning::random}) {
+    flash_parameters p = small_flash();
+    p.start = start;
+    flash_state<native> here(p, 1 << 20, 5, memory::host()), there(p, 1 << 20, 5, far);
+    expect_consistent(*there.model());
+    std::mt19937_64 random(5);
+    for (int i = 0; i < 3000; ++i) {
+      timed_command const c = draw_command(random, 1 << 20);
+      ASSERT_EQ(one(*here.model(), c, 0), one(*there.model(), c, 0)) << i;
+    }
+    flash_counters a, b;
+    here.collect<native>(a);
+    there.collect<native>(b);
+    flash_counters::for_each([&](char const* name, std::uint64_t flash_counters::* counter) {
+      EXPECT_EQ(a.*counter, b.*counter) << name;
+      EXPECT_NE(a.*counter, 0u) << name;
+    });
+  }
 }
 
 TEST(flash_model, a_page_that_was_never_written_is_sensed_like_any_other) {
