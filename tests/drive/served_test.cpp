@@ -326,10 +326,10 @@ TEST(served_drive, without_a_daemon) {
 TEST(served_drive, of_another_version_is_refused_by_both) {
   local_daemon const daemon;
   channel newer(served::connect_to(daemon.socket.path));
-  newer.send({{"do", "open"}, {"protocol", 2}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
+  newer.send({{"do", "open"}, {"protocol", 3}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
   auto const reply = newer.receive(10'000);
   ASSERT_TRUE(reply);
-  EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }), HasSubstr("protocol: '2': the drive daemon speaks 1"));
+  EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }), HasSubstr("protocol: '3': the drive daemon speaks 2"));
 
   // A daemon that the client is too new for answers the same.
   socket_path const old("old.sock");
@@ -345,9 +345,9 @@ TEST(served_drive, of_another_version_is_refused_by_both) {
     ASSERT_TRUE(came);
     channel to(std::move(client));
     to.receive(10'000);
-    to.send({{"refused", {{"field", "protocol"}, {"value", "1"}, {"remedy", "the drive daemon speaks 0"}}}});
+    to.send({{"refused", {{"field", "protocol"}, {"value", "2"}, {"remedy", "the drive daemon speaks 1"}}}});
   });
-  EXPECT_EQ(refused_open(drive_uri), "protocol: '1': the drive daemon speaks 0");
+  EXPECT_EQ(refused_open(drive_uri), "protocol: '2': the drive daemon speaks 1");
   answer.join();
 }
 

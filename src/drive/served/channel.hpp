@@ -16,7 +16,7 @@
 namespace forebay::drive::served {
 
 /// What every message between the two must mean; they refuse each other where it differs.
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 
 /// An open file, owned. Move-only.
 class open_file {
