@@ -45,6 +45,8 @@ using nlohmann::json;
 namespace memory = forebay::memory;
 
 constexpr int runs_per_case = 5;
+/// A case that takes longer hangs: the process ends by SIGALRM, and what was measured before is in its file.
+constexpr unsigned case_limit_s = 90;
 constexpr double pcie5_x16_bytes_per_second = 63.0e9;  // 32 GT/s x 16 lanes x 128/130
 
 double percentile_us(raw_result const& seen, double fraction) {
@@ -123,7 +125,8 @@ void print(bench_case const& c, json const& median, json const& report) {
 /// Measures cases, on one drive as long as they are of the same.
 class bench {
  public:
-  explicit bench(std::string residency) : residency_(std::move(residency)) {}
+  /// `client_sms`: multiprocessors that the client may use; 0: all that it sees, but those of a drive in its process.
+  bench(std::string residency, std::uint32_t client_sms) : residency_(std::move(residency)), client_sms_(client_sms) {}
 
   /// Whether all that was read was right; adds to `results`.
   bool run(bench_case c, json& results) {
@@ -219,7 +222,10 @@ class bench {
   bool open(bench_case const& c, raw_result& seen) {
     if (drive_ && drive_->key() == c.drive_key(residency_)) return true;
     drive_.reset();
-    drive_ = std::make_unique<rig>(c, residency_);
+    std::uint32_t const all = forebay::bench::multiprocessors();
+    std::uint32_t const free = residency_ == "peer" ? all : all - std::min(c.sms, all - 1);
+    // Under MPS a process may see what it was given, or all.
+    drive_ = std::make_unique<rig>(c, residency_, client_sms_ != 0 ? std::min(client_sms_, all) : free);
     if (!c.moves_data) return true;
     bool const right = drive_->fill(c, seen);
     checked_ = {{"commands", seen.commands}, {"wrong_words", seen.wrong}, {"right", right}};
@@ -227,12 +233,13 @@ class bench {
   }
 
   std::string const residency_;
+  std::uint32_t const client_sms_;
   std::unique_ptr<rig> drive_;
   json checked_;
 };
 
 struct options {
-  std::string json_path, group, residency = "in_process", drive, serve, socket, load;
+  std::string json_path, group, residency = "in_process", drive, client_sms = "0", serve, socket, load;
   bool list = false;
   bool multiprocessors = false;
 };
@@ -249,11 +256,12 @@ json document_of(options const& o, json results) {
 
 /// A case that fails does not keep the others from being measured.
 int measure(options const& o, std::vector<bench_case> const& cases) {
-  bench all(o.residency);
+  bench all(o.residency, static_cast<std::uint32_t>(std::stoul(o.client_sms)));
   json results = json::array();
   bool good = true;
   for (bench_case const& c : cases) {
     if (!o.drive.empty() && c.drive_uri(o.residency) != o.drive) continue;
+    ::alarm(case_limit_s);
     try {
       good = all.run(c, results) && good;
     } catch (std::exception const& error) {
@@ -266,12 +274,6 @@ int measure(options const& o, std::vector<bench_case> const& cases) {
   return good ? 0 : 1;
 }
 
-/// How much of the GPU a client takes that leaves `sms` to the drive, as MPS wants to know.
-std::string percentage_without(std::uint32_t sms) {
-  std::uint32_t const all = forebay::bench::multiprocessors();
-  return std::to_string(100 * (all - sms) / all);
-}
-
 /// Each drive in a daemon of its own, since a daemon keeps its drives, and with them the multiprocessors that they
 /// have.
 int measure_served(options const& o, std::vector<bench_case> const& cases) {
@@ -282,6 +284,7 @@ int measure_served(options const& o, std::vector<bench_case> const& cases) {
   }
   bool const under_mps = std::getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr;
   if (!under_mps) fmt::print(stderr, "no MPS here (CUDA_MPS_PIPE_DIRECTORY): client and drive take turns on the GPU\n");
+  std::uint32_t const all_sms = forebay::bench::multiprocessors();
   std::string const part = o.json_path + ".part";
   std::string const socket = fmt::format("/tmp/forebay-bench-{}.sock", getpid());
   json results = json::array();
@@ -294,8 +297,12 @@ int measure_served(options const& o, std::vector<bench_case> const& cases) {
       continue;
     }
     std::vector<std::pair<std::string, std::string>> variables{{"FOREBAY_DAEMON", socket}};
-    if (under_mps) variables.emplace_back("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percentage_without(sms));
     std::vector<std::string> arguments{"--json", part, "--residency", o.residency, "--drive", uri};
+    if (under_mps) {
+      std::uint32_t const percentage = 100 * (all_sms - sms) / all_sms;
+      variables.emplace_back("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", std::to_string(percentage));
+      arguments.insert(arguments.end(), {"--client-sms", std::to_string(all_sms * percentage / 100)});
+    }
     if (!o.group.empty()) arguments.insert(arguments.end(), {"--group", o.group});
     std::filesystem::remove(part);
     child_process client(arguments, variables, false);
@@ -330,9 +337,8 @@ int serve(options const& o) {
 options parse(std::vector<std::string> const& arguments) {
   options o;
   std::map<std::string, std::string*> const known = {
-      {"--json", &o.json_path}, {"--group", &o.group}, {"--residency", &o.residency},
-      {"--drive", &o.drive},    {"--serve", &o.serve}, {"--socket", &o.socket},
-      {"--load", &o.load}};
+      {"--json", &o.json_path},        {"--group", &o.group}, {"--residency", &o.residency}, {"--drive", &o.drive},
+      {"--client-sms", &o.client_sms}, {"--serve", &o.serve}, {"--socket", &o.socket},       {"--load", &o.load}};
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--list" || arguments[i] == "--multiprocessors") {
       (arguments[i] == "--list" ? o.list : o.multiprocessors) = true;
@@ -363,7 +369,7 @@ int run(options const& o) {
   if (!o.load.empty()) {
     auto const found = std::find_if(cases.begin(), cases.end(), [&](bench_case const& c) { return c.name == o.load; });
     if (found == cases.end()) throw forebay::refused_input("--load", o.load, "name a case that --list prints");
-    return bench(o.residency).load(*found) ? 0 : 1;
+    return bench(o.residency, 0).load(*found) ? 0 : 1;
   }
   return o.residency == "served" && o.drive.empty() ? measure_served(o, cases) : measure(o, cases);
 }

@@ -19,7 +19,7 @@ namespace forebay::bench {
 
 template <class M>
 struct own_queue_client {
-  static constexpr unsigned max_threads_per_block = 1024;
+  static constexpr unsigned max_threads_per_block = 512;
   raw_queue* queues = nullptr;  ///< as many as warps
   raw_area area;
   raw_workload work;
@@ -32,6 +32,7 @@ struct own_queue_client {
     std::uint32_t const lane = warp.thread_rank();
     std::uint32_t const thread = M::thread_rank() - 32 * first_warp;
     raw_queue& queue = queues[thread / 32];
+    raw_rings const rings = queue;
     raw_thread<M> mine(area, work, thread, M::thread_count() - 32 * first_warp);
     std::uint32_t tail = raw_queue::reservation{M::ld(&queue.reserved.word)}.tickets();
     std::uint32_t head = tail, told = tail;
@@ -46,7 +47,7 @@ struct own_queue_client {
       std::uint32_t const asking = warp.ballot(asks);
       if (asks) {
         std::uint32_t const before = team::ones(asking & ((1u << lane) - 1));
-        mine.submit(queue.sq + ((tail + before) & (queue.entries - 1)), lane);
+        mine.submit(rings.slot(tail + before), lane);
         start_ns = now_ns;
         prepared = false;
         flies = true;
@@ -56,7 +57,7 @@ struct own_queue_client {
       // Release: with the doorbell it pairs with the drive's acquire of the doorbell; all lanes' entries are there.
       // Acquire: with the loads of the phase tags below it pairs with the drive's release of those; the data is there.
       M::fence(simt::scope::system, simt::order::acq_rel);
-      if (lane == 0 && asking != 0) M::st_mmio(queue.tail_doorbell, tail & (queue.entries - 1));
+      if (lane == 0 && asking != 0) M::st_mmio(rings.tail_doorbell, tail & (rings.entries - 1));
       warp.sync();  // what one lane acquired is every lane's
 
       if (landed) mine.account(*result);
@@ -65,11 +66,11 @@ struct own_queue_client {
         mine.prepare();
         prepared = true;
       }
-      if (head != told && (head == tail || head - told >= queue.cq_entries / 4)) {
+      if (head != told && (head == tail || head - told >= rings.cq_entries / 4)) {
         // Release: pairs with the drive's acquire of the head doorbell; the lanes have read their entries.
         if (lane == 0) {
-          simt::atomic<M, simt::scope::system>(*queue.head_doorbell)
-              .store(head & (queue.cq_entries - 1), simt::order::release);
+          simt::atomic<M, simt::scope::system>(*rings.head_doorbell)
+              .store(head & (rings.cq_entries - 1), simt::order::release);
         }
         told = head;
       }
@@ -79,15 +80,15 @@ struct own_queue_client {
       std::uint32_t first = 0, here = 0;
       stuck = !M::wait_until(
           [&] {
-            first = look(queue, head);
-            here = lane == 0 ? first : look(queue, head + lane);
-            return posted(queue, head, first);
+            first = look(rings, head);
+            here = lane == 0 ? first : look(rings, head + lane);
+            return rings.posted(head, first);
           },
           end_ns);
       now_ns = M::clock_ns();
       stuck = warp.any(stuck);
       if (stuck) break;
-      std::uint32_t const there = warp.ballot(posted(queue, head + lane, here));
+      std::uint32_t const there = warp.ballot(rings.posted(head + lane, here));
       std::uint32_t const count = team::ones(there & ~(there + 1));  // without those behind one that is missing
       landed = false;
       for (std::uint32_t k = 0; k < count; ++k) {
@@ -114,15 +115,9 @@ struct own_queue_client {
   }
 
  private:
-  /// The part of the completion at place `ticket` that has the phase tag.
-  FOREBAY_DEVICE static std::uint32_t look(raw_queue const& queue, std::uint32_t ticket) {
+  FOREBAY_DEVICE static std::uint32_t look(raw_rings const& rings, std::uint32_t ticket) {
     // Relaxed: the fence above follows before anything is done with it.
-    return simt::atomic<M, simt::scope::system>(queue.cq[ticket & (queue.cq_entries - 1)].dw3)
-        .load(simt::order::relaxed);
-  }
-  /// Whether it is that of this lap through the ring.
-  FOREBAY_DEVICE static bool posted(raw_queue const& queue, std::uint32_t ticket, std::uint32_t dw3) {
-    return (dw3 >> 16 & 1) == ((ticket & queue.cq_entries) == 0 ? 1u : 0u);
+    return simt::atomic<M, simt::scope::system>(rings.place(ticket)).load(simt::order::relaxed);
   }
 };
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of what `emulated_drive_bench` wrote: `python bench/emulator/plot.py RESULT.json... --out DIR`.
+"""Plots of what `emulated_drive_bench` and `beside.py` wrote: `python bench/emulator/plot.py RESULT.json... --out DIR`.
 
 Several files are taken together; of a case that is in more than one, the last counts.
 """
@@ -15,16 +15,21 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 
-def load(paths: list[Path]) -> tuple[dict, list[dict]]:
-    """What the runs say of the machine, and the cases of all files."""
-    cases: dict[tuple[str, str], dict] = {}
+def load(paths: list[Path]) -> tuple[dict, list[dict], list[dict]]:
+    """What the runs say of the machine, the cases of all files, and what `beside.py` found."""
+    cases: dict[tuple[str, str, str], dict] = {}
     machine: dict = {}
+    programs: list[dict] = []
     for path in paths:
         document = json.loads(path.read_text())
         machine = document["machine"]
-        for case in document.get("results", []):
-            cases[case["group"], case["name"]] = case
-    return machine, list(cases.values())
+        if document["benchmark"] == "beside":
+            programs = document["results"]
+            continue
+        for case in document["results"]:
+            case.setdefault("residency", "in_process")
+            cases[case["residency"], case["group"], case["name"]] = case
+    return machine, list(cases.values()), programs
 
 
 def median(case: dict) -> dict:
@@ -81,26 +86,69 @@ def targets(cases: list[dict], title: str, out: Path) -> None:
 
 
 def sweeps(cases: list[dict], title: str, out: Path) -> None:
-    """Draws rate and latency over threads, beside what they should be."""
+    """Draws rate and latency over threads beside what they should be, and under each how far off they are."""
+    cases = [case for case in cases if "expected_latency_us" in case]
     if not cases:
         return
-    figure, (rate_axes, latency_axes) = plt.subplots(1, 2, figsize=(11, 4.5))
+    figure, axes = plt.subplots(2, 2, figsize=(11, 7), sharex=True, height_ratios=[3, 2])
+    (rate_axes, latency_axes), (rate_errors, latency_errors) = axes
     for target in sorted({case["name"].split()[0] for case in cases}, key=float):
-        of_target = [case for case in cases if case["name"].split()[0] == target]
-        threads = [case["client_threads"] for case in of_target]
-        (line,) = rate_axes.loglog(threads, [median(case)["iops"] / 1e6 for case in of_target], "o-", label=target)
-        expected = [min(float(target), n / 50) for n in threads]
-        rate_axes.loglog(threads, expected, ":", color=line.get_color())
-        latency_axes.loglog(
-            threads, [median(case)["latency_us"]["mean"] for case in of_target], "o-", label=f"{target} MIOPS"
+        of_target = sorted(
+            (case for case in cases if case["name"].split()[0] == target), key=lambda case: case["client_threads"]
         )
-        latency_axes.loglog(threads, [max(50, n / float(target)) for n in threads], ":", color=line.get_color())
-    rate_axes.set_xlabel("client threads")
+        threads = [case["client_threads"] for case in of_target]
+        for curves, errors, label, measured, expected in (
+            (
+                rate_axes,
+                rate_errors,
+                target,
+                [median(case)["iops"] / 1e6 for case in of_target],
+                [case["expected_iops"] / 1e6 for case in of_target],
+            ),
+            (
+                latency_axes,
+                latency_errors,
+                f"{target} MIOPS",
+                [median(case)["latency_us"]["mean"] for case in of_target],
+                [case["expected_latency_us"] for case in of_target],
+            ),
+        ):
+            (line,) = curves.loglog(threads, measured, "o-", label=label)
+            curves.loglog(threads, expected, ":", color=line.get_color())
+            off = [100 * (m / e - 1) for m, e in zip(measured, expected, strict=True)]
+            errors.semilogx(threads, off, "o-", color=line.get_color())
+    for errors in (rate_errors, latency_errors):
+        errors.axhspan(-1, 1, color="gray", alpha=0.15)
+        errors.axhline(0, color="gray", linewidth=0.8)
+        errors.set_xlabel("client threads")
+        errors.set_ylabel("error, % (band: 1 %)")
     rate_axes.set_ylabel("MIOPS")
-    latency_axes.set_xlabel("client threads")
-    latency_axes.set_ylabel("mean latency, us")
+    latency_axes.set_ylabel("mean latency, end to end, us")
     latency_axes.legend(title="target (dotted: exact)")
     figure.suptitle(title)
+    figure.tight_layout()
+    figure.savefig(out, dpi=120)
+    plt.close(figure)
+
+
+def beside(results: list[dict], title: str, out: Path) -> None:
+    """Draws what the programs beside a drive keep of their rate."""
+    cases = [case for case in results if "of_alone" in case["gemm"]]
+    if not cases:
+        return
+    figure, axes = plt.subplots(figsize=(8, 0.7 * len(cases) + 1.4))
+    for offset, (name, label) in enumerate((("gemm", "matrix product"), ("add", "addition, bound by memory"))):
+        places = [y + 0.4 * offset for y in range(len(cases))]
+        rates = [100 * case[name]["of_alone"] for case in cases]
+        axes.barh(places, rates, height=0.38, label=label)
+        for y, rate in zip(places, rates, strict=True):
+            axes.annotate(f" {rate:.1f}", (rate, y), va="center")
+    axes.set_yticks([y + 0.2 for y in range(len(cases))], [case["beside"] for case in cases])
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.set_xlabel("rate, % of that on the same share of the GPU with no drive beside it")
+    axes.legend(loc="lower right")
+    axes.set_title(title)
     figure.tight_layout()
     figure.savefig(out, dpi=120)
     plt.close(figure)
@@ -112,14 +160,21 @@ def main() -> None:
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=Path())
     options = parser.parse_args()
-    machine, cases = load(options.results)
     options.out.mkdir(parents=True, exist_ok=True)
-    where = machine["device"]
-    group = {name: [case for case in cases if case["group"] == name] for name in {case["group"] for case in cases}}
-    bars(group.get("unthrottled", []), f"Emulated drive, no timing model, {where}", options.out / "unthrottled.png")
-    bars(group.get("frontend", []), f"Frontend alone, no data moved, {where}", options.out / "frontend.png")
-    targets(group.get("target", []), f"Targets at 50 us, 512 B reads, {where}", options.out / "targets.png")
-    sweeps(group.get("sweep", []), f"Closed loop, 50 us, 512 B reads, {where}", options.out / "sweep.png")
+    machine, cases, programs = load(options.results)
+    where = machine.get("device", "unknown")
+    beside(programs, f"Beside a drive, {where}", options.out / "beside.png")
+    for residency in sorted({case["residency"] for case in cases}):
+        of = {"in_process": "", "peer": "-peer", "served": "-served"}[residency]
+        group: dict[str, list[dict]] = {}
+        for case in cases:
+            if case["residency"] == residency:
+                group.setdefault(case["group"], []).append(case)
+        how = f"{where}, {residency}"
+        bars(group.get("unthrottled", []), f"No timing model, {how}", options.out / f"unthrottled{of}.png")
+        bars(group.get("frontend", []), f"Frontend alone, no data moved, {how}", options.out / f"frontend{of}.png")
+        targets(group.get("target", []), f"Targets at 50 us, 512 B reads, {how}", options.out / f"targets{of}.png")
+        sweeps(group.get("sweep", []), f"Closed loop, 50 us, 512 B reads, {how}", options.out / f"sweep{of}.png")
 
 
 if __name__ == "__main__":

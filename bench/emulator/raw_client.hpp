@@ -76,9 +76,9 @@ struct raw_client {
 
       std::uint32_t const ticket = got.tickets() + lane;
       std::uint64_t const start_ns = M::clock_ns();
-      if (used) mine.submit(queue.sq + (ticket & (queue.entries - 1)), at.command_id);
+      if (used) mine.submit(at.rings.slot(ticket), at.command_id);
       warp.sync();
-      if (lane == 0) ring(queue, got);
+      if (lane == 0) ring(queue, at.rings, got);
       if (landed) collect(queue, through, warp);
       if (landed && used) mine.account(*result);
       if (used && !mine.finished()) mine.prepare();
@@ -102,6 +102,7 @@ struct raw_client {
   /// Which queue a thread shares, and how.
   struct share {
     raw_queue* queue;
+    raw_rings rings;
     std::uint32_t first;       ///< warp of the client that uses it; the next is `queue_count` later
     std::uint32_t command_id;  ///< that no other thread of the queue has
     std::uint32_t room;        ///< commands at most from the first that is not consumed to the last in the queue
@@ -110,12 +111,13 @@ struct raw_client {
       std::uint32_t const n = all.work.lanes, rank = thread / 32 / all.queue_count;
       first = thread / 32 % all.queue_count;
       queue = all.queues + first;
+      rings = *queue;
       command_id = 32 * rank + thread % 32;
       std::uint32_t const warps = (threads / 32 - first + all.queue_count - 1) / all.queue_count;
       // Where the queue has places for all, only a lap of the completion ring must not be overtaken: one completion
       // that is late keeps nobody else from going on.
-      bool const for_all = warps <= 32 && warps * n < queue->entries;
-      std::uint32_t const most = for_all ? queue->cq_entries : queue->entries - 1;
+      bool const for_all = warps <= 32 && warps * n < rings.entries;
+      std::uint32_t const most = for_all ? rings.cq_entries : rings.entries - 1;
       std::uint32_t const batches = for_all ? raw_queue::marks : 32;
       room = most < batches * n ? most : batches * n;
     }
@@ -123,7 +125,7 @@ struct raw_client {
 
   /// Says that the entries of a batch are written, and rings the doorbell for them if all before them are covered.
   /// Called by one lane, after its warp came together.
-  FOREBAY_DEVICE void ring(raw_queue& queue, raw_queue::reservation batch) const {
+  FOREBAY_DEVICE void ring(raw_queue& queue, raw_rings const& rings, raw_queue::reservation batch) const {
     std::uint64_t const mine = std::uint64_t{1} << (batch.batches() % 32);
     // Release: the entries; acquire: those of the others, for whom the caller may ring. Each pairs with the other, and
     // with the exchange below.
@@ -138,7 +140,7 @@ struct raw_client {
       // Acquire: after an exchange that failed. Release: with the doorbell it pairs with the drive's acquire of the
       // doorbell; the entries of all these batches are there.
       M::fence(simt::scope::system, simt::order::acq_rel);
-      M::st_mmio(queue.tail_doorbell, (batch.tickets() + count * work.lanes) & (queue.entries - 1));
+      M::st_mmio(rings.tail_doorbell, (batch.tickets() + count * work.lanes) & (rings.entries - 1));
       std::uint32_t const covered = turn == 0 ? follow : follow << turn | follow >> (32 - turn);
       std::uint64_t const next = std::uint64_t{batch.batches() + count} << 32 | (bits & ~covered);
       // Release: pairs with the acquire of whoever is next; doorbells follow each other. Acquire: as above.
@@ -150,15 +152,12 @@ struct raw_client {
   /// that holds another's command, it tells that one.
   FOREBAY_DEVICE bool wait(share const& at, std::uint32_t thread, std::uint32_t ticket, std::uint64_t end_ns,
                            std::uint32_t& status, std::uint64_t& seen_ns) const {
-    raw_queue const& queue = *at.queue;
-    std::uint32_t const phase = (ticket & queue.cq_entries) == 0 ? 1 : 0;
     std::uint32_t dw3 = 0;
     if (!M::wait_until(
             [&] {
               // Acquire: pairs with the drive's release of the phase tag; the data is there.
-              dw3 = simt::atomic<M, simt::scope::system>(queue.cq[ticket & (queue.cq_entries - 1)].dw3)
-                        .load(simt::order::acquire);
-              return (dw3 >> 16 & 1) == phase;
+              dw3 = simt::atomic<M, simt::scope::system>(at.rings.place(ticket)).load(simt::order::acquire);
+              return at.rings.posted(ticket, dw3);
             },
             end_ns)) {
       return false;

@@ -11,8 +11,8 @@
 
 namespace forebay::bench {
 
-/// A queue pair and what its clients share. A launch of one client after a launch of another goes on where that ended.
-struct raw_queue {
+/// A queue pair, as a thread keeps it in registers.
+struct raw_rings {
   nvme::submission_entry* sq = nullptr;
   nvme::completion_entry* cq = nullptr;
   std::uint32_t* tail_doorbell = nullptr;
@@ -20,6 +20,17 @@ struct raw_queue {
   std::uint32_t entries = 0;     ///< a power of two, at least 64
   std::uint32_t cq_entries = 0;  ///< a power of two, at least `entries`
 
+  FOREBAY_DEVICE nvme::submission_entry* slot(std::uint32_t ticket) const { return sq + (ticket & (entries - 1)); }
+  /// The part of a completion that has the phase tag.
+  FOREBAY_DEVICE std::uint32_t& place(std::uint32_t ticket) const { return cq[ticket & (cq_entries - 1)].dw3; }
+  /// Whether what was found at that place is of this lap through the ring.
+  FOREBAY_DEVICE bool posted(std::uint32_t ticket, std::uint32_t dw3) const {
+    return (dw3 >> 16 & 1) == ((ticket & cq_entries) == 0 ? 1u : 0u);
+  }
+};
+
+/// A queue pair and what its clients share. A launch of one client after a launch of another goes on where that ended.
+struct raw_queue : raw_rings {
   /// Commands ever put into the queue, and batches of them.
   struct reservation {
     std::uint64_t word = 0;  ///< batches in the high half, commands in the low one

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -62,19 +61,10 @@ std::uint32_t multiprocessors() {
   return static_cast<std::uint32_t>(count);
 }
 
-std::uint32_t client_multiprocessors(std::string const& residency, std::uint32_t sms) {
-  std::uint32_t const seen = multiprocessors();
-  // Under MPS a client that is limited sees what it was given.
-  bool const apart =
-      residency == "peer" || (residency == "served" && std::getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") != nullptr);
-  return apart ? seen : seen - sms;
-}
-
 class rig::implementation {
  public:
   implementation(bench_case const& c, std::string const& residency)
-      : residency_(residency),
-        source_(drive::open(c.drive_uri(residency), opening(c))),
+      : source_(drive::open(c.drive_uri(residency), opening(c))),
         controller_(source_->registers(), source_->dma(), driving(c)),
         queue_states_(c.queue_count()),
         result_(1) {
@@ -100,7 +90,6 @@ class rig::implementation {
 
   drive::device& source() { return *source_; }
   driver::controller const& controller() const { return controller_; }
-  std::string const& residency() const { return residency_; }
 
   double run(bench_case const& c, raw_workload const& work, raw_result& seen, simt::grid const& shape,
              bool own_queues) {
@@ -131,7 +120,6 @@ class rig::implementation {
   }
 
  private:
-  std::string const residency_;
   std::unique_ptr<drive::device> source_;
   driver::controller controller_;
   std::vector<driver::io_queue> rings_;
@@ -142,8 +130,10 @@ class rig::implementation {
   memory::cuda_stream stream_{0};
 };
 
-rig::rig(bench_case const& c, std::string const& residency)
-    : key_(c.drive_key(residency)), implementation_(std::make_unique<implementation>(c, residency)) {}
+rig::rig(bench_case const& c, std::string const& residency, std::uint32_t client_sms)
+    : key_(c.drive_key(residency)),
+      client_sms_(client_sms),
+      implementation_(std::make_unique<implementation>(c, residency)) {}
 rig::~rig() = default;
 
 nlohmann::json rig::report() {
@@ -165,7 +155,7 @@ raw_workload rig::workload(bench_case const& c) const {
 }
 
 std::uint32_t rig::blocks(bench_case const& c) const {
-  return c.blocks != 0 ? c.blocks : client_multiprocessors(implementation_->residency(), c.sms);
+  return c.blocks != 0 ? c.blocks : client_sms_;
 }
 
 std::uint64_t rig::threads(bench_case const& c) const {
@@ -176,7 +166,7 @@ bool rig::fill(bench_case const& c, raw_result& seen) {
   raw_workload work = workload(c);
   std::uint64_t const each = raw_area::bytes(fill_threads_per_block, c.block_bytes);
   auto const most = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, fill_area_bytes / each));
-  std::uint32_t const blocks = std::min(most, client_multiprocessors(implementation_->residency(), c.sms));
+  std::uint32_t const blocks = std::min(most, client_sms_);
   simt::grid const shape{.blocks = blocks, .threads_per_block = fill_threads_per_block};
   std::uint64_t const threads = std::uint64_t{blocks} * fill_threads_per_block;
   work.lanes = 32;

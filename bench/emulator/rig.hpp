@@ -15,13 +15,11 @@ namespace forebay::bench {
 
 /// Multiprocessors of the client's GPU, as this process sees it.
 std::uint32_t multiprocessors();
-/// Those that the client's kernels may use, when `sms` of a GPU are the drive's.
-std::uint32_t client_multiprocessors(std::string const& residency, std::uint32_t sms);
 
 class rig {
  public:
-  /// Opens the drive of `c`, and takes all its queues.
-  rig(bench_case const& c, std::string const& residency);
+  /// Opens the drive of `c`, and takes all its queues. The client's kernels may use `client_sms` multiprocessors.
+  rig(bench_case const& c, std::string const& residency, std::uint32_t client_sms);
   ~rig();
   rig(rig const&) = delete;
   rig& operator=(rig const&) = delete;
@@ -43,6 +41,7 @@ class rig {
  private:
   class implementation;
   std::string key_;
+  std::uint32_t client_sms_;
   std::unique_ptr<implementation> implementation_;
 };
 
