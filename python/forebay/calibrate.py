@@ -22,6 +22,7 @@ GRANULES = (512, 1024, 2048, 4096)
 # Mean latency of a saturated drive over that of a lone command, at least: below it, the drive was not waited for.
 _QUEUEING = 1.25
 _FIO_DEFAULT_BS = 4096
+_WRITE_AGAIN = "write it with fio --output-format=json --output=FILE"
 # Options that hold a job below what the drive can do, or that make its commands differ in size.
 _THROTTLES = ("rate", "rate_iops", "rate_min", "rate_iops_min", "thinktime", "latency_target")
 _SIZES = ("bsrange", "blocksize_range", "bssplit", "blocksize_split")
@@ -296,19 +297,21 @@ def _sizes(points: list[Point]) -> str:
 
 
 def _read_file(path: Path, measurements: Measurements) -> None:
-    if not path.is_file():
-        raise RefusedInput("fio", path, "no such file; check the path")
     try:
+        text = path.read_text(encoding="utf-8-sig")
         # fio's warnings may stand before the document, where both went into one file.
-        document = json.loads(
-            re.sub(r"\A.*?^(?={)", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-        )
+        text = re.sub(r"\A.*?^(?={)", "", text, flags=re.DOTALL | re.MULTILINE)
+        document = json.loads(text, object_pairs_hook=_Object)
+    except OSError as error:
+        raise RefusedInput("fio", path, f"cannot be read: {error.strerror}; check the path") from None
     except (ValueError, RecursionError) as error:
-        remedy = f"is not JSON ({error}); write it with fio --output-format=json --output=FILE"
+        remedy = f"is not JSON ({error}); {_WRITE_AGAIN}"
         raise RefusedInput("fio", path, remedy) from None
     jobs = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(jobs, list) or not jobs or not all(isinstance(job, dict) for job in jobs):
-        raise RefusedInput("fio", path, "has no jobs; write it with fio --output-format=json --output=FILE")
+        raise RefusedInput("fio", path, f"has no jobs; {_WRITE_AGAIN}")
+    if document.twice:
+        raise RefusedInput("fio", path, f"has the key {document.twice} twice; {_WRITE_AGAIN}")
     shared = document.get("global options", {})
     groups: dict[str, list[_Job]] = {}
     for index, job in enumerate(jobs):
@@ -319,16 +322,29 @@ def _read_file(path: Path, measurements: Measurements) -> None:
         _read_group(group, measurements)
 
 
+class _Object(dict[str, Any]):
+    """A JSON object that knows if a key was in it twice, of which Python takes the last.
+
+    Options may be: fio takes the last one too.
+    """
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.twice = "" if len(self) == len(pairs) else Counter(key for key, _ in pairs).most_common(1)[0][0]
+
+
 class _Job:
     """One entry of `jobs`, whose every refusal names the file and the key."""
 
-    def __init__(self, file: str, index: int, job: dict[str, Any], shared: object) -> None:
+    def __init__(self, file: str, index: int, job: _Object, shared: object) -> None:
         self.file, self.index, self.job = file, index, job
         own = job.get("job options")
         self.name = str(job.get("jobname", f"job {index}")).encode("utf-8", "replace").decode()
         if not isinstance(own, dict) or not isinstance(shared, dict):
             self.refuse("job options", None, "is missing: this is not the JSON of fio 3")
         self.options: dict[str, Any] = {**shared, **own}
+        if job.twice:
+            self.refuse(job.twice, None, "is there twice; run the job again")
         error = job.get("error", 0)
         if error != 0:
             self.refuse("error", error, f"the job {self.name} failed; run it again")
@@ -342,6 +358,8 @@ class _Job:
         value: Any = self.job
         for part in key.split("/"):
             value = value.get(part) if isinstance(value, dict) else None
+            if isinstance(value, _Object) and value.twice:
+                self.refuse(f"{part}.{value.twice}", None, "is there twice; run the job again")
         return value
 
     def number(self, key: str) -> float:
@@ -365,7 +383,7 @@ class _Job:
 
     def count(self, name: str) -> int:
         text = self.option(name, default="1")
-        if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1 << 20:
+        if not re.fullmatch("[0-9]{1,7}", text) or not 1 <= int(text) <= 1 << 20:
             self.refuse(f"job options.{name}", text, "must be a whole number from 1 to 1048576")
         return int(text)
 

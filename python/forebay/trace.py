@@ -27,6 +27,7 @@ OPERATION = np.dtype(
 _IOLOG = b"fio version "
 _MSR_FIELDS = (b"Timestamp", b"Hostname", b"DiskNumber", b"Type", b"Offset", b"Size", b"ResponseTime")
 _FIRST_LINE_MAX = 4096
+_BOM = b"\xef\xbb\xbf"
 _NUMBER_MAX = 2**63 - 1
 _DIGITS_MAX = 19
 
@@ -80,6 +81,9 @@ def _load(name: str, raw: io.BufferedReader, trace_format: str, disk: int | None
         raise RefusedInput("trace", name, "is empty; give a trace with at least one operation")
     if len(first) == _FIRST_LINE_MAX:
         raise RefusedInput("trace", name, "is no trace: its first line has no end; see --help for the formats")
+    if b"\0" in first:
+        raise RefusedInput(f"{name}:1: line", _text(first), "is no text in ASCII or UTF-8; save the trace as that")
+    first = first.removeprefix(_BOM)
     if trace_format == "auto":
         trace_format = _guess(name, first)
     reader: _Reader = _Msr(name, disk) if trace_format == "msr" else _Iolog(name, file)
@@ -197,6 +201,8 @@ class _Msr(_Reader):
                 columns = _text(b",".join(_MSR_FIELDS))
                 self._refuse(line, "line", text, f"must have the {len(_MSR_FIELDS)} fields {columns}")
             if line == 1 and fields[0].lower() == b"timestamp":
+                if [field.strip().lower() for field in fields] != [field.lower() for field in _MSR_FIELDS]:
+                    self._refuse(line, "line", text, f"must be {_text(b','.join(_MSR_FIELDS))}, in this order")
                 self.other_lines += 1
                 continue
             kind = kinds.get(fields[3])

@@ -6,26 +6,34 @@ import re
 from forebay.errors import RefusedInput
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_DIGITS_MAX = 19
+_DURATION_MIN_S, _DURATION_MAX_S = 1e-9, 1e6
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_size(field: str, text: str) -> int:
     """Bytes in `text`: a whole number with K, M, G or T for powers of 1024, a trailing B or iB allowed."""
-    match = re.fullmatch(r"(\d+)([kmgt]?)(?:i?b)?", text.strip().lower())
+    match = re.fullmatch(r"0*([0-9]+)([kmgt]?)(?:i?b)?", text.strip().lower())
     if not match:
         raise RefusedInput(field, text, "give a number of bytes such as 512, 4K, 64M or 2G")
-    size = int(match[1]) * 1024 ** _POWERS[match[2]]
-    if size >= 2**63:
+    digits, unit = match.groups()
+    size = int(digits[:_DIGITS_MAX]) * 1024 ** _POWERS[unit]
+    if len(digits) > _DIGITS_MAX or size >= 2**63:
         raise RefusedInput(field, text, "must be less than 8 EiB")
     return size
 
 
 def parse_duration(field: str, text: str) -> float:
     """Seconds in `text`: a number with us, ms, s, m or h; seconds where there is none."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|)", text.strip().lower())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|)", text.strip().lower())
     if not match:
         raise RefusedInput(field, text, "give a time such as 3, 500ms or 2m")
-    return float(match[1]) * _SECONDS[match[2]]
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if seconds > _DURATION_MAX_S:
+        raise RefusedInput(field, text, "must be at most 1000000 seconds")
+    if 0 < seconds < _DURATION_MIN_S:
+        raise RefusedInput(field, text, "must be at least a nanosecond, or 0")
+    return seconds
 
 
 def format_bytes(count: float) -> str:

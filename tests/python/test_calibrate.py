@@ -310,6 +310,8 @@ def broken(key, value):
         (broken("error", 5), ["jobs[2].error = 5", "randread-512-128", "failed"]),
         (broken("job options/bs", "4X"), ["jobs[2].job options.bs = 4X", "64M"]),
         (broken("job options/bs", "0"), ["jobs[2].job options.bs = 0", "at least 1"]),
+        (broken("job options/bs", "9" * 5000), ["jobs[2].job options.bs", "8 EiB"]),
+        (broken("job options/iodepth", "9" * 5000), ["jobs[2].job options.iodepth", "whole number"]),
         (broken("job options/iodepth", "-3"), ["jobs[2].job options.iodepth = -3", "whole number"]),
         (run_of(*sweep(P5800X, rw="randwrite")), ["no job of reads"]),
         (run_of(*sweep(P5800X)[1:]), ["one read at a time", "iodepth=1"]),
@@ -322,6 +324,30 @@ def broken(key, value):
 def test_refused_with_one_line(calibrate, document, parts):
     outcome, _ = calibrate(document)
     outcome.refused("fio: ", *parts)
+
+
+@pytest.mark.parametrize(
+    ("once", "twice", "parts"),
+    [
+        ('{"fio version"', '{"jobs": [], "fio version"', ["the key jobs twice", "--output-format=json"]),
+        ('"error": 0', '"error": 0, "error": 0', ["jobs[0].error", "twice"]),
+        ('"iops"', '"iops": 7, "iops"', ["jobs[0].read.iops", "twice"]),
+        ('"50.000000"', '"50.000000": 7, "50.000000"', ["jobs[0].percentile.50.000000", "twice"]),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused(forebay, tmp_path, once, twice, parts):
+    text = json.dumps(run_of(*sweep(P5800X)))
+    assert once in text
+    (tmp_path / "fio.json").write_text(text.replace(once, twice, 1))
+    forebay("drive", "calibrate", tmp_path / "fio.json", "--name", "x", "--output", tmp_path / "x.toml").refused(*parts)
+
+
+def test_of_an_option_that_is_there_twice_the_last_one_counts_as_in_fio(forebay, tmp_path):
+    text = json.dumps(run_of(*sweep(P5800X))).replace('"iodepth"', '"iodepth": "77", "iodepth"')
+    (tmp_path / "fio.json").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    arguments = ("--name", "x", "--output", tmp_path / "x.toml", "--json", "-")
+    fit = forebay("drive", "calibrate", tmp_path / "fio.json", *arguments).json()
+    assert fit["read"]["per_command_ns"] == pytest.approx(P5800X.per_command_ns, rel=0.01)
 
 
 def test_jobs_that_shared_the_drive_are_not_taken_for_one_alone(calibrate):
@@ -339,8 +365,10 @@ def test_arguments_are_refused_before_anything_is_written(forebay, tmp_path):
     forebay("drive", "calibrate", source).refused("--name")
     forebay("drive", "calibrate", "--name", "x").refused("FIO.json")
     forebay("drive", "calibrate", tmp_path / "no.json", "--name", "x", "--output", out).refused(
-        "no.json", "no such file"
+        "no.json", "No such file"
     )
+    forebay("drive", "calibrate", tmp_path, "--name", "x", "--output", out).refused("Is a directory")
+    forebay("drive", "calibrate", source, "--name", "x" * 300).refused("--output", "too long")
     forebay("drive", "calibrate", source, "--name", "a/b", "--output", out).refused("--name", "'a/b'")
     forebay("drive", "calibrate", source, "--name", "x", "--output", tmp_path / "x").refused("--output", ".toml")
     forebay("drive", "calibrate", source, "--name", "x", "--output", tmp_path / "a,b.toml").refused("--output", "comma")

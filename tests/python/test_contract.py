@@ -35,14 +35,23 @@ DRIVE = "emulated:size=4M"
         (["bench", "randrw", "--drive", DRIVE, "--rwmixread", "101"], ["--rwmixread", "'101'"]),
         (["bench", "randread", "--drive", DRIVE, "--seed", "-1"], ["--seed"]),
         (["bench", "randread", "--drive", DRIVE, "--json", "/no/such/place.json"], ["--json", "/no/such"]),
+        (["bench", "randread", "--drive", DRIVE, "--json", ""], ["--json", "''"]),
+        (["bench", "randread", "--drive", DRIVE, "--json", "x" * 300], ["--json", "too long"]),
+        (["bench", "randread", "--drive", DRIVE, "--size", "0"], ["--size", "'0'", "leave it out"]),
+        (["bench", "randread", "--drive", DRIVE, "--runtime", "9" * 400], ["--runtime", "1000000"]),
+        (["bench", "randread", "--drive", DRIVE, "--bs", "9" * 5000], ["--bs", "8 EiB"]),
         (["graph", "info"], ["FILE"]),
         (["graph", "info", "/no/such.sg"], ["/no/such.sg", "no such file"]),
         (["graph", "info", "/no/such.txt"], ["/no/such.txt", ".sg"]),
         (["graph", "bfs"], ["-f"]),
+        (["graph", "info", "x" * 300 + ".sg"], ["path", "too long", "name another"]),
+        (["graph", "convert", "a.el", "/no/such/y.sg"], ["TO", "there is no directory"]),
         (["graph", "bfs", "-f", "/no/such.sg", "-n", "0"], ["-n", "'0'"]),
+        (["graph", "bfs", "-f", "/no/such.sg", "-n", "9" * 30], ["-n", "1000000"]),
         (["graph", "bfs", "-f", "/no/such.sg", "--memory", "hbm"], ["--memory", "'hbm'", "storage_direct"]),
         (["drive", "create", "x.img"], ["--size"]),
         (["drive", "import", DRIVE, "x", "/no/such/file"], ["/no/such/file"]),
+        (["demo", "--plot", "/"], ["--plot", "is a directory"]),
         (["demo", "--wordnet", "/no/such"], ["/no/such", "wordnet-base"]),
     ],
 )
@@ -58,6 +67,34 @@ def test_help_is_on_standard_output(forebay, arguments):
     assert outcome.status == 0
     assert "Usage" in outcome.out
     assert outcome.err == ""
+
+
+def test_what_nobody_foresaw_is_one_line_and_no_traceback(forebay, monkeypatch):
+    def fail():
+        raise KeyError("unforeseen")
+
+    monkeypatch.setattr("forebay.cli.doctor.examine", fail)
+    outcome = forebay("doctor")
+    assert outcome.status == 1
+    assert outcome.err == (
+        "forebay: KeyError: 'unforeseen': a defect of Forebay: report it with what FOREBAY_TRACEBACK=1 adds\n"
+    )
+    monkeypatch.setenv("FOREBAY_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        forebay("doctor")
+
+
+def test_a_document_that_cannot_be_written_is_a_failure_that_says_so(forebay):
+    outcome = forebay("doctor", "--json", "/dev/full")
+    assert outcome.status == 1
+    assert outcome.err == "forebay: --json: '/dev/full': cannot be written: No space left on device\n"
+
+
+def test_a_full_standard_output_is_a_failure_without_a_traceback():
+    command = f"{sys.executable} -m forebay drive info emulated:size=1M --json - >/dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    assert done.returncode == 1
+    assert done.stderr == "forebay: operating system: No space left on device\n"
 
 
 def test_a_reader_that_goes_away_is_no_traceback():

@@ -19,6 +19,8 @@ def test_create_makes_a_sparse_file_of_that_size(forebay, tmp_path):
 
 def test_create_refuses(forebay, tmp_path):
     path = tmp_path / "d.img"
+    forebay("drive", "create", path, "--size", "1M", "--profile", "ideal,iops=5").refused("--profile", "comma")
+    forebay("drive", "create", "x" * 300, "--size", "1M").refused("path", "too long")
     forebay("drive", "create", path, "--size", "1000").refused("size")
     assert not path.exists()
     forebay("drive", "create", path, "--size", "1M", "--profile", "no-such").refused("no-such")
@@ -53,6 +55,27 @@ def test_import_refuses_what_does_not_fit(forebay, tmp_path, uri):
     forebay("drive", "import", uri, "big", tmp_path / "big").refused("9437184", "8388608")
     (tmp_path / "empty").write_bytes(b"")
     forebay("drive", "import", uri, "empty", tmp_path / "empty").refused("empty")
+
+
+def test_import_refuses_what_has_no_size(forebay, uri):
+    forebay("drive", "import", uri, "x", "/dev/null").refused("/dev/null", "no ordinary file")
+    forebay("drive", "import", uri, "x", "/no/such").refused("/no/such", "No such file")
+
+
+@pytest.mark.parametrize("size", [3, 30])
+def test_import_of_a_file_that_changes_meanwhile_fails(forebay, tmp_path, uri, monkeypatch, size):
+    path = tmp_path / "in"
+    path.write_bytes(bytes(10))
+    create = Storage.create_extent
+
+    def create_late(*arguments, **named):
+        path.write_bytes(bytes(size))
+        return create(*arguments, **named)
+
+    monkeypatch.setattr(Storage, "create_extent", create_late)
+    outcome = forebay("drive", "import", uri, "x", path)
+    assert outcome.status == 1
+    assert "its size changed" in outcome.err
 
 
 def test_import_that_does_not_fit_leaves_what_it_would_replace(forebay, tmp_path, uri):

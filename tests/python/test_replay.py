@@ -61,6 +61,33 @@ def run(forebay, path, *options):
     return outcome.json()
 
 
+HEADER = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n"
+
+
+@pytest.mark.parametrize("prefix", [HEADER, HEADER.upper(), "\ufeff" + HEADER, "\ufeff"])
+def test_a_header_and_a_mark_of_byte_order_are_no_operations(tmp_path, prefix):
+    trace = load(write(tmp_path / "t.csv", prefix + MSR))
+    plain = load(write(tmp_path / "u.csv", MSR))
+    assert [operation[:4] for operation in columns(trace)] == [operation[:4] for operation in columns(plain)]
+    windows = load(write(tmp_path / "w.csv", (prefix + MSR).replace("\n", "\r\n")))
+    assert columns(windows) == columns(trace)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (HEADER.replace("Offset,Size", "Size,Offset") + MSR, (":1: line", "Size,Offset", "in this order")),
+        ((HEADER + MSR).encode("utf-16"), (":1: line", "UTF-8")),
+        (HEADER + HEADER + MSR, (":2: Type",)),
+    ],
+)
+def test_columns_that_are_not_what_they_should_be_are_refused(tmp_path, text, parts):
+    with pytest.raises(RefusedInput) as refused:
+        load(write(tmp_path / "t.csv", text))
+    for part in parts:
+        assert part in str(refused.value)
+
+
 def test_msr_is_read_as_published(tmp_path):
     trace = load(write(tmp_path / "usr_0.csv", MSR))
     assert trace.format == "msr"
@@ -339,6 +366,8 @@ def test_open_loop_takes_the_times_in_order(forebay, tmp_path):
     path = write(tmp_path / "t", V3 + "30 d read 0 512\n10 d write 512 512\n20 d sync 0 0\n40 d read 0 512\n")
     ours = run(forebay, path, "--mode", "open")["forebay"]
     assert ours["trace"]["out_of_order"] == 2
+    notices = forebay("replay", path, "--drive", DRIVE, "--mode", "open").err
+    assert "2 operations are earlier than one above them" in notices
     assert ours["verified"] is True
     assert ours["seconds"] >= 30e-6
     assert run(forebay, path)["forebay"]["trace"]["out_of_order"] == 0

@@ -15,13 +15,17 @@ from forebay.units import format_bytes, format_ns, format_rate, parse_duration, 
         ("64M", 64 << 20),
         ("2G", 2 << 30),
         ("1tb", 1 << 40),
+        ("0" * 5000 + "7", 7),
+        ("9223372036854775807", 2**63 - 1),
     ],
 )
 def test_sizes(text, size):
     assert parse_size("--bs", text) == size
 
 
-@pytest.mark.parametrize("text", ["", "k", "-1", "1.5K", "4Q", "0x10", "4 4"])
+@pytest.mark.parametrize(
+    "text", ["", "k", "-1", "1.5K", "4Q", "0x10", "4 4", "٤K", "nan", "9223372036854775808", "8388608T"]
+)
 def test_no_sizes(text):
     with pytest.raises(RefusedInput) as refused:
         parse_size("--bs", text)
@@ -30,15 +34,24 @@ def test_no_sizes(text):
     assert str(refused.value).startswith(f"--bs: '{text}': ")
 
 
+def test_a_number_too_long_for_python_is_refused_and_not_shown_whole():
+    with pytest.raises(RefusedInput, match="must be less than 8 EiB") as refused:
+        parse_size("--bs", "9" * 5000)
+    assert refused.value.value == "9" * 5000
+    assert len(str(refused.value)) < 300
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("3", 3), ("0.5", 0.5), ("500ms", 0.5), ("2m", 120), ("10us", 1e-5)])
 def test_durations(text, seconds):
     assert parse_duration("--runtime", text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "-1", "3 days", "nan", "inf"])
+@pytest.mark.parametrize("text", ["", "-1", "3 days", "nan", "inf", "٣", "9" * 400, "1000001", "0.0000001us"])
 def test_no_durations(text):
-    with pytest.raises(RefusedInput):
+    with pytest.raises(RefusedInput) as refused:
         parse_duration("--runtime", text)
+    assert refused.value.field == "--runtime"
+    assert refused.value.value == text
 
 
 def test_formats():

@@ -60,7 +60,7 @@ def _add(workload: str) -> None:
             rw=workload,
             bs=parse_size("--bs", bs),
             iodepth=iodepth,
-            size=parse_size("--size", size) if size else 0,
+            size=_region(size),
             runtime=parse_duration("--runtime", runtime) if runtime else 0.0,
             ramp_time=parse_duration("--ramp-time", ramp_time) if ramp_time else None,
             rwmixread=rwmixread,
@@ -78,9 +78,19 @@ for _workload in _HELP:
     _add(_workload)
 
 
+def _region(size: str) -> int:
+    """Bytes; 0 where none were named."""
+    if not size:
+        return 0
+    size_bytes = parse_size("--size", size)
+    if size_bytes == 0:
+        raise RefusedInput("--size", size, "must be at least one block; leave it out for the whole drive")
+    return size_bytes
+
+
 def _run(job: bench.Job, drives: list[str], device: str, json_target: str | None, *, allow_destroy: bool) -> None:
-    job.validate()
     check_json_target(json_target)
+    job.validate()
     if job.size and job.size % job.bs:
         raise RefusedInput("--size", job.size, f"must be a multiple of --bs, {job.bs} bytes")
     if job.gpu_threads > job.iodepth:

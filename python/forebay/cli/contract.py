@@ -6,6 +6,7 @@ error that names field, value and remedy, usage errors too. Data goes to standar
 """
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -22,6 +23,7 @@ from forebay.errors import OperationFailed, RefusedInput
 SCHEMA_VERSION = 1
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
+_NO_NAME = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP)  # what no file can be named
 _UsageError = typer.BadParameter.__mro__[1]
 
 Result = TypeVar("Result")
@@ -64,7 +66,16 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
+        if error.errno in _NO_NAME:
+            refused = RefusedInput("path", error.filename, f"{error.strerror}; name another file")
+            return _complain(str(refused), REFUSED)
         return _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", FAILED)
+    except Exception as error:
+        if os.environ.get("FOREBAY_TRACEBACK"):
+            raise
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        advice = "a defect of Forebay: report it with what FOREBAY_TRACEBACK=1 adds"
+        return _complain(f"{what}: {advice}", FAILED)
     if status == INTERRUPTED:  # typer has made an exit status of Ctrl-C
         _interrupted()
     return status if isinstance(status, int) else DONE
@@ -133,17 +144,37 @@ def check_json_target(target: str | None) -> None:
     """Refuses a JSON file that cannot be written, before the work and not after it."""
     if target is None or target == "-":
         return
-    parent = Path(target).resolve().parent
-    if Path(target).is_dir():
-        raise RefusedInput("--json", target, "is a directory; name a file, or - for standard output")
+    if not target:
+        raise RefusedInput("--json", target, "name a file, or - for standard output")
+    check_file_to_write("--json", Path(target))
+
+
+def check_file_to_write(field: str, path: Path) -> None:
+    """Refuses a file that cannot be made or written over."""
+    if not _exists(field, path):
+        check_new_file(field, path)
+    elif path.is_dir():
+        raise RefusedInput(field, path, "is a directory; name a file")
+    elif not os.access(path, os.W_OK):
+        raise RefusedInput(field, path, "is not writable; name another file")
+
+
+def check_new_file(field: str, path: Path) -> None:
+    """Refuses a file that is there, or that cannot be made."""
+    if _exists(field, path):
+        raise RefusedInput(field, path, "exists; name another file, or remove it first")
+    parent = path.resolve().parent
     if not parent.is_dir():
-        raise RefusedInput("--json", target, f"there is no directory {parent}; create it first")
-    if Path(target).exists():
-        if not os.access(target, os.W_OK):
-            raise RefusedInput("--json", target, "is not writable; name another file")
-        return
+        raise RefusedInput(field, path, f"there is no directory {parent}; create it first")
     if not os.access(parent, os.W_OK):
-        raise RefusedInput("--json", target, f"the directory {parent} is not writable; name another")
+        raise RefusedInput(field, path, f"the directory {parent} is not writable; name another")
+
+
+def _exists(field: str, path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise RefusedInput(field, path, f"cannot be a file: {getattr(error, 'strerror', None) or error}") from None
 
 
 def write_json(target: str | None, document: dict[str, Any]) -> None:
@@ -153,8 +184,11 @@ def write_json(target: str | None, document: dict[str, Any]) -> None:
     text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2, allow_nan=False) + "\n"
     if target == "-":
         sys.stdout.write(text)
-    else:
+        return
+    try:
         Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OperationFailed(f"--json: '{target}': cannot be written: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

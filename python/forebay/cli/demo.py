@@ -14,6 +14,7 @@ from forebay.cli.contract import (
     FAILED,
     DeviceOption,
     JsonOption,
+    check_file_to_write,
     check_json_target,
     progress,
     terminal,
@@ -48,9 +49,12 @@ def demo(
     json_target: JsonOption = None,
 ) -> None:
     """Search WordNet, read from an emulated NVMe drive by the threads that search, and check every distance."""
-    if json_target not in (None, "-"):
-        Path(json_target).resolve().parent.mkdir(parents=True, exist_ok=True)
+    for path in (json_target, plot):
+        if path not in (None, "-"):
+            Path(path).resolve().parent.mkdir(parents=True, exist_ok=True)
     check_json_target(json_target)
+    if plot:
+        check_file_to_write("--plot", plot)
     for option, value in (("--iodepth", iodepth), ("--gpu-threads", gpu_threads)):
         if value is not None and value < 1:
             raise RefusedInput(option, value, "must be at least 1")

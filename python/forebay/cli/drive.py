@@ -2,6 +2,7 @@
 """`forebay drive`: make drives, name and move what lies on them, and fit a profile to a real one."""
 
 import re
+import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from forebay import calibrate as fitting
-from forebay.cli.contract import JsonOption, check_json_target, notice, progress, terminal, write_json
-from forebay.errors import RefusedInput
+from forebay.cli.contract import (
+    JsonOption,
+    check_json_target,
+    check_new_file,
+    notice,
+    progress,
+    terminal,
+    write_json,
+)
+from forebay.errors import OperationFailed, RefusedInput
 from forebay.storage import Storage, create_drive
 from forebay.units import format_bytes, format_rate, parse_size
 
@@ -33,12 +42,10 @@ def create(
     """Make a file that holds an emulated drive, and say the URI that opens it."""
     check_json_target(json_target)
     size_bytes = parse_size("--size", size)
-    if path.exists():
-        raise RefusedInput("path", path, "exists; name another file, or remove it first")
-    if not path.resolve().parent.is_dir():
-        raise RefusedInput("path", path, f"there is no directory {path.resolve().parent}; create it first")
-    if "," in str(path):
-        raise RefusedInput("path", path, "must have no comma: it stands in a drive URI")
+    check_new_file("path", path)
+    for field, value in (("path", path), ("--profile", profile)):
+        if "," in str(value):
+            raise RefusedInput(field, value, "must have no comma: it stands in a drive URI")
     uri = f"emulated:profile={profile},size={size_bytes},backing=file,path={path}"
     create_drive(uri)
     try:
@@ -107,19 +114,25 @@ def import_extent(
 ) -> None:
     """Copy a file onto a drive, as a named extent."""
     check_json_target(json_target)
-    if not file.is_file():
-        raise RefusedInput("file", file, "no such file; check the path")
-    size_bytes = file.stat().st_size
+    try:
+        about = file.stat()
+    except OSError as error:
+        raise RefusedInput("file", file, f"cannot be read: {error.strerror}; check the path") from None
+    if not stat.S_ISREG(about.st_mode):
+        raise RefusedInput("file", file, "is no ordinary file, whose size is known; copy it into one")
+    size_bytes = about.st_size
     if size_bytes == 0:
         raise RefusedInput("file", file, "is empty; an extent has at least one byte")
     with Storage(uri, device="cpu") as storage, file.open("rb") as source, progress(f"importing {name}", 1.0) as tell:
         extent = storage.create_extent(name, size_bytes, replace=replace)
         done = 0
-        while chunk := source.read(_CHUNK_BYTES):
+        while chunk := source.read(min(_CHUNK_BYTES, size_bytes - done)):
             storage.write_extent(name, chunk, done)
             done += len(chunk)
             tell(done / size_bytes)
         storage.flush()
+        if done != size_bytes or source.read(1):
+            raise OperationFailed(f"{file}: its size changed while it was read; import it again, with --replace")
     write_json(json_target, {"uri": uri, "extent": extent})
     terminal(json_target).print(f"{name}: {format_bytes(size_bytes)} at byte {extent['first_byte']}", highlight=False)
 
@@ -133,8 +146,7 @@ def export_extent(
 ) -> None:
     """Copy a named extent into a file."""
     check_json_target(json_target)
-    if file.exists():
-        raise RefusedInput("file", file, "exists; name another file, or remove it first")
+    check_new_file("file", file)
     with Storage(uri, device="cpu") as storage, progress(f"exporting {name}", 1.0) as tell:
         found = [extent for extent in storage.extents() if extent["name"] == name]
         if not found:
@@ -179,10 +191,7 @@ def calibrate(
     output = output or Path(f"{name}.toml")
     if output.suffix != ".toml" or "," in str(output):
         raise RefusedInput("--output", output, "must end in .toml and have no comma, as it stands in a drive URI")
-    if output.exists():
-        raise RefusedInput("--output", output, "exists; name another file, or remove it first")
-    if not output.resolve().parent.is_dir():
-        raise RefusedInput("--output", output, f"there is no directory {output.resolve().parent}; create it first")
+    check_new_file("--output", output)
 
     fit = fitting.calibrate(files, name)
     output.write_text(fitting.to_toml(fit), encoding="utf-8")

@@ -13,6 +13,7 @@ from forebay.cli.contract import (
     JsonOption,
     NotVerifiedError,
     SeedOption,
+    check_file_to_write,
     check_json_target,
     progress,
     terminal,
@@ -27,6 +28,8 @@ from forebay.storage import Storage
 from forebay.units import format_bytes, format_ns, format_rate, parse_size
 
 app = typer.Typer(no_args_is_help=True, help="GAP's graph files (.sg, .el), and searches over a drive.")
+
+_TRIALS_MAX = 1_000_000
 
 Input = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A graph: .sg or .el.")]
 Symmetrize = Annotated[bool, typer.Option("-s", "--symmetrize", help="Make the graph undirected.")]
@@ -43,8 +46,7 @@ def convert(
     check_json_target(json_target)
     if target.suffix not in (".sg", ".el"):
         raise RefusedInput("TO", target, "the name must end in .sg or .el")
-    if not target.resolve().parent.is_dir():
-        raise RefusedInput("TO", target, f"there is no directory {target.resolve().parent}; create it first")
+    check_file_to_write("TO", target)
     graph = gap.load(source, symmetrize=symmetrize)
     gap.save(graph, target)
     write_json(json_target, {"from": str(source), "to": str(target), **_describe(graph)})
@@ -91,8 +93,8 @@ def search(
     check_json_target(json_target)
     if memory != "storage_direct":
         raise RefusedInput("--memory", memory, "must be storage_direct, the one mode of this version")
-    if trials < 1:
-        raise RefusedInput("-n", trials, "must be at least 1")
+    if not 1 <= trials <= _TRIALS_MAX:
+        raise RefusedInput("-n", trials, f"must be 1 to {_TRIALS_MAX}")
     if gpu_threads is not None and gpu_threads < 1:
         raise RefusedInput("--gpu-threads", gpu_threads, "must be at least 1")
     if iodepth is not None and iodepth < 1:

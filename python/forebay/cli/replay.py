@@ -79,6 +79,8 @@ def replay(
             raise RefusedInput("--drive", drive[0], "holds named extents; --allow-destroy overwrites them")
         with progress(f"replaying {len(loaded.operations)} operations", None):
             document = replaying.run(storage, loaded, job)
+    if early := document["forebay"]["trace"]["out_of_order"]:
+        notice(f"{early} operations are earlier than one above them; the replay is in the order of the times")
     write_json(json_target, document)
     _show(document, json_target)
     _judge(document["forebay"])
@@ -109,7 +111,8 @@ def _show(document: dict[str, Any], json_target: str | None) -> None:
     out.print(job_table(f"{trace['name']}, {ours['mode']} loop, iodepth {job['job options']['iodepth']}", job))
     out.print(
         f"{trace['lines']} lines of {trace['format']}: {trace['operations']} operations, "
-        f"{trace['trims_skipped']} trims skipped, {trace['left_out']} left out, {trace['other_lines']} other lines",
+        f"{trace['trims_skipped']} trims skipped, {trace['left_out']} left out, {trace['other_lines']} other lines"
+        + (f"; {trace['wrapped']} wrapped into the drive" if trace["wrapped"] else ""),
         highlight=False,
     )
     out.print(
