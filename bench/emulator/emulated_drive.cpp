@@ -155,6 +155,8 @@ class bench {
     // How long a run takes is known from a short one.
     work.rounds = 2;
     double const short_s = drive_->run(c, work, *seen);
+    // Each run would take as long as a client waits.
+    if (seen->timed_out != 0) throw forebay::operation_failed("completions did not come in time");
     double const rate = static_cast<double>(seen->commands) / short_s;
     double const rounds = c.seconds * rate / static_cast<double>(drive_->threads(c));
     work.rounds = static_cast<std::uint32_t>(std::clamp(rounds, 2.0, 100'000.0));
@@ -187,6 +189,9 @@ class bench {
     results.push_back(std::move(document));
     return good;
   }
+
+  /// The next case has a drive of its own.
+  void forget() { drive_.reset(); }
 
   /// Keeps the case running until standard input ends. Prints a line when it runs, and then what it did.
   bool load(bench_case const& c) {
@@ -262,11 +267,15 @@ int measure(options const& o, std::vector<bench_case> const& cases) {
   for (bench_case const& c : cases) {
     if (!o.drive.empty() && c.drive_uri(o.residency) != o.drive) continue;
     ::alarm(case_limit_s);
+    bool right = false;
     try {
-      good = all.run(c, results) && good;
+      right = all.run(c, results);
     } catch (std::exception const& error) {
       fmt::print(stderr, "{}: {}: {}\n", c.group, c.name, error.what());
+    }
+    if (!right) {
       good = false;
+      all.forget();
     }
     // So that a later case that hangs takes nothing along.
     std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
