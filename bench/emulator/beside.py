@@ -63,7 +63,9 @@ class Worker:
     """A process that measures when it is told to."""
 
     def __init__(self, percentage: int | None) -> None:
-        variables = {} if percentage is None else {PERCENTAGE: str(percentage)}
+        variables = {"CUDA_MODULE_LOADING": "LAZY"}  # PyTorch has gigabytes of kernels
+        if percentage is not None:
+            variables[PERCENTAGE] = str(percentage)
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--worker"],
             env={**os.environ, **variables},
@@ -87,8 +89,7 @@ class Worker:
 
     def close(self) -> None:
         """Lets it end."""
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()
 
 
 def drives(bench: Path) -> dict[str, str]:
@@ -114,7 +115,7 @@ def serving(bench: Path, uri: str, socket: str) -> Iterator[None]:
         yield
     finally:
         daemon.terminate()
-        daemon.wait()
+        daemon.communicate()
 
 
 @contextlib.contextmanager

@@ -141,6 +141,67 @@ def test_programs_beside_a_drive_in_proportion_to_those_alone():
     assert cells[-7:] == ["250.0", "50.0", "%", "1000.0", "50.0", "%", "40.00"]
 
 
+FAKE_TORCH = """
+bfloat16 = "bfloat16"
+__version__ = "0"
+class Tensor:
+    def element_size(self): return 4
+def randn(*shape, device=None, dtype=None): return Tensor()
+def empty_like(other): return Tensor()
+def matmul(a, b, out=None): return out
+def add(a, b, out=None): return out
+class Event:
+    def __init__(self, enable_timing): pass
+    def record(self): pass
+    def elapsed_time(self, other): return 100.0
+class cuda:
+    Event = Event
+    @staticmethod
+    def synchronize(): pass
+    @staticmethod
+    def get_device_name(ordinal): return "a GPU"
+"""
+
+FAKE_BENCH = """
+import json, os, sys
+if "--list" in sys.argv:
+    for name in ("40 MIOPS, 50 us", "100 MIOPS, 50 us"):
+        print("target", name, "emulated:size=1G,sms=32,queues=512", sep="\\t")
+elif "--multiprocessors" in sys.argv:
+    print(132)
+elif "--serve" in sys.argv:
+    print("ready", flush=True)
+    sys.stdin.read()
+elif "--load" in sys.argv:
+    assert os.environ["FOREBAY_DAEMON"] and os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "75"
+    print("running", flush=True)
+    sys.stdin.read()
+    print(json.dumps({"iops": 40e6}))
+"""
+
+
+def test_programs_are_measured_beside_processes_that_come_and_go(tmp_path, monkeypatch, capsys):
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    (tmp_path / "bench.py").write_text(FAKE_BENCH)
+    bench = tmp_path / "bench"
+    bench.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/bench.py "$@"\n')
+    bench.chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["beside.py", str(bench), "--json", str(tmp_path / "beside.json")])
+    beside.main()
+    document = json.loads((tmp_path / "beside.json").read_text())
+    assert document["machine"]["multiprocessors"] == 132
+    assert [("drive" in row, row["beside"]) for row in document["results"]] == [
+        (False, "nothing, all of the GPU"),
+        (False, "nothing, 75 % of the GPU"),
+        (False, "an idle drive of 32 SMs"),
+        (True, "a drive at 40 MIOPS, 50 us"),
+        (True, "a drive at 100 MIOPS, 50 us"),
+    ]
+    assert all(row["gemm"]["of_alone"] == row["add"]["of_alone"] == 1 for row in document["results"][2:])
+    assert "40.00" in capsys.readouterr().out
+
+
 def test_the_multiprocessors_of_a_drive():
     assert beside.sms_of("emulated:size=1G,backing=hbm,sms=32,queues=512") == 32
 
