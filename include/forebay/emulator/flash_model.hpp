@@ -404,7 +404,8 @@ class flash_model {
   // Words -------------------------------------------------------------------------------------------------------------
 
   FOREBAY_DEVICE void take(flash_die& die) const {
-    // Held by a lane that waits for nothing meanwhile.
+    // Held by a lane that waits for nothing meanwhile. Plain threads step within the predicate of a wait; fibers must
+    // not.
     (void)M::wait_until(
         [&] {
           std::uint32_t open = 0;
