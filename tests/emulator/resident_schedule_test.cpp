@@ -105,6 +105,24 @@ TEST(resident_schedule, timing) {
   explore_traffic(shape);
 }
 
+TEST(resident_schedule, flash) {
+  resident_shape shape{.units = 2, .warps = 2, .queues = 5, .commands = 8};
+  shape.options.timing = timing();
+  shape.options.timing.flash = {.channels = 3,
+                                .page_bytes = 512,
+                                .read_bytes = 1024,
+                                .program_bytes = 1024,
+                                .block_bytes = 4096,
+                                .read_ps = 200'000,
+                                .program_ps = 500'000,
+                                .erase_ps = 1'000'000,
+                                .channel_byte_fs = 10'000,
+                                .buffer_bytes = 6 * 1024,
+                                .spare_ppm = 250'000,
+                                .start = preconditioning::random};
+  explore_traffic(shape);
+}
+
 TEST(resident_schedule, completions_made_ready_ahead_are_seen_in_time) {
   resident_shape shape{.units = 2, .queues = 3, .commands = 8};
   shape.options.timing = timing();
