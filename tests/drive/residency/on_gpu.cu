@@ -11,6 +11,8 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -82,6 +84,32 @@ void check_driver(CUresult result, char const* what) {
     throw operation_failed(std::string(what) + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
 }
 
+/// One of those modules.
+class loaded_module {
+ public:
+  explicit loaded_module(std::uint64_t value) {
+    check_driver(
+        driver_function<decltype(&cuModuleLoadData)>("cuModuleLoadData")(&module_, fresh_module(value).c_str()),
+        "cuModuleLoadData");
+    check_driver(driver_function<decltype(&cuModuleGetFunction)>("cuModuleGetFunction")(&entry_, module_, "fresh"),
+                 "cuModuleGetFunction");
+  }
+  ~loaded_module() { driver_function<decltype(&cuModuleUnload)>("cuModuleUnload")(module_); }
+  loaded_module(loaded_module const&) = delete;
+  loaded_module& operator=(loaded_module const&) = delete;
+
+  void launch(std::uint64_t* to, cudaStream_t stream) const {
+    void* arguments[] = {&to};
+    check_driver(driver_function<decltype(&cuLaunchKernel)>("cuLaunchKernel")(entry_, 1, 1, 1, 1, 1, 1, 0, stream,
+                                                                              arguments, nullptr),
+                 "cuLaunchKernel");
+  }
+
+ private:
+  CUmodule module_{};
+  CUfunction entry_{};
+};
+
 class gpu_runner final : public wave_runner {
  public:
   gpu_runner(int gpu, bool in_process, watchdog& dog)
@@ -105,7 +133,7 @@ class gpu_runner final : public wave_runner {
     std::uint64_t const freed_before = freed();
     {
       memory::current_device const here(gpu_);
-      std::optional<std::unique_lock<std::mutex>> alone(lock_if_needed());
+      auto alone = turn(frees_alone_ || loads_alone_);
       storage_lease const running = s.lease();
       simt::launch<cuda>(
           {.blocks = (what.whole.threads + threads_per_block - 1) / threads_per_block,
@@ -124,7 +152,7 @@ class gpu_runner final : public wave_runner {
   }
 
   void begin_beside(storage& s) override {
-    if (in_process_) serialised_ = !launches_pass_a_waiting_free(s);
+    if (in_process_) try_beside_an_engine(s);
     memory_thread_ = std::thread([this] { watch("thread that frees", [this](auto& me) { allocate_and_free(me); }); });
     loader_thread_ = std::thread([this] { watch("thread that loads", [this](auto& me) { load_and_launch(me); }); });
   }
@@ -137,7 +165,8 @@ class gpu_runner final : public wave_runner {
             {"device_synchronizes", synchronizes_},
             {"fresh_kernels", std::min<std::uint64_t>(loads_, fresh_kernels)},
             {"fresh_modules", loads_ > fresh_kernels ? loads_ - fresh_kernels : 0},
-            {"launches_pass_a_waiting_free", in_process_ ? nlohmann::json(!serialised_) : nlohmann::json()}};
+            {"launches_pass_a_waiting_free", in_process_ ? nlohmann::json(launches_pass_a_free_) : nlohmann::json()},
+            {"loads_pass_an_engine", in_process_ ? nlohmann::json(loads_pass_an_engine_) : nlohmann::json()}};
   }
 
  private:
@@ -181,45 +210,63 @@ class gpu_runner final : public wave_runner {
     }
   }
 
-  std::optional<std::unique_lock<std::mutex>> lock_if_needed() {
-    if (!serialised_) return std::nullopt;
+  /// A turn of its own, where there are to be turns.
+  std::optional<std::unique_lock<std::mutex>> turn(bool needed) {
+    if (!needed) return std::nullopt;
     return std::unique_lock(alone_);
   }
 
-  /// Whether this driver lets a thread launch while `cudaFree` of another waits for a kernel. Where it does not, a
-  /// lease that is taken and not yet used would never end: launches and frees then take turns.
-  bool launches_pass_a_waiting_free(storage& s) {
-    memory::current_device const here(gpu_);
+  /// What a thread may do while an engine of this process is resident. Where something waits until it leaves, a lease
+  /// that is taken and not yet used could wait for that in turn, and would never end: then they take turns.
+  void try_beside_an_engine(storage& s) {
+    auto* const word = value_.as<std::uint64_t>();
+    auto const launch = [&] {
+      launch_fresh<0>(word, waves_.get());
+      waves_.synchronize();
+    };
+    launch();
     void* block = nullptr;
     check_cuda(cudaMalloc(&block, 1 << 20), "cudaMalloc");
-    launch_fresh<0>(value_.as<std::uint64_t>(), waves_.get());
-    waves_.synchronize();
-    std::atomic<bool> freeing{false}, launched{false};
-    std::thread free, launch;
+    launches_pass_a_free_ = ends_beside_an_engine(s, [&] { cudaFree(block); }, launch);
+    loads_pass_an_engine_ = ends_beside_an_engine(s, {}, [&] {
+      loaded_module const fresh(~std::uint64_t{0});
+      fresh.launch(word, waves_.get());
+      waves_.synchronize();
+    });
+    frees_alone_ = !launches_pass_a_free_;
+    loads_alone_ = frees_alone_ || !loads_pass_an_engine_;
+  }
+
+  /// Whether `action` ends soon while an engine is resident, and `waits`, begun before, does not end.
+  bool ends_beside_an_engine(storage& s, std::function<void()> const& waits, std::function<void()> const& action) {
+    std::atomic<bool> began{waits == nullptr}, ended{false};
+    std::thread first, second;
     bool passed = false;
     {
       storage_lease const running = s.lease();
-      free = std::thread([&] {
-        freeing = true;
-        cudaSetDevice(gpu_);
-        cudaFree(block);
-      });
-      (void)native::wait_until([&] { return freeing.load(); }, native::clock_ns() + probe_ns);
-      (void)native::wait_until([] { return false; }, native::clock_ns() + probe_ns / 10);  // until it is in the driver
-      launch = std::thread([&] {
+      if (waits) {
+        first = std::thread([&] {
+          began = true;
+          cudaSetDevice(gpu_);
+          waits();
+        });
+      }
+      (void)native::wait_until([&] { return began.load(); }, native::clock_ns() + probe_ns);
+      // Time to get into the driver.
+      (void)native::wait_until([] { return false; }, native::clock_ns() + probe_ns / 10);
+      second = std::thread([&] {
         try {
           memory::current_device const here(gpu_);
-          launch_fresh<0>(value_.as<std::uint64_t>(), waves_.get());
-          waves_.synchronize();
-          launched = true;
+          action();
+          ended = true;
         } catch (operation_failed const&) {
-          // Whoever launches next is told.
+          // Whoever does it next is told.
         }
       });
-      passed = native::wait_until([&] { return launched.load(); }, native::clock_ns() + probe_ns);
+      passed = native::wait_until([&] { return ended.load(); }, native::clock_ns() + probe_ns);
     }
-    launch.join();
-    free.join();
+    second.join();
+    if (first.joinable()) first.join();
     return passed;
   }
 
@@ -238,7 +285,7 @@ class gpu_runner final : public wave_runner {
       stream.synchronize();
       {
         me.now("waits for its turn");
-        auto const alone = lock_if_needed();
+        auto const alone = turn(frees_alone_);
         me.now("cudaFree");
         for (void* b : blocks) check_cuda(cudaFree(b), "cudaFree");
         if (round % 4 == 0) {
@@ -257,31 +304,20 @@ class gpu_runner final : public wave_runner {
     static constexpr auto known = launchers(std::make_integer_sequence<std::uint32_t, fresh_kernels>());
     memory::cuda_stream const stream(gpu_);
     auto* const word = value_.as<std::uint64_t>() + 1;
-    std::deque<CUmodule> modules;
+    std::deque<std::unique_ptr<loaded_module>> modules;
     for (std::uint64_t k = 0; pause(std::chrono::milliseconds(50)); ++k) {
       std::uint64_t const wanted = apps::mix64(k);
       {
         me.now("waits for its turn");
-        auto const alone = lock_if_needed();
+        auto const alone = turn(loads_alone_);
         if (k < fresh_kernels) {
           me.now("launches a kernel never loaded before");
           known[k](word, stream.get());
         } else {
           me.now("loads a module");
-          CUmodule loaded{};
-          check_driver(
-              driver_function<decltype(&cuModuleLoadData)>("cuModuleLoadData")(&loaded, fresh_module(wanted).c_str()),
-              "cuModuleLoadData");
-          modules.push_back(loaded);
-          CUfunction entry{};
-          check_driver(driver_function<decltype(&cuModuleGetFunction)>("cuModuleGetFunction")(&entry, loaded, "fresh"),
-                       "cuModuleGetFunction");
-          std::uint64_t* at = word;
-          void* arguments[] = {&at};
+          modules.push_back(std::make_unique<loaded_module>(wanted));
           me.now("launches a kernel of a module");
-          check_driver(driver_function<decltype(&cuLaunchKernel)>("cuLaunchKernel")(entry, 1, 1, 1, 1, 1, 1, 0,
-                                                                                    stream.get(), arguments, nullptr),
-                       "cuLaunchKernel");
+          modules.back()->launch(word, stream.get());
         }
       }
       me.now("waits for its kernel");
@@ -292,9 +328,8 @@ class gpu_runner final : public wave_runner {
         throw operation_failed("a fresh kernel left " + std::to_string(found) + ", not " + std::to_string(wanted));
       if (modules.size() > 16) {
         me.now("waits for its turn");
-        auto const alone = lock_if_needed();
+        auto const alone = turn(loads_alone_);
         me.now("unloads a module");
-        check_driver(driver_function<decltype(&cuModuleUnload)>("cuModuleUnload")(modules.front()), "cuModuleUnload");
         modules.pop_front();
       }
       me.now("is between two kernels");
@@ -308,8 +343,9 @@ class gpu_runner final : public wave_runner {
   watchdog& dog_;
   memory::cuda_stream waves_;
   memory::allocation value_;
-  bool serialised_ = false;
-  std::mutex alone_;  ///< held by whoever launches or frees, where the two must not meet
+  bool launches_pass_a_free_ = true, loads_pass_an_engine_ = true;
+  bool frees_alone_ = false, loads_alone_ = false;  ///< what takes turns with the launches of waves
+  std::mutex alone_;                                ///< held by whoever launches or frees, where the two must not meet
 
   std::mutex mutex_;  ///< of all below
   std::condition_variable changed_;
