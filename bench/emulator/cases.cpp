@@ -192,8 +192,8 @@ std::string bench_case::drive_key(std::string const& residency) const {
 
 std::vector<bench_case> cases_of(std::string const& group, std::string const& residency) {
   std::vector<bench_case> list;
-  for (auto const add : {add_light, add_sweep, add_targets, add_queues, add_skew, add_p5800x, add_overload,
-                         add_unthrottled, add_frontend, add_host}) {
+  for (auto const add : {add_unthrottled, add_targets, add_light, add_sweep, add_skew, add_queues, add_p5800x,
+                         add_overload, add_frontend, add_host}) {
     add(list);
   }
   // A daemon takes no orders about its frontend. What a peer's drive does differently shows in the groups that are
