@@ -77,18 +77,22 @@ struct own_queue_client {
       if (head == tail) break;
 
       // Each lane reads a place of its own; whether to go on is up to the first, which all read.
+      bool const looks = lane < tail - head;
       std::uint32_t first = 0, here = 0;
       stuck = !M::wait_until(
           [&] {
-            first = look(rings, head);
-            here = lane == 0 ? first : look(rings, head + lane);
-            return rings.posted(head, first);
+            for (std::uint32_t turn = 0; turn < M::looks_per_poll; ++turn) {
+              first = look(rings, head);
+              if (looks) here = lane == 0 ? first : look(rings, head + lane);
+              if (rings.posted(head, first)) return true;
+            }
+            return false;
           },
           end_ns);
       now_ns = M::clock_ns();
       stuck = warp.any(stuck);
       if (stuck) break;
-      std::uint32_t const there = warp.ballot(rings.posted(head + lane, here));
+      std::uint32_t const there = warp.ballot(looks && rings.posted(head + lane, here));
       std::uint32_t const count = team::ones(there & ~(there + 1));  // without those behind one that is missing
       landed = false;
       for (std::uint32_t k = 0; k < count; ++k) {
