@@ -102,6 +102,19 @@ def unthrottled(results: Results) -> Iterator[Line]:
         yield from (part(case, 0.9) for case in results.of_group(residency, "host") if "32 GiB" in case["name"])
 
 
+def ablation(results: Results) -> Iterator[Line]:
+    """What the frontend does without each of its techniques."""
+    for residency in results.residencies("frontend"):
+        whole = results.cases.get((residency, "frontend", "all three"))
+        for case in results.of_group(residency, "frontend"):
+            if whole is None or case is whole or case["name"] == "no timing model":
+                continue
+            measured = f"{miops(case):.2f} MIOPS, 1/{miops(whole) / miops(case):.1f}"
+            yield Line(
+                f"frontend: {case['name']}, {residency}", measured, "less than all three", miops(case) < miops(whole)
+            )
+
+
 def targets(results: Results) -> Iterator[Line]:
     """What part of each target was reached, and how late completions were."""
     for residency in results.residencies("target"):
@@ -199,6 +212,7 @@ def lines(results: Results) -> list[Line]:
     """The whole table."""
     parts: tuple[Callable[[Results], Iterator[Line]], ...] = (
         unthrottled,
+        ablation,
         targets,
         sweep,
         latency,

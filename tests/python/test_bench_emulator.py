@@ -83,6 +83,13 @@ def test_targets_and_their_lateness(tmp_path, rate, ok):
     assert lines["lateness at 40 MIOPS, 50 us, served"].ok is True
 
 
+def test_what_each_technique_of_the_frontend_is_worth(tmp_path):
+    lines = lines_of(tmp_path, case("frontend", "all three", 900.0), case("frontend", "not coalesced", 30.0))
+    line = lines["frontend: not coalesced, served"]
+    assert line.ok is True
+    assert "1/30.0" in line.measured
+
+
 def test_late_completions_are_found(tmp_path):
     late = case("target", "100 MIOPS, 50 us", 100.0, expected_iops=100e6)
     late["report"]["lateness"]["p99.9_ns"] = 5001
