@@ -152,3 +152,11 @@ def test_load_goes_by_the_suffix(tmp_path):
         load(tmp_path / "g.mtx")
     with pytest.raises(RefusedInput, match="no such file"):
         load(tmp_path / "missing.sg")
+
+
+def test_an_edge_list_whose_nodes_do_not_fit_the_memory_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "g.el").write_text("0 1\n1 2000000000\n")
+    monkeypatch.setattr("forebay.graph.gap._memory_bytes", lambda: 32 << 30)
+    with pytest.raises(RefusedInput, match=r"44[.]7 GiB of memory, and there are 32[.]0 GiB") as refused:
+        load(tmp_path / "g.el")
+    assert refused.value.value == "2000000000"

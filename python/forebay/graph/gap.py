@@ -5,6 +5,7 @@ A `.sg` file is little-endian and has no padding: bool directed, int64 arcs, int
 offsets[vertices + 1], int32 neighbours[arcs]; offsets and neighbours of the inverse graph follow if it is directed.
 """
 
+import os
 import struct
 import warnings
 from pathlib import Path
@@ -13,9 +14,11 @@ import numpy as np
 
 from forebay.errors import RefusedInput
 from forebay.graph.csr import Graph
+from forebay.units import format_bytes
 
 _HEADER = struct.Struct("<?qq")
 _MAX_VERTICES = 2**31
+_BYTES_A_VERTEX = 24  # while a graph is built: three arrays of int64
 
 
 def load(path: Path | str, *, symmetrize: bool = False) -> Graph:
@@ -113,7 +116,16 @@ def read_el(path: Path) -> Graph:
     bad = np.flatnonzero((pairs < 0) | (pairs >= _MAX_VERTICES))
     if len(bad):
         raise RefusedInput(f"{path}: node", pairs.flat[bad[0]], f"must be 0 to {_MAX_VERTICES - 1}")
-    return Graph.from_arcs(pairs[:, 0], pairs[:, 1], int(pairs.max()) + 1)
+    vertices = int(pairs.max()) + 1
+    needed, there = vertices * _BYTES_A_VERTEX, _memory_bytes()
+    if needed > there:
+        found = f"nodes up to that one need {format_bytes(needed)} of memory, and there are {format_bytes(there)}"
+        raise RefusedInput(f"{path}: node", vertices - 1, f"{found}; number the nodes without gaps")
+    return Graph.from_arcs(pairs[:, 0], pairs[:, 1], vertices)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def write_el(graph: Graph, path: Path) -> None:
