@@ -4,9 +4,10 @@
 MINUTES ?= 60
 OUT ?= out/bench
 PREFIX ?= /usr/local
+SECONDS_EACH ?= 300
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test check bench gpu-test gpu-bench gpu-bundle format lint install clean help
+.PHONY: build demo test check bench gpu-test gpu-bench gpu-residency gpu-bundle format lint install clean help
 
 build:  ## set up, and build the libraries and .venv/bin/forebay
 	@scripts/setup
@@ -29,6 +30,9 @@ gpu-test:  ## run the GPU tests; skips where there is no GPU
 
 gpu-bench:  ## run the GPU benchmarks; JSON in OUT
 	@scripts/gpu_bench $(OUT)
+
+gpu-residency:  ## prove on a GPU that drives and their clients hold each other up in no way; SECONDS_EACH=300
+	@scripts/gpu_residency --seconds $(SECONDS_EACH)
 
 gpu-bundle:  ## pack GPU programs, headers and input for a machine without a network
 	@scripts/gpu_bundle

@@ -164,12 +164,16 @@ void add_p5800x(std::vector<bench_case>& list) {
 }
 
 void add_host(std::vector<bench_case>& list) {
+  // Host memory is far: what is read from it at a time grows with the multiprocessors.
   for (std::uint64_t const gib : {1u, 32u}) {
-    list.push_back({.group = "host",
-                    .name = fmt::format("reads 512 B, {} GiB", gib),
-                    .uri = fmt::format("emulated:size={}G", gib),
-                    .backing = "host",
-                    .host_bytes = gib << 30});
+    for (std::uint32_t const sms : {32u, 64u}) {
+      list.push_back({.group = "host",
+                      .name = fmt::format("reads 512 B, {} GiB, {} SMs", gib, sms),
+                      .uri = fmt::format("emulated:size={}G", gib),
+                      .backing = "host",
+                      .sms = sms,
+                      .host_bytes = gib << 30});
+    }
   }
 }
 

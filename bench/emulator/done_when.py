@@ -97,9 +97,9 @@ def unthrottled(results: Results) -> Iterator[Line]:
         yield rate(results, residency, group, "70/30 512 B", 250)
     yield rate(results, "peer", group, "reads 512 B, 64 SMs", 500)
     yield rate(results, "in_process", "frontend", "all three", 600)
-    yield rate(results, "in_process", "host", "reads 512 B, 1 GiB", 90)
+    yield rate(results, "in_process", "host", "reads 512 B, 1 GiB, 64 SMs", 90)
     for residency in results.residencies("host"):
-        yield from (part(case, 0.9) for case in results.of_group(residency, "host") if "32 GiB" in case["name"])
+        yield from (part(case, 0.9) for case in results.of_group(residency, "host") if "32 GiB, 64 SMs" in case["name"])
 
 
 def ablation(results: Results) -> Iterator[Line]:
