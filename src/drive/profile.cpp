@@ -57,7 +57,9 @@ class reader {
     only(entry, {"value", "source"});
     toml::node const* const value = entry.get("value");
     if (value == nullptr || !value->is_number()) refuse(entry, fmt::format("{} needs a value that is a number", key));
-    double const found = *value->value<double>();
+    // An integer that no double is equal to has no value as a double.
+    double const found =
+        value->is_integer() ? static_cast<double>(value->as_integer()->get()) : *value->value<double>();
     if (!(found >= least && found <= most)) {
       refuse(*value, fmt::format("{} must lie between {} and {}", key, least, most));
     }
@@ -185,7 +187,8 @@ profile find_profile(std::string const& name) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) {
-    if (!fs::is_regular_file(name, error)) throw refused_input("profile", name, "no such file");
+    if (!fs::is_regular_file(name, error))
+      throw refused_input("profile", name, "there is no such file; give a path to a .toml file");
     return load_profile(name);
   }
   std::vector<std::string> known;

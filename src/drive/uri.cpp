@@ -86,7 +86,7 @@ uri uri::parse(std::string_view text) {
       parsed.name_ = item;
       continue;
     }
-    if (equals == std::string_view::npos) {
+    if (equals == std::string_view::npos || key.empty()) {
       throw refused_input("drive", std::string(item), "write key=value between commas, as in size=1G");
     }
     if (!has_key(*rules, key)) {

@@ -36,8 +36,9 @@ class file_store final : public backing_store {
   file_store(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes) : block_bytes_(block_bytes) {
     fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (fd_ < 0) {
-      throw refused_input(
-          "path", path, errno == ENOENT ? "no such file; make one with `forebay drive create`" : std::strerror(errno));
+      throw refused_input("path", path,
+                          errno == ENOENT ? "no such file; make one with `forebay drive create`"
+                                          : std::string(std::strerror(errno)) + "; give a file that may be written");
     }
     try {
       map(path, bytes);

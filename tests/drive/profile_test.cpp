@@ -124,6 +124,7 @@ TEST_F(profile_test, refusals_name_line_and_remedy) {
     EXPECT_EQ(refusal(path), "profile: '" + path + ":" + line + "': " + remedy);
   };
   expect("value = 133.0", "value = -1", "7", "per_command_ns must lie between 0 and 1000000000");
+  expect("value = 133.0", "value = 9223372036854775807", "7", "per_command_ns must lie between 0 and 1000000000");
   expect("value = 133.0", "value = \"x\"", "7", "per_command_ns needs a value that is a number");
   expect("value = 512, source = \"the drive", "value = 512.5, source = \"the drive", "9",
          "granule_bytes must be a whole number");
