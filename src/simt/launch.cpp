@@ -118,6 +118,7 @@ class multiprocessor final : public lockstep {
   void point(location) override {}
   void seen(void const*, std::uint32_t, std::uint64_t) override {}
   void wrote(void const*, std::uint32_t) override {}
+  void worked() override {}
   void wait_begin() override {}
   void wait_end() override {}
   std::uint64_t load(void const*, std::uint32_t, order, scope, location) override { return 0; }

@@ -178,6 +178,10 @@ class deterministic final : public lockstep, public memory_host {
     unobserved const quiet;
     changed(address);
   }
+  void worked() override {
+    unobserved const quiet;
+    if (idle_ != 0) note_progress();
+  }
   void wait_begin() override {
     unobserved const quiet;
     me().watches.clear();
@@ -244,6 +248,7 @@ class deterministic final : public lockstep, public memory_host {
   void plain_store(void* address, std::uint32_t bytes, std::uint64_t value, location where) override {
     unobserved const quiet;
     memory_->plain_store(me(), address, bytes, value, where);
+    if (idle_ != 0) note_progress();  // as in `worked`
   }
   void fence(order o, scope s) override { memory_->fence(me(), o, s); }
   std::uint64_t clock_ns() override { return now_ns_; }
@@ -410,8 +415,8 @@ class deterministic final : public lockstep, public memory_host {
     idle_ = 0;
     ++progress_;
   }
-  /// Whether every lane that could run has looked twice in vain since anything else happened; none is amid a predicate
-  /// that does work.
+  /// Whether every lane that could run has looked twice in vain since anything else happened. One that has stored data
+  /// since, amid a predicate that does work, has not.
   bool all_idle() const {
     return std::all_of(lanes_.begin(), lanes_.end(), [&](scheduled_lane const& l) {
       return !l.runnable || (l.idle_since == progress_ && l.unmet >= 2);

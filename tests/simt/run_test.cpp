@@ -357,6 +357,35 @@ TEST(RunLimits, StepLimitNamesTheBusyLane) {
   EXPECT_THAT(result.what, AllOf(HasSubstr("step limit: 1000 steps"), HasSubstr("of block 0 warp 0 lane 2, last at")));
 }
 
+TEST(RunTime, DoesNotPassWhileALaneWorksInTheConditionOfItsWait) {
+  for (memory_model const memory : {memory_model::sequential, memory_model::store_buffers, memory_model::stale_reads}) {
+    std::uint32_t looks_of_all = 0, flag = 0;
+    std::vector<std::uint32_t> data(4096);
+    auto const look = [&] { (void)atomic<fiber>(looks_of_all).fetch_add(1, order::relaxed); };  // wakes the others
+    auto const result = run({.memory = memory}, round_robin(), {1, 3, 0}, [&] {
+      if (fiber::thread_rank() == 0) {
+        int looks = 0;
+        wait_for([&] {
+          look();
+          if (++looks < 4) return false;
+          for (std::uint32_t& word : data) fiber::st(&word, 1u);
+          return true;
+        });
+        atomic<fiber>(flag).store(1, order::release);
+      } else {
+        bool const came = fiber::wait_until(
+            [&] {
+              look();
+              return atomic<fiber>(flag).load(order::acquire) != 0;
+            },
+            1'000'000'000);
+        fiber::check(came, "time did not pass");
+      }
+    });
+    EXPECT_TRUE(result) << result.what;
+  }
+}
+
 TEST(RunLimits, LanesThatOnlyWakeEachOtherAreALivelock) {
   std::uint32_t word = 0;
   auto const result = run_in_turn({1, 2, 0}, [&] {

@@ -379,6 +379,7 @@ struct fiber {
     });
   }
   static void tell_written(detail::lane_hooks& lane, void const* address, std::size_t bytes) {
+    lane.owner->worked();
     for_granules(address, bytes, [&](std::size_t at, std::uint32_t n) {
       lane.owner->wrote(static_cast<std::byte const*>(address) + at, n);
     });

@@ -26,6 +26,8 @@ class executor {
   virtual void seen(void const* address, std::uint32_t bytes, std::uint64_t value) = 0;
   /// The `bytes` bytes at `address` changed; lanes that wait for them are to look again.
   virtual void wrote(void const* address, std::uint32_t bytes) = 0;
+  /// The lane stored data: where it does so in the predicate of a wait, it does more than look.
+  virtual void worked() = 0;
   virtual void wait_begin() = 0;
   virtual void wait_end() = 0;
 
