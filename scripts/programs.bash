@@ -3,6 +3,9 @@
 # Finds the programs that CMake listed in programs.tsv: those of a GPU bundle, or those built here. Sourced after
 # lib.bash.
 
+# A bundled program was built elsewhere: the profiles are those of this tree.
+export FOREBAY_PROFILE_DIR="${FOREBAY_PROFILE_DIR:-$root/profiles}"
+
 # Prints `name<TAB>path` of each program of a kind: bench, gpu-test or gpu-bench. Builds them unless a bundle brings them.
 list_programs() {
   local kind="$1" bundled="${FOREBAY_BUNDLE:-$root/gpu-bundle}" preset=cuda target=gpu_programs base=""

@@ -136,6 +136,8 @@ def loading(bench: Path, name: str, socket: str, percentage: int, found: dict) -
         rest, _ = client.communicate()  # ends its input, and so its runs
         with contextlib.suppress(json.JSONDecodeError):
             found.update(json.loads(rest))
+    if client.returncode != 0:
+        raise SystemExit(f"beside: the drive's client ended with status {client.returncode}")
 
 
 def result(beside: str, rates: dict, alone: dict | None, drive: dict | None) -> dict:

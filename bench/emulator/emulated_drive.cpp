@@ -157,6 +157,7 @@ class bench {
     double const short_s = drive_->run(c, work, *seen);
     // Each run would take as long as a client waits.
     if (seen->timed_out != 0) throw forebay::operation_failed("completions did not come in time");
+    good = good && (!c.moves_data || clean(*seen));
     double const rate = static_cast<double>(seen->commands) / short_s;
     double const rounds = c.seconds * rate / static_cast<double>(drive_->threads(c));
     work.rounds = static_cast<std::uint32_t>(std::clamp(rounds, 2.0, 100'000.0));

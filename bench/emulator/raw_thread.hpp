@@ -33,7 +33,8 @@ class raw_thread {
     }
   }
 
-  /// Draws the next command, and puts the data of a write into place.
+  /// Draws the next command, and puts the data of a write into place; where a read will put its data, what it must not
+  /// bring.
   FOREBAY_DEVICE void prepare() {
     std::uint64_t const draw = emulator::mix(work_.seed ^ emulator::mix((std::uint64_t{rank_} << 32) + round_));
     std::uint64_t const next = std::uint64_t{round_} * threads_ + rank_;
@@ -41,9 +42,11 @@ class raw_thread {
     next_.write = (draw & 0xff) * 100 < work_.write_percent * 256u;
     next_.buffer = round_ & 1;
     ++round_;
-    if (!next_.write) return;
     auto* const words = reinterpret_cast<std::uint32_t*>(area_.buffer(rank_, next_.buffer, work_.block_bytes));
-    for (std::uint32_t w = 0; w < checked_words(); ++w) M::st(words + w, pattern(next_.block, w));
+    for (std::uint32_t w = 0; w < checked_words(); ++w) {
+      std::uint32_t const word = pattern(next_.block, w);
+      M::st(words + w, next_.write ? word : ~word);
+    }
   }
   /// Whether all commands have been prepared.
   FOREBAY_DEVICE bool finished() const { return round_ == work_.rounds; }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -40,9 +41,16 @@ class resident_engine final : public engine_runner {
         memory_(memory::device(where.ordinal)),
         launches_(where.ordinal),
         words_(memory_, sizeof(residency_words), 128),
-        engine_(with_epoch(options), drive, regions, memory_) {
+        engine_(std::make_unique<emulator::engine<cuda>>(with_epoch(options), drive, regions, memory_)) {
     memory_.copy_in(words_.data(), &fresh_, sizeof fresh_);
-    if (where_.stays) hold();
+    if (where_.stays) {
+      try {
+        hold();
+      } catch (...) {
+        abandon();
+        throw;
+      }
+    }
     keeper_ = std::thread([this] { keep(); });
   }
   ~resident_engine() override {
@@ -58,7 +66,7 @@ class resident_engine final : public engine_runner {
   resident_engine(resident_engine const&) = delete;
   resident_engine& operator=(resident_engine const&) = delete;
 
-  io_engine& engine() override { return engine_; }
+  io_engine& engine() override { return *engine_; }
 
   void hold() override {
     std::lock_guard const lock(mutex_);
@@ -106,13 +114,13 @@ class resident_engine final : public engine_runner {
     if (running_ && !ended()) return;
     running_ = false;
     memory_.copy_in(words_.data(), &fresh_, sizeof fresh_);
-    resident_units<cuda> const units{engine_.view(), &words(), orphan_timeout_ns};
+    resident_units<cuda> const units{engine_->view(), &words(), orphan_timeout_ns};
     {
       memory::current_device const here(where_.ordinal);
       simt::launch<cuda>(units.shape(), units, launches_.get());
     }
     running_ = true;
-    std::uint32_t const all = engine_.options().dispatchers();
+    std::uint32_t const all = engine_->options().dispatchers();
     bool const arrived = native::wait_until(
         [&] {
           std::uint32_t here = 0;
@@ -137,6 +145,19 @@ class resident_engine final : public engine_runner {
       // The GPU has failed; whoever uses it next is told.
     }
     running_ = false;
+  }
+
+  /// Gives up a kernel of which not all blocks have found a place. Those that have not may come at any time, see that
+  /// they are to leave, and touch what is theirs: so nobody else shall ever have it.
+  void abandon() noexcept {
+    try {
+      std::uint32_t const stop = 1;
+      memory_.copy_in(&words().stop, &stop, sizeof stop);
+    } catch (operation_failed const&) {
+      // The GPU has failed; whoever uses it next is told.
+    }
+    (void)engine_.release();
+    (void)new memory::allocation(std::move(words_));
   }
 
   /// Whether the kernel has ended by itself, as an orphan.
@@ -174,7 +195,7 @@ class resident_engine final : public engine_runner {
   memory::cuda_stream launches_;
   residency_words const fresh_{};
   memory::allocation words_;
-  emulator::engine<cuda> engine_;
+  std::unique_ptr<emulator::engine<cuda>> engine_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -210,7 +210,7 @@ class own_daemon {
   pid_t engine() const {
     std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", process_.id()));
     pid_t id = 0;
-    children >> id;
+    if (!(children >> id) || id <= 0) throw operation_failed("the daemon has no process with drives");
     return id;
   }
 
@@ -544,7 +544,8 @@ int death(options const& o, watchdog& dog) {
   v["back_after_s"] = good_since_s;
   v["restarts"] = restarts - before.restarts;
   v["bad_looks"] = bad_looks;
-  v.claim("the drive came back", good_since_s >= 0, last_failure.empty() ? json() : json(last_failure));
+  v.claim("the drive came back", good_since_s >= 0 && since() - good_since_s >= o.settled_s,
+          last_failure.empty() ? json() : json(last_failure));
   if (of_engine) v.claim("another engine took its place", restarts > before.restarts);
 
   // Under MPS a start right after a death can fail, and must be tried again.

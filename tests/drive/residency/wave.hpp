@@ -122,11 +122,14 @@ struct wave {
                                 static_cast<apps::generation>(M::ld(version(at + i)) + 1));
         }
       }
+      // What a read finds in its buffer from before, it must not take for what it brought.
+      for (std::uint32_t i = 0; i < n && !is_write; ++i) spoil(mine.data() + i * p_.block_bytes);
       token_type own = start(is_write, mine, address(at), bytes);
       token_type common;
       std::uint64_t common_address = 0;
       if (reads_common) {
         common_address = p_.common_first + random_.below(p_.common_bytes / p_.block_bytes) * p_.block_bytes;
+        spoil(common_buffer().data());
         common = start(false, common_buffer(), common_address, p_.block_bytes);
       }
       bool const done = finish(own, is_write, mine, address(at), bytes);
@@ -143,6 +146,13 @@ struct wave {
       }
       if (common_done) check(common_buffer().data(), common_address, 1);
       begin();
+    }
+
+    FOREBAY_DEVICE void spoil(std::byte* block) const {
+      for (std::uint32_t at : {0u, p_.block_bytes - 8}) {
+        auto* const word = reinterpret_cast<std::uint64_t*>(block + at);
+        M::st(word, ~M::ld(word));
+      }
     }
 
     FOREBAY_DEVICE token_type start(bool is_write, buffer_ref const& data, std::uint64_t at,
