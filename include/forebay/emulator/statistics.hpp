@@ -171,7 +171,7 @@ struct counters {
 /// What one service unit, or all units together, observed.
 struct statistics {
   counters commands;
-  histogram target;      ///< what the timing model gave a command, from its arrival; empty without a model
+  histogram target;      ///< from a command's arrival to its due time, injected delays included; empty without a model
   histogram processing;  ///< how long after its arrival a command's data had moved: what the engine takes at least
   histogram lateness;    ///< how long after its target a client could see a completion; empty without a model
   histogram poll_gap;    ///< how long before the poll that found new entries the last poll that found none was
