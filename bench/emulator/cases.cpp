@@ -98,8 +98,9 @@ void add_sweep(std::vector<bench_case>& list) {
     for (double const load : {0.125, 0.25, 0.5, 0.75, 0.9, 1.25, 2.0, 4.0}) {
       bench_case c{.group = "sweep", .uri = timed(miops), .queues = 640};
       double const wanted = load * miops * latency_us;
-      // Few lanes a warp: what one of them does at its turn is not in the way of the others then.
-      c.lanes = static_cast<std::uint32_t>(std::ceil(wanted / 512));
+      // The threads of a warp go on together. As few as the drive serves in a third of a microsecond, so that none
+      // waits for long for another's; more of them where there are not enough queues.
+      c.lanes = static_cast<std::uint32_t>(std::max({1.0, std::round(miops / 5), std::ceil(wanted / 512)}));
       if (c.lanes > 24) c.lanes = 32;
       in_warps(c, static_cast<std::uint32_t>(std::round(wanted / c.lanes)));
       double const threads = c.blocks * (c.threads_per_block / 32.0) * c.lanes;

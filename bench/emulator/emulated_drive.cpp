@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -152,15 +153,13 @@ class bench {
                      {"block_bytes", c.block_bytes},
                      {"write_percent", c.write_percent}};
     if (c.moves_data) document["every_byte_checked"] = checked_;
-    // How long a run takes is known from a short one.
     work.rounds = 2;
     double const short_s = drive_->run(c, work, *seen);
     // Each run would take as long as a client waits.
     if (seen->timed_out != 0) throw forebay::operation_failed("completions did not come in time");
     good = good && (!c.moves_data || clean(*seen));
     double const rate = static_cast<double>(seen->commands) / short_s;
-    double const rounds = c.seconds * rate / static_cast<double>(drive_->threads(c));
-    work.rounds = static_cast<std::uint32_t>(std::clamp(rounds, 2.0, 100'000.0));
+    run_for(c, rate, work);
     drive_->reset_statistics();
     json runs = json::array();
     for (int i = 0; i < runs_per_case; ++i) {
@@ -199,8 +198,7 @@ class bench {
     auto seen = std::make_unique<raw_result>();
     bool good = open(c, *seen);
     raw_workload work = drive_->workload(c);
-    work.rounds = static_cast<std::uint32_t>(
-        std::max(2.0, c.seconds * c.expected_iops / static_cast<double>(drive_->threads(c))));
+    run_for(c, c.expected_iops, work);
     drive_->reset_statistics();
     double seconds = 0;
     std::uint64_t commands = 0;
@@ -224,6 +222,17 @@ class bench {
   }
 
  private:
+  /// Has each thread go on until the time is over. Where there are more than the GPU runs at a time, each has as many
+  /// commands as take that long at `rate` of them a second.
+  void run_for(bench_case const& c, double rate, raw_workload& work) const {
+    work.rounds = std::numeric_limits<std::uint32_t>::max();
+    work.run_ns = static_cast<std::uint64_t>(c.seconds * 1e9);
+    if (drive_->fit_at_a_time(c)) return;
+    double const rounds = c.seconds * rate / static_cast<double>(drive_->threads(c));
+    work.rounds = static_cast<std::uint32_t>(std::clamp(rounds, 2.0, 100'000.0));
+    work.run_ns = 0;
+  }
+
   /// Has the drive of `c` written, if it is not open; whether that went well.
   bool open(bench_case const& c, raw_result& seen) {
     if (drive_ && drive_->key() == c.drive_key(residency_)) return true;

@@ -3,9 +3,9 @@
 //! A client of which each warp has a queue of its own: nothing is shared, and what a warp knows of its queue is in
 //! registers.
 //!
-//! Lanes go on by themselves: in each turn those whose commands have completed put their next ones into the queue
-//! together, under one doorbell, before anything else is done. The time at which a thread saw its command complete
-//! is the time at which its next one begins, so a thread's commands follow each other without a gap.
+//! The threads of a warp go on together, when the commands of all of them are complete, as those of a program do whose
+//! threads each wait for what they asked for. Their next commands lie in the queue by then, so that all it takes
+//! to go on is the doorbell.
 #pragma once
 
 #include <cstdint>
@@ -27,101 +27,135 @@ struct own_queue_client {
   std::uint32_t first_warp = 0;  ///< of the launch; those before are not the client's
 
   FOREBAY_DEVICE void operator()() const {
-    using team = simt::team<M>;
     auto const warp = M::this_warp();
     std::uint32_t const lane = warp.thread_rank();
     std::uint32_t const thread = M::thread_rank() - 32 * first_warp;
+    std::uint32_t const n = work.lanes;
+    bool const used = lane < n;
     raw_queue& queue = queues[thread / 32];
     raw_rings const rings = queue;
     raw_thread<M> mine(area, work, thread, M::thread_count() - 32 * first_warp);
-    std::uint32_t tail = raw_queue::reservation{M::ld(&queue.reserved.word)}.tickets();
-    std::uint32_t head = tail, told = tail;
-    std::uint64_t const end_ns = M::clock_ns() + work.deadline_ns;
+    std::uint32_t head = raw_queue::reservation{M::ld(&queue.reserved.word)}.tickets();
+    std::uint32_t told = head, lost = 0;
+    std::uint64_t const begin_ns = M::clock_ns();
+    std::uint64_t now_ns = begin_ns;
+    bool landed = false, stuck = false;
 
-    bool prepared = lane < work.lanes && work.rounds != 0;
-    if (prepared) mine.prepare();
-    bool asks = prepared, flies = false, landed = false, stuck = false;
-    std::uint32_t lost = 0;
-    std::uint64_t now_ns = M::clock_ns(), start_ns = 0;
-    for (;;) {
-      std::uint32_t const asking = warp.ballot(asks);
-      if (asks) {
-        std::uint32_t const before = team::ones(asking & ((1u << lane) - 1));
-        mine.submit(rings.slot(tail + before), lane);
-        start_ns = now_ns;
-        prepared = false;
-        flies = true;
-      }
-      tail += team::ones(asking);
-      warp.sync();
-      // Release: with the doorbell it pairs with the drive's acquire of the doorbell; all lanes' entries are there.
-      // Acquire: with the loads of the phase tags below it pairs with the drive's release of those; the data is there.
-      M::fence(simt::scope::system, simt::order::acq_rel);
-      if (lane == 0 && asking != 0) M::st_mmio(rings.tail_doorbell, tail & (rings.entries - 1));
-      warp.sync();  // what one lane acquired is every lane's
+    std::uint32_t left = work.rounds;
+    if (left != 0) store_next(mine, rings, head, warp);
+    while (left != 0) {
+      std::uint64_t const start_ns = now_ns;
+      if (lane == 0) M::st_mmio(rings.tail_doorbell, (head + n) & (rings.entries - 1));
+      mine.depart();
+      settle(mine, landed, warp);
+      if (--left != 0) store_next(mine, rings, head + n, warp);
+      if (head != told && head - told >= rings.cq_entries / 4) tell(rings, head, told, lane);
 
-      if (landed) mine.account(*result);
-      if (asks && !mine.finished()) {
-        // Ahead of its time, so that then it need not be drawn.
-        mine.prepare();
-        prepared = true;
-      }
-      if (head != told && (head == tail || head - told >= rings.cq_entries / 4)) {
-        // Release: pairs with the drive's acquire of the head doorbell; the lanes have read their entries.
-        if (lane == 0) {
-          simt::atomic<M, simt::scope::system>(*rings.head_doorbell)
-              .store(head & (rings.cq_entries - 1), simt::order::release);
-        }
-        told = head;
-      }
-      if (head == tail) break;
-
-      // Each lane reads a place of its own; whether to go on is up to the first, which all read.
-      bool const looks = lane < tail - head;
-      std::uint32_t first = 0, here = 0;
-      stuck = !M::wait_until(
-          [&] {
-            for (std::uint32_t turn = 0; turn < M::looks_per_poll; ++turn) {
-              first = look(rings, head);
-              if (looks) here = lane == 0 ? first : look(rings, head + lane);
-              if (rings.posted(head, first)) return true;
-            }
-            return false;
-          },
-          end_ns);
-      now_ns = M::clock_ns();
-      stuck = warp.any(stuck);
-      if (stuck) break;
-      std::uint32_t const there = warp.ballot(looks && rings.posted(head + lane, here));
-      std::uint32_t const count = team::ones(there & ~(there + 1));  // without those behind one that is missing
+      sight const seen = wait(rings, head + lane, used, begin_ns + work.deadline_ns);
       landed = false;
-      for (std::uint32_t k = 0; k < count; ++k) {
-        std::uint32_t const entry = warp.shfl(here, k);
-        if (!flies || (entry & 0xffff) != lane) continue;
-        mine.land(now_ns - start_ns, entry >> 17);
-        landed = true;
-        flies = false;
-      }
-      lost += count - team::ones(warp.ballot(landed));
-      head += count;
-      asks = landed && prepared;
+      stuck = warp.any(used && !seen.there);
+      if (stuck) break;
+      now_ns = M::clock_ns();
+      head += n;
+      landed = land(mine, seen, start_ns, warp);
+      lost += n - simt::team<M>::ones(warp.ballot(landed));
+      if (work.run_ns != 0 && warp.any(lane == 0 && now_ns - begin_ns >= work.run_ns)) break;
     }
+    settle(mine, landed, warp);
+    if (head != told) tell(rings, head, told, lane);
     if (lane == 0) {
       // For the next launch.
       std::uint32_t const batches = raw_queue::reservation{M::ld(&queue.reserved.word)}.batches();
-      M::st(&queue.reserved.word, std::uint64_t{batches} << 32 | tail);
-      M::st(&queue.consumed, tail);
+      M::st(&queue.reserved.word, std::uint64_t{batches} << 32 | head);
+      M::st(&queue.consumed, head);
       // Relaxed, both: counters.
       if (stuck) simt::atomic<M>(result->timed_out).fetch_add(1, simt::order::relaxed);
       if (lost != 0) simt::atomic<M>(result->failed).fetch_add(std::uint64_t{lost}, simt::order::relaxed);
     }
-    if (lane < work.lanes) mine.add_to(*result);
+    if (used) mine.add_to(*result);
   }
 
  private:
-  FOREBAY_DEVICE static std::uint32_t look(raw_rings const& rings, std::uint32_t ticket) {
-    // Relaxed: the fence above follows before anything is done with it.
-    return simt::atomic<M, simt::scope::system>(rings.place(ticket)).load(simt::order::relaxed);
+  /// A completion, and when its place in the ring was found to have one.
+  struct sight {
+    std::uint32_t dw3 = 0;
+    bool there = false;
+    std::uint64_t at_ns = 0;
+  };
+
+  /// Draws the next command of each lane and stores it, to be covered by a doorbell later.
+  template <class Warp>
+  FOREBAY_DEVICE void store_next(raw_thread<M>& mine, raw_rings const& rings, std::uint32_t first,
+                                 Warp const& warp) const {
+    std::uint32_t const lane = warp.thread_rank();
+    if (lane < work.lanes) {
+      mine.prepare();
+      // Two batches fit the ring, and of the batch before the one in flight all have completed: the drive has read
+      // what was here.
+      mine.store(rings.slot(first + lane), lane);
+    }
+    warp.sync();
+    // Release: with the doorbell that follows it pairs with the drive's acquire of the doorbell; all lanes' entries and
+    // data are there.
+    M::fence(simt::scope::system, simt::order::release);
+  }
+
+  FOREBAY_DEVICE static sight wait(raw_rings const& rings, std::uint32_t ticket, bool waits, std::uint64_t end_ns) {
+    sight it;
+    if (!waits) return it;
+    it.there = M::wait_until(
+        [&] {
+          for (std::uint32_t turn = 0; turn < M::looks_per_poll; ++turn) {
+            // Relaxed: `settle` has the fence, before anything is done with the data.
+            it.dw3 = simt::atomic<M, simt::scope::system>(rings.place(ticket)).load(simt::order::relaxed);
+            if (!rings.posted(ticket, it.dw3)) continue;
+            it.at_ns = M::clock_ns();
+            return true;
+          }
+          return false;
+        },
+        end_ns);
+    return it;
+  }
+
+  /// Whether one of the completions that the lanes found is the calling lane's.
+  template <class Warp>
+  FOREBAY_DEVICE bool land(raw_thread<M>& mine, sight const& seen, std::uint64_t start_ns, Warp const& warp) const {
+    std::uint32_t const lane = warp.thread_rank();
+    bool const used = lane < work.lanes;
+    std::uint32_t from = lane;
+    bool found = used && (seen.dw3 & 0xffff) == lane;
+    if (warp.any(used && !found)) {
+      for (std::uint32_t k = 0; k < work.lanes; ++k) {
+        if ((warp.shfl(seen.dw3, k) & 0xffff) != lane) continue;
+        from = k;
+        found = used;
+      }
+    }
+    warp.sync();
+    std::uint32_t const dw3 = warp.shfl(seen.dw3, from);
+    std::uint64_t const at_ns = warp.shfl(seen.at_ns, from);
+    if (found) mine.land(at_ns - start_ns, dw3 >> 17);
+    return found;
+  }
+
+  /// Counts and checks what has landed.
+  template <class Warp>
+  FOREBAY_DEVICE void settle(raw_thread<M>& mine, bool landed, Warp const& warp) const {
+    // Acquire: with the loads of the phase tags it pairs with the drive's release of those; the data is there.
+    M::fence(simt::scope::system, simt::order::acquire);
+    warp.sync();  // what one lane acquired is every lane's
+    if (landed) mine.account(*result);
+  }
+
+  /// Moves the head doorbell over what has been read.
+  FOREBAY_DEVICE static void tell(raw_rings const& rings, std::uint32_t head, std::uint32_t& told, std::uint32_t lane) {
+    // Release: pairs with the drive's acquire of the head doorbell; the lanes have read their entries.
+    if (lane == 0) {
+      simt::atomic<M, simt::scope::system>(*rings.head_doorbell)
+          .store(head & (rings.cq_entries - 1), simt::order::release);
+    }
+    told = head;
   }
 };
 

@@ -39,10 +39,12 @@ struct raw_client {
     bool const used = lane < n;
     std::uint64_t const end_ns = M::clock_ns() + work.deadline_ns;
     std::uint32_t consumed = 0, through = 0;
-    bool landed = false, stuck = false;
+    std::uint64_t const stop_ns = work.run_ns == 0 ? ~std::uint64_t{0} : M::clock_ns() + work.run_ns;
+    bool landed = false, unread = false, stuck = false;
 
     if (used && work.rounds != 0) mine.prepare();
     for (std::uint32_t round = 0; round < work.rounds; ++round) {
+      if (round != 0 && warp.any(lane == 0 && M::clock_ns() >= stop_ns)) break;
       raw_queue::reservation got;
       // Acquire and release: pair with each other. Of the last `entries` commands before mine somebody saw one
       // complete before he came here, so the drive has read what was in my places.
@@ -55,9 +57,9 @@ struct raw_client {
       consumed = warp.shfl(consumed, 0);
       if (got.tickets() + n - consumed > at.room) {
         // Room may depend on those that this warp is through with.
-        if (landed) collect(queue, through, warp);
+        if (unread) collect(queue, through, warp);
         if (landed && used) mine.account(*result);
-        landed = false;
+        landed = unread = false;
         if (lane == 0) {
           stuck = !M::wait_until(
               [&] {
@@ -76,22 +78,32 @@ struct raw_client {
 
       std::uint32_t const ticket = got.tickets() + lane;
       std::uint64_t const start_ns = M::clock_ns();
-      if (used) mine.submit(at.rings.slot(ticket), at.command_id);
+      if (used) mine.store(at.rings.slot(ticket), at.command_id);
+      if (used) mine.depart();
       warp.sync();
       if (lane == 0) ring(queue, at.rings, got);
-      if (landed) collect(queue, through, warp);
+      if (unread) collect(queue, through, warp);
       if (landed && used) mine.account(*result);
+      landed = unread = false;
       if (used && !mine.finished()) mine.prepare();
 
-      std::uint32_t status = 0;
-      std::uint64_t seen_ns = start_ns;
-      stuck = warp.any(used && !wait(at, thread, ticket, end_ns, status, seen_ns));
+      sight seen;
+      stuck = warp.any(used && !look(at, ticket, end_ns, seen));
       if (stuck) break;
-      if (used) mine.land(seen_ns - start_ns, status);
-      landed = true;
       through = got.batches();
+      unread = true;
+      bool const elsewhere = used && !seen.mine;
+      if (warp.any(elsewhere)) {
+        // The drive may need these places for the very completions that are still to come.
+        collect(queue, through, warp);
+        unread = false;
+        stuck = warp.any(elsewhere && !be_told(thread, end_ns, seen));
+        if (stuck) break;
+      }
+      if (used) mine.land(seen.at_ns - start_ns, seen.status);
+      landed = true;
     }
-    if (landed) collect(queue, through, warp);
+    if (unread) collect(queue, through, warp);
     if (landed && used) mine.account(*result);
     // Relaxed: a counter.
     if (stuck && lane == 0) simt::atomic<M>(result->timed_out).fetch_add(1, simt::order::relaxed);
@@ -148,10 +160,16 @@ struct raw_client {
     }
   }
 
-  /// Waits for the completion of a thread's command. The place of `ticket` in the completion ring is its to read; where
-  /// that holds another's command, it tells that one.
-  FOREBAY_DEVICE bool wait(share const& at, std::uint32_t thread, std::uint32_t ticket, std::uint64_t end_ns,
-                           std::uint32_t& status, std::uint64_t& seen_ns) const {
+  /// How a thread's command ended, if it is known, and when that was seen.
+  struct sight {
+    std::uint32_t status = 0;
+    bool mine = false;
+    std::uint64_t at_ns = 0;
+  };
+
+  /// Waits for the place of `ticket` in the completion ring, which is the calling thread's to read. Where that holds
+  /// another's command, it tells that one.
+  FOREBAY_DEVICE bool look(share const& at, std::uint32_t ticket, std::uint64_t end_ns, sight& seen) const {
     std::uint32_t dw3 = 0;
     if (!M::wait_until(
             [&] {
@@ -162,13 +180,16 @@ struct raw_client {
             end_ns)) {
       return false;
     }
-    seen_ns = M::clock_ns();
-    status = dw3 >> 17;
     std::uint32_t const id = dw3 & 0xffff;
-    if (id == at.command_id) return true;
+    seen = {dw3 >> 17, id == at.command_id, M::clock_ns()};
+    if (seen.mine) return true;
     std::uint32_t const other = (id / 32 * queue_count + at.first) * 32 + id % 32;
     // Release: pairs with the acquire below; the data that the completion announced is there for the other too.
-    simt::atomic<M>(told[other]).store(status << 1 | 1, simt::order::release);
+    simt::atomic<M>(told[other]).store(seen.status << 1 | 1, simt::order::release);
+    return true;
+  }
+  /// Waits for who found the completion of the calling thread's command at his place.
+  FOREBAY_DEVICE bool be_told(std::uint32_t thread, std::uint64_t end_ns, sight& seen) const {
     std::uint32_t word = 0;
     if (!M::wait_until(
             [&] {
@@ -181,8 +202,7 @@ struct raw_client {
     }
     // Relaxed: the next one to write it has seen a completion of a command that comes after this.
     simt::atomic<M>(told[thread]).store(0, simt::order::relaxed);
-    seen_ns = M::clock_ns();
-    status = word >> 1;
+    seen = {word >> 1, true, M::clock_ns()};
     return true;
   }
 

@@ -15,8 +15,9 @@
 namespace forebay::bench {
 
 /// A thread has one command in flight, and two buffers in turn: so it looks at what one command brought while the next
-/// is under way, and what that takes lengthens neither. For each command, in this order: `prepare`, `submit`, `land`,
-/// then `prepare` and `submit` of the next, then `account`.
+/// is under way, and what that takes lengthens neither. For each command, in this order: `prepare`, `store`, `depart`,
+/// `land`, then `depart` of the next, then `account`; the next one is prepared and stored when the one before this is
+/// accounted for, at the earliest.
 template <class M>
 class raw_thread {
  public:
@@ -51,15 +52,14 @@ class raw_thread {
   /// Whether all commands have been prepared.
   FOREBAY_DEVICE bool finished() const { return round_ == work_.rounds; }
 
-  /// Stores the command that was prepared.
-  FOREBAY_DEVICE void submit(nvme::submission_entry* slot, std::uint32_t command_id) {
-    flying_ = next_;
+  /// Stores the command that was prepared into a queue, where no doorbell covers it yet.
+  FOREBAY_DEVICE void store(nvme::submission_entry* slot, std::uint32_t command_id) const {
     auto entry = nvme::make_io_command(
-        flying_.write ? nvme::io_opcode::write : nvme::io_opcode::read, static_cast<std::uint16_t>(command_id), 1,
-        flying_.block * (work_.block_bytes / work_.lba_bytes), work_.block_bytes / work_.lba_bytes);
-    entry.prp1 = area_.on_bus(area_.buffer(rank_, flying_.buffer, work_.block_bytes));
+        next_.write ? nvme::io_opcode::write : nvme::io_opcode::read, static_cast<std::uint16_t>(command_id), 1,
+        next_.block * (work_.block_bytes / work_.lba_bytes), work_.block_bytes / work_.lba_bytes);
+    entry.prp1 = area_.on_bus(area_.buffer(rank_, next_.buffer, work_.block_bytes));
     if (work_.block_bytes > 2 * raw_area::page_bytes) {
-      entry.prp2 = area_.on_bus(area_.list(rank_, flying_.buffer, work_.block_bytes));
+      entry.prp2 = area_.on_bus(area_.list(rank_, next_.buffer, work_.block_bytes));
     } else if (work_.block_bytes > raw_area::page_bytes) {
       entry.prp2 = entry.prp1 + raw_area::page_bytes;
     }
@@ -71,6 +71,8 @@ class raw_thread {
       M::st(to + i, part);
     }
   }
+  /// The command that was stored is in flight.
+  FOREBAY_DEVICE void depart() { flying_ = next_; }
 
   /// The command in flight is complete.
   FOREBAY_DEVICE void land(std::uint64_t took_ns, std::uint32_t status) {

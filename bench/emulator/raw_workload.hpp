@@ -54,7 +54,8 @@ struct raw_workload {
   std::uint32_t block_bytes = 512;  ///< of a command; a power of two, at least the drive's block, at most 1 MiB
   std::uint32_t lba_bytes = 512;
   std::uint32_t write_percent = 0;
-  std::uint32_t rounds = 1;  ///< commands of each thread
+  std::uint32_t rounds = 1;  ///< commands of each thread, at most
+  std::uint64_t run_ns = 0;  ///< not 0: after so long a thread submits no more
   bool in_order = false;     ///< thread t's nth command is block n * threads + t, in place of any block
   bool check_all = false;    ///< every word of every block, in place of the first
   std::uint32_t lanes = 32;  ///< threads of each warp that submit; the others idle

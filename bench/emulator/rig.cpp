@@ -21,7 +21,8 @@
 namespace forebay::bench {
 namespace {
 
-constexpr std::uint32_t fill_threads_per_block = 1024;
+/// As many as a multiprocessor runs of the client's kernels at a time.
+constexpr std::uint32_t threads_per_sm = 1024;
 /// Of what the client's threads read into and write from, when a drive is filled.
 constexpr std::uint64_t fill_area_bytes = std::uint64_t{1} << 30;
 
@@ -162,13 +163,19 @@ std::uint64_t rig::threads(bench_case const& c) const {
   return std::uint64_t{blocks(c)} * c.threads_per_block / 32 * c.lanes;
 }
 
+bool rig::fit_at_a_time(bench_case const& c) const {
+  return std::uint64_t{blocks(c)} * c.threads_per_block <= std::uint64_t{client_sms_} * threads_per_sm;
+}
+
 bool rig::fill(bench_case const& c, raw_result& seen) {
   raw_workload work = workload(c);
-  std::uint64_t const each = raw_area::bytes(fill_threads_per_block, c.block_bytes);
+  std::uint64_t const each = raw_area::bytes(threads_per_sm, c.block_bytes);
   auto const most = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, fill_area_bytes / each));
-  std::uint32_t const blocks = std::min(most, client_sms_);
-  simt::grid const shape{.blocks = blocks, .threads_per_block = fill_threads_per_block};
-  std::uint64_t const threads = std::uint64_t{blocks} * fill_threads_per_block;
+  // A command identifier of 16 bits tells apart what a queue has in flight.
+  std::uint64_t const sharers = std::uint64_t{c.queue_count()} * 0xffff / threads_per_sm;
+  auto const blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>({most, client_sms_, sharers}));
+  simt::grid const shape{.blocks = blocks, .threads_per_block = threads_per_sm};
+  std::uint64_t const threads = std::uint64_t{blocks} * threads_per_sm;
   work.lanes = 32;
   work.in_order = work.check_all = true;
   work.write_percent = 100;

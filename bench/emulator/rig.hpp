@@ -32,6 +32,8 @@ class rig {
   raw_workload workload(bench_case const& c) const;
   std::uint32_t blocks(bench_case const& c) const;
   std::uint64_t threads(bench_case const& c) const;
+  /// Whether all threads of a case run from its beginning on.
+  bool fit_at_a_time(bench_case const& c) const;
 
   /// Writes the whole drive, and reads blocks of it back, every byte of them. Whether all was right.
   bool fill(bench_case const& c, raw_result& seen);
