@@ -233,8 +233,9 @@ std::unique_ptr<emulator::backing_store> store_of(specification const& what, mem
 }
 
 nlohmann::json describe(emulator::histogram const& h) {
-  return {{"count", h.total},
-          {"mean_ns", h.total == 0 ? 0.0 : static_cast<double>(h.sum_ns) / static_cast<double>(h.total)},
+  std::uint64_t const count = h.total();
+  return {{"count", count},
+          {"mean_ns", count == 0 ? 0.0 : static_cast<double>(h.sum_ns) / static_cast<double>(count)},
           {"p50_ns", h.percentile_ns(0.5)},
           {"p99_ns", h.percentile_ns(0.99)},
           {"p99.9_ns", h.percentile_ns(0.999)},

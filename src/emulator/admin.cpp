@@ -170,10 +170,10 @@ void admin::enable() {
   sq_entries_ = reinterpret_cast<nvme::submission_entry const*>(asq);
   sq_size_ = aqa.sq_entries();
   sq_head_ = 0;
-  cq_.open({.slot = 0,
-            .entries = reinterpret_cast<nvme::completion_entry*>(acq),
-            .size = aqa.cq_entries(),
-            .head_doorbell = registers_.doorbell(registers::cq_head_doorbell(0, 0))});
+  cq_ = completion_ring({.slot = 0,
+                         .entries = reinterpret_cast<nvme::completion_entry*>(acq),
+                         .size = aqa.cq_entries(),
+                         .head_doorbell = registers_.doorbell(registers::cq_head_doorbell(0, 0))});
   for (std::uint32_t id = 0; id < features_.size(); ++id) {
     features_[id] = default_feature(static_cast<std::uint8_t>(id), options_.max_queues);
   }
@@ -280,14 +280,14 @@ void admin::complete(std::uint16_t command_id, completion const& what) {
 
 bool admin::post() {
   if (completions_.empty()) return false;
-  std::uint32_t free = 0;
-  if (!cq_.free_entries<native>(free)) ++admin_doorbell_errors_;
+  auto const self = simt::team<native>::here();
+  if (!cq_.look_at_head<native>(self)) ++admin_doorbell_errors_;
+  std::uint32_t free = cq_.known_free();
   bool const any = free != 0;
   for (; free != 0 && !completions_.empty(); --free) {
     std::uint16_t const command_id = completions_.front().first;
     completion const what = completions_.front().second;
-    auto const self = simt::team<native>::here();
-    completion_queue::places const places = cq_.take(self, 1, 0);
+    completion_ring::places const places = cq_.take(1, 0);
     cq_.prepare(self, places, 1, what.result,
                 nvme::completion_entry::make_dw2(static_cast<std::uint16_t>(sq_head_), 0));
     cq_.publish<native>(places, 0, command_id, what.status_field);

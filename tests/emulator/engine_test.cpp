@@ -350,9 +350,31 @@ TEST(engine_timing, nothing_is_posted_before_it_is_due) {
   EXPECT_EQ(drive.units().next_due_ns(0), simt::no_deadline);
   auto const sum = std::make_unique<statistics>();
   drive.units().collect(*sum);
-  EXPECT_EQ(sum->lateness.total, 10u);
+  EXPECT_EQ(sum->lateness.total(), 10u);
   EXPECT_EQ(sum->lateness.max_ns, 0u);
   EXPECT_EQ(sum->poll_gap.max_ns, 700u);
+}
+
+TEST(engine_timing, a_command_came_in_the_middle_of_a_short_poll_gap) {
+  for (std::uint64_t const period_ns : {0u, 400u, 1000u}) {
+    engine_options options;
+    options.poll_period_ns = period_ns;
+    options.timing.read.latency_min_ps = 50'000'000;
+    rig<> drive(options);
+    auto const cq = drive.completions(1, 64);
+    auto const sq = drive.queue(1, 64, 1);
+    clocked::now_ns = 1000;
+    drive.units().step(0);
+    sq->submit(command(io_opcode::read, 0, 0, 1, drive.address()));
+    sq->ring();
+    clocked::now_ns = 1700;
+    drive.units().step(0);
+    // What is longer than the period is lateness.
+    EXPECT_EQ(drive.units().next_due_ns(0), 51'000 + std::min<std::uint64_t>(period_ns, 700) / 2);
+    auto const sum = std::make_unique<statistics>();
+    drive.units().collect(*sum);
+    EXPECT_EQ(sum->poll_gap.max_ns, 700u);
+  }
 }
 
 TEST(engine_timing, lateness_is_what_the_client_waited_beyond_the_target) {
@@ -370,25 +392,27 @@ TEST(engine_timing, lateness_is_what_the_client_waited_beyond_the_target) {
   auto const sum = std::make_unique<statistics>();
   drive.units().collect(*sum);
   EXPECT_EQ(sum->lateness.max_ns, 20'000u);
-  EXPECT_EQ(sum->target.total, 1u);
+  EXPECT_EQ(sum->target.total(), 1u);
   EXPECT_EQ(sum->target.max_ns, 10'000u);
-  EXPECT_EQ(sum->processing.total, 1u);
+  EXPECT_EQ(sum->processing.total(), 1u);
   EXPECT_EQ(sum->processing.max_ns, 30'000u);
 }
 
-TEST(completion_queue, tells_when_all_before_a_place_is_shown) {
+TEST(completion_ring, tells_when_all_before_a_place_is_shown) {
   std::vector<nvme::completion_entry> entries(4);
   std::uint32_t head = 0;
-  completion_queue queue;
-  queue.open({0, entries.data(), 4, &head});
-  auto const lanes = simt::team<clocked>::here();
-  EXPECT_EQ(queue.take(lanes, 1, 500).after_ps, 0u);
-  EXPECT_EQ(queue.take(lanes, 1, 300).after_ps, 500u);  // the client sees it at 500
-  EXPECT_EQ(queue.take(lanes, 1, 700).after_ps, 500u);
+  completion_ring ring({0, entries.data(), 4, &head});
+  EXPECT_EQ(ring.take(1, 500).after_ps, 0u);
+  EXPECT_EQ(ring.take(1, 300).after_ps, 500u);  // the client sees it at 500
+  EXPECT_EQ(ring.take(1, 700).after_ps, 500u);
+  EXPECT_EQ(ring.known_free(), 0u);
   head = 3;
-  std::uint32_t free = 0;
-  EXPECT_TRUE(queue.free_entries<clocked>(free));
-  EXPECT_EQ(queue.take(lanes, 2, 800).after_ps, 700u);
+  EXPECT_TRUE(ring.look_at_head(simt::team<clocked>::here()));
+  EXPECT_EQ(ring.known_free(), 3u);
+  EXPECT_EQ(ring.take(2, 800).after_ps, 700u);
+  head = 2;
+  EXPECT_FALSE(ring.look_at_head(simt::team<clocked>::here()));
+  EXPECT_EQ(ring.known_free(), 1u);
 }
 
 TEST(engine_timing, a_slow_command_does_not_hold_up_others) {

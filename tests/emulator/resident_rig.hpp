@@ -789,7 +789,7 @@ class resident_rig {
     if (shape_.detaches) return;
     EXPECT_EQ(completed, records_.size());
     EXPECT_EQ(counts.dropped, 0u);
-    EXPECT_EQ(sum->processing.total, counts.commands_fetched);
+    EXPECT_EQ(sum->processing.total(), counts.commands_fetched);
     if (plan_.withhold_ppm != 0 || shape_.aborts) return;
     EXPECT_EQ(counts.read_commands, wanted.read_commands);
     EXPECT_EQ(counts.write_commands, wanted.write_commands);

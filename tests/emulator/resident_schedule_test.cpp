@@ -215,8 +215,8 @@ struct batches {
     });
     ASSERT_TRUE(result.ok) << result.what;
     engine.collect(sum);
-    ASSERT_EQ(sum.target.total, queues * rounds * each);
-    ASSERT_EQ(sum.lateness.total, queues * rounds * each);
+    ASSERT_EQ(sum.target.total(), queues * rounds * each);
+    ASSERT_EQ(sum.lateness.total(), queues * rounds * each);
   }
 };
 

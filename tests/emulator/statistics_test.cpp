@@ -65,7 +65,7 @@ TEST(histogram, merge_adds_up) {
   b->record(simt::team<native>::here(), true, 10);
   b->record(simt::team<native>::here(), true, 1000);
   a->merge<native>(*b);
-  EXPECT_EQ(a->total, 3u);
+  EXPECT_EQ(a->total(), 3u);
   EXPECT_EQ(a->sum_ns, 1020u);
   EXPECT_EQ(a->max_ns, 1000u);
   EXPECT_EQ(a->percentile_ns(0.5), 10u);

@@ -49,6 +49,31 @@ TEST(timing_model, a_lone_small_command_takes_the_least_latency) {
   }
 }
 
+TEST(timing_model, what_was_idle_is_still_there_for_a_command_that_is_brought_late) {
+  for (std::uint64_t const disorder : {std::uint64_t{0}, 5 * us}) {
+    timing_parameters p;
+    p.read = {.per_command_ps = 1 * us, .latency_min_ps = 50 * us};
+    p.disorder_ps = disorder;
+    state s;
+    EXPECT_EQ(one(p, s, read_at(0, 512), 20 * us), 70 * us);
+    // It had arrived before, and the drive had been idle.
+    EXPECT_EQ(one(p, s, read_at(0, 512), 17 * us), (disorder == 0 ? 71 : 67) * us);
+    // So long ago that it is late whatever the drive does; still not before its own least latency.
+    EXPECT_EQ(one(p, s, read_at(0, 512), 2 * us), (disorder == 0 ? 72 : 67) * us);
+  }
+}
+
+TEST(timing_model, disorder_makes_no_drive_faster) {
+  timing_parameters p;
+  p.read = {.per_command_ps = 1 * us, .latency_min_ps = 50 * us};
+  p.disorder_ps = 5 * us;
+  state s;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    // The first few find what was idle before; no command is complete before its least latency.
+    EXPECT_EQ(one(p, s, read_at(0, 512), 100 * us), (i < 6 ? 150 : 145 + i) * us);
+  }
+}
+
 TEST(timing_model, a_saturated_drive_completes_one_command_each_cost) {
   for (std::uint32_t channels : {1u, 4u}) {
     timing_parameters p;
@@ -145,6 +170,7 @@ timing_parameters draw_parameters(std::mt19937_64& random, std::uint32_t most_ch
   }
   p.jitter_ps = random() % 3 == 0 ? random() % (10 * us) : 0;
   p.seed = random();
+  p.disorder_ps = random() % 2 == 0 ? random() % (10 * us) : 0;
   return p;
 }
 

@@ -105,7 +105,7 @@ class admin {
   nvme::submission_entry const* sq_entries_ = nullptr;
   std::uint32_t sq_size_ = 0;
   std::uint32_t sq_head_ = 0;
-  completion_queue cq_;
+  completion_ring cq_;
   std::vector<queue_entry> sqs_;
   std::vector<queue_entry> cqs_;
 

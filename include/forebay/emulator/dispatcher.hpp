@@ -37,6 +37,9 @@ struct engine_options {
   /// How long before a command is due its completion is made ready, so that but one store is left to do. Meanwhile the
   /// dispatcher does nothing else.
   std::uint64_t post_ahead_ns = 0;
+  /// How far apart looks at a doorbell are at best. A command is taken to have come half as long after the last look
+  /// that did not see it; what makes the time between looks longer is lateness.
+  std::uint64_t poll_period_ns = 0;
   timing_parameters timing;
   std::uint64_t* link_free_ps = nullptr;  ///< see `timing_model`; its times count from the epoch, as all do
   fault_plan faults;
@@ -169,9 +172,7 @@ class dispatcher {
   FOREBAY_DEVICE bool step() {
     read_clock();
     seen_batches_ = batches();
-    // On a GPU only where the last look found a request: nobody waits for memory to answer that there is none.
-    bool const may_have_mail = M::full_warp_lanes != 32 || lanes_.broadcast(mail_) != scratch_.handled_requests;
-    bool worked = may_have_mail && serve_requests(*this);
+    bool worked = M::full_warp_lanes != 32 && serve_requests(*this);
     std::uint32_t end = queue_count_;  // its own queues come first
     for (std::uint32_t first = 0; first < end;) {
       bool const own = first < queue_count_;
@@ -212,6 +213,10 @@ class dispatcher {
     lanes_.sync();
     if (lanes_.leader()) scratch_.visit_ps = now_ps_;
     lanes_.sync();
+    // On a GPU only where a look found a request, and last: nobody waits for memory to answer that there is none.
+    if (M::full_warp_lanes == 32 && lanes_.broadcast(mail_) != scratch_.handled_requests) {
+      worked |= serve_requests(*this);
+    }
     return worked;
   }
 
@@ -253,22 +258,21 @@ class dispatcher {
     bool const sleeps =
         helps() && deadline_ns > view_.options.epoch_ns + (scratch_.visit_ps + look_around_ps) / 1000 + 1;
     auto const wakes = [&](std::uint64_t now_ns) {
-      return help_was_wanted((now_ns - view_.options.epoch_ns) * 1000) || (sleeps && batches() != seen_batches_);
+      return help_was_wanted(since_epoch_ps(now_ns)) || (sleeps && batches() != seen_batches_);
     };
     if constexpr (M::full_warp_lanes == 32) {
       // The lanes look at one thing each, and all find the same.
       auto const look = [&] {
         for (std::uint32_t turn = 0; turn < M::looks_per_poll; ++turn) {
-          std::uint64_t const now_ns = lanes_.leader() ? M::clock_ns() : 0;
+          std::uint64_t const now_ns = lanes_.broadcast(lanes_.leader() ? M::clock_ns() : 0);
           bool changed = lanes_.leader() && wakes(now_ns);
           for (std::uint32_t first = 0; first < things(); first += lanes_.count()) {
             thing const mine = thing_at(first + lanes_.rank(), until_ps, also);
             lanes_.sync();  // their loads are under way together
-            changed |= mine.differs();
+            changed |= mine.differs(since_epoch_ps(now_ns));
           }
           found = lanes_.any(changed);
-          if (found || lanes_.any(now_ns >= deadline_ns)) return true;
-          if (lanes_.leader()) set(all_polled_ps(first_place_), (now_ns - view_.options.epoch_ns) * 1000);
+          if (found || now_ns >= deadline_ns) return true;
         }
         return false;
       };
@@ -277,8 +281,9 @@ class dispatcher {
       auto const look = [&] {
         std::uint64_t const now_ns = M::clock_ns();
         bool changed = wakes(now_ns);
-        for (std::uint32_t i = 0; i < things(); ++i) changed |= thing_at(i, until_ps, also).differs();
-        if (!changed) set(all_polled_ps(first_place_), (now_ns - view_.options.epoch_ns) * 1000);
+        for (std::uint32_t i = 0; i < things(); ++i) {
+          changed |= thing_at(i, until_ps, also).differs(since_epoch_ps(now_ns));
+        }
         return changed;
       };
       found = lanes_.any(lanes_.leader() && wait(look, deadline_ns));
@@ -293,11 +298,13 @@ class dispatcher {
   /// How often an idle dispatcher looks at what the others have in flight.
   static constexpr std::uint64_t look_around_ps = 4'000'000;
   static constexpr std::uint64_t sync_poll_ps = 20'000'000;
+  /// How long a look at doorbells takes, and a little more.
+  static constexpr std::uint64_t look_ns = 1000;
 
-  FOREBAY_DEVICE void read_clock() {
-    std::uint64_t const now_ns = lanes_.leader() ? M::clock_ns() - view_.options.epoch_ns : 0;
-    now_ps_ = lanes_.broadcast(now_ns) * 1000;
+  FOREBAY_DEVICE std::uint64_t since_epoch_ps(std::uint64_t clock_ns) const {
+    return (clock_ns - view_.options.epoch_ns) * 1000;
   }
+  FOREBAY_DEVICE void read_clock() { now_ps_ = since_epoch_ps(lanes_.broadcast(lanes_.leader() ? M::clock_ns() : 0)); }
   /// How long before it is due a completion is made ready; by another dispatcher only if the queue's own one is late.
   FOREBAY_DEVICE std::uint64_t ahead_ps(bool own = true) const {
     return view_.options.post_ahead_ns * (own ? 1000 : 800);
@@ -409,13 +416,19 @@ class dispatcher {
     std::uint32_t bad = 0;  ///< an invalid value that was seen before; 0: none
     std::uint32_t limit = ~std::uint32_t{0};
     bool changed = false;
+    std::uint64_t* looked_ps = nullptr;  ///< of a tail doorbell
 
-    FOREBAY_DEVICE bool differs() const {
-      if (word == nullptr) return changed;
+    FOREBAY_DEVICE std::uint32_t look() const {
       // Relaxed: the step looks again.
-      std::uint32_t const value = simt::atomic<M, simt::scope::system>(*word).load(simt::order::relaxed);
+      return word == nullptr ? 0 : simt::atomic<M, simt::scope::system>(*word).load(simt::order::relaxed);
+    }
+    /// Whether what a look found is something to do; it began at `began_ps` or later.
+    FOREBAY_DEVICE bool judge(std::uint32_t value, std::uint64_t began_ps) const {
+      if (word == nullptr) return changed;
+      if (value == known && looked_ps != nullptr) set(*looked_ps, began_ps);
       return value != known && value < limit && (value != bad || bad == 0);
     }
+    FOREBAY_DEVICE bool differs(std::uint64_t now_ps) const { return judge(look(), now_ps); }
   };
 
   /// Thing `i`: a queue whose next command is due before the rest ends, a tail doorbell, the head doorbell that a full
@@ -435,9 +448,7 @@ class dispatcher {
       } else if (!blocked && sq.pending.next_due_ps() <= until_ps) {
         it.changed = true;
       } else {
-        it.word = sq.tail_doorbell;
-        it.known = hint(sq.head);
-        it.bad = hint(sq.bad_tail);
+        it = doorbell_of(sq);
       }
     } else if (i == 2 * queue_count_) {
       it.word = &view_.mailboxes[index_].posted;
@@ -446,6 +457,38 @@ class dispatcher {
       it.word = &also;
     }
     return it;
+  }
+
+  FOREBAY_DEVICE static thing doorbell_of(submission_queue<M>& sq) {
+    thing it;
+    it.word = sq.tail_doorbell;
+    it.known = hint(sq.head);
+    it.bad = hint(sq.bad_tail);
+    it.looked_ps = &sq.looked_ps;
+    return it;
+  }
+
+  /// The doorbell that the calling lane looks at while the queue at `at` is worked on: its dispatcher's own ones, and
+  /// that of the queue. A client that answers to what is posted then has its commands dated rightly.
+  FOREBAY_DEVICE thing doorbell_beside(std::uint32_t at) const {
+    if (lanes_.rank() > queue_count_) return {};
+    submission_queue<M>& sq = unit_.queues[lanes_.rank() < queue_count_ ? first_place_ + lanes_.rank() : at];
+    return hint(sq.size) != 0 ? doorbell_of(sq) : thing{};
+  }
+
+  /// Waits for the time, and looks at doorbells meanwhile.
+  FOREBAY_DEVICE void look_until(std::uint64_t until_ns, std::uint32_t at) const {
+    if (M::full_warp_lanes == 32 && lanes_.any(lanes_.leader() && M::clock_ns() + look_ns < until_ns)) {
+      (void)M::wait_until(
+          [&] {
+            (void)doorbell_beside(at).differs(since_epoch_ps(M::clock_ns()));
+            return false;
+          },
+          until_ns - look_ns);
+      lanes_.sync();
+    }
+    // All lanes until the same time, so that none waits for another's.
+    (void)M::wait_until([] { return false; }, until_ns);
   }
 
   FOREBAY_DEVICE bool help_was_wanted(std::uint64_t now_ps) const {
@@ -564,8 +607,9 @@ class dispatcher {
       set(sq.head, 0);
       sq.seen_tail = 0;
       set(sq.bad_tail, 0);
-      sq.gap_is_new = false;
+      sq.new_gap_ps = never_ps;
       sq.last_poll_ps = never_ps;
+      set(sq.looked_ps, 0);
       sq.arrival_ps = 0;
       sq.fetched = 0;
       set(sq.wants_help_ps, 0);
@@ -594,7 +638,8 @@ class dispatcher {
     if (hint(sq.size) == 0 || sq.pending.empty()) return true;
     completion_queue& cq = view_.completion_queues[sq.cq_slot];
     if (!hold(at, cq)) return false;
-    for (std::uint32_t free = room(cq); free != 0 && !sq.pending.empty();) {
+    completion_ring ring = cq.ring();
+    for (std::uint32_t free = room(ring); free != 0 && !sq.pending.empty();) {
       std::uint32_t const n = sq.pending.take_due(
           lanes_, never_ps, free < scratch_.staged_completions ? free : scratch_.staged_completions,
           [](std::uint64_t&, pending_command&) { return true; },
@@ -604,20 +649,16 @@ class dispatcher {
             scratch_.staged_due_ps[position] = 0;
           });
       lanes_.sync();
-      post_staged(cq, cq.take(lanes_, n, 0), n, completion_dw2(sq), false);
+      post_staged(at, ring, ring.take(n, 0), n, completion_dw2(sq), false);
       if (lanes_.leader()) count<M>(stats_.commands.completions_posted, n);
       free -= n;
     }
+    cq.template put_back<M>(lanes_, ring);
     let_go(at, cq);
     return true;
   }
 
   // Fetching ----------------------------------------------------------------------------------------------------------
-
-  /// When the dispatcher of a place last saw all its doorbells unchanged, outside of a step.
-  FOREBAY_DEVICE std::uint64_t& all_polled_ps(std::uint32_t at) const {
-    return unit_.queues[first_place_of(at)].all_polled_ps;
-  }
 
   /// Whether a queue is there and not about to go. By one that holds a lock of it.
   FOREBAY_DEVICE bool open(submission_queue<M>& sq) const {
@@ -647,13 +688,15 @@ class dispatcher {
       return false;
     }
     std::uint64_t last_ps = sq.last_poll_ps == never_ps ? now_ps_ : sq.last_poll_ps;
-    std::uint64_t const looked_ps = hint(all_polled_ps(at));
-    if (last_ps < looked_ps && looked_ps <= now_ps_) last_ps = looked_ps;
+    std::uint64_t const looked_ps = hint(sq.looked_ps);
+    if (last_ps < looked_ps) last_ps = looked_ps;
     sq.last_poll_ps = last_ps < now_ps_ ? now_ps_ : last_ps;
     if (tail == head) return false;
     sq.seen_tail = tail;
-    sq.arrival_ps = last_ps;
-    sq.gap_is_new = true;
+    sq.new_gap_ps = sq.last_poll_ps - last_ps;
+    // Between two looks that follow each other at once a command comes in the middle, on average.
+    std::uint64_t const period_ps = view_.options.poll_period_ns * 1000;
+    sq.arrival_ps = last_ps + (sq.new_gap_ps < period_ps ? sq.new_gap_ps : period_ps) / 2;
     return true;
   }
 
@@ -686,15 +729,14 @@ class dispatcher {
     load(sq, head, n);
     std::uint64_t const sequence = (std::uint64_t{sq.id} << 48) + sq.fetched;
     std::uint64_t const arrival_ps = sq.arrival_ps;
-    bool const polled = sq.gap_is_new;
-    std::uint64_t const gap_ns = (sq.last_poll_ps - arrival_ps) / 1000;
+    std::uint64_t const gap_ps = sq.new_gap_ps;
     lanes_.sync();
     if (lanes_.leader()) {
       std::uint32_t const next = head + n < sq.size ? head + n : head + n - sq.size;
       // Release: pairs with the acquire in `completion_dw2`; the entries before it have been read.
       simt::atomic<M, simt::scope::block>(sq.head).store(next, simt::order::release);
       sq.fetched += n;
-      sq.gap_is_new = false;
+      sq.new_gap_ps = never_ps;
       // Relaxed: the locks order it.
       count_in_flight(sq, n);
       keep_hand_on(at);
@@ -744,26 +786,22 @@ class dispatcher {
       }
       count<M>(stats_.commands.fetches);
       count<M>(stats_.commands.commands_fetched, n);
-      if (polled) stats_.poll_gap.template record_one<M>(gap_ns);
+      if (gap_ps != never_ps) stats_.poll_gap.template record_one<M>(gap_ps / 1000);
+      stats_.processing.template record_one<M>((since_epoch_ps(M::clock_ns()) - arrival_ps) / 1000, n);
     }
-    record_latency(*this, n, arrival_ps);
+    if (!immediate) record_targets(*this, n, arrival_ps);
     return true;
   }
 
-  /// Counts what the `n` commands that were entered just now are to take, and what they took so far.
-  FOREBAY_COLD static void record_latency(dispatcher self, std::uint32_t n, std::uint64_t arrival_ps) {
-    team const& lanes = self.lanes_;
-    for (std::uint32_t first = 0; first < n; first += lanes.count()) {
-      std::uint32_t const i = first + lanes.rank();
+  /// Counts what the model gave the batch that was entered just now.
+  FOREBAY_COLD static void record_targets(dispatcher self, std::uint32_t n, std::uint64_t arrival_ps) {
+    for (std::uint32_t first = 0; first < n; first += self.lanes_.count()) {
+      std::uint32_t const i = first + self.lanes_.rank();
       bool const timed = i < n && (self.scratch_.commands[i].flags & pending_command::timed) != 0 &&
                          self.scratch_.timed[i].target_ps != never_ps;
-      if (!lanes.any(timed)) continue;
-      self.stats_.target.template record<M>(lanes, timed,
-                                            timed ? (self.scratch_.timed[i].target_ps - arrival_ps) / 1000 : 0);
+      std::uint64_t const took_ps = timed ? self.scratch_.timed[i].target_ps - arrival_ps : 0;
+      self.stats_.target.template record<M>(self.lanes_, timed, took_ps / 1000);
     }
-    if (!lanes.leader()) return;
-    std::uint64_t const now_ns = M::clock_ns() - self.view_.options.epoch_ns;
-    self.stats_.processing.template record_one<M>(now_ns - arrival_ps / 1000, n);
   }
 
   /// By one lane.
@@ -1026,7 +1064,8 @@ class dispatcher {
       give(at, &queue_locks::pending);
       return false;
     }
-    std::uint32_t const free = room(cq);
+    completion_ring ring = cq.ring();
+    std::uint32_t const free = room(ring);
     bool held = false;
     std::uint64_t last_due_ps = 0;  // of the lane
     std::uint32_t const n = sq.pending.take_due(
@@ -1049,8 +1088,8 @@ class dispatcher {
             count<M>(stats_.commands.failed_commands);
           }
         });
-    completion_queue::places const places =
-        cq.take(lanes_, n, view_.options.timing.immediate() ? 0 : lanes_.max(last_due_ps));
+    completion_ring::places const places = ring.take(n, view_.options.timing.immediate() ? 0 : lanes_.max(last_due_ps));
+    cq.template put_back<M>(lanes_, ring);
     std::uint32_t const dw2 = completion_dw2(sq);
     // One that others post to is kept until the entries are there: once a queue of its is detached, what the queue
     // completed must not lie behind entries that are still to come.
@@ -1070,7 +1109,7 @@ class dispatcher {
     }
     give(at, &queue_locks::pending);
     if (n != 0) {
-      post_staged(cq, places, n, dw2, !was_blocked);
+      post_staged(at, ring, places, n, dw2, !was_blocked);
       if (holds_on) let_go(at, cq);
       take_hand_off(at);
     }
@@ -1106,13 +1145,20 @@ class dispatcher {
     }
   }
 
-  /// Posts the `n` staged commands at `places`, each when its time has come. `counts`: whether how late they are is the
-  /// engine's doing.
-  FOREBAY_DEVICE void post_staged(completion_queue const& cq, completion_queue::places const& places, std::uint32_t n,
-                                  std::uint32_t dw2, bool counts) {
-    bool const in_order = staged_are_in_order(n);
+  /// Posts the `n` staged commands of the queue at `at` at `places`, each when its time has come. `counts`: whether how
+  /// late they are is the engine's doing.
+  FOREBAY_DEVICE void post_staged(std::uint32_t at, completion_ring const& ring, completion_ring::places const& places,
+                                  std::uint32_t n, std::uint32_t dw2, bool counts) {
+    // Without time to spare all of them are due.
+    bool const in_order = ahead_ps() == 0 || staged_are_in_order(n);
     if (!in_order) put_staged_in_order(*this, n);
-    cq.prepare(lanes_, places, n, 0, dw2);
+    // A look at doorbells takes no time here: it is under way while the entries are.
+    bool const looks = M::full_warp_lanes == 32 && ahead_ps() != 0;
+    thing const beside = looks ? doorbell_beside(at) : thing{};
+    std::uint64_t const looked_ps = looks ? since_epoch_ps(M::clock_ns()) : 0;
+    std::uint32_t const value = beside.look();
+    ring.prepare(lanes_, places, n, 0, dw2);
+    beside.judge(value, looked_ps);
     for (std::uint32_t first = 0; first < n; first += lanes_.count()) {
       std::uint32_t const i = first + lanes_.rank();
       bool waits = i < n;
@@ -1123,14 +1169,13 @@ class dispatcher {
       for (;;) {
         std::uint64_t const now_ps = (M::clock_ns() - view_.options.epoch_ns) * 1000;
         if (waits && due_ps <= now_ps) {
-          cq.template publish<M>(places, i, command.command_id, command.status_field);
+          ring.template publish<M>(places, i, command.command_id, command.status_field);
           posted_ps = now_ps;
           waits = false;
         }
         if (!lanes_.any(waits)) break;
         std::uint64_t const next_ps = lanes_.min(waits ? due_ps : never_ps);
-        // All lanes until the same time, so that none waits for another's.
-        (void)M::wait_until([] { return false; }, view_.options.epoch_ns + (next_ps + 999) / 1000);
+        look_until(view_.options.epoch_ns + (next_ps + 999) / 1000, at);
       }
       bool const timed = counts && i < n && (command.flags & pending_command::timed) != 0;
       if (posted_ps < places.after_ps) posted_ps = places.after_ps;
@@ -1177,13 +1222,12 @@ class dispatcher {
   }
   /// The first place of the dispatcher whose place `at` is.
   FOREBAY_DEVICE std::uint32_t first_place_of(std::uint32_t at) const { return at - at % queue_count_; }
-  /// Free entries of a completion queue that the team holds.
-  FOREBAY_DEVICE std::uint32_t room(completion_queue& cq) const {
-    std::uint32_t free = cq.known_free();
-    if (free >= scratch_.staged_completions) return free;
-    lanes_.sync();
-    if (lanes_.leader() && !cq.free_entries<M>(free)) count_invalid_doorbell();
-    return lanes_.broadcast(free);
+  /// Free entries of the ring of a completion queue that the team holds.
+  FOREBAY_DEVICE std::uint32_t room(completion_ring& ring) const {
+    if (ring.known_free() < scratch_.staged_completions && !ring.look_at_head<M>(lanes_) && lanes_.leader()) {
+      count_invalid_doorbell();
+    }
+    return ring.known_free();
   }
 
   /// Whether the host has written back what a Flush covers; sets its status. Called by one lane.

@@ -75,9 +75,7 @@ class engine final : public io_engine {
   // Host side ---------------------------------------------------------------------------------------------------------
 
   void attach_completion_queue(completion_queue_addresses const& queue) override {
-    completion_queue fresh;
-    fresh.open(queue);
-    write(completion_queues_[queue.slot], fresh);
+    write(completion_queues_[queue.slot], completion_queue(queue));
     completion_slots_[queue.slot] = {.size = queue.size};
   }
 

@@ -31,57 +31,32 @@ struct submission_queue_addresses {
   std::uint32_t page_bytes = 4096;         ///< CC.MPS of the controller that the queue belongs to
 };
 
-/// A completion queue as the client made it. A dispatcher that is not its only user takes it by a try-lock, which none
-/// waits for.
-class alignas(128) completion_queue {
+/// Where a completion queue lies, and how far it is filled. Who holds the queue has a copy in registers, so that what
+/// it does next waits for no memory.
+class completion_ring {
  public:
-  FOREBAY_DEVICE void open(completion_queue_addresses const& queue) {
-    entries_ = queue.entries;
-    size_ = queue.size;
-    head_doorbell_ = queue.head_doorbell;
-    lock_ = 0;
-    tail_ = 0;
-    head_ = 0;
-    phase_ = 1;
-    last_shown_ps_ = 0;
-  }
+  completion_ring() = default;
+  explicit completion_ring(completion_queue_addresses const& queue)
+      : size_(queue.size), head_doorbell_(queue.head_doorbell), entries_(queue.entries) {}
+
   FOREBAY_DEVICE std::uint32_t size() const { return size_; }
-
-  template <class M>
-  [[nodiscard]] FOREBAY_DEVICE bool try_lock() {
-    std::uint32_t unlocked = 0;
-    // Acquire: pairs with the release in `unlock`, so that tail and phase are the last holder's.
-    return simt::atomic<M, simt::scope::device>(lock_).compare_exchange(unlocked, 1, simt::order::acquire);
-  }
-  template <class M>
-  FOREBAY_DEVICE void unlock() {
-    // Release: pairs with the acquire in `try_lock`.
-    simt::atomic<M, simt::scope::device>(lock_).store(0, simt::order::release);
-  }
-
-  /// Entries that may be written now. The caller, one lane, holds the queue. False for a doorbell value that cannot be
-  /// right; such a value is ignored.
-  template <class M>
-  FOREBAY_DEVICE bool free_entries(std::uint32_t& free) {
-    // Acquire: pairs with the client's release before it rings the head doorbell, so that an entry is not written
-    // before the client has read what it held.
-    std::uint32_t const head = simt::atomic<M, simt::scope::system>(*head_doorbell_).load(simt::order::acquire);
-    bool const valid = head < size_ && distance(head_, head) <= distance(head_, tail_);
-    if (valid) head_ = head;
-    free = size_ - 1 - distance(head_, tail_);
-    return valid;
-  }
+  FOREBAY_DEVICE std::uint32_t tail() const { return tail_; }
   FOREBAY_DEVICE std::uint32_t* head_doorbell() const { return head_doorbell_; }
-  /// Where the client's head is while no entry is free. The caller need not hold the queue.
-  template <class M>
-  FOREBAY_DEVICE std::uint32_t full_head() {
-    // Relaxed: a hint, `free_entries` looks again.
-    std::uint32_t const tail = simt::atomic<M, simt::scope::device>(shown_tail_).load(simt::order::relaxed);
-    return tail + 1 == size_ ? 0 : tail + 1;
-  }
 
   /// Free entries that are known of without a look at the doorbell.
   FOREBAY_DEVICE std::uint32_t known_free() const { return size_ - 1 - distance(head_, tail_); }
+
+  /// Looks at the doorbell, by one lane for all. False for a value that cannot be right; such a value is ignored.
+  template <class M>
+  FOREBAY_DEVICE bool look_at_head(simt::team<M> const& lanes) {
+    // Acquire: pairs with the client's release before it rings the head doorbell, so that an entry is not written
+    // before the client has read what it held.
+    std::uint32_t const head = lanes.broadcast(
+        lanes.leader() ? simt::atomic<M, simt::scope::system>(*head_doorbell_).load(simt::order::acquire) : 0);
+    bool const valid = head < size_ && distance(head_, head) <= distance(head_, tail_);
+    if (valid) head_ = head;
+    return valid;
+  }
 
   /// Consecutive entries that a team may write.
   struct places {
@@ -91,22 +66,22 @@ class alignas(128) completion_queue {
     std::uint64_t after_ps = 0;
   };
 
-  /// Takes the next `count` entries, as many of which are free, to be shown by `last_ps` if all goes well. All lanes
-  /// call it; the team holds the queue, and may let go of it before it writes the entries.
-  template <class M>
-  FOREBAY_DEVICE places take(simt::team<M> const& lanes, std::uint32_t count, std::uint64_t last_ps) {
+  /// Takes the next `count` entries, as many of which are free, to be shown by `last_ps` if all goes well.
+  FOREBAY_DEVICE places take(std::uint32_t count, std::uint64_t last_ps) {
     places const taken{tail_, phase_, last_shown_ps_};
-    bool const wraps = taken.first + count >= size_;
-    lanes.sync();
-    if (lanes.leader()) {
-      tail_ = wraps ? taken.first + count - size_ : taken.first + count;
-      // Relaxed: for `full_head`.
-      simt::atomic<M, simt::scope::device>(shown_tail_).store(tail_, simt::order::relaxed);
-      phase_ = wraps ? taken.phase ^ 1 : taken.phase;
-      if (last_ps > taken.after_ps) last_shown_ps_ = last_ps;
-    }
-    lanes.sync();
+    bool const wraps = tail_ + count >= size_;
+    tail_ = wraps ? tail_ + count - size_ : tail_ + count;
+    if (wraps) phase_ ^= 1;
+    if (last_ps > last_shown_ps_) last_shown_ps_ = last_ps;
     return taken;
+  }
+
+  /// Takes over what changes.
+  FOREBAY_DEVICE void go_on_as(completion_ring const& other) {
+    tail_ = other.tail_;
+    head_ = other.head_;
+    phase_ = other.phase_;
+    last_shown_ps_ = other.last_shown_ps_;
   }
 
   /// Begins to post `count` entries that share dwords 0 and 2: from now on `publish` may show them. All lanes call it.
@@ -144,15 +119,61 @@ class alignas(128) completion_queue {
     return at.first + i < size_ ? at.first + i : at.first + i - size_;
   }
 
-  std::uint32_t lock_ = 0;
   std::uint32_t size_ = 0;
   std::uint32_t tail_ = 0;
-  std::uint32_t shown_tail_ = 0;  ///< the same, for those who do not hold the queue
   std::uint32_t head_ = 0;
   std::uint32_t phase_ = 1;
   std::uint64_t last_shown_ps_ = 0;  ///< when the entries before the tail have all been shown
   std::uint32_t* head_doorbell_ = nullptr;
   nvme::completion_entry* entries_ = nullptr;
+};
+
+/// A completion queue as the client made it. A dispatcher that is not its only user takes it by a try-lock, which none
+/// waits for.
+class alignas(128) completion_queue {
+ public:
+  completion_queue() = default;
+  explicit completion_queue(completion_queue_addresses const& queue) : ring_(queue) {}
+
+  FOREBAY_DEVICE std::uint32_t size() const { return ring_.size(); }
+  FOREBAY_DEVICE std::uint32_t* head_doorbell() const { return ring_.head_doorbell(); }
+
+  template <class M>
+  [[nodiscard]] FOREBAY_DEVICE bool try_lock() {
+    std::uint32_t unlocked = 0;
+    // Acquire: pairs with the release in `unlock`, so that tail and phase are the last holder's.
+    return simt::atomic<M, simt::scope::device>(lock_).compare_exchange(unlocked, 1, simt::order::acquire);
+  }
+  template <class M>
+  FOREBAY_DEVICE void unlock() {
+    // Release: pairs with the acquire in `try_lock`.
+    simt::atomic<M, simt::scope::device>(lock_).store(0, simt::order::release);
+  }
+
+  /// How it is, for a team that holds it.
+  FOREBAY_DEVICE completion_ring const& ring() const { return ring_; }
+  /// Leaves it so to the next holder. All lanes call it, with the same ring; the team lets go of the queue after this.
+  template <class M>
+  FOREBAY_DEVICE void put_back(simt::team<M> const& lanes, completion_ring const& ring) {
+    lanes.sync();
+    if (!lanes.leader()) return;
+    ring_.go_on_as(ring);
+    // Relaxed: for `full_head`.
+    simt::atomic<M, simt::scope::device>(shown_tail_).store(ring.tail(), simt::order::relaxed);
+  }
+
+  /// Where the client's head is while no entry is free. The caller need not hold the queue.
+  template <class M>
+  FOREBAY_DEVICE std::uint32_t full_head() {
+    // Relaxed: a hint, `look_at_head` looks again.
+    std::uint32_t const tail = simt::atomic<M, simt::scope::device>(shown_tail_).load(simt::order::relaxed);
+    return tail + 1 == size() ? 0 : tail + 1;
+  }
+
+ private:
+  completion_ring ring_;
+  std::uint32_t lock_ = 0;
+  std::uint32_t shown_tail_ = 0;  ///< the ring's, for those who do not hold the queue
 };
 
 /// A submission queue as the client made it, and its commands in flight. Served by one dispatcher, and by the others of
@@ -176,13 +197,13 @@ struct submission_queue {
   std::uint32_t head = 0;                 ///< next entry to fetch; SQHD of the completions posted now
   std::uint32_t seen_tail = 0;            ///< entries before it were there at the poll that set `arrival_ps`
   std::uint32_t bad_tail = 0;             ///< the last invalid doorbell value counted
-  bool gap_is_new = false;                ///< the poll gap of the last poll is not counted yet
+  std::uint64_t new_gap_ps = never_ps;    ///< what the last poll found was there for so long at most; then counted
   std::uint64_t last_poll_ps = never_ps;  ///< `never_ps`: not polled yet
   std::uint64_t arrival_ps = 0;
   std::uint64_t fetched = 0;        ///< commands fetched in the life of the queue
   std::uint64_t wants_help_ps = 0;  ///< until when: there was more than one fetch took
 
-  std::uint64_t all_polled_ps = 0;  ///< of a dispatcher, at its first place: whoever has a queue there
+  std::uint64_t looked_ps = 0;  ///< when somebody last saw, outside of a poll, that there was nothing new
 
   pending_set<M> pending;  ///< with `queue_locks::pending`
 };

@@ -21,10 +21,12 @@ struct alignas(128) residency_words {
 };
 
 /// What serves a GPU's clients best, by measurement (docs/internals/engine.md). Of `options`, sets how many dispatchers
-/// a unit has and how early they make completions ready.
+/// a unit has, how early they make completions ready, and what is known of when they learn of commands.
 inline void choose_for_gpu(engine_options& options) {
   options.dispatchers_per_unit = 16;
-  options.post_ahead_ns = options.timing.immediate() ? 0 : 9000;
+  options.post_ahead_ns = options.timing.immediate() ? 0 : 11'000;
+  options.poll_period_ns = 1600;
+  options.timing.disorder_ps = 2'000'000;
 }
 
 /// Launched with `shape()`. Ends when `words->stop` is set, at once and whatever is in flight: all state is in the

@@ -3,6 +3,7 @@
 //! What a drive counts about itself. Each service unit has its own; a reader adds them up while they run.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "forebay/emulator/flash_model.hpp"
@@ -31,16 +32,22 @@ struct histogram {
   static constexpr std::uint32_t bins = (largest_exponent - log2_linear + 2) << log2_linear;
 
   std::uint64_t bin[bins] = {};
-  std::uint64_t total = 0;
   std::uint64_t sum_ns = 0;
   std::uint64_t max_ns = 0;
 
   FOREBAY_DEVICE static constexpr std::uint32_t bin_of(std::uint64_t ns) {
     constexpr std::uint64_t largest = (std::uint64_t{2} << largest_exponent) - 1;
     if (ns > largest) ns = largest;
-    std::uint32_t exponent = 0;
-    for (std::uint64_t rest = ns >> (log2_linear + 1); rest != 0; rest >>= 1) ++exponent;
+    std::uint32_t const exponent = bits(ns >> (log2_linear + 1));
     return (exponent << log2_linear) + static_cast<std::uint32_t>(ns >> exponent);
+  }
+  /// How many bits a number has.
+  FOREBAY_DEVICE static constexpr std::uint32_t bits(std::uint64_t number) {
+#if defined(__CUDA_ARCH__)
+    return 64 - static_cast<std::uint32_t>(__clzll(static_cast<long long>(number)));
+#else
+    return static_cast<std::uint32_t>(std::bit_width(number));
+#endif
   }
   /// The largest duration that falls into bin `index`.
   FOREBAY_DEVICE static constexpr std::uint64_t upper_ns(std::uint32_t index) {
@@ -57,14 +64,13 @@ struct histogram {
     if (has) count<M>(bin[bin_of(ns)]);
     std::uint64_t const sum = lanes.sum(has ? ns : 0);
     std::uint64_t const longest = lanes.max(has ? ns : 0);
-    std::uint32_t const having = simt::team<M>::ones(lanes.ballot(has));
-    if (having != 0 && lanes.leader()) count_all<M>(having, sum, longest);
+    if (longest != 0 && lanes.leader()) add<M>(sum, longest);
   }
   /// Counts one duration `n` times. Called by one lane.
   template <class M>
   FOREBAY_DEVICE void record_one(std::uint64_t ns, std::uint64_t n = 1) {
     count<M>(bin[bin_of(ns)], n);
-    count_all<M>(n, ns * n, ns);
+    add<M>(ns * n, ns);
   }
 
   /// Adds what another unit counted, which may be counting still.
@@ -73,11 +79,7 @@ struct histogram {
     auto const read = [](std::uint64_t& word) {
       return simt::atomic<M, simt::scope::system>(word).load(simt::order::relaxed);  // relaxed: as in `count`
     };
-    for (std::uint32_t i = 0; i < bins; ++i) {
-      std::uint64_t const n = read(other.bin[i]);
-      bin[i] += n;
-      total += n;
-    }
+    for (std::uint32_t i = 0; i < bins; ++i) bin[i] += read(other.bin[i]);
     sum_ns += read(other.sum_ns);
     std::uint64_t const largest = read(other.max_ns);
     if (largest > max_ns) max_ns = largest;
@@ -86,7 +88,6 @@ struct histogram {
   /// Takes away what an earlier reading of the same histogram had counted. The largest is then known by its bin.
   void subtract(histogram const& earlier) {
     for (std::uint32_t i = 0; i < bins; ++i) bin[i] -= earlier.bin[i];
-    total -= earlier.total;
     sum_ns -= earlier.sum_ns;
     std::uint32_t last = bins;
     while (last != 0 && bin[last - 1] == 0) --last;
@@ -94,11 +95,16 @@ struct histogram {
     if (bound_ns < max_ns) max_ns = bound_ns;
   }
 
+  /// How many durations were counted.
+  FOREBAY_DEVICE std::uint64_t total() const {
+    std::uint64_t n = 0;
+    for (std::uint64_t const in_bin : bin) n += in_bin;
+    return n;
+  }
   /// The least duration that at least `fraction` (0 to 1) of those counted do not exceed, rounded up to its bin and
   /// never above `max_ns`; 0 when empty.
   FOREBAY_DEVICE std::uint64_t percentile_ns(double fraction) const {
-    if (total == 0) return 0;
-    double const wanted = fraction * static_cast<double>(total);
+    double const wanted = fraction * static_cast<double>(total());
     std::uint64_t seen = 0;
     for (std::uint32_t i = 0; i < bins; ++i) {
       seen += bin[i];
@@ -115,8 +121,7 @@ struct histogram {
 
  private:
   template <class M>
-  FOREBAY_DEVICE void count_all(std::uint64_t n, std::uint64_t sum, std::uint64_t longest) {
-    count<M>(total, n);
+  FOREBAY_DEVICE void add(std::uint64_t sum, std::uint64_t longest) {
     count<M>(sum_ns, sum);
     // Relaxed: as in `count`.
     auto const largest = simt::atomic<M, simt::scope::device>(max_ns);

@@ -33,13 +33,14 @@ struct timed_command {
   std::uint64_t target_ps = 0;
 };
 
-/// Occupies what is free from `next_free_ps` on for `charge_ps`, not before `arrival_ps`; returns from when on.
+/// Occupies what is free from `next_free_ps` on for `charge_ps`, not before `not_before_ps`; returns from when on.
 template <class M>
-FOREBAY_DEVICE std::uint64_t advance(std::uint64_t& next_free_ps, std::uint64_t arrival_ps, std::uint64_t charge_ps) {
+FOREBAY_DEVICE std::uint64_t advance(std::uint64_t& next_free_ps, std::uint64_t not_before_ps,
+                                     std::uint64_t charge_ps) {
   // Relaxed: the clocks order nothing but themselves. Another unit may come between the two: then this one starts
-  // after that unit's, still not before `arrival_ps`.
+  // after that unit's, still not before `not_before_ps`.
   auto const clock = simt::atomic<M, simt::scope::device>(next_free_ps);
-  clock.fetch_max(arrival_ps, simt::order::relaxed);
+  clock.fetch_max(not_before_ps, simt::order::relaxed);
   return clock.fetch_add(charge_ps, simt::order::relaxed);
 }
 

@@ -40,6 +40,10 @@ struct timing_parameters {
   std::uint64_t seed = 0;                     ///< of the jitter
   std::uint64_t link_byte_fs = 0;  ///< femtoseconds that a byte occupies the link which drives share; 0: there is none
   flash_parameters flash;          ///< what lies behind the channels, if anything does
+  /// How far apart, at most, commands that arrived at the same time are brought to the model by those who serve it side
+  /// by side. What a channel, or the link, did not use for so long is still there for a command that had arrived by
+  /// then: else it would wait for those that arrived after it and came first.
+  std::uint64_t disorder_ps = 0;
 
   FOREBAY_DEVICE constexpr operation_cost const& cost_of(operation op) const {
     return op == operation::read ? read : op == operation::write ? write : other;
@@ -166,12 +170,14 @@ class timing_model {
     }
     std::uint64_t start_ps = 0;
     if (lanes.any(charged)) {
-      if (lanes.leader()) start_ps = advance<M>(next_free_ps_[0], arrival_ps, total_ps);
+      if (lanes.leader()) start_ps = advance<M>(next_free_ps_[0], still_free_ps(arrival_ps), total_ps);
       start_ps = lanes.broadcast(start_ps);
     }
     for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
       timed_command& command = batch[i];
       command.target_ps += start_ps;
+      std::uint64_t const least_ps = arrival_ps + parameters_.cost_of(command.op).cost_ps(command.bytes);
+      if (command.target_ps < least_ps) command.target_ps = least_ps;
     }
   }
 
@@ -189,7 +195,7 @@ class timing_model {
     }
     for (std::uint32_t channel = lanes.rank(); channel < parameters_.channels; channel += lanes.count()) {
       if ((touched >> channel & 1) != 0)
-        scratch_ps[channel] = advance<M>(next_free_ps_[channel], arrival_ps, scratch_ps[channel]);
+        scratch_ps[channel] = advance<M>(next_free_ps_[channel], still_free_ps(arrival_ps), scratch_ps[channel]);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       timed_command& command = batch[i];
@@ -197,6 +203,7 @@ class timing_model {
       std::uint64_t finish_ps = arrival_ps;
       for_own_channels(lanes, command, [&](std::uint32_t channel, std::uint64_t charge_ps) {
         scratch_ps[channel] += charge_ps;
+        if (arrival_ps + charge_ps > finish_ps) finish_ps = arrival_ps + charge_ps;
         if (scratch_ps[channel] > finish_ps) finish_ps = scratch_ps[channel];
       });
       finish_ps = lanes.max(finish_ps);
@@ -216,12 +223,14 @@ class timing_model {
     total_ps = lanes.sum(total_ps);
     if (total_ps == 0) return;
     std::uint64_t passed_ps = 0;
-    if (lanes.leader()) passed_ps = advance<M>(link_free_ps_[way == operation::read ? 0 : 1], arrival_ps, total_ps);
+    if (lanes.leader())
+      passed_ps = advance<M>(link_free_ps_[way == operation::read ? 0 : 1], still_free_ps(arrival_ps), total_ps);
     passed_ps = lanes.broadcast(passed_ps);
     for (std::uint32_t first = 0; first < count; first += lanes.count()) {
       std::uint32_t const i = first + lanes.rank();
       std::uint64_t const through_ps = passed_ps + lanes.inclusive_sum(taken_ps(i));
       if (passes(i) && batch[i].target_ps < through_ps) batch[i].target_ps = through_ps;
+      if (passes(i) && batch[i].target_ps < arrival_ps + taken_ps(i)) batch[i].target_ps = arrival_ps + taken_ps(i);
       passed_ps = lanes.broadcast(through_ps, lanes.count() - 1);
     }
     lanes.sync();
@@ -237,6 +246,11 @@ class timing_model {
       std::uint32_t const channel = sum < parameters_.channels ? sum : sum - parameters_.channels;
       if (channel % lanes.count() == lanes.rank()) visit(channel, charge_ps(parameters_, command, span, j));
     }
+  }
+
+  /// From when on what is free is a command's that arrived at `arrival_ps`.
+  FOREBAY_DEVICE std::uint64_t still_free_ps(std::uint64_t arrival_ps) const {
+    return arrival_ps > parameters_.disorder_ps ? arrival_ps - parameters_.disorder_ps : 0;
   }
 
   /// What a command waits beyond its channels: max(0, latency_min - cost(granule) * K) + jitter.

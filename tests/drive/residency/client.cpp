@@ -163,12 +163,12 @@ void client::lay_down() {
 }
 
 void client::run(double seconds, std::uint32_t waves, std::function<void(std::string const&)> const& tell) {
-  auto const begun = clock::now();
   auto const elapsed = [&](clock::time_point since) {
     return std::chrono::duration<double>(clock::now() - since).count();
   };
   std::uint32_t rounds = 2;
   runner_->begin_beside(storage_);
+  auto const begun = clock::now();
   try {
     while (waves != 0 ? waves_ < waves : elapsed(begun) < seconds) {
       auto const started = clock::now();

@@ -301,6 +301,7 @@ int soak(options const& o, watchdog& dog) {
       me.now("runs waves");
       progress_sometimes(line);
     });
+    v.claim("waves ran", c.waves() != 0);
     traffic expected = c.kernel_traffic();
     traffic const drive = settled(c, expected);
     v.claim("client and drive count the same", drive == expected,
