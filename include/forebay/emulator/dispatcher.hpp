@@ -170,6 +170,7 @@ class dispatcher {
   /// One visit to each queue: fetch, time, move, post. Where that finds nothing to do, one to the queues of the unit's
   /// other dispatchers. Whether it did anything.
   FOREBAY_DEVICE bool step() {
+    contended_ = false;
     read_clock();
     seen_batches_ = batches();
     bool worked = M::full_warp_lanes != 32 && serve_requests(*this);
@@ -217,7 +218,7 @@ class dispatcher {
     if (M::full_warp_lanes == 32 && lanes_.broadcast(mail_) != scratch_.handled_requests) {
       worked |= serve_requests(*this);
     }
-    return worked;
+    return worked || contended_;
   }
 
   /// When the next step has something to post, on `M::clock_ns()`; `simt::no_deadline` when none will. What was due at
@@ -365,9 +366,22 @@ class dispatcher {
     if (!helps()) return;
     if (lanes_.leader()) {
       // Held by one of the unit's dispatchers, which waits for nothing meanwhile.
-      (void)M::wait_until([&] { return try_lock(place, lock); }, simt::no_deadline);
+      (void)M::wait_until(
+          [&] {
+            for (std::uint32_t turn = 0; turn < M::looks_per_poll; ++turn) {
+              if (try_lock(place, lock)) return true;
+            }
+            return false;
+          },
+          simt::no_deadline);
     }
     lanes_.sync();
+  }
+  /// A lock was another's: there is work, so the step is made again at once. On a GPU only, where who holds a lock goes
+  /// on whatever the others do. Always false.
+  FOREBAY_DEVICE bool contend() {
+    contended_ = M::full_warp_lanes == 32;
+    return false;
   }
   FOREBAY_DEVICE void give(std::uint32_t place, std::uint32_t queue_locks::* lock) const {
     lanes_.sync();
@@ -703,7 +717,7 @@ class dispatcher {
   /// Fetches what is new in a queue, up to a batch, and takes it as far as its due time. Whether there was anything.
   FOREBAY_DEVICE bool fetch(std::uint32_t at) {
     submission_queue<M>& sq = unit_.queues[at];
-    if (!try_take(at, &queue_locks::fetch)) return false;
+    if (!try_take(at, &queue_locks::fetch)) return contend();
     std::uint32_t n = 0;
     std::uint32_t head = 0;
     if (lanes_.leader() && open(sq) && look_at_tail(at)) {
@@ -1056,13 +1070,13 @@ class dispatcher {
     submission_queue<M>& sq = unit_.queues[at];
     // One lane looks: the queue may be attached just now.
     bool const taken = lanes_.leader() && try_lock(at, &queue_locks::pending);
-    if (!lanes_.any(taken)) return false;
+    if (!lanes_.any(taken)) return contend();
     bool const is_open = lanes_.any(taken && open(sq));
     lanes_.sync();  // all see what the last holder left
     completion_queue& cq = view_.completion_queues[sq.cq_slot];
     if (!is_open || !hold(at, cq)) {
       give(at, &queue_locks::pending);
-      return false;
+      return is_open && contend();
     }
     completion_ring ring = cq.ring();
     std::uint32_t const free = room(ring);
@@ -1254,6 +1268,7 @@ class dispatcher {
   std::uint64_t now_ps_ = 0;  ///< not after the present
   std::uint32_t mail_ = 0;    ///< of the leader: how many requests were posted when it looked
   std::uint32_t seen_batches_ = 0;
+  bool contended_ = false;  ///< the step wanted what was another's
 };
 
 }  // namespace forebay::emulator

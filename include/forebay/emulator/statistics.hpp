@@ -3,7 +3,6 @@
 //! What a drive counts about itself. Each service unit has its own; a reader adds them up while they run.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "forebay/emulator/flash_model.hpp"
@@ -38,16 +37,8 @@ struct histogram {
   FOREBAY_DEVICE static constexpr std::uint32_t bin_of(std::uint64_t ns) {
     constexpr std::uint64_t largest = (std::uint64_t{2} << largest_exponent) - 1;
     if (ns > largest) ns = largest;
-    std::uint32_t const exponent = bits(ns >> (log2_linear + 1));
+    std::uint32_t const exponent = simt::bit_width(ns >> (log2_linear + 1));
     return (exponent << log2_linear) + static_cast<std::uint32_t>(ns >> exponent);
-  }
-  /// How many bits a number has.
-  FOREBAY_DEVICE static constexpr std::uint32_t bits(std::uint64_t number) {
-#if defined(__CUDA_ARCH__)
-    return 64 - static_cast<std::uint32_t>(__clzll(static_cast<long long>(number)));
-#else
-    return static_cast<std::uint32_t>(std::bit_width(number));
-#endif
   }
   /// The largest duration that falls into bin `index`.
   FOREBAY_DEVICE static constexpr std::uint64_t upper_ns(std::uint32_t index) {

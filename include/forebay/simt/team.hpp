@@ -4,11 +4,21 @@
 //! fibers. Loops over a batch are written once: `for (i = team.rank; i < n; i += team.count)`.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::simt {
+
+/// How many bits a number has.
+FOREBAY_DEVICE constexpr std::uint32_t bit_width(std::uint64_t number) {
+#if defined(__CUDA_ARCH__)
+  return 64 - static_cast<std::uint32_t>(__clzll(static_cast<long long>(number)));
+#else
+  return static_cast<std::uint32_t>(std::bit_width(number));
+#endif
+}
 
 /// The calling lane's view of its team. All lanes of a team call the same member together; where a machine has one lane
 /// a warp, every member is the identity.
