@@ -97,9 +97,16 @@ def unthrottled(results: Results) -> Iterator[Line]:
         yield rate(results, residency, group, "70/30 512 B", 250)
     yield rate(results, "peer", group, "reads 512 B, 64 SMs", 500)
     yield rate(results, "in_process", "frontend", "all three", 600)
-    yield rate(results, "in_process", "host", "reads 512 B, 1 GiB, 64 SMs", 90)
+    yield rate(results, "in_process", "host", "reads 512 B, 1 GiB, 32 SMs", 90)
     for residency in results.residencies("host"):
-        yield from (part(case, 0.9) for case in results.of_group(residency, "host") if "32 GiB, 64 SMs" in case["name"])
+        for case in results.of_group(residency, "host"):
+            if "32 GiB" not in case["name"]:
+                continue
+            yield part(case, 0.9)
+            if "raw_copies" in case:
+                share = miops(case) * 1e6 / case["raw_copies"]["median"]
+                what = f"host: {case['name']}, of the GPU's own copies, {residency}"
+                yield Line(what, f"{100 * share:.2f} %", "to compare", None)
 
 
 def ablation(results: Results) -> Iterator[Line]:

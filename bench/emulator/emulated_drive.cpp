@@ -46,6 +46,7 @@ using nlohmann::json;
 namespace memory = forebay::memory;
 
 constexpr int runs_per_case = 5;
+constexpr std::size_t raw_copy_bytes = std::size_t{104} << 20;
 /// A case that takes longer hangs: the process ends by SIGALRM, and what was measured before is in its file.
 constexpr unsigned case_limit_s = 90;
 constexpr double pcie5_x16_bytes_per_second = 63.0e9;  // 32 GT/s x 16 lanes x 128/130
@@ -81,24 +82,32 @@ json describe(raw_result const& seen, double seconds, std::uint32_t block_bytes)
           {"timed_out_warps", seen.timed_out}};
 }
 
-/// Reads blocks of 512 bytes that the GPU makes from anywhere in page-locked memory of that size, by itself.
-json raw_host_reads(std::uint64_t bytes) {
+/// Reads of blocks of 512 bytes that the GPU makes by itself from anywhere in page-locked memory of that size; and
+/// copies, to anywhere in as much memory as a client reads into.
+struct raw_host_rates {
+  json reads, copies;
+};
+raw_host_rates raw_host_reads(std::uint64_t bytes) {
   // Given back before the drive is opened, which then has the very same memory.
   memory::allocation const region(memory::pinned(), bytes, std::size_t{2} << 20);
   memory::allocation const sink(memory::device(0), 4096, 4096);
+  memory::allocation const buffers(memory::device(0), raw_copy_bytes, 4096);
   memory::cuda_stream const stream(0);
   std::uint32_t const blocks = forebay::bench::multiprocessors() * 2;
   constexpr std::uint32_t rounds = 100;
-  std::vector<double> rates;
-  for (int i = 0; i <= runs_per_case; ++i) {
-    double const seconds = forebay::bench::seconds_of(stream, [&] {
-      forebay::bench::launch_raw_reads({.blocks = blocks, .threads_per_block = 512}, region.as<std::byte>(), bytes,
-                                       rounds, sink.as<std::uint32_t>(), stream.get());
-    });
-    if (i != 0) rates.push_back(blocks * 16.0 * rounds * 8 / seconds);
-  }
-  std::sort(rates.begin(), rates.end());
-  return {{"reads_per_second", rates}, {"median", rates[rates.size() / 2]}};
+  auto const measure = [&](std::byte* to) -> json {
+    std::vector<double> rates;
+    for (int i = 0; i <= runs_per_case; ++i) {
+      double const seconds = forebay::bench::seconds_of(stream, [&] {
+        forebay::bench::launch_raw_reads({.blocks = blocks, .threads_per_block = 512}, region.as<std::byte>(), bytes,
+                                         rounds, to, buffers.bytes(), sink.as<std::uint32_t>(), stream.get());
+      });
+      if (i != 0) rates.push_back(blocks * 16.0 * rounds * 8 / seconds);
+    }
+    std::sort(rates.begin(), rates.end());
+    return {{"reads_per_second", rates}, {"median", rates[rates.size() / 2]}};
+  };
+  return {measure(nullptr), measure(buffers.as<std::byte>())};
 }
 
 /// The median of what a drive or a client says of one part of the latency.
@@ -131,11 +140,11 @@ class bench {
 
   /// Whether all that was read was right; adds to `results`.
   bool run(bench_case c, json& results) {
-    json raw;
+    raw_host_rates raw;
     if (c.host_bytes != 0) {
       drive_.reset();
       raw = raw_host_reads(c.host_bytes);
-      c.expected_iops = raw["median"].get<double>();
+      c.expected_iops = raw.reads["median"].get<double>();
     }
     auto seen = std::make_unique<raw_result>();
     bool good = open(c, *seen);
@@ -179,7 +188,10 @@ class bench {
       document["note"] =
           "more than a PCIe 5.0 x16 link carries (63.0 GB/s each way): no drive behind one link does this";
     }
-    if (!raw.is_null()) document["raw_reads"] = raw;
+    if (c.host_bytes != 0) {
+      document["raw_reads"] = raw.reads;
+      document["raw_copies"] = raw.copies;
+    }
     if (c.expected_iops != 0) {
       document["expected_iops"] = c.expected_iops;
       document["of_expected"] = median["iops"].get<double>() / c.expected_iops;

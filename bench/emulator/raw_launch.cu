@@ -13,6 +13,8 @@ struct raw_reads {
   std::byte const* region;
   std::uint64_t blocks;
   std::uint32_t rounds;
+  std::byte* to;  ///< null: what was read goes nowhere
+  std::uint64_t to_blocks;
   std::uint32_t* sink;
 
   FOREBAY_DEVICE void operator()() const {
@@ -27,7 +29,14 @@ struct raw_reads {
         part[j] = simt::cuda::ld(reinterpret_cast<simt::vec16 const*>(region + draw % blocks * 512) + lane);
       }
       FOREBAY_UNROLL
-      for (std::uint32_t j = 0; j < 8; ++j) mixed ^= part[j].low ^ part[j].high;
+      for (std::uint32_t j = 0; j < 8; ++j) {
+        if (to == nullptr) {
+          mixed ^= part[j].low ^ part[j].high;
+        } else {
+          std::uint64_t const draw = emulator::mix(~((warp << 32) + round * 8 + j));
+          simt::cuda::st(reinterpret_cast<simt::vec16*>(to + draw % to_blocks * 512) + lane, part[j]);
+        }
+      }
     }
     // Never so, which the compiler cannot know.
     if (mixed == 0x6a09e667f3bcc908u) *sink = 1;
@@ -37,8 +46,8 @@ struct raw_reads {
 }  // namespace
 
 void launch_raw_reads(simt::grid const& shape, std::byte const* region, std::uint64_t bytes, std::uint32_t rounds,
-                      std::uint32_t* sink, cudaStream_t stream) {
-  simt::launch<simt::cuda>(shape, raw_reads{region, bytes / 512, rounds, sink}, stream);
+                      std::byte* to, std::uint64_t to_bytes, std::uint32_t* sink, cudaStream_t stream) {
+  simt::launch<simt::cuda>(shape, raw_reads{region, bytes / 512, rounds, to, to_bytes / 512, sink}, stream);
 }
 
 void launch_raw_client(simt::grid const& shape, raw_launch const& what, cudaStream_t stream) {

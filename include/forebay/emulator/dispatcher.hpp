@@ -564,7 +564,7 @@ class dispatcher {
       case kind::share_cq:
         // Who posts holds it too.
         if (!try_take(at, &queue_locks::pending)) return false;
-        if (lanes_.leader()) sq.owns_cq = false;
+        if (lanes_.leader()) disown(sq);
         give(at, &queue_locks::pending);
         break;
       case kind::detach:
@@ -573,6 +573,7 @@ class dispatcher {
         bool const done = request.what == kind::detach_silently || abort_all(at);
         if (done && lanes_.leader()) {
           count<M>(stats_.commands.dropped, sq.pending.size());
+          disown(sq);
           set(sq.size, 0);
         }
         give(at, &queue_locks::pending);
@@ -615,6 +616,7 @@ class dispatcher {
       sq.page_bytes = request.queue.page_bytes;
       sq.id = request.queue.id;
       sq.owns_cq = request.owns_cq;
+      sq.ring = view_.completion_queues[sq.cq_slot].ring();
       set(sq.leaving, 0);
       set(sq.in_flight, 0);
       set(sq.blocked, 0);
@@ -652,7 +654,7 @@ class dispatcher {
     if (hint(sq.size) == 0 || sq.pending.empty()) return true;
     completion_queue& cq = view_.completion_queues[sq.cq_slot];
     if (!hold(at, cq)) return false;
-    completion_ring ring = cq.ring();
+    completion_ring ring = ring_of(sq, cq);
     for (std::uint32_t free = room(ring); free != 0 && !sq.pending.empty();) {
       std::uint32_t const n = sq.pending.take_due(
           lanes_, never_ps, free < scratch_.staged_completions ? free : scratch_.staged_completions,
@@ -667,7 +669,7 @@ class dispatcher {
       if (lanes_.leader()) count<M>(stats_.commands.completions_posted, n);
       free -= n;
     }
-    cq.template put_back<M>(lanes_, ring);
+    put_back(sq, cq, ring);
     let_go(at, cq);
     return true;
   }
@@ -1078,7 +1080,7 @@ class dispatcher {
       give(at, &queue_locks::pending);
       return is_open && contend();
     }
-    completion_ring ring = cq.ring();
+    completion_ring ring = ring_of(sq, cq);
     std::uint32_t const free = room(ring);
     bool held = false;
     std::uint64_t last_due_ps = 0;  // of the lane
@@ -1103,7 +1105,7 @@ class dispatcher {
           }
         });
     completion_ring::places const places = ring.take(n, view_.options.timing.immediate() ? 0 : lanes_.max(last_due_ps));
-    cq.template put_back<M>(lanes_, ring);
+    put_back(sq, cq, ring);
     std::uint32_t const dw2 = completion_dw2(sq);
     // One that others post to is kept until the entries are there: once a queue of its is detached, what the queue
     // completed must not lie behind entries that are still to come.
@@ -1236,6 +1238,24 @@ class dispatcher {
   }
   /// The first place of the dispatcher whose place `at` is.
   FOREBAY_DEVICE std::uint32_t first_place_of(std::uint32_t at) const { return at - at % queue_count_; }
+  /// The ring of a completion queue that the team holds. Of a unit of several dispatchers a queue that owns its
+  /// completion queue has the ring beside it.
+  FOREBAY_DEVICE bool has_ring(submission_queue<M> const& sq) const { return helps() && sq.owns_cq; }
+  FOREBAY_DEVICE completion_ring ring_of(submission_queue<M> const& sq, completion_queue const& cq) const {
+    return has_ring(sq) ? sq.ring : cq.ring();
+  }
+  FOREBAY_DEVICE void put_back(submission_queue<M>& sq, completion_queue& cq, completion_ring const& ring) const {
+    lanes_.sync();
+    if (!lanes_.leader()) return;
+    has_ring(sq) ? sq.ring.go_on_as(ring) : cq.put_back(ring);
+    cq.show<M>(ring);
+  }
+  /// The completion queue is no longer the queue's own. By one lane, with `queue_locks::pending`: who posts has it too.
+  FOREBAY_DEVICE void disown(submission_queue<M>& sq) const {
+    if (has_ring(sq)) view_.completion_queues[sq.cq_slot].put_back(sq.ring);
+    sq.owns_cq = false;
+  }
+
   /// Free entries of the ring of a completion queue that the team holds.
   FOREBAY_DEVICE std::uint32_t room(completion_ring& ring) const {
     if (ring.known_free() < scratch_.staged_completions && !ring.look_at_head<M>(lanes_) && lanes_.leader()) {

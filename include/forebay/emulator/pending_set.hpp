@@ -118,14 +118,21 @@ class pending_set {
       std::uint32_t const mine = first + lanes.rank();
       std::uint64_t first_due_ps = mine < parts ? state_of(group_of(first_group, mine)).first_due_ps : never_ps;
       std::uint32_t due_parts = lanes.ballot(first_due_ps <= now_ps && mine < parts);
+      entry ahead;
+      if (due_parts != 0) ahead = load(group_of(first_group, first + team::lowest(due_parts)), lanes.rank());
       while (due_parts != 0 && taken < room) {
         std::uint32_t const lane = team::lowest(due_parts);
         std::uint32_t const part = first + lane;
+        std::uint32_t const g = group_of(first_group, part);
         due_parts &= due_parts - 1;
+        entry const loaded = ahead;
+        // The next group is on its way while this one is worked on; unless it is the same, which may change.
+        std::uint32_t const next = due_parts != 0 ? group_of(first_group, first + team::lowest(due_parts)) : g;
+        if (next != g) ahead = load(next, lanes.rank());
         std::uint32_t const slots = part == 0 ? older : part == group_count_ ? ~older : ~0u;
-        std::uint64_t const left_ps =
-            take_from(lanes, group_of(first_group, part), slots, now_ps, room, taken, ready, take);
+        std::uint64_t const left_ps = take_from(lanes, g, slots, loaded, now_ps, room, taken, ready, take);
         if (lanes.rank() == lane) first_due_ps = left_ps;
+        if (next == g) ahead = load(next, lanes.rank());
       }
       // What is left of the first group is known when its second part was looked at.
       if (mine == 0 && parts > group_count_) first_due_ps = never_ps;
@@ -199,24 +206,33 @@ class pending_set {
     return g < group_count_ ? g : g - group_count_;
   }
 
-  /// `take_due` in those of a group's slots that `slots` has. When the first command that is left in the group becomes
-  /// due.
+  struct entry {
+    std::uint64_t due_ps = never_ps;
+    pending_command command;
+  };
+  /// What lies in a slot, whether or not it is occupied: so that nobody waits to know that before.
+  FOREBAY_DEVICE entry load(std::uint32_t index, std::uint32_t i) const {
+    if (i >= group_slots) return {};
+    group const& from = groups_[index];
+    return {from.due_ps[i], from.command[i]};
+  }
+
+  /// `take_due` in those of a group's slots that `slots` has; `loaded` is the lane's first. When the first command that
+  /// is left in the group becomes due.
   template <class Ready, class Take>
   FOREBAY_DEVICE std::uint64_t take_from(team const& lanes, std::uint32_t index, std::uint32_t slots,
-                                         std::uint64_t now_ps, std::uint32_t room, std::uint32_t& taken, Ready&& ready,
-                                         Take&& take) {
+                                         entry const& loaded, std::uint64_t now_ps, std::uint32_t room,
+                                         std::uint32_t& taken, Ready&& ready, Take&& take) {
     group& in = groups_[index];
     std::uint32_t const occupied = state_of(index).occupied;
     std::uint32_t gone = 0;
     std::uint64_t left_ps = never_ps;
     for (std::uint32_t first = 0; first < group_slots; first += lanes.count()) {
       std::uint32_t const i = first + lanes.rank();
-      bool const exists = i < group_slots;
-      // Not only where a command is: so that it need not wait for `occupied`.
-      std::uint64_t const stored_ps = exists ? in.due_ps[i] : never_ps;
-      pending_command command = exists ? in.command[i] : pending_command{};
-      bool const here = exists && (occupied >> i & 1) != 0;
-      std::uint64_t due_ps = here ? stored_ps : never_ps;
+      entry const there = first == 0 ? loaded : load(index, i);
+      pending_command command = there.command;
+      bool const here = i < group_slots && (occupied >> i & 1) != 0;
+      std::uint64_t due_ps = here ? there.due_ps : never_ps;
       bool due = here && due_ps <= now_ps && (slots >> i & 1) != 0;
       if (due && !ready(due_ps, command)) {
         in.due_ps[i] = due_ps;

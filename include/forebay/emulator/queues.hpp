@@ -152,12 +152,11 @@ class alignas(128) completion_queue {
 
   /// How it is, for a team that holds it.
   FOREBAY_DEVICE completion_ring const& ring() const { return ring_; }
-  /// Leaves it so to the next holder. All lanes call it, with the same ring; the team lets go of the queue after this.
+  /// Leaves it so to the next holder. By one lane; the team lets go of the queue after this.
+  FOREBAY_DEVICE void put_back(completion_ring const& ring) { ring_.go_on_as(ring); }
+  /// For those who do not hold the queue. By one lane of a team that does.
   template <class M>
-  FOREBAY_DEVICE void put_back(simt::team<M> const& lanes, completion_ring const& ring) {
-    lanes.sync();
-    if (!lanes.leader()) return;
-    ring_.go_on_as(ring);
+  FOREBAY_DEVICE void show(completion_ring const& ring) {
     // Relaxed: for `full_head`.
     simt::atomic<M, simt::scope::device>(shown_tail_).store(ring.tail(), simt::order::relaxed);
   }
@@ -206,6 +205,10 @@ struct submission_queue {
   std::uint64_t looked_ps = 0;  ///< when somebody last saw, outside of a poll, that there was nothing new
 
   pending_set<M> pending;  ///< with `queue_locks::pending`
+
+  /// With `queue_locks::posting`: what no other queue posts to, while that is so. Where a queue has a dispatcher alone,
+  /// several of its queues may.
+  completion_ring ring;
 };
 
 /// Which dispatcher of a unit works on a queue. Zeroed when the unit starts; a unit of one dispatcher needs none.
