@@ -165,7 +165,8 @@ void add_p5800x(std::vector<bench_case>& list) {
 }
 
 void add_host(std::vector<bench_case>& list) {
-  // Host memory is far: what is read from it at a time grows with the multiprocessors.
+  // Host memory is far: what is read from it at a time grows with the multiprocessors. What its readers store into
+  // takes part of the address translation that they wait for, so there are no more of them than keep the link busy.
   for (std::uint64_t const gib : {1u, 32u}) {
     for (std::uint32_t const sms : {32u, 64u}) {
       list.push_back({.group = "host",
@@ -173,6 +174,7 @@ void add_host(std::vector<bench_case>& list) {
                       .uri = fmt::format("emulated:size={}G", gib),
                       .backing = "host",
                       .sms = sms,
+                      .threads_per_block = 256,
                       .host_bytes = gib << 30});
     }
   }

@@ -156,8 +156,6 @@ class bench {
                      {"queues", c.queue_count()},
                      {"queue_depth", c.depth},
                      {"queue_of", c.own_queues ? "a warp" : "several warps"},
-                     {"client_threads", drive_->threads(c)},
-                     {"client_blocks", drive_->blocks(c)},
                      {"lanes_per_warp", c.lanes},
                      {"block_bytes", c.block_bytes},
                      {"write_percent", c.write_percent}};
@@ -169,6 +167,9 @@ class bench {
     good = good && (!c.moves_data || clean(*seen));
     double const rate = static_cast<double>(seen->commands) / short_s;
     run_for(c, rate, work);
+    if (c.blocks == 0 && residency_ == "served") make_fit(c, work, *seen);
+    document["client_threads"] = drive_->threads(c);
+    document["client_blocks"] = drive_->blocks(c);
     drive_->reset_statistics();
     json runs = json::array();
     for (int i = 0; i < runs_per_case; ++i) {
@@ -243,6 +244,14 @@ class bench {
     double const rounds = c.seconds * rate / static_cast<double>(drive_->threads(c));
     work.rounds = static_cast<std::uint32_t>(std::clamp(rounds, 2.0, 100'000.0));
     work.run_ns = 0;
+  }
+
+  /// Under MPS some of the multiprocessors that a process may use can be those of the drive. A block that has no place
+  /// at first runs when the others have ended, and a run takes twice as long.
+  void make_fit(bench_case const& c, raw_workload work, raw_result& seen) {
+    constexpr std::uint64_t probe_ns = 10'000'000;
+    work.run_ns = probe_ns;
+    while (drive_->blocks(c) > 1 && drive_->run(c, work, seen) * 1e9 > 1.5 * probe_ns) drive_->leave_a_multiprocessor();
   }
 
   /// Has the drive of `c` written, if it is not open; whether that went well.

@@ -34,6 +34,8 @@ class rig {
   std::uint64_t threads(bench_case const& c) const;
   /// Whether all threads of a case run from its beginning on.
   bool fit_at_a_time(bench_case const& c) const;
+  /// The client has fewer multiprocessors than was said.
+  void leave_a_multiprocessor() { --client_sms_; }
 
   /// Writes the whole drive, and reads blocks of it back, every byte of them. Whether all was right.
   bool fill(bench_case const& c, raw_result& seen);
