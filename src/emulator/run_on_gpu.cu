@@ -41,8 +41,8 @@ class resident_engine final : public engine_runner {
         memory_(memory::device(where.ordinal)),
         launches_(where.ordinal),
         words_(memory_, sizeof(residency_words), 128),
+        orders_(memory::pinned(), sizeof(residency_orders), 128),
         engine_(std::make_unique<emulator::engine<cuda>>(with_epoch(options), drive, regions, memory_)) {
-    memory_.copy_in(words_.data(), &fresh_, sizeof fresh_);
     if (where_.stays) {
       try {
         hold();
@@ -90,6 +90,9 @@ class resident_engine final : public engine_runner {
 
  private:
   residency_words& words() const { return *words_.as<residency_words>(); }
+  /// A word that the units and the host reach.
+  static auto shared(std::uint32_t& word) { return native::atomic_ref<std::uint32_t, simt::scope::system>{word}; }
+  residency_orders& orders() const { return *orders_.as<residency_orders>(); }
 
   engine_options with_epoch(engine_options options) const {
     static std::mutex mutex;
@@ -114,7 +117,8 @@ class resident_engine final : public engine_runner {
     if (running_ && !ended()) return;
     running_ = false;
     memory_.copy_in(words_.data(), &fresh_, sizeof fresh_);
-    resident_units<cuda> const units{engine_->view(), &words(), orphan_timeout_ns};
+    orders() = {};
+    resident_units<cuda> const units{engine_->view(), &words(), orphan_timeout_ns, &orders()};
     {
       memory::current_device const here(where_.ordinal);
       simt::launch<cuda>(units.shape(), units, launches_.get());
@@ -137,9 +141,8 @@ class resident_engine final : public engine_runner {
   /// Makes the kernel leave. The caller holds the mutex.
   void leave() {
     if (!running_) return;
+    ask_to_leave();
     try {
-      std::uint32_t const stop = 1;
-      memory_.copy_in(&words().stop, &stop, sizeof stop);
       launches_.synchronize();
     } catch (operation_failed const&) {
       // The GPU has failed; whoever uses it next is told.
@@ -147,21 +150,26 @@ class resident_engine final : public engine_runner {
     running_ = false;
   }
 
+  /// No call to CUDA: it would wait for a `cudaFree` of this process, which waits for the kernel.
+  void ask_to_leave() const {
+    // Relaxed: the order carries nothing.
+    shared(orders().stop).store(1, simt::order::relaxed);
+  }
+
   /// Gives up a kernel of which not all blocks have found a place. Those that have not may come at any time, see that
   /// they are to leave, and touch what is theirs: so nobody else shall ever have it.
   void abandon() noexcept {
-    try {
-      std::uint32_t const stop = 1;
-      memory_.copy_in(&words().stop, &stop, sizeof stop);
-    } catch (operation_failed const&) {
-      // The GPU has failed; whoever uses it next is told.
-    }
+    ask_to_leave();
     (void)engine_.release();
     (void)new memory::allocation(std::move(words_));
+    (void)new memory::allocation(std::move(orders_));
   }
 
   /// Whether the kernel has ended by itself, as an orphan.
-  bool ended() const { return cudaStreamQuery(launches_.get()) != cudaErrorNotReady; }
+  bool ended() const {
+    // Acquire: pairs with the release of the last to leave.
+    return shared(orders().left).load(simt::order::acquire) != 0;
+  }
 
   /// Shows the kernel that the host lives, and ends it when nobody needs it.
   void keep() {
@@ -177,9 +185,10 @@ class resident_engine final : public engine_runner {
         continue;
       }
       if (running_) {
+        // Relaxed: a beat carries nothing.
+        shared(orders().beat).store(beats, simt::order::relaxed);
         try {
           if (ended()) arrive();  // the host was asleep for long
-          memory_.copy_in(&words().beat, &beats, sizeof beats);
         } catch (operation_failed const&) {
           // The GPU has failed, or is full: waits of the clients end by their deadlines.
         }
@@ -195,6 +204,7 @@ class resident_engine final : public engine_runner {
   memory::cuda_stream launches_;
   residency_words const fresh_{};
   memory::allocation words_;
+  memory::allocation orders_;
   std::unique_ptr<emulator::engine<cuda>> engine_;
 
   std::mutex mutex_;

@@ -305,6 +305,47 @@ TEST(resident_schedule, units_leave_when_the_host_is_silent) {
       2);
 }
 
+// Orders of a host that speaks to the units by memory of its own.
+TEST(resident_schedule, orders_are_passed_on) {
+  constexpr std::uint64_t beat_ns = 50'000'000, timeout_ns = 150'000'000, relay_ns = 1'000'000, look_ns = 100'000'000;
+  for (bool const tells : {true, false}) {
+    explore(
+        [&](std::uint64_t, simt::memory_model memory, simt::scheduler& schedule) {
+          memory::allocation const store(memory::host(), 4096, 4096);
+          dma_regions const regions(memory::host(), 6);
+          engine_options options;
+          options.units = options.dispatchers_per_unit = 2;
+          engine<fiber, fiber> engine(options, media{store.as<std::byte>(), 4096, 512}, regions.table());
+          residency_words words;
+          residency_orders orders;
+          resident_units<fiber> const units{engine.view(), &words, timeout_ns, &orders};
+          std::uint64_t stopped_ns = 0;
+          bool left = false;
+          auto const host = [&] {
+            for (std::uint32_t beat = 1; beat <= 10; ++beat) {
+              simt::atomic<fiber, simt::scope::system>(orders.beat).store(beat, simt::order::relaxed);
+              (void)fiber::wait_until([] { return false; }, beat * beat_ns);
+            }
+            stopped_ns = fiber::clock_ns();
+            if (tells) simt::atomic<fiber, simt::scope::system>(orders.stop).store(1, simt::order::relaxed);
+            left = fiber::wait_until(
+                [&] { return simt::atomic<fiber, simt::scope::system>(orders.left).load(simt::order::acquire) != 0; },
+                stopped_ns + 10 * timeout_ns);
+          };
+          auto const result = simt::run({.memory = memory}, schedule, units.shape(), [&] { units(); },
+                                        {{.name = "host", .body = host}});
+          ASSERT_TRUE(result.ok) << result.what;
+          ASSERT_TRUE(left);
+          ASSERT_EQ(words.left, 4u);
+          ASSERT_EQ(words.orphaned, tells ? 0u : 4u);
+          // While it beats they stay; told to leave, they do so after two looks at the order.
+          ASSERT_GE(result.time_ns, tells ? stopped_ns : stopped_ns - beat_ns + timeout_ns);
+          ASSERT_LE(result.time_ns, stopped_ns + (tells ? 3 * relay_ns : timeout_ns + 3 * look_ns));
+        },
+        3);
+  }
+}
+
 TEST(resident_units, in_real_time) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     resident_shape shape{.units = 2,

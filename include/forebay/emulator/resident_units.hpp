@@ -11,13 +11,22 @@
 
 namespace forebay::emulator {
 
-/// Words between the kernel and the host that launched it, in memory of the engine's GPU: a kernel that polled host
-/// memory would slow every client down.
+/// Words that the units share, in memory of the engine's GPU.
 struct alignas(128) residency_words {
-  std::uint32_t stop = 0;                  ///< by the host: not 0 asks the units to leave
-  std::uint32_t beat = 0;                  ///< by the host: changes every now and then while the host lives
+  std::uint32_t stop = 0;                  ///< not 0 asks the units to leave
+  std::uint32_t beat = 0;                  ///< changes every now and then while the host lives
   alignas(128) std::uint32_t arrived = 0;  ///< dispatchers that have begun
   std::uint32_t orphaned = 0;              ///< dispatchers that left because the host was silent
+  std::uint32_t left = 0;                  ///< dispatchers that have ended
+};
+
+/// Words between the units and the host that launched them, in page-locked memory: the host needs no call to CUDA for
+/// them, which would wait for a `cudaFree` of another thread, which waits for the units. One dispatcher looks at them,
+/// and seldom: a kernel of which many do would slow every client down.
+struct alignas(128) residency_orders {
+  std::uint32_t stop = 0;               ///< by the host: not 0 asks the units to leave
+  std::uint32_t beat = 0;               ///< by the host: changes every now and then while it lives
+  alignas(128) std::uint32_t left = 0;  ///< by the units: not 0 once all have left
 };
 
 /// What serves a GPU's clients best, by measurement (docs/internals/engine.md). Of `options`, sets how many dispatchers
@@ -31,7 +40,8 @@ inline void choose_for_gpu(engine_options& options) {
 
 /// Launched with `shape()`. Ends when `words->stop` is set, at once and whatever is in flight: all state is in the
 /// engine's memory, and a later launch goes on from there. Ends by itself when `words->beat` has not changed for
-/// `orphan_timeout_ns` (0: never).
+/// `orphan_timeout_ns` (0: never). What `orders` says, if that is not null, is passed on to the words within
+/// `relay_ns`.
 template <class M>
 struct resident_units {
   static constexpr unsigned max_threads_per_block = 512;
@@ -39,6 +49,7 @@ struct resident_units {
   engine_view<M> view;
   residency_words* words = nullptr;
   std::uint64_t orphan_timeout_ns = 0;
+  residency_orders* orders = nullptr;
 
   simt::grid shape() const {
     engine_options const& options = view.options;
@@ -71,15 +82,23 @@ struct resident_units {
       // Release: pairs with the host's look at whether the engine is there. Nothing else follows from it.
       simt::atomic<M, simt::scope::system>(words->arrived).fetch_add(1, simt::order::release);
     }
-    serve(self);
+    serve(self, orders != nullptr && index == 0);
     block.sync();
     for (std::uint32_t k = lanes.rank(); k < count; k += lanes.count()) home[k] = unit.queues[warp * count + k];
+    lanes.sync();
+    if (orders == nullptr || !lanes.leader()) return;
+    // Release and acquire: pair with each other; all have left before the host is told.
+    auto const before = simt::atomic<M>(words->left).fetch_add(1, simt::order::acq_rel);
+    if (before + 1 != view.dispatchers()) return;
+    // Release: pairs with the host's acquire.
+    simt::atomic<M, simt::scope::system>(orders->left).store(1, simt::order::release);
   }
 
  private:
   static constexpr std::uint64_t idle_ns = 1'000'000;  ///< without work for so long, a dispatcher looks less often
   static constexpr std::uint64_t longest_rest_ns = 100'000'000;  ///< between looks at the host's heartbeat
   static constexpr std::uint32_t visits_per_look = 256;          ///< at `stop`, while there is work
+  static constexpr std::uint64_t relay_ns = 1'000'000;           ///< between looks at `orders`
 
   FOREBAY_DEVICE static constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
   FOREBAY_DEVICE std::size_t queues_at() const {
@@ -97,10 +116,22 @@ struct resident_units {
     return simt::atomic<M, simt::scope::system>(words->stop).load(simt::order::relaxed) != 0;
   }
 
-  FOREBAY_DEVICE void serve(dispatcher<M>& self) const {
+  /// By one lane.
+  FOREBAY_DEVICE void pass_orders_on() const {
+    // Relaxed, all: nothing comes with an order.
+    auto const from = [](std::uint32_t& word) {
+      return simt::atomic<M, simt::scope::system>(word).load(simt::order::relaxed);
+    };
+    simt::atomic<M, simt::scope::system>(words->beat).store(from(orders->beat), simt::order::relaxed);
+    if (from(orders->stop) != 0) simt::atomic<M, simt::scope::system>(words->stop).store(1, simt::order::relaxed);
+  }
+
+  /// `relays`: the dispatcher passes orders on.
+  FOREBAY_DEVICE void serve(dispatcher<M>& self, bool relays) const {
     auto const& lanes = self.lanes();
     std::uint64_t last_work_ns = M::clock_ns();
-    std::uint64_t last_beat_ns = last_work_ns;
+    std::uint64_t last_beat_ns = last_work_ns, last_relay_ns = last_work_ns;
+    std::uint64_t const most_rest_ns = relays ? relay_ns : longest_rest_ns;
     std::uint32_t last_beat = 0;
     for (std::uint32_t visits = 1;; ++visits) {
       bool const worked = self.step();
@@ -111,11 +142,15 @@ struct resident_units {
       } else {
         std::uint64_t const due_ns = self.next_due_ns();
         bool const idle = due_ns == simt::no_deadline && now_ns - last_work_ns > idle_ns;
-        std::uint64_t const until_ns = due_ns < now_ns + longest_rest_ns ? due_ns : now_ns + longest_rest_ns;
+        std::uint64_t const until_ns = due_ns < now_ns + most_rest_ns ? due_ns : now_ns + most_rest_ns;
         bool const found = self.rest(until_ns, idle, words->stop);
         if (found) last_work_ns = now_ns;
         // What was found is not kept waiting for the words below.
         if (visits % visits_per_look != 0 && (found || until_ns == due_ns)) continue;
+      }
+      if (relays && now_ns - last_relay_ns >= relay_ns / 2) {
+        last_relay_ns = now_ns;
+        if (lanes.leader()) pass_orders_on();
       }
       bool leave = false;
       if (lanes.leader()) {
