@@ -166,6 +166,16 @@ def table(results: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def driver() -> str:
+    """The version of the NVIDIA driver; `unknown` where it cannot be asked."""
+    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(ask, check=True, capture_output=True, text=True, timeout=30).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return said[0] if said else "unknown"
+
+
 def main() -> None:
     """Runs the program."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -207,6 +217,7 @@ def main() -> None:
         "benchmark": "beside",
         "machine": {
             **machine,
+            "driver": driver(),
             "multiprocessors": multiprocessors,
             "commit": os.environ.get("FOREBAY_COMMIT", "unknown"),
         },
