@@ -46,7 +46,6 @@ using nlohmann::json;
 namespace memory = forebay::memory;
 
 constexpr int runs_per_case = 5;
-constexpr std::size_t raw_copy_bytes = std::size_t{104} << 20;
 /// A case that takes longer hangs: the process ends by SIGALRM, and what was measured before is in its file.
 constexpr unsigned case_limit_s = 90;
 constexpr double pcie5_x16_bytes_per_second = 63.0e9;  // 32 GT/s x 16 lanes x 128/130
@@ -83,15 +82,15 @@ json describe(raw_result const& seen, double seconds, std::uint32_t block_bytes)
 }
 
 /// Reads of blocks of 512 bytes that the GPU makes by itself from anywhere in page-locked memory of that size; and
-/// copies, to anywhere in as much memory as a client reads into.
+/// copies, to anywhere in `client_bytes`, as much as a client's threads read into.
 struct raw_host_rates {
   json reads, copies;
 };
-raw_host_rates raw_host_reads(std::uint64_t bytes) {
+raw_host_rates raw_host_reads(std::uint64_t bytes, std::uint64_t client_bytes) {
   // Given back before the drive is opened, which then has the very same memory.
   memory::allocation const region(memory::pinned(), bytes, std::size_t{2} << 20);
   memory::allocation const sink(memory::device(0), 4096, 4096);
-  memory::allocation const buffers(memory::device(0), raw_copy_bytes, 4096);
+  memory::allocation const buffers(memory::device(0), client_bytes, 4096);
   memory::cuda_stream const stream(0);
   std::uint32_t const blocks = forebay::bench::multiprocessors() * 2;
   constexpr std::uint32_t rounds = 100;
@@ -105,7 +104,9 @@ raw_host_rates raw_host_reads(std::uint64_t bytes) {
       if (i != 0) rates.push_back(blocks * 16.0 * rounds * 8 / seconds);
     }
     std::sort(rates.begin(), rates.end());
-    return {{"reads_per_second", rates}, {"median", rates[rates.size() / 2]}};
+    json found = {{"reads_per_second", rates}, {"median", rates[rates.size() / 2]}};
+    if (to != nullptr) found["into_bytes"] = buffers.bytes();
+    return found;
   };
   return {measure(nullptr), measure(buffers.as<std::byte>())};
 }
@@ -143,7 +144,8 @@ class bench {
     raw_host_rates raw;
     if (c.host_bytes != 0) {
       drive_.reset();
-      raw = raw_host_reads(c.host_bytes);
+      std::uint64_t const threads = std::uint64_t{client_sms(c)} * c.threads_per_block;
+      raw = raw_host_reads(c.host_bytes, forebay::bench::raw_area::bytes(threads, c.block_bytes));
       c.expected_iops = raw.reads["median"].get<double>();
     }
     auto seen = std::make_unique<raw_result>();
@@ -235,6 +237,13 @@ class bench {
   }
 
  private:
+  std::uint32_t client_sms(bench_case const& c) const {
+    std::uint32_t const all = forebay::bench::multiprocessors();
+    // Under MPS a process may see what it was given, or all.
+    if (client_sms_ != 0) return std::min(client_sms_, all);
+    return residency_ == "peer" ? all : all - std::min(c.sms, all - 1);
+  }
+
   /// Has each thread go on until the time is over. Where there are more than the GPU runs at a time, each has as many
   /// commands as take that long at `rate` of them a second.
   void run_for(bench_case const& c, double rate, raw_workload& work) const {
@@ -251,17 +260,16 @@ class bench {
   void make_fit(bench_case const& c, raw_workload work, raw_result& seen) {
     constexpr std::uint64_t probe_ns = 10'000'000;
     work.run_ns = probe_ns;
-    while (drive_->blocks(c) > 1 && drive_->run(c, work, seen) * 1e9 > 1.5 * probe_ns) drive_->leave_a_multiprocessor();
+    while (drive_->blocks(c) > 1 && drive_->run(c, work, seen) * 1e9 > 1.5 * probe_ns && seen.timed_out == 0) {
+      drive_->leave_a_multiprocessor();
+    }
   }
 
   /// Has the drive of `c` written, if it is not open; whether that went well.
   bool open(bench_case const& c, raw_result& seen) {
     if (drive_ && drive_->key() == c.drive_key(residency_)) return true;
     drive_.reset();
-    std::uint32_t const all = forebay::bench::multiprocessors();
-    std::uint32_t const free = residency_ == "peer" ? all : all - std::min(c.sms, all - 1);
-    // Under MPS a process may see what it was given, or all.
-    drive_ = std::make_unique<rig>(c, residency_, client_sms_ != 0 ? std::min(client_sms_, all) : free);
+    drive_ = std::make_unique<rig>(c, residency_, client_sms(c));
     if (!c.moves_data) return true;
     bool const right = drive_->fill(c, seen);
     checked_ = {{"commands", seen.commands}, {"wrong_words", seen.wrong}, {"right", right}};

@@ -28,7 +28,7 @@ struct raw_launch {
 void launch_raw_client(simt::grid const& shape, raw_launch const& what, cudaStream_t stream);
 
 /// Reads blocks of 512 bytes from anywhere in `bytes` bytes at `region`, `rounds` x 8 by each warp, and stores them
-/// anywhere in `to_bytes` bytes at `to`, if that is not null: what a drive that has its bytes there can do at most.
+/// anywhere in `to_bytes` bytes at `to`, if that is not null: to compare with a drive that has its bytes there.
 void launch_raw_reads(simt::grid const& shape, std::byte const* region, std::uint64_t bytes, std::uint32_t rounds,
                       std::byte* to, std::uint64_t to_bytes, std::uint32_t* sink, cudaStream_t stream);
 

@@ -70,7 +70,8 @@ struct raw_result {
   std::uint64_t failed = 0;
   std::uint64_t wrong = 0;  ///< words
   std::uint64_t timed_out = 0;
-  /// From just before a command is stored into the queue to when its thread saw that it is complete.
+  /// From just before a command is stored into the queue, or the doorbell rung where it lies there already, to when its
+  /// thread saw that it is complete.
   std::uint64_t latency_sum_ns = 0;
   std::uint64_t latency_min_ns = ~std::uint64_t{0};
   std::uint64_t latency_max_ns = 0;

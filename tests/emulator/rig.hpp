@@ -54,7 +54,7 @@ struct client_completions {
     }
     return entry;
   }
-  void ring() { std::atomic_ref(head_doorbell).store(head, std::memory_order_release); }  // pairs with `free_entries`
+  void ring() { std::atomic_ref(head_doorbell).store(head, std::memory_order_release); }  // pairs with `look_at_head`
 };
 
 template <class M = clocked>

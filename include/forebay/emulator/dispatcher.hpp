@@ -616,7 +616,7 @@ class dispatcher {
       sq.page_bytes = request.queue.page_bytes;
       sq.id = request.queue.id;
       sq.owns_cq = request.owns_cq;
-      sq.ring = view_.completion_queues[sq.cq_slot].ring();
+      if (has_ring(sq)) sq.ring = view_.completion_queues[sq.cq_slot].ring();
       set(sq.leaving, 0);
       set(sq.in_flight, 0);
       set(sq.blocked, 0);

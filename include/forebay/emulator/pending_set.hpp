@@ -132,7 +132,7 @@ class pending_set {
         std::uint32_t const slots = part == 0 ? older : part == group_count_ ? ~older : ~0u;
         std::uint64_t const left_ps = take_from(lanes, g, slots, loaded, now_ps, room, taken, ready, take);
         if (lanes.rank() == lane) first_due_ps = left_ps;
-        if (next == g) ahead = load(next, lanes.rank());
+        if (next == g && due_parts != 0) ahead = load(next, lanes.rank());
       }
       // What is left of the first group is known when its second part was looked at.
       if (mine == 0 && parts > group_count_) first_due_ps = never_ps;

@@ -16,7 +16,7 @@ struct alignas(128) residency_words {
   std::uint32_t stop = 0;                  ///< not 0 asks the units to leave
   std::uint32_t beat = 0;                  ///< changes every now and then while the host lives
   alignas(128) std::uint32_t arrived = 0;  ///< dispatchers that have begun
-  std::uint32_t orphaned = 0;              ///< dispatchers that left because the host was silent
+  std::uint32_t orphaned = 0;              ///< dispatchers that found that the host was silent; all leave then
   std::uint32_t left = 0;                  ///< dispatchers that have ended
 };
 
@@ -40,8 +40,8 @@ inline void choose_for_gpu(engine_options& options) {
 
 /// Launched with `shape()`. Ends when `words->stop` is set, at once and whatever is in flight: all state is in the
 /// engine's memory, and a later launch goes on from there. Ends by itself when `words->beat` has not changed for
-/// `orphan_timeout_ns` (0: never). What `orders` says, if that is not null, is passed on to the words within
-/// `relay_ns`.
+/// `orphan_timeout_ns` (0: never); then all leave, so that a later launch finds none of them still there. What `orders`
+/// says, if that is not null, one dispatcher passes on to the words: within `relay_ns`, and what it is working on then.
 template <class M>
 struct resident_units {
   static constexpr unsigned max_threads_per_block = 512;
@@ -116,6 +116,10 @@ struct resident_units {
     return simt::atomic<M, simt::scope::system>(words->stop).load(simt::order::relaxed) != 0;
   }
 
+  FOREBAY_DEVICE std::uint32_t heard_beat() const {
+    // Relaxed: as in `stopping`.
+    return simt::atomic<M, simt::scope::system>(words->beat).load(simt::order::relaxed);
+  }
   /// By one lane.
   FOREBAY_DEVICE void pass_orders_on() const {
     // Relaxed, all: nothing comes with an order.
@@ -135,6 +139,13 @@ struct resident_units {
     std::uint32_t last_beat = 0;
     for (std::uint32_t visits = 1;; ++visits) {
       bool const worked = self.step();
+      if (relays) {
+        std::uint64_t const relay_at_ns = lanes.broadcast(M::clock_ns());
+        if (relay_at_ns - last_relay_ns >= relay_ns / 2) {
+          last_relay_ns = relay_at_ns;
+          if (lanes.leader()) pass_orders_on();
+        }
+      }
       if (worked && visits % visits_per_look != 0) continue;
       std::uint64_t const now_ns = lanes.broadcast(M::clock_ns());
       if (worked) {
@@ -148,14 +159,15 @@ struct resident_units {
         // What was found is not kept waiting for the words below.
         if (visits % visits_per_look != 0 && (found || until_ns == due_ns)) continue;
       }
-      if (relays && now_ns - last_relay_ns >= relay_ns / 2) {
-        last_relay_ns = now_ns;
-        if (lanes.leader()) pass_orders_on();
-      }
       bool leave = false;
       if (lanes.leader()) {
-        // Relaxed: as in `stopping`.
-        std::uint32_t const beat = simt::atomic<M, simt::scope::system>(words->beat).load(simt::order::relaxed);
+        std::uint32_t beat = heard_beat();
+        if (beat == last_beat && orphan_timeout_ns != 0 && now_ns - last_beat_ns > orphan_timeout_ns &&
+            orders != nullptr) {
+          // Who passes orders on may be long at something else.
+          pass_orders_on();
+          beat = heard_beat();
+        }
         leave = stopping();
         if (beat != last_beat) {
           last_beat = beat;
@@ -163,6 +175,8 @@ struct resident_units {
         } else if (orphan_timeout_ns != 0 && now_ns - last_beat_ns > orphan_timeout_ns) {
           // Relaxed: a counter.
           simt::atomic<M, simt::scope::system>(words->orphaned).fetch_add(1, simt::order::relaxed);
+          // Relaxed: as in `stopping`. Some of the units without the others would serve nobody.
+          simt::atomic<M, simt::scope::system>(words->stop).store(1, simt::order::relaxed);
           leave = true;
         }
       }

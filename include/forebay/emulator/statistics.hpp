@@ -170,7 +170,7 @@ struct statistics {
   histogram target;      ///< from a command's arrival to its due time, injected delays included; empty without a model
   histogram processing;  ///< how long after its arrival a command's data had moved: what the engine takes at least
   histogram lateness;    ///< how long after its target a client could see a completion; empty without a model
-  histogram poll_gap;    ///< how long before the poll that found new entries the last poll that found none was
+  histogram poll_gap;    ///< how long before the poll that found new entries the last look that found none was
   flash_counters flash;  ///< of all units together; 0 where the drive has no flash model
 
   /// The members that count durations.

@@ -41,8 +41,8 @@ struct timing_parameters {
   std::uint64_t link_byte_fs = 0;  ///< femtoseconds that a byte occupies the link which drives share; 0: there is none
   flash_parameters flash;          ///< what lies behind the channels, if anything does
   /// How far apart, at most, commands that arrived at the same time are brought to the model by those who serve it side
-  /// by side. What a channel, or the link, did not use for so long is still there for a command that had arrived by
-  /// then: else it would wait for those that arrived after it and came first.
+  /// by side. What a channel, or the link, did not use for so long is still there: else a command would wait for those
+  /// that arrived after it and came first. None is finished before its own cost has passed.
   std::uint64_t disorder_ps = 0;
 
   FOREBAY_DEVICE constexpr operation_cost const& cost_of(operation op) const {
