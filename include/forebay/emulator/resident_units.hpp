@@ -116,10 +116,6 @@ struct resident_units {
     return simt::atomic<M, simt::scope::system>(words->stop).load(simt::order::relaxed) != 0;
   }
 
-  FOREBAY_DEVICE std::uint32_t heard_beat() const {
-    // Relaxed: as in `stopping`.
-    return simt::atomic<M, simt::scope::system>(words->beat).load(simt::order::relaxed);
-  }
   /// By one lane.
   FOREBAY_DEVICE void pass_orders_on() const {
     // Relaxed, all: nothing comes with an order.
@@ -161,12 +157,14 @@ struct resident_units {
       }
       bool leave = false;
       if (lanes.leader()) {
-        std::uint32_t beat = heard_beat();
-        if (beat == last_beat && orphan_timeout_ns != 0 && now_ns - last_beat_ns > orphan_timeout_ns &&
-            orders != nullptr) {
-          // Who passes orders on may be long at something else.
-          pass_orders_on();
-          beat = heard_beat();
+        // Relaxed: as in `stopping`.
+        std::uint32_t beat = simt::atomic<M, simt::scope::system>(words->beat).load(simt::order::relaxed);
+        if (beat == last_beat && orphan_timeout_ns != 0 && now_ns - last_beat_ns > orphan_timeout_ns) {
+          // All will leave. So what was seen must not be old, nor the host unheard because who passes orders on is long
+          // at something else.
+          if (orders != nullptr) pass_orders_on();
+          // Relaxed: as in `stopping`; an addition finds the last value that there is.
+          beat = simt::atomic<M, simt::scope::system>(words->beat).fetch_add(0, simt::order::relaxed);
         }
         leave = stopping();
         if (beat != last_beat) {
