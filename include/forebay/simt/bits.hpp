@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Counting and finding bits, as one instruction on every machine.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay::simt {
+
+/// The position of the lowest set bit of `bits`, which is not 0.
+FOREBAY_DEVICE std::uint32_t lowest_bit(std::uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<std::uint32_t>(__ffs(static_cast<int>(bits))) - 1;
+#else
+  return static_cast<std::uint32_t>(std::countr_zero(bits));
+#endif
+}
+
+/// How many bits of `bits` are set.
+FOREBAY_DEVICE std::uint32_t count_bits(std::uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<std::uint32_t>(__popc(bits));
+#else
+  return static_cast<std::uint32_t>(std::popcount(bits));
+#endif
+}
+
+}  // namespace forebay::simt
