@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Random reads through the library, beside a client that is written for nothing else, on drives of the same kind in
+//! one run.
+//!
+//! Each drive is written, and every byte of a part is read back; then each case runs five times. Timed runs look at the
+//! first word of every block.
+#include "library/random_reads.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "emulator/cases.hpp"
+#include "emulator/rig.hpp"
+#include "event_timer.hpp"
+#include "forebay/error.hpp"
+#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/memory/resource.hpp"
+#include "machine.hpp"
+
+namespace {
+
+using forebay::bench::bench_case;
+using forebay::bench::clean;
+using forebay::bench::kernel_shape;
+using forebay::bench::library_result;
+using forebay::bench::raw_result;
+using forebay::bench::raw_workload;
+using forebay::bench::rig;
+using nlohmann::json;
+namespace memory = forebay::memory;
+
+constexpr int runs_per_case = 5;
+/// A case that takes longer hangs: the process ends by SIGALRM, and what was measured before is in its file.
+constexpr unsigned case_limit_s = 90;
+constexpr std::uint32_t threads_per_block = 256;
+
+struct reads_case {
+  bench_case drive;  ///< and, where it is the raw client's, what that does
+  bool raw = false;
+  std::uint32_t threads_per_sm = 1024;  ///< of the library's client
+  std::uint32_t open = 1;               ///< requests of each of its threads
+
+  /// The host has a queue of a storage to itself.
+  std::string drive_uri(std::string const& residency) const {
+    bench_case d = drive;
+    if (!raw) ++d.queues;
+    return d.drive_uri(residency);
+  }
+};
+
+/// Threads of the raw client with a queue for each warp.
+bench_case with_own_queues(bench_case c) {
+  c.own_queues = true;
+  c.blocks = 128;
+  c.threads_per_block = c.queues / c.blocks * 32;
+  return c;
+}
+
+void add(std::vector<reads_case>& list, bench_case const& base, std::vector<std::uint32_t> const& queue_counts) {
+  bench_case c = base;
+  c.queues = 512;
+  c.name = "raw, shared queues";
+  list.push_back({.drive = c, .raw = true});
+  c = with_own_queues(c);
+  c.name = "raw, a queue a warp";
+  list.push_back({.drive = c, .raw = true});
+  for (std::uint32_t const queues : queue_counts) {
+    for (std::uint32_t const threads : {256u, 512u, 1024u}) {
+      for (std::uint32_t const open : {1u, 2u, 4u}) {
+        reads_case it{.drive = base, .threads_per_sm = threads, .open = open};
+        it.drive.queues = queues;
+        it.drive.name = fmt::format("library, {} queues, {} threads an SM, {} open", queues, threads, open);
+        list.push_back(it);
+      }
+    }
+  }
+}
+
+std::vector<reads_case> cases_of(std::string const& group) {
+  std::vector<reads_case> list;
+  bench_case c{.group = "512", .uri = "emulated:size=8G"};
+  add(list, c, {32, 64, 128, 256, 511});
+  c.group = "4k";
+  c.block_bytes = 4096;
+  add(list, c, {64, 256, 511});
+  c = {.group = "target", .uri = "emulated:size=1G,iops=100000k,latency_us=50", .expected_iops = 100e6};
+  add(list, c, {64, 256, 511});
+  if (group.empty()) return list;
+  std::erase_if(list, [&](reads_case const& r) { return r.drive.group != group; });
+  if (list.empty()) throw forebay::refused_input("--group", group, "use 512, 4k or target");
+  return list;
+}
+
+json describe(std::uint64_t commands, std::uint64_t failed, std::uint64_t wrong, double seconds,
+              std::uint32_t block_bytes) {
+  double const iops = static_cast<double>(commands) / seconds;
+  return {{"seconds", seconds}, {"commands", commands}, {"iops", iops}, {"bw_bytes", iops * block_bytes},
+          {"failed", failed},   {"wrong_words", wrong}};
+}
+
+/// A drive behind the library, written.
+class library_rig {
+ public:
+  library_rig(reads_case const& c, std::string const& uri, std::uint32_t sms)
+      : uri_(uri), sms_(sms), drives_(options(c, uri, sms)) {
+    constexpr std::uint32_t open_max = 4, block_bytes_max = 4096;
+    buffers_ = drives_.allocate_device_buffer(std::uint64_t{sms} * 1024 * open_max * block_bytes_max);
+    running_ = drives_.lease();
+    std::uint32_t const blocks = sms_ * 1024 / threads_per_block;
+    seconds([&] { launch_library_writer(grid(blocks), drives_, buffers_.ref(), result(), stream_.get()); });
+    bool const written = right();
+    reads_case check = c;
+    check.open = 1;
+    raw_workload work = workload(c);
+    work.check_all = true;
+    work.rounds = 4;
+    run(check, work);
+    checked_ = {{"commands", seen_.commands}, {"wrong_words", seen_.wrong}, {"right", written && right()}};
+  }
+
+  std::string const& uri() const { return uri_; }
+  json const& checked() const { return checked_; }
+  library_result const& seen() const { return seen_; }
+  bool right() const { return seen_.failed == 0 && seen_.wrong == 0; }
+  json report() { return json::parse(drives_.report()); }
+  void reset_statistics() { drives_.reset_statistics(); }
+
+  raw_workload workload(reads_case const& c) const {
+    raw_workload work;
+    work.blocks = drives_.size_bytes() / c.drive.block_bytes;
+    work.block_bytes = c.drive.block_bytes;
+    return work;
+  }
+  std::uint32_t blocks(reads_case const& c) const {
+    std::uint32_t const fit = forebay::bench::library_reader_shape(c.open, threads_per_block).threads_per_sm;
+    return std::min(c.threads_per_sm, fit) / threads_per_block * sms_;
+  }
+  double run(reads_case const& c, raw_workload const& work) {
+    return seconds([&] {
+      launch_library_reader(grid(blocks(c)), drives_, buffers_.ref(), work, c.open, result(), stream_.get());
+    });
+  }
+
+ private:
+  static forebay::storage_options options(reads_case const& c, std::string const& uri, std::uint32_t sms) {
+    forebay::storage_options o;
+    o.drives = {uri};
+    o.device = "cuda:0";
+    o.queues_per_drive = c.drive.queue_count();
+    o.queue_depth = c.drive.depth;
+    o.records = sms * 1024 * 4;
+    return o;
+  }
+  static forebay::simt::grid grid(std::uint32_t blocks) {
+    return {.blocks = blocks, .threads_per_block = threads_per_block};
+  }
+  library_result* result() const { return result_.as<library_result>(); }
+  template <class Launch>
+  double seconds(Launch&& launch) {
+    seen_ = {};
+    result_.from().copy_in(result_.data(), &seen_, sizeof seen_);
+    double const took = forebay::bench::seconds_of(stream_, launch);
+    result_.from().copy_out(&seen_, result_.data(), sizeof seen_);
+    return took;
+  }
+
+  std::string const uri_;
+  std::uint32_t const sms_;
+  forebay::storage drives_;
+  memory::allocation result_{memory::device(0), sizeof(library_result), 128};
+  memory::cuda_stream stream_{0};
+  forebay::registered_buffer buffers_;
+  std::optional<forebay::storage_lease> running_;  ///< last: what is above is freed when the engine may leave
+  library_result seen_;
+  json checked_;
+};
+
+class bench {
+ public:
+  explicit bench(std::string residency) : residency_(std::move(residency)) {}
+
+  void forget() {
+    raw_.reset();
+    library_.reset();
+  }
+
+  /// Whether all that was read was right; adds to `results`.
+  bool run(reads_case const& c, json& results) {
+    bool good = open(c);
+    json document = {{"group", c.drive.group},
+                     {"name", c.drive.name},
+                     {"client", c.raw ? "raw" : "library"},
+                     {"drive", c.drive_uri(residency_)},
+                     {"residency", residency_},
+                     {"queues", c.drive.queues},
+                     {"queue_depth", c.drive.depth},
+                     {"block_bytes", c.drive.block_bytes}};
+    json runs = json::array();
+    if (c.raw) {
+      good = run_raw(c.drive, document, runs) && good;
+    } else {
+      good = run_library(c, document, runs) && good;
+    }
+    std::sort(runs.begin(), runs.end(), [](json const& a, json const& b) { return a["iops"] < b["iops"]; });
+    double const iops = runs[runs_per_case / 2]["iops"].get<double>();
+    document["median"] = runs_per_case / 2;
+    document["runs"] = runs;
+    document["right"] = good;
+    std::string compared;
+    if (c.drive.expected_iops != 0) {
+      document["expected_iops"] = c.drive.expected_iops;
+      document["of_expected"] = iops / c.drive.expected_iops;
+      compared += fmt::format(" {:6.2f}% of the target", 100 * iops / c.drive.expected_iops);
+    }
+    double& best_raw = raw_iops_[c.drive.group];
+    if (c.raw) {
+      best_raw = std::max(best_raw, iops);
+    } else if (best_raw != 0) {
+      document["of_raw"] = iops / best_raw;
+      compared += fmt::format(" {:6.2f}% of raw", 100 * iops / best_raw);
+    }
+    fmt::print("{:7} {:50} {:8.2f} MIOPS{}{}\n", c.drive.group, c.drive.name, iops / 1e6, compared,
+               good ? "" : " WRONG");
+    std::fflush(stdout);
+    results.push_back(std::move(document));
+    return good;
+  }
+
+ private:
+  std::uint32_t client_sms(bench_case const& c) const {
+    std::uint32_t const all = forebay::bench::multiprocessors();
+    return all - std::min(c.sms, all - 1);
+  }
+
+  /// Has the drive of `c` written, if it is not open; whether that went well.
+  bool open(reads_case const& c) {
+    if (c.raw) {
+      std::string const key = c.drive.drive_key(residency_);
+      if (raw_ && raw_->key() == key) return true;
+      forget();
+      raw_ = std::make_unique<rig>(c.drive, residency_, client_sms(c.drive));
+      auto seen = std::make_unique<raw_result>();
+      bool const right = raw_->fill(c.drive, *seen);
+      checked_ = {{"commands", seen->commands}, {"wrong_words", seen->wrong}, {"right", right}};
+      return right;
+    }
+    if (!library_ || library_->uri() != c.drive_uri(residency_)) {
+      forget();
+      library_ = std::make_unique<library_rig>(c, c.drive_uri(residency_), client_sms(c.drive));
+    }
+    checked_ = library_->checked();
+    return checked_["right"].get<bool>();
+  }
+
+  bool run_raw(bench_case const& c, json& document, json& runs) {
+    auto seen = std::make_unique<raw_result>();
+    raw_workload work = raw_->workload(c);
+    document["client_threads"] = raw_->threads(c);
+    document["every_byte_checked"] = checked_;
+    raw_->reset_statistics();
+    bool good = true;
+    set_time(c, work);
+    for (int i = 0; i < runs_per_case; ++i) {
+      work.seed = static_cast<std::uint64_t>(100 + i);
+      double const seconds = raw_->run(c, work, *seen);
+      if (seen->timed_out != 0) throw forebay::operation_failed("completions did not come in time");
+      good = good && clean(*seen);
+      runs.push_back(describe(seen->commands, seen->failed, seen->wrong, seconds, c.block_bytes));
+    }
+    document["report"] = raw_->report();
+    return good;
+  }
+
+  bool run_library(reads_case const& c, json& document, json& runs) {
+    raw_workload work = library_->workload(c);
+    kernel_shape const shape = forebay::bench::library_reader_shape(c.open, threads_per_block);
+    document["client_threads"] = library_->blocks(c) * threads_per_block;
+    document["open_per_thread"] = c.open;
+    document["registers_per_thread"] = shape.registers;
+    document["local_bytes_per_thread"] = shape.local_bytes;
+    document["every_byte_checked"] = checked_;
+    library_->reset_statistics();
+    bool good = true;
+    set_time(c.drive, work);
+    for (int i = 0; i < runs_per_case; ++i) {
+      work.seed = static_cast<std::uint64_t>(100 + i);
+      double const seconds = library_->run(c, work);
+      library_result const& seen = library_->seen();
+      good = good && library_->right();
+      runs.push_back(describe(seen.commands, seen.failed, seen.wrong, seconds, c.drive.block_bytes));
+    }
+    document["report"] = library_->report();
+    return good;
+  }
+
+  static void set_time(bench_case const& c, raw_workload& work) {
+    work.rounds = std::numeric_limits<std::uint32_t>::max();
+    work.run_ns = static_cast<std::uint64_t>(c.seconds * 1e9);
+  }
+
+  std::string const residency_;
+  std::unique_ptr<rig> raw_;
+  std::unique_ptr<library_rig> library_;
+  json checked_;
+  std::map<std::string, double> raw_iops_;  ///< by group: the best of the raw client
+};
+
+struct options {
+  std::string json_path, group, residency = "in_process", only;
+  bool list = false;
+};
+
+json document_of(options const& o, json results) {
+  json document = {{"schema_version", 1}, {"benchmark", "random_reads"}, {"machine", forebay::bench::machine()}};
+  document["command"] = fmt::format(
+      "random_reads_bench --json {}{}{} --residency {}", std::filesystem::path(o.json_path).filename().string(),
+      o.group.empty() ? "" : " --group " + o.group, o.only.empty() ? "" : " --only '" + o.only + "'", o.residency);
+  document["residency"] = o.residency;
+  document["results"] = std::move(results);
+  return document;
+}
+
+/// A case that fails does not keep the others from being measured.
+int measure(options const& o, std::vector<reads_case> const& cases) {
+  bench all(o.residency);
+  json results = json::array();
+  bool good = true;
+  for (reads_case const& c : cases) {
+    // Beside the raw client in any case.
+    if (!c.raw && c.drive.name.find(o.only) == std::string::npos) continue;
+    ::alarm(case_limit_s);
+    bool right = false;
+    try {
+      right = all.run(c, results);
+    } catch (std::exception const& error) {
+      fmt::print(stderr, "{}: {}: {}\n", c.drive.group, c.drive.name, error.what());
+    }
+    if (!right) {
+      good = false;
+      all.forget();
+    }
+    // So that a later case that hangs takes nothing along.
+    std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
+  }
+  return good ? 0 : 1;
+}
+
+/// Empty `json_path` and nothing else asked for: they could not be understood.
+options parse(std::vector<std::string> const& arguments) {
+  options o;
+  std::map<std::string, std::string*> const known = {
+      {"--json", &o.json_path}, {"--group", &o.group}, {"--residency", &o.residency}, {"--only", &o.only}};
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--list") {
+      o.list = true;
+      continue;
+    }
+    auto const found = known.find(arguments[i]);
+    if (found == known.end() || i + 1 == arguments.size()) return {};
+    *found->second = arguments[++i];
+  }
+  return o;
+}
+
+int run(options const& o) {
+  if (o.residency != "in_process") {
+    throw forebay::refused_input("--residency", o.residency, "use in_process");
+  }
+  std::vector<reads_case> const cases = cases_of(o.group);
+  if (o.list) {
+    for (reads_case const& c : cases) {
+      fmt::print("{}\t{}\t{}\n", c.drive.group, c.drive.name, c.drive_uri(o.residency));
+    }
+    return 0;
+  }
+  return measure(o, cases);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  options const o = parse({argv + 1, argv + argc});
+  if (o.json_path.empty() && !o.list) {
+    fmt::print(stderr,
+               "usage: {0} --json FILE [--group 512|4k|target] [--only PART_OF_A_NAME] [--residency in_process]\n"
+               "       {0} --list [--group G]\n",
+               argv[0]);
+    return 2;
+  }
+  try {
+    return run(o);
+  } catch (forebay::refused_input const& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 2;
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 1;
+  }
+}
