@@ -6,22 +6,11 @@
 #include <cstdint>
 
 #include "forebay/queue/io_queues_ref.hpp"
+#include "forebay/queue/storage_layout.hpp"
 #include "forebay/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay {
-
-/// How bytes are spread over drives, and what a command may carry. Byte `b` lies in stripe `b / stripe_bytes`, and
-/// stripe `s` is stripe `s / drive_count` of drive `s % drive_count`.
-struct storage_layout {
-  std::uint64_t size_bytes = 0;
-  std::uint64_t stripe_bytes = 0;       ///< multiple of the block; not used where there is one drive
-  std::uint64_t command_bytes_max = 0;  ///< multiple of the block
-  std::uint32_t block_shift = 9;        ///< the block is `1 << block_shift` bytes on every drive
-  std::uint32_t drive_count = 1;
-  std::uint32_t pairs_per_drive = 1;  ///< pair `p` of drive `d` is pair `d * pairs_per_drive + p`
-  std::uint32_t nsid = 1;
-};
 
 /// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first
 /// byte.
@@ -55,7 +44,7 @@ class storage_ref {
   FOREBAY_DEVICE token_type flush_async() const {
     std::uint32_t const record = queues_.records().try_open(layout_.drive_count);
     if (record == slot_pool::none) return token_type(fault::no_record);
-    request r{record, layout_.drive_count, home_pair()};
+    request r{record, layout_.drive_count, home_pair<M>(layout_)};
     for (std::uint32_t drive = 0; drive < layout_.drive_count; ++drive) {
       io_command command;
       command.opcode = nvme::io_opcode::flush;
@@ -84,33 +73,6 @@ class storage_ref {
     bool several_drives = false;
   };
 
-  struct piece {
-    std::uint32_t drive;
-    std::uint64_t byte_on_drive;
-    std::uint64_t bytes;
-  };
-
-  /// The longest run from `at` that one command can carry, at most `left` bytes.
-  FOREBAY_DEVICE piece next_piece(std::uint64_t at, std::uint64_t left) const {
-    piece p{0, at, left};
-    if (layout_.drive_count > 1) {
-      std::uint64_t const stripe = at / layout_.stripe_bytes;
-      std::uint64_t const within = at - stripe * layout_.stripe_bytes;
-      p.drive = static_cast<std::uint32_t>(stripe % layout_.drive_count);
-      p.byte_on_drive = stripe / layout_.drive_count * layout_.stripe_bytes + within;
-      if (p.bytes > layout_.stripe_bytes - within) p.bytes = layout_.stripe_bytes - within;
-    }
-    if (p.bytes > layout_.command_bytes_max) p.bytes = layout_.command_bytes_max;
-    return p;
-  }
-
-  /// The lanes of a warp share a pair, so that commands that are ready together share a doorbell write.
-  FOREBAY_DEVICE std::uint32_t home_pair() const {
-    auto const block = M::this_block();
-    std::uint32_t const warps_per_block = (block.size() + 31) / 32;
-    return (block.rank * warps_per_block + block.thread_rank() / 32) % layout_.pairs_per_drive;
-  }
-
   FOREBAY_DEVICE token_type transfer(nvme::io_opcode opcode, buffer_ref const& buffer, std::uint64_t offset_bytes,
                                      std::uint64_t bytes) const {
     std::uint64_t const block_mask = block_bytes() - 1;
@@ -126,13 +88,13 @@ class storage_ref {
 
     std::uint64_t const first = first_byte_ + offset_bytes;
     std::uint32_t commands = 0;
-    for (std::uint64_t done = 0; done < bytes; ++commands) done += next_piece(first + done, bytes - done).bytes;
+    for (std::uint64_t done = 0; done < bytes; ++commands) done += layout_.piece_at(first + done, bytes - done).bytes;
     std::uint32_t const record = queues_.records().try_open(commands);
     if (record == slot_pool::none) return token_type(fault::no_record);
 
-    request r{record, commands, home_pair()};
+    request r{record, commands, home_pair<M>(layout_)};
     for (std::uint64_t done = 0; done < bytes;) {
-      piece const p = next_piece(first + done, bytes - done);
+      storage_layout::piece const p = layout_.piece_at(first + done, bytes - done);
       io_command command;
       command.opcode = opcode;
       command.nsid = layout_.nsid;
