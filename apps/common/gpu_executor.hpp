@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Where an application's kernels run: a stream of a GPU, as `apps::cpu_executor` is the CPU. For CUDA sources.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/memory/resource.hpp"
+#include "forebay/simt/cuda.hpp"
+
+namespace forebay::apps {
+
+/// Owns a stream that waits for no other. Not copyable. Its GPU is the current one of the calling thread.
+class gpu_executor {
+ public:
+  using machine = simt::cuda;
+
+  explicit gpu_executor(int ordinal) : stream_(ordinal), memory_(memory::device(ordinal)) {
+    int multiprocessors = 0;
+    memory::check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
+                       "cudaDeviceGetAttribute");
+    warps_ = static_cast<std::uint32_t>(multiprocessors) * warps_per_multiprocessor;
+  }
+
+  memory::resource& memory() const { return memory_; }
+  memory::cuda_stream const& stream() const { return stream_; }
+  /// How many warps an evenly divided job is worth.
+  std::uint32_t warps() const { return warps_; }
+  /// Returns before the kernel has run. Throws `operation_failed`.
+  template <class Kernel>
+  void operator()(simt::grid const& shape, Kernel const& kernel) const {
+    simt::launch<simt::cuda>(shape, kernel, stream_.get());
+  }
+  /// Returns when all that was launched has run.
+  void synchronize() const { stream_.synchronize(); }
+
+ private:
+  static constexpr std::uint32_t warps_per_multiprocessor = 32;
+  memory::cuda_stream stream_;
+  memory::resource& memory_;
+  std::uint32_t warps_ = 0;
+};
+
+}  // namespace forebay::apps
