@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Sparse matrix times dense vector: a CSR matrix whose columns and values are arrays behind a view, everything else in
+//! plain memory.
+//!
+//! Each warp has an equal share of consecutive entries, whatever rows they belong to, and asks for each page of them
+//! once. It multiplies a tile of them into shared memory, then adds up rows: a lane each where they are short, together
+//! where they are long. A row that goes on in the next warp's share leaves its sum so far in a carry, which a second
+//! kernel adds: no atomics, so the result does not depend on who comes first.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "apps/common/device_array.hpp"
+#include "apps/common/failure_latch.hpp"
+#include "forebay/simt/team.hpp"
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay::bench {
+
+/// What a warp leaves of the row that its share ends in.
+struct spmv_carry {
+  std::uint32_t row;
+  float sum;
+};
+
+/// Warps of 32 lanes. `Tile`: entries that a warp has in shared memory at a time, a multiple of 256.
+template <class M, class Columns, class Values, std::uint32_t Tile>
+struct spmv_multiply {
+  static_assert(Tile % 256 == 0);
+  static constexpr std::uint32_t warps_per_block = 8;
+  /// A row of more entries than this, within a tile, is added up by the whole warp.
+  static constexpr std::uint32_t lane_entries_max = 64;
+  struct block_memory {
+    float products[warps_per_block][Tile];
+  };
+
+  std::uint32_t rows;
+  std::uint64_t entries;
+  std::uint64_t entries_per_warp;  ///< a multiple of `Tile`
+  std::uint64_t const* row_begin;
+  Columns columns;
+  Values values;
+  float const* x;
+  float* y;
+  spmv_carry* carries;           ///< one for each warp
+  std::uint64_t prefetch_ahead;  ///< how many entries ahead of its tile a warp prefetches; 0: it does not
+  apps::failure_latch* failure;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const warp = M::this_warp();
+    std::uint32_t const lane = warp.thread_rank();
+    std::uint64_t const rank = M::thread_rank() / 32;
+    std::uint64_t tile = rank * entries_per_warp;
+    std::uint64_t const share_end = min(tile + entries_per_warp, entries);
+    if (tile >= share_end && rank != 0) return;  // the first warp has the rows of a matrix without entries
+    float* const products =
+        M::this_block().template shared<block_memory>().products[M::this_block().thread_rank() / 32];
+    auto column_page = columns.warp_page();
+    auto value_page = values.warp_page();
+
+    std::uint32_t row = rank == 0 ? 0 : row_that_ends_after(tile, warp);
+    float carry = 0;
+    do {
+      std::uint64_t const tile_end = min(tile + Tile, share_end);
+      if (prefetch_ahead != 0) prefetch(tile + prefetch_ahead, share_end, lane);
+      for (std::uint64_t at = tile; at < tile_end;) {
+        if (!failure->passes<M>(column_page.seek(at)) || !failure->passes<M>(value_page.seek(at))) return;
+        std::uint64_t const stop = min(tile_end, min(column_page.end(), value_page.end()));
+        multiply(column_page, value_page, at, stop, lane, products + (at - tile));
+        at = stop;
+      }
+      warp.sync();
+      carry = add_rows(warp, products, tile, tile_end, carry, row);
+      warp.sync();  // before the next tile's products take their place
+      tile = tile_end;
+    } while (tile < share_end);
+    if (lane == 0) carries[rank] = {row, carry};
+  }
+
+ private:
+  FOREBAY_DEVICE static std::uint64_t min(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
+
+  /// The first row that ends after entry `at`. All lanes look at once, so that a million rows take four looks.
+  template <class Warp>
+  FOREBAY_DEVICE std::uint32_t row_that_ends_after(std::uint64_t at, Warp const& warp) const {
+    std::uint32_t low = 0, high = rows;  // all rows before `low` end at or before `at`, row `high` after it
+    while (low < high) {
+      std::uint32_t const step = (high - low + 31) / 32;
+      std::uint32_t const probe = low + warp.thread_rank() * step;
+      bool const before = probe < high && row_begin[probe + 1] <= at;
+      std::uint32_t const befores = simt::team<M>::ones(warp.ballot(before));
+      if (befores == 0) {
+        high = low;
+      } else {
+        std::uint32_t const limit = low + befores * step;
+        low = low + (befores - 1) * step + 1;
+        if (limit < high) high = limit;
+      }
+    }
+    return low;
+  }
+
+  FOREBAY_DEVICE void prefetch(std::uint64_t at, std::uint64_t share_end, std::uint32_t lane) const {
+    if (at >= share_end || lane > 1) return;
+    if (lane == 0) columns.prefetch(at);
+    if (lane == 1) values.prefetch(at);
+  }
+
+  /// Entries [at, stop), eight of each lane under way together.
+  template <class ColumnPage, class ValuePage>
+  FOREBAY_DEVICE void multiply(ColumnPage const& column_page, ValuePage const& value_page, std::uint64_t at,
+                               std::uint64_t stop, std::uint32_t lane, float* products) const {
+    constexpr std::uint32_t batch = 8;
+    auto const count = static_cast<std::uint32_t>(stop - at);
+    for (std::uint32_t base = 0; base < count; base += batch * 32) {
+      std::uint32_t const i = base + lane;
+      std::uint32_t column[batch];
+      float value[batch];
+      float from_x[batch];
+      FOREBAY_UNROLL
+      for (std::uint32_t k = 0; k < batch; ++k) {
+        bool const mine = i + k * 32 < count;
+        column[k] = mine ? column_page[at + i + k * 32] : 0;
+        value[k] = mine ? value_page[at + i + k * 32] : 0.0f;
+      }
+      FOREBAY_UNROLL
+      for (std::uint32_t k = 0; k < batch; ++k) from_x[k] = x[column[k]];
+      FOREBAY_UNROLL
+      for (std::uint32_t k = 0; k < batch; ++k) {
+        if (i + k * 32 < count) products[i + k * 32] = value[k] * from_x[k];
+      }
+    }
+  }
+
+  /// Stores every row that ends in the tile, the first of which has `carry` from before. Returns the sum so far of the
+  /// row that does not, and `row` is then its number.
+  template <class Warp>
+  FOREBAY_DEVICE float add_rows(Warp const& warp, float const* products, std::uint64_t tile, std::uint64_t tile_end,
+                                float carry, std::uint32_t& row) const {
+    std::uint32_t const lane = warp.thread_rank();
+    for (;;) {
+      bool const exists = row + lane < rows;
+      std::uint64_t const begin = exists ? row_begin[row + lane] : tile_end;
+      std::uint64_t const end = exists ? row_begin[row + lane + 1] : tile_end;
+      auto const from = static_cast<std::uint32_t>((begin < tile ? tile : min(begin, tile_end)) - tile);
+      auto const to = static_cast<std::uint32_t>(min(end, tile_end) - tile);
+      bool const is_long = to - from > lane_entries_max;
+      float sum = 0;
+      if (!is_long) {
+        for (std::uint32_t i = from; i < to; ++i) sum += products[i];
+      }
+      for (std::uint32_t longs = warp.ballot(is_long); longs != 0; longs &= longs - 1) {
+        std::uint32_t const whose = simt::team<M>::lowest(longs);
+        std::uint32_t const last = warp.shfl(to, whose);
+        float part = 0;
+        for (std::uint32_t i = warp.shfl(from, whose) + lane; i < last; i += 32) part += products[i];
+        for (std::uint32_t d = 16; d != 0; d /= 2) part += warp.shfl(part, lane ^ d);
+        if (lane == whose) sum = part;
+      }
+      if (lane == 0) sum += carry;
+      bool const ends = exists && end <= tile_end;
+      if (ends) y[row + lane] = sum;
+      std::uint32_t const ended = simt::team<M>::ones(warp.ballot(ends));
+      row += ended;
+      if (ended < 32) return warp.shfl(sum, ended);
+      carry = 0;
+    }
+  }
+};
+
+/// Adds the carries to the rows that they belong to; one thread for each row that has any.
+template <class M>
+struct spmv_add_carries {
+  std::uint32_t rows;
+  std::uint32_t warps;
+  spmv_carry const* carries;
+  float* y;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const first = M::thread_rank();
+    if (first >= warps) return;
+    std::uint32_t const row = carries[first].row;
+    if (row >= rows || (first != 0 && carries[first - 1].row == row)) return;
+    float sum = 0;
+    for (std::uint32_t i = first; i < warps && carries[i].row == row; ++i) sum += carries[i].sum;
+    y[row] += sum;
+  }
+};
+
+/// A matrix of which the kernels know everything but columns and values.
+struct spmv_shape {
+  std::uint32_t rows = 0;
+  std::uint64_t entries = 0;
+  std::uint64_t const* row_begin = nullptr;
+};
+
+/// Multiplies as often as one likes. `entries_per_warp` should be a multiple of what a page holds.
+template <class Executor, class Columns, class Values, std::uint32_t Tile = 512>
+class spmv {
+  using M = typename Executor::machine;
+  using kernel = spmv_multiply<M, Columns, Values, Tile>;
+
+ public:
+  spmv(Executor const& run, spmv_shape const& shape, Columns columns, Values values,
+       std::uint64_t entries_per_warp = 4096, std::uint64_t prefetch_ahead = 0)
+      : run_(run),
+        shape_(shape),
+        columns_(columns),
+        values_(values),
+        entries_per_warp_((entries_per_warp + Tile - 1) / Tile * Tile),
+        prefetch_ahead_(prefetch_ahead),
+        warps_(std::max(1u, static_cast<std::uint32_t>((shape.entries + entries_per_warp_ - 1) / entries_per_warp_))),
+        carries_(run.memory(), warps_),
+        failure_(run.memory(), 1) {}
+
+  /// Starts y = A x.
+  void operator()(float const* x, float* y) const {
+    run_({.blocks = (warps_ + kernel::warps_per_block - 1) / kernel::warps_per_block,
+          .threads_per_block = kernel::warps_per_block * 32,
+          .shared_bytes = sizeof(typename kernel::block_memory)},
+         kernel{shape_.rows, shape_.entries, entries_per_warp_, shape_.row_begin, columns_, values_, x, y,
+                carries_.data(), prefetch_ahead_, failure_.data()});
+    run_({.blocks = (warps_ + 127) / 128, .threads_per_block = 128},
+         spmv_add_carries<M>{shape_.rows, warps_, carries_.data(), y});
+  }
+
+  /// What failed so far; to be asked when nothing runs.
+  apps::failure_latch failures() const { return failure_.to_host()[0]; }
+
+ private:
+  Executor const& run_;
+  spmv_shape shape_;
+  Columns columns_;
+  Values values_;
+  std::uint64_t entries_per_warp_;
+  std::uint64_t prefetch_ahead_;
+  std::uint32_t warps_;
+  apps::device_array<spmv_carry> carries_;
+  apps::device_array<apps::failure_latch> failure_;
+};
+
+/// Compares y with sums in double precision, a warp a row: counts the rows that are further off than 10^-5 of the sum
+/// of the absolute values.
+template <class M>
+struct spmv_check {
+  spmv_shape shape;
+  std::uint32_t const* columns;
+  float const* values;
+  float const* x;
+  float const* y;
+  std::uint64_t* wrong_rows;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const warp = M::this_warp();
+    std::uint32_t const lane = warp.thread_rank();
+    for (std::uint32_t row = M::thread_rank() / 32; row < shape.rows; row += M::thread_count() / 32) {
+      double sum = 0, size = 0;
+      for (std::uint64_t i = shape.row_begin[row] + lane; i < shape.row_begin[row + 1]; i += 32) {
+        double const product = static_cast<double>(values[i]) * static_cast<double>(x[columns[i]]);
+        sum += product;
+        size += product < 0 ? -product : product;
+      }
+      for (std::uint32_t d = 16; d != 0; d /= 2) {
+        sum += warp.shfl(sum, lane ^ d);
+        size += warp.shfl(size, lane ^ d);
+      }
+      double const off = static_cast<double>(y[row]) - sum;
+      // Not `off > ...`, which is false for what is not a number. relaxed: the host reads it after the grid.
+      if (lane == 0 && !((off < 0 ? -off : off) <= 1e-5 * size)) {
+        simt::atomic<M>(*wrong_rows).fetch_add(1, simt::order::relaxed);
+      }
+    }
+  }
+};
+
+}  // namespace forebay::bench

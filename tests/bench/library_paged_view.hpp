@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! An array of small pages, as the applications see one on drives: it fails whoever reads what is not within reach,
+//! counts how often a cursor moves to another page, and may have a page that cannot be had.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "forebay/simt/fiber.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay::testing {
+
+template <class T>
+struct paged_array {
+  std::vector<T> elements;
+  std::uint64_t page_elements = 16;
+  std::uint64_t bad_page = ~std::uint64_t{0};
+  mutable std::atomic<std::uint64_t> moves{0};       ///< of cursors, those of a warp counted once
+  mutable std::atomic<std::uint64_t> prefetches{0};  ///< of elements that the array has
+  mutable std::atomic<std::uint64_t> stray_prefetches{0};
+};
+
+template <class T>
+class paged_view {
+ public:
+  using value_type = T;
+
+  class page {
+   public:
+    page(paged_array<T> const& array, bool counts) : array_(array), counts_(counts) {}
+    status seek(std::uint64_t i) {
+      simt::fiber::check(i < array_.elements.size(), "seek to an element that the array does not have");
+      if (i >= first_ && i < end_) return {};
+      std::uint64_t const number = i / array_.page_elements;
+      if (number == array_.bad_page) return status::from_nvme(0x281);
+      first_ = number * array_.page_elements;
+      end_ = std::min<std::uint64_t>(first_ + array_.page_elements, array_.elements.size());
+      if (counts_) array_.moves.fetch_add(1, std::memory_order_relaxed);
+      return {};
+    }
+    std::uint64_t first() const { return first_; }
+    std::uint64_t end() const { return end_; }
+    T const& operator[](std::uint64_t i) const {
+      simt::fiber::check(i >= first_ && i < end_, "an element that is not within reach");
+      return array_.elements[i];
+    }
+
+   private:
+    paged_array<T> const& array_;
+    bool counts_;
+    std::uint64_t first_ = 0;
+    std::uint64_t end_ = 0;
+  };
+
+  explicit paged_view(paged_array<T> const& array) : array_(&array) {}
+
+  std::uint64_t size() const { return array_->elements.size(); }
+  T operator[](std::uint64_t i) const { return array_->elements.at(i); }
+  page warp_page() const { return page(*array_, simt::fiber::this_warp().thread_rank() == 0); }
+  page thread_page() const { return page(*array_, true); }
+  void prefetch(std::uint64_t i) const {
+    (i < size() ? array_->prefetches : array_->stray_prefetches).fetch_add(1, std::memory_order_relaxed);
+  }
+
+ private:
+  paged_array<T> const* array_;
+};
+
+}  // namespace forebay::testing
