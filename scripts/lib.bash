@@ -14,6 +14,9 @@ die() {
   exit 1
 }
 
+# A GPU bundle that was copied here travels packed.
+if [[ ! -d "$root/gpu-bundle" && -f "$root/gpu-bundle.tar.xz" ]]; then tar -xJf "$root/gpu-bundle.tar.xz" -C "$root"; fi
+
 # A GPU bundle stands in for the packages of a machine that has no network.
 bundle() {
   if [[ -n "${FOREBAY_BUNDLE:-}" ]]; then
