@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The command line of a benchmark: `--name value` and `--name`, and where its JSON goes.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <concepts>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "forebay/error.hpp"
+
+namespace forebay::apps {
+
+/// Throws `refused_input` for whatever it does not know. `--json FILE|-` is always known; without, the document goes to
+/// standard output.
+class command_line {
+ public:
+  command_line(int argc, char const* const* argv, std::vector<std::string> with_value,
+               std::vector<std::string> const& switches) {
+    with_value.push_back("--json");
+    program_ = std::filesystem::path(argv[0]).filename().string();
+    for (int i = 1; i < argc; ++i) {
+      std::string const name = argv[i];
+      typed_ += ' ' + name;
+      if (std::find(switches.begin(), switches.end(), name) != switches.end()) {
+        given_[name];
+        continue;
+      }
+      if (std::find(with_value.begin(), with_value.end(), name) == with_value.end()) {
+        std::string known;
+        for (std::string const& k : with_value) known += ' ' + k + " VALUE,";
+        for (std::string const& k : switches) known += ' ' + k + ',';
+        known.pop_back();
+        throw refused_input("argument", name, "use" + known);
+      }
+      if (++i == argc) throw refused_input(name, "", "needs a value");
+      given_[name] = argv[i];
+      typed_ += ' ' + (name == "--json" ? std::filesystem::path(argv[i]).filename().string() : argv[i]);
+    }
+  }
+
+  bool has(std::string const& name) const { return given_.contains(name); }
+  std::string text(std::string const& name, std::string const& otherwise) const {
+    auto const found = given_.find(name);
+    return found == given_.end() ? otherwise : found->second;
+  }
+  template <class T>
+    requires std::integral<T> || std::floating_point<T>
+  T number(std::string const& name, T otherwise) const {
+    auto const found = given_.find(name);
+    return found == given_.end() ? otherwise : parse<T>(name, found->second);
+  }
+  /// Numbers with commas between them.
+  template <class T>
+  std::vector<T> numbers(std::string const& name, std::vector<T> otherwise) const {
+    auto const found = given_.find(name);
+    if (found == given_.end()) return otherwise;
+    std::vector<T> values;
+    std::string const& all = found->second;
+    for (std::size_t at = 0; at <= all.size();) {
+      std::size_t const comma = std::min(all.find(',', at), all.size());
+      values.push_back(parse<T>(name, all.substr(at, comma - at)));
+      at = comma + 1;
+    }
+    return values;
+  }
+
+  /// The command, without the folder of the program and of the JSON file.
+  std::string as_typed() const { return program_ + typed_; }
+  /// Throws `operation_failed` where the file cannot be written.
+  void write(std::string const& document) const {
+    std::string const path = text("--json", "-");
+    if (path == "-") {
+      std::cout << document << '\n';
+      return;
+    }
+    std::ofstream file(path);
+    file << document << '\n';
+    if (!file.flush()) throw operation_failed("cannot write " + path);
+  }
+
+ private:
+  template <class T>
+  static T parse(std::string const& name, std::string const& value) {
+    T number{};
+    auto const [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size()) {
+      throw refused_input(name, value, "is not a number that it takes");
+    }
+    return number;
+  }
+
+  std::string program_, typed_;
+  std::map<std::string, std::string> given_;
+};
+
+}  // namespace forebay::apps

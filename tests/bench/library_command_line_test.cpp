@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "apps/common/command_line.hpp"
+
+namespace forebay::apps {
+namespace {
+
+command_line parse(std::initializer_list<char const*> arguments) {
+  std::vector<char const*> all{"/some/where/program"};
+  all.insert(all.end(), arguments);
+  return {static_cast<int>(all.size()), all.data(), {"--size", "--ratio", "--list"}, {"--quick"}};
+}
+
+TEST(command_line, values_switches_and_what_stands_for_those_not_given) {
+  command_line const given = parse({"--size", "12", "--quick", "--list", "1,2.5,3"});
+  EXPECT_EQ(given.number("--size", 1u), 12u);
+  EXPECT_EQ(given.number("--ratio", 0.5), 0.5);
+  EXPECT_EQ(given.numbers<double>("--list", {}), (std::vector<double>{1, 2.5, 3}));
+  EXPECT_EQ(given.numbers<int>("--ratio", {7}), std::vector<int>{7});
+  EXPECT_TRUE(given.has("--quick"));
+  EXPECT_FALSE(parse({}).has("--quick"));
+}
+
+TEST(command_line, says_what_was_typed_without_folders) {
+  EXPECT_EQ(parse({"--size", "3", "--json", "/a/b/c.json", "--quick"}).as_typed(),
+            "program --size 3 --json c.json --quick");
+}
+
+TEST(command_line, refuses_what_it_does_not_know) {
+  EXPECT_THROW(parse({"--other"}), refused_input);
+  EXPECT_THROW(parse({"--size"}), refused_input);
+  EXPECT_THROW(parse({"--size", "x"}).number("--size", 1u), refused_input);
+  EXPECT_THROW(parse({"--size", "12x"}).number("--size", 1u), refused_input);
+  EXPECT_THROW(parse({"--size", "-1"}).number("--size", 1u), refused_input);
+  EXPECT_THROW(parse({"--list", "1,,2"}).numbers<int>("--list", {}), refused_input);
+}
+
+TEST(command_line, a_file_that_cannot_be_written_is_told) {
+  EXPECT_THROW(parse({"--json", "/no/such/folder/x.json"}).write("{}"), operation_failed);
+}
+
+}  // namespace
+}  // namespace forebay::apps
