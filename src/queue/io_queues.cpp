@@ -78,7 +78,7 @@ pool_layout reserve_pool(image& memory, std::uint32_t capacity) {
 
 io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options const& options,
                      memory::resource& state_memory, memory::resource& shared_memory)
-    : pair_count_(static_cast<std::uint32_t>(pairs.size())) {
+    : pair_count_(static_cast<std::uint32_t>(pairs.size())), record_count_(options.records) {
   if (pairs.empty() || pairs.size() > 65535) {
     throw refused_input("queues", std::to_string(pairs.size()), "give 1 to 65535 queue pairs");
   }
@@ -173,7 +173,7 @@ command_slot* io_queues::commands_of(std::uint32_t pair_index) const {
 
 bool io_queues::still_in_flight(recovery_request const& request) const {
   std::uint32_t const owner = load_word(commands_of(request.pair_index)[request.command_id].owner);
-  return (owner & ~command_slot::has_prp_page) == request.record + 1;
+  return (owner & ~command_slot::has_prp_page) == request.target + 1;
 }
 
 void io_queues::declare_dead(std::uint32_t pair_index) const {

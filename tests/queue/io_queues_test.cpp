@@ -199,6 +199,54 @@ TEST(IoQueues, ARequestThatFoundNoRoomInTimeIsOverOnce) {
   EXPECT_TRUE(records.done(record)) << "the other request was detached";
 }
 
+/// Records, and words above them.
+struct records_and_words {
+  record_pool<native> pool;
+  std::uint32_t record_count = 0;
+  status* words = nullptr;
+
+  record_pool<native> const& records() const { return pool; }
+  void complete(std::uint32_t target, status result, std::uint32_t commands) const {
+    if (target < record_count) return pool.complete(target, result, commands);
+    words[target - record_count] = result;
+  }
+};
+
+TEST(IoQueues, CommandsCompleteToTheTargetsThatTheyName) {
+  hand_driven drive;
+  std::array<status, 2> words{fault::busy, fault::busy};
+  records_and_words const targets{drive.queues.records<native>(), drive.queues.record_count(), words.data()};
+  auto const queues = drive.queues.ref<native>(targets);
+  std::uint32_t home = 0;
+  std::uint32_t const record = queues.records().try_open(1);
+  ASSERT_TRUE(queues.try_submit({0, 1}, home, {}, drive.queues.record_count() + 1).ok());
+  ASSERT_TRUE(queues.try_submit({0, 1}, home, {}, record).ok());
+  ASSERT_TRUE(queues.try_submit({0, 1}, home, {}, drive.queues.record_count()).ok());
+  EXPECT_EQ(queues.try_submit({0, 1}, home, {}, record).kind(), fault::busy);
+  EXPECT_FALSE(queues.help(0));
+
+  queues.ask_for_recovery(0, drive.queues.record_count());
+  recovery_request request;
+  ASSERT_TRUE(drive.queues.take_recovery_request(request));
+  EXPECT_EQ(request, (recovery_request{0, drive.sq[2].command_id(), drive.queues.record_count()}));
+
+  auto const field = static_cast<std::uint16_t>(nvme::status_field(nvme::media_status::write_fault));
+  drive.complete(drive.sq[0].command_id(), 3, field);
+  drive.complete(drive.sq[1].command_id(), 3);
+  EXPECT_TRUE(queues.help(0));
+  while (queues.help(0)) {
+  }
+  EXPECT_EQ(words[0], fault::busy);
+  EXPECT_EQ(words[1], status::from_nvme(field));
+  EXPECT_TRUE(queues.records().done(record));
+  drive.complete(drive.sq[2].command_id(), 3);
+  EXPECT_TRUE(queues.help_until({0, 1}, [&] { return words[0].ok(); }, native::clock_ns()));
+  EXPECT_FALSE(queues.help_until({0, 1}, [] { return false; }, native::clock_ns()));
+  EXPECT_TRUE(queues.try_submit({0, 1}, home, {}, 0).ok()) << "room again";
+  drive.queues.declare_dead(0);
+  EXPECT_EQ(queues.try_submit({0, 1}, home, {}, 0).kind(), fault::cancelled);
+}
+
 TEST(IoQueues, ADeadPairCancelsItsCommandsAndTakesNoMore) {
   hand_driven drive;
   auto const records = drive.ref().records();

@@ -18,7 +18,15 @@ struct completion_record {
   std::uint32_t first_failure;  ///< bits of the first status that was not success
 };
 
-/// The pool that records come from, in the client's device memory. Trivially copyable; thread-safe.
+/// What commands complete to (`Targets` of `io_queues_ref`): a model has
+///  - `void complete(std::uint32_t target, status result, std::uint32_t commands) const`, which counts that many
+///    commands of the target as completed. It is called after a release fence at device scope, so that whoever acquires
+///    what it stores, relaxed stores included, sees the data; it does not wait, and calls nothing of the queues.
+///  - `record_pool<M> const& records() const`, whose records are the targets below its size. A target has 30 bits, not
+///    all of them ones.
+///
+/// This is the model that knows nothing but records: the pool that they come from, in the client's device memory.
+/// Trivially copyable; thread-safe.
 template <class M>
 class record_pool {
  public:
@@ -26,6 +34,8 @@ class record_pool {
 
   record_pool() = default;
   FOREBAY_DEVICE record_pool(completion_record* records, slot_pool free) : records_(records), free_(free) {}
+
+  FOREBAY_DEVICE record_pool const& records() const { return *this; }
 
   /// A record that waits for `commands` completions (1 to 2^31 - 1), or `none` if the pool is empty.
   FOREBAY_DEVICE std::uint32_t try_open(std::uint32_t commands) const {
@@ -37,22 +47,25 @@ class record_pool {
     return record;
   }
 
-  /// Counts `commands` commands as completed with `result`.
+  /// Counts `commands` commands as completed with `result`. The caller has fenced, as above; or nobody has to see what
+  /// it did.
   FOREBAY_DEVICE void complete(std::uint32_t record, status result, std::uint32_t commands = 1) const {
     if (!result.ok()) {
       std::uint32_t nothing_yet = 0;
-      // Relaxed: ordered by the fetch_sub below.
+      // Relaxed: before the fence.
       simt::atomic<M>(records_[record].first_failure)
           .compare_exchange(nothing_yet, result.bits(), simt::order::relaxed);
+      // Release pairs with the acquire in done(): the waiter sees the status.
+      M::fence(simt::scope::device, simt::order::release);
     }
-    // Release pairs with the acquire in done(), so that the waiter sees the data and the status. A fence, so that what
-    // the caller stores next is released by it too.
-    M::fence(simt::scope::device, simt::order::release);
-    // Acquire pairs with the release of the other completions, so that whoever frees a detached record is the last to
-    // touch it.
+    // Relaxed: after a release fence, which pairs with the acquire in done() and with the one below.
     std::uint32_t const before =
-        simt::atomic<M>(records_[record].outstanding).fetch_sub(commands, simt::order::acquire);
-    if (before == (detached | commands)) free_.template give<M>(record);
+        simt::atomic<M>(records_[record].outstanding).fetch_sub(commands, simt::order::relaxed);
+    if (before != (detached | commands)) return;
+    // Acquire pairs with the releases of the other completions and of detach(), so that whoever frees a detached record
+    // is the last to touch it.
+    M::fence(simt::scope::device, simt::order::acquire);
+    free_.template give<M>(record);
   }
 
   FOREBAY_DEVICE bool done(std::uint32_t record) const {

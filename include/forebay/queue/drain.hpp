@@ -11,9 +11,9 @@
 namespace forebay {
 
 /// A kernel whose threads share out the pairs and consume completions until no command is in flight.
-template <class M>
+template <class M, class Targets = record_pool<M>>
 struct drain_kernel {
-  io_queues_ref<M> queues;
+  io_queues_ref<M, queue_rules, Targets> queues;
   std::uint64_t timeout_ns;
   std::uint32_t* busy_pairs;  ///< receives how many pairs were still busy at the deadline; zeroed before
 

@@ -42,17 +42,28 @@ class io_queues {
   io_queues(std::span<queue_pair_rings const> pairs, io_queues_options const& options, memory::resource& state_memory,
             memory::resource& shared_memory);
 
+  /// Commands complete to records.
   template <class M, class Rules = queue_rules>
   io_queues_ref<M, Rules> ref() const {
-    return io_queues_ref<M, Rules>(state_, pairs_, record_pool<M>(records_, free_records_));
+    return ref<M, Rules>(records<M>());
   }
+  /// Commands complete to `targets`, which has `records<M>()` for the ids below `record_count()`.
+  template <class M, class Rules = queue_rules, class Targets>
+  io_queues_ref<M, Rules, Targets> ref(Targets const& targets) const {
+    return io_queues_ref<M, Rules, Targets>(state_, pairs_, targets);
+  }
+  template <class M>
+  record_pool<M> records() const {
+    return record_pool<M>(records_, free_records_);
+  }
+  std::uint32_t record_count() const { return record_count_; }
 
   /// What the refs share, where it lies in `state_memory`: the host may look into it where it reaches that memory.
   io_queues_state* state() const { return state_; }
   std::uint32_t pair_count() const { return pair_count_; }
   /// The next request that a device thread has posted, if any.
   bool take_recovery_request(recovery_request& request) const;
-  /// Whether the command of `request` is still in flight for the same record.
+  /// Whether the command of `request` is still in flight for the same target.
   bool still_in_flight(recovery_request const& request) const;
   /// From now on the pair takes no command, and its commands in flight end as `cancelled`. Only after the controller
   /// has deleted the queue or was reset: the memory of those commands becomes free.
@@ -71,6 +82,7 @@ class io_queues {
   completion_record* records_ = nullptr;
   slot_pool free_records_;
   std::uint32_t pair_count_ = 0;
+  std::uint32_t record_count_ = 0;
 };
 
 }  // namespace forebay

@@ -32,44 +32,37 @@ struct pair_range {
   FOREBAY_DEVICE constexpr std::uint32_t at(std::uint32_t k) const { return first + k * stride; }
 };
 
-template <class M, class Rules>
-class token;
-
 /// Trivially copyable; thread-safe. Functions that wait say so; every wait helps: it consumes completions for all
-/// threads, so it depends on nothing but the controllers (Q4, Q5).
-template <class M, class Rules = queue_rules>
+/// threads, so it depends on nothing but the controllers (Q4, Q5). Commands complete to `Targets`
+/// (completion_record.hpp).
+template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
 class io_queues_ref {
  public:
-  io_queues_ref() = default;
-  /// `pairs` and `records` repeat what `*state` says, so that no thread has to load it.
-  FOREBAY_DEVICE io_queues_ref(io_queues_state* state, queue_pair_state* pairs, record_pool<M> const& records)
-      : s_(state), pairs_(pairs), records_(records) {}
+  using pair_type = queue_pair_ref<M, Rules, Targets>;
 
-  FOREBAY_DEVICE record_pool<M> const& records() const { return records_; }
+  io_queues_ref() = default;
+  /// `pairs` repeats what `*state` says, so that no thread has to load it.
+  FOREBAY_DEVICE io_queues_ref(io_queues_state* state, queue_pair_state* pairs, Targets const& targets)
+      : s_(state), pairs_(pairs), targets_(targets) {}
+
+  FOREBAY_DEVICE Targets const& targets() const { return targets_; }
+  FOREBAY_DEVICE record_pool<M> const& records() const { return targets_.records(); }
   FOREBAY_DEVICE prp_page_pool const& prp_pages() const { return s_->prp_pages; }
   FOREBAY_DEVICE std::uint64_t timeout_ns() const { return s_->timeout_ns; }
   FOREBAY_DEVICE std::uint32_t pair_count() const { return s_->pair_count; }
-  FOREBAY_DEVICE queue_pair_ref<M, Rules> pair(std::uint32_t index) const {
-    return queue_pair_ref<M, Rules>{pairs_ + index};
-  }
+  FOREBAY_DEVICE pair_type pair(std::uint32_t index) const { return pair_type{pairs_ + index}; }
 
   /// Submits to the pairs of `range`, from its `home`-th on, and helps where they are full. On success `home` tells
   /// which pair took the command. `busy`: nothing was submitted by the deadline; `cancelled`: all pairs of the
-  /// range are dead.
-  FOREBAY_DEVICE status submit(pair_range range, std::uint32_t& home, io_command const& command, std::uint32_t record,
+  /// range are dead. Waits.
+  FOREBAY_DEVICE status submit(pair_range range, std::uint32_t& home, io_command const& command, std::uint32_t target,
                                std::uint64_t deadline_ns) const {
-    std::uint32_t dead_pairs = 0;
+    status result = fault::busy;
     auto const attempt = [&] {
-      dead_pairs = 0;
-      for (std::uint32_t k = 0; k < range.count; ++k) {
-        auto const queue = pair(range.at(home));
-        if (serve(queue, [&] { return queue.try_submit(command, prp_pages(), record); }, deadline_ns)) return true;
-        if (queue.dead()) ++dead_pairs;
-        home = home + 1 < range.count ? home + 1 : 0;
-      }
-      return dead_pairs == range.count;
+      result = submit_once(range, home, command, target, deadline_ns);
+      return result.kind() != fault::busy;
     };
-    bool const ended = M::wait_until(
+    (void)M::wait_until(
         [&] {
           if (attempt()) return true;
           if (command.bytes == 0 || !needs_prp_list(command.buffer, command.bytes, prp_pages().page_bytes))
@@ -79,18 +72,43 @@ class io_queues_ref {
           return attempt();
         },
         deadline_ns);
-    if (!ended) return fault::busy;
-    return dead_pairs == range.count ? status(fault::cancelled) : status();
+    return result;
+  }
+
+  /// The same without waiting: `busy` where no pair of `range` has room. Not for the predicate of a wait.
+  FOREBAY_DEVICE status try_submit(pair_range range, std::uint32_t& home, io_command const& command,
+                                   std::uint32_t target) const {
+    return submit_once(range, home, command, target, 0);
+  }
+
+  /// Delivers what has completed on a pair, unless another thread is at it; whether there was anything. Not for the
+  /// predicate of a wait.
+  FOREBAY_DEVICE bool help(std::uint32_t pair_index) const { return pair(pair_index).try_poll(prp_pages(), targets_); }
+
+  /// Waits until `stop()` holds, helping on the pairs of `range` meanwhile; false at the deadline. `stop` only looks,
+  /// through `M`.
+  template <class Stop>
+  FOREBAY_DEVICE bool help_until(pair_range range, Stop&& stop, std::uint64_t deadline_ns) const {
+    // Several pairs share the thread's time.
+    std::uint32_t const looks = range.count == 1 ? M::looks_per_poll : 1;
+    return M::wait_until(
+        [&] {
+          // Every pair in one evaluation: a machine may sleep until something that the evaluation read changes.
+          for (std::uint32_t k = 0; k < range.count; ++k) {
+            if (serve(pair(range.at(k)), stop, deadline_ns, looks)) return true;
+          }
+          return false;
+        },
+        deadline_ns);
   }
 
   /// Delivers what has completed on `queue` until `stop()` holds, which it returns, nothing is left, or the deadline
   /// passes. A thread that goes to sleep must have seen the ring empty: else a completion that it did not look at could
   /// be one that nobody looks at.
   template <class Stop>
-  FOREBAY_DEVICE bool serve(queue_pair_ref<M, Rules> queue, Stop&& stop, std::uint64_t deadline_ns,
-                            std::uint32_t looks = 1) const {
+  FOREBAY_DEVICE bool serve(pair_type queue, Stop&& stop, std::uint64_t deadline_ns, std::uint32_t looks = 1) const {
     while (!stop()) {
-      if (!queue.try_poll(prp_pages(), records(), looks)) return stop();
+      if (!queue.try_poll(prp_pages(), targets_, looks)) return stop();
       if (M::clock_ns() >= deadline_ns) return stop();
     }
     return true;
@@ -100,18 +118,7 @@ class io_queues_ref {
   /// to the pool. False at the deadline: the recovery thread has been asked to abort what is still in flight, and
   /// everything stays owned by it (Q7).
   FOREBAY_DEVICE bool wait(std::uint32_t record, pair_range range, std::uint64_t deadline_ns, status& result) const {
-    // Several pairs share the thread's time.
-    std::uint32_t const looks = range.count == 1 ? M::looks_per_poll : 1;
-    bool const done = M::wait_until(
-        [&] {
-          // Every pair in one evaluation: a machine may sleep until something that the evaluation read changes.
-          for (std::uint32_t k = 0; k < range.count; ++k) {
-            if (serve(pair(range.at(k)), [&] { return records().done(record); }, deadline_ns, looks)) return true;
-          }
-          return false;
-        },
-        deadline_ns);
-    if (done) {
+    if (help_until(range, [&] { return records().done(record); }, deadline_ns)) {
       result = records().close(record);
       return true;
     }
@@ -119,30 +126,45 @@ class io_queues_ref {
     return false;
   }
 
- private:
-  FOREBAY_DEVICE void ask_for_recovery(std::uint32_t pair_index, std::uint32_t record) const {
+  /// Asks the host to abort the commands of `target` that are in flight on a pair. To be asked again where they are
+  /// waited for again (Q7).
+  FOREBAY_DEVICE void ask_for_recovery(std::uint32_t pair_index, std::uint32_t target) const {
     auto const queue = pair(pair_index);
-    for (std::uint32_t id = queue.find_command(record, 0); id != slot_pool::none;
-         id = queue.find_command(record, id + 1)) {
-      s_->mailbox.template post<M>({pair_index, id, record});
+    for (std::uint32_t id = queue.find_command(target, 0); id != slot_pool::none;
+         id = queue.find_command(target, id + 1)) {
+      s_->mailbox.template post<M>({pair_index, id, target});
     }
+  }
+
+ private:
+  /// Tries each pair of the range, helping until the deadline where it has no room.
+  FOREBAY_DEVICE status submit_once(pair_range range, std::uint32_t& home, io_command const& command,
+                                    std::uint32_t target, std::uint64_t deadline_ns) const {
+    std::uint32_t dead_pairs = 0;
+    for (std::uint32_t k = 0; k < range.count; ++k) {
+      auto const queue = pair(range.at(home));
+      if (serve(queue, [&] { return queue.try_submit(command, prp_pages(), target); }, deadline_ns)) return {};
+      if (queue.dead()) ++dead_pairs;
+      home = home + 1 < range.count ? home + 1 : 0;
+    }
+    return dead_pairs == range.count ? fault::cancelled : fault::busy;
   }
 
   io_queues_state* s_ = nullptr;
   queue_pair_state* pairs_ = nullptr;
-  record_pool<M> records_;
+  Targets targets_;
 };
 
 /// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all
 /// copies: exactly one of them is waited for with success, or detached.
-template <class M, class Rules = queue_rules>
+template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
 class token {
  public:
   token() = default;
   /// A request that ended before it began.
   FOREBAY_DEVICE explicit token(status ended) : ended_(ended) {}
   /// A request whose commands are all on pairs of `range`.
-  FOREBAY_DEVICE token(io_queues_ref<M, Rules> queues, std::uint32_t record, pair_range range)
+  FOREBAY_DEVICE token(io_queues_ref<M, Rules, Targets> const& queues, std::uint32_t record, pair_range range)
       : queues_(queues), record_(record), range_(range) {}
 
   /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs. A thread with
@@ -150,7 +172,7 @@ class token {
   FOREBAY_DEVICE bool ready(std::uint32_t looks = 1) const {
     if (record_ == slot_pool::none || queues_.records().done(record_)) return true;
     for (std::uint32_t k = 0; k < range_.count; ++k) {
-      queues_.pair(range_.at(k)).try_poll(queues_.prp_pages(), queues_.records(), looks);
+      queues_.pair(range_.at(k)).try_poll(queues_.prp_pages(), queues_.targets(), looks);
     }
     return queues_.records().done(record_);
   }
@@ -177,7 +199,7 @@ class token {
   }
 
  private:
-  io_queues_ref<M, Rules> queues_;
+  io_queues_ref<M, Rules, Targets> queues_;
   std::uint32_t record_ = slot_pool::none;
   pair_range range_;
   status ended_;

@@ -27,24 +27,25 @@ struct io_command {
   buffer_ref buffer;
 };
 
-/// Trivially copyable; thread-safe; no function waits.
-template <class M, class Rules = queue_rules>
+/// Trivially copyable; thread-safe; no function waits. `Targets`: what its commands complete to
+/// (completion_record.hpp).
+template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
 class queue_pair_ref {
  public:
   queue_pair_ref() = default;
   FOREBAY_DEVICE explicit queue_pair_ref(queue_pair_state* state) : q_(state) {}
 
-  /// Puts `command` on the queue and rings for it; its completion goes to `record`. False, with nothing done, if no
+  /// Puts `command` on the queue and rings for it; its completion goes to `target`. False, with nothing done, if no
   /// slot, command id or PRP page was free, or the queue is dead.
   FOREBAY_DEVICE bool try_submit(io_command const& command, prp_page_pool const& prp_pages,
-                                 std::uint32_t record) const {
+                                 std::uint32_t target) const {
     if (dead()) return false;
     std::uint32_t prp_page = prp_page_pool::none;
     if (command.bytes != 0 && needs_prp_list(command.buffer, command.bytes, prp_pages.page_bytes)) {
       prp_page = prp_pages.free.template try_take<M>(M::thread_rank() * 7u);
       if (prp_page == prp_page_pool::none) return false;
     }
-    std::uint32_t const owner = (record + 1) | (prp_page != prp_page_pool::none ? command_slot::has_prp_page : 0);
+    std::uint32_t const owner = (target + 1) | (prp_page != prp_page_pool::none ? command_slot::has_prp_page : 0);
     std::uint32_t const id = try_reserve(owner);
     if (id == no_id) {
       if (prp_page != prp_page_pool::none) prp_pages.free.template give<M>(prp_page);
@@ -70,10 +71,9 @@ class queue_pair_ref {
     return true;
   }
 
-  /// Consumes what the controller has completed and delivers it to its records. False if there was nothing, or another
+  /// Consumes what the controller has completed and delivers it to its targets. False if there was nothing, or another
   /// thread is at it.
-  FOREBAY_DEVICE bool try_poll(prp_page_pool const& prp_pages, record_pool<M> const& records,
-                               std::uint32_t looks = 1) const {
+  FOREBAY_DEVICE bool try_poll(prp_page_pool const& prp_pages, Targets const& targets, std::uint32_t looks = 1) const {
     // One lane consumes for all that are here: were each to try, a warp would run its lanes one after the other, each
     // through the same round trips.
     if (!M::elect(reinterpret_cast<std::uint64_t>(q_))) return false;
@@ -84,11 +84,11 @@ class queue_pair_ref {
     if (flag.exchange(1, simt::order::acquire) != 0) return false;
     // Read before the ring: a queue is declared dead after its last completion was posted.
     bool const cancels = dead();
-    bool delivered = consume(prp_pages, records, looks);
+    bool delivered = consume(prp_pages, targets, looks);
     if (cancels) {
-      while (consume(prp_pages, records, 1)) {
+      while (consume(prp_pages, targets, 1)) {
       }
-      if (cancel_all(prp_pages, records)) delivered = true;
+      if (cancel_all(prp_pages, targets)) delivered = true;
     }
     // Release pairs with the acquire above.
     flag.store(0, simt::order::release);
@@ -103,13 +103,13 @@ class queue_pair_ref {
     return true;
   }
 
-  /// Command ids that are in flight for `record`, in turn: the first at or after `from`, or `slot_pool::none`.
+  /// Command ids that are in flight for `target`, in turn: the first at or after `from`, or `slot_pool::none`.
   /// Advisory: the command may complete at any moment.
-  FOREBAY_DEVICE std::uint32_t find_command(std::uint32_t record, std::uint32_t from) const {
+  FOREBAY_DEVICE std::uint32_t find_command(std::uint32_t target, std::uint32_t from) const {
     for (std::uint32_t id = from; id < q_->command_ring.entries(); ++id) {
       // Relaxed: nothing is read on the strength of it.
       std::uint32_t const owner = simt::atomic<M>(q_->commands[id].owner).load(simt::order::relaxed);
-      if ((owner & ~command_slot::has_prp_page) == record + 1) return id;
+      if ((owner & ~command_slot::has_prp_page) == target + 1) return id;
     }
     return slot_pool::none;
   }
@@ -259,8 +259,7 @@ class queue_pair_ref {
 
   /// Requires the poll flag. Delivers first and tells the controller later, when there is nothing to deliver or a
   /// quarter of the ring is owed: whoever polls is waiting for a delivery.
-  FOREBAY_DEVICE bool consume(prp_page_pool const& prp_pages, record_pool<M> const& records,
-                              std::uint32_t looks) const {
+  FOREBAY_DEVICE bool consume(prp_page_pool const& prp_pages, Targets const& targets, std::uint32_t looks) const {
     std::uint64_t const first = M::ld(&q_->cq_head);
     std::uint64_t const reported = M::ld(&q_->cq_reported);
     // A queue with one completion at a time is looked at one by one, so that each look is one read of host memory.
@@ -271,7 +270,7 @@ class queue_pair_ref {
       std::uint32_t dw3[window];
       ready = width == 1 ? look_at_one(head, dw3[0], looks) : look(head, width, dw3);
       if (ready != 0) {
-        for (std::uint32_t i = 0; i < Rules::delivered(ready); ++i) deliver(dw3[i], prp_pages, records);
+        for (std::uint32_t i = 0; i < Rules::delivered(ready); ++i) deliver(dw3[i], prp_pages, targets);
         head += ready;
       }
       // One lap at most: a thread that waits for its own request does not serve the others for ever.
@@ -339,9 +338,9 @@ class queue_pair_ref {
     return steps;
   }
 
-  FOREBAY_DEVICE void deliver(std::uint32_t dw3, prp_page_pool const& prp_pages, record_pool<M> const& records) const {
+  FOREBAY_DEVICE void deliver(std::uint32_t dw3, prp_page_pool const& prp_pages, Targets const& targets) const {
     std::uint32_t const id = dw3 & 0xffff;
-    if (id < q_->command_ring.entries() && finish(id, status::from_nvme(dw3 >> 17), prp_pages, records)) {
+    if (id < q_->command_ring.entries() && finish(id, status::from_nvme(dw3 >> 17), prp_pages, targets)) {
       M::st(&q_->finished_commands, M::ld(&q_->finished_commands) + 1);
     } else {
       count_protocol_error();
@@ -350,7 +349,7 @@ class queue_pair_ref {
 
   /// False if the command was not in flight.
   FOREBAY_DEVICE bool finish(std::uint32_t id, status result, prp_page_pool const& prp_pages,
-                             record_pool<M> const& records) const {
+                             Targets const& targets) const {
     auto owner = simt::atomic<M>(q_->commands[id].owner);
     // Acquire pairs with the release in try_submit() after prp_page was set.
     std::uint32_t const found = owner.load(simt::order::acquire);
@@ -358,18 +357,20 @@ class queue_pair_ref {
     if ((found & command_slot::has_prp_page) != 0) {
       prp_pages.free.template give<M>(M::ld(&q_->commands[id].prp_page));
     }
-    records.complete((found & command_slot::record_mask) - 1, result);
-    // Relaxed: after the release fence in complete(). Pairs with the acquire in try_reserve(): prp_page was read.
+    // Release pairs with the acquire of whoever sees that the target is complete: the data is there.
+    M::fence(simt::scope::device, simt::order::release);
+    targets.complete((found & command_slot::target_mask) - 1, result, 1);
+    // Relaxed: after the release fence. Pairs with the acquire in try_reserve(): prp_page was read.
     owner.store(0, simt::order::relaxed);
     return true;
   }
 
   /// Ends what is in flight on a dead queue; whether there was anything. Repeated at every poll, so that a submitter
   /// who had passed the dead check is cancelled too. The credits come back, so that the pair can be seen to be idle.
-  FOREBAY_DEVICE bool cancel_all(prp_page_pool const& prp_pages, record_pool<M> const& records) const {
+  FOREBAY_DEVICE bool cancel_all(prp_page_pool const& prp_pages, Targets const& targets) const {
     std::uint32_t cancelled = 0;
     for (std::uint32_t id = 0; id < q_->command_ring.entries(); ++id) {
-      if (finish(id, fault::cancelled, prp_pages, records)) ++cancelled;
+      if (finish(id, fault::cancelled, prp_pages, targets)) ++cancelled;
     }
     give_credit(q_->free_command_count, cancelled);
     return cancelled != 0;

@@ -17,9 +17,9 @@ struct command_slot {
   static constexpr std::uint32_t reserved = 1u << 31;
   /// Of `owner`: `prp_page` is lent to the command.
   static constexpr std::uint32_t has_prp_page = 1u << 30;
-  static constexpr std::uint32_t record_mask = has_prp_page - 1;
+  static constexpr std::uint32_t target_mask = has_prp_page - 1;
 
-  std::uint32_t owner;  ///< 0: free; else 1 + the completion record, and the bits above
+  std::uint32_t owner;  ///< 0: free; else 1 + what the command completes to, and the bits above
   std::uint32_t prp_page;
 };
 

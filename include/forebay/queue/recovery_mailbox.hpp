@@ -13,10 +13,10 @@ namespace forebay {
 struct recovery_request {
   std::uint32_t pair_index = 0;
   std::uint32_t command_id = 0;
-  std::uint32_t record = 0;
+  std::uint32_t target = 0;  ///< what the command completes to
 
   FOREBAY_DEVICE friend constexpr bool operator==(recovery_request const& a, recovery_request const& b) {
-    return a.pair_index == b.pair_index && a.command_id == b.command_id && a.record == b.record;
+    return a.pair_index == b.pair_index && a.command_id == b.command_id && a.target == b.target;
   }
 };
 
@@ -59,7 +59,7 @@ struct recovery_mailbox {
  private:
   FOREBAY_DEVICE static std::uint64_t encode(recovery_request const& r) {
     return static_cast<std::uint64_t>(r.pair_index) << 48 | static_cast<std::uint64_t>(r.command_id) << 32 |
-           (r.record + 1);
+           (r.target + 1);
   }
 };
 
