@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The CTC kernel on a GPU, for sources that nvcc does not compile.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "library/ctc.hpp"
+
+namespace forebay::bench {
+
+/// One block of threads and the drives that they read. Throws `refused_input`, `operation_failed`.
+class ctc_on_gpu {
+ public:
+  static constexpr std::uint32_t threads = 1024;
+
+  /// `work`: what the largest run is. Opens the drives and writes them.
+  ctc_on_gpu(std::vector<std::string> const& drives, ctc_work const& work);
+  ~ctc_on_gpu();
+  ctc_on_gpu(ctc_on_gpu const&) = delete;
+  ctc_on_gpu& operator=(ctc_on_gpu const&) = delete;
+
+  std::uint64_t blocks() const;
+  /// How long one run takes; adds what it saw to `result`.
+  double seconds(ctc_work const& work, ctc_result& result);
+  /// The same with threads that compute and do not read.
+  double seconds_to_compute(std::uint32_t rounds, std::uint32_t steps);
+  /// JSON of the storage.
+  std::string report() const;
+  int registers() const;
+  int local_bytes() const;
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace forebay::bench
