@@ -102,6 +102,61 @@ struct cuda {
     }
   }
 
+  /// Two neighbouring words, at a multiple of 16 bytes, each as a relaxed atomic load at device scope reads it.
+  FOREBAY_DEVICE static vec16 load_pair(std::uint64_t const* words) {
+#if defined(__CUDA_ARCH__)
+    vec16 both;
+    // A vector load is a load of each of its elements (PTX ISA, "Memory Consistency Model", vector data-types).
+    asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];" : "=l"(both.low), "=l"(both.high) : "l"(words) : "memory");
+    return both;
+#else
+    not_on_host(words);
+    return {};
+#endif
+  }
+  /// To be called between an atomic load and speculative loads whose address follows from what it found: those then see
+  /// what was written before the store that it read. No instruction: a load cannot be issued before its address is
+  /// known, and neither of the two is served from a cache that other multiprocessors do not write through.
+  FOREBAY_DEVICE static void acquire_dependent() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("" ::: "memory");
+#endif
+  }
+  /// Reads what others may be overwriting: any mixture of old and new bytes. The value may be used only if an atomic
+  /// load of some word afterwards, which this one is ordered before, shows that nobody did.
+  template <plain T>
+  FOREBAY_DEVICE static T ld_speculative(T const* address) {
+#if defined(__CUDA_ARCH__)
+    T value;
+    if constexpr (sizeof(T) == 1) {
+      unsigned bits;
+      asm volatile("ld.acquire.gpu.u8 %0, [%1];" : "=r"(bits) : "l"(address) : "memory");
+      auto const byte = static_cast<unsigned char>(bits);
+      memcpy(&value, &byte, sizeof value);
+    } else if constexpr (sizeof(T) == 2) {
+      unsigned short bits;
+      asm volatile("ld.acquire.gpu.u16 %0, [%1];" : "=h"(bits) : "l"(address) : "memory");
+      memcpy(&value, &bits, sizeof value);
+    } else if constexpr (sizeof(T) == 4) {
+      unsigned bits;
+      asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(bits) : "l"(address) : "memory");
+      memcpy(&value, &bits, sizeof value);
+    } else if constexpr (sizeof(T) == 8) {
+      unsigned long long bits;
+      asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(bits) : "l"(address) : "memory");
+      memcpy(&value, &bits, sizeof value);
+    } else {
+      vec16 bits;
+      asm volatile("ld.acquire.gpu.v2.u64 {%0, %1}, [%2];" : "=l"(bits.low), "=l"(bits.high) : "l"(address) : "memory");
+      memcpy(&value, &bits, sizeof value);
+    }
+    return value;
+#else
+    not_on_host(address);
+    return T{};
+#endif
+  }
+
   /// Moves `bytes` bytes between areas that do not overlap; one thread does all of it, with 16-byte accesses where both
   /// addresses allow, four loads in flight.
   FOREBAY_DEVICE static void copy(void* to, void const* from, std::size_t bytes) {

@@ -157,6 +157,30 @@ struct fiber {
     store_granules(*lane, address, &value, sizeof(T), where);
   }
 
+  /// Two neighbouring words, at a multiple of 16 bytes, each as a relaxed atomic load at device scope reads it.
+  static vec16 load_pair(std::uint64_t const* words, location where = location::current()) {
+    auto* const both = const_cast<std::uint64_t*>(words);
+    return {atomic_ref<std::uint64_t, scope::device>(both[0]).load(order::relaxed, where),
+            atomic_ref<std::uint64_t, scope::device>(both[1]).load(order::relaxed, where)};
+  }
+  /// To be called between an atomic load and speculative loads whose address follows from what it found: those then see
+  /// what was written before the store that it read.
+  static void acquire_dependent() { fence(scope::device, order::acquire); }
+  /// Reads what others may be overwriting: any mixture of old and new bytes. The value may be used only if an atomic
+  /// load of some word afterwards, which this one is ordered before, shows that nobody did. A scheduling point, and no
+  /// race.
+  template <plain T>
+  static T ld_speculative(T const* address, location where = location::current()) {
+    auto* lane = detail::current;
+    if (lane == nullptr || !lane->scheduled) return native::ld_speculative(address);
+    lane->owner->point(where);
+    T const value = detail::host_load_racy(address);
+    if (lane->watching) see(*lane, address, &value, sizeof(T));
+    // Acquire: as promised, before the load that tells whether the value may be used.
+    fence(scope::device, order::acquire);
+    return value;
+  }
+
   /// Moves `bytes` bytes between areas that do not overlap; one lane does all of it. In a scheduled run up to four
   /// scheduling points split it, so that a reader which comes too early sees a torn copy.
   static void copy(void* to, void const* from, std::size_t bytes, location where = location::current()) {

@@ -55,6 +55,22 @@ struct native {
   static void st(T* address, std::type_identity_t<T> value) {
     *address = value;
   }
+  /// Two neighbouring words, at a multiple of 16 bytes, each as a relaxed atomic load at device scope reads it.
+  static vec16 load_pair(std::uint64_t const* words) {
+    return {detail::host_load(words, order::relaxed), detail::host_load(words + 1, order::relaxed)};
+  }
+  /// To be called between an atomic load and speculative loads whose address follows from what it found: those then see
+  /// what was written before the store that it read.
+  static void acquire_dependent() { detail::host_fence(order::acquire); }
+  /// Reads what others may be overwriting: any mixture of old and new bytes. The value may be used only if an atomic
+  /// load of some word afterwards, which this one is ordered before, shows that nobody did.
+  template <plain T>
+  static T ld_speculative(T const* address) {
+    T const value = detail::host_load_racy(address);
+    detail::host_fence(order::acquire);
+    return value;
+  }
+
   /// Moves `bytes` bytes between areas that do not overlap; one thread does all of it.
   static void copy(void* to, void const* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 

@@ -30,6 +30,13 @@
 #define FOREBAY_UNROLL _Pragma("GCC unroll 8")
 #endif
 
+/// Stands before a loop whose code shall exist once, because it runs seldom or its registers would be many.
+#if defined(__CUDA_ARCH__)
+#define FOREBAY_ROLLED _Pragma("unroll 1")
+#else
+#define FOREBAY_ROLLED
+#endif
+
 namespace forebay::simt {
 
 /// Who must agree on the effect of an atomic access or a fence (PTX ISA, "Scope").

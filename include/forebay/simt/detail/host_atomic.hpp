@@ -54,6 +54,25 @@ inline order after_fences(order o) {
   return o;
 }
 
+/// A load that may race with whatever: what it returned is thrown away if it did.
+template <class T>
+__attribute__((no_sanitize_thread)) T host_load_racy(T const* object) {
+  T value;
+  if constexpr (sizeof(T) == 16) {
+    auto const* const words = reinterpret_cast<std::uint64_t const volatile*>(object);
+    std::uint64_t const parts[2] = {words[0], words[1]};
+    __builtin_memcpy(&value, parts, sizeof value);
+  } else {
+    using bits =
+        std::conditional_t<sizeof(T) == 1, std::uint8_t,
+                           std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                              std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+    bits const read = *reinterpret_cast<bits const volatile*>(object);
+    __builtin_memcpy(&value, &read, sizeof value);
+  }
+  return value;
+}
+
 template <class T>
 T host_load(T const* object, order o) {
   note_relaxed_read(object, o);

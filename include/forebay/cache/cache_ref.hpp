@@ -1,0 +1,787 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The directory of pages: which frame holds which page of the drives, and how pages come and go.
+//!
+//! docs/internals/cache.md tells how the invariants C1 to C6 follow; each memory order below names what it pairs with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "forebay/cache/cache_state.hpp"
+#include "forebay/cache/page_word.hpp"
+#include "forebay/queue/io_queues_ref.hpp"
+#include "forebay/simt/bits.hpp"
+#include "forebay/simt/vocabulary.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay {
+
+/// What a pinned page will be used for.
+enum class access : std::uint8_t { read, write };
+
+/// The decisions that the cache's invariants rest on, gathered so that the tests can plant one wrong decision at a
+/// time. Programs use this one.
+struct cache_rules {
+  /// C3, C6: a frame counts as pinned only if the word that the pin was added to still named the page.
+  FOREBAY_DEVICE static constexpr bool pin_holds(page_word seen, std::uint32_t tag) { return seen.names(tag); }
+  /// C2: how the word changes when a page is about to be written back.
+  FOREBAY_DEVICE static constexpr page_word written_back(page_word before) { return before.written_back(); }
+  /// C1: whether the set is looked through again under its lock.
+  static constexpr bool look_again = true;
+  /// C2: whether a frame may take another page.
+  FOREBAY_DEVICE static constexpr bool evictable(page_word word) { return word.is_evictable(); }
+};
+
+/// A pinned page, or why there is none.
+struct page_pin {
+  std::uint32_t frame = ~0u;
+  status outcome;
+};
+
+/// Trivially copyable: kernels take it by value. Thread-safe. Functions that wait say so; their waits help: they
+/// consume completions for all threads, and depend on nothing but the controllers and on locks that are held for a few
+/// steps.
+///
+/// `page` numbers the pages of the whole storage, from 0; who calls has made sure that it exists.
+template <class M, class Policy, bool Counted = false, class Rules = cache_rules, class QueueRules = queue_rules>
+class cache_ref {
+ public:
+  using policy_type = Policy;
+  using targets_type = cache_targets<M>;
+  using queues_type = io_queues_ref<M, QueueRules, targets_type>;
+  static constexpr std::uint32_t none = ~0u;
+
+  cache_ref() = default;
+  /// The other arguments repeat what `*state` says, so that no thread has to load it.
+  FOREBAY_DEVICE cache_ref(cache_state* state, std::uint64_t* words, std::byte* frames, page_sets mapping,
+                           std::uint32_t page_shift)
+      : s_(state), words_(words), frames_(frames), mapping_(mapping), page_shift_(page_shift) {}
+
+  FOREBAY_DEVICE std::uint32_t page_shift() const { return page_shift_; }
+  FOREBAY_DEVICE std::byte* frame_data(std::uint32_t frame) const {
+    return frames_ + (std::uint64_t{frame} << page_shift_);
+  }
+  FOREBAY_DEVICE cache_state* state() const { return s_; }
+
+  /// Pins `page`, and reads it from its drive where it is not in a frame. Waits, for the storage's default time. The
+  /// caller unpins it. For `access::write` the page counts as written from now on.
+  FOREBAY_DEVICE page_pin pin(std::uint64_t page, access how) const {
+    page_location const at = mapping_.locate(page);
+    std::uint32_t const frame = find(at);
+    if (frame != none) {
+      page_word const word = add_pin(frame);
+      if (Rules::pin_holds(word, at.tag)) {
+        if (word.state() != page_state::valid) return pin_slowly(s_, page, how, frame);
+        touch(frame, word);
+        if (how == access::write) mark_dirty(frame, word);
+        count<&cache_counters::hits>();
+        return {frame, {}};
+      }
+      unpin(frame);
+    }
+    return pin_slowly(s_, page, how, none);
+  }
+
+  /// What was read through the pin has been used; what was written is there for whoever pins the page next.
+  FOREBAY_DEVICE void unpin(std::uint32_t frame) const {
+    // Release pairs with the acquire of a claim, of a write-back and of later pins.
+    word(frame).fetch_sub(page_word::one_pin, simt::order::release);
+  }
+
+  /// Reads a `T` at `offset_bytes` of `page` without pinning it. False if the page is in no frame, or left it
+  /// meanwhile.
+  template <class T>
+  FOREBAY_DEVICE bool try_read(std::uint64_t page, std::uint32_t offset_bytes, T& value) const {
+    page_location const at = mapping_.locate(page);
+    page_word before;
+    std::uint32_t const frame = find_valid(at, before);
+    if (frame == none) return false;
+    M::acquire_dependent();
+    value = M::ld_speculative(reinterpret_cast<T const*>(frame_data(frame) + offset_bytes));
+    // Relaxed: the load above is ordered before this one, and only compared words matter.
+    page_word const after{word(frame).load(simt::order::relaxed)};
+    if (!after.same_page(before)) return false;
+    touch(frame, after);
+    count<&cache_counters::hits>();
+    return true;
+  }
+
+  /// Starts reading `page` into a frame where it is in none. Never waits. False if there was no room for it: in its
+  /// set, or in the queues.
+  FOREBAY_DEVICE bool prefetch(std::uint64_t page) const {
+    if (find(mapping_.locate(page)) != none) return true;
+    return prefetch_slowly(s_, page);
+  }
+
+  /// Writes the page in `frame` back if it has been written, and waits until that is done: then every write to it that
+  /// came before the call is on the drive, though perhaps not durable.
+  FOREBAY_DEVICE status clean(std::uint32_t frame, std::uint64_t deadline_ns) const {
+    for (;;) {
+      // Acquire pairs with the release of the writers' unpin: they came before.
+      page_word seen{word(frame).load(simt::order::acquire)};
+      if (seen.state() != page_state::valid) return {};
+      if (seen.is_writing()) {
+        if (!settle(frame, until::idle, deadline_ns)) return fault::timed_out;
+        continue;
+      }
+      if (!seen.is_dirty()) return {};
+      if (!begin_write_back(frame, seen)) continue;
+      status const sent = submit_write_back(frame, seen, deadline_ns);
+      if (!sent.ok()) return sent;
+      if (!settle(frame, until::idle, deadline_ns)) return fault::timed_out;
+      return failure_of(frame);
+    }
+  }
+
+  /// Forgets `page`, so that the next access reads it from the drive. False if it is in use. Waits where it has to be
+  /// written back first.
+  FOREBAY_DEVICE bool invalidate(std::uint64_t page, std::uint64_t deadline_ns) const {
+    page_location const at = mapping_.locate(page);
+    for (;;) {
+      if (!lock(at.set, deadline_ns)) return false;
+      std::uint32_t const frame = find_locked(at, look_at(at));
+      page_word seen;
+      if (frame != none) seen = look(frame);
+      bool const gone = frame == none || seen.is_free() || (seen.is_evictable() && drop(frame, seen));
+      unlock(at.set);
+      if (gone) return true;
+      bool const may_go = seen.state() == page_state::busy || seen.is_writing() || seen.is_dirty();
+      if (seen.pins() != 0 || !may_go) return false;
+      if (!seen.is_dirty() && !settle(frame, until::idle, deadline_ns)) return false;
+      if (seen.is_dirty() && !clean(frame, deadline_ns).ok()) return false;
+    }
+  }
+
+  FOREBAY_DEVICE queues_type queues() const {
+    io_queues_state* const q = s_->queues;
+    return queues_type(q, q->pairs, targets());
+  }
+  FOREBAY_DEVICE targets_type targets() const {
+    io_queues_state* const q = s_->queues;
+    return targets_type(record_pool<M>(q->records, q->free_records), s_);
+  }
+  FOREBAY_DEVICE std::uint64_t default_deadline_ns() const { return M::clock_ns() + s_->queues->timeout_ns; }
+
+ private:
+  enum class until : std::uint8_t { read, idle };
+
+  /// What one look under a set's lock came to.
+  struct claim {
+    enum class result : std::uint8_t {
+      contended,  ///< another thread holds the lock
+      found,      ///< `frame` is for the page already, and was pinned unless this is a prefetch
+      claimed,    ///< `frame` is now busy with the page, which is to be read
+      failed,     ///< the page is in `frame`, could not be read, and others are still looking at that
+      no_room,
+    };
+    result what = result::contended;
+    std::uint32_t frame = none;
+    std::uint32_t to_clean = none;   ///< a frame whose write-back began, and is to be submitted
+    page_word clean_word;            ///< its word before
+    std::uint32_t unsettled = none;  ///< a frame of the set that is being read or written
+    status failure;                  ///< of `failed`
+  };
+
+  // Words
+  // --------------------------------------------------------------------------------------------------------------
+
+  FOREBAY_DEVICE cache_set<Policy>& set_at(std::uint32_t set) const {
+    return static_cast<cache_set<Policy>*>(s_->sets)[set];
+  }
+  FOREBAY_DEVICE auto word(std::uint32_t frame) const { return simt::atomic<M>(words_[frame]); }
+  FOREBAY_DEVICE page_word look(std::uint32_t frame) const {
+    // Relaxed: whoever acts on it compares and swaps.
+    return {word(frame).load(simt::order::relaxed)};
+  }
+  FOREBAY_DEVICE page_word add_pin(std::uint32_t frame) const {
+    // Acquire pairs with the completion of the read, and with the unpin of those who wrote: the page's bytes.
+    return {word(frame).fetch_add(page_word::one_pin, simt::order::acquire)};
+  }
+  /// By a thread that has pinned the frame, whose word was `seen` then.
+  FOREBAY_DEVICE void mark_dirty(std::uint32_t frame, page_word seen) const {
+    // A page that was dirty when it was pinned stays so, because it is pinned. Relaxed: the pin came first on the same
+    // word, and our unpin releases what we write.
+    if (!seen.is_dirty()) word(frame).fetch_or(page_word::dirty, simt::order::relaxed);
+  }
+  /// Tells the replacement policy of a hit.
+  FOREBAY_DEVICE void touch(std::uint32_t frame, page_word seen) const {
+    if (frame >= mapping_.sets() * cache_ways) return;
+    std::uint32_t const way = frame % cache_ways;
+    std::uint32_t const marks = Policy::template hit<M>(seen.marks(), &set_at(frame / cache_ways).policy, way);
+    // Relaxed, both: hints.
+    if (marks != seen.marks()) {
+      word(frame).fetch_or(std::uint64_t{marks} << page_word::mark_shift, simt::order::relaxed);
+    }
+    if (seen.is_unused()) word(frame).fetch_and(~page_word::unused, simt::order::relaxed);
+  }
+
+  /// The frame that is for the page, read or being read, as far as a look without a lock can tell.
+  FOREBAY_DEVICE std::uint32_t find(page_location at) const {
+    std::uint32_t found = none;
+    scan(at.set, [&](std::uint32_t frame, page_word seen) {
+      if (seen.names(at.tag) && seen.state() != page_state::failed) found = frame;
+    });
+    return found;
+  }
+  /// The frame that holds the page, and its word.
+  FOREBAY_DEVICE std::uint32_t find_valid(page_location at, page_word& word) const {
+    std::uint32_t found = none;
+    scan(at.set, [&](std::uint32_t frame, page_word seen) {
+      if (!seen.holds(at.tag)) return;
+      found = frame;
+      word = seen;
+    });
+    return found;
+  }
+  template <class Visit>
+  FOREBAY_DEVICE void scan(std::uint32_t set, Visit&& visit) const {
+    std::uint32_t const first = set * cache_ways;
+    FOREBAY_ROLLED
+    for (std::uint32_t way = 0; way < cache_ways; way += 8) {
+      simt::vec16 pairs[4];
+      for (std::uint32_t i = 0; i < 4; ++i) pairs[i] = M::load_pair(words_ + first + way + 2 * i);
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        visit(first + way + 2 * i, page_word{pairs[i].low});
+        visit(first + way + 2 * i + 1, page_word{pairs[i].high});
+      }
+    }
+  }
+
+  // Locks
+  // --------------------------------------------------------------------------------------------------------------
+
+  FOREBAY_DEVICE bool try_lock(std::uint32_t set) const {
+    auto flag = simt::atomic<M>(set_at(set).lock);
+    // Relaxed: a hint that spares the exchange.
+    if (flag.load(simt::order::relaxed) != 0) return false;
+    // Acquire pairs with the release in unlock(): what the previous holder did to the set.
+    return flag.exchange(1, simt::order::acquire) == 0;
+  }
+  FOREBAY_DEVICE bool wait_for_lock(std::uint32_t set, std::uint64_t deadline_ns) const {
+    // Relaxed: try_lock() decides.
+    return M::wait_until([&] { return simt::atomic<M>(set_at(set).lock).load(simt::order::relaxed) == 0; },
+                         deadline_ns);
+  }
+  FOREBAY_DEVICE bool lock(std::uint32_t set, std::uint64_t deadline_ns) const {
+    while (!try_lock(set)) {
+      if (!wait_for_lock(set, deadline_ns)) return false;
+    }
+    return true;
+  }
+  FOREBAY_DEVICE void unlock(std::uint32_t set) const {
+    // Release pairs with the acquire in try_lock().
+    simt::atomic<M>(set_at(set).lock).store(0, simt::order::release);
+  }
+
+  // Under a set's lock
+  // --------------------------------------------------------------------------------------------------------------
+
+  /// What the words of a set said when they were read, all at once: bit `w` of a mask is way `w`.
+  struct survey {
+    replacement::set_view view;
+    std::uint32_t match = 0;  ///< for the page that is looked for, in whatever state but free
+    std::uint32_t free = 0;
+    std::uint32_t cleanable = 0;
+    std::uint32_t unused = 0;     ///< evictable, prefetched, and not accessed yet
+    std::uint32_t unsettled = 0;  ///< being read or written
+  };
+  FOREBAY_DEVICE survey look_at(page_location at) const {
+    survey out;
+    scan(at.set, [&](std::uint32_t frame, page_word seen) {
+      std::uint32_t const bit = 1u << frame % cache_ways;
+      if (seen.is_free()) {
+        out.free |= bit;
+        return;
+      }
+      out.view.pages |= bit;
+      if (seen.names(at.tag)) out.match |= bit;
+      if (seen.state() == page_state::busy || seen.is_writing()) out.unsettled |= bit;
+      if (seen.is_cleanable()) out.cleanable |= bit;
+      if (Rules::evictable(seen)) out.view.evictable |= bit;
+      if (Rules::evictable(seen) && seen.is_unused()) out.unused |= bit;
+      for (std::uint32_t b = 0; b < Policy::mark_bits; ++b) {
+        if ((seen.marks() >> b & 1) != 0) out.view.marked[b] |= bit;
+      }
+    });
+    return out;
+  }
+
+  /// What a policy sees of a set: `view` of it, as it was found.
+  class locked_set {
+   public:
+    FOREBAY_DEVICE locked_set(cache_ref const& cache, std::uint32_t first_frame, replacement::set_view const& view)
+        : cache_(cache), first_(first_frame), view_(view) {}
+    FOREBAY_DEVICE static constexpr std::uint32_t ways() { return cache_ways; }
+    FOREBAY_DEVICE replacement::set_view look() const { return view_; }
+    FOREBAY_DEVICE void unmark(std::uint32_t ways, std::uint32_t marks) const {
+      FOREBAY_ROLLED
+      for (; ways != 0; ways &= ways - 1) {
+        // Relaxed: marks are hints.
+        cache_.word(first_ + simt::lowest_bit(ways))
+            .fetch_and(~(std::uint64_t{marks} << page_word::mark_shift), simt::order::relaxed);
+      }
+    }
+
+   private:
+    cache_ref const& cache_;
+    std::uint32_t first_;
+    replacement::set_view const& view_;
+  };
+
+  /// Pages that may come to a set after a prefetched one before that counts as abandoned.
+  static constexpr std::uint32_t prefetch_ages = 4 * cache_ways;
+  /// Frames that a set should have clean: with fewer, whoever takes one begins to write another back.
+  static constexpr std::uint32_t clean_wanted = cache_ways / 4;
+
+  /// The overflow frame that is for the page, in whatever state but free.
+  FOREBAY_DEVICE std::uint32_t find_overflow(page_location at) const {
+    std::uint32_t const after = mapping_.sets() * cache_ways;
+    FOREBAY_ROLLED
+    for (std::uint32_t k = M::ld(&set_at(at.set).overflow); k != 0; k = M::ld(&s_->overflow[k - 1].next)) {
+      page_word const seen = look(after + k - 1);
+      if (seen.names(at.tag) && !seen.is_free()) return after + k - 1;
+    }
+    return none;
+  }
+  FOREBAY_DEVICE std::uint32_t find_locked(page_location at, survey const& seen) const {
+    return seen.match != 0 ? at.set * cache_ways + simt::lowest_bit(seen.match) : find_overflow(at);
+  }
+
+  /// Takes a frame for the page, if it may take one: `spare`, an overflow frame of the caller's, where no way can be
+  /// had.
+  FOREBAY_DEVICE claim try_claim(page_location at, bool prefetch, std::uint32_t spare, bool last_resort) const {
+    claim out;
+    if (!try_lock(at.set)) return out;
+    survey seen_set = look_at(at);
+    out.frame = Rules::look_again ? find_locked(at, seen_set) : none;
+    if (out.frame != none) {
+      out.what = claim::result::found;
+      // Pinned before the lock goes, or it could be evicted again.
+      page_word const seen = prefetch ? look(out.frame) : add_pin(out.frame);
+      if (seen.state() == page_state::failed && !prefetch) {
+        // Not one more who holds the failure up, or it might stay for ever.
+        out.what = claim::result::failed;
+        out.failure = failure_of(out.frame);
+        unpin(out.frame);
+      }
+    } else {
+      take_frame(out, at, seen_set, prefetch, spare, last_resort);
+    }
+    unlock(at.set);
+    return out;
+  }
+
+  FOREBAY_DEVICE void take_frame(claim& out, page_location at, survey& seen, bool prefetch, std::uint32_t spare,
+                                 bool last_resort) const {
+    cache_set<Policy>& set = set_at(at.set);
+    std::uint32_t const first = at.set * cache_ways;
+    std::uint32_t const tick = M::ld(&set.tick) + 1;
+    M::st(&set.tick, tick);
+    std::uint32_t guarded = 0;
+    FOREBAY_ROLLED
+    for (std::uint32_t left = seen.unused; left != 0; left &= left - 1) {
+      std::uint32_t const way = simt::lowest_bit(left);
+      if (static_cast<std::uint8_t>(tick - M::ld(&set.prefetched_at[way])) < prefetch_ages) {
+        guarded |= 1u << way;
+      } else {
+        // Relaxed: a hint.
+        word(first + way).fetch_and(~page_word::unused, simt::order::relaxed);
+      }
+    }
+    if (!last_resort) seen.view.evictable &= ~guarded;
+    if (seen.unsettled != 0) out.unsettled = first + simt::lowest_bit(seen.unsettled);
+    std::uint32_t const room = simt::count_bits(seen.free | seen.view.evictable);
+    std::uint32_t const pins = prefetch ? 0 : 1;
+    std::uint32_t way = none;
+    FOREBAY_ROLLED
+    for (; seen.free != 0 && way == none; seen.free &= seen.free - 1) {
+      std::uint32_t const free = simt::lowest_bit(seen.free);
+      page_word unused;
+      if (try_take(first + free, at.tag, pins, prefetch, true, unused)) way = free;
+    }
+    locked_set const view(*this, first, seen.view);
+    FOREBAY_ROLLED
+    while (way == none && seen.view.evictable != 0) {
+      std::uint32_t const victim = Policy::template victim<M>(view, &set.policy);
+      if (victim == replacement::no_way) break;
+      page_word old;
+      if (try_take(first + victim, at.tag, pins, prefetch, false, old)) {
+        Policy::template evicted<M>(view, &set.policy, victim, old.tag(), old.marks());
+        count<&cache_counters::evictions>();
+        way = victim;
+      } else {
+        seen.view.evictable &= ~(1u << victim);
+      }
+    }
+    if (way != none) {
+      std::uint32_t const marks = Policy::template filled<M>(view, &set.policy, way, at.tag);
+      // Relaxed: hints.
+      if (marks != 0) {
+        word(first + way).fetch_or(std::uint64_t{marks} << page_word::mark_shift, simt::order::relaxed);
+      }
+      if (prefetch) M::st(&set.prefetched_at[way], static_cast<std::uint8_t>(tick));
+      out.what = claim::result::claimed;
+      out.frame = first + way;
+    } else if (spare != none) {
+      std::uint32_t const k = spare - mapping_.sets() * cache_ways;
+      // Relaxed: nobody else takes a frame that is in no set's list.
+      word(spare).store(look(spare).claimed_for(at.tag, pins, false).bits, simt::order::relaxed);
+      M::st(&s_->overflow[k].next, M::ld(&set.overflow));
+      // Relaxed: the lock orders it for those who act on it.
+      simt::atomic<M>(s_->overflow[k].page).store(mapping_.page_of(at), simt::order::relaxed);
+      M::st(&set.overflow, k + 1);
+      out.what = claim::result::claimed;
+      out.frame = spare;
+    } else {
+      out.what = claim::result::no_room;
+    }
+    if (room <= clean_wanted && seen.cleanable != 0) begin_cleaning(out, first, seen.cleanable, tick);
+  }
+
+  /// Begins to write one of the frames in the mask back, another one each time.
+  FOREBAY_DEVICE void begin_cleaning(claim& out, std::uint32_t first, std::uint32_t cleanable,
+                                     std::uint32_t tick) const {
+    // Turned, so that the ways from the tick on come first.
+    std::uint32_t const turn = tick % cache_ways;
+    std::uint32_t turned = ((cleanable | cleanable << cache_ways) >> turn) & ((1u << cache_ways) - 1);
+    FOREBAY_ROLLED
+    for (; turned != 0; turned &= turned - 1) {
+      std::uint32_t const way = (simt::lowest_bit(turned) + turn) % cache_ways;
+      page_word const seen = look(first + way);
+      if (!seen.is_cleanable() || !begin_write_back(first + way, seen)) continue;
+      out.to_clean = first + way;
+      out.clean_word = seen;
+      return;
+    }
+  }
+
+  /// Makes the frame busy with the page `tag`, if it is still `free`, or else evictable; `old` is its word before.
+  FOREBAY_DEVICE bool try_take(std::uint32_t frame, std::uint32_t tag, std::uint32_t pins, bool prefetch, bool free,
+                               page_word& old) const {
+    old = look(frame);
+    if (free ? !old.is_free() : !Rules::evictable(old)) return false;
+    // Acquire pairs with the release of unpins and of write-backs: the old page's readers and writers are done.
+    return word(frame).compare_exchange(old.bits, old.claimed_for(tag, pins, prefetch).bits, simt::order::acquire);
+  }
+  /// Makes an evictable frame free. Under the lock of its set.
+  FOREBAY_DEVICE bool drop(std::uint32_t frame, page_word seen) const {
+    page_word const gone{seen.claimed_for(seen.tag(), 0, false).bits & ~page_word::state_mask};
+    // Acquire as in try_take().
+    return word(frame).compare_exchange(seen.bits, gone.bits, simt::order::acquire);
+  }
+
+  // Commands
+  // -----------------------------------------------------------------------------------------------------------
+
+  FOREBAY_DEVICE io_command command_for(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame,
+                                        std::uint32_t& drive) const {
+    storage_layout const& layout = s_->layout;
+    std::uint64_t const first = page << page_shift_;
+    std::uint64_t bytes = std::uint64_t{1} << page_shift_;
+    // The last page of a storage may be a short one.
+    if (bytes > layout.size_bytes - first) bytes = layout.size_bytes - first;
+    storage_layout::piece const p = layout.piece_at(first, bytes);
+    drive = p.drive;
+    io_command command;
+    command.opcode = opcode;
+    command.nsid = layout.nsid;
+    command.slba = p.byte_on_drive >> layout.block_shift;
+    command.blocks = static_cast<std::uint32_t>(p.bytes >> layout.block_shift);
+    command.bytes = p.bytes;
+    command.buffer = s_->frame_memory.subspan(std::uint64_t{frame} << page_shift_, p.bytes);
+    return command;
+  }
+
+  /// Waits for room in the queues until the deadline; with deadline 0 it does not wait.
+  FOREBAY_DEVICE status submit(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame, std::uint32_t target,
+                               std::uint64_t deadline_ns) const {
+    return submit_for(s_, opcode, page, frame, target, deadline_ns);
+  }
+  FOREBAY_COLD static status submit_for(cache_state* state, nvme::io_opcode opcode, std::uint64_t page,
+                                        std::uint32_t frame, std::uint32_t target, std::uint64_t deadline_ns) {
+    return from(state).submit_here(opcode, page, frame, target, deadline_ns);
+  }
+  FOREBAY_DEVICE status submit_here(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame,
+                                    std::uint32_t target, std::uint64_t deadline_ns) const {
+    std::uint32_t drive = 0;
+    io_command const command = command_for(opcode, page, frame, drive);
+    std::uint32_t const pairs = s_->layout.pairs_per_drive;
+    pair_range const range{drive * pairs, pairs, 1};
+    std::uint32_t home = home_pair<M>(s_->layout);
+    std::uint32_t const expected = range.at(home);
+    // Before the command, whose completion may put a status there. Relaxed: only where to help, until the word says
+    // more.
+    auto note = simt::atomic<M>(s_->notes[frame]);
+    note.store(expected, simt::order::relaxed);
+    auto const q = queues();
+    status const sent = deadline_ns != 0 ? q.submit(range, home, command, target, deadline_ns)
+                                         : q.try_submit(range, home, command, target);
+    std::uint32_t was = expected;
+    // Relaxed, as above.
+    if (sent.ok() && range.at(home) != expected) note.compare_exchange(was, range.at(home), simt::order::relaxed);
+    return sent;
+  }
+
+  FOREBAY_DEVICE std::uint64_t page_in(std::uint32_t frame, page_word seen) const {
+    std::uint32_t const cached = mapping_.sets() * cache_ways;
+    if (frame < cached) return mapping_.page_of({frame / cache_ways, seen.tag()});
+    // Relaxed: the frame holds a page, and keeps it while it is being written.
+    return simt::atomic<M>(s_->overflow[frame - cached].page).load(simt::order::relaxed);
+  }
+
+  /// From here on whoever got true owes the submission of the write.
+  FOREBAY_DEVICE bool begin_write_back(std::uint32_t frame, page_word seen) const {
+    // Acquire pairs with the release of the writers' unpins: the command reads what they wrote.
+    return word(frame).compare_exchange(seen.bits, Rules::written_back(seen).bits, simt::order::acquire);
+  }
+  /// With deadline 0 it does not wait. Where the command could not be sent the page is dirty as before.
+  FOREBAY_DEVICE status submit_write_back(std::uint32_t frame, page_word seen, std::uint64_t deadline_ns) const {
+    status const sent =
+        submit(nvme::io_opcode::write, page_in(frame, seen), frame, targets_type::write_back(frame), deadline_ns);
+    if (sent.ok()) {
+      count<&cache_counters::write_backs>();
+    } else {
+      // Dirty first: a frame that is neither would be clean. Relaxed, then release, which pairs with the acquire of
+      // those who wait for the write-back.
+      word(frame).fetch_or(page_word::dirty, simt::order::relaxed);
+      word(frame).fetch_and(~page_word::writing, simt::order::release);
+    }
+    return sent;
+  }
+
+  /// Waits until the frame is not being read (`until::read`), or neither read nor written; helps meanwhile. False at
+  /// the deadline: recovery has been asked for.
+  FOREBAY_DEVICE bool settle(std::uint32_t frame, until what, std::uint64_t deadline_ns) const {
+    return settle_for(s_, frame, what, deadline_ns);
+  }
+  FOREBAY_COLD static bool settle_for(cache_state* state, std::uint32_t frame, until what, std::uint64_t deadline_ns) {
+    return from(state).settle_here(frame, what, deadline_ns);
+  }
+  FOREBAY_DEVICE bool settle_here(std::uint32_t frame, until what, std::uint64_t deadline_ns) const {
+    auto const q = queues();
+    auto const settled = [&] {
+      // Acquire pairs with the release of the completion.
+      page_word const seen{word(frame).load(simt::order::acquire)};
+      return seen.state() != page_state::busy && (what == until::read || !seen.is_writing());
+    };
+    auto const pair_of_command = [&] {
+      // Relaxed: where to help.
+      return simt::atomic<M>(s_->notes[frame]).load(simt::order::relaxed);
+    };
+    bool const done = M::wait_until(
+        [&] {
+          if (settled()) return true;
+          std::uint32_t const pair = pair_of_command();
+          if ((pair & cache_core::note_is_status) != 0) return settled();
+          return q.serve(q.pair(pair), settled, deadline_ns);
+        },
+        deadline_ns);
+    if (done) return true;
+    std::uint32_t const pair = pair_of_command();
+    if ((pair & cache_core::note_is_status) == 0) {
+      q.ask_for_recovery(pair, targets_type::fill(frame));
+      q.ask_for_recovery(pair, targets_type::write_back(frame));
+    }
+    return false;
+  }
+
+  /// What the last command on the frame failed with, if it did.
+  FOREBAY_DEVICE status failure_of(std::uint32_t frame) const {
+    // Relaxed: settle() or a pin acquired it.
+    std::uint32_t const note = simt::atomic<M>(s_->notes[frame]).load(simt::order::relaxed);
+    return (note & cache_core::note_is_status) != 0 ? status::from_bits(note & ~cache_core::note_is_status) : status();
+  }
+
+  // Overflow frames
+  // -----------------------------------------------------------------------------------------------------
+
+  /// Overflow frames that a look for one to take back visits.
+  static constexpr std::uint32_t overflow_looks = 64;
+
+  /// An overflow frame that is in no set's list, or `none`. Does not wait.
+  FOREBAY_DEVICE std::uint32_t take_overflow_frame() const {
+    std::uint32_t const count = s_->overflow_count;
+    if (count == 0) return none;
+    std::uint32_t const after = mapping_.sets() * cache_ways;
+    std::uint32_t k = s_->free_overflow.template try_take<M>(M::thread_rank() * 7u);
+    if (k != slot_pool::none) return after + k;
+    k = M::thread_rank() % count;
+    FOREBAY_ROLLED
+    for (std::uint32_t looks = count < overflow_looks ? count : overflow_looks; looks != 0; --looks) {
+      page_word const seen = look(after + k);
+      if ((seen.is_evictable() || seen.is_free()) && try_unlink(k)) return after + k;
+      if (seen.is_cleanable() && begin_write_back(after + k, seen)) (void)submit_write_back(after + k, seen, 0);
+      k = k + 1 < count ? k + 1 : 0;
+    }
+    return none;
+  }
+  FOREBAY_DEVICE void give_overflow_frame(std::uint32_t frame) const {
+    s_->free_overflow.template give<M>(frame - mapping_.sets() * cache_ways);
+  }
+  /// Takes an overflow frame that nobody uses out of its set's list.
+  FOREBAY_DEVICE bool try_unlink(std::uint32_t k) const {
+    auto page = simt::atomic<M>(s_->overflow[k].page);
+    // Relaxed: looked at again under the lock.
+    std::uint64_t const seen_page = page.load(simt::order::relaxed);
+    if (seen_page == overflow_frame::no_page) return false;
+    std::uint32_t const set = mapping_.locate(seen_page).set;
+    if (!try_lock(set)) return false;
+    bool taken = false;
+    std::uint32_t const frame = mapping_.sets() * cache_ways + k;
+    // Relaxed: under the lock of the set that it names, nobody changes it.
+    if (page.load(simt::order::relaxed) == seen_page) {
+      page_word const seen = look(frame);
+      taken = (seen.is_evictable() || seen.is_free()) && drop(frame, seen);
+      if (taken) unlink(set, k);
+    }
+    unlock(set);
+    return taken;
+  }
+  /// Under the lock of the set.
+  FOREBAY_DEVICE void unlink(std::uint32_t set, std::uint32_t k) const {
+    std::uint32_t* link = &set_at(set).overflow;
+    while (M::ld(link) != k + 1) link = &s_->overflow[M::ld(link) - 1].next;
+    M::st(link, M::ld(&s_->overflow[k].next));
+    // Relaxed: the lock orders it.
+    simt::atomic<M>(s_->overflow[k].page).store(overflow_frame::no_page, simt::order::relaxed);
+  }
+
+  // The ways of a miss
+  // --------------------------------------------------------------------------------------------------
+
+  FOREBAY_DEVICE static cache_ref from(cache_state* state) {
+    return cache_ref(state, state->words, state->frame_memory.data(), state->mapping, state->page_shift);
+  }
+
+  /// One pointer for an argument, so that a call of it costs the caller few registers.
+  /// `joined`: a frame that was pinned while it was for the page, or `none`.
+  FOREBAY_COLD static page_pin pin_slowly(cache_state* state, std::uint64_t page, access how, std::uint32_t joined) {
+    cache_ref const self = from(state);
+    std::uint64_t const deadline_ns = self.default_deadline_ns();
+    page_location const at = self.mapping_.locate(page);
+    std::uint32_t spare = none;
+    bool looked_for_spare = false, last_resort = false;
+    page_pin pinned;
+    for (;;) {
+      claim c;
+      if (joined != none) {
+        c.what = claim::result::found;
+        c.frame = joined;
+        joined = none;
+      } else {
+        c = self.try_claim(at, false, spare, last_resort);
+      }
+      if (c.what == claim::result::contended) {
+        if (self.wait_for_lock(at.set, deadline_ns)) continue;
+        pinned.outcome = fault::timed_out;
+        break;
+      }
+      if (c.what == claim::result::failed) {
+        pinned.outcome = c.failure;
+        break;
+      }
+      if (c.what == claim::result::no_room) {
+        // An overflow frame costs nothing but the frame; then a page that is clean again; then one that was prefetched
+        // and not used; and only then a wait for what is under way.
+        if (c.to_clean != none) {
+          bool const may_wait = looked_for_spare && last_resort;
+          status const sent = self.submit_write_back(c.to_clean, c.clean_word, may_wait ? deadline_ns : 0);
+          if (may_wait && !sent.ok()) {
+            pinned.outcome = sent;
+            break;
+          }
+        }
+        if (!looked_for_spare) {
+          spare = self.take_overflow_frame();
+          looked_for_spare = true;
+          continue;
+        }
+        if (!last_resort) {
+          last_resort = true;
+          continue;
+        }
+        std::uint32_t const wait_for = c.to_clean != none ? c.to_clean : c.unsettled;
+        if (wait_for == none) {
+          pinned.outcome = fault::no_frame;
+          break;
+        }
+        if (!self.settle(wait_for, until::idle, deadline_ns)) {
+          pinned.outcome = fault::timed_out;
+          break;
+        }
+        looked_for_spare = last_resort = false;
+        continue;
+      }
+      if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
+      if (c.what == claim::result::claimed) {
+        if (c.frame == spare) {
+          spare = none;
+          self.template count<&cache_counters::overflow_frames>();
+        }
+        self.template count<&cache_counters::misses>();
+        status const sent = self.submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), deadline_ns);
+        if (!sent.ok()) self.targets().filled(c.frame, sent);
+      }
+      if (!self.settle(c.frame, until::read, deadline_ns)) {
+        self.unpin(c.frame);
+        pinned.outcome = fault::timed_out;
+        break;
+      }
+      page_word const seen = self.look(c.frame);
+      if (seen.state() == page_state::valid) {
+        if (c.what == claim::result::found) {
+          self.touch(c.frame, seen);
+          self.template count<&cache_counters::hits>();
+          self.template count<&cache_counters::merged>();
+        }
+        if (how == access::write) self.mark_dirty(c.frame, seen);
+        pinned.frame = c.frame;
+        break;
+      }
+      if (seen.state() == page_state::failed) {
+        pinned.outcome = self.failure_of(c.frame);
+        self.unpin(c.frame);
+        break;
+      }
+      // A prefetch gave its claim back.
+      self.unpin(c.frame);
+    }
+    if (spare != none) self.give_overflow_frame(spare);
+    return pinned;
+  }
+
+  FOREBAY_COLD static bool prefetch_slowly(cache_state* state, std::uint64_t page) {
+    cache_ref const self = from(state);
+    claim const c = self.try_claim(self.mapping_.locate(page), true, none, false);
+    if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
+    if (c.what == claim::result::found) return true;
+    if (c.what == claim::result::claimed) {
+      if (self.submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), 0).ok()) {
+        self.template count<&cache_counters::prefetches>();
+        return true;
+      }
+      // Gives the claim back; who waits for it looks again. Relaxed: nothing was written to the frame.
+      self.word(c.frame).fetch_and(~page_word::state_mask, simt::order::relaxed);
+    }
+    self.template count<&cache_counters::refused_prefetches>();
+    return false;
+  }
+
+  template <std::uint64_t cache_counters::* Counter>
+  FOREBAY_DEVICE void count() const {
+    if constexpr (Counted) {
+      // Relaxed: a statistic.
+      simt::atomic<M>(s_->counters[M::this_block().rank % cache_core::counter_stripes].*Counter)
+          .fetch_add(1, simt::order::relaxed);
+    }
+  }
+
+  cache_state* s_ = nullptr;
+  std::uint64_t* words_ = nullptr;
+  std::byte* frames_ = nullptr;
+  page_sets mapping_;
+  std::uint32_t page_shift_ = 12;
+};
+
+}  // namespace forebay

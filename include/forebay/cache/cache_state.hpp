@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a cache keeps in the memory of the threads that use it.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/cache/cache_core.hpp"
+#include "forebay/cache/page_sets.hpp"
+#include "forebay/cache/policy.hpp"
+#include "forebay/queue/buffer_ref.hpp"
+#include "forebay/queue/io_queues_ref.hpp"
+#include "forebay/queue/slot_pool.hpp"
+#include "forebay/queue/storage_layout.hpp"
+
+namespace forebay {
+
+/// What a set has beside the words of its frames. All but the lock belongs to the lock's holder.
+template <class Policy>
+struct alignas(32) cache_set {
+  std::uint32_t lock;      ///< 1: held. Only ever for a bounded number of steps, none of which is a wait.
+  std::uint32_t overflow;  ///< 1 + the first overflow frame of the set, among the overflow frames; 0: none
+  std::uint32_t tick;      ///< pages that were let in, or refused
+  std::uint32_t reserved;
+  std::uint8_t prefetched_at[replacement::max_ways];  ///< lowest bits of the tick
+  typename Policy::set_state policy;
+};
+
+/// A frame outside the sets, for a page whose set has no room. `page` and `next` belong to the holder of the lock of
+/// the page's set.
+struct overflow_frame {
+  static constexpr std::uint64_t no_page = ~std::uint64_t{0};
+  std::uint64_t page;  ///< atomic, for those who look for a frame to take; `no_page`: in no set's list
+  std::uint32_t next;  ///< 1 + the next overflow frame of the same set; 0: none
+  std::uint32_t reserved;
+};
+
+/// Written by the host before any thread uses it.
+struct cache_state : cache_core {
+  void* sets = nullptr;  ///< an array of `cache_set<Policy>`
+  page_sets mapping;
+  std::uint32_t page_shift = 12;
+  std::uint32_t overflow_count = 0;  ///< they come after the sets' frames
+  overflow_frame* overflow = nullptr;
+  slot_pool free_overflow;
+  buffer_ref frame_memory;
+  storage_layout layout;
+  io_queues_state* queues = nullptr;
+};
+
+/// Frames of a set: their words fill one line of 128 bytes.
+inline constexpr std::uint32_t cache_ways = replacement::max_ways;
+
+}  // namespace forebay
