@@ -23,6 +23,8 @@ class cpu_executor {
   void operator()(simt::grid const& shape, Kernel const& kernel) const {
     simt::launch<simt::fiber>(shape, kernel, {.os_threads = 2});
   }
+  /// What is launched from now on starts when all that `other` has launched has run.
+  void wait_for(cpu_executor const& /*other*/) const {}
   /// Returns when all that was launched has run.
   void synchronize() const {}
 };

@@ -21,7 +21,11 @@ class gpu_executor {
     memory::check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
                        "cudaDeviceGetAttribute");
     warps_ = static_cast<std::uint32_t>(multiprocessors) * warps_per_multiprocessor;
+    memory::check_cuda(cudaEventCreateWithFlags(&reached_, cudaEventDisableTiming), "cudaEventCreate");
   }
+  gpu_executor(gpu_executor const&) = delete;
+  gpu_executor& operator=(gpu_executor const&) = delete;
+  ~gpu_executor() { cudaEventDestroy(reached_); }
 
   memory::resource& memory() const { return memory_; }
   memory::cuda_stream const& stream() const { return stream_; }
@@ -32,6 +36,11 @@ class gpu_executor {
   void operator()(simt::grid const& shape, Kernel const& kernel) const {
     simt::launch<simt::cuda>(shape, kernel, stream_.get());
   }
+  /// What is launched from now on starts when all that `other` has launched has run.
+  void wait_for(gpu_executor const& other) const {
+    memory::check_cuda(cudaEventRecord(other.reached_, other.stream_.get()), "cudaEventRecord");
+    memory::check_cuda(cudaStreamWaitEvent(stream_.get(), other.reached_), "cudaStreamWaitEvent");
+  }
   /// Returns when all that was launched has run.
   void synchronize() const { stream_.synchronize(); }
 
@@ -40,6 +49,7 @@ class gpu_executor {
   memory::cuda_stream stream_;
   memory::resource& memory_;
   std::uint32_t warps_ = 0;
+  cudaEvent_t reached_ = nullptr;
 };
 
 }  // namespace forebay::apps

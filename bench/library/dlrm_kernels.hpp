@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The parts of a recommender (DLRM, Naumov et al. 2019) that are no matrix product, and matrix products for machines
+//! without cuBLAS.
+//!
+//! All matrices are row-major. A sample's vectors are `[tables + 1][floats]`: the bottom network's output, then the
+//! embedding of each table.
+#pragma once
+
+#include <cstdint>
+
+#include "apps/common/failure_latch.hpp"
+#include "apps/common/random.hpp"
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay::bench {
+
+/// Four floats: what embeddings are read in.
+using dlrm_quad = simt::vec16;
+inline constexpr std::uint32_t dlrm_quad_floats = 4;
+
+/// Float `index` of the one table that holds all, in [-1/8, 1/8).
+FOREBAY_DEVICE float dlrm_table_value(std::uint64_t index) {
+  return (static_cast<float>(apps::mix64(index ^ 0x5bf03635u) >> 40) * 0x1p-24f - 0.5f) * 0.25f;
+}
+
+/// Writes floats [first, first + count) of the table.
+template <class M>
+struct dlrm_fill_table {
+  std::uint64_t first;
+  std::uint64_t count;
+  float* values;
+
+  FOREBAY_DEVICE void operator()() const {
+    for (std::uint64_t i = M::thread_rank(); i < count; i += M::thread_count()) values[i] = dlrm_table_value(first + i);
+  }
+};
+
+/// Weights or biases of a layer: uniform in [-bound, bound).
+template <class M>
+struct dlrm_fill_layer {
+  std::uint64_t seed;
+  std::uint64_t count;
+  float bound;
+  float* values;
+
+  FOREBAY_DEVICE void operator()() const {
+    for (std::uint64_t i = M::thread_rank(); i < count; i += M::thread_count()) {
+      values[i] = (static_cast<float>(apps::mix64(seed ^ apps::mix64(i)) >> 40) * 0x1p-23f - 1.0f) * bound;
+    }
+  }
+};
+
+/// A sample's embeddings, a warp for each row: it asks for the row's page and copies.
+template <class M, class Table>
+struct dlrm_gather {
+  Table table;
+  std::uint32_t const* rows;  ///< [sample][table], of the one table that holds all
+  std::uint64_t lookups;      ///< samples * tables
+  std::uint32_t tables;
+  std::uint32_t quads;  ///< of an embedding
+  dlrm_quad* vectors;
+  apps::failure_latch* failure;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const lane = M::this_warp().thread_rank();
+    auto page = table.warp_page();
+    for (std::uint64_t l = M::thread_rank() / 32; l < lookups; l += M::thread_count() / 32) {
+      std::uint64_t const first = std::uint64_t{rows[l]} * quads, end = first + quads;
+      std::uint64_t const sample = l / tables;
+      dlrm_quad* const to = vectors + (l + sample + 1) * quads;  // a vector of the bottom network stands before
+      for (std::uint64_t at = first; at < end;) {
+        if (!failure->passes<M>(page.seek(at))) return;
+        std::uint64_t const stop = page.end() < end ? page.end() : end;
+        for (std::uint64_t i = at + lane; i < stop; i += 32) M::st(to + (i - first), page[i]);
+        at = stop;
+      }
+    }
+  }
+};
+
+/// Starts bringing in the pages of a batch, a thread for each row.
+template <class M, class Table>
+struct dlrm_prefetch {
+  Table table;
+  std::uint32_t const* rows;
+  std::uint64_t lookups;
+  std::uint32_t quads;
+  std::uint64_t page_quads;
+
+  FOREBAY_DEVICE void operator()() const {
+    for (std::uint64_t l = M::thread_rank(); l < lookups; l += M::thread_count()) {
+      std::uint64_t const first = std::uint64_t{rows[l]} * quads, end = first + quads;
+      for (std::uint64_t at = first; at < end; at = (at / page_quads + 1) * page_quads) table.prefetch(at);
+    }
+  }
+};
+
+enum class dlrm_activation : std::uint8_t { relu, sigmoid };
+
+/// y = f(y + bias), `outputs` of each sample's `stride`.
+template <class M>
+struct dlrm_activate {
+  std::uint64_t samples;
+  std::uint32_t outputs;
+  std::uint32_t stride;
+  dlrm_activation kind;
+  float const* bias;
+  float* y;
+
+  FOREBAY_DEVICE void operator()() const {
+    for (std::uint64_t i = M::thread_rank(); i < samples * outputs; i += M::thread_count()) {
+      std::uint64_t const sample = i / outputs;
+      auto const o = static_cast<std::uint32_t>(i - sample * outputs);
+      float& value = y[sample * stride + o];
+      float const sum = value + bias[o];
+      value = kind == dlrm_activation::relu ? (sum > 0 ? sum : 0) : 1 / (1 + exp_of(-sum));
+    }
+  }
+
+ private:
+  /// e^x to a few units in the last place, the same on every machine: 2^(x / ln 2), and e^r = (e^(r/16))^16.
+  FOREBAY_DEVICE static float exp_of(float x) {
+    x = x < -80 ? -80 : x > 80 ? 80 : x;
+    float const halvings = x * 1.44269504f;
+    auto const whole = static_cast<int>(halvings < 0 ? halvings - 0.5f : halvings + 0.5f);
+    float const r = (halvings - static_cast<float>(whole)) * 0.69314718f;
+    float const small = r / 16;
+    float power = 1 + small * (1 + small * (0.5f + small * (1.0f / 6 + small * (1.0f / 24))));
+    for (int i = 0; i < 4; ++i) power *= power;
+    for (int i = 0; i < whole; ++i) power *= 2;
+    for (int i = 0; i > whole; --i) power *= 0.5f;
+    return power;
+  }
+};
+
+/// The top network's input: the bottom network's output, then the product of each pair of different vectors.
+template <class M>
+struct dlrm_interact {
+  std::uint64_t samples;
+  std::uint32_t vectors;  ///< of a sample
+  std::uint32_t floats;   ///< of a vector
+  float const* vector;
+  float const* products;  ///< [sample][vectors][vectors]
+  float* top;             ///< [sample][floats + pairs]
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const width = floats + vectors * (vectors - 1) / 2;
+    // A column of `top` belongs to a thread of the block, so that the search for its pair is made once.
+    for (std::uint32_t column = M::this_block().thread_rank(); column < width; column += M::this_block().size()) {
+      std::uint32_t row = 1, pair = column - floats;
+      for (; column >= floats && pair >= row; ++row) pair -= row;
+      std::uint64_t const blocks = M::thread_count() / M::this_block().size();
+      for (std::uint64_t s = M::this_block().rank; s < samples; s += blocks) {
+        top[s * width + column] =
+            column < floats ? vector[s * vectors * floats + column] : products[(s * vectors + row) * vectors + pair];
+      }
+    }
+  }
+};
+
+/// y[samples][outputs] = x[samples][inputs] * w[inputs][outputs], rows of y `stride` apart; a thread an output.
+template <class M>
+struct dlrm_multiply {
+  std::uint64_t samples;
+  std::uint32_t inputs;
+  std::uint32_t outputs;
+  std::uint32_t stride;
+  float const* x;
+  float const* w;
+  float* y;
+
+  FOREBAY_DEVICE void operator()() const {
+    for (std::uint64_t i = M::thread_rank(); i < samples * outputs; i += M::thread_count()) {
+      std::uint64_t const sample = i / outputs, o = i - sample * outputs;
+      float sum = 0;
+      for (std::uint32_t k = 0; k < inputs; ++k) sum += x[sample * inputs + k] * w[k * std::uint64_t{outputs} + o];
+      y[sample * stride + o] = sum;
+    }
+  }
+};
+
+/// The products of all vectors of a sample with each other; a thread a pair.
+template <class M>
+struct dlrm_gram {
+  std::uint64_t samples;
+  std::uint32_t vectors;
+  std::uint32_t floats;
+  float const* vector;
+  float* products;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint64_t const pairs = std::uint64_t{vectors} * vectors;
+    for (std::uint64_t i = M::thread_rank(); i < samples * pairs; i += M::thread_count()) {
+      std::uint64_t const sample = i / pairs;
+      float const* const a = vector + (sample * vectors + i % pairs / vectors) * floats;
+      float const* const b = vector + (sample * vectors + i % vectors) * floats;
+      float sum = 0;
+      for (std::uint32_t k = 0; k < floats; ++k) sum += a[k] * b[k];
+      products[i] = sum;
+    }
+  }
+};
+
+}  // namespace forebay::bench
