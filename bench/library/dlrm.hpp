@@ -7,6 +7,7 @@
 //! goes through the networks.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>

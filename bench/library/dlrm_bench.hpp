@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A recommender on a GPU, for sources that nvcc does not compile.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "library/dlrm_cublas.hpp"
+
+namespace forebay::bench {
+
+struct dlrm_config;
+struct dlrm_trace;
+
+/// Medians are the caller's.
+struct dlrm_seconds {
+  double in_turn;
+  double ahead;
+  double gather;
+  double infer;
+};
+
+/// With its tables in the memory of GPU 0: what it costs without a cache. Throws `refused_input`, `operation_failed`.
+class dlrm_in_memory {
+ public:
+  dlrm_in_memory(dlrm_config const& config, dlrm_trace const& trace, std::uint32_t samples_max, cublas_math math);
+  ~dlrm_in_memory();
+  dlrm_in_memory(dlrm_in_memory const&) = delete;
+  dlrm_in_memory& operator=(dlrm_in_memory const&) = delete;
+
+  /// Whole batches of the trace, at most `batches_max`; how many they are.
+  std::uint64_t cut(std::uint32_t samples, std::uint64_t batches_max);
+  /// Of the last cut.
+  dlrm_seconds measure();
+  /// Clicks of the trace, as the last measurement left them, and as products without cuBLAS have them for the first
+  /// `samples`: the largest difference.
+  double largest_error(std::uint32_t samples);
+  int cublas_version() const;
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace forebay::bench
