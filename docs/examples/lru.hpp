@@ -19,7 +19,8 @@ struct lru {
 
   template <class M>
   FOREBAY_DEVICE static std::uint32_t hit(std::uint32_t marks, set_state* state, std::uint32_t way) {
-    touch<M>(state, way);
+    // Many hits in a row are of one page: it is the youngest already, and nothing is written.
+    if (word<M>(state->used_at[way]) != word<M>(state->now)) touch<M>(state, way);
     return marks;
   }
 
@@ -55,8 +56,6 @@ struct lru {
   }
   template <class M>
   FOREBAY_DEVICE static void touch(set_state* state, std::uint32_t way) {
-    // Many hits in a row are of one page: it is the youngest already.
-    if (word<M>(state->used_at[way]) == word<M>(state->now)) return;
     std::uint32_t const now = forebay::simt::atomic<M>(state->now).fetch_add(1, forebay::simt::order::relaxed) + 1;
     forebay::simt::atomic<M>(state->used_at[way]).store(now, forebay::simt::order::relaxed);
   }

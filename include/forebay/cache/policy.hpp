@@ -1,57 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! What a replacement policy is: who leaves a set of the page directory when a page must come in.
-//!
-//! A policy is a type; the directory is a template on it, so what a policy does not use costs nothing. It decides for
-//! one **set** of 1 to 16 **ways** at a time, and a way is a frame that holds one page or none. It keeps
-//!
-//! - **marks**: up to 3 bits of each page's word. Hits set them without a lock; only the policy clears them.
-//! - a **set_state**: a trivially copyable struct of its own for each set, in device memory.
-//!
-//! The directory calls, with M the machine of the dialect:
-//!
-//! ```
-//! struct some_policy {
-//!   static constexpr char const* name = "some_policy";
-//!   static constexpr std::uint32_t mark_bits = 1;  // of a page's word, 0 to 3
-//!   struct set_state { ... };                      // all zero: a set that has held no page
-//!
-//!   // A thread uses the page in `way`, whose marks it read as `marks`: returns those and perhaps more.
-//!   template <class M>
-//!   static std::uint32_t hit(std::uint32_t marks, set_state* state, std::uint32_t way);
-//!
-//!   // A way whose page shall leave: one of `set.look().evictable`, or `no_way` if that is empty.
-//!   template <class M, class Set>
-//!   static std::uint32_t victim(Set const& set, set_state* state);
-//!
-//!   // The page `tag` leaves `way` to make room; its word had `marks`.
-//!   template <class M, class Set>
-//!   static void evicted(Set const& set, set_state* state, std::uint32_t way, std::uint32_t tag, std::uint32_t marks);
-//!
-//!   // The page `tag` comes into `way`, which is free: returns its first marks.
-//!   template <class M, class Set>
-//!   static std::uint32_t filled(Set const& set, set_state* state, std::uint32_t way, std::uint32_t tag);
-//! };
-//! ```
-//!
-//! **What the directory promises.**
-//! - `victim`, `evicted` and `filled` run under the set's lock: one thread at a time for a set, which sees what the one
-//!   before it wrote. So they use `M::ld` and `M::st` on the state. They are short and never wait.
-//! - `hit` runs in any thread, at any time, beside all of them and beside itself. What it touches of the state is a
-//! word
-//!   that everyone touches as a relaxed `simt::atomic<M>`. If it returns `marks` as it got them, nothing is written.
-//!   The page may meanwhile have left: `hit` is a hint, and what it sets may then mark the page that came instead.
-//! - A way without a page is filled without asking `victim`.
-//! - `victim` is only asked when no way is free. What it returns may have become unevictable (pinned, dirty) by then;
-//! it
-//!   is then asked again, at most a fixed number of times, or not at all: nothing follows from `victim` alone.
-//! - `evicted` and then `filled` come once it is certain, in the same hold of the lock. `evicted` alone may come too.
-//! - A page may also leave without `evicted` (invalidated, or its read failed): its way is then missing in
-//!   `set_view::pages`.
-//! - Which accesses are hits, and that lanes of a warp that use one page together are one hit, the directory decides.
-//!
-//! **What the policy promises.** `victim` ends after a number of steps that the number of ways bounds, and finds a way
-//! if the view that it took has one, whatever hits do meanwhile.
 #pragma once
 
 #include <concepts>
@@ -94,6 +43,57 @@ struct empty_set {
 static_assert(set_access<empty_set>);
 
 /// A replacement policy on machine `M`: `static_assert(replacement::policy<clock, M>)`.
+///
+/// A policy is a type; the directory is a template on it, so what a policy does not use costs nothing. It decides for
+/// one **set** of 1 to 16 **ways** at a time, and a way is a frame that holds one page or none. It keeps
+///
+/// - **marks**: up to 3 bits of each page's word. Hits set them without a lock; only the policy clears them.
+/// - a **set_state**: a trivially copyable struct of its own for each set, in device memory.
+///
+/// The directory calls, with M the machine of the dialect:
+///
+/// ```
+/// struct some_policy {
+///   static constexpr char const* name = "some_policy";
+///   static constexpr std::uint32_t mark_bits = 1;  // of a page's word, 0 to 3
+///   struct set_state { ... };                      // all zero: a set that has held no page
+///
+///   // A thread uses the page in `way`, whose marks it read as `marks`: returns those and perhaps more.
+///   template <class M>
+///   static std::uint32_t hit(std::uint32_t marks, set_state* state, std::uint32_t way);
+///
+///   // A way whose page shall leave: one of `set.look().evictable`, or `no_way` if that is empty.
+///   template <class M, class Set>
+///   static std::uint32_t victim(Set const& set, set_state* state);
+///
+///   // The page `tag` leaves `way` to make room; its word had `marks`.
+///   template <class M, class Set>
+///   static void evicted(Set const& set, set_state* state, std::uint32_t way, std::uint32_t tag, std::uint32_t marks);
+///
+///   // The page `tag` comes into `way`, which is free: returns its first marks.
+///   template <class M, class Set>
+///   static std::uint32_t filled(Set const& set, set_state* state, std::uint32_t way, std::uint32_t tag);
+/// };
+/// ```
+///
+/// **What the directory promises.**
+/// - `victim`, `evicted` and `filled` run under the set's lock: one thread at a time for a set, which sees what the one
+///   before it wrote. So they use `M::ld` and `M::st` on the state. They are short and never wait.
+/// - `hit` runs in any thread, at any time, beside all of them and beside itself. What it touches of the state is a
+/// word
+///   that everyone touches as a relaxed `simt::atomic<M>`. If it returns `marks` as it got them, nothing is written.
+///   The page may meanwhile have left: `hit` is a hint, and what it sets may then mark the page that came instead.
+/// - A way without a page is filled without asking `victim`.
+/// - `victim` is only asked when no way is free. What it returns may have become unevictable (pinned, dirty) by then;
+/// it
+///   is then asked again, at most a fixed number of times, or not at all: nothing follows from `victim` alone.
+/// - `evicted` and then `filled` come once it is certain, in the same hold of the lock. `evicted` alone may come too.
+/// - A page may also leave without `evicted` (invalidated, or its read failed): its way is then missing in
+///   `set_view::pages`.
+/// - Which accesses are hits, and that lanes of a warp that use one page together are one hit, the directory decides.
+///
+/// **What the policy promises.** `victim` ends after a number of steps that the number of ways bounds, and finds a way
+/// if the view that it took has one, whatever hits do meanwhile.
 template <class P, class M>
 concept policy =
     requires(typename P::set_state* state, empty_set const& set, std::uint32_t way, std::uint32_t tag,
