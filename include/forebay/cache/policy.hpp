@@ -80,13 +80,11 @@ static_assert(set_access<empty_set>);
 /// - `victim`, `evicted` and `filled` run under the set's lock: one thread at a time for a set, which sees what the one
 ///   before it wrote. So they use `M::ld` and `M::st` on the state. They are short and never wait.
 /// - `hit` runs in any thread, at any time, beside all of them and beside itself. What it touches of the state is a
-/// word
-///   that everyone touches as a relaxed `simt::atomic<M>`. If it returns `marks` as it got them, nothing is written.
-///   The page may meanwhile have left: `hit` is a hint, and what it sets may then mark the page that came instead.
+///   word that everyone touches as a relaxed `simt::atomic<M>`. If it returns `marks` as it got them, nothing is
+///   written. The page may meanwhile have left: `hit` is a hint, and may then mark the page that came instead.
 /// - A way without a page is filled without asking `victim`.
-/// - `victim` is only asked when no way is free. What it returns may have become unevictable (pinned, dirty) by then;
-/// it
-///   is then asked again, at most a fixed number of times, or not at all: nothing follows from `victim` alone.
+/// - `victim` is only asked when no way is free. What it returns may have become unevictable (pinned, dirty) by then.
+///   It is then asked again, a bounded number of times, or not at all: nothing follows from `victim` alone.
 /// - `evicted` and then `filled` come once it is certain, in the same hold of the lock. `evicted` alone may come too.
 /// - A page may also leave without `evicted` (invalidated, or its read failed): its way is then missing in
 ///   `set_view::pages`.
