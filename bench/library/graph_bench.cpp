@@ -51,21 +51,25 @@ json timed(std::function<double()> const& run_once) {
 json measure_spmv(graph_on_gpu& graph, options const& o, bool& good) {
   std::vector<spmv_division> divisions;
   for (std::uint32_t const tile : {256, 512, 1024}) {
-    for (std::uint64_t const entries : {2048, 4096, 8192}) divisions.push_back({tile, entries});
+    for (std::uint32_t const row_lanes : {1, 4, 8}) {
+      for (std::uint64_t const entries : {2048, 4096, 8192}) divisions.push_back({tile, row_lanes, entries});
+    }
   }
-  if (o.quick) divisions = {{512, 4096}};
+  if (o.quick) divisions = {{512, 4, 4096}};
   json result = {{"native", json::array()}};
   double best = 1e9;
   for (spmv_division const& how : divisions) {
     json found = timed([&] { return graph.spmv_seconds(how); });
     found["tile"] = how.tile;
+    found["row_lanes"] = how.row_lanes;
     found["entries_per_warp"] = how.entries_per_warp;
     found["wrong_rows"] = graph.spmv_wrong_rows();
     good = good && found["wrong_rows"] == 0;
     double const median_s = found["median_s"].get<double>();
     best = std::min(best, median_s);
-    fmt::print("  spmv native, tile {:4}, {:4} entries a warp: {:8.1f} us, {:6.1f} G entries/s\n", how.tile,
-               how.entries_per_warp, median_s * 1e6, static_cast<double>(graph.entries()) / median_s / 1e9);
+    fmt::print("  spmv native, tile {:4}, {} lanes a row, {:4} entries a warp: {:8.1f} us, {:6.1f} G entries/s\n",
+               how.tile, how.row_lanes, how.entries_per_warp, median_s * 1e6,
+               static_cast<double>(graph.entries()) / median_s / 1e9);
     result["native"].push_back(std::move(found));
   }
   if (!o.cusparse) return result;

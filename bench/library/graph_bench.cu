@@ -61,9 +61,10 @@ struct graph_on_gpu::impl {
   value_view values() const { return {graph.values.data(), graph.entries()}; }
   spmv_shape shape() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
 
-  template <std::uint32_t Tile>
+  template <std::uint32_t Tile, std::uint32_t RowLanes>
   double multiply(std::uint64_t entries_per_warp) {
-    spmv<gpu_executor, column_view, value_view, Tile> const work(run, shape(), columns(), values(), entries_per_warp);
+    spmv<gpu_executor, column_view, value_view, Tile, RowLanes> const work(run, shape(), columns(), values(),
+                                                                           entries_per_warp);
     y_is_stale();
     return seconds_of(run.stream(), [&] { work(x->data(), y->data()); });
   }
@@ -116,13 +117,26 @@ std::uint32_t graph_on_gpu::source(std::uint32_t n) const {
 }
 
 double graph_on_gpu::spmv_seconds(spmv_division const& how) {
+  impl& i = *impl_;
+  auto const with_tile = [&]<std::uint32_t Tile>() {
+    switch (how.row_lanes) {
+      case 1:
+        return i.multiply<Tile, 1>(how.entries_per_warp);
+      case 4:
+        return i.multiply<Tile, 4>(how.entries_per_warp);
+      case 8:
+        return i.multiply<Tile, 8>(how.entries_per_warp);
+      default:
+        throw refused_input("row_lanes", std::to_string(how.row_lanes), "is 1, 4 or 8");
+    }
+  };
   switch (how.tile) {
     case 256:
-      return impl_->multiply<256>(how.entries_per_warp);
+      return with_tile.operator()<256>();
     case 512:
-      return impl_->multiply<512>(how.entries_per_warp);
+      return with_tile.operator()<512>();
     case 1024:
-      return impl_->multiply<1024>(how.entries_per_warp);
+      return with_tile.operator()<1024>();
     default:
       throw refused_input("tile", std::to_string(how.tile), "is 256, 512 or 1024");
   }

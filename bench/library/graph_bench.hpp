@@ -15,7 +15,8 @@ struct graph_options;
 
 /// How a product is divided among warps.
 struct spmv_division {
-  std::uint32_t tile;  ///< 256, 512 or 1024
+  std::uint32_t tile;       ///< 256, 512 or 1024
+  std::uint32_t row_lanes;  ///< 1, 4 or 8
   std::uint64_t entries_per_warp;
 };
 

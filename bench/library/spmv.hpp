@@ -4,9 +4,9 @@
 //! plain memory.
 //!
 //! Each warp has an equal share of consecutive entries, whatever rows they belong to, and asks for each page of them
-//! once. It multiplies a tile of them into shared memory, then adds up rows: a lane each where they are short, together
-//! where they are long. A row that goes on in the next warp's share leaves its sum so far in a carry, which a second
-//! kernel adds: no atomics, so the result does not depend on who comes first.
+//! once. It multiplies a tile of them into shared memory, then adds up rows: a few lanes each where they are short, all
+//! together where they are long. A row that goes on in the next warp's share leaves its sum so far in a carry, which a
+//! second kernel adds: no atomics, so the result does not depend on who comes first.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +25,14 @@ struct spmv_carry {
   float sum;
 };
 
-/// Warps of 32 lanes. `Tile`: entries that a warp has in shared memory at a time, a multiple of 256.
-template <class M, class Columns, class Values, std::uint32_t Tile>
+/// Warps of 32 lanes. `Tile`: entries that a warp has in shared memory at a time, a multiple of 256. `RowLanes`: how
+/// many lanes add up a short row, a power of two.
+template <class M, class Columns, class Values, std::uint32_t Tile, std::uint32_t RowLanes>
 struct spmv_multiply {
-  static_assert(Tile % 256 == 0);
+  static_assert(Tile % 256 == 0 && 32 % RowLanes == 0);
   static constexpr std::uint32_t warps_per_block = 8;
   /// A row of more entries than this, within a tile, is added up by the whole warp.
-  static constexpr std::uint32_t lane_entries_max = 64;
+  static constexpr std::uint32_t short_entries_max = 64;
   struct block_memory {
     float products[warps_per_block][Tile];
   };
@@ -134,6 +135,31 @@ struct spmv_multiply {
     }
   }
 
+  /// Adds up products [from, to) of each lane: `RowLanes` lanes for those of one, as many at a time as there are.
+  template <class Warp>
+  FOREBAY_DEVICE static float add_short_rows(Warp const& warp, float const* products, std::uint32_t from,
+                                             std::uint32_t to) {
+    float sum = 0;
+    if constexpr (RowLanes == 1) {
+      for (std::uint32_t i = from; i < to; ++i) sum += products[i];
+    } else {
+      constexpr std::uint32_t at_a_time = 32 / RowLanes;
+      std::uint32_t const lane = warp.thread_rank();
+      std::uint32_t const some = warp.ballot(from != to);
+      for (std::uint32_t first = 0; first < 32; first += at_a_time) {
+        if ((some >> first & ((1u << at_a_time) - 1)) == 0) continue;
+        std::uint32_t const whose = first + lane / RowLanes;
+        std::uint32_t const end = warp.shfl(to, whose);
+        float part = 0;
+        for (std::uint32_t i = warp.shfl(from, whose) + lane % RowLanes; i < end; i += RowLanes) part += products[i];
+        for (std::uint32_t d = RowLanes / 2; d != 0; d /= 2) part += warp.shfl(part, lane ^ d);
+        part = warp.shfl(part, (lane - first) * RowLanes % 32);
+        if (lane - first < at_a_time) sum = part;
+      }
+    }
+    return sum;
+  }
+
   /// Stores every row that ends in the tile, the first of which has `carry` from before. Returns the sum so far of the
   /// row that does not, and `row` is then its number.
   template <class Warp>
@@ -146,11 +172,8 @@ struct spmv_multiply {
       std::uint64_t const end = exists ? row_begin[row + lane + 1] : tile_end;
       auto const from = static_cast<std::uint32_t>((begin < tile ? tile : min(begin, tile_end)) - tile);
       auto const to = static_cast<std::uint32_t>(min(end, tile_end) - tile);
-      bool const is_long = to - from > lane_entries_max;
-      float sum = 0;
-      if (!is_long) {
-        for (std::uint32_t i = from; i < to; ++i) sum += products[i];
-      }
+      bool const is_long = to - from > short_entries_max;
+      float sum = add_short_rows(warp, products, from, is_long ? from : to);
       for (std::uint32_t longs = warp.ballot(is_long); longs != 0; longs &= longs - 1) {
         std::uint32_t const whose = simt::team<M>::lowest(longs);
         std::uint32_t const last = warp.shfl(to, whose);
@@ -197,10 +220,10 @@ struct spmv_shape {
 };
 
 /// Multiplies as often as one likes. `entries_per_warp` should be a multiple of what a page holds.
-template <class Executor, class Columns, class Values, std::uint32_t Tile = 512>
+template <class Executor, class Columns, class Values, std::uint32_t Tile = 512, std::uint32_t RowLanes = 4>
 class spmv {
   using M = typename Executor::machine;
-  using kernel = spmv_multiply<M, Columns, Values, Tile>;
+  using kernel = spmv_multiply<M, Columns, Values, Tile, RowLanes>;
 
  public:
   spmv(Executor const& run, spmv_shape const& shape, Columns columns, Values values,

@@ -71,11 +71,11 @@ void expect_near(std::vector<float> const& got, std::vector<double> const& want)
   }
 }
 
-template <std::uint32_t Tile>
+template <std::uint32_t Tile, std::uint32_t RowLanes = 4>
 std::vector<float> multiply(matrix const& m, std::uint64_t entries_per_warp, std::uint64_t prefetch_ahead = 0) {
   cpu_executor const run;
   std::vector<float> y(m.rows(), NAN);
-  spmv<cpu_executor, paged_view<std::uint32_t>, paged_view<float>, Tile> const work(
+  spmv<cpu_executor, paged_view<std::uint32_t>, paged_view<float>, Tile, RowLanes> const work(
       run, m.shape(), paged_view(m.columns), paged_view(m.values), entries_per_warp, prefetch_ahead);
   work(m.x.data(), y.data());
   EXPECT_EQ(work.failures().failures, 0u);
@@ -91,7 +91,8 @@ TEST(library_spmv, is_the_product_for_rows_of_every_length_pages_and_shares) {
     m.values.page_elements = std::uint64_t{1} << random() % 12;
     random_rows(m, seed, 1 + static_cast<std::uint32_t>(random() % 300));
     expect_near(multiply<256>(m, 256 << random() % 4), m.product());
-    expect_near(multiply<1024>(m, 1024), m.product());
+    expect_near(multiply<1024, 1>(m, 1024), m.product());
+    expect_near(multiply<512, 8>(m, 2048), m.product());
   }
 }
 
@@ -102,7 +103,8 @@ TEST(library_spmv, rows_that_span_many_shares_and_empty_rows_at_both_ends) {
   }
   m.fill(3);
   expect_near(multiply<256>(m, 256), m.product());
-  expect_near(multiply<512>(m, 1024), m.product());
+  expect_near(multiply<512, 1>(m, 1024), m.product());
+  expect_near(multiply<512, 32>(m, 1024), m.product());
 }
 
 TEST(library_spmv, a_matrix_without_entries_is_zero) {
