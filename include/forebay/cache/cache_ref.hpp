@@ -117,20 +117,21 @@ class cache_ref {
   /// Writes the page in `frame` back if it has been written, and waits until that is done: then every write to it that
   /// came before the call is on the drive, though perhaps not durable.
   FOREBAY_DEVICE status clean(std::uint32_t frame, std::uint64_t deadline_ns) const {
-    for (;;) {
+    for (bool tried = false;;) {
       // Acquire pairs with the release of the writers' unpin: they came before.
-      page_word seen{word(frame).load(simt::order::acquire)};
+      page_word const seen{word(frame).load(simt::order::acquire)};
       if (seen.state() != page_state::valid) return {};
       if (seen.is_writing()) {
         if (!settle(frame, until::idle, deadline_ns)) return fault::timed_out;
         continue;
       }
       if (!seen.is_dirty()) return {};
+      // Written again since, or not written. If ours failed and another one followed it, it is that one's outcome.
+      if (tried) return failure_of(frame);
       if (!begin_write_back(frame, seen)) continue;
+      tried = true;
       status const sent = submit_write_back(frame, seen, deadline_ns);
       if (!sent.ok()) return sent;
-      if (!settle(frame, until::idle, deadline_ns)) return fault::timed_out;
-      return failure_of(frame);
     }
   }
 
@@ -254,9 +255,9 @@ class cache_ref {
   FOREBAY_DEVICE bool try_lock(std::uint32_t set) const {
     auto flag = simt::atomic<M>(set_at(set).lock);
     // Relaxed: a hint that spares the exchange.
-    if (flag.load(simt::order::relaxed) != 0) return false;
+    std::uint32_t holder = flag.load(simt::order::relaxed);
     // Acquire pairs with the release in unlock(): what the previous holder did to the set.
-    return flag.exchange(1, simt::order::acquire) == 0;
+    return holder == 0 && flag.compare_exchange(holder, M::thread_rank() + 1, simt::order::acquire);
   }
   FOREBAY_DEVICE bool wait_for_lock(std::uint32_t set, std::uint64_t deadline_ns) const {
     // Relaxed: try_lock() decides.

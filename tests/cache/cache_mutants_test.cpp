@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Proof that the schedules of the page directory find what they are for: wrong directories, each of which must be
+//! caught within a limit of schedules, and the right one, which must survive the same schedules.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "cache_schedule.hpp"
+#include "forebay/cache/clock.hpp"
+
+namespace forebay::test {
+namespace {
+
+/// A hit that takes whatever page is in the frame by the time that it is pinned.
+struct pin_race : cache_rules {
+  FOREBAY_DEVICE static constexpr bool pin_holds(page_word /*seen*/, std::uint32_t /*tag*/) { return true; }
+};
+
+/// A write-back after which a page counts as clean though someone who has it pinned may yet write.
+struct lost_dirty_bit : cache_rules {
+  FOREBAY_DEVICE static constexpr page_word written_back(page_word before) {
+    return {(before.bits | page_word::writing) & ~page_word::dirty};
+  }
+};
+
+/// A miss that does not look whether another one was faster.
+struct double_miss : cache_rules {
+  static constexpr bool look_again = false;
+};
+
+/// An eviction that does not wait for the page's write-back.
+struct reuse_before_write_back : cache_rules {
+  FOREBAY_DEVICE static constexpr bool evictable(page_word word) {
+    return word.state() == page_state::valid && word.pins() == 0 && !word.is_dirty();
+  }
+};
+
+cache_shape shape_of(std::uint64_t seed) {
+  simt::random_source random(emulator::mix(seed ^ 0x1f83d9abfb41bd6bu));
+  cache_shape shape;
+  shape.pages = cache_ways + 1 + random.below(cache_ways);
+  shape.hot_pages = 1 + random.below(shape.pages);
+  shape.lanes = {1, 4, 0};
+  shape.guards = 1 + random.below(2);
+  shape.overflow = random.below(3);
+  shape.write = 50;
+  shape.flush = 8;
+  shape.faults.seed = seed;
+  shape.faults.delay_ppm = 400'000;
+  shape.faults.delay_max_ns = 20'000;
+  shape.max_steps = 2'000'000;  // a wrong directory may go round for ever
+  return shape;
+}
+
+constexpr std::uint64_t limit = 300;
+
+/// How many schedules of the mix that the tests of the invariants run it takes to catch a mutant; 0: survived all.
+template <class Rules>
+std::uint64_t schedules_to_catch(char const* name) {
+  for (std::uint64_t seed = 0; seed < limit; ++seed) {
+    cache_outcome const outcome = run_cache_schedule<replacement::clock, Rules>(shape_of(seed), seed, mode_of(seed));
+    if (outcome.ok) continue;
+    std::printf("  %s: caught after %llu schedules, by %s: %s\n", name, static_cast<unsigned long long>(seed + 1),
+                name_of(mode_of(seed)).c_str(), outcome.what.substr(0, outcome.what.find(';')).c_str());
+    return seed + 1;
+  }
+  return 0;
+}
+
+TEST(CacheMutants, TheRightDirectorySurvives) {
+  EXPECT_EQ(schedules_to_catch<cache_rules>("none"), 0u);
+}
+TEST(CacheMutants, PinRaceIsCaught) {
+  EXPECT_NE(schedules_to_catch<pin_race>("pin race"), 0u);
+}
+TEST(CacheMutants, LostDirtyBitIsCaught) {
+  EXPECT_NE(schedules_to_catch<lost_dirty_bit>("lost dirty bit"), 0u);
+}
+TEST(CacheMutants, DoubleMissIsCaught) {
+  EXPECT_NE(schedules_to_catch<double_miss>("double miss"), 0u);
+}
+TEST(CacheMutants, ReuseBeforeWriteBackIsCaught) {
+  EXPECT_NE(schedules_to_catch<reuse_before_write_back>("reuse before write-back"), 0u);
+}
+
+}  // namespace
+}  // namespace forebay::test

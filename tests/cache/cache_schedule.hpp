@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! One schedule of the page directory: seeded programs of lanes that read, write, hold, prefetch, flush and forget
+//! pages of emulated drives that delay, reorder and fail, and everything that must hold meanwhile and afterwards.
+//!
+//! Each 8-byte word of the drives is written by one lane only, with growing numbers; anyone reads it. So whoever reads
+//! knows the least that he must see.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "forebay/cache/cache_ref.hpp"
+#include "forebay/emulator/dma_regions.hpp"
+#include "forebay/emulator/engine.hpp"
+#include "forebay/memory/resource.hpp"
+#include "forebay/queue/io_queues.hpp"
+#include "forebay/simt/run.hpp"
+#include "queue/schedule.hpp"
+
+namespace forebay::test {
+
+struct cache_shape {
+  std::uint32_t sets = 1;
+  std::uint32_t overflow = 0;  ///< frames
+  std::uint32_t drives = 1;
+  std::uint32_t queues_per_drive = 1;
+  std::uint32_t entries = 4;  ///< of each queue's rings
+  std::uint32_t units = 1;    ///< service units of each drive
+  simt::grid lanes{1, 4, 0};
+  std::uint32_t operations = 40;  ///< of each lane
+  std::uint32_t pages = 24;       ///< of all drives together
+  std::uint32_t hot_pages = 4;    ///< that half of the operations go to
+  std::uint32_t guards = 1;       ///< pins that a lane holds at most
+  // Percent of the operations; the rest read through a pin.
+  std::uint32_t try_read = 20;
+  std::uint32_t write = 30;
+  std::uint32_t prefetch = 5;
+  std::uint32_t flush = 1;
+  std::uint32_t invalidate = 2;
+  bool burst = false;  ///< all lanes read the same pages, in the same order, from the same moment on
+  emulator::fault_plan faults;
+  std::uint64_t max_steps = 20'000'000;
+};
+
+struct cache_outcome {
+  bool ok = true;
+  std::string what;
+  std::uint64_t operations = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t commands = 0;
+  std::uint64_t failures = 0;  ///< operations that ended with an injected status
+  std::uint64_t no_frame = 0;
+  cache_counters counted{};
+};
+
+/// The drive's machine. A page that is written back may be written meanwhile, since it is dirty again then: what the
+/// drive reads of a frame is no race.
+struct cache_drive : simt::fiber {
+  /// Whether an address lies in a frame, in the schedule that this OS thread runs.
+  static std::function<bool(void const*)>*& in_frame() {
+    thread_local std::function<bool(void const*)>* hook = nullptr;
+    return hook;
+  }
+  template <simt::plain T>
+  static T ld(T const* address, location where = location::current()) {
+    auto* const hook = in_frame();
+    return hook != nullptr && (*hook)(address) ? ld_speculative(address, where) : simt::fiber::ld(address, where);
+  }
+};
+
+/// The lanes' machine: fibers that tell before they sleep.
+struct cache_client : simt::fiber {
+  /// Of the schedule that this OS thread runs.
+  static std::function<void()>*& about_to_wait() {
+    thread_local std::function<void()>* hook = nullptr;
+    return hook;
+  }
+  template <class Predicate>
+  [[nodiscard]] static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns,
+                                       location where = location::current()) {
+    return simt::fiber::wait_until(
+        [&] {
+          if (predicate()) return true;
+          if (auto* const hook = about_to_wait()) (*hook)();
+          return false;
+        },
+        deadline_ns, where);
+  }
+};
+
+template <class Policy, class Rules>
+class cache_schedule {
+  using client = cache_client;
+  using agent_machine = simt::fiber;
+  using cache_type = cache_ref<client, Policy, true, Rules>;
+  static constexpr std::uint32_t block_bytes = 64;
+  static constexpr std::uint32_t page_shift = 8;
+  static constexpr std::uint32_t page_bytes = 1u << page_shift;
+  static constexpr std::uint32_t words_per_page = page_bytes / 8;
+
+ public:
+  cache_schedule(cache_shape const& shape, std::uint64_t seed)
+      : shape_(shape), seed_(seed), lane_count_(shape.lanes.blocks * shape.lanes.threads_per_block) {
+    build();
+  }
+
+  cache_outcome run(simt::scheduler& scheduler, simt::memory_model memory) {
+    std::function<void()> hook = [this] { about_to_wait(); };
+    client::about_to_wait() = &hook;
+    std::function<bool(void const*)> in_frame = [this](void const* address) { return is_in_frame(address); };
+    cache_drive::in_frame() = &in_frame;
+    memory_model_ = memory;
+    std::vector<simt::agent> agents;
+    for (std::uint32_t d = 0; d < shape_.drives; ++d) {
+      for (std::uint32_t unit = 0; unit < shape_.units; ++unit) {
+        agents.push_back({"drive " + std::to_string(d) + " unit " + std::to_string(unit),
+                          [this, d, unit] { serve(d, unit); }, true, 1 + d});
+      }
+    }
+    simt::run_options options;
+    options.memory = memory;
+    options.max_steps = shape_.max_steps;
+    options.record = false;
+    auto const result = simt::run(options, scheduler, shape_.lanes, [this] { lane(); }, std::move(agents));
+    client::about_to_wait() = nullptr;
+    cache_drive::in_frame() = nullptr;
+
+    outcome_.ok = result.ok;
+    outcome_.what = result.what;
+    outcome_.steps = result.steps;
+    for (std::uint32_t i = 0; i < queue_count(); ++i) outcome_.commands += queues_->state()->pairs[i].sq_tail;
+    add_counters();
+    if (outcome_.ok && result.timeouts != 0) outcome_.what = "a wait reached its deadline";
+    if (outcome_.ok && outcome_.what.empty()) outcome_.what = settled_wrong();
+    outcome_.ok = outcome_.what.empty();
+    return outcome_;
+  }
+
+ private:
+  struct held_page {
+    std::uint64_t page = 0;
+    std::uint32_t frame = 0;
+    bool written = false;
+  };
+  struct lane_books {
+    std::vector<std::uint32_t> written;  // per word of the storage that is the lane's: the last number it wrote
+    std::vector<std::uint32_t> seen;     // per word of the storage: the greatest number it has seen
+    std::vector<held_page> held;
+    bool must_not_wait = false;
+  };
+
+  // Before the run
+  // -----------------------------------------------------------------------------------------------------
+
+  std::uint32_t queue_count() const { return shape_.drives * shape_.queues_per_drive; }
+  std::uint32_t frame_count() const { return shape_.sets * cache_ways + shape_.overflow; }
+  std::uint64_t pages_per_drive() const { return (shape_.pages + shape_.drives - 1) / shape_.drives; }
+  static std::uint64_t encode(std::uint64_t page, std::uint32_t word, std::uint32_t number) {
+    return (page + 1) << 40 | std::uint64_t{word} << 32 | number;
+  }
+  std::size_t index_of(std::uint64_t page, std::uint32_t word) const { return page * words_per_page + word; }
+
+  void build() {
+    std::size_t const frame_bytes = std::size_t{frame_count()} * page_bytes;
+    memory_ = std::make_unique<detail::arena>(frame_bytes + queue_count() * (shape_.entries * 256 + 4096) +
+                                              frame_count() * 64 + shape_.sets * (sizeof(cache_set<Policy>) + 256) +
+                                              cache_core::counter_stripes * sizeof(cache_counters) + 131072);
+    regions_ = std::make_unique<emulator::dma_regions>(memory::host(), 8);
+    regions_->add(memory_->data(), memory_->bytes());
+
+    layout_.drive_count = shape_.drives;
+    layout_.pairs_per_drive = shape_.queues_per_drive;
+    layout_.block_shift = 6;
+    layout_.stripe_bytes = page_bytes;
+    layout_.command_bytes_max = page_bytes;
+    layout_.size_bytes = pages_per_drive() * shape_.drives * page_bytes;
+
+    auto* const doorbells = memory_->make<std::uint32_t>(queue_count() * 64, 128);
+    for (std::uint32_t i = 0; i < queue_count(); ++i) {
+      queue_pair_rings rings;
+      rings.sq_entries = rings.cq_entries = shape_.entries;
+      rings.sq = memory_->make<nvme::submission_entry>(rings.sq_entries, 128);
+      rings.cq = memory_->make<nvme::completion_entry>(rings.cq_entries, 128);
+      rings.sq_doorbell = doorbells + i * 64;
+      rings.cq_doorbell = doorbells + i * 64 + 32;
+      rings.queue_id = i + 1;
+      rings_.push_back(rings);
+    }
+    io_queues_options options;
+    options.records = 64;
+    options.page_bytes = page_bytes;
+    options.timeout_ns = 1'000'000'000'000;
+    queues_ = std::make_unique<io_queues>(rings_, options, *memory_, *memory_);
+
+    for (std::uint32_t d = 0; d < shape_.drives; ++d) build_drive(d);
+    build_cache();
+    books_.resize(lane_count_);
+    for (lane_books& b : books_) {
+      b.written.assign(shape_.pages * words_per_page, 0);
+      b.seen.assign(shape_.pages * words_per_page, 0);
+    }
+    returned_.assign(shape_.pages * words_per_page, 0);
+  }
+
+  void build_drive(std::uint32_t d) {
+    std::vector<std::byte>& bytes = media_.emplace_back(pages_per_drive() * page_bytes);
+    for (std::uint64_t p = 0; p < pages_per_drive(); ++p) {
+      std::uint64_t const page = layout_.byte_at(d, p * page_bytes) >> page_shift;
+      for (std::uint32_t w = 0; w < words_per_page; ++w) {
+        std::uint64_t const value = encode(page, w, 0);
+        std::memcpy(bytes.data() + p * page_bytes + w * 8, &value, 8);
+      }
+    }
+    emulator::engine_options drive;
+    drive.units = shape_.units;
+    drive.queue_slots = shape_.queues_per_drive;
+    drive.page_bytes_min = page_bytes;
+    drive.max_transfer_bytes = page_bytes;
+    drive.faults = shape_.faults;
+    drive.faults.seed += d;
+    emulator::media media;
+    media.data = bytes.data();
+    media.bytes = bytes.size();
+    media.block_bytes = block_bytes;
+    engines_.push_back(std::make_unique<emulator::engine<cache_drive, agent_machine>>(drive, media, regions_->table()));
+    for (std::uint32_t q = 0; q < shape_.queues_per_drive; ++q) {
+      queue_pair_rings const& rings = rings_[d * shape_.queues_per_drive + q];
+      engines_[d]->attach_completion_queue({q, rings.cq, rings.cq_entries, rings.cq_doorbell});
+      engines_[d]->attach_submission_queue({.slot = q,
+                                            .id = static_cast<std::uint16_t>(q + 1),
+                                            .entries = rings.sq,
+                                            .size = rings.sq_entries,
+                                            .tail_doorbell = rings.sq_doorbell,
+                                            .cq_slot = q,
+                                            .page_bytes = page_bytes});
+    }
+  }
+
+  void build_cache() {
+    auto* const frames = memory_->make<std::byte>(std::size_t{frame_count()} * page_bytes, page_bytes);
+    state_.words = memory_->make<std::uint64_t>(frame_count(), 128);
+    state_.notes = memory_->make<std::uint32_t>(frame_count());
+    state_.frames = frame_count();
+    state_.counters = memory_->make<cache_counters>(cache_core::counter_stripes, 128);
+    state_.sets = memory_->make<cache_set<Policy>>(shape_.sets, 128);
+    state_.mapping = page_sets(shape_.sets);
+    state_.page_shift = page_shift;
+    state_.overflow_count = shape_.overflow;
+    state_.overflow = memory_->make<overflow_frame>(shape_.overflow + 1);
+    state_.free_overflow.word_count = slot_pool::words_for(shape_.overflow);
+    state_.free_overflow.words = memory_->make<std::uint32_t>(state_.free_overflow.word_count + 1);
+    for (std::uint32_t w = 0; w < state_.free_overflow.word_count; ++w) {
+      state_.free_overflow.words[w] = slot_pool::all_free(shape_.overflow, w);
+    }
+    for (std::uint32_t k = 0; k < shape_.overflow; ++k) state_.overflow[k].page = overflow_frame::no_page;
+    state_.frame_memory =
+        buffer_ref(frames, std::size_t{frame_count()} * page_bytes, reinterpret_cast<std::uint64_t>(frames));
+    state_.layout = layout_;
+    state_.queues = queues_->state();
+  }
+
+  cache_type cache() {
+    return cache_type(&state_, state_.words, state_.frame_memory.data(), state_.mapping, page_shift);
+  }
+
+  void serve(std::uint32_t d, std::uint32_t unit) {
+    auto& engine = *engines_[d];
+    while (!agent_machine::stopping()) {
+      if (engine.step(unit)) continue;
+      (void)agent_machine::wait_until([&] { return engine.step(unit) || agent_machine::stopping(); },
+                                      engine.next_due_ns(unit));
+    }
+  }
+
+  // The lanes
+  // ----------------------------------------------------------------------------------------------------------
+
+  void lane() {
+    std::uint32_t const me = client::thread_rank();
+    simt::random_source random(emulator::mix(seed_ ^ 0x3c6ef372fe94f82bu) + me);
+    if (shape_.burst) meet();
+    for (std::uint32_t i = 0; i < shape_.operations; ++i) {
+      operate(me, random, i);
+      inspect();
+    }
+    while (!books_[me].held.empty()) let_go(me, 0);
+    // Acquire and release: the last lane to finish takes the others' results with it.
+    if (simt::atomic<agent_machine>(finished_).fetch_add(1, simt::order::acq_rel) + 1 == lane_count_) finish(me);
+  }
+
+  void meet() {
+    simt::atomic<agent_machine>(arrived_).fetch_add(1, simt::order::relaxed);
+    client::check(client::wait_until(
+                      [&] { return simt::atomic<agent_machine>(arrived_).load(simt::order::relaxed) == lane_count_; },
+                      simt::no_deadline),
+                  "meeting");
+  }
+
+  void operate(std::uint32_t me, simt::random_source& random, std::uint32_t step) {
+    lane_books& books = books_[me];
+    {
+      unobserved const quiet;
+      ++outcome_.operations;
+    }
+    std::uint64_t const page = shape_.burst           ? step % shape_.pages
+                               : random.below(2) == 0 ? random.below(std::min(shape_.hot_pages, shape_.pages))
+                                                      : random.below(shape_.pages);
+    if (!books.held.empty() && random.below(3) == 0)
+      let_go(me, random.below(static_cast<std::uint32_t>(books.held.size())));
+    std::uint32_t draw = random.below(100);
+    auto const is = [&](std::uint32_t percent) {
+      bool const hit = draw < percent;
+      draw = hit ? 1000 : draw - percent;
+      return hit;
+    };
+    if (is(shape_.try_read)) return look_without_pin(me, page, random);
+    if (is(shape_.write)) return hold(me, page, true, random);
+    if (is(shape_.prefetch)) return prefetch(me, page);
+    if (is(shape_.flush)) return flush(me);
+    if (is(shape_.invalidate)) return (void)cache().invalidate(page, simt::no_deadline);
+    hold(me, page, false, random);
+  }
+
+  void look_without_pin(std::uint32_t me, std::uint64_t page, simt::random_source& random) {
+    std::uint32_t const word = random.below(words_per_page);
+    std::uint64_t value = 0;
+    if (cache().try_read(page, word * 8, value)) verify(me, page, word, value, "C6: a read without a pin");
+  }
+
+  void prefetch(std::uint32_t me, std::uint64_t page) {
+    books_[me].must_not_wait = true;
+    (void)cache().prefetch(page);
+    books_[me].must_not_wait = false;
+  }
+
+  void hold(std::uint32_t me, std::uint64_t page, bool write, simt::random_source& random) {
+    lane_books& books = books_[me];
+    while (books.held.size() >= shape_.guards) let_go(me, 0);
+    page_pin const pinned = cache().pin(page, write ? access::write : access::read);
+    if (!pinned.outcome.ok()) return failed(pinned.outcome);
+    client::check(pinned.frame < frame_count(), "C1: a pin without a frame");
+    books.held.push_back({page, pinned.frame, write});
+    std::uint32_t const word = random.below(words_per_page / lane_count_) * lane_count_ + me;
+    if (write) write_to(me, page, pinned.frame, word);
+    std::uint32_t const other = random.below(words_per_page);
+    look_at(me, page, pinned.frame, other);
+    look_at(me, page, pinned.frame, word);
+    if (random.below(2) == 0) let_go(me, books.held.size() - 1);
+  }
+
+  void write_to(std::uint32_t me, std::uint64_t page, std::uint32_t frame, std::uint32_t word) {
+    std::uint32_t const number = ++books_[me].written[index_of(page, word)];
+    client::st(word_in(frame, word), encode(page, word, number));
+  }
+  std::uint64_t* word_in(std::uint32_t frame, std::uint32_t word) {
+    return reinterpret_cast<std::uint64_t*>(cache().frame_data(frame)) + word;
+  }
+  void look_at(std::uint32_t me, std::uint64_t page, std::uint32_t frame, std::uint32_t word) {
+    // Others may write their words now: what is seen may be any of their values, as for any two threads.
+    verify(me, page, word,
+           word % lane_count_ == me ? client::ld(word_in(frame, word)) : client::ld_speculative(word_in(frame, word)),
+           "C6: a read through a pin");
+  }
+
+  void let_go(std::uint32_t me, std::size_t which) {
+    lane_books& books = books_[me];
+    held_page const held = books.held[which];
+    // As late as a write can be.
+    if (held.written) write_to(me, held.page, held.frame, me);
+    look_at(me, held.page, held.frame, me);
+    client::check(page_word{state_.words[held.frame]}.names(state_.mapping.locate(held.page).tag),
+                  "C3: a pinned frame was given to another page");
+    cache().unpin(held.frame);
+    books.held.erase(books.held.begin() + static_cast<std::ptrdiff_t>(which));
+    if (!held.written) return;
+    unobserved const quiet;
+    for (std::uint32_t w = me; w < words_per_page; w += lane_count_) {
+      returned_[index_of(held.page, w)] = books.written[index_of(held.page, w)];
+    }
+  }
+
+  void verify(std::uint32_t me, std::uint64_t page, std::uint32_t word, std::uint64_t value, char const* what) {
+    client::check(value >> 32 == encode(page, word, 0) >> 32, what);
+    std::size_t const at = index_of(page, word);
+    auto const number = static_cast<std::uint32_t>(value);
+    lane_books& books = books_[me];
+    if (word % lane_count_ == me) client::check(number == books.written[at], what);
+    client::check(number >= books.seen[at], what);
+    books.seen[at] = number;
+  }
+
+  void failed(status outcome) {
+    unobserved const quiet;
+    if (outcome.kind() == fault::no_frame) {
+      ++outcome_.no_frame;
+      client::check(lane_count_ * shape_.guards >= cache_ways, "C3: no frame, though they cannot all be pinned");
+      return;
+    }
+    client::check(shape_.faults.error_ppm != 0 && outcome == status::from_nvme(shape_.faults.error_status_field),
+                  "C4: an operation fails with a status that no command had");
+    ++outcome_.failures;
+  }
+
+  /// C2: what returned before it is on the drive afterwards.
+  void flush(std::uint32_t me) {
+    std::vector<std::uint32_t> owed;
+    {
+      unobserved const quiet;
+      owed = returned_;
+    }
+    status worst;
+    for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
+      status const outcome = cache().clean(frame, simt::no_deadline);
+      if (!outcome.ok()) worst = outcome;
+    }
+    if (!worst.ok()) return failed(worst);
+    // What this lane wrote came before; what others wrote may not have.
+    unobserved const quiet;
+    for (std::uint64_t page = 0; page < shape_.pages; ++page) {
+      for (std::uint32_t w = me; w < words_per_page; w += lane_count_) {
+        client::check(static_cast<std::uint32_t>(on_drive(page, w)) >= owed[index_of(page, w)],
+                      "C2: a flush returns, and a write before it is not on the drive");
+      }
+    }
+  }
+
+  std::uint64_t on_drive(std::uint64_t page, std::uint32_t word) const {
+    storage_layout::piece const p = layout_.piece_at((page << page_shift) + word * 8, 8);
+    std::uint64_t value = 0;
+    std::memcpy(&value, media_[p.drive].data() + p.byte_on_drive, 8);
+    return value;
+  }
+
+  void about_to_wait() {
+    std::uint32_t const me = client::thread_rank();
+    unobserved const quiet;
+    if (me < lane_count_) client::check(!books_[me].must_not_wait, "C5: a prefetch waits");
+    // Under store buffers the store that unlocks may still be on its way.
+    for (std::uint32_t set = 0; set < shape_.sets && memory_model_ != simt::memory_model::store_buffers; ++set) {
+      client::check(sets()[set].lock != me + 1, "Q4: a thread waits while it holds the lock of a set");
+    }
+  }
+
+  bool is_in_frame(void const* address) const {
+    std::byte const* const frames = state_.frame_memory.data();
+    return address >= frames && address < frames + state_.frame_memory.size_bytes();
+  }
+
+  cache_set<Policy>* sets() { return static_cast<cache_set<Policy>*>(state_.sets); }
+
+  /// C1, looked at from outside at any moment.
+  void inspect() {
+    unobserved const quiet;
+    client::check(duplicates().empty(), "C1: two frames hold one page");
+  }
+  std::string duplicates() {
+    std::set<std::uint64_t> held;
+    for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
+      page_word const word{state_.words[frame]};
+      if (word.state() != page_state::valid && word.state() != page_state::busy) continue;
+      std::uint32_t const cached = shape_.sets * cache_ways;
+      std::uint64_t const page = frame < cached ? state_.mapping.page_of({frame / cache_ways, word.tag()})
+                                                : state_.overflow[frame - cached].page;
+      if (page == overflow_frame::no_page) continue;  // just taken
+      if (!held.insert(page).second) return "page " + std::to_string(page) + " is in two frames";
+    }
+    return {};
+  }
+
+  /// By the last lane: everything that was written must reach the drives, however often they fail.
+  void finish(std::uint32_t me) {
+    for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
+      for (int tries = 0;; ++tries) {
+        client::check(tries < 200, "C2: a page never reaches the drive");
+        if (cache().clean(frame, simt::no_deadline).ok()) break;
+      }
+    }
+    auto const q = cache().queues();
+    client::check(client::wait_until(
+                      [&] {
+                        bool idle = true;
+                        for (std::uint32_t i = 0; i < queue_count(); ++i) {
+                          idle = q.serve(q.pair(i), [&] { return q.pair(i).idle(); }, simt::no_deadline) && idle;
+                        }
+                        return idle;
+                      },
+                      simt::no_deadline),
+                  "drain");
+    static_cast<void>(me);
+  }
+
+  // After the run
+  // ------------------------------------------------------------------------------------------------------
+
+  void add_counters() {
+    for (std::uint32_t k = 0; k < cache_core::counter_stripes; ++k) {
+      cache_counters const& c = state_.counters[k];
+      outcome_.counted.hits += c.hits;
+      outcome_.counted.misses += c.misses;
+      outcome_.counted.merged += c.merged;
+      outcome_.counted.prefetches += c.prefetches;
+      outcome_.counted.refused_prefetches += c.refused_prefetches;
+      outcome_.counted.evictions += c.evictions;
+      outcome_.counted.write_backs += c.write_backs;
+      outcome_.counted.overflow_frames += c.overflow_frames;
+    }
+  }
+
+  std::string settled_wrong() {
+    for (std::uint64_t page = 0; page < shape_.pages; ++page) {
+      for (std::uint32_t w = 0; w < words_per_page; ++w) {
+        std::uint32_t const owner = w % lane_count_;
+        if (on_drive(page, w) != encode(page, w, books_[owner].written[index_of(page, w)])) {
+          return "C2: word " + std::to_string(w) + " of page " + std::to_string(page) + " was lost";
+        }
+      }
+    }
+    for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
+      page_word const word{state_.words[frame]};
+      std::string const name = "frame " + std::to_string(frame);
+      if (word.pins() != 0) return "C3: " + name + " stays pinned";
+      if (word.state() == page_state::busy || word.is_writing()) return "C4: " + name + " stays busy";
+      if (word.state() == page_state::valid && word.is_dirty()) return "C2: " + name + " stays dirty";
+    }
+    for (std::uint32_t set = 0; set < shape_.sets; ++set) {
+      if (sets()[set].lock != 0) return "Q4: the lock of set " + std::to_string(set) + " is held";
+    }
+    std::string const twice = duplicates();
+    if (!twice.empty()) return "C1: " + twice;
+    std::uint32_t listed = 0;
+    for (std::uint32_t set = 0; set < shape_.sets; ++set) {
+      for (std::uint32_t k = sets()[set].overflow; k != 0 && listed <= shape_.overflow; k = state_.overflow[k - 1].next)
+        ++listed;
+    }
+    std::uint32_t free = 0;
+    for (std::uint32_t w = 0; w < state_.free_overflow.word_count; ++w) {
+      free += simt::count_bits(state_.free_overflow.words[w]);
+    }
+    if (listed + free != shape_.overflow) return "C3: an overflow frame is lost";
+    bool const all_fit = shape_.pages <= shape_.sets && shape_.faults.error_ppm == 0 && shape_.invalidate == 0;
+    if (all_fit && outcome_.counted.misses + outcome_.counted.prefetches > shape_.pages) {
+      return "C1: a page that never left was read twice";
+    }
+    return {};
+  }
+
+  cache_shape const shape_;
+  std::uint64_t const seed_;
+  std::uint32_t const lane_count_;
+  storage_layout layout_;
+  std::unique_ptr<detail::arena> memory_;
+  std::unique_ptr<emulator::dma_regions> regions_;
+  std::vector<queue_pair_rings> rings_;
+  std::unique_ptr<io_queues> queues_;
+  std::vector<std::vector<std::byte>> media_;
+  std::vector<std::unique_ptr<emulator::engine<cache_drive, agent_machine>>> engines_;
+  cache_state state_;
+  std::vector<lane_books> books_;
+  std::vector<std::uint32_t> returned_;  // per word of the storage: the last number whose writer has let go
+  cache_outcome outcome_;
+  simt::memory_model memory_model_ = simt::memory_model::sequential;
+  std::uint32_t finished_ = 0;
+  std::uint32_t arrived_ = 0;
+};
+
+/// Builds and runs the schedule that shape, seed and mode describe.
+template <class Policy, class Rules = cache_rules>
+cache_outcome run_cache_schedule(cache_shape const& shape, std::uint64_t seed, schedule_mode mode) {
+  auto s = std::make_unique<cache_schedule<Policy, Rules>>(shape, seed);
+  using policy = schedule_mode::policy;
+  std::uint64_t const operations = std::uint64_t{shape.lanes.blocks} * shape.lanes.threads_per_block * shape.operations;
+  switch (mode.scheduler) {
+    case policy::sticky_random: {
+      simt::random scheduler(seed, 8);
+      return s->run(scheduler, mode.memory);
+    }
+    case policy::random: {
+      simt::random scheduler(seed, 2);
+      return s->run(scheduler, mode.memory);
+    }
+    case policy::round_robin: {
+      simt::round_robin scheduler;
+      return s->run(scheduler, mode.memory);
+    }
+    case policy::pct3:
+    case policy::pct5:
+      break;
+  }
+  simt::pct scheduler(seed, mode.scheduler == policy::pct3 ? 3 : 5, 100 * operations);
+  return s->run(scheduler, mode.memory);
+}
+
+}  // namespace forebay::test
