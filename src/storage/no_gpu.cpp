@@ -1,11 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/error.hpp"
-#include "storage/drain_on_gpu.hpp"
+#include "storage/kernels_on_gpu.hpp"
 
 namespace forebay::detail {
+namespace {
 
-bool drain_on_gpu(io_queues const&, int, std::uint64_t) {
-  throw operation_failed("storage: CUDA is not built in");  // unreachable: no storage can be opened for a GPU
+/// Unreachable: no storage can be opened for a GPU.
+[[noreturn]] void no_gpu() {
+  throw operation_failed("storage: CUDA is not built in");
+}
+
+}  // namespace
+
+bool drain_on_gpu(io_queues const&, cache const*, int, std::uint64_t) {
+  no_gpu();
+}
+clean_result clean_on_gpu(cache const&, int, std::uint64_t) {
+  no_gpu();
+}
+clean_result forget_on_gpu(cache const&, std::uint64_t, std::uint64_t, int, std::uint64_t) {
+  no_gpu();
 }
 
 }  // namespace forebay::detail

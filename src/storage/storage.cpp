@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -17,7 +18,7 @@
 #include "forebay/queue/recovery.hpp"
 #include "forebay/queue/status_text.hpp"
 #include "forebay/simt/native.hpp"
-#include "storage/drain_on_gpu.hpp"
+#include "storage/kernels_on_gpu.hpp"
 
 namespace forebay {
 namespace {
@@ -172,6 +173,7 @@ struct storage::impl {
     host_layout = layout;
     host_layout.pairs_per_drive = 1;
     bounce = allocate(bounce_bytes);
+    make_cache();
     start_recovery();
     table = catalogue::load(
         home(), [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); }, options.allow_destroy);
@@ -179,9 +181,60 @@ struct storage::impl {
 
   ~impl() {
     try {
+      if (pages) clean_pages();
+    } catch (operation_failed const& error) {
+      std::fprintf(stderr, "forebay: storage: pages that were written are lost: %s\n", error.what());
+    }
+    try {
       drain(options.timeout_ns);
     } catch (operation_failed const&) {
       // A GPU that failed drives no queue any more; deleting the queues, next, is what keeps memory safe.
+    }
+  }
+
+  void make_cache() {
+    if (options.cache_bytes == 0) return;
+    cache_options o;
+    o.bytes = options.cache_bytes;
+    o.page_bytes = options.page_bytes;
+    o.overflow_frames = options.overflow_frames;
+    o.statistics = options.cache_statistics;
+    o.policy = options.policy;
+    cache::check(o, layout);
+    frames = allocate_from_first_drive(o.frame_memory_bytes(), placement() == 3);
+    pages = std::make_unique<cache>(o, layout, *device.queues, frames.ref(), device_memory());
+  }
+
+  static void throw_if_failed(status result, char const* what) {
+    if (!result.ok()) throw operation_failed(std::string("storage: ") + what + ": " + to_string(result));
+  }
+
+  /// Writes every page that the cache holds back to its drive.
+  void clean_pages() const {
+    storage_lease const running = lease();
+    clean_result result;
+    if (on_gpu()) {
+      result = detail::clean_on_gpu(*pages, gpu, options.timeout_ns);
+    } else {
+      clean_kernel<simt::native>{pages->frames_ref<simt::native>(), options.timeout_ns, &result}();
+    }
+    throw_if_failed(status::from_bits(result.first_failure), "a page cannot be written back");
+  }
+  /// Makes the cache read the pages of [at, at + bytes) again.
+  void forget_pages(std::uint64_t at, std::uint64_t bytes) const {
+    if (bytes == 0) return;
+    storage_lease const running = lease();
+    std::uint64_t const first = at / options.page_bytes;
+    std::uint64_t const count = (at + bytes - 1) / options.page_bytes - first + 1;
+    clean_result result;
+    if (on_gpu()) {
+      result = detail::forget_on_gpu(*pages, first, count, gpu, options.timeout_ns);
+    } else {
+      forget_kernel<simt::native>{pages->frames_ref<simt::native>(), first, count, options.timeout_ns, &result}();
+    }
+    if (result.in_use != 0) {
+      throw operation_failed("storage: a kernel has " + std::to_string(result.in_use) +
+                             " of the pages in use that the host writes: it may go on to see what was there before");
     }
   }
 
@@ -352,15 +405,15 @@ struct storage::impl {
   registered_buffer register_range(void* address, std::uint64_t bytes, std::unique_ptr<registered_buffer::parts> p) {
     p->data = static_cast<std::byte*>(address);
     p->bytes = bytes;
-    std::uint64_t const pages = (bytes + page_bytes - 1) / page_bytes;
-    std::vector<std::uint64_t> bus(pages);
+    std::uint64_t const count = (bytes + page_bytes - 1) / page_bytes;
+    std::vector<std::uint64_t> bus(count);
     for (std::size_t n = 0; n < drives->size(); ++n) {
       driver::dma_space& dma = (*drives)[n].source->dma();
       if (n >= p->mapped_in) {
-        dma.map(address, pages * page_bytes);
+        dma.map(address, count * page_bytes);
         ++p->mapped_in;
       }
-      for (std::uint64_t i = 0; i < pages; ++i) {
+      for (std::uint64_t i = 0; i < count; ++i) {
         std::uint64_t const at = dma.bus_address(p->data + i * page_bytes);
         if (n > 0 && at != bus[i]) {
           throw operation_failed("storage: two drives give one page different bus addresses; use one storage for each");
@@ -369,12 +422,12 @@ struct storage::impl {
       }
     }
     bool contiguous = true;
-    for (std::uint64_t i = 1; i < pages; ++i) contiguous = contiguous && bus[i] == bus[0] + i * page_bytes;
+    for (std::uint64_t i = 1; i < count; ++i) contiguous = contiguous && bus[i] == bus[0] + i * page_bytes;
     if (contiguous) {
       p->ref = buffer_ref(p->data, bytes, bus[0]);
     } else {
-      p->page_table = memory::allocation(device_memory(), pages * sizeof(std::uint64_t), 128);
-      device_memory().copy_in(p->page_table.data(), bus.data(), pages * sizeof(std::uint64_t));
+      p->page_table = memory::allocation(device_memory(), count * sizeof(std::uint64_t), 128);
+      device_memory().copy_in(p->page_table.data(), bus.data(), count * sizeof(std::uint64_t));
       p->ref = buffer_ref(p->data, bytes, p->page_table.as<std::uint64_t>(), 12, 0);
     }
     return registered_buffer(std::move(p));
@@ -442,10 +495,16 @@ struct storage::impl {
 
   bool drain(std::uint64_t timeout_ns) const {
     storage_lease const running = lease();
+    using simt::native;
     std::uint32_t busy = 0;
-    drain_kernel<simt::native>{host.queues->ref<simt::native>(), timeout_ns, &busy}();
-    if (on_gpu()) return detail::drain_on_gpu(*device.queues, gpu, timeout_ns) && busy == 0;
-    drain_kernel<simt::native>{device.queues->ref<simt::native>(), timeout_ns, &busy}();
+    drain_kernel<native>{host.queues->ref<native>(), timeout_ns, &busy}();
+    if (on_gpu()) return detail::drain_on_gpu(*device.queues, pages.get(), gpu, timeout_ns) && busy == 0;
+    if (pages) {
+      cache_targets<native> const targets(device.queues->records<native>(), pages->core());
+      drain_kernel<native, cache_targets<native>>{device.queues->ref<native>(targets), timeout_ns, &busy}();
+    } else {
+      drain_kernel<native>{device.queues->ref<native>(), timeout_ns, &busy}();
+    }
     return busy == 0;
   }
 
@@ -473,6 +532,7 @@ struct storage::impl {
   void store_catalogue(catalogue changed) {
     changed.store([this](void const* from, std::uint64_t n, std::uint64_t at) { write(from, n, at); });
     flush();
+    if (pages) forget_pages(0, catalogue::reserved_bytes);
     table = std::move(changed);
   }
 
@@ -490,8 +550,10 @@ struct storage::impl {
   std::uint32_t queue_entries = 0;
   bool write_protected = false;
   registered_buffer bounce;  ///< before the queues: until those are deleted the drive may write it
+  registered_buffer frames;  ///< for the same reason
   queue_group device;
   queue_group host;
+  std::unique_ptr<cache> pages;
   bool bounce_lost = false;
   std::mutex host_mutex;  ///< guards the bounce buffer
   mutable std::mutex table_mutex;
@@ -519,6 +581,15 @@ memory::resource& storage::device_memory() const {
 }
 io_queues const& storage::device_queues() const {
   return *impl_->device.queues;
+}
+cache const& storage::pages() const {
+  if (impl_->pages) return *impl_->pages;
+  throw refused_input("cache_bytes", "0", "open the storage with a cache, or take ref()");
+}
+void storage::require_no_cache() const {
+  if (!impl_->pages) return;
+  throw refused_input("cache_bytes", std::to_string(impl_->options.cache_bytes),
+                      "take cached_ref(), or open the storage without a cache: ref() would pass by what it holds");
 }
 bool storage::writable() const {
   return impl_->writable();
@@ -560,7 +631,9 @@ registered_buffer storage::allocate_buffer(std::size_t bytes) {
 }
 
 void storage::pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) {
-  impl_->read(to, bytes, impl_->resolve(bytes, offset_bytes, within));
+  std::uint64_t const at = impl_->resolve(bytes, offset_bytes, within);
+  if (impl_->pages) impl_->clean_pages();
+  impl_->read(to, bytes, at);
 }
 
 void storage::pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) {
@@ -570,11 +643,21 @@ void storage::pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset
     throw refused_input("allow_destroy", "false",
                         "the drive carries a catalogue: write into one of its extents, or set allow_destroy");
   }
+  // Before, so that a write-back cannot overwrite it; afterwards, so that the next access reads it.
+  if (impl_->pages) impl_->forget_pages(at, bytes);
   impl_->write(from, bytes, at);
+  if (impl_->pages) impl_->forget_pages(at, bytes);
 }
 
 void storage::flush() {
+  if (impl_->pages) impl_->clean_pages();
   impl_->flush();
+}
+status storage::first_error() const {
+  return impl_->pages ? impl_->pages->first_error() : status();
+}
+cache_counters storage::cache_statistics() const {
+  return impl_->pages && impl_->options.cache_statistics ? impl_->pages->counted() : cache_counters{};
 }
 bool storage::drain(std::uint64_t timeout_ns) {
   return impl_->drain(timeout_ns);

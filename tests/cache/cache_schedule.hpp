@@ -250,7 +250,8 @@ class cache_schedule {
     state_.notes = memory_->make<std::uint32_t>(frame_count());
     state_.frames = frame_count();
     state_.counters = memory_->make<cache_counters>(cache_core::counter_stripes, 128);
-    state_.sets = memory_->make<cache_set<Policy>>(shape_.sets, 128);
+    state_.sets = reinterpret_cast<std::byte*>(memory_->make<cache_set<Policy>>(shape_.sets, 128));
+    state_.set_bytes = sizeof(cache_set<Policy>);
     state_.mapping = page_sets(shape_.sets);
     state_.page_shift = page_shift;
     state_.overflow_count = shape_.overflow;
@@ -454,7 +455,7 @@ class cache_schedule {
     return address >= frames && address < frames + state_.frame_memory.size_bytes();
   }
 
-  cache_set<Policy>* sets() { return static_cast<cache_set<Policy>*>(state_.sets); }
+  cache_set<Policy>* sets() { return reinterpret_cast<cache_set<Policy>*>(state_.sets); }
 
   /// C1, looked at from outside at any moment.
   void inspect() {

@@ -188,7 +188,7 @@ class cache_ref {
   // --------------------------------------------------------------------------------------------------------------
 
   FOREBAY_DEVICE cache_set<Policy>& set_at(std::uint32_t set) const {
-    return static_cast<cache_set<Policy>*>(s_->sets)[set];
+    return *reinterpret_cast<cache_set<Policy>*>(s_->sets + std::uint64_t{set} * s_->set_bytes);
   }
   FOREBAY_DEVICE auto word(std::uint32_t frame) const { return simt::atomic<M>(words_[frame]); }
   FOREBAY_DEVICE page_word look(std::uint32_t frame) const {

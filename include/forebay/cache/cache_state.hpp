@@ -3,6 +3,7 @@
 //! What a cache keeps in the memory of the threads that use it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "forebay/cache/cache_core.hpp"
@@ -37,7 +38,8 @@ struct overflow_frame {
 
 /// Written by the host before any thread uses it.
 struct cache_state : cache_core {
-  void* sets = nullptr;  ///< an array of `cache_set<Policy>`
+  std::byte* sets = nullptr;    ///< an array of `cache_set<Policy>`
+  std::uint32_t set_bytes = 0;  ///< of one of them
   page_sets mapping;
   std::uint32_t page_shift = 12;
   std::uint32_t overflow_count = 0;  ///< they come after the sets' frames

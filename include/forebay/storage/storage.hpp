@@ -11,7 +11,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "forebay/cache/cache.hpp"
 #include "forebay/queue/io_queues.hpp"
+#include "forebay/storage/cached_storage_ref.hpp"
 #include "forebay/storage/catalogue.hpp"
 #include "forebay/storage/storage_ref.hpp"
 
@@ -32,6 +34,13 @@ struct storage_options {
   std::uint32_t records = 65536;  ///< requests that may be open at once
   std::uint32_t prp_list_pages = 1024;        ///< commands beyond two pages that may be in flight at once
   std::uint64_t timeout_ns = 10'000'000'000;  ///< of waits that name no deadline
+  std::uint64_t cache_bytes = 0;  ///< of pages kept in the device's memory, a multiple of 16 pages; 0: no cache
+  std::uint32_t page_bytes =
+      4096;  ///< a power of two, 512 to 65536; what the drives are read by where there is a cache
+  std::uint32_t overflow_frames = 256;  ///< pages for accesses that find every frame of their set in use
+  bool cache_statistics = false;        ///< count what the cache does; refs must then be taken with `Counted`
+  /// Which page leaves: `replacement_policy::of<replacement::s3_fifo>()`, or the user's own.
+  replacement_policy policy = replacement_policy::of<replacement::clock>();
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
 };
@@ -101,12 +110,12 @@ class storage {
   explicit storage(storage_options const& options);
   storage(storage&&) noexcept;
   storage& operator=(storage&&) noexcept;
-  /// Waits, for the default timeout at most, until all requests in flight have completed. No kernel may still use a
-  /// ref.
+  /// Writes back the cache's pages, and waits, for the default timeout at most, until all requests in flight have
+  /// completed; says on standard error if pages were lost. No kernel may still use a ref.
   ~storage();
 
-  /// All bytes. Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not
-  /// set.
+  /// All bytes, past no cache: throws `refused_input` where there is one, since kernels would not see what it holds.
+  /// Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
   template <class M>
   storage_ref<M> ref() const {
     return view<M>(0, size_bytes(), raw_writable());
@@ -116,6 +125,18 @@ class storage {
   storage_ref<M> ref(extent const& part) const {
     std::uint64_t const block = block_bytes();
     return view<M>(part.first_byte, (part.bytes + block - 1) / block * block, writable());
+  }
+
+  /// The same through the cache. Throws `refused_input` where there is none, or one for another policy. Begins at a
+  /// page.
+  template <class M, class Policy = replacement::clock, bool Counted = false>
+  cached_storage_ref<M, Policy, Counted> cached_ref() const {
+    return cached_view<M, Policy, Counted>(0, size_bytes(), raw_writable());
+  }
+  template <class M, class Policy = replacement::clock, bool Counted = false>
+  cached_storage_ref<M, Policy, Counted> cached_ref(extent const& part) const {
+    std::uint64_t const block = block_bytes();
+    return cached_view<M, Policy, Counted>(part.first_byte, (part.bytes + block - 1) / block * block, writable());
   }
 
   std::uint64_t size_bytes() const { return layout().size_bytes; }
@@ -139,11 +160,18 @@ class storage {
   storage_lease lease() const;
 
   /// Host I/O of any offset and length. Throws `refused_input` for a range outside, `operation_failed` with the NVMe
-  /// status. A write that covers part of a block reads the block first: no kernel may write it meanwhile.
+  /// status. A write that covers part of a block reads the block first: no kernel may write it meanwhile. Where there
+  /// is a cache, what it holds is written back first, and pages that the host writes leave it: no kernel may use those
+  /// pages meanwhile, and one that a kernel has pinned makes it `operation_failed`.
   void pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
   void pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
-  /// Makes every write that completed before the call durable.
+  /// Makes every write that completed before the call durable, those that the cache holds too. Throws
+  /// `operation_failed` if one could not be written: it stays in the cache.
   void flush();
+  /// The first status that an access through an array view, or a write-back, failed with; success: none.
+  status first_error() const;
+  /// What the cache did, where `cache_statistics` is set; all zero else.
+  cache_counters cache_statistics() const;
   /// Waits until no request of any kernel is in flight; false if some still are after `timeout_ns`.
   bool drain(std::uint64_t timeout_ns);
 
@@ -168,9 +196,18 @@ class storage {
   template <class M>
   storage_ref<M> view(std::uint64_t first_byte, std::uint64_t bytes, bool writable) const {
     require_device(std::is_same_v<M, simt::cuda>);
+    require_no_cache();
     return storage_ref<M>(device_queues().template ref<M>(), layout(), first_byte, bytes, writable);
   }
+  template <class M, class Policy, bool Counted>
+  cached_storage_ref<M, Policy, Counted> cached_view(std::uint64_t first_byte, std::uint64_t bytes,
+                                                     bool writable) const {
+    require_device(std::is_same_v<M, simt::cuda>);
+    return {pages().template ref<M, Policy, Counted>(), first_byte, bytes, writable};
+  }
   void require_device(bool gpu) const;
+  void require_no_cache() const;
+  cache const& pages() const;
   io_queues const& device_queues() const;
   bool writable() const;
   bool raw_writable() const;

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Host owner of the state behind `cache_ref`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "forebay/cache/cache_ref.hpp"
+#include "forebay/cache/clock.hpp"
+#include "forebay/cache/no_policy.hpp"
+#include "forebay/memory/resource.hpp"
+#include "forebay/queue/io_queues.hpp"
+
+namespace forebay {
+
+/// What host code has to know of a replacement policy.
+struct replacement_policy {
+  std::string name;
+  std::size_t set_bytes = 0;
+
+  /// `replacement_policy::of<replacement::clock>()`, or of a policy of the user's.
+  template <class Policy>
+  static replacement_policy of() {
+    return {Policy::name, sizeof(cache_set<Policy>)};
+  }
+};
+
+struct cache_options {
+  std::uint64_t bytes = 0;              ///< of pages: a multiple of 16 of them
+  std::uint32_t page_bytes = 4096;      ///< a power of two, 512 to 65536
+  std::uint32_t overflow_frames = 256;  ///< for pages whose set has every frame in use
+  bool statistics = false;              ///< count what happens; kernels must then use a ref that counts
+  replacement_policy policy = replacement_policy::of<replacement::clock>();
+
+  std::uint64_t frames() const { return bytes / page_bytes + overflow_frames; }
+  /// What the frames take: registered memory that the threads and every drive reach.
+  std::uint64_t frame_memory_bytes() const { return frames() * page_bytes; }
+};
+
+/// Move-only. The pages' bytes lie in memory of the caller's; what is known of them in `state_memory`: some 18 to 24
+/// bytes for each frame.
+class cache {
+ public:
+  /// Throws `refused_input` for an option that is out of range, or that does not fit the drives.
+  static void check(cache_options const& options, storage_layout const& layout);
+
+  /// After check(). `frames`: `frame_memory_bytes()` long. All arguments must outlive the cache.
+  cache(cache_options const& options, storage_layout const& layout, io_queues const& queues, buffer_ref frames,
+        memory::resource& state_memory);
+
+  /// Throws `refused_input` where the cache was made for another policy, or does not count and `Counted` is set, or the
+  /// other way round.
+  template <class M, class Policy, bool Counted = false>
+  cache_ref<M, Policy, Counted> ref() const {
+    check_ref(replacement_policy::of<Policy>(), Counted);
+    return cache_ref<M, Policy, Counted>(state_, host_copy_.words, host_copy_.frame_memory.data(), host_copy_.mapping,
+                                         host_copy_.page_shift);
+  }
+  /// For what works on frames without asking the policy: `clean`, `invalidate`.
+  template <class M>
+  cache_ref<M, replacement::no_policy> frames_ref() const {
+    return cache_ref<M, replacement::no_policy>(state_, host_copy_.words, host_copy_.frame_memory.data(),
+                                                host_copy_.mapping, host_copy_.page_shift);
+  }
+  cache_core* core() const { return state_; }
+  cache_options const& options() const { return options_; }
+  std::uint32_t frame_count() const { return host_copy_.frames; }
+
+  /// Of all stripes together; all zero where nothing is counted.
+  cache_counters counted() const;
+  void reset_counters();
+  /// The first status with which a page could not be written back, or an element not be read or written; success: none.
+  status first_error() const;
+  std::uint64_t failed_write_backs() const;
+  /// Forgets the first error.
+  void clear_error();
+
+ private:
+  void check_ref(replacement_policy const& policy, bool counted) const;
+  cache_core core_copy() const;
+
+  cache_options options_;
+  memory::allocation memory_;
+  cache_state host_copy_;  ///< as it was made: its pointers are those of the state in device memory
+  cache_state* state_ = nullptr;
+};
+
+}  // namespace forebay

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/cache/cache.hpp"
+
+#include <bit>
+#include <vector>
+
+#include "forebay/error.hpp"
+
+namespace forebay {
+namespace {
+
+/// Hands out parts of one allocation, after their sizes were added up.
+class parts {
+ public:
+  std::size_t add(std::size_t bytes, std::size_t alignment_bytes) {
+    used_ = (used_ + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+    std::size_t const at = used_;
+    used_ += bytes;
+    return at;
+  }
+  std::size_t bytes() const { return used_; }
+
+ private:
+  std::size_t used_ = 0;
+};
+
+constexpr std::size_t line_bytes = 128;
+
+}  // namespace
+
+void cache::check(cache_options const& options, storage_layout const& layout) {
+  std::uint32_t const page = options.page_bytes;
+  std::uint64_t const block = std::uint64_t{1} << layout.block_shift;
+  if (!std::has_single_bit(page) || page < 512 || page > 65536) {
+    throw refused_input("page_bytes", std::to_string(page), "give a power of two, 512 to 65536");
+  }
+  if (page < block || page > layout.command_bytes_max) {
+    throw refused_input("page_bytes", std::to_string(page),
+                        "the drives read " + std::to_string(block) + " to " + std::to_string(layout.command_bytes_max) +
+                            " bytes with a command: give as much");
+  }
+  if (layout.drive_count > 1 && layout.stripe_bytes % page != 0) {
+    throw refused_input(
+        "stripe_bytes", std::to_string(layout.stripe_bytes),
+        "give a multiple of the page, " + std::to_string(page) + " bytes: a page must lie on one drive");
+  }
+  std::uint64_t const set_bytes = std::uint64_t{page} * cache_ways;
+  if (options.bytes == 0 || options.bytes % set_bytes != 0) {
+    std::uint64_t const nearest = options.bytes < set_bytes ? set_bytes : options.bytes / set_bytes * set_bytes;
+    throw refused_input("cache_bytes", std::to_string(options.bytes),
+                        "give a multiple of 16 pages, " + std::to_string(set_bytes) +
+                            " bytes: " + std::to_string(nearest) + " is the nearest below");
+  }
+  if (options.frames() > cache_targets<void>::max_frames) {
+    throw refused_input("cache_bytes", std::to_string(options.bytes),
+                        "a cache has at most 2^28 pages: give larger ones, or fewer");
+  }
+  std::uint64_t const sets = options.bytes / set_bytes;
+  std::uint64_t const pages = (layout.size_bytes + page - 1) / page;
+  std::uint64_t const sets_needed = ((pages - 1) >> page_word::tag_bits) + 1;
+  if (sets < sets_needed) {
+    throw refused_input("cache_bytes", std::to_string(options.bytes),
+                        "for " + std::to_string(layout.size_bytes) + " bytes of drives give at least " +
+                            std::to_string(sets_needed * set_bytes) + ", or larger pages");
+  }
+}
+
+cache::cache(cache_options const& options, storage_layout const& layout, io_queues const& queues, buffer_ref frames,
+             memory::resource& state_memory)
+    : options_(options) {
+  check(options, layout);
+  auto const sets = static_cast<std::uint32_t>(options.bytes / options.page_bytes / cache_ways);
+  auto const frame_count = static_cast<std::uint32_t>(options.frames());
+  std::uint32_t const overflow = options.overflow_frames;
+  parts plan;
+  std::size_t const state_at = plan.add(sizeof(cache_state), line_bytes);
+  std::size_t const words_at = plan.add(std::size_t{frame_count} * sizeof(std::uint64_t), line_bytes);
+  std::size_t const sets_at = plan.add(std::size_t{sets} * options.policy.set_bytes, line_bytes);
+  std::size_t const notes_at = plan.add(std::size_t{frame_count} * sizeof(std::uint32_t), line_bytes);
+  std::size_t const overflow_at = plan.add(std::size_t{overflow} * sizeof(overflow_frame), line_bytes);
+  std::uint32_t const free_words = slot_pool::words_for(overflow);
+  std::size_t const free_at = plan.add(std::size_t{free_words} * sizeof(std::uint32_t), line_bytes);
+  std::size_t const counters_at = plan.add(cache_core::counter_stripes * sizeof(cache_counters), line_bytes);
+  memory_ = memory::allocation(state_memory, plan.bytes(), line_bytes);
+
+  auto* const base = memory_.as<std::byte>();
+  cache_state& s = host_copy_;
+  s.words = reinterpret_cast<std::uint64_t*>(base + words_at);
+  s.notes = reinterpret_cast<std::uint32_t*>(base + notes_at);
+  s.frames = frame_count;
+  s.counters = reinterpret_cast<cache_counters*>(base + counters_at);
+  s.sets = base + sets_at;
+  s.set_bytes = static_cast<std::uint32_t>(options.policy.set_bytes);
+  s.mapping = page_sets(sets);
+  s.page_shift = static_cast<std::uint32_t>(std::countr_zero(options.page_bytes));
+  s.overflow_count = overflow;
+  s.overflow = reinterpret_cast<overflow_frame*>(base + overflow_at);
+  s.free_overflow = {reinterpret_cast<std::uint32_t*>(base + free_at), free_words};
+  s.frame_memory = frames;
+  s.layout = layout;
+  s.queues = queues.state();
+  state_ = reinterpret_cast<cache_state*>(base + state_at);
+
+  // Memory comes zeroed, which is what everything else starts from.
+  state_memory.copy_in(state_, &s, sizeof s);
+  std::vector<overflow_frame> const no_pages(overflow, overflow_frame{overflow_frame::no_page, 0, 0});
+  std::vector<std::uint32_t> free(free_words);
+  for (std::uint32_t w = 0; w < free_words; ++w) free[w] = slot_pool::all_free(overflow, w);
+  if (overflow != 0) {
+    state_memory.copy_in(s.overflow, no_pages.data(), no_pages.size() * sizeof(overflow_frame));
+    state_memory.copy_in(s.free_overflow.words, free.data(), free.size() * sizeof(std::uint32_t));
+  }
+}
+
+void cache::check_ref(replacement_policy const& policy, bool counted) const {
+  if (policy.name != options_.policy.name || policy.set_bytes != options_.policy.set_bytes) {
+    throw refused_input("policy", policy.name, "the cache was made for '" + options_.policy.name + "'");
+  }
+  if (counted != options_.statistics) {
+    throw refused_input("statistics", counted ? "true" : "false", "the cache was made with the other value");
+  }
+}
+
+cache_core cache::core_copy() const {
+  cache_core core;
+  memory_.from().copy_out(&core, static_cast<cache_core const*>(state_), sizeof core);
+  return core;
+}
+
+cache_counters cache::counted() const {
+  std::vector<cache_counters> stripes(cache_core::counter_stripes);
+  memory_.from().copy_out(stripes.data(), host_copy_.counters, stripes.size() * sizeof(cache_counters));
+  cache_counters sum{};
+  for (cache_counters const& c : stripes) {
+    sum.hits += c.hits;
+    sum.misses += c.misses;
+    sum.merged += c.merged;
+    sum.prefetches += c.prefetches;
+    sum.refused_prefetches += c.refused_prefetches;
+    sum.evictions += c.evictions;
+    sum.write_backs += c.write_backs;
+    sum.overflow_frames += c.overflow_frames;
+  }
+  return sum;
+}
+
+void cache::reset_counters() {
+  std::vector<cache_counters> const zero(cache_core::counter_stripes, cache_counters{});
+  memory_.from().copy_in(host_copy_.counters, zero.data(), zero.size() * sizeof(cache_counters));
+}
+
+status cache::first_error() const {
+  return status::from_bits(core_copy().first_error);
+}
+std::uint64_t cache::failed_write_backs() const {
+  return core_copy().failed_write_backs;
+}
+void cache::clear_error() {
+  std::uint32_t const none = 0;
+  memory_.from().copy_in(&static_cast<cache_core*>(state_)->first_error, &none, sizeof none);
+}
+
+}  // namespace forebay

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/memory/resource.hpp"
+#include "forebay/queue/drain.hpp"
+#include "forebay/simt/cuda.hpp"
+#include "storage/kernels_on_gpu.hpp"
+
+namespace forebay::detail {
+namespace {
+
+using simt::cuda;
+
+/// Runs a kernel that `make` makes for a zeroed `Result` which the host reads afterwards. `items`: what its threads
+/// share out.
+template <class Result, class Make>
+Result run_on_gpu(std::uint64_t items, int ordinal, Make make) {
+  memory::allocation result(memory::pinned(), sizeof(Result), 128);
+  memory::cuda_stream const stream(ordinal);
+  constexpr std::uint32_t threads = 128;
+  // As many blocks as leave a drive's engine and other kernels room.
+  auto const blocks = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((items + threads - 1) / threads, 1, 64));
+  simt::launch<cuda>({.blocks = blocks, .threads_per_block = threads}, make(result.as<Result>()), stream.get());
+  stream.synchronize();
+  return *result.as<Result>();
+}
+
+template <class Targets>
+bool drain(io_queues_ref<cuda, queue_rules, Targets> const& queues, std::uint32_t pairs, int ordinal,
+           std::uint64_t timeout_ns) {
+  return run_on_gpu<std::uint32_t>(pairs, ordinal, [&](std::uint32_t* busy) {
+           return drain_kernel<cuda, Targets>{queues, timeout_ns, busy};
+         }) == 0;
+}
+
+}  // namespace
+
+bool drain_on_gpu(io_queues const& queues, cache const* pages, int ordinal, std::uint64_t timeout_ns) {
+  if (pages == nullptr) return drain(queues.ref<cuda>(), queues.pair_count(), ordinal, timeout_ns);
+  cache_targets<cuda> const targets(queues.records<cuda>(), pages->core());
+  return drain(queues.ref<cuda>(targets), queues.pair_count(), ordinal, timeout_ns);
+}
+
+clean_result clean_on_gpu(cache const& pages, int ordinal, std::uint64_t timeout_ns) {
+  return run_on_gpu<clean_result>(pages.frame_count(), ordinal, [&](clean_result* result) {
+    return clean_kernel<cuda>{pages.frames_ref<cuda>(), timeout_ns, result};
+  });
+}
+
+clean_result forget_on_gpu(cache const& pages, std::uint64_t first_page, std::uint64_t count, int ordinal,
+                           std::uint64_t timeout_ns) {
+  return run_on_gpu<clean_result>(count, ordinal, [&](clean_result* result) {
+    return forget_kernel<cuda>{pages.frames_ref<cuda>(), first_page, count, timeout_ns, result};
+  });
+}
+
+}  // namespace forebay::detail

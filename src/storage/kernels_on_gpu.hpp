@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a storage does by kernels of its own on its GPU. Each call returns when the kernel has ended.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/cache/cache.hpp"
+#include "forebay/cache/clean.hpp"
+#include "forebay/queue/io_queues.hpp"
+
+namespace forebay::detail {
+
+/// Consumes completions until no command is in flight; whether no pair was left busy. `pages`: the cache whose frames
+/// commands may complete to, or null.
+bool drain_on_gpu(io_queues const& queues, cache const* pages, int ordinal, std::uint64_t timeout_ns);
+/// `clean_kernel` over all frames.
+clean_result clean_on_gpu(cache const& pages, int ordinal, std::uint64_t timeout_ns);
+/// `forget_kernel` over a range of pages.
+clean_result forget_on_gpu(cache const& pages, std::uint64_t first_page, std::uint64_t count, int ordinal,
+                           std::uint64_t timeout_ns);
+
+}  // namespace forebay::detail
