@@ -91,12 +91,12 @@ struct spmv_multiply {
       std::uint32_t const step = (high - low + 31) / 32;
       std::uint32_t const probe = low + warp.thread_rank() * step;
       bool const before = probe < high && row_begin[probe + 1] <= at;
-      std::uint32_t const befores = simt::team<M>::ones(warp.ballot(before));
-      if (befores == 0) {
+      std::uint32_t const passed = simt::team<M>::ones(warp.ballot(before));
+      if (passed == 0) {
         high = low;
       } else {
-        std::uint32_t const limit = low + befores * step;
-        low = low + (befores - 1) * step + 1;
+        std::uint32_t const limit = low + passed * step;
+        low = low + (passed - 1) * step + 1;
         if (limit < high) high = limit;
       }
     }
