@@ -16,6 +16,7 @@
 #include "emulator/seed.hpp"
 #include "forebay/simt/native.hpp"
 #include "forebay/simt/schedulers.hpp"
+#include "policy_hits.hpp"
 #include "policy_models.hpp"
 #include "policy_set.hpp"
 #include "policy_traces.hpp"
@@ -25,17 +26,6 @@ namespace {
 
 using emulator::testing::replay;
 using emulator::testing::test_seed;
-
-/// A cache of many sets; page p is in set p % sets.
-template <class Policy>
-std::vector<std::uint64_t> hits_by_set(trace_of_pages const& trace, std::uint32_t sets, std::uint32_t ways) {
-  std::vector<policy_set<simt::native, Policy>> cache(sets, policy_set<simt::native, Policy>(ways));
-  std::vector<std::uint64_t> hits(sets);
-  for (std::uint64_t const page : trace) {
-    hits[page % sets] += cache[page % sets].use(static_cast<std::uint32_t>(page / sets)) ? 1 : 0;
-  }
-  return hits;
-}
 
 template <class Policy>
 std::vector<std::uint64_t> reference_hits_by_set(trace_of_pages const& trace, std::uint32_t sets, std::uint32_t ways) {

@@ -3,7 +3,6 @@
 //! One set of the page directory, as little as a replacement policy needs to be tested.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "forebay/cache/policy.hpp"
@@ -18,10 +17,10 @@ class policy_set {
   static_assert(replacement::policy<Policy, M>);
   static constexpr std::uint32_t no_way = replacement::no_way;
 
-  explicit policy_set(std::uint32_t ways) : ways_(ways) {}
+  FOREBAY_DEVICE explicit policy_set(std::uint32_t ways) : ways_(ways) {}
 
-  std::uint32_t ways() const { return ways_; }
-  replacement::set_view look() const {
+  FOREBAY_DEVICE std::uint32_t ways() const { return ways_; }
+  FOREBAY_DEVICE replacement::set_view look() const {
     replacement::set_view view;
     for (std::uint32_t way = 0; way < ways_; ++way) {
       std::uint32_t const word = read(way);
@@ -31,7 +30,7 @@ class policy_set {
     }
     return view;
   }
-  void unmark(std::uint32_t ways, std::uint32_t marks) const {
+  FOREBAY_DEVICE void unmark(std::uint32_t ways, std::uint32_t marks) const {
     ++unmarks_;
     for (std::uint32_t way = 0; way < ways_; ++way) {
       // Relaxed: marks are hints.
@@ -40,51 +39,51 @@ class policy_set {
     }
   }
 
-  std::uint32_t find(std::uint32_t tag) const {
+  FOREBAY_DEVICE std::uint32_t find(std::uint32_t tag) const {
     for (std::uint32_t way = 0; way < ways_; ++way) {
       std::uint32_t const word = read(way);
       if ((word & page) != 0 && word >> 8 == tag) return way;
     }
     return no_way;
   }
-  std::uint32_t free_way() const {
+  FOREBAY_DEVICE std::uint32_t free_way() const {
     for (std::uint32_t way = 0; way < ways_; ++way) {
       if ((read(way) & page) == 0) return way;
     }
     return no_way;
   }
-  std::uint32_t tag(std::uint32_t way) const { return read(way) >> 8; }
-  std::uint32_t marks(std::uint32_t way) const { return read(way) & 7; }
+  FOREBAY_DEVICE std::uint32_t tag(std::uint32_t way) const { return read(way) >> 8; }
+  FOREBAY_DEVICE std::uint32_t marks(std::uint32_t way) const { return read(way) & 7; }
   /// How often marks were cleared.
-  std::uint32_t unmarks() const { return unmarks_; }
+  FOREBAY_DEVICE std::uint32_t unmarks() const { return unmarks_; }
   /// From now on every page gets all its marks back as soon as any is cleared.
-  void begin_storm_of_hits() { storm_ = true; }
+  FOREBAY_DEVICE void begin_storm_of_hits() { storm_ = true; }
 
-  void set_evictable(std::uint32_t way, bool may) {
+  FOREBAY_DEVICE void set_evictable(std::uint32_t way, bool may) {
     std::uint32_t const word = read(way) & ~evictable;
     simt::atomic<M>(words_[way]).store(word | (may ? evictable : 0), simt::order::relaxed);
   }
-  void hit(std::uint32_t way) {
+  FOREBAY_DEVICE void hit(std::uint32_t way) {
     std::uint32_t const before = marks(way);
     std::uint32_t const after = Policy::template hit<M>(before, &state_, way);
     M::check((before & ~after) == 0 && after >> Policy::mark_bits == 0, "a hit clears marks, or sets more than it has");
     if (after != before) simt::atomic<M>(words_[way]).fetch_or(after & ~before, simt::order::relaxed);
   }
-  std::uint32_t victim() { return Policy::template victim<M>(*this, &state_); }
-  void evict(std::uint32_t way) {
+  FOREBAY_DEVICE std::uint32_t victim() { return Policy::template victim<M>(*this, &state_); }
+  FOREBAY_DEVICE void evict(std::uint32_t way) {
     std::uint32_t const word = read(way);
     erase(way);
     Policy::template evicted<M>(*this, &state_, way, word >> 8, word & 7);
   }
-  void erase(std::uint32_t way) { simt::atomic<M>(words_[way]).store(0, simt::order::relaxed); }
-  void fill(std::uint32_t way, std::uint32_t tag) {
+  FOREBAY_DEVICE void erase(std::uint32_t way) { simt::atomic<M>(words_[way]).store(0, simt::order::relaxed); }
+  FOREBAY_DEVICE void fill(std::uint32_t way, std::uint32_t tag) {
     std::uint32_t const first = Policy::template filled<M>(*this, &state_, way, tag);
     M::check(first >> Policy::mark_bits == 0, "a new page has marks that the policy has not");
     simt::atomic<M>(words_[way]).store(tag << 8 | evictable | page | first, simt::order::relaxed);
   }
 
   /// Uses the page `tag`, which comes in if it is not here and a page may leave for it. Returns whether it was here.
-  bool use(std::uint32_t tag) {
+  FOREBAY_DEVICE bool use(std::uint32_t tag) {
     if (std::uint32_t const way = find(tag); way != no_way) {
       hit(way);
       return true;
@@ -103,10 +102,12 @@ class policy_set {
   static constexpr std::uint32_t page = 1u << 3;
   static constexpr std::uint32_t evictable = 1u << 4;
   // Relaxed, here as above: under the lock of a test, or a hint.
-  std::uint32_t read(std::uint32_t way) const { return simt::atomic<M>(words_[way]).load(simt::order::relaxed); }
+  FOREBAY_DEVICE std::uint32_t read(std::uint32_t way) const {
+    return simt::atomic<M>(words_[way]).load(simt::order::relaxed);
+  }
 
   std::uint32_t ways_;
-  mutable std::array<std::uint32_t, replacement::max_ways> words_{};
+  mutable std::uint32_t words_[replacement::max_ways] = {};
   mutable std::uint32_t unmarks_ = 0;
   bool storm_ = false;
   typename Policy::set_state state_{};

@@ -28,7 +28,7 @@ template <class Set>
 concept set_access = requires(Set const& set, std::uint32_t ways, std::uint32_t marks) {
   /// How many ways the set has, 1 to `max_ways`; the same for all sets of a directory.
   { set.ways() } -> std::same_as<std::uint32_t>;
-  /// Reads the words of the set.
+  /// What the words of the set say, or said earlier under this lock, less the marks that `unmark` has cleared since.
   { set.look() } -> std::same_as<set_view>;
   /// Clears the marks `marks` of the pages in the ways of the mask `ways`.
   { set.unmark(ways, marks) } -> std::same_as<void>;
