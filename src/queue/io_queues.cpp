@@ -2,6 +2,7 @@
 #include "forebay/queue/io_queues.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -103,7 +104,7 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
   auto const prp_page_count = static_cast<std::uint32_t>(options.prp_pages.size_bytes() / options.page_bytes);
 
   struct pair_layout {
-    std::size_t published, commands;
+    std::size_t published, commands, free_ids;
   };
   image memory;
   std::size_t const state_at = memory.reserve<io_queues_state>(1);
@@ -113,8 +114,9 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
   pool_layout const free_pages = reserve_pool(memory, prp_page_count);
   std::vector<pair_layout> layouts;
   for (queue_pair_rings const& rings : pairs) {
-    layouts.push_back(
-        {memory.reserve<std::uint32_t>(rings.sq_entries), memory.reserve<command_slot>(rings.cq_entries - 1)});
+    layouts.push_back({memory.reserve<std::uint32_t>(rings.sq_entries),
+                       memory.reserve<command_slot>(rings.cq_entries - 1),
+                       memory.reserve<std::uint16_t>(std::bit_ceil(rings.cq_entries - 1))});
   }
   memory.place(state_memory);
   mailbox_memory_ = memory::allocation(shared_memory, options.mailbox_words * sizeof(std::uint64_t), 128);
@@ -129,17 +131,23 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
     pair.cq_doorbell = rings.cq_doorbell;
     pair.published = memory.target<std::uint32_t>(layouts[i].published);
     pair.commands = memory.target<command_slot>(layouts[i].commands);
-    pair.sq_size = ring_size(rings.sq_entries);
-    pair.cq_size = ring_size(rings.cq_entries);
+    pair.sq_entries = rings.sq_entries;
+    pair.cq_entries = rings.cq_entries;
     // CQ entries less one, so that the controller always has room for every completion (Q2).
-    pair.command_ring = ring_size(rings.cq_entries - 1);
-    pair.free_slots = static_cast<std::int32_t>(rings.sq_entries - 1);
-    pair.free_command_count = static_cast<std::int32_t>(rings.cq_entries - 1);
-    pair.sq_tail = pair.next_command = pair.rung = pair.cq_head = pair.cq_reported = pair.sq_head =
-        options.first_ticket;
-    auto const previous_tag = static_cast<std::uint32_t>(pair.sq_size.lap(options.first_ticket));
-    for (std::uint32_t slot = 0; slot < rings.sq_entries; ++slot) {
-      memory.put(layouts[i].published + slot * sizeof(std::uint32_t), previous_tag);
+    pair.ids = rings.cq_entries - 1;
+    pair.free_ids = memory.target<std::uint16_t>(layouts[i].free_ids);
+    pair.free_ids_mask = std::bit_ceil(pair.ids) - 1;
+    auto const sq = ring_position::of(options.first_ticket, rings.sq_entries);
+    auto const cq = ring_position::of(options.first_ticket, rings.cq_entries);
+    std::uint32_t const first = sq.count(rings.sq_entries);
+    pair.sq_tail = sq.word();
+    pair.limit = first + std::min(rings.sq_entries - 1, pair.ids);
+    pair.cq_head = cq.word();
+    pair.cq_reported = cq.count(rings.cq_entries);
+    pair.freed = pair.completed = pair.sq_head = first;
+    for (std::uint32_t id = 0; id < pair.ids; ++id) {
+      memory.put(layouts[i].free_ids + ((first + id) & pair.free_ids_mask) * sizeof(std::uint16_t),
+                 static_cast<std::uint16_t>(id));
     }
     memory.put(pairs_at + i * sizeof(queue_pair_state), pair);
   }

@@ -122,8 +122,10 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
   }
   auto& group = *me.group;
   std::uint32_t const rank = me.thread % 32;
-  if (me.watching) {
-    report(std::string(name) + ": a collective inside the predicate of wait_until", where);
+  if (me.watching && (mask & ~me.together) != 0) {
+    report(std::string(name) + "(mask " + hexadecimal(mask) +
+               "): a collective inside the predicate of wait_until, but not only among lanes that converged there",
+           where);
     stop();
   }
   if ((mask >> rank & 1) == 0) {
@@ -229,7 +231,7 @@ void lockstep::converge(lane& l) {
   for (std::uint32_t i = 0; i < 32; ++i) {
     if ((mask >> i & 1) == 0) continue;
     auto* other = l.group->in_warp(l, i);
-    other->result = mask;
+    other->result = other->together = mask;
     other->state = lane_state::ready;
   }
 }

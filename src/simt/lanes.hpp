@@ -26,6 +26,8 @@ struct lane : lane_hooks {
   location where;  ///< of the wait, collective or barrier that it is in
   collective kind{};
   std::uint32_t mask = 0;
+  std::uint32_t together =
+      0;  ///< lanes that it last converged with, in the predicate that it evaluates if it is in one
   std::uint32_t source = 0;
   std::uint64_t operand = 0;
   std::uint64_t result = 0;
@@ -58,8 +60,8 @@ std::string describe_stuck(std::span<lane* const> lanes);
 class lockstep : public executor {
  public:
   std::uint64_t collect(collective kind, std::uint32_t mask, std::uint64_t operand, std::uint32_t source,
-                        location where) final;
-  std::uint32_t converged(location where) final;
+                        location where) override;
+  std::uint32_t converged(location where) override;
   void block_sync(location where) final;
 
  protected:

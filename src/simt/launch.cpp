@@ -112,6 +112,29 @@ class multiprocessor final : public lockstep {
   }
 
   std::uint32_t choose(std::uint32_t) override { return 0; }
+  /// The calling lane alone, which is always right: to meet the others would cost a pass over all lanes, naps included.
+  std::uint32_t converged(location) override {
+    unobserved const quiet;
+    return own_bit();
+  }
+  std::uint64_t collect(collective kind, std::uint32_t mask, std::uint64_t operand, std::uint32_t source,
+                        location where) override {
+    if (mask == own_bit() && (kind != collective::shuffle || source % 32 == me().thread % 32)) {
+      switch (kind) {
+        case collective::any:
+        case collective::all:
+          return operand != 0;
+        case collective::ballot:
+          return operand != 0 ? mask : 0;
+        case collective::match:
+          return mask;
+        case collective::sync:
+        case collective::shuffle:
+          return operand;
+      }
+    }
+    return lockstep::collect(kind, mask, operand, source, where);
+  }
   bool stopping() override { return false; }
 
   // Only scheduled runs watch accesses.
@@ -166,6 +189,7 @@ class multiprocessor final : public lockstep {
 
  private:
   ring_lane& me() { return *static_cast<ring_lane*>(current); }
+  std::uint32_t own_bit() { return 1u << me().thread % 32; }
   bool stopped() const { return launch_.failed.load(std::memory_order_relaxed); }  // pairs with launch_state::fail
 
   void start_block(block_group& group) {

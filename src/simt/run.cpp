@@ -185,6 +185,7 @@ class deterministic final : public lockstep, public memory_host {
   void wait_begin() override {
     unobserved const quiet;
     me().watches.clear();
+    me().together = 0;
   }
   void wait_end() override {}
   bool wait_sleep(std::uint64_t deadline_ns, std::uint32_t misses, location where) override {

@@ -72,7 +72,6 @@ class audit {
       queue& q = queues_.emplace_back();
       q.state = &pairs[i];
       q.rings = rings[i];
-      q.first_ticket = pairs[i].sq_tail;
       q.published.resize(rings[i].sq_entries);
       q.in_flight.assign(rings[i].cq_entries, none);
     }
@@ -129,39 +128,52 @@ class audit {
   void stored(void const* address, std::uint64_t value, std::uint64_t before) {
     unobserved const quiet;
     for (queue& q : queues_) {
-      if (address == &q.state->poll_flag) {
+      if (address == &q.state->cq_head) {
+        check((before & queue_pair_state::taken) != 0, "Q4: the completion ring is let go of, but nobody held it");
         --held();
-      } else if (std::size_t slot = 0; index_in(q.state->published, q.rings.sq_entries, address, slot)) {
-        check(!q.published[slot], "Q2: a slot published twice");
-        q.published[slot] = true;
+      } else if (std::size_t slot = 0; value != 0 && index_in(q.state->published, q.rings.sq_entries, address, slot)) {
+        for (std::uint64_t k = 0; k < value; ++k) {
+          std::size_t const at = (slot + k) % q.rings.sq_entries;
+          check(!q.published[at], "Q2: a slot published twice");
+          q.published[at] = true;
+        }
         --held();
       } else if (std::size_t id = 0; index_in(q.state->commands, q.rings.cq_entries - 1, address, id)) {
-        if (value == 0 && (before & command_slot::reserved) == 0) ++q.delivered;
+        if (value == 0 && before != 0) ++q.delivered;
+        check(value == 0 || before == 0, "Q2: a command id is given to two commands");
       }
     }
   }
   void exchanged(void const* address, std::uint64_t before) {
     unobserved const quiet;
     for (queue& q : queues_) {
-      if (address == &q.state->poll_flag && before == 0) ++held();
+      std::size_t id = 0;
+      if (before != 0 && index_in(q.state->commands, q.rings.cq_entries - 1, address, id)) ++q.delivered;
     }
   }
-  void added(void const* address, std::uint64_t before) {
+  void compare_exchanged(void const* address) {
     unobserved const quiet;
     for (queue& q : queues_) {
       if (address == &q.state->sq_tail) ++held();
-      if (address == &q.state->doorbell_requests && before == 0) ++held();
     }
   }
-  void subtracted(void const* address, std::uint64_t value, std::uint64_t before) {
+  void ored(void const* address, std::uint64_t before) {
     unobserved const quiet;
     for (queue& q : queues_) {
-      if (address == &q.state->doorbell_requests && before == value) --held();
+      if (address == &q.state->cq_head && (before & queue_pair_state::taken) == 0) ++held();
+    }
+  }
+  void added(void const* address, std::uint64_t value, std::uint64_t before) {
+    unobserved const quiet;
+    for (queue& q : queues_) {
+      if (address != &q.state->doorbell) continue;
+      if (value == 1 && static_cast<std::uint32_t>(before) == 0) ++held();
+      if (static_cast<std::uint32_t>(before + value) == 0) --held();
     }
   }
   void about_to_wait() {
     unobserved const quiet;
-    check(held() == 0, "Q4: a thread waits with a poll flag, a doorbell or an unpublished slot");
+    check(held() == 0, "Q4: a thread waits with a completion ring, a doorbell or an unpublished slot");
   }
 
   // The drive's side
@@ -211,7 +223,6 @@ class audit {
   struct queue {
     queue_pair_state* state = nullptr;
     queue_pair_rings rings;
-    std::uint64_t first_ticket = 0;
     std::vector<bool> published;  // per slot: published and not yet rung for
     bool sq_ringing = false;
     bool cq_ringing = false;
@@ -264,7 +275,7 @@ class audit {
   emulator::fault_plan faults_;
   std::vector<planned_command>& commands_;
   std::uint32_t lba_stride_;
-  std::vector<std::int32_t> held_;  // per lane: poll flags, doorbells and unpublished slots
+  std::vector<std::int32_t> held_;  // per lane: completion rings, doorbells and unpublished slots
   std::vector<queue> queues_;
   std::uint64_t fetched_ = 0;
   std::uint64_t posted_ = 0;
@@ -291,15 +302,20 @@ struct audited_client : simt::fiber {
     }
     T fetch_add(T value, simt::order o, location where = location::current()) const {
       T const before = base::fetch_add(value, o, where);
-      if (audit* a = audit::current()) a->added(object_, static_cast<std::uint64_t>(before));
-      return before;
-    }
-    T fetch_sub(T value, simt::order o, location where = location::current()) const {
-      T const before = base::fetch_sub(value, o, where);
       if (audit* a = audit::current()) {
-        a->subtracted(object_, static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(before));
+        a->added(object_, static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(before));
       }
       return before;
+    }
+    T fetch_or(T value, simt::order o, location where = location::current()) const {
+      T const before = base::fetch_or(value, o, where);
+      if (audit* a = audit::current()) a->ored(object_, static_cast<std::uint64_t>(before));
+      return before;
+    }
+    bool compare_exchange(T& expected, T desired, simt::order success, location where = location::current()) const {
+      bool const stored = base::compare_exchange(expected, desired, success, where);
+      if (audit* a = audit::current(); a != nullptr && stored) a->compare_exchanged(object_);
+      return stored;
     }
 
    private:

@@ -18,7 +18,7 @@ struct doorbell_before_entry : queue_rules {
 };
 
 struct phase_at_wrap : queue_rules {
-  FOREBAY_DEVICE static constexpr std::uint32_t phase(std::uint64_t /*lap*/) { return 1; }
+  FOREBAY_DEVICE static constexpr std::uint32_t phase(std::uint32_t /*lap*/) { return 1; }
 };
 
 struct command_id_reuse : queue_rules {

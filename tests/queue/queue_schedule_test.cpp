@@ -48,6 +48,8 @@ schedule_shape load(std::uint64_t seed, std::uint32_t depth, simt::random_source
     return shape;
   }
   shape.lanes = {1 + random.below(2), 2 + random.below(6), 0};
+  // Now and then whole warps, and one with a rest.
+  if (random.below(16) == 0) shape.lanes.threads_per_block = 32 + random.below(2) * 9;
   std::uint32_t const lanes = shape.lanes.blocks * shape.lanes.threads_per_block;
   std::uint32_t const commands = shape.queues * (depth <= 4 ? 12 * depth : 3 * depth);
   shape.requests_per_lane = 1 + commands / lanes;

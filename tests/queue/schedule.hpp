@@ -579,9 +579,12 @@ class schedule {
         shape_.records != 0 ? shape_.records : static_cast<std::uint32_t>(requests_.size()) + 1;
     client::check(client::wait_until(
                       [&] {
+                        // Before helping: a lane that sleeps must have helped with what it knows.
+                        std::vector<bool> dead;
+                        for (std::uint32_t i = 0; i < shape_.queues; ++i) dead.push_back(queues.pair(i).dead());
                         help(queues);
                         for (std::uint32_t i = 0; i < shape_.queues; ++i) {
-                          if (!queues.pair(i).idle() && !queues.pair(i).dead()) return false;
+                          if (!queues.pair(i).idle() && !dead[i]) return false;
                         }
                         for (std::uint32_t w = 0; w < records.word_count; ++w) {
                           // Acquire pairs with the release in slot_pool::give().
@@ -631,15 +634,21 @@ class schedule {
         if (pair.commands[id].owner != 0) return "Q2: command id " + std::to_string(id) + where + " is lost";
       }
       if (pair.protocol_errors != 0) return "Q1: protocol errors" + where;
-      if (pair.poll_flag != 0) return "Q4: the poll flag" + where + " is taken";
-      if (pair.doorbell_requests != 0) return "Q3: the doorbell" + where + " is taken";
-      if (pair.dead != 0) continue;
-      if (pair.free_slots != static_cast<std::int32_t>(shape_.sq_entries) - 1)
-        return "Q2: slot credits are lost" + where;
-      if (pair.free_command_count != static_cast<std::int32_t>(shape_.cq_entries) - 1) {
-        return "Q2: command credits are lost" + where;
+      if ((pair.cq_head & queue_pair_state::taken) != 0) return "Q4: the completion ring" + where + " is taken";
+      if (static_cast<std::uint32_t>(pair.doorbell) != 0) return "Q3: the doorbell" + where + " is taken";
+      for (std::uint32_t slot = 0; slot < shape_.sq_entries; ++slot) {
+        if (pair.published[slot] != 0) return "Q3: an entry" + where + " was published, but not rung for";
       }
-      if (pair.rung != pair.sq_tail || pair.sq_head != pair.sq_tail || pair.cq_head - pair.sq_tail != 0) {
+      if (pair.dead != 0) continue;
+      auto const tail = ring_position::from_word(pair.sq_tail);
+      std::uint32_t const count = tail.count(shape_.sq_entries);
+      if (pair.limit - count != std::min(shape_.sq_entries, shape_.cq_entries) - 1) return "Q2: room is lost" + where;
+      std::vector<bool> free(pair.ids);
+      for (std::uint32_t k = 0; k < pair.ids; ++k) free[pair.free_ids[(count + k) & pair.free_ids_mask]] = true;
+      if (std::count(free.begin(), free.end(), false) != 0) return "Q2: a command id is lost" + where;
+      auto const head = ring_position::from_word(pair.cq_head);
+      if (pair.doorbell >> 32 != tail.slot || pair.sq_head != count || pair.sq_head_slot != tail.slot ||
+          pair.freed != count || pair.completed != count || pair.cq_reported != head.count(shape_.cq_entries)) {
         return "Q6: counters disagree" + where;
       }
     }

@@ -107,6 +107,7 @@ class io_queues_ref {
   /// be one that nobody looks at.
   template <class Stop>
   FOREBAY_DEVICE bool serve(pair_type queue, Stop&& stop, std::uint64_t deadline_ns, std::uint32_t looks = 1) const {
+    if constexpr (!Rules::waiters_help) return stop();
     while (!stop()) {
       if (!queue.try_poll(prp_pages(), targets_, looks)) return stop();
       if (M::clock_ns() >= deadline_ns) return stop();
@@ -171,8 +172,10 @@ class token {
   /// nothing else to do may pass `M::looks_per_poll`, to see its completion sooner.
   FOREBAY_DEVICE bool ready(std::uint32_t looks = 1) const {
     if (record_ == slot_pool::none || queues_.records().done(record_)) return true;
-    for (std::uint32_t k = 0; k < range_.count; ++k) {
-      queues_.pair(range_.at(k)).try_poll(queues_.prp_pages(), queues_.targets(), looks);
+    if constexpr (Rules::waiters_help) {
+      for (std::uint32_t k = 0; k < range_.count; ++k) {
+        queues_.pair(range_.at(k)).try_poll(queues_.prp_pages(), queues_.targets(), looks);
+      }
     }
     return queues_.records().done(record_);
   }

@@ -12,6 +12,8 @@
 #include "forebay/queue/completion_record.hpp"
 #include "forebay/queue/queue_pair_state.hpp"
 #include "forebay/queue/queue_rules.hpp"
+#include "forebay/queue/ring_position.hpp"
+#include "forebay/queue/together.hpp"
 #include "forebay/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
 
@@ -36,68 +38,99 @@ class queue_pair_ref {
   FOREBAY_DEVICE explicit queue_pair_ref(queue_pair_state* state) : q_(state) {}
 
   /// Puts `command` on the queue and rings for it; its completion goes to `target`. False, with nothing done, if no
-  /// slot, command id or PRP page was free, or the queue is dead.
+  /// slot, command id or PRP page was free, or the queue is dead. Lanes that come together share every step.
   FOREBAY_DEVICE bool try_submit(io_command const& command, prp_page_pool const& prp_pages,
                                  std::uint32_t target) const {
-    if (dead()) return false;
     std::uint32_t prp_page = prp_page_pool::none;
     if (command.bytes != 0 && needs_prp_list(command.buffer, command.bytes, prp_pages.page_bytes)) {
       prp_page = prp_pages.free.template try_take<M>(M::thread_rank() * 7u);
       if (prp_page == prp_page_pool::none) return false;
     }
-    std::uint32_t const owner = (target + 1) | (prp_page != prp_page_pool::none ? command_slot::has_prp_page : 0);
-    std::uint32_t const id = try_reserve(owner);
-    if (id == no_id) {
+    together<M> const here(M::converged(), key());
+    std::uint64_t first_word = 0;
+    std::uint32_t granted = 0;
+    if (here.leads()) granted = reserve(here.size(), first_word);
+    here.sync();  // what the leader acquired is every lane's
+    granted = here.from_leader(granted);
+    std::uint32_t const served = here.ballot(here.rank() < granted);
+    if (here.rank() >= granted) {
       if (prp_page != prp_page_pool::none) prp_pages.free.template give<M>(prp_page);
       return false;
     }
     // From here to publish() nothing can fail or wait (Q4).
-    if (prp_page != prp_page_pool::none) M::st(&q_->commands[id].prp_page, prp_page);
-    // Acquire and release: credits and tickets are separate words, so the thread with ticket t may hold a credit given
-    // later than the one for slot t. Each ticket pairs with the one before it, and the owners of the first t + 1
-    // tickets together have acquired the first t + 1 credits.
-    std::uint64_t const ticket = simt::atomic<M>(q_->sq_tail).fetch_add(1, simt::order::acq_rel);
-    std::uint32_t const slot = q_->sq_size.slot(ticket);
-    std::uint32_t const wire_id = Rules::command_id(id, slot);
-
-    if constexpr (!Rules::entry_before_publish) publish(ticket, slot);
-    write_entry(slot, wire_id, command, prp_pages, prp_page);
-    // Release pairs with the acquire in finish(), which reads prp_page; where there is none, the fence in publish() is
-    // enough: finish() must find the owner of every command that the controller has seen.
-    simt::atomic<M>(q_->commands[id].owner)
+    together<M> const group = here.subset(served);
+    auto const first = ring_position::from_word(group.from_leader(first_word));
+    std::uint32_t const sq_entries = q_->sq_entries;
+    std::uint32_t const slot = first.after(group.rank(), sq_entries).slot;
+    std::uint32_t const id = M::ld(&q_->free_ids[(first.count(sq_entries) + group.rank()) & q_->free_ids_mask]);
+    if constexpr (!Rules::entry_before_publish) {
+      if (group.leads()) publish(first.slot, granted);
+    }
+    write_entry(slot, Rules::command_id(id, slot), command, prp_pages, prp_page);
+    command_slot& mine = q_->commands[id];
+    std::uint32_t const owner = (target + 1) | (prp_page != prp_page_pool::none ? command_slot::has_prp_page : 0);
+    if (prp_page != prp_page_pool::none) M::st(&mine.prp_page, prp_page);
+    // Release pairs with the acquire in cancel_all(), which reads prp_page. Where there is none the fence in publish()
+    // is enough: who delivers the completion must find the owner of every command that the controller has seen.
+    simt::atomic<M>(mine.owner)
         .store(owner, prp_page != prp_page_pool::none ? simt::order::release : simt::order::relaxed);
-    if constexpr (Rules::entry_before_publish) publish(ticket, slot);
-    ring();
+    group.sync();  // the entries and owners of all lanes are what the leader publishes
+    if (group.leads()) {
+      if constexpr (Rules::entry_before_publish) publish(first.slot, granted);
+      ring();
+    }
     return true;
   }
 
   /// Consumes what the controller has completed and delivers it to its targets. False if there was nothing, or another
-  /// thread is at it.
+  /// thread is at it. Lanes that come together look at as many entries, and deliver them together.
   FOREBAY_DEVICE bool try_poll(prp_page_pool const& prp_pages, Targets const& targets, std::uint32_t looks = 1) const {
-    // One lane consumes for all that are here: were each to try, a warp would run its lanes one after the other, each
-    // through the same round trips.
-    if (!M::elect(reinterpret_cast<std::uint64_t>(q_))) return false;
-    auto flag = simt::atomic<M>(q_->poll_flag);
-    // Relaxed: a hint that spares the waiting threads the exchange.
-    if (flag.load(simt::order::relaxed) != 0) return false;
-    // Acquire pairs with the release below: the previous holder's cq_head and sq_head.
-    if (flag.exchange(1, simt::order::acquire) != 0) return false;
-    // Read before the ring: a queue is declared dead after its last completion was posted.
-    bool const cancels = dead();
-    bool delivered = consume(prp_pages, targets, looks);
-    if (cancels) {
-      while (consume(prp_pages, targets, 1)) {
-      }
-      if (cancel_all(prp_pages, targets)) delivered = true;
+    together<M> const group(M::converged(), key());
+    std::uint64_t head_word = 0;
+    bool cancels = false;
+    bool const holds = (looks_itself || group.leads()) && try_hold(head_word, cancels);
+    std::uint32_t const holders = group.ballot(holds);
+    if (holders == 0) return false;
+    std::uint32_t const holder = simt::team<M>::lowest(holders);
+    group.sync();  // what the holder acquired is every lane's
+    cancels = group.any(cancels);
+    ring_position head = ring_position::from_word(group.from(head_word, holder));
+    std::uint32_t freed = holds ? M::ld(&q_->freed) : 0;
+    freed = group.from(freed, holder);
+    std::uint32_t consumed = 0;
+    for (;;) {
+      std::uint32_t dw3 = 0;
+      std::uint32_t const ready = look(group, head, dw3, looks);
+      if (ready == 0) break;
+      // Acquire pairs with the controller's release of each dw3: the data and dw2 of the entries are there. Release
+      // pairs with the acquire of whoever sees that a target is complete.
+      M::fence(simt::scope::system, simt::order::acq_rel);
+      freed += deliver(group, group.rank() < Rules::delivered(ready), dw3, freed, prp_pages, targets);
+      head = head.after(ready, q_->cq_entries);
+      consumed += ready;
+      // One lap at most: a thread that waits for its own request does not serve the others for ever. A lane that is
+      // alone looks at its own request after each.
+      bool const goes_on = group.size() != 1 && ready == group.size() && consumed < q_->cq_entries;
+      if (!cancels && !goes_on) break;
     }
-    // Release pairs with the acquire above.
-    flag.store(0, simt::order::release);
+    bool delivered = consumed != 0;
+    if (cancels) delivered = group.any(holds && cancel_all(freed, prp_pages, targets)) || delivered;
+    // The lanes have read their entries, and stored what the holder gives away.
+    group.sync();
+    if (holds) {
+      if (consumed != 0) M::st(&q_->freed, freed);
+      std::uint32_t const owed = head.count(q_->cq_entries) - M::ld(&q_->cq_reported);
+      // Delivers first and tells the controller later, when there is nothing to deliver or a quarter of the ring is
+      // owed: whoever polls is waiting for a delivery.
+      if (owed != 0 && (consumed == 0 || owed >= (q_->cq_entries + 3) / 4)) report(head, freed);
+      // Release pairs with the acquire in try_hold().
+      simt::atomic<M>(q_->cq_head).store(head.word(), simt::order::release);
+    }
     return delivered;
   }
 
   FOREBAY_DEVICE bool dead() const {
-    // Relaxed, because nearly every look finds a living queue.
-    if (simt::atomic<M, simt::scope::system>(q_->dead).load(simt::order::relaxed) == 0) return false;
+    if (!looks_dead()) return false;
     // Acquire pairs with the host's release after the controller let go of the queue.
     M::fence(simt::scope::system, simt::order::acquire);
     return true;
@@ -106,7 +139,7 @@ class queue_pair_ref {
   /// Command ids that are in flight for `target`, in turn: the first at or after `from`, or `slot_pool::none`.
   /// Advisory: the command may complete at any moment.
   FOREBAY_DEVICE std::uint32_t find_command(std::uint32_t target, std::uint32_t from) const {
-    for (std::uint32_t id = from; id < q_->command_ring.entries(); ++id) {
+    for (std::uint32_t id = from; id < q_->ids; ++id) {
       // Relaxed: nothing is read on the strength of it.
       std::uint32_t const owner = simt::atomic<M>(q_->commands[id].owner).load(simt::order::relaxed);
       if ((owner & ~command_slot::has_prp_page) == target + 1) return id;
@@ -114,14 +147,16 @@ class queue_pair_ref {
     return slot_pool::none;
   }
 
-  /// Whether every completion has been consumed. Advisory while others submit.
+  /// Whether every completion has been consumed and reported. Advisory while others submit.
   FOREBAY_DEVICE bool idle() const {
-    // Acquire pairs with the release in give_credit(): what the last completions delivered is visible.
-    return simt::atomic<M>(q_->free_command_count).load(simt::order::acquire) ==
-           static_cast<std::int32_t>(q_->command_ring.entries());
+    // Acquire pairs with the release in report(): what the last completions delivered is visible.
+    std::uint32_t const completed = simt::atomic<M>(q_->completed).load(simt::order::acquire);
+    // Relaxed: a look.
+    auto const tail = ring_position::from_word(simt::atomic<M>(q_->sq_tail).load(simt::order::relaxed));
+    return completed == tail.count(q_->sq_entries);
   }
 
-  FOREBAY_DEVICE std::uint32_t cq_entries() const { return q_->cq_size.entries(); }
+  FOREBAY_DEVICE std::uint32_t cq_entries() const { return q_->cq_entries; }
 
  private:
   struct entry_words {
@@ -129,57 +164,40 @@ class queue_pair_ref {
   };
   static_assert(sizeof(entry_words) == sizeof(nvme::submission_entry));
 
-  /// Completions looked at together: their loads are independent, so a GPU that polls host memory pays one round trip
-  /// for all.
-  static constexpr std::uint32_t window = 8;
-  static constexpr std::uint32_t no_id = ~0u;
+  /// Where a lane sleeps until something that it has read changes, it must have looked itself; nobody looks for it.
+  static constexpr bool looks_itself = M::full_warp_lanes == 0;
 
-  FOREBAY_DEVICE static void give_credit(std::int32_t& credits, std::uint32_t count) {
-    // Release pairs with the acquire in try_reserve(): the slots and ids behind the credits are free.
-    if (count != 0) simt::atomic<M>(credits).fetch_add(static_cast<std::int32_t>(count), simt::order::release);
+  /// The same for every lane that is at this pair, and for no other.
+  FOREBAY_DEVICE std::uint32_t key() const {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(q_) / alignof(queue_pair_state));
   }
 
-  /// A credit for a slot, and an id that no command in flight has, now owned by `owner`; `no_id`, with nothing taken,
-  /// if either was not to be had. Every access is relaxed and one fence acquires for all, so that a GPU has those that
-  /// do not depend on each other under way together.
-  FOREBAY_DEVICE std::uint32_t try_reserve(std::uint32_t owner) const {
-    auto slots = simt::atomic<M>(q_->free_slots);
-    auto commands = simt::atomic<M>(q_->free_command_count);
-    // Without this look, threads that find no credit would hide it from each other by taking and giving it back.
-    std::int32_t const slots_seen = slots.load(simt::order::relaxed);
-    std::int32_t const commands_seen = commands.load(simt::order::relaxed);
-    if (slots_seen <= 0 || commands_seen <= 0) return no_id;
-    std::int32_t const slots_before = slots.fetch_sub(1, simt::order::relaxed);
-    std::int32_t const commands_before = commands.fetch_sub(1, simt::order::relaxed);
-    // Only where to look first: commands complete roughly in order, so the id taken longest ago is likely free.
-    std::uint64_t const hint = simt::atomic<M>(q_->next_command).fetch_add(1, simt::order::relaxed);
-    std::uint32_t const id = slots_before > 0 && commands_before > 0 ? try_take_command_id(hint, owner) : no_id;
-    if (id == no_id) {
-      // They return what was never used; the release sequence of give_credit() goes on through them.
-      slots.fetch_add(1, simt::order::relaxed);
-      commands.fetch_add(1, simt::order::relaxed);
-      return no_id;
-    }
-    // Acquire pairs with the releases in give_credit() and finish(): the slot was consumed, the id's prp_page was read.
-    M::fence(simt::scope::device, simt::order::acquire);
-    return id;
+  FOREBAY_DEVICE bool looks_dead() const {
+    // Relaxed, because nearly every look finds a living queue.
+    return simt::atomic<M, simt::scope::system>(q_->dead).load(simt::order::relaxed) != 0;
   }
 
-  /// Requires a command credit, which says that an id is free; but others who look may change which: two passes, then
-  /// it is somebody else's turn.
-  FOREBAY_DEVICE std::uint32_t try_take_command_id(std::uint64_t hint, std::uint32_t owner) const {
-    std::uint32_t const ids = q_->command_ring.entries();
-    std::uint32_t id = q_->command_ring.slot(hint);
-    for (std::uint32_t tries = 0; tries < 2 * ids; ++tries) {
-      std::uint32_t free = 0;
-      // Relaxed: try_reserve() fences.
-      if (simt::atomic<M>(q_->commands[id].owner)
-              .compare_exchange(free, owner | command_slot::reserved, simt::order::relaxed)) {
-        return id;
-      }
-      id = id + 1 < ids ? id + 1 : 0;
+  /// Takes at most `wanted` places from the tail of the queue; returns how many, and in `first_word` the first of them.
+  FOREBAY_DEVICE std::uint32_t reserve(std::uint32_t wanted, std::uint64_t& first_word) const {
+    auto tail = simt::atomic<M>(q_->sq_tail);
+    std::uint32_t const sq_entries = q_->sq_entries;
+    // Relaxed: the compare-exchange below decides. Two submitters that take neighbouring places have nothing to tell
+    // each other.
+    std::uint64_t seen = tail.load(simt::order::relaxed);
+    bool const is_dead = looks_dead();
+    // Acquire pairs with the release in report(): slots below the limit were consumed, and ids below it are in
+    // free_ids. It only grows, so what is below an old one is still free.
+    std::uint32_t const limit = simt::atomic<M>(q_->limit).load(simt::order::acquire);
+    if (is_dead) return 0;
+    for (;;) {
+      auto const at = ring_position::from_word(seen);
+      auto const room = static_cast<std::int32_t>(limit - at.count(sq_entries));
+      if (room <= 0) return 0;
+      std::uint32_t const taken = static_cast<std::uint32_t>(room) < wanted ? static_cast<std::uint32_t>(room) : wanted;
+      first_word = seen;
+      // Each failure says that the tail has moved towards the limit, so there are few.
+      if (tail.compare_exchange(seen, at.after(taken, sq_entries).word(), simt::order::relaxed)) return taken;
     }
-    return no_id;
   }
 
   FOREBAY_DEVICE void write_entry(std::uint32_t slot, std::uint32_t id, io_command const& command,
@@ -196,184 +214,176 @@ class queue_pair_ref {
     for (std::uint32_t i = 0; i < 4; ++i) M::st(to + i, words.word[i]);
   }
 
-  FOREBAY_DEVICE std::uint32_t publish_tag(std::uint64_t ticket) const {
-    return static_cast<std::uint32_t>(q_->sq_size.lap(ticket)) + 1;
-  }
-
-  FOREBAY_DEVICE void publish(std::uint64_t ticket, std::uint32_t slot) const {
-    // Release pairs with the acquire in ring(): whoever rings for the entry sees it.
+  /// Says that the `count` entries from `slot` on are complete.
+  FOREBAY_DEVICE void publish(std::uint32_t slot, std::uint32_t count) const {
+    // Release pairs with the acquire in ring(): whoever rings for the entries sees them.
     if constexpr (Rules::publish == simt::order::release) M::fence(simt::scope::device, simt::order::release);
     // Relaxed: after the fence.
-    simt::atomic<M>(q_->published[slot]).store(publish_tag(ticket), simt::order::relaxed);
+    simt::atomic<M>(q_->published[slot]).store(count, simt::order::relaxed);
   }
 
   /// Makes sure that every entry published before the call is rung for, by this thread or by one that is at it. Nobody
   /// waits: who finds a ringer leaves it a request, and the ringer leaves only when it has answered all.
   FOREBAY_DEVICE void ring() const {
-    // One lane asks for all whose entries are published by now.
-    if (!M::elect(reinterpret_cast<std::uint64_t>(q_))) return;
-    auto requests = simt::atomic<M>(q_->doorbell_requests);
-    // Acquire pairs with the previous ringer's release (`rung`); release pairs with the acquire of a ringer that
-    // answers.
-    if (requests.fetch_add(1, simt::order::acq_rel) != 0) return;
+    auto doorbell = simt::atomic<M>(q_->doorbell);
+    // Acquire pairs with the previous ringer's release; release pairs with the acquire of a ringer that answers.
+    std::uint64_t const found = doorbell.fetch_add(1, simt::order::acq_rel);
+    if (static_cast<std::uint32_t>(found) != 0) return;
+    auto rung = static_cast<std::uint32_t>(found >> 32);
     std::uint32_t answered = 1;
     for (;;) {
-      std::uint64_t const rung = M::ld(&q_->rung);
-      std::uint64_t const tail = first_unpublished(rung);
+      std::uint32_t const tail = take_published(rung);
       if (tail != rung) {
-        M::st(&q_->rung, tail);
         // Acquire pairs with the release in publish(). Release at system scope pairs with the controller's read of the
         // doorbell: all entries up to tail are visible (Q3).
         M::fence(simt::scope::system, simt::order::acq_rel);
-        M::st_mmio(q_->sq_doorbell, q_->sq_size.slot(tail));
+        M::st_mmio(q_->sq_doorbell, tail);
       }
-      // Acquire pairs with the release of requests that came meanwhile; release hands `rung` to the next ringer.
-      std::uint32_t const before = requests.fetch_sub(answered, simt::order::acq_rel);
-      if (before == answered) return;
-      answered = before - answered;
+      // Acquire pairs with the release of requests that came meanwhile; release hands the slot to the next ringer.
+      std::uint64_t const before =
+          doorbell.fetch_add((std::uint64_t{tail - rung} << 32) - answered, simt::order::acq_rel);
+      answered = static_cast<std::uint32_t>(before) - answered;
+      if (answered == 0) return;
+      rung = tail;
     }
   }
 
-  /// The first ticket from `tail` on whose entry is not published yet.
-  FOREBAY_DEVICE std::uint64_t first_unpublished(std::uint64_t tail) const {
+  /// The first slot from `slot` on whose entry is not published. What was is not any more: it is the caller's to ring
+  /// for.
+  FOREBAY_DEVICE std::uint32_t take_published(std::uint32_t slot) const {
     for (;;) {
-      bool published[window];
-      for (std::uint32_t i = 0; i < window; ++i) {
-        // Relaxed: the fence before the doorbell acquires.
-        published[i] = simt::atomic<M>(q_->published[q_->sq_size.slot(tail + i)]).load(simt::order::relaxed) ==
-                       publish_tag(tail + i);
-      }
-      for (std::uint32_t i = 0; i < window; ++i) {
-        if (!published[i]) return tail + i;
-      }
-      tail += window;
+      auto published = simt::atomic<M>(q_->published[slot]);
+      // Relaxed: the fence before the doorbell acquires.
+      std::uint32_t const count = published.load(simt::order::relaxed);
+      if (count == 0) return slot;
+      // Relaxed: whoever publishes here next has heard of the controller's having fetched the entry.
+      published.store(0, simt::order::relaxed);
+      slot = ring_position{slot, 0}.after(count, q_->sq_entries).slot;
     }
   }
 
-  FOREBAY_DEVICE bool is_posted(std::uint64_t head, std::uint32_t& dw3) const {
-    nvme::completion_entry& entry = q_->cq[q_->cq_size.slot(head)];
-    // Relaxed: look() fences once for all that it found. Pairs with the controller's release of dw3.
-    dw3 = simt::atomic<M, simt::scope::system>(entry.dw3).load(simt::order::relaxed);
-    return (dw3 >> 16 & 1) == Rules::phase(q_->cq_size.lap(head));
-  }
-
-  /// Requires the poll flag. Delivers first and tells the controller later, when there is nothing to deliver or a
-  /// quarter of the ring is owed: whoever polls is waiting for a delivery.
-  FOREBAY_DEVICE bool consume(prp_page_pool const& prp_pages, Targets const& targets, std::uint32_t looks) const {
-    std::uint64_t const first = M::ld(&q_->cq_head);
-    std::uint64_t const reported = M::ld(&q_->cq_reported);
-    // A queue with one completion at a time is looked at one by one, so that each look is one read of host memory.
-    std::uint32_t const width = M::ld(&q_->poll_width);
-    std::uint64_t head = first;
-    std::uint32_t ready;
-    do {
-      std::uint32_t dw3[window];
-      ready = width == 1 ? look_at_one(head, dw3[0], looks) : look(head, width, dw3);
-      if (ready != 0) {
-        for (std::uint32_t i = 0; i < Rules::delivered(ready); ++i) deliver(dw3[i], prp_pages, targets);
-        head += ready;
-      }
-      // One lap at most: a thread that waits for its own request does not serve the others for ever.
-    } while (ready == width && width != 1 && head - first < q_->cq_size.entries());
-
-    if (head != first) M::st(&q_->cq_head, head);
-    std::uint32_t const next_width = head != first ? window : 1;
-    if (next_width != M::ld(&q_->poll_width)) M::st(&q_->poll_width, next_width);
-    if (head != reported && (head == first || head - reported >= (q_->cq_size.entries() + 3) / 4)) report(head);
-    return head != first;
-  }
-
-  /// How many of the `width` entries from `head` on are posted without a gap, and what they say.
-  FOREBAY_DEVICE std::uint32_t look(std::uint64_t head, std::uint32_t width, std::uint32_t (&dw3)[window]) const {
-    // No entry twice: a second look could see what the first did not, and take it for an entry of the next lap.
-    if (width > q_->cq_size.entries()) width = q_->cq_size.entries();
-    bool posted[window];
-    for (std::uint32_t i = 0; i < window; ++i) posted[i] = i < width && is_posted(head + i, dw3[i]);
-    std::uint32_t ready = 0;
-    while (ready < width && posted[ready]) ++ready;
-    // Acquire pairs with the controller's release of each dw3: the data and dw2 of the entries are there.
-    if (ready != 0) M::fence(simt::scope::system, simt::order::acquire);
-    return ready;
-  }
-
-  /// The same for one entry, `looks` times.
-  FOREBAY_DEVICE std::uint32_t look_at_one(std::uint64_t head, std::uint32_t& dw3, std::uint32_t looks) const {
-    auto posted = simt::atomic<M, simt::scope::system>(q_->cq[q_->cq_size.slot(head)].dw3);
-    std::uint32_t const phase = Rules::phase(q_->cq_size.lap(head));
-    for (; looks != 0; --looks) {
-      // Acquire pairs with the controller's release of dw3, as above.
-      dw3 = posted.load(simt::order::acquire);
-      if ((dw3 >> 16 & 1) == phase) return 1;
-    }
-    return 0;
-  }
-
-  /// Gives the controller the entries up to `head` back, and the submitters what their commands held.
-  FOREBAY_DEVICE void report(std::uint64_t head) const {
-    // SQ heads only grow, so the last entry's frees all slots that the others would.
-    std::uint32_t const freed_slots = advance_sq_head(M::ld(&q_->cq[q_->cq_size.slot(head - 1)].dw2) & 0xffff);
-    std::uint32_t const freed_commands = M::ld(&q_->finished_commands);
-    M::st(&q_->finished_commands, 0u);
-    M::st(&q_->cq_reported, head);
-    // Release at system scope: our reads of the entries come before the controller's next writes of them (Q6).
-    M::fence(simt::scope::system, simt::order::release);
-    M::st_mmio(q_->cq_doorbell, q_->cq_size.slot(head));
-    // After the doorbell, so that commands in flight never exceed the entries that the controller may fill (Q2).
-    give_credit(q_->free_slots, freed_slots);
-    give_credit(q_->free_command_count, freed_commands);
-  }
-
-  /// Returns how many slots the controller has let go of.
-  FOREBAY_DEVICE std::uint32_t advance_sq_head(std::uint32_t sq_head_slot) const {
-    std::uint64_t const head = M::ld(&q_->sq_head);
-    std::uint32_t const entries = q_->sq_size.entries();
-    std::uint32_t const at = q_->sq_size.slot(head);
-    std::uint32_t const steps = sq_head_slot >= at ? sq_head_slot - at : sq_head_slot + entries - at;
-    // Relaxed: a bound that only grows; what lies below it was published before the controller could consume it.
-    if (sq_head_slot >= entries || steps > simt::atomic<M>(q_->sq_tail).load(simt::order::relaxed) - head) {
-      count_protocol_error();
-      return 0;
-    }
-    M::st(&q_->sq_head, head + steps);
-    return steps;
-  }
-
-  FOREBAY_DEVICE void deliver(std::uint32_t dw3, prp_page_pool const& prp_pages, Targets const& targets) const {
-    std::uint32_t const id = dw3 & 0xffff;
-    if (id < q_->command_ring.entries() && finish(id, status::from_nvme(dw3 >> 17), prp_pages, targets)) {
-      M::st(&q_->finished_commands, M::ld(&q_->finished_commands) + 1);
-    } else {
-      count_protocol_error();
-    }
-  }
-
-  /// False if the command was not in flight.
-  FOREBAY_DEVICE bool finish(std::uint32_t id, status result, prp_page_pool const& prp_pages,
-                             Targets const& targets) const {
-    auto owner = simt::atomic<M>(q_->commands[id].owner);
-    // Acquire pairs with the release in try_submit() after prp_page was set.
-    std::uint32_t const found = owner.load(simt::order::acquire);
-    if (found == 0 || (found & command_slot::reserved) != 0) return false;
-    if ((found & command_slot::has_prp_page) != 0) {
-      prp_pages.free.template give<M>(M::ld(&q_->commands[id].prp_page));
-    }
-    // Release pairs with the acquire of whoever sees that the target is complete: the data is there.
-    M::fence(simt::scope::device, simt::order::release);
-    targets.complete((found & command_slot::target_mask) - 1, result, 1);
-    // Relaxed: after the release fence. Pairs with the acquire in try_reserve(): prp_page was read.
-    owner.store(0, simt::order::relaxed);
+  /// Whether the calling thread may consume. Then `head_word` says from where on, and `cancels` whether the queue is
+  /// dead, which was read before the ring: a queue is declared dead after its last completion was posted.
+  FOREBAY_DEVICE bool try_hold(std::uint64_t& head_word, bool& cancels) const {
+    auto head = simt::atomic<M>(q_->cq_head);
+    // Relaxed: a hint that spares the waiting threads the exchange.
+    std::uint64_t const seen = head.load(simt::order::relaxed);
+    bool const is_dead = looks_dead();
+    if ((seen & queue_pair_state::taken) != 0) return false;
+    // Acquire pairs with the release at the end of try_poll(): what the previous holder left here.
+    head_word = head.fetch_or(queue_pair_state::taken, simt::order::acquire);
+    if ((head_word & queue_pair_state::taken) != 0) return false;
+    cancels = is_dead && dead();
     return true;
   }
 
-  /// Ends what is in flight on a dead queue; whether there was anything. Repeated at every poll, so that a submitter
-  /// who had passed the dead check is cancelled too. The credits come back, so that the pair can be seen to be idle.
-  FOREBAY_DEVICE bool cancel_all(prp_page_pool const& prp_pages, Targets const& targets) const {
-    std::uint32_t cancelled = 0;
-    for (std::uint32_t id = 0; id < q_->command_ring.entries(); ++id) {
-      if (finish(id, fault::cancelled, prp_pages, targets)) ++cancelled;
+  FOREBAY_DEVICE bool is_posted(ring_position at, std::uint32_t& dw3) const {
+    // Relaxed: try_poll() fences once for all that were found. Pairs with the controller's release of dw3.
+    dw3 = simt::atomic<M, simt::scope::system>(q_->cq[at.slot].dw3).load(simt::order::relaxed);
+    return (dw3 >> 16 & 1) == Rules::phase(at.lap);
+  }
+
+  /// How many entries from `head` on are posted without a gap, as far as the group looks: each lane at one.
+  FOREBAY_DEVICE std::uint32_t look(together<M> const& group, ring_position head, std::uint32_t& dw3,
+                                    std::uint32_t looks) const {
+    std::uint32_t const entries = q_->cq_entries;
+    if (group.size() == 1) {
+      // Each look at a ring in host memory takes as long as all else together.
+      for (; looks != 0; --looks) {
+        if (is_posted(head, dw3)) return 1;
+      }
+      return 0;
     }
-    give_credit(q_->free_command_count, cancelled);
-    return cancelled != 0;
+    std::uint32_t unused = 0;
+    if (looks_itself) (void)is_posted(head, unused);
+    // No entry twice: a second look could see what the first did not, and take it for an entry of the next lap.
+    return group.leading(group.rank() < entries && is_posted(head.after(group.rank(), entries), dw3));
+  }
+
+  /// Delivers what the lanes found, each that is `mine` to its target, whose command's id is free then. `freed`: count
+  /// of commands before. Returns how many were in flight.
+  FOREBAY_DEVICE std::uint32_t deliver(together<M> const& group, bool mine, std::uint32_t dw3, std::uint32_t freed,
+                                       prp_page_pool const& prp_pages, Targets const& targets) const {
+    std::uint32_t const id = dw3 & 0xffff;
+    // Relaxed: the controller saw the command, so its submitter's store comes before; the next store waits for the
+    // limit to go beyond this id.
+    std::uint32_t const owner =
+        mine && id < q_->ids ? simt::atomic<M>(q_->commands[id].owner).exchange(0, simt::order::relaxed) : 0;
+    std::uint32_t const done = group.ballot(owner != 0);
+    if (owner != 0) {
+      finish(id, owner, status::from_nvme(dw3 >> 17), prp_pages, targets);
+      M::st(&q_->free_ids[(freed + q_->ids + group.among(done)) & q_->free_ids_mask], static_cast<std::uint16_t>(id));
+    } else if (mine) {
+      count_protocol_error();
+    }
+    return simt::team<M>::ones(done);
+  }
+
+  /// Gives back what a command held. After a release fence.
+  FOREBAY_DEVICE void finish(std::uint32_t id, std::uint32_t owner, status result, prp_page_pool const& prp_pages,
+                             Targets const& targets) const {
+    if ((owner & command_slot::has_prp_page) != 0) {
+      prp_pages.free.template give<M>(M::ld(&q_->commands[id].prp_page));
+    }
+    targets.complete((owner & command_slot::target_mask) - 1, result, 1);
+  }
+
+  /// Gives the controller the entries up to `head` back, and the submitters what their commands held.
+  FOREBAY_DEVICE void report(ring_position head, std::uint32_t freed) const {
+    std::uint32_t const last = head.slot != 0 ? head.slot - 1 : q_->cq_entries - 1;
+    // SQ heads only grow, so the last entry's frees all slots that the others would.
+    std::uint32_t const sq_head = advance_sq_head(M::ld(&q_->cq[last].dw2) & 0xffff);
+    M::st(&q_->cq_reported, head.count(q_->cq_entries));
+    // Release at system scope: the lanes' reads of the entries come before the controller's next writes of them (Q6).
+    M::fence(simt::scope::system, simt::order::release);
+    M::st_mmio(q_->cq_doorbell, head.slot);
+    std::uint32_t const slots = sq_head + q_->sq_entries - 1;
+    std::uint32_t const ids = freed + q_->ids;
+    // Release, after the doorbell, so that commands in flight never exceed the entries that the controller may fill
+    // (Q2). Pairs with the acquire in reserve().
+    simt::atomic<M>(q_->limit).store(static_cast<std::int32_t>(slots - ids) < 0 ? slots : ids, simt::order::release);
+    // Release pairs with the acquire in idle().
+    simt::atomic<M>(q_->completed).store(freed + M::ld(&q_->cancelled), simt::order::release);
+  }
+
+  /// Returns the count of commands that the controller has fetched.
+  FOREBAY_DEVICE std::uint32_t advance_sq_head(std::uint32_t slot) const {
+    std::uint32_t const head = M::ld(&q_->sq_head);
+    std::uint32_t const at = M::ld(&q_->sq_head_slot);
+    std::uint32_t const steps = slot >= at ? slot - at : slot + q_->sq_entries - at;
+    // Relaxed: a bound that only grows; what lies below it was published before the controller could consume it.
+    auto const tail = ring_position::from_word(simt::atomic<M>(q_->sq_tail).load(simt::order::relaxed));
+    if (slot >= q_->sq_entries || steps > tail.count(q_->sq_entries) - head) {
+      count_protocol_error();
+      return head;
+    }
+    M::st(&q_->sq_head, head + steps);
+    M::st(&q_->sq_head_slot, slot);
+    return head + steps;
+  }
+
+  /// Ends what is in flight on a dead queue; whether there was anything. Repeated at every poll, so that a submitter
+  /// who had passed the dead check is cancelled too. The ids stay away: such a submitter may just be reading his.
+  FOREBAY_DEVICE bool cancel_all(std::uint32_t freed, prp_page_pool const& prp_pages, Targets const& targets) const {
+    std::uint32_t ended = 0;
+    for (std::uint32_t id = 0; id < q_->ids; ++id) {
+      auto owner = simt::atomic<M>(q_->commands[id].owner);
+      // Acquire pairs with the release in try_submit() after prp_page was set.
+      std::uint32_t const found = owner.load(simt::order::acquire);
+      if (found == 0) continue;
+      // Relaxed: nobody takes this id again.
+      owner.store(0, simt::order::relaxed);
+      // Release pairs with the acquire of whoever sees that the target is complete.
+      M::fence(simt::scope::device, simt::order::release);
+      finish(id, found, fault::cancelled, prp_pages, targets);
+      ++ended;
+    }
+    if (ended == 0) return false;
+    std::uint32_t const cancelled = M::ld(&q_->cancelled) + ended;
+    M::st(&q_->cancelled, cancelled);
+    // Release pairs with the acquire in idle().
+    simt::atomic<M>(q_->completed).store(freed + cancelled, simt::order::release);
+    return true;
   }
 
   FOREBAY_DEVICE void count_protocol_error() const {

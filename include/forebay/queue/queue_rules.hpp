@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The decisions that the queue's invariants rest on.
+//! Who consumes completions, and the decisions that the queue's invariants rest on.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,14 @@
 
 namespace forebay {
 
-/// Gathered in one type so that the tests can plant one wrong decision at a time and show that the suite catches it.
-/// Programs use this one.
+/// The default: whoever waits, or finds a queue full, consumes completions for all threads.
+///
+/// The decisions are gathered in one type so that the tests can plant one wrong decision at a time and show that the
+/// suite catches it.
 struct queue_rules {
+  /// Whether waiting threads consume completions.
+  static constexpr bool waiters_help = true;
+
   /// Q3: an entry is published with this order, after it was written.
   static constexpr simt::order publish = simt::order::release;
   static constexpr bool entry_before_publish = true;
@@ -22,11 +27,9 @@ struct queue_rules {
   }
 
   /// Q6: the phase that an entry of completion-ring lap `lap` carries.
-  FOREBAY_DEVICE static constexpr std::uint32_t phase(std::uint64_t lap) {
-    return static_cast<std::uint32_t>(lap & 1) ^ 1;
-  }
+  FOREBAY_DEVICE static constexpr std::uint32_t phase(std::uint32_t lap) { return (lap & 1) ^ 1; }
 
-  /// Q1: how many of `ready` entries that are consumed together reach their records.
+  /// Q1: how many of `ready` entries that are consumed together reach their targets.
   FOREBAY_DEVICE static constexpr std::uint32_t delivered(std::uint32_t ready) { return ready; }
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "forebay/simt/team.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay {
@@ -38,7 +39,7 @@ struct slot_pool {
       // Relaxed: a hint only; the fetch_and decides.
       std::uint32_t free = k == 0 ? ~0u : word.load(simt::order::relaxed);
       while (free != 0) {
-        std::uint32_t const bit = pick_bit(free, hint & 31);
+        std::uint32_t const bit = pick_bit<M>(free, hint & 31);
         // Acquire pairs with the release in give(): what the previous holder did with the index is over.
         std::uint32_t const before = word.fetch_and(~(1u << bit), simt::order::acquire);
         if ((before >> bit & 1) != 0) return index * 32 + bit;
@@ -56,12 +57,10 @@ struct slot_pool {
 
  private:
   /// A set bit of `bits`, the first at or after `from`, so that the lanes of a warp do not all try the same one.
+  template <class M>
   FOREBAY_DEVICE static std::uint32_t pick_bit(std::uint32_t bits, std::uint32_t from) {
     std::uint32_t const upper = bits >> from << from;
-    std::uint32_t const candidates = upper != 0 ? upper : bits;
-    std::uint32_t bit = 0;
-    for (std::uint32_t lowest = candidates & (~candidates + 1); lowest > 1; lowest >>= 1) ++bit;
-    return bit;
+    return simt::team<M>::lowest(upper != 0 ? upper : bits);
   }
 };
 
