@@ -31,7 +31,7 @@ class policy_set {
     return view;
   }
   FOREBAY_DEVICE void unmark(std::uint32_t ways, std::uint32_t marks) const {
-    ++unmarks_;
+    simt::atomic<M>(unmarks_).fetch_add(1, simt::order::relaxed);
     for (std::uint32_t way = 0; way < ways_; ++way) {
       // Relaxed: marks are hints.
       if ((ways >> way & 1) != 0) simt::atomic<M>(words_[way]).fetch_and(~marks, simt::order::relaxed);
