@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -136,6 +137,8 @@ std::vector<double> evenly(double step) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Code that is loaded while a drive's engine runs would wait for it.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   try {
     forebay::apps::command_line const given(
         argc, argv, {"--drive", "--drives", "--commands", "--rounds", "--block-bytes", "--ratios"}, {"--quick"});

@@ -14,6 +14,7 @@
 #include "library/bfs.hpp"
 #include "library/graph_bench.hpp"
 #include "library/graph_build.hpp"
+#include "library/graph_parts.hpp"
 #include "library/spmv.hpp"
 #include "library/spmv_cusparse.hpp"
 
@@ -61,22 +62,12 @@ struct graph_on_gpu::impl {
   value_view values() const { return {graph.values.data(), graph.entries()}; }
   spmv_shape shape() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
 
+  graph_parts parts() const { return {run, graph, x->data(), y->data()}; }
   template <std::uint32_t Tile, std::uint32_t RowLanes>
   double multiply(std::uint64_t entries_per_warp) {
     spmv<gpu_executor, column_view, value_view, Tile, RowLanes> const work(run, shape(), columns(), values(),
                                                                            entries_per_warp);
-    y_is_stale();
-    return seconds_of(run.stream(), [&] { work(x->data(), y->data()); });
-  }
-  void y_is_stale() {
-    memory::check_cuda(cudaMemsetAsync(y->data(), 0xff, y->size() * sizeof(float), run.stream().get()),
-                       "cudaMemsetAsync");
-  }
-  std::uint64_t counted(auto const& kernel_for) {
-    apps::device_array<std::uint64_t> wrong(run.memory(), 1);
-    run({.blocks = run.warps() / 4, .threads_per_block = 128}, kernel_for(wrong.data()));
-    run.synchronize();
-    return wrong.to_host()[0];
+    return timed_product(parts(), work);
   }
 
   graph_options options;
@@ -96,6 +87,10 @@ struct graph_on_gpu::impl {
 
 graph_on_gpu::graph_on_gpu(graph_options const& options) : impl_(std::make_unique<impl>(options)) {}
 graph_on_gpu::~graph_on_gpu() = default;
+
+graph_parts graph_on_gpu::parts() const {
+  return impl_->parts();
+}
 
 double graph_on_gpu::seconds_to_build() const {
   return impl_->seconds;
@@ -154,40 +149,21 @@ double graph_on_gpu::cusparse_seconds(int algorithm) {
                         i.graph.columns.data(), i.graph.values.data()},
         i.x->data(), i.y->data(), algorithm == 1 ? cusparse_algorithm::csr_1 : cusparse_algorithm::csr_2);
   }
-  i.y_is_stale();
+  forget_product(parts());
   return seconds_of(i.run.stream(), [&] { (*work)(); });
 }
 
 std::uint64_t graph_on_gpu::spmv_wrong_rows() {
-  impl& i = *impl_;
-  return i.counted([&](std::uint64_t* wrong) {
-    return spmv_check<simt::cuda>{i.shape(), i.graph.columns.data(), i.graph.values.data(), i.x->data(), i.y->data(),
-                                  wrong};
-  });
+  return wrong_rows(parts());
 }
 
 bfs_timing graph_on_gpu::search(std::uint32_t source) {
-  impl& i = *impl_;
-  i.last_source = source;
-  bfs_timing timing{};
-  timing.seconds = seconds_of(i.run.stream(), [&] { timing.levels = (*i.search)(source); });
-  std::vector<std::uint64_t> const begins = i.graph.row_begin.to_host();
-  std::vector<std::uint32_t> const distances = i.search->distances_to_host();
-  for (std::size_t v = 0; v < distances.size(); ++v) {
-    if (distances[v] != bfs_unreached) timing.entries += begins[v + 1] - begins[v];
-  }
-  return timing;
+  impl_->last_source = source;
+  return timed_search(parts(), *impl_->search, source);
 }
 
 std::uint64_t graph_on_gpu::bfs_wrong_vertices() {
-  impl& i = *impl_;
-  return i.counted([&](std::uint64_t* wrong) {
-    return bfs_check<simt::cuda>{{i.graph.vertices(), i.graph.entries(), i.graph.row_begin.data()},
-                                 i.graph.columns.data(),
-                                 i.last_source,
-                                 i.search->distances(),
-                                 wrong};
-  });
+  return wrong_vertices(parts(), impl_->last_source, impl_->search->distances());
 }
 
 }  // namespace forebay::bench

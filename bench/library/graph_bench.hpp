@@ -12,6 +12,7 @@
 namespace forebay::bench {
 
 struct graph_options;
+struct graph_parts;
 
 /// How a product is divided among warps.
 struct spmv_division {
@@ -53,6 +54,9 @@ class graph_on_gpu {
   bfs_timing search(std::uint32_t source);
   /// Of the last search.
   std::uint64_t bfs_wrong_vertices();
+
+  /// For others that work on the same graph (graph_parts.hpp).
+  graph_parts parts() const;
 
  private:
   struct impl;

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A graph in the memory of a GPU, and what is timed and checked with it, over any view of its columns and values. For
+//! CUDA sources.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "apps/common/device_array.hpp"
+#include "apps/common/gpu_executor.hpp"
+#include "event_timer.hpp"
+#include "forebay/memory/cuda_stream.hpp"
+#include "library/bfs.hpp"
+#include "library/graph_bench.hpp"
+#include "library/graph_build.hpp"
+#include "library/spmv.hpp"
+
+namespace forebay::bench {
+
+/// Belongs to a `graph_on_gpu`.
+struct graph_parts {
+  apps::gpu_executor const& run;
+  csr_graph const& graph;
+  float const* x;
+  float* y;
+
+  spmv_shape spmv_of() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
+  bfs_shape bfs_of() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
+};
+
+/// So that a product which computes nothing is not taken for the one before.
+inline void forget_product(graph_parts const& parts) {
+  memory::check_cuda(cudaMemsetAsync(parts.y, 0xff, parts.graph.vertices() * sizeof(float), parts.run.stream().get()),
+                     "cudaMemsetAsync");
+}
+
+/// `product` is a `spmv` of the parts' graph.
+template <class Product>
+double timed_product(graph_parts const& parts, Product const& product) {
+  forget_product(parts);
+  return seconds_of(parts.run.stream(), [&] { product(parts.x, parts.y); });
+}
+
+/// `search` is a `bfs` of the parts' graph. The host's looks between levels count.
+template <class Search>
+bfs_timing timed_search(graph_parts const& parts, Search& search, std::uint32_t source) {
+  bfs_timing timing{};
+  timing.seconds = seconds_of(parts.run.stream(), [&] { timing.levels = search(source); });
+  std::vector<std::uint64_t> const begins = parts.graph.row_begin.to_host();
+  std::vector<std::uint32_t> const distances = search.distances_to_host();
+  for (std::size_t v = 0; v < distances.size(); ++v) {
+    if (distances[v] != bfs_unreached) timing.entries += begins[v + 1] - begins[v];
+  }
+  return timing;
+}
+
+/// What a checking kernel counts.
+template <class KernelFor>
+std::uint64_t counted(graph_parts const& parts, KernelFor&& kernel_for) {
+  apps::device_array<std::uint64_t> const wrong(parts.run.memory(), 1);
+  parts.run({.blocks = parts.run.warps() / 4, .threads_per_block = 128}, kernel_for(wrong.data()));
+  parts.run.synchronize();
+  return wrong.to_host()[0];
+}
+
+/// Of the last product.
+inline std::uint64_t wrong_rows(graph_parts const& parts) {
+  return counted(parts, [&](std::uint64_t* wrong) {
+    return spmv_check<simt::cuda>{
+        parts.spmv_of(), parts.graph.columns.data(), parts.graph.values.data(), parts.x, parts.y, wrong};
+  });
+}
+
+inline std::uint64_t wrong_vertices(graph_parts const& parts, std::uint32_t source, std::uint32_t const* distances) {
+  return counted(parts, [&](std::uint64_t* wrong) {
+    return bfs_check<simt::cuda>{parts.bfs_of(), parts.graph.columns.data(), source, distances, wrong};
+  });
+}
+
+}  // namespace forebay::bench

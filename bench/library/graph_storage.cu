@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "forebay/storage/storage.hpp"
+#include "library/graph_parts.hpp"
+#include "library/graph_storage.hpp"
+
+namespace forebay::bench {
+
+namespace {
+
+using apps::gpu_executor;
+using storage_view = cached_storage_ref<simt::cuda, replacement::clock>;
+using column_view = storage_view::view_type<std::uint32_t const>;
+using value_view = storage_view::view_type<float const>;
+constexpr std::uint32_t tile = 512, row_lanes = 4;
+using product = spmv<gpu_executor, column_view, value_view, tile, row_lanes>;
+using searcher = bfs<gpu_executor, column_view>;
+
+template <class Kernel>
+int registers_of() {
+  cudaFuncAttributes found{};
+  memory::check_cuda(
+      cudaFuncGetAttributes(&found, reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Kernel>())),
+      "cudaFuncGetAttributes");
+  return found.numRegs;
+}
+
+}  // namespace
+
+struct graph_on_storage::impl {
+  impl(graph_on_gpu& g, storage_options const& options)
+      : parts(g.parts()),
+        page_bytes(options.page_bytes),
+        layout(graph_layout::of(parts.graph.entries(), options.page_bytes)),
+        host_columns(parts.graph.columns.to_host()),
+        host_values(parts.graph.values.to_host()),
+        drives(options) {
+    write();
+    auto const ref = drives.cached_ref<simt::cuda>();
+    columns = ref.array<std::uint32_t const>(0, parts.graph.entries());
+    values = ref.array<float const>(layout.columns_bytes, parts.graph.entries());
+    for (std::uint32_t const ahead : {0u, 1u}) {
+      search[ahead] = std::make_unique<searcher>(parts.run, parts.bfs_of(), columns, page_bytes / 4, ahead);
+    }
+    running.emplace(drives.lease());
+  }
+  void write() {
+    drives.pwrite(host_columns.data(), host_columns.size() * 4, 0);
+    drives.pwrite(host_values.data(), host_values.size() * 4, layout.columns_bytes);
+  }
+
+  graph_parts parts;
+  std::uint32_t page_bytes;
+  graph_layout layout;
+  std::vector<std::uint32_t> host_columns;
+  std::vector<float> host_values;
+  storage drives;
+  column_view columns;
+  value_view values;
+  std::unique_ptr<searcher> search[2];
+  std::uint32_t last_source = 0;
+  std::uint32_t const* distances = nullptr;
+  bool some_failed = false;
+  std::optional<storage_lease> running;
+};
+
+graph_on_storage::graph_on_storage(graph_on_gpu& graph, storage_options const& options)
+    : impl_(std::make_unique<impl>(graph, options)) {}
+graph_on_storage::~graph_on_storage() = default;
+
+void graph_on_storage::make_cold() {
+  impl_->write();
+}
+
+double graph_on_storage::spmv_seconds(std::uint64_t entries_per_warp, std::uint64_t prefetch_ahead) {
+  impl& i = *impl_;
+  product const work(i.parts.run, i.parts.spmv_of(), i.columns, i.values, entries_per_warp, prefetch_ahead);
+  double const seconds = timed_product(i.parts, work);
+  i.some_failed = i.some_failed || work.failures().failures != 0;
+  return seconds;
+}
+
+bfs_timing graph_on_storage::search(std::uint32_t source, std::uint32_t prefetch_ahead) {
+  impl& i = *impl_;
+  searcher& work = *i.search[prefetch_ahead == 0 ? 0 : 1];
+  i.last_source = source;
+  bfs_timing const timing = timed_search(i.parts, work, source);
+  i.distances = work.distances();
+  i.some_failed = i.some_failed || work.failures().failures != 0;
+  return timing;
+}
+
+std::uint64_t graph_on_storage::bfs_wrong_vertices() const {
+  return wrong_vertices(impl_->parts, impl_->last_source, impl_->distances);
+}
+
+bool graph_on_storage::failed() const {
+  return impl_->some_failed || !impl_->drives.first_error().ok();
+}
+
+std::string graph_on_storage::report() {
+  std::string const text = impl_->drives.report();
+  impl_->drives.reset_statistics();
+  return text;
+}
+
+int graph_on_storage::spmv_registers() const {
+  return registers_of<spmv_multiply<simt::cuda, column_view, value_view, tile, row_lanes>>();
+}
+int graph_on_storage::bfs_registers() const {
+  return registers_of<bfs_visit<simt::cuda, column_view>>();
+}
+
+}  // namespace forebay::bench
