@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "docs/examples/storage_with_lru.hpp"
 #include "emulator/seed.hpp"
 #include "forebay/cache/page_sets.hpp"
 #include "forebay/simt/launch.hpp"
@@ -109,6 +110,19 @@ TYPED_TEST(CacheHits, AreThoseOfTheReferenceOnZipfScansAndLoops) {
     EXPECT_EQ(st.cache_statistics().hits, total);
     EXPECT_EQ(st.cache_statistics().misses, trace.size() - total);
   }
+}
+
+TEST(StorageWithLru, IsReadThroughItsCache) {
+  storage const opened = open_with_lru("emulated:profile=ideal,size=1M", "cpu");
+  auto const ref = ref_with_lru<simt::fiber>(opened);
+  std::uint64_t sum = 1;
+  simt::launch<simt::fiber>({1, 1, 0}, [&] {
+    auto const words = ref.template array<std::uint64_t const>();
+    sum = 0;
+    for (std::uint64_t i = 0; i < words.size(); i += 64) sum += words[i];
+  });
+  EXPECT_EQ(sum, 0u) << "a new drive is all zero";
+  EXPECT_TRUE(opened.first_error().ok());
 }
 
 }  // namespace

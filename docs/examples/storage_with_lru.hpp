@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The second example of docs/how-to/write-a-replacement-policy.md: a storage whose cache replaces pages by `lru`.
+#pragma once
+
+#include <string>
+
+#include "docs/examples/lru.hpp"
+#include "forebay/storage/storage.hpp"
+
+inline forebay::storage open_with_lru(std::string const& drive, std::string const& device) {
+  forebay::storage_options options;
+  options.drives = {drive};
+  options.device = device;
+  options.cache_bytes = 64 * 4096;
+  options.policy = forebay::replacement_policy::of<lru>();
+  return forebay::storage(options);
+}
+
+/// What a kernel takes by value.
+template <class M>
+auto ref_with_lru(forebay::storage const& opened) {
+  return opened.cached_ref<M, lru>();
+}
