@@ -173,6 +173,15 @@ class dlrm {
     }
   }
 
+  /// How many floats of the last gather, which was of `batch`, are not those of the table. Waits.
+  std::uint64_t wrong_floats(dlrm_batch const& batch) const {
+    apps::device_array<std::uint64_t> const wrong(run_.memory(), 1);
+    run_(all(), dlrm_check_vectors<M>{batch.rows, std::uint64_t{batch.samples} * config_.tables, config_.tables,
+                                      config_.floats, vectors_.data(), wrong.data()});
+    run_.synchronize();
+    return wrong.to_host()[0];
+  }
+
   dlrm_config const& config() const { return config_; }
   std::vector<float> parameters() const { return parameters_.to_host(); }
   /// What failed so far; to be asked when nothing runs.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Inference of a recommender on a GPU whose memory holds its tables: what it costs without a cache. AGILE's three
-//! configurations, batches of 1 to 2,048; clicks checked against products without cuBLAS.
+//! Inference of a recommender on a GPU: AGILE's three configurations, batches of 1 to 2,048. First with its tables in
+//! the GPU's memory, clicks checked against products without cuBLAS; then with its tables on an emulated drive behind a
+//! cache, each batch gathered and inferred in turn (sync) or the next one's rows prefetched meanwhile (async), for
+//! several batches, queue pairs and cache sizes. Runs of the two take turns, each over batches that the trace has not
+//! had lately; every float of the last gather is checked.
 //!
 //! Traces are synthetic (`zipf`) unless one is given that dlrm_obp.py has made of ZOZO's logs.
 #include "library/dlrm_bench.hpp"
@@ -9,15 +12,17 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/common/command_line.hpp"
 #include "forebay/error.hpp"
+#include "forebay/storage/storage.hpp"
 #include "library/dlrm.hpp"
+#include "library/dlrm_storage.hpp"
 #include "library/dlrm_trace.hpp"
 #include "machine.hpp"
 
@@ -60,11 +65,143 @@ json measure(dlrm_in_memory& model, std::uint32_t samples, std::uint64_t batches
   return found;
 }
 
+struct drive_options {
+  double iops;
+  std::uint32_t latency_us;
+  std::uint32_t sms;
+  std::uint32_t page_bytes;
+};
+
+/// One way to run a recommender on a drive.
+struct storage_case {
+  char const* sweep;  ///< what is varied
+  std::uint32_t config;
+  std::uint32_t batch;
+  std::uint64_t cache_mb = 2048;
+  std::uint32_t queues = 128;
+  std::uint32_t queue_depth = 256;
+
+  bool same_storage(storage_case const& other) const {
+    return config == other.config && cache_mb == other.cache_mb && queues == other.queues &&
+           queue_depth == other.queue_depth;
+  }
+};
+
+std::vector<storage_case> storage_cases(std::vector<std::uint32_t> const& configs,
+                                        std::vector<std::uint32_t> const& batches, bool quick) {
+  std::vector<storage_case> cases;
+  for (std::uint32_t const c : configs) {
+    for (std::uint32_t const b : batches) cases.push_back({"batch", c, b});
+  }
+  std::uint32_t const c = configs[0], b = batches.back();
+  for (std::uint32_t const queues :
+       quick ? std::vector<std::uint32_t>{4} : std::vector<std::uint32_t>{1, 2, 4, 8, 16}) {
+    cases.push_back({"queues", c, b, 2048, queues, 64});
+  }
+  for (std::uint64_t const mb :
+       quick ? std::vector<std::uint64_t>{4} : std::vector<std::uint64_t>{1, 4, 16, 64, 256, 1024}) {
+    cases.push_back({"cache", c, b, mb});
+  }
+  return cases;
+}
+
+/// Sync and async in turns.
+json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t batches_max, bool& good) {
+  std::vector<double> in_turn, ahead, infer;
+  std::uint64_t batches = 0, wrong = 0;
+  json reports;
+  auto const reads_of = [](json const& report) {
+    std::uint64_t reads = 0;
+    for (json const& d : report["drives"]) reads += d["statistics"]["read_commands"].get<std::uint64_t>();
+    return reads;
+  };
+  auto const fresh = [&] {
+    batches = model.take(c.batch, batches_max);
+    if (batches == 0) throw forebay::refused_input("--batches", std::to_string(c.batch), "is more than the trace has");
+  };
+  fresh();
+  model.seconds_in_turn();
+  for (int i = 0; i < runs_per_case; ++i) {
+    fresh();
+    model.report();
+    in_turn.push_back(model.seconds_in_turn() / static_cast<double>(batches));
+    reports["sync"] = json::parse(model.report());
+    wrong += model.wrong_floats();
+    fresh();
+    model.report();
+    ahead.push_back(model.seconds_ahead() / static_cast<double>(batches));
+    reports["async"] = json::parse(model.report());
+    wrong += model.wrong_floats();
+    infer.push_back(model.seconds_to_infer() / static_cast<double>(batches));
+  }
+  for (std::vector<double>* const runs : {&in_turn, &ahead, &infer}) std::sort(runs->begin(), runs->end());
+  auto const median = [](std::vector<double> const& runs) { return runs[runs.size() / 2]; };
+  good = good && wrong == 0 && !model.failed();
+  double const ratio = median(in_turn) / median(ahead);
+  double const reads = static_cast<double>(reads_of(reports["sync"])) / static_cast<double>(batches);
+  fmt::print(
+      "  config {} batch {:4} cache {:4} MB queues {:3} x {:3}: sync {:8.1f} us, async {:8.1f} us, ratio {:.3f}; "
+      "networks {:8.1f} us, {:.0f} reads a batch\n",
+      c.config, c.batch, c.cache_mb, c.queues, c.queue_depth, median(in_turn) * 1e6, median(ahead) * 1e6, ratio,
+      median(infer) * 1e6, reads);
+  return {{"sweep", c.sweep},
+          {"config", c.config},
+          {"batch", c.batch},
+          {"batches", batches},
+          {"cache_mb", c.cache_mb},
+          {"queues", c.queues},
+          {"queue_depth", c.queue_depth},
+          {"sync_s_per_batch", in_turn},
+          {"async_s_per_batch", ahead},
+          {"infer_s_per_batch", infer},
+          {"sync_over_async", ratio},
+          {"sync_reads_per_batch", reads},
+          {"async_reads_per_batch", static_cast<double>(reads_of(reports["async"])) / static_cast<double>(batches)},
+          {"wrong_floats", wrong},
+          {"failed", model.failed()},
+          {"reports", reports}};
+}
+
+json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& cases, std::uint32_t floats,
+                     cublas_math math, std::uint64_t batches_max, drive_options const& drive, bool& good) {
+  constexpr std::uint64_t mebibyte = 1 << 20;
+  json results = json::array();
+  std::unique_ptr<bench::dlrm_on_storage> model;
+  std::uint32_t largest = 1;
+  for (storage_case const& c : cases) largest = std::max(largest, c.batch);
+  std::string uri =
+      fmt::format("emulated:size={}M,iops={:.0f},latency_us={},backing=hbm,sms={}",
+                  trace.rows_of_all_tables() * floats * 4 / mebibyte + 1, drive.iops, drive.latency_us, drive.sms);
+  fmt::print("on {}\n", uri);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    storage_case const& c = cases[i];
+    if (i == 0 || !c.same_storage(cases[i - 1])) {
+      model.reset();
+      forebay::storage_options s;
+      s.drives = {uri};
+      s.device = "cuda:0";
+      s.queues_per_drive = c.queues;
+      s.queue_depth = c.queue_depth;
+      s.page_bytes = drive.page_bytes;
+      s.cache_bytes = c.cache_mb * mebibyte;
+      dlrm_config config = bench::dlrm_config_number(c.config);
+      config.dense = trace.dense;
+      config.tables = trace.tables();
+      config.floats = floats;
+      model = std::make_unique<bench::dlrm_on_storage>(config, trace, largest, math, s);
+    }
+    results.push_back(measure(*model, c, batches_max, good));
+    results.back()["gather_registers"] = model->gather_registers();
+    results.back()["prefetch_registers"] = model->prefetch_registers();
+  }
+  return {{"drive", uri}, {"page_bytes", drive.page_bytes}, {"runs", results}};
+}
+
 dlrm_trace trace_of(forebay::apps::command_line const& given, bool quick) {
   std::string const path = given.text("--trace", "");
   if (!path.empty()) return bench::read_trace(path);
   bench::zipf_options zipf;
-  zipf.samples = given.number("--samples", std::uint64_t{quick ? 8192u : 204800u});
+  zipf.samples = given.number("--samples", std::uint64_t{quick ? 65536u : 819200u});
   zipf.rows_max = given.number("--rows-max", quick ? 100'000u : 4'000'000u);
   zipf.exponent = given.number("--exponent", zipf.exponent);
   zipf.seed = given.number("--seed", zipf.seed);
@@ -74,11 +211,14 @@ dlrm_trace trace_of(forebay::apps::command_line const& given, bool quick) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Code that is loaded while a drive's engine runs would wait for it.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   try {
-    forebay::apps::command_line const given(argc, argv,
-                                            {"--trace", "--samples", "--rows-max", "--exponent", "--seed", "--configs",
-                                             "--batches", "--batches-max", "--floats", "--math"},
-                                            {"--quick"});
+    forebay::apps::command_line const given(
+        argc, argv,
+        {"--trace", "--samples", "--rows-max", "--exponent", "--seed", "--configs", "--batches", "--batches-max",
+         "--floats", "--math", "--drive-iops", "--drive-latency-us", "--drive-sms", "--page-bytes"},
+        {"--quick", "--no-memory", "--no-storage"});
     bool const quick = given.has("--quick");
     std::string const math = given.text("--math", "fp32");
     if (math != "fp32" && math != "tf32") throw forebay::refused_input("--math", math, "is fp32 or tf32");
@@ -94,7 +234,6 @@ int main(int argc, char** argv) {
                      {"benchmark", "library_dlrm"},
                      {"machine", bench::machine()},
                      {"command", given.as_typed()},
-                     {"tables_in", "memory of the GPU"},
                      {"math", math},
                      {"trace",
                       {{"source", trace.source},
@@ -104,11 +243,13 @@ int main(int argc, char** argv) {
                        {"dense", trace.dense},
                        {"rows", trace.rows_of_all_tables()}}}};
     bool good = true;
-    for (std::uint32_t const number : given.numbers("--configs", std::vector<std::uint32_t>{1, 2, 3})) {
+    auto const configs = given.numbers("--configs", std::vector<std::uint32_t>{1, 2, 3});
+    auto const floats = given.number("--floats", dlrm_config().floats);
+    for (std::uint32_t const number : given.has("--no-memory") ? std::vector<std::uint32_t>() : configs) {
       dlrm_config config = bench::dlrm_config_number(number);
       config.dense = trace.dense;
       config.tables = trace.tables();
-      config.floats = given.number("--floats", config.floats);
+      config.floats = floats;
       std::uint32_t const largest = *std::max_element(batch_sizes.begin(), batch_sizes.end());
       dlrm_in_memory model(config, trace, largest, math == "tf32" ? cublas_math::tf32 : cublas_math::fp32);
       document["cublas_version"] = model.cublas_version();
@@ -128,7 +269,15 @@ int main(int argc, char** argv) {
       result["largest_error"] = error;
       good = good && error <= allowed;
       fmt::print("  largest error of a click: {:.2e}\n", error);
+      result["tables_in"] = "memory of the GPU";
       document["results"].push_back(std::move(result));
+    }
+    if (!given.has("--no-storage")) {
+      drive_options const drive{given.number("--drive-iops", 40e6), given.number("--drive-latency-us", 50u),
+                                given.number("--drive-sms", 32u), given.number("--page-bytes", 4096u)};
+      document["storage"] = measure_storage(trace, storage_cases(configs, batch_sizes, quick), floats,
+                                            math == "tf32" ? cublas_math::tf32 : cublas_math::fp32,
+                                            std::min(batches_max, std::uint64_t{20}), drive, good);
     }
     document["verified"] = good;
     given.write(document.dump(2));

@@ -79,6 +79,44 @@ struct dlrm_gather {
   }
 };
 
+/// Writes the whole table through a view that can be written, a page of it at a time for each warp.
+template <class M, class Table>
+struct dlrm_write_table {
+  Table table;  ///< of floats
+  std::uint64_t page_floats;
+  apps::failure_latch* failure;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const lane = M::this_warp().thread_rank();
+    auto page = table.warp_page();
+    std::uint64_t const size = table.size(), apart = M::thread_count() / 32 * page_floats;
+    for (std::uint64_t at = M::thread_rank() / 32 * page_floats; at < size; at += apart) {
+      if (!failure->passes<M>(page.seek(at))) return;
+      for (std::uint64_t i = at + lane; i < page.end(); i += 32) page[i] = dlrm_table_value(i);
+    }
+  }
+};
+
+/// Counts the floats that a gather brought and that are not those of the table.
+template <class M>
+struct dlrm_check_vectors {
+  std::uint32_t const* rows;
+  std::uint64_t lookups;
+  std::uint32_t tables;
+  std::uint32_t floats;
+  float const* vectors;
+  std::uint64_t* wrong;
+
+  FOREBAY_DEVICE void operator()() const {
+    for (std::uint64_t i = M::thread_rank(); i < lookups * floats; i += M::thread_count()) {
+      std::uint64_t const l = i / floats, k = i - l * floats;
+      if (vectors[(l + l / tables + 1) * floats + k] == dlrm_table_value(std::uint64_t{rows[l]} * floats + k)) continue;
+      // relaxed: the host reads it after the grid.
+      simt::atomic<M>(*wrong).fetch_add(1, simt::order::relaxed);
+    }
+  }
+};
+
 /// Starts bringing in the pages of a batch, a thread for each row.
 template <class M, class Table>
 struct dlrm_prefetch {

@@ -28,10 +28,10 @@ class dlrm_inputs {
         clicks_(from, trace.samples()) {}
 
   std::uint64_t samples() const { return samples_; }
-  /// Whole batches from the trace's beginning, at most `batches_max`.
-  std::vector<dlrm_batch> batches(std::uint32_t samples, std::uint64_t batches_max) const {
+  /// Whole batches of the trace from sample `first` on, at most `batches_max`.
+  std::vector<dlrm_batch> batches(std::uint32_t samples, std::uint64_t batches_max, std::uint64_t first = 0) const {
     std::vector<dlrm_batch> cut;
-    for (std::uint64_t s = 0; s + samples <= samples_ && cut.size() < batches_max; s += samples) {
+    for (std::uint64_t s = first; s + samples <= samples_ && cut.size() < batches_max; s += samples) {
       cut.push_back({samples, rows_.data() + s * tables_, dense_.data() + s * dense_count_, clicks_.data() + s});
     }
     return cut;
@@ -74,9 +74,10 @@ class dlrm_on_gpu {
       for (dlrm_batch const& b : batches) model_.infer(b);
     });
   }
+  std::uint64_t wrong_floats(dlrm_batch const& batch) const { return model_.wrong_floats(batch); }
   apps::failure_latch failures() const { return model_.failures(); }
-  std::vector<float> parameters() const { return model_.parameters(); }
   int cublas_version() const { return products_.version(); }
+  apps::gpu_executor const& run() const { return run_; }
 
  private:
   apps::gpu_executor run_{0}, side_{0};

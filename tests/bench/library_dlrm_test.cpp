@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -160,6 +161,24 @@ TEST(library_dlrm, a_page_that_cannot_be_had_is_told) {
   auto const got = infer(c, trace, paged_view(table), 3, 10, false);
   EXPECT_GT(got.failures.failures, 0u);
   EXPECT_EQ(got.failures.status_bits, status::from_nvme(0x281).bits());
+}
+
+TEST(library_dlrm, the_check_of_a_gather_sees_a_wrong_row) {
+  dlrm_config const c = small_config();
+  dlrm_trace const trace = small_trace(10);
+  auto table = table_of(trace, c.floats);
+  cpu_executor const run;
+  products const by(run);
+  dlrm<cpu_executor, apps::memory_view<dlrm_quad>, products> const model(
+      run, run, by, c, apps::memory_view<dlrm_quad>(table.data(), table.size()), 1, 10);
+  auto const rows = trace.rows_in_one_table();
+  dlrm_batch const batch{10, rows.data(), trace.dense_values.data(), nullptr};
+  model.gather(batch);
+  EXPECT_EQ(model.wrong_floats(batch), 0u);
+  std::uint64_t const victim = rows[6];
+  table[victim * 3 + 1].low ^= 1;
+  model.gather(batch);
+  EXPECT_EQ(model.wrong_floats(batch), static_cast<std::uint64_t>(std::count(rows.begin(), rows.end(), victim)));
 }
 
 TEST(library_dlrm, sizes_of_the_three_configurations) {

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+#include <vector>
+
+#include "forebay/error.hpp"
+#include "forebay/storage/storage.hpp"
+#include "library/dlrm_on_gpu.hpp"
+#include "library/dlrm_storage.hpp"
+
+namespace forebay::bench {
+
+namespace {
+
+using storage_view = cached_storage_ref<simt::cuda, replacement::clock>;
+using table_view = storage_view::view_type<dlrm_quad const>;
+
+template <class Kernel>
+int registers_of() {
+  cudaFuncAttributes found{};
+  memory::check_cuda(
+      cudaFuncGetAttributes(&found, reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Kernel>())),
+      "cudaFuncGetAttributes");
+  return found.numRegs;
+}
+
+}  // namespace
+
+struct dlrm_on_storage::impl {
+  impl(dlrm_config const& config, dlrm_trace const& trace, std::uint32_t samples_max, cublas_math math,
+       storage_options const& options)
+      : drives(options),
+        inputs(drives.device_memory(), trace),
+        quads(trace.rows_of_all_tables() * config.floats / dlrm_quad_floats),
+        gpu(config, drives.cached_ref<simt::cuda>().array<dlrm_quad const>(0, quads),
+            options.page_bytes / sizeof(dlrm_quad), samples_max, math),
+        running(drives.lease()) {
+    if (drives.size_bytes() < quads * sizeof(dlrm_quad)) {
+      throw refused_input("drive", options.drives[0],
+                          "is too small for tables of " + std::to_string(quads * sizeof(dlrm_quad)) + " bytes");
+    }
+    apps::device_array<apps::failure_latch> const failure(drives.device_memory(), 1);
+    auto const table = drives.cached_ref<simt::cuda>().array<float>(0, quads * dlrm_quad_floats);
+    gpu.run()({.blocks = gpu.run().warps() / 16, .threads_per_block = 128},
+              dlrm_write_table<simt::cuda, std::remove_const_t<decltype(table)>>{
+                  table, options.page_bytes / sizeof(float), failure.data()});
+    gpu.run().synchronize();
+    if (failure.to_host()[0].failures != 0) throw operation_failed("the tables cannot be written to the drives");
+    drives.flush();
+    drives.reset_statistics();
+  }
+
+  storage drives;
+  dlrm_inputs inputs;
+  std::uint64_t quads;
+  dlrm_on_gpu<table_view> gpu;
+  std::optional<storage_lease> running;
+  std::vector<dlrm_batch> batches;
+  std::uint64_t next_sample = 0;
+};
+
+dlrm_on_storage::dlrm_on_storage(dlrm_config const& config, dlrm_trace const& trace, std::uint32_t samples_max,
+                                 cublas_math math, storage_options const& options)
+    : impl_(std::make_unique<impl>(config, trace, samples_max, math, options)) {}
+dlrm_on_storage::~dlrm_on_storage() = default;
+
+std::uint64_t dlrm_on_storage::take(std::uint32_t samples, std::uint64_t batches) {
+  impl& i = *impl_;
+  if (i.next_sample + samples * batches > i.inputs.samples()) i.next_sample = 0;
+  i.batches = i.inputs.batches(samples, batches, i.next_sample);
+  i.next_sample += samples * i.batches.size();
+  return i.batches.size();
+}
+
+double dlrm_on_storage::seconds_in_turn() {
+  return impl_->gpu.seconds_in_turn(impl_->batches);
+}
+double dlrm_on_storage::seconds_ahead() {
+  return impl_->gpu.seconds_ahead(impl_->batches);
+}
+double dlrm_on_storage::seconds_to_infer() {
+  return impl_->gpu.seconds_to_infer(impl_->batches);
+}
+
+std::uint64_t dlrm_on_storage::wrong_floats() {
+  return impl_->gpu.wrong_floats(impl_->batches.back());
+}
+
+bool dlrm_on_storage::failed() const {
+  return impl_->gpu.failures().failures != 0 || !impl_->drives.first_error().ok();
+}
+
+std::string dlrm_on_storage::report() {
+  std::string const text = impl_->drives.report();
+  impl_->drives.reset_statistics();
+  return text;
+}
+
+int dlrm_on_storage::gather_registers() const {
+  return registers_of<dlrm_gather<simt::cuda, table_view>>();
+}
+int dlrm_on_storage::prefetch_registers() const {
+  return registers_of<dlrm_prefetch<simt::cuda, table_view>>();
+}
+
+}  // namespace forebay::bench

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A recommender whose tables lie on drives, behind a cache, for sources that nvcc does not compile.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "library/dlrm_cublas.hpp"
+
+namespace forebay {
+struct storage_options;
+}
+
+namespace forebay::bench {
+
+struct dlrm_config;
+struct dlrm_trace;
+
+/// While it lives, the drives' engines run. Throws `refused_input`, `operation_failed`.
+class dlrm_on_storage {
+ public:
+  /// Opens the drives and writes the tables.
+  dlrm_on_storage(dlrm_config const& config, dlrm_trace const& trace, std::uint32_t samples_max, cublas_math math,
+                  storage_options const& options);
+  ~dlrm_on_storage();
+  dlrm_on_storage(dlrm_on_storage const&) = delete;
+  dlrm_on_storage& operator=(dlrm_on_storage const&) = delete;
+
+  /// Takes the next batches of the trace, so that a run does not find what the one before it has read; from the
+  /// beginning again where the trace ends. Returns how many they are.
+  std::uint64_t take(std::uint32_t samples, std::uint64_t batches);
+  /// Of what was taken last.
+  double seconds_in_turn();
+  double seconds_ahead();
+  double seconds_to_infer();
+  /// Of the last batch that was gathered.
+  std::uint64_t wrong_floats();
+
+  /// Whether an access failed so far.
+  bool failed() const;
+  /// What its drives did since they were last asked, JSON.
+  std::string report();
+  /// Registers a thread of the two kernels.
+  int gather_registers() const;
+  int prefetch_registers() const;
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace forebay::bench
