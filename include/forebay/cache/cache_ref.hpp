@@ -72,7 +72,7 @@ class cache_ref {
     if (frame != none) {
       page_word const word = add_pin(frame);
       if (Rules::pin_holds(word, at.tag)) {
-        if (word.state() != page_state::valid) return pin_slowly(s_, page, how, frame);
+        if (word.state() != page_state::valid) return simt::out_of_line(&pin_slowly)(s_, page, how, frame);
         touch(frame, word);
         if (how == access::write) mark_dirty(frame, word);
         count<&cache_counters::hits>();
@@ -80,7 +80,7 @@ class cache_ref {
       }
       unpin(frame);
     }
-    return pin_slowly(s_, page, how, none);
+    return simt::out_of_line(&pin_slowly)(s_, page, how, none);
   }
 
   /// What was read through the pin has been used; what was written is there for whoever pins the page next.
@@ -111,7 +111,7 @@ class cache_ref {
   /// set, or in the queues.
   FOREBAY_DEVICE bool prefetch(std::uint64_t page) const {
     if (find(mapping_.locate(page)) != none) return true;
-    return prefetch_slowly(s_, page);
+    return simt::out_of_line(&prefetch_slowly)(s_, page);
   }
 
   /// Writes the page in `frame` back if it has been written, and waits until that is done: then every write to it that
@@ -301,7 +301,7 @@ class cache_ref {
       if (seen.is_cleanable()) out.cleanable |= bit;
       if (Rules::evictable(seen)) out.view.evictable |= bit;
       if (Rules::evictable(seen) && seen.is_unused()) out.unused |= bit;
-      for (std::uint32_t b = 0; b < Policy::mark_bits; ++b) {
+      for (std::uint32_t b = 0; b != Policy::mark_bits; ++b) {
         if ((seen.marks() >> b & 1) != 0) out.view.marked[b] |= bit;
       }
     });
@@ -497,7 +497,7 @@ class cache_ref {
   /// Waits for room in the queues until the deadline; with deadline 0 it does not wait.
   FOREBAY_DEVICE status submit(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame, std::uint32_t target,
                                std::uint64_t deadline_ns) const {
-    return submit_for(s_, opcode, page, frame, target, deadline_ns);
+    return simt::out_of_line(&submit_for)(s_, opcode, page, frame, target, deadline_ns);
   }
   FOREBAY_COLD static status submit_for(cache_state* state, nvme::io_opcode opcode, std::uint64_t page,
                                         std::uint32_t frame, std::uint32_t target, std::uint64_t deadline_ns) {
@@ -505,23 +505,75 @@ class cache_ref {
   }
   FOREBAY_DEVICE status submit_here(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame,
                                     std::uint32_t target, std::uint64_t deadline_ns) const {
-    std::uint32_t drive = 0;
-    io_command const command = command_for(opcode, page, frame, drive);
     std::uint32_t const pairs = s_->layout.pairs_per_drive;
-    pair_range const range{drive * pairs, pairs, 1};
+    std::uint32_t const first = s_->layout.piece_at(page << page_shift_, 1).drive * pairs;
     std::uint32_t home = home_pair<M>(s_->layout);
-    std::uint32_t const expected = range.at(home);
+    std::uint32_t const expected = first + home;
     // Before the command, whose completion may put a status there. Relaxed: only where to help, until the word says
     // more.
-    auto note = simt::atomic<M>(s_->notes[frame]);
-    note.store(expected, simt::order::relaxed);
-    auto const q = queues();
-    status const sent = deadline_ns != 0 ? q.submit(range, home, command, target, deadline_ns)
-                                         : q.try_submit(range, home, command, target);
+    simt::atomic<M>(s_->notes[frame]).store(expected, simt::order::relaxed);
+    status result = fault::busy;
+    // As io_queues_ref::submit() does, in parts that each need few registers.
+    auto const attempt = [&] {
+      std::uint32_t dead_pairs = 0;
+      FOREBAY_ROLLED
+      for (std::uint32_t k = 0; k < pairs; ++k) {
+        submission outcome;
+        bool helped;
+        do {
+          outcome = simt::out_of_line(&send_for)(s_, opcode, page, frame, target, first + home);
+          helped = outcome == submission::no_room && simt::out_of_line(&help_for)(s_, first + home);
+        } while (helped && M::clock_ns() < deadline_ns);
+        if (outcome == submission::no_room) {
+          outcome = simt::out_of_line(&send_for)(s_, opcode, page, frame, target, first + home);
+        }
+        if (outcome == submission::yes) {
+          result = {};
+          return true;
+        }
+        if (outcome == submission::dead) ++dead_pairs;
+        home = home + 1 < pairs ? home + 1 : 0;
+      }
+      if (dead_pairs == pairs) result = fault::cancelled;
+      return dead_pairs == pairs;
+    };
+    if (deadline_ns == 0) {
+      (void)attempt();
+    } else {
+      (void)M::wait_until(
+          [&] {
+            if (attempt()) return true;
+            // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5).
+            bool const may_need_list = std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
+            FOREBAY_ROLLED
+            for (std::uint32_t pair = 0; may_need_list && pair < s_->queues->pair_count; ++pair) help_all(pair);
+            return may_need_list && attempt();
+          },
+          deadline_ns);
+    }
     std::uint32_t was = expected;
-    // Relaxed, as above.
-    if (sent.ok() && range.at(home) != expected) note.compare_exchange(was, range.at(home), simt::order::relaxed);
-    return sent;
+    if (result.ok() && first + home != expected) {
+      // Relaxed, as above.
+      simt::atomic<M>(s_->notes[frame]).compare_exchange(was, first + home, simt::order::relaxed);
+    }
+    return result;
+  }
+
+  enum class submission : std::uint8_t { yes, no_room, dead };
+  FOREBAY_COLD static submission send_for(cache_state* state, nvme::io_opcode opcode, std::uint64_t page,
+                                          std::uint32_t frame, std::uint32_t target, std::uint32_t pair) {
+    cache_ref const self = from(state);
+    auto const queue = typename queues_type::pair_type{state->queues->pairs + pair};
+    std::uint32_t drive = 0;
+    if (queue.try_submit(self.command_for(opcode, page, frame, drive), state->queues->prp_pages, target))
+      return submission::yes;
+    return queue.dead() ? submission::dead : submission::no_room;
+  }
+  FOREBAY_COLD static bool help_for(cache_state* state, std::uint32_t pair) { return from(state).queues().help(pair); }
+  /// Delivers what has completed on a pair until nothing is left: whoever goes to sleep has seen the ring empty.
+  FOREBAY_DEVICE void help_all(std::uint32_t pair) const {
+    while (simt::out_of_line(&help_for)(s_, pair)) {
+    }
   }
 
   FOREBAY_DEVICE std::uint64_t page_in(std::uint32_t frame, page_word seen) const {
@@ -554,13 +606,12 @@ class cache_ref {
   /// Waits until the frame is not being read (`until::read`), or neither read nor written; helps meanwhile. False at
   /// the deadline: recovery has been asked for.
   FOREBAY_DEVICE bool settle(std::uint32_t frame, until what, std::uint64_t deadline_ns) const {
-    return settle_for(s_, frame, what, deadline_ns);
+    return simt::out_of_line(&settle_for)(s_, frame, what, deadline_ns);
   }
   FOREBAY_COLD static bool settle_for(cache_state* state, std::uint32_t frame, until what, std::uint64_t deadline_ns) {
     return from(state).settle_here(frame, what, deadline_ns);
   }
   FOREBAY_DEVICE bool settle_here(std::uint32_t frame, until what, std::uint64_t deadline_ns) const {
-    auto const q = queues();
     auto const settled = [&] {
       // Acquire pairs with the release of the completion.
       page_word const seen{word(frame).load(simt::order::acquire)};
@@ -575,16 +626,22 @@ class cache_ref {
           if (settled()) return true;
           std::uint32_t const pair = pair_of_command();
           if ((pair & cache_core::note_is_status) != 0) return settled();
-          return q.serve(q.pair(pair), settled, deadline_ns);
+          do {
+            if (!simt::out_of_line(&help_for)(s_, pair)) return settled();
+          } while (!settled() && M::clock_ns() < deadline_ns);
+          return settled();
         },
         deadline_ns);
     if (done) return true;
     std::uint32_t const pair = pair_of_command();
-    if ((pair & cache_core::note_is_status) == 0) {
-      q.ask_for_recovery(pair, targets_type::fill(frame));
-      q.ask_for_recovery(pair, targets_type::write_back(frame));
-    }
+    if ((pair & cache_core::note_is_status) == 0) simt::out_of_line (&ask_for_recovery)(s_, pair, frame);
     return false;
+  }
+
+  FOREBAY_COLD static void ask_for_recovery(cache_state* state, std::uint32_t pair, std::uint32_t frame) {
+    auto const q = from(state).queues();
+    q.ask_for_recovery(pair, targets_type::fill(frame));
+    q.ask_for_recovery(pair, targets_type::write_back(frame));
   }
 
   /// What the last command on the frame failed with, if it did.
@@ -655,6 +712,13 @@ class cache_ref {
     return cache_ref(state, state->words, state->frame_memory.data(), state->mapping, state->page_shift);
   }
 
+  FOREBAY_COLD static claim claim_for(cache_state* state, std::uint64_t page, bool prefetch, std::uint32_t spare,
+                                      bool last_resort) {
+    cache_ref const self = from(state);
+    return self.try_claim(self.mapping_.locate(page), prefetch, spare, last_resort);
+  }
+  FOREBAY_COLD static std::uint32_t overflow_frame_for(cache_state* state) { return from(state).take_overflow_frame(); }
+
   /// One pointer for an argument, so that a call of it costs the caller few registers.
   /// `joined`: a frame that was pinned while it was for the page, or `none`.
   FOREBAY_COLD static page_pin pin_slowly(cache_state* state, std::uint64_t page, access how, std::uint32_t joined) {
@@ -671,7 +735,7 @@ class cache_ref {
         c.frame = joined;
         joined = none;
       } else {
-        c = self.try_claim(at, false, spare, last_resort);
+        c = simt::out_of_line(&claim_for)(state, page, false, spare, last_resort);
       }
       if (c.what == claim::result::contended) {
         if (self.wait_for_lock(at.set, deadline_ns)) continue;
@@ -694,7 +758,7 @@ class cache_ref {
           }
         }
         if (!looked_for_spare) {
-          spare = self.take_overflow_frame();
+          spare = simt::out_of_line(&overflow_frame_for)(state);
           looked_for_spare = true;
           continue;
         }
@@ -754,7 +818,7 @@ class cache_ref {
 
   FOREBAY_COLD static bool prefetch_slowly(cache_state* state, std::uint64_t page) {
     cache_ref const self = from(state);
-    claim const c = self.try_claim(self.mapping_.locate(page), true, none, false);
+    claim const c = simt::out_of_line(&claim_for)(state, page, true, none, false);
     if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
     if (c.what == claim::result::found) return true;
     if (c.what == claim::result::claimed) {

@@ -74,6 +74,16 @@ struct grid {
   std::uint32_t shared_bytes = 0;
 };
 
+/// A function that is called as one that the compiler does not know. On a GPU a call of a known one adds its registers
+/// to those of the caller; this way the greater of the two numbers is enough, and whoever never calls it pays nothing.
+template <class Function>
+FOREBAY_DEVICE Function* out_of_line(Function* function) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(function));
+#endif
+  return function;
+}
+
 /// The atomic view of `object` on machine `M`: `simt::atomic<M, scope::system>(word).store(1, order::release)`.
 template <class M, scope S = scope::device, word T>
 FOREBAY_DEVICE auto atomic(T& object) {

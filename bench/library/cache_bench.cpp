@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What the cache costs where all accesses hit, and what it reaches where all miss; and that no write is lost when four
+//! times as much is written and read as it holds.
+#include "library/cache_bench.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/common/command_line.hpp"
+#include "emulator/rig.hpp"
+#include "forebay/error.hpp"
+#include "machine.hpp"
+
+namespace {
+
+using nlohmann::json;
+namespace bench = forebay::bench;
+using bench::cache_run;
+
+constexpr int runs_per_case = 5;
+constexpr std::uint32_t drive_sms = 32;
+
+struct program {
+  json results = json::array();
+  bool good = true;
+  bool quick = false;
+  std::uint32_t sms = bench::multiprocessors() - drive_sms - 2;
+
+  static forebay::storage_options options(std::uint64_t drive_bytes, std::uint64_t cache_bytes,
+                                          std::string const& more) {
+    forebay::storage_options o;
+    o.drives = {"emulated:size=" + std::to_string(drive_bytes) +
+                ",backing=hbm,residency=in_process,queues=512,sms=" + std::to_string(drive_sms) + more};
+    o.device = "cuda:0";
+    o.queues_per_drive = 511;
+    o.cache_bytes = cache_bytes;
+    return o;
+  }
+
+  void report(std::string const& name, json extra, std::vector<cache_run> runs) {
+    std::sort(runs.begin(), runs.end(), [](auto const& a, auto const& b) {
+      return static_cast<double>(a.seen.accesses) / a.seconds < static_cast<double>(b.seen.accesses) / b.seconds;
+    });
+    cache_run const& median = runs[runs.size() / 2];
+    double const rate = static_cast<double>(median.seen.accesses) / median.seconds;
+    json list = json::array();
+    bool right = true;
+    for (cache_run const& r : runs) {
+      right = right && r.seen.wrong == 0 && r.seen.failed == 0;
+      list.push_back(
+          {{"seconds", r.seconds}, {"accesses", r.seen.accesses}, {"wrong", r.seen.wrong}, {"failed", r.seen.failed}});
+    }
+    good = good && right;
+    fmt::print("{:44} {:10.2f} M/s {:8.1f} GB/s of elements{}\n", name, rate / 1e6, rate * 8 / 1e9,
+               right ? "" : "  WRONG");
+    std::fflush(stdout);
+    extra.update({{"name", name}, {"accesses_per_s", rate}, {"bw_bytes", rate * 8}, {"right", right}, {"runs", list}});
+    results.push_back(std::move(extra));
+  }
+  template <class Run>
+  void repeat(std::string const& name, json const& extra, Run&& once) {
+    once(0);
+    std::vector<cache_run> runs;
+    for (int i = 1; i <= runs_per_case; ++i) runs.push_back(once(i));
+    report(name, extra, std::move(runs));
+  }
+
+  void hits() {
+    std::uint64_t const bytes = std::uint64_t{quick ? 1u : 4u} << 30;
+    bench::cache_rig rig(options(bytes, bytes, ""), sms, bytes / 8);
+    shapes = json::parse(rig.kernel_shapes());
+    cache_run const written = rig.write();
+    good = good && written.seen.failed == 0;
+    for (bool const memory : {true, false}) {
+      std::string const where = memory ? "memory" : "view, all hits";
+      for (std::uint32_t const threads : {512u, 1024u, 2048u}) {
+        repeat(fmt::format("stream, {}, {} threads an SM", where, threads), {{"group", "hits"}},
+               [&](int) { return rig.stream(memory, threads); });
+        repeat(fmt::format("random 8 bytes, {}, {} threads an SM", where, threads), {{"group", "hits"}},
+               [&](int i) { return rig.random(memory, threads, 256, static_cast<std::uint64_t>(i)); });
+      }
+    }
+  }
+  void misses() {
+    std::uint64_t const bytes = std::uint64_t{quick ? 2u : 8u} << 30;
+    bench::cache_rig rig(options(bytes, std::uint64_t{256} << 20, ""), sms, 0);
+    good = rig.write().seen.failed == 0 && good;
+    rig.drives().flush();
+    std::uint64_t const count = std::uint64_t{1} << (quick ? 18 : 20);
+    for (std::uint32_t const threads : {256u, 512u, 1024u}) {
+      repeat(fmt::format("4 KiB pages, all misses, {} threads an SM", threads), {{"group", "misses"}},
+             [&](int i) { return rig.each_page(threads, static_cast<std::uint64_t>(i) * count, count); });
+    }
+  }
+  void mixed() {
+    std::uint64_t const bytes = std::uint64_t{1} << 30;
+    bench::cache_rig rig(options(bytes, bytes / 4, ""), sms, 0);
+    good = rig.write().seen.failed == 0 && good;
+    std::uint32_t const threads = sms * 512;
+    std::uint64_t const operations = quick ? 20'000'000 : 1'000'000'000;
+    auto const rounds = static_cast<std::uint32_t>(operations / runs_per_case / threads + 1);
+    std::vector<cache_run> runs;
+    std::uint64_t added = 0;
+    for (int i = 0; i < runs_per_case; ++i) {
+      runs.push_back(rig.read_and_add(512, rounds, 30, static_cast<std::uint64_t>(i)));
+      added += runs.back().seen.added;
+    }
+    // Through the cache, then what the drive has.
+    std::uint64_t const through_cache = rig.stream(false, 1024).seen.sum;
+    rig.drives().flush();
+    std::vector<std::uint64_t> words(1 << 20);
+    std::uint64_t on_drive = 0, wrong = 0;
+    for (std::uint64_t at = 0; at < bytes; at += words.size() * 8) {
+      rig.drives().pread(words.data(), words.size() * 8, at);
+      for (std::size_t i = 0; i < words.size(); ++i) {
+        wrong += words[i] >> bench::count_bits_of_element != at / 8 + i;
+        on_drive += words[i] & ((1u << bench::count_bits_of_element) - 1);
+      }
+    }
+    bool const none_lost = through_cache == added && on_drive == added && wrong == 0;
+    good = good && none_lost;
+    fmt::print("  {} added, {} found through the cache, {} on the drive, {} wrong elements{}\n", added, through_cache,
+               on_drive, wrong, none_lost ? "" : "  LOST");
+    report("70 % read, 30 % added, 4 times the cache",
+           {{"group", "mixed"},
+            {"added", added},
+            {"found_through_cache", through_cache},
+            {"found_on_drive", on_drive},
+            {"wrong_on_drive", wrong}},
+           std::move(runs));
+  }
+
+  json shapes;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    forebay::apps::command_line const given(argc, argv, {"--group"}, {"--quick"});
+    program p;
+    p.quick = given.has("--quick");
+    std::string const group = given.text("--group", "");
+    if (!group.empty() && group != "hits" && group != "misses" && group != "mixed") {
+      throw forebay::refused_input("--group", group, "use hits, misses or mixed");
+    }
+    if (group.empty() || group == "hits") p.hits();
+    if (group.empty() || group == "misses") p.misses();
+    if (group.empty() || group == "mixed") p.mixed();
+    json const document = {{"schema_version", 1},         {"benchmark", "library_cache"},
+                           {"machine", bench::machine()}, {"command", given.as_typed()},
+                           {"client_sms", p.sms},         {"kernels", p.shapes},
+                           {"results", p.results},        {"verified", p.good}};
+    given.write(document.dump(2));
+    return p.good ? 0 : 1;
+  } catch (forebay::refused_input const& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 2;
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 1;
+  }
+}
