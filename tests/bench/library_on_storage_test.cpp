@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The applications of the library over a storage with a cache, on the CPU executor: what they compute is what they
+// compute over plain memory, with a cache that holds all, and with one of which every page has to leave again and
+// again.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "apps/common/cpu_executor.hpp"
+#include "bench/library_outcomes.hpp"
+#include "forebay/storage/storage.hpp"
+#include "library/mean.hpp"
+
+namespace forebay::bench {
+namespace {
+
+using apps::cpu_executor;
+using M = cpu_executor::machine;
+template <class T>
+using view = cached_storage_ref<M, replacement::clock>::view_type<T>;
+
+class library_on_storage : public ::testing::TestWithParam<std::uint64_t> {
+ protected:
+  static storage_options options() {
+    storage_options o;
+    o.drives = {"emulated:size=4M,threads=1"};
+    o.device = "cpu";
+    o.page_bytes = 512;
+    o.cache_bytes = GetParam();
+    return o;
+  }
+  template <class T>
+  view<T const> written(std::vector<T> const& values, std::uint64_t at_byte) {
+    drives.pwrite(values.data(), values.size() * sizeof(T), at_byte);
+    return drives.cached_ref<M>().array<T const>(at_byte, values.size());
+  }
+  cpu_executor run;
+  storage drives{options()};
+};
+
+constexpr graph_options kronecker{graph_kind::kronecker, 8, 8, 3};
+constexpr std::uint64_t second_half = 2 << 20;
+
+TEST_P(library_on_storage, products) {
+  csr_graph const graph = build_graph(run, kronecker);
+  auto const columns = written(graph.columns.to_host(), 0);
+  auto const values = written(graph.values.to_host(), second_half);
+  auto const x = harmonic(graph.vertices());
+  for (std::uint64_t const prefetch_ahead : {0, 128}) {
+    std::vector<float> y(graph.vertices());
+    spmv<cpu_executor, view<std::uint32_t const>, view<float const>, 256> const work(
+        run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns, values, 512, prefetch_ahead);
+    work(x.data(), y.data());
+    EXPECT_EQ(work.failures().failures, 0u);
+    auto const want = product_of<256, 4>(run, kronecker);
+    ASSERT_EQ(y.size(), want.size());
+    for (std::size_t r = 0; r < want.size(); ++r) ASSERT_NEAR(y[r], want[r], 1e-4f * (1 + want[r])) << r;
+  }
+  EXPECT_TRUE(drives.first_error().ok());
+}
+
+TEST_P(library_on_storage, distances) {
+  csr_graph const graph = build_graph(run, kronecker);
+  auto const columns = written(graph.columns.to_host(), 0);
+  for (std::uint32_t const prefetch_ahead : {0, 1}) {
+    bfs<cpu_executor, view<std::uint32_t const>> search(
+        run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns, 128, prefetch_ahead);
+    search(graph.columns.to_host(1)[0]);
+    EXPECT_EQ(search.failures().failures, 0u);
+    EXPECT_EQ(search.distances_to_host(), distances_of(run, kronecker, 128));
+  }
+}
+
+TEST_P(library_on_storage, means) {
+  std::vector<float> elements(20'000);
+  run({.blocks = 1, .threads_per_block = 32}, mean_fill<M>{0, elements.size(), elements.data()});
+  double want = 0;
+  for (float const e : elements) want += static_cast<double>(e) / static_cast<double>(elements.size());
+  for (std::uint32_t const prefetch_ahead : {0, 2}) {
+    mean<cpu_executor, view<float const>> const work(run, written(elements, 0), 128, prefetch_ahead);
+    work();
+    EXPECT_NEAR(work.value(), want, 1e-6);
+    EXPECT_EQ(work.failures().failures, 0u);
+  }
+}
+
+TEST_P(library_on_storage, clicks) {
+  dlrm_config const c{
+      .dense = 3, .tables = 4, .floats = 32, .bottom_layers = 1, .bottom_width = 8, .top_layers = 1, .top_width = 8};
+  dlrm_trace const trace =
+      make_zipf_trace({.samples = 60, .dense = 3, .table_rows = {300, 1, 70, 1000}, .exponent = 0.9, .seed = 5});
+  std::uint64_t const floats = trace.rows_of_all_tables() * c.floats;
+  apps::failure_latch failure;
+  run({.blocks = 2, .threads_per_block = 64},
+      dlrm_write_table<M, view<float>>{drives.cached_ref<M>().array<float>(0, floats), 128, &failure});
+  ASSERT_EQ(failure.failures, 0u);
+  drives.flush();
+
+  dlrm_naive_products<cpu_executor> const by(run);
+  dlrm<cpu_executor, view<dlrm_quad const>, dlrm_naive_products<cpu_executor>> const model(
+      run, run, by, c, drives.cached_ref<M>().array<dlrm_quad const>(0, floats / 4), 32, 20);
+  auto const rows = trace.rows_in_one_table();
+  std::vector<float> clicks[2] = {std::vector<float>(60), std::vector<float>(60)};
+  for (int const ahead : {0, 1}) {
+    std::vector<dlrm_batch> batches;
+    for (std::uint32_t s = 0; s < 60; s += 20) {
+      batches.push_back({20, rows.data() + s * 4, trace.dense_values.data() + s * 3, clicks[ahead].data() + s});
+    }
+    if (ahead == 0) {
+      model.run_in_turn(batches);
+    } else {
+      model.run_ahead(batches);
+    }
+    EXPECT_EQ(model.wrong_floats(batches.back()), 0u);
+  }
+  EXPECT_EQ(model.failures().failures, 0u);
+  EXPECT_EQ(clicks[0], clicks[1]);
+  EXPECT_GT(clicks[0][0], 0);
+}
+
+/// All of it; two sets of 16 pages.
+INSTANTIATE_TEST_SUITE_P(caches, library_on_storage, ::testing::Values(4u << 20, 32u * 512));
+
+}  // namespace
+}  // namespace forebay::bench
