@@ -246,6 +246,10 @@ class deterministic final : public lockstep, public memory_host {
     unobserved const quiet;
     return memory_->plain_load(me(), address, bytes, where);
   }
+  std::uint64_t visible(void const* address, std::uint32_t bytes) override {
+    unobserved const quiet;
+    return memory_->visible(me(), address, bytes);
+  }
   void plain_store(void* address, std::uint32_t bytes, std::uint64_t value, location where) override {
     unobserved const quiet;
     memory_->plain_store(me(), address, bytes, value, where);

@@ -174,7 +174,15 @@ struct fiber {
     auto* lane = detail::current;
     if (lane == nullptr || !lane->scheduled) return native::ld_speculative(address);
     lane->owner->point(where);
-    T const value = detail::host_load_racy(address);
+    T value;
+    if (lane->weak) {
+      for_granules(address, sizeof(T), [&](std::size_t at, std::uint32_t n) {
+        std::uint64_t const bits = lane->owner->visible(reinterpret_cast<std::byte const*>(address) + at, n);
+        std::memcpy(reinterpret_cast<std::byte*>(&value) + at, &bits, n);
+      });
+    } else {
+      value = detail::host_load_racy(address);
+    }
     if (lane->watching) see(*lane, address, &value, sizeof(T));
     // Acquire: as promised, before the load that tells whether the value may be used.
     fence(scope::device, order::acquire);
