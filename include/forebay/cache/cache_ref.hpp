@@ -19,6 +19,8 @@ namespace forebay {
 
 /// What a pinned page will be used for.
 enum class access : std::uint8_t { read, write };
+/// What a pin does where other pins hold every frame that could take the page.
+enum class when_full : std::uint8_t { fail, wait };
 
 /// The decisions that the cache's invariants rest on, gathered so that the tests can plant one wrong decision at a
 /// time. Programs use this one.
@@ -65,14 +67,15 @@ class cache_ref {
   FOREBAY_DEVICE cache_state* state() const { return s_; }
 
   /// Pins `page`, and reads it from its drive where it is not in a frame. Waits, for the storage's default time. The
-  /// caller unpins it. For `access::write` the page counts as written from now on.
-  FOREBAY_DEVICE page_pin pin(std::uint64_t page, access how) const {
+  /// caller unpins it. For `access::write` the page counts as written from now on. `no_frame`: every frame that could
+  /// take the page is pinned; with `when_full::wait`, still after the default time.
+  FOREBAY_DEVICE page_pin pin(std::uint64_t page, access how, when_full full = when_full::fail) const {
     page_location const at = mapping_.locate(page);
     std::uint32_t const frame = find(at);
     if (frame != none) {
       page_word const word = add_pin(frame);
       if (Rules::pin_holds(word, at.tag)) {
-        if (word.state() != page_state::valid) return simt::out_of_line(&pin_slowly)(s_, page, how, frame);
+        if (word.state() != page_state::valid) return simt::out_of_line(&pin_slowly)(s_, page, how, full, frame);
         touch(frame, word);
         if (how == access::write) mark_dirty(frame, word);
         count<&cache_counters::hits>();
@@ -80,7 +83,7 @@ class cache_ref {
       }
       unpin(frame);
     }
-    return simt::out_of_line(&pin_slowly)(s_, page, how, none);
+    return simt::out_of_line(&pin_slowly)(s_, page, how, full, none);
   }
 
   /// What was read through the pin has been used; what was written is there for whoever pins the page next.
@@ -117,8 +120,9 @@ class cache_ref {
   /// Writes the page in `frame` back if it has been written, and waits until that is done: then every write to it that
   /// came before the call is on the drive, though perhaps not durable.
   FOREBAY_DEVICE status clean(std::uint32_t frame, std::uint64_t deadline_ns) const {
-    for (bool tried = false;;) {
-      // Acquire pairs with the release of the writers' unpin: they came before.
+    bool tried = false;
+    for (std::uint64_t failed_before = 0;;) {
+      // Acquire pairs with the release of the writers' unpin: they came before; and with that of a failed write-back.
       page_word const seen{word(frame).load(simt::order::acquire)};
       if (seen.state() != page_state::valid) return {};
       if (seen.is_writing()) {
@@ -126,8 +130,14 @@ class cache_ref {
         continue;
       }
       if (!seen.is_dirty()) return {};
-      // Written again since, or not written. If ours failed and another one followed it, it is that one's outcome.
-      if (tried) return failure_of(frame);
+      if (tried) {
+        // Written again since, unless some write-back failed.
+        if (failed_write_backs() == failed_before) return {};
+        status const failure = failure_of(frame);
+        if (!failure.ok()) return failure;
+        // Not known: it may be ours that failed, and another one that has begun since. So once more.
+      }
+      failed_before = failed_write_backs();
       if (!begin_write_back(frame, seen)) continue;
       tried = true;
       status const sent = submit_write_back(frame, seen, deadline_ns);
@@ -147,6 +157,8 @@ class cache_ref {
       bool const gone = frame == none || seen.is_free() || (seen.is_evictable() && drop(frame, seen));
       unlock(at.set);
       if (gone) return true;
+      // Somebody changed the word meanwhile, if only a hint in it.
+      if (seen.is_evictable()) continue;
       bool const may_go = seen.state() == page_state::busy || seen.is_writing() || seen.is_dirty();
       if (seen.pins() != 0 || !may_go) return false;
       if (!seen.is_dirty() && !settle(frame, until::idle, deadline_ns)) return false;
@@ -263,6 +275,22 @@ class cache_ref {
     // Relaxed: try_lock() decides.
     return M::wait_until([&] { return simt::atomic<M>(set_at(set).lock).load(simt::order::relaxed) == 0; },
                          deadline_ns);
+  }
+  /// Waits until some way of the set is not pinned. Those who hold pins wait for none of ours, unless we hold some.
+  FOREBAY_DEVICE bool wait_for_unpinned(std::uint32_t set, std::uint64_t deadline_ns) const {
+    return simt::out_of_line(&wait_for_unpinned_in)(s_, set, deadline_ns);
+  }
+  FOREBAY_COLD static bool wait_for_unpinned_in(cache_state* state, std::uint32_t set, std::uint64_t deadline_ns) {
+    cache_ref const self = from(state);
+    return M::wait_until(
+        [&] {
+          bool any = false;
+          for (std::uint32_t way = 0; way < cache_ways && !any; ++way) {
+            any = self.look(set * cache_ways + way).pins() == 0;
+          }
+          return any;
+        },
+        deadline_ns);
   }
   FOREBAY_DEVICE bool lock(std::uint32_t set, std::uint64_t deadline_ns) const {
     while (!try_lock(set)) {
@@ -508,16 +536,17 @@ class cache_ref {
     std::uint32_t const pairs = s_->layout.pairs_per_drive;
     std::uint32_t const first = s_->layout.piece_at(page << page_shift_, 1).drive * pairs;
     std::uint32_t home = home_pair<M>(s_->layout);
-    std::uint32_t const expected = first + home;
-    // Before the command, whose completion may put a status there. Relaxed: only where to help, until the word says
-    // more.
-    simt::atomic<M>(s_->notes[frame]).store(expected, simt::order::relaxed);
+    std::uint32_t noted = none;
     status result = fault::busy;
     // As io_queues_ref::submit() does, in parts that each need few registers.
     auto const attempt = [&] {
       std::uint32_t dead_pairs = 0;
       FOREBAY_ROLLED
       for (std::uint32_t k = 0; k < pairs; ++k) {
+        // Before the command: once it is there it may complete, and the frame may be another command's, whose note it
+        // would spoil. Relaxed: only where to help, until the word says more.
+        if (noted != home) simt::atomic<M>(s_->notes[frame]).store(first + home, simt::order::relaxed);
+        noted = home;
         submission outcome;
         bool helped;
         do {
@@ -550,11 +579,6 @@ class cache_ref {
             return may_need_list && attempt();
           },
           deadline_ns);
-    }
-    std::uint32_t was = expected;
-    if (result.ok() && first + home != expected) {
-      // Relaxed, as above.
-      simt::atomic<M>(s_->notes[frame]).compare_exchange(was, first + home, simt::order::relaxed);
     }
     return result;
   }
@@ -644,6 +668,10 @@ class cache_ref {
     q.ask_for_recovery(pair, targets_type::write_back(frame));
   }
 
+  FOREBAY_DEVICE std::uint64_t failed_write_backs() const {
+    // Relaxed: the word, which is released after the count has grown, was acquired.
+    return simt::atomic<M>(s_->failed_write_backs).load(simt::order::relaxed);
+  }
   /// What the last command on the frame failed with, if it did.
   FOREBAY_DEVICE status failure_of(std::uint32_t frame) const {
     // Relaxed: settle() or a pin acquired it.
@@ -721,12 +749,14 @@ class cache_ref {
 
   /// One pointer for an argument, so that a call of it costs the caller few registers.
   /// `joined`: a frame that was pinned while it was for the page, or `none`.
-  FOREBAY_COLD static page_pin pin_slowly(cache_state* state, std::uint64_t page, access how, std::uint32_t joined) {
+  FOREBAY_COLD static page_pin pin_slowly(cache_state* state, std::uint64_t page, access how, when_full full,
+                                          std::uint32_t joined) {
     cache_ref const self = from(state);
     std::uint64_t const deadline_ns = self.default_deadline_ns();
     page_location const at = self.mapping_.locate(page);
     std::uint32_t spare = none;
     bool looked_for_spare = false, last_resort = false;
+    std::uint32_t failed_cleanings = 0;
     page_pin pinned;
     for (;;) {
       claim c;
@@ -768,12 +798,20 @@ class cache_ref {
         }
         std::uint32_t const wait_for = c.to_clean != none ? c.to_clean : c.unsettled;
         if (wait_for == none) {
-          pinned.outcome = fault::no_frame;
-          break;
-        }
-        if (!self.settle(wait_for, until::idle, deadline_ns)) {
+          if (full == when_full::fail || !self.wait_for_unpinned(at.set, deadline_ns)) {
+            pinned.outcome = fault::no_frame;
+            break;
+          }
+        } else if (!self.settle(wait_for, until::idle, deadline_ns)) {
           pinned.outcome = fault::timed_out;
           break;
+        } else if (c.to_clean != none) {
+          // Of a drive that takes no writes, no page can make room, however often it is asked to.
+          status const failure = self.failure_of(c.to_clean);
+          if (!failure.ok() && ++failed_cleanings == cache_ways) {
+            pinned.outcome = failure;
+            break;
+          }
         }
         looked_for_spare = last_resort = false;
         continue;

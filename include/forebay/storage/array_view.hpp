@@ -126,7 +126,7 @@ class array_view {
       std::uint32_t const offset = offset_in_page(byte);
       std::uint64_t const room = page_bytes() - offset;
       std::uint64_t const n = left < room ? left : room;
-      page_pin const pinned = cache_.pin(byte >> cache_.page_shift(), access::read);
+      page_pin const pinned = cache_.pin(byte >> cache_.page_shift(), access::read, when_full::wait);
       if (!pinned.outcome.ok()) return pinned.outcome;
       M::copy(out, cache_.frame_data(pinned.frame) + offset, n);
       cache_.unpin(pinned.frame);
@@ -149,8 +149,9 @@ class array_view {
   FOREBAY_DEVICE page_cursor<T, Cache, M, true> warp_page() const { return {cache_, first_byte_, size_, writable_}; }
 
  private:
-  /// Whether no element lies in two pages, whatever the page size: all are powers of two, 512 at least.
-  static constexpr bool stays_in_a_page = (sizeof(T) & (sizeof(T) - 1)) == 0 && sizeof(T) <= 512;
+  /// Whether no element lies in two pages, whatever the page size: all are powers of two, 512 at least. An element that
+  /// need not lie at a multiple of its size may well.
+  static constexpr bool stays_in_a_page = alignof(T) == sizeof(T) && sizeof(T) <= 512;
 
   FOREBAY_DEVICE std::uint32_t page_bytes() const { return 1u << cache_.page_shift(); }
   FOREBAY_DEVICE std::uint32_t offset_in_page(std::uint64_t byte) const {
@@ -167,7 +168,7 @@ class array_view {
       if constexpr (!stays_in_a_page) {
         if (n > page_bytes() - offset) n = page_bytes() - offset;
       }
-      page_pin const pinned = cache_.pin((byte + done) >> cache_.page_shift(), how);
+      page_pin const pinned = cache_.pin((byte + done) >> cache_.page_shift(), how, when_full::wait);
       if (!pinned.outcome.ok()) return pinned.outcome;
       use(cache_.frame_data(pinned.frame) + offset, done, n);
       cache_.unpin(pinned.frame);
@@ -189,7 +190,7 @@ class array_view {
       auto const same = here.subset(here.match_any(page));
       std::uint32_t const leader = simt::lowest_bit(same.mask());
       page_pin pinned;
-      if (same.thread_rank() == leader) pinned = cache_.pin(page, access::read);
+      if (same.thread_rank() == leader) pinned = cache_.pin(page, access::read, when_full::wait);
       // What the leader has acquired, all have.
       same.sync();
       pinned = same.shfl(pinned, leader);

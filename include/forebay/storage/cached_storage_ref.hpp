@@ -31,10 +31,11 @@ class cached_storage_ref {
   FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
   FOREBAY_DEVICE std::uint32_t page_bytes() const { return 1u << cache_.page_shift(); }
 
-  /// The window from `offset_bytes` on, a multiple of what a `T` is aligned to, as an array of as many `T` as fit.
+  /// The window from `offset_bytes` on as an array of as many `T` as fit; of none, if `offset_bytes` is not a multiple
+  /// of what a `T` is aligned to. Elements of 1, 2, 4, 8 or 16 bytes that are aligned to their size are the fastest.
   template <class T>
   FOREBAY_DEVICE view_type<T> array(std::uint64_t offset_bytes = 0) const {
-    std::uint64_t const room = offset_bytes < bytes_ ? bytes_ - offset_bytes : 0;
+    std::uint64_t const room = offset_bytes < bytes_ && offset_bytes % alignof(T) == 0 ? bytes_ - offset_bytes : 0;
     return view_type<T>(cache_, first_byte_ + offset_bytes, room / sizeof(T), writable_);
   }
   /// The same of `count` elements at most.

@@ -17,7 +17,9 @@ namespace forebay {
 /// lanes of a full warp have one together; they make it, call `seek` and end it together, with the same index. Not to
 /// be copied. What it holds it lets go of when it seeks elsewhere, and when it ends.
 ///
-/// A thread may have several; where the frames of a set do not suffice, `seek` returns `no_frame`.
+/// A thread may have several. Where cursors and accesses have every frame pinned that could take the page, `seek` waits
+/// for them, and returns `no_frame` after the storage's default time: threads that hold cursors and seek with others
+/// may wait for each other.
 template <class T, class Cache, class M, bool WholeWarp>
 class page_cursor {
  public:
@@ -69,12 +71,12 @@ class page_cursor {
     constexpr access how = std::is_const_v<T> ? access::read : access::write;
     if constexpr (WholeWarp) {
       auto const warp = M::this_warp();
-      if (warp.thread_rank() == 0) pinned = cache_.pin(page, how);
+      if (warp.thread_rank() == 0) pinned = cache_.pin(page, how, when_full::wait);
       // What lane 0 has acquired, all have.
       warp.sync();
       pinned = warp.shfl(pinned, 0);
     } else {
-      pinned = cache_.pin(page, how);
+      pinned = cache_.pin(page, how, when_full::wait);
     }
     if (!pinned.outcome.ok()) return pinned.outcome;
     frame_ = pinned.frame;
