@@ -530,6 +530,8 @@ struct storage::impl {
 
   /// A table that could not be written is not ours: the one on the drive still is.
   void store_catalogue(catalogue changed) {
+    // Before, so that a write-back cannot overwrite it; afterwards, so that the next access reads it.
+    if (pages) forget_pages(0, catalogue::reserved_bytes);
     changed.store([this](void const* from, std::uint64_t n, std::uint64_t at) { write(from, n, at); });
     flush();
     if (pages) forget_pages(0, catalogue::reserved_bytes);
@@ -537,6 +539,7 @@ struct storage::impl {
   }
 
   bool first_mib_is_blank() {
+    if (pages) clean_pages();
     std::vector<char> bytes(catalogue::reserved_bytes);
     read(bytes.data(), bytes.size(), 0);
     return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
