@@ -88,11 +88,11 @@ struct program {
     }
   }
   void misses() {
-    std::uint64_t const bytes = std::uint64_t{quick ? 2u : 8u} << 30;
-    bench::cache_rig rig(options(bytes, std::uint64_t{256} << 20, ""), sms, 0);
+    std::uint64_t const bytes = std::uint64_t{quick ? 8u : 16u} << 30;
+    bench::cache_rig rig(options(bytes, std::uint64_t{2} << 30, ""), sms, 0);
     good = rig.write().seen.failed == 0 && good;
     rig.drives().flush();
-    std::uint64_t const count = std::uint64_t{1} << (quick ? 18 : 20);
+    std::uint64_t const count = std::uint64_t{1} << 20;
     for (std::uint32_t const threads : {256u, 512u, 1024u}) {
       repeat(fmt::format("4 KiB pages, all misses, {} threads an SM", threads), {{"group", "misses"}},
              [&](int i) { return rig.each_page(threads, static_cast<std::uint64_t>(i) * count, count); });

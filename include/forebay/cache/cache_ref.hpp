@@ -86,6 +86,11 @@ class cache_ref {
     return simt::out_of_line(&pin_slowly)(s_, page, how, full, none);
   }
 
+  /// The same for a page that was just seen to be in no frame.
+  FOREBAY_DEVICE page_pin pin_missing(std::uint64_t page, access how, when_full full = when_full::fail) const {
+    return simt::out_of_line(&pin_slowly)(s_, page, how, full, none);
+  }
+
   /// What was read through the pin has been used; what was written is there for whoever pins the page next.
   FOREBAY_DEVICE void unpin(std::uint32_t frame) const {
     // Release pairs with the acquire of a claim, of a write-back and of later pins.
@@ -232,7 +237,7 @@ class cache_ref {
   /// The frame that is for the page, read or being read, as far as a look without a lock can tell.
   FOREBAY_DEVICE std::uint32_t find(page_location at) const {
     std::uint32_t found = none;
-    scan(at.set, [&](std::uint32_t frame, page_word seen) {
+    scan<cache_ways / 2>(at.set, [&](std::uint32_t frame, page_word seen) {
       if (seen.names(at.tag) && seen.state() != page_state::failed) found = frame;
     });
     return found;
@@ -240,21 +245,24 @@ class cache_ref {
   /// The frame that holds the page, and its word.
   FOREBAY_DEVICE std::uint32_t find_valid(page_location at, page_word& word) const {
     std::uint32_t found = none;
-    scan(at.set, [&](std::uint32_t frame, page_word seen) {
+    scan<cache_ways / 2>(at.set, [&](std::uint32_t frame, page_word seen) {
       if (!seen.holds(at.tag)) return;
       found = frame;
       word = seen;
     });
     return found;
   }
-  template <class Visit>
+  /// `Batch` words are on their way at a time.
+  template <std::uint32_t Batch, class Visit>
   FOREBAY_DEVICE void scan(std::uint32_t set, Visit&& visit) const {
     std::uint32_t const first = set * cache_ways;
     FOREBAY_ROLLED
-    for (std::uint32_t way = 0; way < cache_ways; way += 8) {
-      simt::vec16 pairs[4];
-      for (std::uint32_t i = 0; i < 4; ++i) pairs[i] = M::load_pair(words_ + first + way + 2 * i);
-      for (std::uint32_t i = 0; i < 4; ++i) {
+    for (std::uint32_t way = 0; way < cache_ways; way += Batch) {
+      simt::vec16 pairs[Batch / 2];
+      FOREBAY_UNROLL
+      for (std::uint32_t i = 0; i < Batch / 2; ++i) pairs[i] = M::load_pair(words_ + first + way + 2 * i);
+      FOREBAY_UNROLL
+      for (std::uint32_t i = 0; i < Batch / 2; ++i) {
         visit(first + way + 2 * i, page_word{pairs[i].low});
         visit(first + way + 2 * i + 1, page_word{pairs[i].high});
       }
@@ -285,9 +293,8 @@ class cache_ref {
     return M::wait_until(
         [&] {
           bool any = false;
-          for (std::uint32_t way = 0; way < cache_ways && !any; ++way) {
-            any = self.look(set * cache_ways + way).pins() == 0;
-          }
+          self.template scan<cache_ways / 2>(set,
+                                             [&](std::uint32_t, page_word seen) { any = any || seen.pins() == 0; });
           return any;
         },
         deadline_ns);
@@ -317,7 +324,7 @@ class cache_ref {
   };
   FOREBAY_DEVICE survey look_at(page_location at) const {
     survey out;
-    scan(at.set, [&](std::uint32_t frame, page_word seen) {
+    scan<cache_ways>(at.set, [&](std::uint32_t frame, page_word seen) {
       std::uint32_t const bit = 1u << frame % cache_ways;
       if (seen.is_free()) {
         out.free |= bit;
@@ -339,11 +346,14 @@ class cache_ref {
   /// What a policy sees of a set: `view` of it, as it was found.
   class locked_set {
    public:
-    FOREBAY_DEVICE locked_set(cache_ref const& cache, std::uint32_t first_frame, replacement::set_view const& view)
+    FOREBAY_DEVICE locked_set(cache_ref const& cache, std::uint32_t first_frame, replacement::set_view& view)
         : cache_(cache), first_(first_frame), view_(view) {}
     FOREBAY_DEVICE static constexpr std::uint32_t ways() { return cache_ways; }
     FOREBAY_DEVICE replacement::set_view look() const { return view_; }
     FOREBAY_DEVICE void unmark(std::uint32_t ways, std::uint32_t marks) const {
+      for (std::uint32_t b = 0; b != Policy::mark_bits; ++b) {
+        if ((marks >> b & 1) != 0) view_.marked[b] &= ~ways;
+      }
       FOREBAY_ROLLED
       for (; ways != 0; ways &= ways - 1) {
         // Relaxed: marks are hints.
@@ -355,7 +365,7 @@ class cache_ref {
    private:
     cache_ref const& cache_;
     std::uint32_t first_;
-    replacement::set_view const& view_;
+    replacement::set_view& view_;
   };
 
   /// Pages that may come to a set after a prefetched one before that counts as abandoned.
@@ -747,16 +757,78 @@ class cache_ref {
   }
   FOREBAY_COLD static std::uint32_t overflow_frame_for(cache_state* state) { return from(state).take_overflow_frame(); }
 
+  /// What a miss has tried so far.
+  struct effort {
+    std::uint32_t spare = none;  ///< an overflow frame that nobody uses yet
+    std::uint32_t failed_cleanings = 0;
+    bool looked_for_spare = false;
+    bool last_resort = false;
+  };
+
+  /// After a claim that took no frame: whether it is worth another one. If not, `outcome` says why.
+  FOREBAY_COLD static bool make_room(cache_state* state, claim const& c, std::uint32_t set, when_full full,
+                                     std::uint64_t deadline_ns, effort& tried, status& outcome) {
+    cache_ref const self = from(state);
+    if (c.what == claim::result::contended) {
+      if (self.wait_for_lock(set, deadline_ns)) return true;
+      outcome = fault::timed_out;
+      return false;
+    }
+    if (c.what == claim::result::failed) {
+      outcome = c.failure;
+      return false;
+    }
+    // An overflow frame costs nothing but the frame; then a page that is clean again; then one that was prefetched and
+    // not used; and only then a wait for what is under way.
+    if (c.to_clean != none) {
+      bool const may_wait = tried.looked_for_spare && tried.last_resort;
+      status const sent = self.submit_write_back(c.to_clean, c.clean_word, may_wait ? deadline_ns : 0);
+      if (may_wait && !sent.ok()) {
+        outcome = sent;
+        return false;
+      }
+    }
+    if (!tried.looked_for_spare) {
+      tried.spare = simt::out_of_line(&overflow_frame_for)(state);
+      tried.looked_for_spare = true;
+      return true;
+    }
+    if (!tried.last_resort) {
+      tried.last_resort = true;
+      return true;
+    }
+    std::uint32_t const wait_for = c.to_clean != none ? c.to_clean : c.unsettled;
+    if (wait_for == none) {
+      if (full == when_full::fail || !self.wait_for_unpinned(set, deadline_ns)) {
+        outcome = fault::no_frame;
+        return false;
+      }
+    } else if (!self.settle(wait_for, until::idle, deadline_ns)) {
+      outcome = fault::timed_out;
+      return false;
+    } else if (c.to_clean != none) {
+      // Of a drive that takes no writes, no page can make room, however often it is asked to.
+      status const failure = self.failure_of(c.to_clean);
+      if (!failure.ok() && ++tried.failed_cleanings == cache_ways) {
+        outcome = failure;
+        return false;
+      }
+    }
+    tried.looked_for_spare = tried.last_resort = false;
+    return true;
+  }
+
   /// One pointer for an argument, so that a call of it costs the caller few registers.
   /// `joined`: a frame that was pinned while it was for the page, or `none`.
   FOREBAY_COLD static page_pin pin_slowly(cache_state* state, std::uint64_t page, access how, when_full full,
                                           std::uint32_t joined) {
     cache_ref const self = from(state);
     std::uint64_t const deadline_ns = self.default_deadline_ns();
-    page_location const at = self.mapping_.locate(page);
-    std::uint32_t spare = none;
-    bool looked_for_spare = false, last_resort = false;
-    std::uint32_t failed_cleanings = 0;
+    // Lanes that come together claim their frames, then submit together, then wait together. None of them has waited
+    // when they meet for the first time, and those who meet for the second time wait for the controllers only (Q4).
+    auto const here = M::converged();
+    bool alone = false;
+    effort tried;
     page_pin pinned;
     for (;;) {
       claim c;
@@ -765,66 +837,25 @@ class cache_ref {
         c.frame = joined;
         joined = none;
       } else {
-        c = simt::out_of_line(&claim_for)(state, page, false, spare, last_resort);
+        c = simt::out_of_line(&claim_for)(state, page, false, tried.spare, tried.last_resort);
       }
-      if (c.what == claim::result::contended) {
-        if (self.wait_for_lock(at.set, deadline_ns)) continue;
-        pinned.outcome = fault::timed_out;
+      std::uint32_t const claimers = alone ? 0 : here.ballot(c.what == claim::result::claimed);
+      alone = true;
+      if (c.what != claim::result::claimed && c.what != claim::result::found) {
+        std::uint32_t const set = self.mapping_.locate(page).set;
+        if (simt::out_of_line(&make_room)(state, c, set, full, deadline_ns, tried, pinned.outcome)) continue;
         break;
-      }
-      if (c.what == claim::result::failed) {
-        pinned.outcome = c.failure;
-        break;
-      }
-      if (c.what == claim::result::no_room) {
-        // An overflow frame costs nothing but the frame; then a page that is clean again; then one that was prefetched
-        // and not used; and only then a wait for what is under way.
-        if (c.to_clean != none) {
-          bool const may_wait = looked_for_spare && last_resort;
-          status const sent = self.submit_write_back(c.to_clean, c.clean_word, may_wait ? deadline_ns : 0);
-          if (may_wait && !sent.ok()) {
-            pinned.outcome = sent;
-            break;
-          }
-        }
-        if (!looked_for_spare) {
-          spare = simt::out_of_line(&overflow_frame_for)(state);
-          looked_for_spare = true;
-          continue;
-        }
-        if (!last_resort) {
-          last_resort = true;
-          continue;
-        }
-        std::uint32_t const wait_for = c.to_clean != none ? c.to_clean : c.unsettled;
-        if (wait_for == none) {
-          if (full == when_full::fail || !self.wait_for_unpinned(at.set, deadline_ns)) {
-            pinned.outcome = fault::no_frame;
-            break;
-          }
-        } else if (!self.settle(wait_for, until::idle, deadline_ns)) {
-          pinned.outcome = fault::timed_out;
-          break;
-        } else if (c.to_clean != none) {
-          // Of a drive that takes no writes, no page can make room, however often it is asked to.
-          status const failure = self.failure_of(c.to_clean);
-          if (!failure.ok() && ++failed_cleanings == cache_ways) {
-            pinned.outcome = failure;
-            break;
-          }
-        }
-        looked_for_spare = last_resort = false;
-        continue;
       }
       if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
       if (c.what == claim::result::claimed) {
-        if (c.frame == spare) {
-          spare = none;
+        if (c.frame == tried.spare) {
+          tried.spare = none;
           self.template count<&cache_counters::overflow_frames>();
         }
         self.template count<&cache_counters::misses>();
         status const sent = self.submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), deadline_ns);
         if (!sent.ok()) self.targets().filled(c.frame, sent);
+        if (claimers != 0) here.subset(claimers).sync();
       }
       if (!self.settle(c.frame, until::read, deadline_ns)) {
         self.unpin(c.frame);
@@ -850,13 +881,16 @@ class cache_ref {
       // A prefetch gave its claim back.
       self.unpin(c.frame);
     }
-    if (spare != none) self.give_overflow_frame(spare);
+    if (tried.spare != none) self.give_overflow_frame(tried.spare);
     return pinned;
   }
 
   FOREBAY_COLD static bool prefetch_slowly(cache_state* state, std::uint64_t page) {
     cache_ref const self = from(state);
+    auto const here = M::converged();
     claim const c = simt::out_of_line(&claim_for)(state, page, true, none, false);
+    // Lanes that came together submit together: nothing until here waits.
+    here.sync();
     if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
     if (c.what == claim::result::found) return true;
     if (c.what == claim::result::claimed) {

@@ -87,8 +87,10 @@ class array_view {
     std::uint64_t const byte = first_byte_ + i * sizeof(T);
     if constexpr (simt::plain<value_type> && stays_in_a_page) {
       if (cache_.try_read(byte >> cache_.page_shift(), offset_in_page(byte), value)) return {};
+      return read_bytes<true>(byte, reinterpret_cast<std::byte*>(&value));
+    } else {
+      return read_bytes<false>(byte, reinterpret_cast<std::byte*>(&value));
     }
-    return read_bytes(byte, reinterpret_cast<std::byte*>(&value));
   }
   FOREBAY_DEVICE status try_store(std::uint64_t i, value_type const& value) const
     requires(!std::is_const_v<T>)
@@ -177,7 +179,9 @@ class array_view {
     return {};
   }
 
-  /// Reads an element whose page has to be pinned. Lanes that come together and want the same page pin it once.
+  /// Reads an element whose page has to be pinned; `LookedAt`: it was in no frame. Lanes that come together and want
+  /// the same page pin it once.
+  template <bool LookedAt>
   FOREBAY_DEVICE status read_bytes(std::uint64_t byte, std::byte* to) const {
     for (std::size_t done = 0; done < sizeof(T);) {
       std::uint32_t const offset = offset_in_page(byte + done);
@@ -190,7 +194,10 @@ class array_view {
       auto const same = here.subset(here.match_any(page));
       std::uint32_t const leader = simt::lowest_bit(same.mask());
       page_pin pinned;
-      if (same.thread_rank() == leader) pinned = cache_.pin(page, access::read, when_full::wait);
+      if (same.thread_rank() == leader) {
+        pinned = LookedAt ? cache_.pin_missing(page, access::read, when_full::wait)
+                          : cache_.pin(page, access::read, when_full::wait);
+      }
       // What the leader has acquired, all have.
       same.sync();
       pinned = same.shfl(pinned, leader);
@@ -199,9 +206,10 @@ class array_view {
         // All have read before the leader unpins.
         same.sync();
         if (same.thread_rank() == leader) cache_.unpin(pinned.frame);
-      } else {
-        return pinned.outcome;
       }
+      // They go on together: nobody holds a page that another one waits for.
+      here.sync();
+      if (!pinned.outcome.ok()) return pinned.outcome;
       done += n;
     }
     return {};
