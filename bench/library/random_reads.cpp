@@ -28,6 +28,7 @@
 #include "forebay/error.hpp"
 #include "forebay/memory/cuda_stream.hpp"
 #include "forebay/memory/resource.hpp"
+#include "forebay/simt/native.hpp"
 #include "machine.hpp"
 
 namespace {
@@ -51,7 +52,7 @@ struct reads_case {
   bench_case drive;  ///< and, where it is the raw client's, what that does
   bool raw = false;
   std::uint32_t threads_per_sm = 1024;  ///< of the library's client
-  std::uint32_t open = 1;               ///< requests of each of its threads
+  forebay::bench::reader_kind kind;
 
   /// The host has a queue of a storage to itself.
   std::string drive_uri(std::string const& residency) const {
@@ -80,11 +81,15 @@ void add(std::vector<reads_case>& list, bench_case const& base, std::vector<std:
   for (std::uint32_t const queues : queue_counts) {
     for (std::uint32_t const threads : {256u, 512u, 1024u}) {
       for (std::uint32_t const open : {1u, 2u, 4u}) {
-        reads_case it{.drive = base, .threads_per_sm = threads, .open = open};
+        reads_case it{.drive = base, .threads_per_sm = threads, .kind = {.open = open}};
         it.drive.queues = queues;
         it.drive.name = fmt::format("library, {} queues, {} threads an SM, {} open", queues, threads, open);
         list.push_back(it);
       }
+      reads_case it{.drive = base, .threads_per_sm = threads, .kind = {.serviced = true}};
+      it.drive.queues = queues;
+      it.drive.name = fmt::format("library, {} queues, {} threads an SM, service", queues, threads);
+      list.push_back(it);
     }
   }
 }
@@ -123,7 +128,7 @@ class library_rig {
     seconds([&] { launch_library_writer(grid(blocks), drives_, buffers_.ref(), result(), stream_.get()); });
     bool const written = right();
     reads_case check = c;
-    check.open = 1;
+    check.kind = {};
     raw_workload work = workload(c);
     work.check_all = true;
     work.rounds = 4;
@@ -145,23 +150,41 @@ class library_rig {
     return work;
   }
   std::uint32_t blocks(reads_case const& c) const {
-    std::uint32_t const fit = forebay::bench::library_reader_shape(c.open, threads_per_block).threads_per_sm;
-    return std::min(c.threads_per_sm, fit) / threads_per_block * sms_;
+    std::uint32_t const fit = forebay::bench::library_reader_shape(c.kind, threads_per_block).threads_per_sm;
+    // Where the service runs there is room for a block less.
+    return std::min(c.threads_per_sm, fit) / threads_per_block * sms_ - (c.kind.serviced ? service_blocks : 0);
   }
   double run(reads_case const& c, raw_workload const& work) {
-    return seconds([&] {
-      launch_library_reader(grid(blocks(c)), drives_, buffers_.ref(), work, c.open, result(), stream_.get());
+    if (c.kind.serviced) set_stop(0);
+    if (c.kind.serviced) {
+      forebay::bench::launch_library_service({.blocks = service_blocks, .threads_per_block = service_threads}, drives_,
+                                             stop_.as<std::uint32_t>(), service_stream_.get());
+    }
+    double const took = seconds([&] {
+      launch_library_reader(grid(blocks(c)), drives_, buffers_.ref(), work, c.kind, result(), stream_.get());
     });
+    if (c.kind.serviced) {
+      set_stop(1);
+      service_stream_.synchronize();
+    }
+    return took;
   }
 
  private:
+  static constexpr std::uint32_t service_blocks = 16, service_threads = 256;
+
+  void set_stop(std::uint32_t value) const {
+    // Release pairs with the acquire of the service.
+    forebay::simt::atomic<forebay::simt::native, forebay::simt::scope::system>(*stop_.as<std::uint32_t>())
+        .store(value, forebay::simt::order::release);
+  }
   static forebay::storage_options options(reads_case const& c, std::string const& uri, std::uint32_t sms) {
     forebay::storage_options o;
     o.drives = {uri};
     o.device = "cuda:0";
     o.queues_per_drive = c.drive.queue_count();
     o.queue_depth = c.drive.depth;
-    o.records = sms * 1024 * 4;
+    o.records = sms * 1024 * 8;
     return o;
   }
   static forebay::simt::grid grid(std::uint32_t blocks) {
@@ -181,7 +204,8 @@ class library_rig {
   std::uint32_t const sms_;
   forebay::storage drives_;
   memory::allocation result_{memory::device(0), sizeof(library_result), 128};
-  memory::cuda_stream stream_{0};
+  memory::allocation stop_{memory::pinned(), sizeof(std::uint32_t), 128};
+  memory::cuda_stream stream_{0}, service_stream_{0};
   forebay::registered_buffer buffers_;
   std::optional<forebay::storage_lease> running_;  ///< last: what is above is freed when the engine may leave
   library_result seen_;
@@ -286,9 +310,10 @@ class bench {
 
   bool run_library(reads_case const& c, json& document, json& runs) {
     raw_workload work = library_->workload(c);
-    kernel_shape const shape = forebay::bench::library_reader_shape(c.open, threads_per_block);
+    kernel_shape const shape = forebay::bench::library_reader_shape(c.kind, threads_per_block);
     document["client_threads"] = library_->blocks(c) * threads_per_block;
-    document["open_per_thread"] = c.open;
+    document["open_per_thread"] = c.kind.open;
+    document["completion"] = c.kind.serviced ? "service" : "helping";
     document["registers_per_thread"] = shape.registers;
     document["local_bytes_per_thread"] = shape.local_bytes;
     document["every_byte_checked"] = checked_;

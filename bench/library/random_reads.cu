@@ -7,25 +7,29 @@
 namespace forebay::bench {
 namespace {
 
-/// Calls `with` with the reader for that many open requests.
+/// Calls `with` with the reader of that kind, and the rules of its queues.
 template <class With>
-auto for_open(std::uint32_t open, With&& with) {
-  switch (open) {
+auto for_kind(reader_kind kind, With&& with) {
+  if (kind.serviced) {
+    if (kind.open != 1) throw refused_input("open", std::to_string(kind.open), "use 1 with a service");
+    return with(library_reader<simt::cuda, 1, service_rules>{}, service_rules());
+  }
+  switch (kind.open) {
     case 1:
-      return with(library_reader<simt::cuda, 1>{});
+      return with(library_reader<simt::cuda, 1>{}, queue_rules());
     case 2:
-      return with(library_reader<simt::cuda, 2>{});
+      return with(library_reader<simt::cuda, 2>{}, queue_rules());
     case 4:
-      return with(library_reader<simt::cuda, 4>{});
+      return with(library_reader<simt::cuda, 4>{}, queue_rules());
     default:
-      throw refused_input("open", std::to_string(open), "use 1, 2 or 4");
+      throw refused_input("open", std::to_string(kind.open), "use 1, 2 or 4");
   }
 }
 
 }  // namespace
 
-kernel_shape library_reader_shape(std::uint32_t open, std::uint32_t threads_per_block) {
-  return for_open(open, [&]<class Reader>(Reader const&) {
+kernel_shape library_reader_shape(reader_kind kind, std::uint32_t threads_per_block) {
+  return for_kind(kind, [&]<class Reader, class Rules>(Reader const&, Rules) {
     auto const entry = reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Reader>());
     cudaFuncAttributes found{};
     memory::check_cuda(cudaFuncGetAttributes(&found, entry), "cudaFuncGetAttributes");
@@ -39,14 +43,18 @@ kernel_shape library_reader_shape(std::uint32_t open, std::uint32_t threads_per_
 }
 
 void launch_library_reader(simt::grid const& shape, storage const& drives, buffer_ref const& buffers,
-                           raw_workload const& work, std::uint32_t open, library_result* result, cudaStream_t stream) {
-  for_open(open, [&]<class Reader>(Reader reader) {
-    reader.storage = drives.ref<simt::cuda>();
+                           raw_workload const& work, reader_kind kind, library_result* result, cudaStream_t stream) {
+  for_kind(kind, [&]<class Reader, class Rules>(Reader reader, Rules) {
+    reader.storage = drives.ref<simt::cuda, Rules>();
     reader.buffers = buffers;
     reader.work = work;
     reader.result = result;
     simt::launch<simt::cuda>(shape, reader, stream);
   });
+}
+
+void launch_library_service(simt::grid const& shape, storage const& drives, std::uint32_t* stop, cudaStream_t stream) {
+  simt::launch<simt::cuda>(shape, drives.service<simt::cuda>(stop), stream);
 }
 
 void launch_library_writer(simt::grid const& shape, storage const& drives, buffer_ref const& buffers,

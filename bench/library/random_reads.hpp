@@ -21,12 +21,18 @@ struct kernel_shape {
   std::uint32_t threads_per_sm = 0;
 };
 
-/// `open` is 1, 2 or 4.
-kernel_shape library_reader_shape(std::uint32_t open, std::uint32_t threads_per_block);
+/// How the threads of a reader work.
+struct reader_kind {
+  std::uint32_t open = 1;  ///< requests of a thread: 1, 2 or 4
+  bool serviced = false;   ///< threads of `launch_library_service` consume the completions
+};
+kernel_shape library_reader_shape(reader_kind kind, std::uint32_t threads_per_block);
 
-/// Both return before they have run.
+/// All return before they have run.
 void launch_library_reader(simt::grid const& shape, storage const& drives, buffer_ref const& buffers,
-                           raw_workload const& work, std::uint32_t open, library_result* result, cudaStream_t stream);
+                           raw_workload const& work, reader_kind kind, library_result* result, cudaStream_t stream);
+/// Runs until `*stop`, in page-locked memory, is set.
+void launch_library_service(simt::grid const& shape, storage const& drives, std::uint32_t* stop, cudaStream_t stream);
 void launch_library_writer(simt::grid const& shape, storage const& drives, buffer_ref const& buffers,
                            library_result* result, cudaStream_t stream);
 

@@ -170,6 +170,7 @@ using shape_of = schedule_shape (*)(std::uint64_t seed, simt::random_source& ran
 struct totals {
   std::map<std::uint32_t, std::uint64_t> schedules_by_depth;
   std::array<std::uint64_t, 4> schedules_by_memory{};  // in the order of simt::memory_model
+  std::uint64_t serviced = 0;
   schedule_outcome sum;
 };
 
@@ -190,10 +191,14 @@ void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
       simt::random_source random(emulator::mix(seed ^ salt));
       schedule_shape const shape = make(seed, random);
       schedule_mode const mode = mode_of(seed ^ salt);
-      schedule_outcome const outcome = run_schedule(shape, seed, mode);
+      // In one of three, completions are consumed by lanes that do nothing else.
+      bool const serviced = random.below(3) == 0;
+      schedule_outcome const outcome =
+          serviced ? run_schedule<service_rules>(shape, seed, mode) : run_schedule(shape, seed, mode);
       std::scoped_lock const lock(mutex);
       ++all.schedules_by_depth[std::max(shape.sq_entries, shape.cq_entries)];
       ++all.schedules_by_memory[static_cast<std::size_t>(mode.memory)];
+      if (serviced) ++all.serviced;
       all.sum.commands += outcome.commands;
       all.sum.steps += outcome.steps;
       all.sum.timeouts += outcome.timeouts;
@@ -203,8 +208,9 @@ void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
       if (outcome.ok) continue;
       failed.store(true, std::memory_order_relaxed);
       auto const* const info = testing::UnitTest::GetInstance()->current_test_info();
-      ADD_FAILURE() << outcome.what << "\n  seed " << seed << ", " << name_of(mode) << ", depth " << shape.sq_entries
-                    << ", " << shape.queues << " queues\n  replay: FOREBAY_SEED=" << seed
+      ADD_FAILURE() << outcome.what << "\n  seed " << seed << ", " << name_of(mode) << (serviced ? ", serviced" : "")
+                    << ", depth " << shape.sq_entries << ", " << shape.queues
+                    << " queues\n  replay: FOREBAY_SEED=" << seed
                     << " build/cpu/bin/queue_schedule_test --gtest_filter=" << info->test_suite_name() << '.'
                     << info->name();
     }
@@ -226,6 +232,7 @@ void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
               static_cast<unsigned long long>(all.schedules_by_memory[1]),
               static_cast<unsigned long long>(all.schedules_by_memory[2]),
               static_cast<unsigned long long>(all.schedules_by_memory[3]));
+  std::printf("  with a service: %llu\n", static_cast<unsigned long long>(all.serviced));
   if (one || failed) return;
   std::uint64_t const schedules = end - first;
   for (std::uint32_t const depth : {2u, 3u, 4u, 32u}) {

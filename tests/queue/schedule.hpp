@@ -17,6 +17,7 @@
 #include "forebay/emulator/engine.hpp"
 #include "forebay/memory/resource.hpp"
 #include "forebay/queue/io_queues.hpp"
+#include "forebay/queue/service.hpp"
 #include "forebay/simt/run.hpp"
 
 namespace forebay::test {
@@ -132,7 +133,11 @@ class schedule {
   }
 
   schedule_outcome run(simt::scheduler& scheduler, simt::memory_model memory) {
-    audit books({queues_->state()->pairs, shape_.queues}, rings_, shape_.faults, commands_, lba_stride(), lane_count_);
+    // A block of lanes more, where completions are consumed for the others.
+    simt::grid lanes = shape_.lanes;
+    if (!Rules::waiters_help) ++lanes.blocks;
+    audit books({queues_->state()->pairs, shape_.queues}, rings_, shape_.faults, commands_, lba_stride(),
+                lanes.blocks * lanes.threads_per_block);
     audit_ = &books;
     audit::current() = &books;
     std::vector<simt::agent> agents;
@@ -144,7 +149,7 @@ class schedule {
     options.memory = memory;
     options.max_steps = shape_.max_steps;
     options.record = false;
-    auto const result = simt::run(options, scheduler, shape_.lanes, [this] { lane(); }, std::move(agents));
+    auto const result = simt::run(options, scheduler, lanes, [this] { lane(); }, std::move(agents));
     audit::current() = nullptr;
 
     schedule_outcome outcome;
@@ -387,6 +392,8 @@ class schedule {
 
   void lane() {
     std::uint32_t const me = client::thread_rank();
+    if (me >= lane_count_)
+      return service_kernel<client>{queues_->template ref<client>(), &stop_, shape_.lanes.blocks}();
     lane_state& mine = lanes_[me];
     auto const queues = queues_->template ref<client, Rules>();
     simt::random_source random(emulator::mix(seed_) + me);
@@ -403,7 +410,10 @@ class schedule {
     while (!mine.open.empty()) settle(mine, random);
     // Acquire and release: the last lane to finish takes the others' results with it.
     std::uint32_t const before = simt::atomic<agent_machine>(finished_).fetch_add(1, simt::order::acq_rel);
-    if (before + 1 == lane_count_) drain(queues);
+    if (before + 1 != lane_count_) return;
+    drain(queues);
+    // Release pairs with the acquire of the service, which ends.
+    simt::atomic<agent_machine, simt::scope::system>(stop_).store(1, simt::order::release);
   }
 
   std::uint32_t finished() {
@@ -565,6 +575,7 @@ class schedule {
   }
 
   void help(io_queues_ref<client, Rules> queues) {
+    if (!Rules::waiters_help) return;
     // Until nothing is left: a lane that sleeps must have seen each ring empty.
     for (std::uint32_t i = 0; i < shape_.queues; ++i) {
       while (queues.pair(i).try_poll(queues.prp_pages(), queues.records())) {
@@ -672,6 +683,7 @@ class schedule {
   audit* audit_ = nullptr;
   std::uint32_t finished_ = 0;
   std::uint32_t arrived_ = 0;
+  std::uint32_t stop_ = 0;
   std::uint64_t failures_ = 0;
   std::uint64_t cancelled_ = 0;
 };

@@ -57,32 +57,20 @@ class io_queues_ref {
   /// range are dead. Waits.
   FOREBAY_DEVICE status submit(pair_range range, std::uint32_t& home, io_command const& command, std::uint32_t target,
                                std::uint64_t deadline_ns) const {
-    status result = fault::busy;
-    auto const attempt = [&] {
-      result = submit_once(range, home, command, target, deadline_ns);
-      return result.kind() != fault::busy;
-    };
-    (void)M::wait_until(
-        [&] {
-          if (attempt()) return true;
-          if (command.bytes == 0 || !needs_prp_list(command.buffer, command.bytes, prp_pages().page_bytes))
-            return false;
-          // The list pages may all be held by commands of pairs outside `range`, for which nobody waits yet (Q5).
-          for (std::uint32_t k = 0; k < s_->pair_count; ++k) serve(pair(k), [] { return false; }, deadline_ns);
-          return attempt();
-        },
-        deadline_ns);
-    return result;
+    return submit_by(range, home, command, target, [=] { return deadline_ns; });
   }
-
-  /// The same without waiting: `busy` where no pair of `range` has room. Not for the predicate of a wait.
+  /// The same for the default time.
+  FOREBAY_DEVICE status submit(pair_range range, std::uint32_t& home, io_command const& command,
+                               std::uint32_t target) const {
+    return submit_by(range, home, command, target, [this] { return M::clock_ns() + timeout_ns(); });
+  }
+  /// The same without waiting: `busy` where no pair of `range` has room.
   FOREBAY_DEVICE status try_submit(pair_range range, std::uint32_t& home, io_command const& command,
                                    std::uint32_t target) const {
-    return submit_once(range, home, command, target, 0);
+    return submit_by(range, home, command, target, [] { return 0; });
   }
 
-  /// Delivers what has completed on a pair, unless another thread is at it; whether there was anything. Not for the
-  /// predicate of a wait.
+  /// Delivers what has completed on a pair, unless another thread is at it; whether there was anything.
   FOREBAY_DEVICE bool help(std::uint32_t pair_index) const { return pair(pair_index).try_poll(prp_pages(), targets_); }
 
   /// Waits until `stop()` holds, helping on the pairs of `range` meanwhile; false at the deadline. `stop` only looks,
@@ -107,12 +95,15 @@ class io_queues_ref {
   /// be one that nobody looks at.
   template <class Stop>
   FOREBAY_DEVICE bool serve(pair_type queue, Stop&& stop, std::uint64_t deadline_ns, std::uint32_t looks = 1) const {
-    if constexpr (!Rules::waiters_help) return stop();
-    while (!stop()) {
-      if (!queue.try_poll(prp_pages(), targets_, looks)) return stop();
-      if (M::clock_ns() >= deadline_ns) return stop();
+    if constexpr (Rules::waiters_help) {
+      while (!stop()) {
+        if (!queue.try_poll(prp_pages(), targets_, looks)) return stop();
+        if (M::clock_ns() >= deadline_ns) return stop();
+      }
+      return true;
+    } else {
+      return stop();
     }
-    return true;
   }
 
   /// Waits until `record` is done, helping on the pairs of `range`; then `result` is the record's, which has gone back
@@ -123,7 +114,7 @@ class io_queues_ref {
       result = records().close(record);
       return true;
     }
-    for (std::uint32_t k = 0; k < range.count; ++k) ask_for_recovery(range.at(k), record);
+    ask_slowly(*this, range, record);
     return false;
   }
 
@@ -138,17 +129,53 @@ class io_queues_ref {
   }
 
  private:
-  /// Tries each pair of the range, helping until the deadline where it has no room.
-  FOREBAY_DEVICE status submit_once(pair_range range, std::uint32_t& home, io_command const& command,
-                                    std::uint32_t target, std::uint64_t deadline_ns) const {
-    std::uint32_t dead_pairs = 0;
-    for (std::uint32_t k = 0; k < range.count; ++k) {
-      auto const queue = pair(range.at(home));
-      if (serve(queue, [&] { return queue.try_submit(command, prp_pages(), target); }, deadline_ns)) return {};
-      if (queue.dead()) ++dead_pairs;
-      home = home + 1 < range.count ? home + 1 : 0;
+  FOREBAY_DEVICE static void ask_slowly(io_queues_ref const queues, pair_range range, std::uint32_t target) {
+    for (std::uint32_t k = 0; k < range.count; ++k) queues.ask_for_recovery(range.at(k), target);
+  }
+
+  /// `deadline()` is asked for when the first attempt has failed.
+  template <class Deadline>
+  FOREBAY_DEVICE status submit_by(pair_range range, std::uint32_t& home, io_command const& command,
+                                  std::uint32_t target, Deadline&& deadline) const {
+    bool const needs_list = command.bytes != 0 && needs_prp_list(command.buffer, command.bytes, prp_pages().page_bytes);
+    std::uint64_t deadline_ns = 0;
+    for (bool first = true;; first = false) {
+      std::uint32_t const index = range.at(home);
+      if (pair(index).try_submit(command, prp_pages(), target)) return {};
+      if (first) deadline_ns = deadline();
+      status const found = find_room(range, home, needs_list, deadline_ns);
+      if (!found.ok()) return found;
     }
-    return dead_pairs == range.count ? fault::cancelled : fault::busy;
+  }
+
+  /// Waits until a pair of `range` seems to have room, from its `home`-th on, and helps meanwhile.
+  FOREBAY_DEVICE status find_room(pair_range range, std::uint32_t& home, bool needs_list,
+                                  std::uint64_t deadline_ns) const {
+    auto const has_page = [&] { return !needs_list || prp_pages().free.template seems_free<M>(); };
+    status result = fault::busy;
+    (void)M::wait_until(
+        [&] {
+          std::uint32_t dead_pairs = 0;
+          // The list pages may all be held by commands of pairs outside `range`, for which nobody waits yet (Q5).
+          std::uint32_t const others = has_page() ? 0 : s_->pair_count;
+          for (std::uint32_t k = 0; k < others + range.count; ++k) {
+            bool const is_other = k < others;
+            auto const queue = pair(is_other ? k : range.at(home));
+            bool const served = serve(queue, [&] { return is_other ? has_page() : queue.has_room(); }, deadline_ns);
+            if (is_other) continue;
+            if (served && has_page()) {
+              result = status();
+              return true;
+            }
+            if (queue.dead()) ++dead_pairs;
+            home = home + 1 < range.count ? home + 1 : 0;
+          }
+          if (dead_pairs != range.count) return false;
+          result = fault::cancelled;
+          return true;
+        },
+        deadline_ns);
+    return result;
   }
 
   io_queues_state* s_ = nullptr;

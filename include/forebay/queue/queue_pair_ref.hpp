@@ -29,6 +29,39 @@ struct io_command {
   buffer_ref buffer;
 };
 
+/// What a submission entry says of a command that needs no PRP list.
+struct command_words {
+  std::uint32_t opcode_and_blocks = 0;  ///< blocks less one in the low half
+  std::uint32_t nsid = 0;
+  std::uint64_t slba = 0;
+  prp_pair prps;
+
+  FOREBAY_DEVICE command_words(io_command const& command, std::uint32_t page_bytes) : command_words(command) {
+    if (command.bytes == 0) return;
+    std::uint64_t const first = command.buffer.bus_address(0);
+    std::uint64_t const named = page_bytes - (first & (page_bytes - 1));
+    prps = {first, named < command.bytes ? command.buffer.bus_address(named) : 0};
+  }
+  FOREBAY_DEVICE command_words(io_command const& command, prp_pair const& data) : command_words(command) {
+    prps = data;
+  }
+  FOREBAY_DEVICE nvme::submission_entry entry(std::uint32_t id) const {
+    nvme::submission_entry entry =
+        nvme::make_io_command(static_cast<nvme::io_opcode>(opcode_and_blocks >> 16), static_cast<std::uint16_t>(id),
+                              nsid, slba, (opcode_and_blocks & 0xffff) + 1);
+    entry.prp1 = prps.prp1;
+    entry.prp2 = prps.prp2;
+    return entry;
+  }
+
+ private:
+  FOREBAY_DEVICE explicit command_words(io_command const& command)
+      : opcode_and_blocks(static_cast<std::uint32_t>(command.opcode) << 16 |
+                          ((command.blocks != 0 ? command.blocks - 1 : 0) & 0xffff)),
+        nsid(command.nsid),
+        slba(command.slba) {}
+};
+
 /// Trivially copyable; thread-safe; no function waits. `Targets`: what its commands complete to
 /// (completion_record.hpp).
 template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
@@ -46,6 +79,15 @@ class queue_pair_ref {
       prp_page = prp_pages.free.template try_take<M>(M::thread_rank() * 7u);
       if (prp_page == prp_page_pool::none) return false;
     }
+    prp_pair prps;
+    if (command.bytes != 0) prps = build_prps<M>(command.buffer, command.bytes, prp_pages, prp_page);
+    if (try_submit(command_words(command, prps), prp_page, target)) return true;
+    if (prp_page != prp_page_pool::none) prp_pages.free.template give<M>(prp_page);
+    return false;
+  }
+
+  /// The same for a command whose list, if it has one, is in `prp_page`; that stays the caller's if it fails.
+  FOREBAY_DEVICE bool try_submit(command_words const& command, std::uint32_t prp_page, std::uint32_t target) const {
     together<M> const here(M::converged(), key());
     std::uint64_t first_word = 0;
     std::uint32_t granted = 0;
@@ -53,10 +95,7 @@ class queue_pair_ref {
     here.sync();  // what the leader acquired is every lane's
     granted = here.from_leader(granted);
     std::uint32_t const served = here.ballot(here.rank() < granted);
-    if (here.rank() >= granted) {
-      if (prp_page != prp_page_pool::none) prp_pages.free.template give<M>(prp_page);
-      return false;
-    }
+    if (here.rank() >= granted) return false;
     // From here to publish() nothing can fail or wait (Q4).
     together<M> const group = here.subset(served);
     auto const first = ring_position::from_word(group.from_leader(first_word));
@@ -66,7 +105,7 @@ class queue_pair_ref {
     if constexpr (!Rules::entry_before_publish) {
       if (group.leads()) publish(first.slot, granted);
     }
-    write_entry(slot, Rules::command_id(id, slot), command, prp_pages, prp_page);
+    write_entry(slot, command.entry(Rules::command_id(id, slot)));
     command_slot& mine = q_->commands[id];
     std::uint32_t const owner = (target + 1) | (prp_page != prp_page_pool::none ? command_slot::has_prp_page : 0);
     if (prp_page != prp_page_pool::none) M::st(&mine.prp_page, prp_page);
@@ -136,6 +175,14 @@ class queue_pair_ref {
     return true;
   }
 
+  /// Whether a submission would find a slot and an id now.
+  FOREBAY_DEVICE bool has_room() const {
+    // Relaxed, both: a look.
+    auto const tail = ring_position::from_word(simt::atomic<M>(q_->sq_tail).load(simt::order::relaxed));
+    std::uint32_t const limit = simt::atomic<M>(q_->limit).load(simt::order::relaxed);
+    return static_cast<std::int32_t>(limit - tail.count(q_->sq_entries)) > 0 && !looks_dead();
+  }
+
   /// Command ids that are in flight for `target`, in turn: the first at or after `from`, or `slot_pool::none`.
   /// Advisory: the command may complete at any moment.
   FOREBAY_DEVICE std::uint32_t find_command(std::uint32_t target, std::uint32_t from) const {
@@ -200,17 +247,10 @@ class queue_pair_ref {
     }
   }
 
-  FOREBAY_DEVICE void write_entry(std::uint32_t slot, std::uint32_t id, io_command const& command,
-                                  prp_page_pool const& prp_pages, std::uint32_t prp_page) const {
-    nvme::submission_entry entry = nvme::make_io_command(command.opcode, static_cast<std::uint16_t>(id), command.nsid,
-                                                         command.slba, command.blocks != 0 ? command.blocks : 1);
-    if (command.bytes != 0) {
-      prp_pair const prps = build_prps<M>(command.buffer, command.bytes, prp_pages, prp_page);
-      entry.prp1 = prps.prp1;
-      entry.prp2 = prps.prp2;
-    }
+  FOREBAY_DEVICE void write_entry(std::uint32_t slot, nvme::submission_entry const& entry) const {
     auto const words = __builtin_bit_cast(entry_words, entry);
     auto* to = reinterpret_cast<simt::vec16*>(&q_->sq[slot]);
+    FOREBAY_UNROLL
     for (std::uint32_t i = 0; i < 4; ++i) M::st(to + i, words.word[i]);
   }
 

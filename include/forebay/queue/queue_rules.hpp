@@ -33,4 +33,10 @@ struct queue_rules {
   FOREBAY_DEVICE static constexpr std::uint32_t delivered(std::uint32_t ready) { return ready; }
 };
 
+/// Completions are consumed by threads of `service_kernel` alone (service.hpp); waiting threads only look at what they
+/// wait for.
+struct service_rules : queue_rules {
+  static constexpr bool waiters_help = false;
+};
+
 }  // namespace forebay

@@ -49,6 +49,16 @@ struct slot_pool {
     return none;
   }
 
+  /// Whether an index is free, at a look.
+  template <class M>
+  FOREBAY_DEVICE bool seems_free() const {
+    for (std::uint32_t k = 0; k < word_count; ++k) {
+      // Relaxed: a look.
+      if (simt::atomic<M>(words[k]).load(simt::order::relaxed) != 0) return true;
+    }
+    return false;
+  }
+
   template <class M>
   FOREBAY_DEVICE void give(std::uint32_t index) const {
     // Release pairs with the acquire in try_take().

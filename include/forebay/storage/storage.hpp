@@ -13,6 +13,7 @@
 
 #include "forebay/cache/cache.hpp"
 #include "forebay/queue/io_queues.hpp"
+#include "forebay/queue/service.hpp"
 #include "forebay/storage/cached_storage_ref.hpp"
 #include "forebay/storage/catalogue.hpp"
 #include "forebay/storage/storage_ref.hpp"
@@ -116,15 +117,23 @@ class storage {
 
   /// All bytes, past no cache: throws `refused_input` where there is one, since kernels would not see what it holds.
   /// Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
-  template <class M>
-  storage_ref<M> ref() const {
-    return view<M>(0, size_bytes(), raw_writable());
+  /// With `service_rules` a kernel of `service()` must run beside.
+  template <class M, class Rules = queue_rules>
+  storage_ref<M, Rules> ref() const {
+    return view<M, Rules>(0, size_bytes(), raw_writable());
   }
   /// The bytes of one extent, up to the next multiple of the block.
   template <class M>
   storage_ref<M> ref(extent const& part) const {
     std::uint64_t const block = block_bytes();
-    return view<M>(part.first_byte, (part.bytes + block - 1) / block * block, writable());
+    return view<M, queue_rules>(part.first_byte, (part.bytes + block - 1) / block * block, writable());
+  }
+  /// A kernel that consumes completions for threads whose refs have `service_rules`, until `*stop` is set.
+  template <class M>
+  service_kernel<M> service(std::uint32_t* stop) const {
+    require_device(std::is_same_v<M, simt::cuda>);
+    require_no_cache();
+    return {device_queues().template ref<M>(), stop};
   }
 
   /// The same through the cache. Throws `refused_input` where there is none, or one for another policy. Begins at a
@@ -193,11 +202,11 @@ class storage {
   void reset_statistics();
 
  private:
-  template <class M>
-  storage_ref<M> view(std::uint64_t first_byte, std::uint64_t bytes, bool writable) const {
+  template <class M, class Rules>
+  storage_ref<M, Rules> view(std::uint64_t first_byte, std::uint64_t bytes, bool writable) const {
     require_device(std::is_same_v<M, simt::cuda>);
     require_no_cache();
-    return storage_ref<M>(device_queues().template ref<M>(), layout(), first_byte, bytes, writable);
+    return storage_ref<M, Rules>(device_queues().template ref<M, Rules>(), layout(), first_byte, bytes, writable);
   }
   template <class M, class Policy, bool Counted>
   cached_storage_ref<M, Policy, Counted> cached_view(std::uint64_t first_byte, std::uint64_t bytes,

@@ -112,7 +112,7 @@ class storage_ref {
   FOREBAY_DEVICE bool submit(request& r, std::uint32_t drive, io_command const& command) const {
     pair_range const pairs{drive * layout_.pairs_per_drive, layout_.pairs_per_drive};
     std::uint32_t taken_by = r.home;
-    status const submitted = queues_.submit(pairs, taken_by, command, r.record, M::clock_ns() + queues_.timeout_ns());
+    status const submitted = queues_.submit(pairs, taken_by, command, r.record);
     if (!submitted.ok()) {
       queues_.records().complete(r.record, submitted, r.unsent);
       return false;
