@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The example of docs/how-to/port-a-kernel.md: the mean of a file of floats.
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+__global__ void sum(float const* values, std::uint64_t n, double* total) {
+  double mine = 0;
+  std::uint64_t const first = blockIdx.x * blockDim.x + threadIdx.x;
+  for (std::uint64_t i = first; i < n; i += gridDim.x * blockDim.x) mine += values[i];
+  atomicAdd(total, mine);
+}
+
+int main(int, char** argv) {
+  std::string const path = argv[1];
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(0, std::ios::end);
+  std::uint64_t const bytes = file.tellg(), n = bytes / sizeof(float);
+  float* values = nullptr;
+  cudaMallocManaged(&values, bytes);
+  file.seekg(0).read(reinterpret_cast<char*>(values), bytes);
+  double* total = nullptr;
+  cudaMallocManaged(&total, sizeof(double));
+  *total = 0;
+  sum<<<64, 128>>>(values, n, total);
+  if (cudaStreamSynchronize(nullptr) != cudaSuccess) return 1;
+  std::printf("mean %g\n", *total / n);
+  return 0;
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What the host is told of a cached storage: options and refs that are refused, and a drive that takes no writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "forebay/cache/clean.hpp"
+#include "forebay/cache/s3_fifo.hpp"
+#include "forebay/error.hpp"
+#include "forebay/nvme/command.hpp"
+#include "forebay/nvme/status_code.hpp"
+#include "forebay/queue/status_text.hpp"
+#include "forebay/simt/launch.hpp"
+#include "forebay/simt/native.hpp"
+#include "forebay/storage/storage.hpp"
+
+namespace forebay {
+namespace {
+
+using M = simt::fiber;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+storage_options cached(std::uint64_t cache_bytes = 16 * 4096) {
+  storage_options o;
+  o.drives = {"emulated:size=2M"};
+  o.device = "cpu";
+  o.cache_bytes = cache_bytes;
+  return o;
+}
+
+TEST(CacheOptions, BadOnesAreRefusedByName) {
+  auto const refuses = [](auto change, char const* field_and_value, char const* remedy) {
+    storage_options o = cached();
+    change(o);
+    EXPECT_THAT([&] { storage st(o); },
+                ThrowsMessage<refused_input>(AllOf(HasSubstr(field_and_value), HasSubstr(remedy))));
+  };
+  refuses([](auto& o) { o.cache_bytes = 100; }, "cache_bytes: '100'", "65536");
+  refuses([](auto& o) { o.cache_bytes = 100'000; }, "cache_bytes: '100000'", "65536 is the nearest");
+  refuses([](auto& o) { o.page_bytes = 0; }, "page_bytes: '0'", "power of two");
+  refuses([](auto& o) { o.page_bytes = 3000; }, "page_bytes: '3000'", "power of two");
+  refuses([](auto& o) { o.page_bytes = 256; }, "page_bytes: '256'", "512 to 65536");
+  refuses([](auto& o) { o.page_bytes = 1 << 17; }, "page_bytes: '131072'", "512 to 65536");
+  refuses(
+      [](auto& o) {
+        o.drives = {"emulated:size=2M,lba_bytes=4096"};
+        o.page_bytes = 512;
+      },
+      "page_bytes: '512'", "4096");
+  refuses(
+      [](auto& o) {
+        o.drives.push_back(o.drives[0]);
+        o.stripe_bytes = 2048;
+      },
+      "stripe_bytes: '2048'", "multiple of the page");
+  refuses([](auto& o) { o.overflow_frames = 1u << 28; }, "cache_bytes: '65536'", "2^28");
+  refuses([](auto& o) { o.drives = {"emulated:size=8T,data=none"}; }, "cache_bytes: '65536'", "at least 524288");
+}
+
+TEST(CacheOptions, RefsMustFitTheCache) {
+  storage plain(cached(0));
+  EXPECT_THAT([&] { plain.cached_ref<M>(); },
+              ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '0'"), HasSubstr("ref()"))));
+  EXPECT_TRUE(plain.first_error().ok());
+  EXPECT_EQ(plain.cache_statistics().hits, 0u);
+
+  storage st(cached());
+  EXPECT_THAT([&] { st.ref<M>(); },
+              ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '65536'"), HasSubstr("cached_ref()"))));
+  EXPECT_THAT([&] { st.ref<M>(extent{"part", 0, 4096}); }, ThrowsMessage<refused_input>(HasSubstr("cached_ref()")));
+  EXPECT_THAT([&] { (st.cached_ref<M, replacement::s3_fifo>()); },
+              ThrowsMessage<refused_input>(AllOf(HasSubstr("policy: 's3_fifo'"), HasSubstr("'clock'"))));
+  EXPECT_THAT([&] { (st.cached_ref<M, replacement::clock, true>()); },
+              ThrowsMessage<refused_input>(HasSubstr("statistics: 'true'")));
+  EXPECT_NO_THROW(st.cached_ref<M>());
+
+  auto options = cached();
+  options.cache_statistics = true;
+  storage counted(options);
+  EXPECT_THAT([&] { counted.cached_ref<M>(); }, ThrowsMessage<refused_input>(HasSubstr("statistics: 'false'")));
+}
+
+/// A drive that reads zeroes, and takes writes, which it forgets, or refuses them.
+class writes_refused {
+ public:
+  explicit writes_refused(std::uint32_t entries) : sq_(entries), cq_(entries), thread_([this] { serve(); }) {}
+  ~writes_refused() { simt::atomic<machine>(stop_).store(1, simt::order::relaxed); }
+  writes_refused(writes_refused const&) = delete;
+  writes_refused& operator=(writes_refused const&) = delete;
+
+  queue_pair_rings rings() {
+    queue_pair_rings r;
+    r.sq = sq_.data();
+    r.cq = cq_.data();
+    r.sq_doorbell = &sq_doorbell_;
+    r.cq_doorbell = &cq_doorbell_;
+    r.sq_entries = r.cq_entries = static_cast<std::uint32_t>(sq_.size());
+    r.queue_id = 1;
+    return r;
+  }
+  void refuse(bool writes) { simt::atomic<machine>(refuses_).store(writes ? 1 : 0, simt::order::relaxed); }
+
+ private:
+  using machine = simt::native;
+
+  void serve() {
+    auto const entries = static_cast<std::uint32_t>(sq_.size());
+    std::uint32_t head = 0, tail = 0, phase = 1;
+    for (;;) {
+      // Acquire pairs with the release of the doorbell's write: the entries.
+      auto doorbell = simt::atomic<machine, simt::scope::system>(sq_doorbell_);
+      bool const told = machine::wait_until(
+          [&] {
+            return doorbell.load(simt::order::acquire) != head ||
+                   simt::atomic<machine>(stop_).load(simt::order::relaxed) != 0;
+          },
+          simt::no_deadline);
+      if (!told || doorbell.load(simt::order::acquire) == head) return;
+      nvme::submission_entry const& command = sq_[head];
+      head = (head + 1) % entries;
+      bool const write = (command.cdw0 & 0xff) == static_cast<std::uint32_t>(nvme::io_opcode::write);
+      std::uint32_t const status = write && simt::atomic<machine>(refuses_).load(simt::order::relaxed) != 0
+                                       ? nvme::status_field(nvme::media_status::write_fault)
+                                       : 0;
+      nvme::completion_entry& done = cq_[tail];
+      done.dw2 = head | 1u << 16;
+      // Release pairs with the acquire of whoever polls.
+      simt::atomic<machine, simt::scope::system>(done.dw3).store(command.cdw0 >> 16 | phase << 16 | status << 17,
+                                                                 simt::order::release);
+      tail = (tail + 1) % entries;
+      if (tail == 0) phase ^= 1;
+    }
+  }
+
+  std::vector<nvme::submission_entry> sq_;
+  std::vector<nvme::completion_entry> cq_;
+  std::uint32_t sq_doorbell_ = 0, cq_doorbell_ = 0, stop_ = 0, refuses_ = 0;
+  std::jthread thread_;
+};
+
+TEST(CacheOverADriveThatTakesNoWrites, SaysSoAndLosesNothing) {
+  using native = simt::native;
+  writes_refused drive(32);
+  queue_pair_rings const rings = drive.rings();
+  io_queues const queues(std::span(&rings, 1), {}, memory::host(), memory::host());
+  storage_layout layout;
+  layout.drive_count = layout.pairs_per_drive = 1;
+  layout.block_shift = 9;
+  layout.stripe_bytes = 4096;
+  layout.command_bytes_max = 4096;
+  layout.size_bytes = 64 * 4096;
+  cache_options options;
+  options.bytes = 16 * 4096;
+  options.overflow_frames = 2;
+  memory::allocation const frames(memory::host(), options.frame_memory_bytes(), 4096);
+  cache pages(options, layout, queues,
+              buffer_ref(frames.as<std::byte>(), frames.bytes(), reinterpret_cast<std::uint64_t>(frames.data())),
+              memory::host());
+  cached_storage_ref<native, replacement::clock> const storage(pages.ref<native, replacement::clock>(), 0,
+                                                               layout.size_bytes, true);
+  auto const words = storage.array<std::uint64_t>();
+  constexpr std::uint64_t per_page = 512;
+  std::uint64_t const room = 16 + 2;
+  status const write_fault = status::from_nvme(nvme::status_field(nvme::media_status::write_fault));
+
+  drive.refuse(true);
+  for (std::uint64_t page = 0; page < room; ++page) {
+    ASSERT_EQ(to_string(words.try_store(page * per_page, page + 1)), to_string(status())) << "page " << page;
+  }
+  // No page can make room; it must not be tried for ever.
+  EXPECT_EQ(to_string(words.try_store(room * per_page, 1)), to_string(write_fault));
+  EXPECT_EQ(words.load(room * per_page), 0u);
+  EXPECT_EQ(to_string(pages.first_error()), to_string(write_fault));
+  EXPECT_GE(pages.failed_write_backs(), 16u);
+  clean_result result;
+  clean_kernel<native>{pages.frames_ref<native>(), 1'000'000'000, &result}();
+  EXPECT_EQ(to_string(status::from_bits(result.first_failure)), to_string(write_fault));
+  for (std::uint64_t page = 0; page < room; ++page) EXPECT_EQ(words.load(page * per_page), page + 1);
+
+  drive.refuse(false);
+  pages.clear_error();
+  EXPECT_TRUE(words.try_store(room * per_page, 1).ok());
+  result = {};
+  clean_kernel<native>{pages.frames_ref<native>(), 1'000'000'000, &result}();
+  EXPECT_EQ(to_string(status::from_bits(result.first_failure)), to_string(status()));
+  EXPECT_TRUE(pages.first_error().ok());
+}
+
+}  // namespace
+}  // namespace forebay

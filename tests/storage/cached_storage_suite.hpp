@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a storage with a cache must do, whichever machine's threads use it. Instantiated for CPU fibers and for CUDA.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "forebay/cache/s3_fifo.hpp"
+#include "forebay/drive/drive.hpp"
+#include "forebay/error.hpp"
+#include "forebay/queue/status_text.hpp"
+#include "forebay/storage/storage.hpp"
+#include "storage/cached_storage_kernels.hpp"
+
+namespace forebay::storage_test {
+
+/// `Machine` as for `StorageSuite`, and `static std::string file_uri(path)`, a drive whose bytes are that file's.
+template <class Machine>
+class CachedStorageSuite : public testing::Test {
+ protected:
+  using fixture_machine = typename Machine::machine;
+  template <class Policy = replacement::clock, bool Counted = false>
+  using fixture_ref = cached_storage_ref<fixture_machine, Policy, Counted>;
+
+  void SetUp() override { seed_ = testing::UnitTest::GetInstance()->random_seed(); }
+
+  static storage_options options(std::vector<std::string> drives, std::uint64_t cache_pages,
+                                 std::uint32_t page_bytes = 4096) {
+    storage_options o;
+    for (std::string& uri : drives) uri += Machine::drive_keys();
+    o.drives = std::move(drives);
+    o.device = Machine::device();
+    o.page_bytes = page_bytes;
+    o.cache_bytes = cache_pages * page_bytes;
+    return o;
+  }
+
+  static void fill(storage& st, std::uint64_t generation, extent const* within = nullptr) {
+    std::vector<std::uint64_t> words((within != nullptr ? within->bytes : st.size_bytes()) / 8);
+    for (std::uint64_t i = 0; i < words.size(); ++i) words[i] = stamp(i * 8, generation);
+    st.pwrite(words.data(), words.size() * 8, 0, within);
+  }
+  static void expect_stamps(storage& st, std::uint64_t generation, extent const* within = nullptr) {
+    std::vector<std::uint64_t> words((within != nullptr ? within->bytes : st.size_bytes()) / 8);
+    st.pread(words.data(), words.size() * 8, 0, within);
+    for (std::uint64_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], stamp(i * 8, generation)) << "word " << i;
+  }
+
+  /// Runs `kernel` with its `result` set to memory that both sides reach.
+  template <class Result = tally, class Kernel>
+  static Result run(storage& st, simt::grid shape, Kernel kernel) {
+    registered_buffer shared = st.allocate_buffer(sizeof(Result));
+    kernel.result = reinterpret_cast<tally*>(shared.data());
+    storage_lease const running = st.lease();
+    Machine::run(shape, kernel);
+    return *reinterpret_cast<Result const*>(kernel.result);
+  }
+  /// The same of a kernel all of whose accesses must succeed.
+  template <class Kernel>
+  static void run_well(storage& st, simt::grid shape, Kernel const& kernel) {
+    tally const t = run(st, shape, kernel);
+    EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
+    EXPECT_EQ(t.wrong_data, 0u);
+    EXPECT_NE(t.ok, 0u);
+    EXPECT_EQ(to_string(st.first_error()), to_string(status()));
+  }
+
+  /// Random reads and writes by `threads`; then every word must be on the drives, as its owner wrote it last.
+  template <class Policy = replacement::clock, bool Counted = false>
+  void mix_and_verify(storage& st, simt::grid shape, std::uint32_t rounds) {
+    SCOPED_TRACE("seed " + std::to_string(seed_) + ", replay with --gtest_random_seed=" + std::to_string(seed_));
+    std::uint64_t const words = st.size_bytes() / 8;
+    registered_buffer written = st.allocate_buffer(words * 4);
+    number_words(st);
+    auto* const numbers = reinterpret_cast<std::uint32_t*>(written.data());
+    run_well(st, shape,
+             mixed_load<fixture_machine, fixture_ref<Policy, Counted>>{
+                 st.cached_ref<fixture_machine, Policy, Counted>(), rounds, seed_, numbers, nullptr});
+    st.flush();
+    expect_numbers(st, numbers);
+  }
+  static void number_words(storage& st) {
+    std::vector<std::uint64_t> words(st.size_bytes() / 8);
+    for (std::uint64_t i = 0; i < words.size(); ++i) words[i] = numbered(i, 0);
+    st.pwrite(words.data(), words.size() * 8, 0);
+  }
+  static void expect_numbers(storage& st, std::uint32_t const* numbers) {
+    std::vector<std::uint64_t> words(st.size_bytes() / 8);
+    st.pread(words.data(), words.size() * 8, 0);
+    for (std::uint64_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], numbered(i, numbers[i])) << "word " << i;
+  }
+
+  template <class T>
+  static void write_and_read_elements(storage& st, std::uint64_t offset_bytes) {
+    run_well(
+        st, {2, 64},
+        elements<fixture_machine, fixture_ref<>, T>{st.cached_ref<fixture_machine>(), offset_bytes, true, nullptr});
+    run_well(
+        st, {2, 64},
+        elements<fixture_machine, fixture_ref<>, T>{st.cached_ref<fixture_machine>(), offset_bytes, false, nullptr});
+    std::vector<T> all((st.size_bytes() - offset_bytes) / sizeof(T));
+    st.pread(all.data(), all.size() * sizeof(T), offset_bytes);
+    for (std::uint64_t i = 0; i < all.size(); ++i) ASSERT_TRUE(all[i] == T::of(i)) << "element " << i;
+  }
+
+  std::uint64_t seed_ = 0;
+};
+
+TYPED_TEST_SUITE_P(CachedStorageSuite);
+
+TYPED_TEST_P(CachedStorageSuite, ReadsWhatTheHostWrote) {
+  using M = typename TypeParam::machine;
+  for (std::uint64_t const cache_pages : {16, 64, 512}) {
+    storage st(this->options({"emulated:size=1M"}, cache_pages));
+    this->fill(st, 1);
+    this->run_well(
+        st, {2, 64},
+        read_words<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), 40, this->seed_, 1, nullptr});
+  }
+}
+
+TYPED_TEST_P(CachedStorageSuite, WritesThroughTheProxyReachTheDrive) {
+  using M = typename TypeParam::machine;
+  storage st(this->options({"emulated:size=1M"}, 32));
+  this->run_well(st, {2, 64},
+                 write_words<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), 2, nullptr});
+  this->expect_stamps(st, 2);
+}
+
+TYPED_TEST_P(CachedStorageSuite, NoWriteIsLostAtFourTimesTheCache) {
+  {
+    storage st(this->options({"emulated:size=1M"}, 64));
+    this->mix_and_verify(st, {2, 64}, 300);
+  }
+  auto options = this->options({"emulated:size=1M"}, 64);
+  options.policy = replacement_policy::of<replacement::s3_fifo>();
+  options.cache_statistics = true;
+  storage st(options);
+  this->template mix_and_verify<replacement::s3_fifo, true>(st, {2, 64}, 300);
+  cache_counters const counted = st.cache_statistics();
+  EXPECT_GT(counted.write_backs, 0u);
+  EXPECT_GT(counted.evictions, 0u);
+  EXPECT_GT(counted.hits, 0u);
+  EXPECT_GE(counted.misses, 256u - 64u);
+}
+
+TYPED_TEST_P(CachedStorageSuite, PagesOf512BytesTo64KiB) {
+  for (std::uint32_t const page_bytes : {512u, 1024u, 4096u, 16384u, 65536u}) {
+    SCOPED_TRACE("pages of " + std::to_string(page_bytes));
+    // The last page is a short one where it can be.
+    storage st(this->options({"emulated:size=" + std::to_string(page_bytes * 70 + 512)}, 32, page_bytes));
+    this->mix_and_verify(st, {1, 64}, 100);
+  }
+}
+
+TYPED_TEST_P(CachedStorageSuite, OneSetWithAndWithoutOverflowFrames) {
+  for (std::uint32_t const overflow : {0u, 1u, 40u}) {
+    SCOPED_TRACE(std::to_string(overflow) + " overflow frames");
+    auto options = this->options({"emulated:size=256K"}, 16);
+    options.overflow_frames = overflow;
+    storage st(options);
+    this->mix_and_verify(st, {1, 8}, 400);
+  }
+}
+
+TYPED_TEST_P(CachedStorageSuite, MoreThreadsThanFramesWaitForOneAnother) {
+  for (std::uint32_t const overflow : {0u, 3u}) {
+    SCOPED_TRACE(std::to_string(overflow) + " overflow frames");
+    auto options = this->options({"emulated:size=512K"}, 16);
+    options.overflow_frames = overflow;
+    storage st(options);
+    this->mix_and_verify(st, {4, 128}, 20);
+  }
+}
+
+TYPED_TEST_P(CachedStorageSuite, SeveralDrivesStriped) {
+  auto options = this->options({"emulated:size=400K", "emulated:size=500K", "emulated:size=400K"}, 64);
+  options.stripe_bytes = 8192;
+  storage st(options);
+  this->mix_and_verify(st, {2, 64}, 100);
+  this->template write_and_read_elements<record24>(st, 0);
+}
+
+TYPED_TEST_P(CachedStorageSuite, ShallowQueuesSlowButDoNotStop) {
+  auto options = this->options({"emulated:size=1M"}, 64);
+  options.queues_per_drive = 2;
+  options.queue_depth = 2;
+  storage st(options);
+  this->mix_and_verify(st, {2, 64}, 50);
+}
+
+TYPED_TEST_P(CachedStorageSuite, SumsOfAllThreadsAreExact) {
+  using M = typename TypeParam::machine;
+  storage st(this->options({"emulated:size=1M"}, 16));
+  constexpr std::uint32_t counters = 40, rounds = 50;
+  constexpr std::uint64_t apart = 517;  // words: some pages hold none, some several
+  this->run_well(
+      st, {4, 32},
+      add_up<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), counters, apart, rounds, nullptr});
+  std::vector<std::uint64_t> expected(counters), words(counters * apart);
+  for (std::uint64_t thread = 0; thread < 128; ++thread) {
+    for (std::uint32_t r = 0; r < rounds; ++r) {
+      std::uint64_t const k = mix(thread * 1000003ull + r) % counters;
+      expected[k] += k + 1;
+    }
+  }
+  st.pread(words.data(), words.size() * 8, 0);
+  for (std::uint32_t k = 0; k < counters; ++k) EXPECT_EQ(words[k * apart], expected[k]) << "counter " << k;
+}
+
+TYPED_TEST_P(CachedStorageSuite, ElementsMayLieInTwoPages) {
+  for (std::uint32_t const page_bytes : {512u, 4096u}) {
+    storage st(this->options({"emulated:size=200K"}, 32, page_bytes));
+    this->template write_and_read_elements<record24>(st, 0);
+    this->template write_and_read_elements<record24>(st, 1000);
+  }
+}
+
+TYPED_TEST_P(CachedStorageSuite, ElementsOfAPowerOfTwoMayLieInTwoPagesToo) {
+  storage st(this->options({"emulated:size=64K"}, 16, 512));
+  this->template write_and_read_elements<quad>(st, 0);
+  this->template write_and_read_elements<quad>(st, 4);
+  this->template write_and_read_elements<quad>(st, 504);
+}
+
+TYPED_TEST_P(CachedStorageSuite, StretchesOfElementsAreLoadedAtOnce) {
+  using M = typename TypeParam::machine;
+  storage st(this->options({"emulated:size=200K", "emulated:size=200K"}, 32, 1024));
+  this->template write_and_read_elements<record24>(st, 0);
+  constexpr std::uint32_t threads = 64, longest = 150;
+  registered_buffer buffer = st.allocate_buffer(threads * longest * sizeof(record24));
+  this->run_well(st, {2, threads / 2},
+                 load_spans<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), buffer.ref(), longest, 20,
+                                                                          this->seed_, nullptr});
+}
+
+TYPED_TEST_P(CachedStorageSuite, CursorsOfThreadsAndOfWarps) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock>;
+  storage st(this->options({"emulated:size=512K"}, 128));
+  this->run_well(st, {2, 32}, write_by_cursor<M, view, false>{st.cached_ref<M>(), 3, 100, nullptr});
+  this->expect_stamps(st, 3);
+  this->run_well(st, {2, 32}, read_by_cursor<M, view, true>{st.cached_ref<M>(), 3, nullptr});
+  this->run_well(st, {2, 64}, write_by_cursor<M, view, true>{st.cached_ref<M>(), 4, 700, nullptr});
+  this->run_well(st, {2, 32}, read_by_cursor<M, view, false>{st.cached_ref<M>(), 4, nullptr});
+  this->expect_stamps(st, 4);
+}
+
+TYPED_TEST_P(CachedStorageSuite, AThreadMayHaveSeveralCursors) {
+  using M = typename TypeParam::machine;
+  storage st(this->options({"emulated:size=512K"}, 128));
+  this->fill(st, 5);
+  constexpr std::uint64_t words_each = 600;
+  this->run_well(
+      st, {1, 32},
+      copy_by_cursors<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), 5, words_each, nullptr});
+  std::vector<std::uint64_t> words(32 * words_each);
+  st.pread(words.data(), words.size() * 8, st.size_bytes() / 2);
+  for (std::uint64_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], stamp(i * 8, 5)) << "word " << i;
+}
+
+TYPED_TEST_P(CachedStorageSuite, PagesAskedForAheadAreRead) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock, true>;
+  auto options = this->options({"emulated:size=1M"}, 64);
+  options.cache_statistics = true;
+  storage st(options);
+  this->fill(st, 6);
+  this->run_well(st, {1, 32}, read_ahead<M, view>{st.cached_ref<M, replacement::clock, true>(), 512, 6, nullptr});
+  cache_counters const counted = st.cache_statistics();
+  EXPECT_GT(counted.prefetches, 0u);
+  EXPECT_GE(counted.prefetches + counted.misses, 256u);
+}
+
+TYPED_TEST_P(CachedStorageSuite, LanesThatMissAPageTogetherAreOneMiss) {
+  using M = typename TypeParam::machine;
+  auto options = this->options({"emulated:size=1M"}, 256);
+  options.cache_statistics = true;
+  storage st(options);
+  this->fill(st, 7);
+  auto const kernel = read_page_by_warps<M, cached_storage_ref<M, replacement::clock, true>>{
+      st.cached_ref<M, replacement::clock, true>(), 7, nullptr};
+  this->run_well(st, {4, 64}, kernel);
+  EXPECT_EQ(st.cache_statistics().misses, 8u);
+  this->run_well(st, {4, 64}, kernel);
+  EXPECT_EQ(st.cache_statistics().misses, 8u);
+}
+
+TYPED_TEST_P(CachedStorageSuite, WhatAViewCannotDoItSays) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock>;
+  auto options = this->options({"emulated:size=64K"}, 16);
+  options.read_only = true;
+  storage st(options);
+  answers const a = this->template run<answers>(st, {1, 32}, ask<M, view>{st.cached_ref<M>(), nullptr});
+  auto const is = [](std::uint32_t bits) { return to_string(status::from_bits(bits)); };
+  EXPECT_EQ(is(a.load_outside), to_string(status(fault::out_of_range)));
+  EXPECT_EQ(is(a.store_outside), to_string(status(fault::out_of_range)));
+  EXPECT_EQ(is(a.span_outside), to_string(status(fault::out_of_range)));
+  EXPECT_EQ(is(a.span_wraps), to_string(status(fault::out_of_range)));
+  EXPECT_EQ(is(a.seek_outside), to_string(status(fault::out_of_range)));
+  EXPECT_EQ(is(a.store_read_only), to_string(status(fault::read_only)));
+  EXPECT_EQ(is(a.seek_read_only), to_string(status(fault::read_only)));
+  EXPECT_EQ(is(a.seek_split), to_string(status(fault::bad_alignment)));
+  EXPECT_EQ(a.prefetch_outside, 0u);
+  EXPECT_EQ(a.misaligned_size, 0u);
+  EXPECT_EQ(a.size_beyond, 0u);
+  EXPECT_EQ(a.value_outside, 0u);
+  EXPECT_EQ(to_string(st.first_error()), to_string(status(fault::out_of_range)));
+}
+
+TYPED_TEST_P(CachedStorageSuite, TheHostAndKernelsSeeEachOthersWrites) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock>;
+  storage st(this->options({"emulated:size=256K"}, 64));
+  for (std::uint64_t generation = 10; generation < 14; generation += 2) {
+    this->fill(st, generation);
+    this->run_well(st, {1, 64}, read_words<M, view>{st.cached_ref<M>(), 40, this->seed_, generation, nullptr});
+    this->run_well(st, {1, 64}, write_words<M, view>{st.cached_ref<M>(), generation + 1, nullptr});
+    this->expect_stamps(st, generation + 1);
+  }
+  // A part of a block among what a kernel wrote, and nothing else of it.
+  char const mark[3] = {'f', 'o', 'o'};
+  st.pwrite(mark, 3, 5001);
+  this->run_well(st, {1, 32}, write_one<M, view>{st.cached_ref<M>(), 4999 / 8, 77, nullptr});
+  char seen[5];
+  st.pread(seen, 5, 5000);
+  EXPECT_EQ(std::string(seen + 1, 3), "foo");
+  std::uint64_t word = 0;
+  st.pread(&word, 8, 4999 / 8 * 8);
+  EXPECT_EQ(word, 77u);
+}
+
+TYPED_TEST_P(CachedStorageSuite, AnExtentIsAWindowOfItsOwn) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock>;
+  storage st(this->options({"emulated:size=8M"}, 64));
+  extent const before = st.create_extent("before", 100000);
+  extent const mine = st.create_extent("mine", 300000);
+  this->fill(st, 20, &before);
+  auto const window = st.cached_ref<M>(mine);
+  EXPECT_EQ(window.size_bytes(), 300032u);
+  this->run_well(st, {1, 64}, write_words<M, view>{window, 21, nullptr});
+  this->run_well(st, {1, 64}, read_words<M, view>{window, 40, this->seed_, 21, nullptr});
+  this->expect_stamps(st, 21, &mine);
+  this->expect_stamps(st, 20, &before);
+}
+
+TYPED_TEST_P(CachedStorageSuite, ACatalogueDoesNotOverwriteWhatKernelsWrote) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock>;
+  storage st(this->options({"emulated:size=4M"}, 16));
+  this->run_well(st, {1, 32}, write_one<M, view>{st.cached_ref<M>(), 3, 99, nullptr});
+  EXPECT_THROW(st.create_extent("mine", 1000), refused_input);
+  std::uint64_t word = 0;
+  st.pread(&word, 8, 24);
+  EXPECT_EQ(word, 99u);
+
+  auto options = this->options({"emulated:size=4M"}, 16);
+  options.allow_destroy = true;
+  storage destroyed(options);
+  this->run_well(destroyed, {1, 32}, write_one<M, view>{destroyed.cached_ref<M>(), 3, 99, nullptr});
+  extent const made = destroyed.create_extent("mine", 1000);
+  std::vector<char> first(catalogue::copy_bytes);
+  destroyed.pread(first.data(), first.size(), 0);
+  std::uint64_t there = 0;
+  std::memcpy(&there, first.data() + 24, 8);
+  EXPECT_NE(there, 99u);
+  EXPECT_EQ(destroyed.find_extent("mine").first_byte, made.first_byte);
+}
+
+TYPED_TEST_P(CachedStorageSuite, WhatIsNotFlushedIsWrittenBackAtTheEnd) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock>;
+  std::string const path = testing::TempDir() + "forebay_cached_" +
+                           std::to_string(testing::UnitTest::GetInstance()->random_seed()) +
+                           TypeParam::device().substr(0, 3) + ".img";
+  std::remove(path.c_str());
+  drive::create("emulated:backing=file,path=" + path + ",size=1M");
+  for (bool const flushed : {false, true}) {
+    auto options = this->options({}, 64);
+    options.drives = {TypeParam::file_uri(path)};
+    std::uint64_t const generation = flushed ? 31 : 30;
+    {
+      storage st(options);
+      this->run_well(st, {2, 64}, write_words<M, view>{st.cached_ref<M>(), generation, nullptr});
+      if (flushed) st.flush();
+    }
+    storage st(options);
+    this->expect_stamps(st, generation);
+    this->run_well(st, {1, 64}, read_words<M, view>{st.cached_ref<M>(), 10, this->seed_, generation, nullptr});
+  }
+  std::remove(path.c_str());
+}
+
+REGISTER_TYPED_TEST_SUITE_P(CachedStorageSuite, ReadsWhatTheHostWrote, WritesThroughTheProxyReachTheDrive,
+                            NoWriteIsLostAtFourTimesTheCache, PagesOf512BytesTo64KiB,
+                            OneSetWithAndWithoutOverflowFrames, MoreThreadsThanFramesWaitForOneAnother,
+                            SeveralDrivesStriped, ShallowQueuesSlowButDoNotStop, SumsOfAllThreadsAreExact,
+                            ElementsMayLieInTwoPages, ElementsOfAPowerOfTwoMayLieInTwoPagesToo,
+                            StretchesOfElementsAreLoadedAtOnce, CursorsOfThreadsAndOfWarps,
+                            AThreadMayHaveSeveralCursors, PagesAskedForAheadAreRead,
+                            LanesThatMissAPageTogetherAreOneMiss, WhatAViewCannotDoItSays,
+                            TheHostAndKernelsSeeEachOthersWrites, AnExtentIsAWindowOfItsOwn,
+                            ACatalogueDoesNotOverwriteWhatKernelsWrote, WhatIsNotFlushedIsWrittenBackAtTheEnd);
+
+}  // namespace forebay::storage_test

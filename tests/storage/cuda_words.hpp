@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The few words of CUDA C++ that the examples in docs/examples/ are written in, for the CPU executor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "forebay/simt/launch.hpp"
+
+#define __global__
+
+/// `threadIdx.x` and its kin: what they are depends on the lane that asks.
+namespace forebay::cuda_words {
+
+using machine = simt::fiber;
+
+template <auto Ask>
+struct index {
+  struct {
+    operator unsigned() const { return Ask(); }
+  } x;
+};
+template <class Kernel>
+void launch(unsigned blocks, unsigned threads_per_block, Kernel const& kernel) {
+  simt::launch<machine>({blocks, threads_per_block}, kernel);
+}
+
+}  // namespace forebay::cuda_words
+
+inline constexpr forebay::cuda_words::index<[] { return forebay::cuda_words::machine::this_block().rank; }> blockIdx{};
+inline constexpr forebay::cuda_words::index<[] { return forebay::cuda_words::machine::this_block().size(); }>
+    blockDim{};
+inline constexpr forebay::cuda_words::index<[] { return forebay::cuda_words::machine::this_block().thread_rank(); }>
+    threadIdx{};
+inline constexpr forebay::cuda_words::index<[] {
+  return forebay::cuda_words::machine::thread_count() / forebay::cuda_words::machine::this_block().size();
+}>
+    gridDim{};
+
+enum cuda_words_status { cudaSuccess };
+template <class T>
+cuda_words_status cudaMallocManaged(T** address, std::size_t bytes) {
+  *address = static_cast<T*>(std::malloc(bytes));
+  return cudaSuccess;
+}
+inline cuda_words_status cudaStreamSynchronize(std::nullptr_t) {
+  return cudaSuccess;
+}
+inline void atomicAdd(double* to, double amount) {
+  // Lanes of one OS thread give way only in waits; those of others are kept out by the exchange.
+  auto& bits = *reinterpret_cast<std::uint64_t*>(to);
+  auto word = forebay::simt::atomic<forebay::cuda_words::machine>(bits);
+  // Relaxed, both: a sum that is read after the launch.
+  std::uint64_t before = word.load(forebay::simt::order::relaxed);
+  for (std::uint64_t after = 0;;) {
+    double sum;
+    __builtin_memcpy(&sum, &before, sizeof sum);
+    sum += amount;
+    __builtin_memcpy(&after, &sum, sizeof after);
+    if (word.compare_exchange(before, after, forebay::simt::order::relaxed)) return;
+  }
+}

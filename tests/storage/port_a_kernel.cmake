@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# Makes of the CUDA programs in docs/examples/ the same for the CPU executor: a launch is a call, and the device `cpu`.
+foreach(when IN ITEMS before after)
+  set(source "${PROJECT_SOURCE_DIR}/docs/examples/port_a_kernel_${when}.cu")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")
+  file(READ "${source}" text)
+  string(REGEX REPLACE "([a-z_]+)<<<([^>]*)>>>\\(([^;]*)\\);"
+                       "forebay::cuda_words::launch(\\2, [&] { \\1(\\3); });" text "${text}")
+  string(REPLACE "simt/cuda.hpp" "simt/fiber.hpp" text "${text}")
+  string(REPLACE "simt::cuda" "simt::fiber" text "${text}")
+  string(REPLACE ", .cache_bytes" ", .device = \"cpu\", .cache_bytes" text "${text}")
+  file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/on_cpu/port_a_kernel_${when}.cu" CONTENT "${text}" @ONLY)
+endforeach()
