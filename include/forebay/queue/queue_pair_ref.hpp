@@ -256,7 +256,7 @@ class queue_pair_ref {
 
   /// Says that the `count` entries from `slot` on are complete.
   FOREBAY_DEVICE void publish(std::uint32_t slot, std::uint32_t count) const {
-    // Release pairs with the acquire in ring(): whoever rings for the entries sees them.
+    // Release pairs with the acquire in take_published(): whoever rings for the entries sees them.
     if constexpr (Rules::publish == simt::order::release) M::fence(simt::scope::device, simt::order::release);
     // Relaxed: after the fence.
     simt::atomic<M>(q_->published[slot]).store(count, simt::order::relaxed);
@@ -274,9 +274,9 @@ class queue_pair_ref {
     for (;;) {
       std::uint32_t const tail = take_published(rung);
       if (tail != rung) {
-        // Acquire pairs with the release in publish(). Release at system scope pairs with the controller's read of the
-        // doorbell: all entries up to tail are visible (Q3).
-        M::fence(simt::scope::system, simt::order::acq_rel);
+        // Release at system scope pairs with the controller's read of the doorbell: all entries up to tail, which
+        // take_published() acquired, are visible (Q3).
+        M::fence(simt::scope::system, simt::order::release);
         M::st_mmio(q_->sq_doorbell, tail);
       }
       // Acquire pairs with the release of requests that came meanwhile; release hands the slot to the next ringer.
@@ -293,8 +293,8 @@ class queue_pair_ref {
   FOREBAY_DEVICE std::uint32_t take_published(std::uint32_t slot) const {
     for (;;) {
       auto published = simt::atomic<M>(q_->published[slot]);
-      // Relaxed: the fence before the doorbell acquires.
-      std::uint32_t const count = published.load(simt::order::relaxed);
+      // Acquire pairs with the release in publish(): the entries are there.
+      std::uint32_t const count = published.load(simt::order::acquire);
       if (count == 0) return slot;
       // Relaxed: whoever publishes here next has heard of the controller's having fetched the entry.
       published.store(0, simt::order::relaxed);
