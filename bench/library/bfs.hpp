@@ -2,8 +2,10 @@
 //! \file
 //! Breadth-first search, level by level from the top, over neighbours behind a view; everything else in plain memory.
 //!
-//! The frontier is a list of runs of neighbours, none longer than a page and none over the edge of one: a warp asks for
-//! one page per run, and a vertex of many neighbours is the work of many warps.
+//! The frontier is a list of runs of neighbours, none longer than a page and none over the edge of one, so that a
+//! vertex of many neighbours is the work of many warps. A warp takes several runs at a time: each lane asks for the
+//! page of one, so that they come together, and then all lanes share out the neighbours of all of them, so that
+//! vertices of few neighbours leave no lane idle.
 #pragma once
 
 #include <algorithm>
@@ -98,42 +100,59 @@ struct bfs_visit {
   std::uint32_t level;  ///< of the vertices that are found
   std::uint64_t runs;
   bfs_run_of_neighbours const* frontier;
-  std::uint32_t prefetch_ahead;  ///< how many of its runs ahead a warp prefetches; 0: it does not
+  std::uint32_t at_a_time;       ///< runs that a warp takes, 1 to 32; it holds the pages of all of them
+  std::uint32_t prefetch_ahead;  ///< how many times it takes runs before it needs what it prefetches; 0: it does not
   apps::failure_latch* failure;
 
   FOREBAY_DEVICE void operator()() const {
     auto const warp = M::this_warp();
+    auto const team = simt::team<M>::here();
     std::uint32_t const lane = warp.thread_rank();
-    std::uint64_t const warps = M::thread_count() / 32;
-    auto page = neighbours.warp_page();
-    for (std::uint64_t i = M::thread_rank() / 32; i < runs; i += warps) {
-      if (prefetch_ahead != 0 && lane == 0 && i + prefetch_ahead * warps < runs) {
-        neighbours.prefetch(frontier[i + prefetch_ahead * warps].first());
+    std::uint64_t const apart = std::uint64_t{M::thread_count() / 32} * at_a_time;
+    auto page = neighbours.thread_page();
+    for (std::uint64_t first = std::uint64_t{M::thread_rank() / 32} * at_a_time; first < runs; first += apart) {
+      std::uint64_t const mine = first + lane;
+      std::uint64_t const ahead = mine + prefetch_ahead * apart;
+      if (prefetch_ahead != 0 && lane < at_a_time && ahead < runs) neighbours.prefetch(frontier[ahead].first());
+      bool const has = lane < at_a_time && mine < runs;
+      bfs_run_of_neighbours const run = has ? frontier[mine] : bfs_run_of_neighbours(0, 0);
+      std::uint32_t const* begin = nullptr;
+      bool good = true;
+      if (has) {
+        good = failure->template passes<M>(page.seek(run.first()));
+        if (good) begin = &page[run.first()];
       }
-      bfs_run_of_neighbours const run = frontier[i];
-      if (!failure->passes<M>(page.seek(run.first()))) return;
-      visit(warp, page, run);
+      if (!warp.all(good)) return;
+      std::uint64_t const up_to_mine = team.inclusive_sum(run.count());
+      visit(warp, begin, static_cast<std::uint32_t>(up_to_mine - run.count()),
+            static_cast<std::uint32_t>(team.broadcast(up_to_mine, 31)));
+      warp.sync();  // before a lane lets go of a page that others read
     }
   }
 
  private:
-  template <class Warp, class Page>
-  FOREBAY_DEVICE void visit(Warp const& warp, Page const& page, bfs_run_of_neighbours run) const {
+  /// Visits the neighbours that the lanes have together, `total`: each lane's stand at `begin` and are those from
+  /// number `first` on.
+  template <class Warp>
+  FOREBAY_DEVICE void visit(Warp const& warp, std::uint32_t const* begin, std::uint32_t first,
+                            std::uint32_t total) const {
     constexpr std::uint32_t batch = 4;
-    std::uint32_t const lane = warp.thread_rank();
-    for (std::uint32_t at = 0; at < run.count(); at += batch * 32) {
+    for (std::uint32_t at = 0; at < total; at += batch * 32) {
       std::uint32_t neighbour[batch];
       bool unreached[batch];
       FOREBAY_UNROLL
       for (std::uint32_t k = 0; k < batch; ++k) {
-        std::uint32_t const i = at + k * 32 + lane;
-        neighbour[k] = i < run.count() ? page[run.first() + i] : 0;
+        std::uint32_t const i = at + k * 32 + warp.thread_rank();
+        std::uint32_t const whose = owner(warp, first, i);
+        std::uint32_t const* const from = warp.shfl(begin, whose);
+        std::uint32_t const before = warp.shfl(first, whose);
+        neighbour[k] = i < total ? from[i - before] : 0;
       }
       FOREBAY_UNROLL
       for (std::uint32_t k = 0; k < batch; ++k) {
         // relaxed, here and below: whoever moves the distance from `bfs_unreached` owns the vertex.
         unreached[k] = simt::atomic<M>(state.distances[neighbour[k]]).load(simt::order::relaxed) == bfs_unreached &&
-                       at + k * 32 + lane < run.count();
+                       at + k * 32 + warp.thread_rank() < total;
       }
       FOREBAY_UNROLL
       for (std::uint32_t k = 0; k < batch; ++k) {
@@ -145,6 +164,17 @@ struct bfs_visit {
         if (warp.any(found)) state.push(warp, found, neighbour[k]);
       }
     }
+  }
+
+  /// The lane that has neighbour number `i`: the last one whose first is not beyond it.
+  template <class Warp>
+  FOREBAY_DEVICE std::uint32_t owner(Warp const& warp, std::uint32_t first, std::uint32_t i) const {
+    std::uint32_t lane = 0;
+    if (at_a_time == 1) return lane;
+    for (std::uint32_t step = 16; step != 0; step /= 2) {
+      if (warp.shfl(first, lane + step) <= i) lane += step;
+    }
+    return lane;
   }
 };
 
@@ -160,13 +190,15 @@ class bfs {
   using M = typename Executor::machine;
 
  public:
-  /// `page_elements`, a power of two of at most 32768: how many neighbours one page of the view holds.
+  /// `page_elements`, a power of two of at most 32768: how many neighbours one page of the view holds. `at_a_time`: how
+  /// many pages a warp holds, 1 to 32; more than 1 only where there is room for those of all warps that run together.
   bfs(Executor const& run, bfs_shape const& shape, Neighbours neighbours, std::uint32_t page_elements = 1024,
-      std::uint32_t prefetch_ahead = 0)
+      std::uint32_t at_a_time = 32, std::uint32_t prefetch_ahead = 0)
       : run_(run),
         shape_(shape),
         neighbours_(neighbours),
         page_elements_(page_elements),
+        at_a_time_(at_a_time),
         prefetch_ahead_(prefetch_ahead),
         distances_(run.memory(), shape.vertices),
         frontier_(run.memory(), runs_max(shape, page_elements)),
@@ -188,10 +220,13 @@ class bfs {
       if (failures().failures != 0 || found.runs == 0) return levels;
       std::swap(frontier_, next_);
       result_.assign(std::vector<bfs_level_result>(1));
-      auto const useful = static_cast<std::uint32_t>(std::min<std::uint64_t>(2 * warps, found.runs));
+      // A frontier of few runs is rather the work of many warps.
+      std::uint64_t const most = 2ull * warps;
+      auto const at_a_time = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(found.runs / most, 1, at_a_time_));
+      auto const useful = static_cast<std::uint32_t>(std::min(most, (found.runs + at_a_time - 1) / at_a_time));
       run_({.blocks = (useful + 3) / 4, .threads_per_block = 128},
-           bfs_visit<M, Neighbours>{state(), neighbours_, level, found.runs, frontier_.data(), prefetch_ahead_,
-                                    failure_.data()});
+           bfs_visit<M, Neighbours>{state(), neighbours_, level, found.runs, frontier_.data(), at_a_time,
+                                    prefetch_ahead_, failure_.data()});
     }
   }
 
@@ -213,6 +248,7 @@ class bfs {
   bfs_shape shape_;
   Neighbours neighbours_;
   std::uint32_t page_elements_;
+  std::uint32_t at_a_time_;
   std::uint32_t prefetch_ahead_;
   apps::device_array<std::uint32_t> distances_;
   apps::device_array<bfs_run_of_neighbours> frontier_, next_;

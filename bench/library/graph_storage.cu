@@ -43,7 +43,7 @@ struct graph_on_storage::impl {
     columns = ref.array<std::uint32_t const>(0, parts.graph.entries());
     values = ref.array<float const>(layout.columns_bytes, parts.graph.entries());
     for (std::uint32_t const ahead : {0u, 1u}) {
-      search[ahead] = std::make_unique<searcher>(parts.run, parts.bfs_of(), columns, page_bytes / 4, ahead);
+      search[ahead] = std::make_unique<searcher>(parts.run, parts.bfs_of(), columns, page_bytes / 4, 32, ahead);
     }
     running.emplace(drives.lease());
   }

@@ -40,7 +40,7 @@ class graph_on_storage {
   void make_cold();
   /// One product. `prefetch_ahead`: entries, 0: none.
   double spmv_seconds(std::uint64_t entries_per_warp, std::uint64_t prefetch_ahead);
-  /// One search. `prefetch_ahead`: runs of neighbours, 0: none.
+  /// One search. `prefetch_ahead`: 1, or 0: none.
   bfs_timing search(std::uint32_t source, std::uint32_t prefetch_ahead);
   std::uint64_t bfs_wrong_vertices() const;
 

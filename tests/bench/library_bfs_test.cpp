@@ -71,7 +71,7 @@ TEST(library_bfs, distances_and_levels_are_those_of_a_queue) {
     g.neighbours.page_elements = std::uint64_t{1} << random() % 8;
     random_graph(g, seed, 1 + static_cast<std::uint32_t>(random() % 1000));
     paged_bfs search(run, g.shape(), paged_view(g.neighbours), static_cast<std::uint32_t>(g.neighbours.page_elements),
-                     static_cast<std::uint32_t>(random() % 2));
+                     std::vector<std::uint32_t>{1, 3, 32}[random() % 3], static_cast<std::uint32_t>(random() % 2));
     for (int again = 0; again < 2; ++again) {
       auto const source = static_cast<std::uint32_t>(random() % g.vertices());
       auto const levels = search(source);
@@ -94,7 +94,7 @@ TEST(library_bfs, a_page_of_each_vertex_is_asked_for_once) {
   undirected g;
   g.neighbours.page_elements = 32;
   random_graph(g, 4, 600);
-  paged_bfs search(run, g.shape(), paged_view(g.neighbours), 32);
+  paged_bfs search(run, g.shape(), paged_view(g.neighbours), 32, 4);
   search(300);
   auto const distances = search.distances_to_host();
   std::uint64_t runs = 0;
@@ -102,7 +102,7 @@ TEST(library_bfs, a_page_of_each_vertex_is_asked_for_once) {
     if (distances[v] == bfs_unreached || g.row_begin[v] == g.row_begin[v + 1]) continue;
     runs += (g.row_begin[v + 1] - 1) / 32 - g.row_begin[v] / 32 + 1;
   }
-  EXPECT_LE(g.neighbours.moves, runs) << "fewer where a warp stays on a page";
+  EXPECT_LE(g.neighbours.moves, runs) << "fewer where a lane stays on a page";
   EXPECT_GT(g.neighbours.moves, 0u);
 }
 

@@ -132,7 +132,7 @@ TEST(library_dlrm, ahead_or_in_turn_by_pages_or_not_the_clicks_are_the_same) {
   table.elements = table_of(trace, c.floats);
   auto const want =
       infer(c, trace, apps::memory_view<dlrm_quad>(table.elements.data(), table.elements.size()), 1, 40, false);
-  for (std::uint64_t const page : {1, 2, 3, 5, 8, 1000}) {  // an embedding has three quads
+  for (std::uint64_t const page : {1, 2, 5, 1000}) {  // an embedding has three quads
     for (bool const ahead : {false, true}) {
       table.page_elements = page;
       table.prefetches = 0;

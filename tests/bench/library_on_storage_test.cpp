@@ -66,7 +66,8 @@ TEST_P(library_on_storage, distances) {
   auto const columns = written(graph.columns.to_host(), 0);
   for (std::uint32_t const prefetch_ahead : {0, 1}) {
     bfs<cpu_executor, view<std::uint32_t const>> search(
-        run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns, 128, prefetch_ahead);
+        run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns, 128,
+        GetParam() > second_half ? 32 : 1, prefetch_ahead);
     search(graph.columns.to_host(1)[0]);
     EXPECT_EQ(search.failures().failures, 0u);
     EXPECT_EQ(search.distances_to_host(), distances_of(run, kronecker, 128));

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! An array of small pages, as the applications see one on drives: it fails whoever reads what is not within reach,
-//! counts how often a cursor moves to another page, and may have a page that cannot be had.
+//! An array of small pages, as the applications see one on drives: it fails whoever reads what is not within reach, has
+//! nonsense between its pages for those who go there by a pointer, counts how often a cursor moves to another page, and
+//! may have a page that cannot be had.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "forebay/simt/fiber.hpp"
@@ -18,7 +21,8 @@ struct paged_array {
   std::vector<T> elements;
   std::uint64_t page_elements = 16;
   std::uint64_t bad_page = ~std::uint64_t{0};
-  mutable std::atomic<std::uint64_t> moves{0};       ///< of cursors, those of a warp counted once
+  std::vector<T> apart;                         ///< the pages, each with as much of nonsense behind it; a view makes it
+  mutable std::atomic<std::uint64_t> moves{0};  ///< of cursors, those of a warp counted once
   mutable std::atomic<std::uint64_t> prefetches{0};  ///< of elements that the array has
   mutable std::atomic<std::uint64_t> stray_prefetches{0};
 };
@@ -45,7 +49,7 @@ class paged_view {
     std::uint64_t end() const { return end_; }
     T const& operator[](std::uint64_t i) const {
       simt::fiber::check(i >= first_ && i < end_, "an element that is not within reach");
-      return array_.elements[i];
+      return array_.apart[i / array_.page_elements * 2 * array_.page_elements + i % array_.page_elements];
     }
 
    private:
@@ -55,7 +59,12 @@ class paged_view {
     std::uint64_t end_ = 0;
   };
 
-  explicit paged_view(paged_array<T> const& array) : array_(&array) {}
+  /// Of what the array has now.
+  explicit paged_view(paged_array<T>& array) : array_(&array) {
+    std::uint64_t const each = array.page_elements, size = array.elements.size();
+    array.apart.assign((size + each - 1) / each * 2 * each, nonsense());
+    for (std::uint64_t i = 0; i < size; ++i) array.apart[i / each * 2 * each + i % each] = array.elements[i];
+  }
 
   std::uint64_t size() const { return array_->elements.size(); }
   T operator[](std::uint64_t i) const { return array_->elements.at(i); }
@@ -66,6 +75,11 @@ class paged_view {
   }
 
  private:
+  static T nonsense() {
+    T value;
+    std::memset(&value, 0xff, sizeof value);
+    return value;
+  }
   paged_array<T> const* array_;
 };
 

@@ -72,7 +72,7 @@ void expect_near(std::vector<float> const& got, std::vector<double> const& want)
 }
 
 template <std::uint32_t Tile, std::uint32_t RowLanes = 4>
-std::vector<float> multiply(matrix const& m, std::uint64_t entries_per_warp, std::uint64_t prefetch_ahead = 0) {
+std::vector<float> multiply(matrix& m, std::uint64_t entries_per_warp, std::uint64_t prefetch_ahead = 0) {
   cpu_executor const run;
   std::vector<float> y(m.rows(), NAN);
   spmv<cpu_executor, paged_view<std::uint32_t>, paged_view<float>, Tile, RowLanes> const work(
