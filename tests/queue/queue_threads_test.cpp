@@ -11,6 +11,7 @@
 #include "forebay/emulator/dma_regions.hpp"
 #include "forebay/emulator/engine.hpp"
 #include "forebay/queue/io_queues.hpp"
+#include "forebay/queue/service.hpp"
 #include "forebay/simt/native.hpp"
 
 namespace forebay {
@@ -92,7 +93,9 @@ struct drive_and_queues {
   std::vector<std::thread> units;
 };
 
-TEST(QueueThreads, WritesAndReadsOfThreeThreadsOnTwoSmallQueues) {
+/// Three threads write and read; by `service_rules` a fourth consumes for them.
+template <class Rules>
+void write_and_read() {
   constexpr std::uint32_t threads = 3;
   constexpr std::uint32_t rounds = 150;
   constexpr std::uint32_t blocks = 24;  // 12 KiB: a list
@@ -102,7 +105,12 @@ TEST(QueueThreads, WritesAndReadsOfThreeThreadsOnTwoSmallQueues) {
   faults.delay_max_ns = 50'000;
   for (std::uint32_t const depth : {2u, 3u, 32u}) {
     drive_and_queues drive(depth, threads * blocks, faults);
-    auto const queues = drive.queues->ref<native>();
+    auto const queues = drive.queues->ref<native, Rules>();
+    std::uint32_t stop = 0;
+    std::thread service;
+    if (!Rules::waiters_help) {
+      service = std::thread([&] { service_kernel<native>{drive.queues->ref<native>(), &stop}(); });
+    }
     std::vector<std::uint32_t*> buffers;
     for (std::uint32_t t = 0; t < threads; ++t)
       buffers.push_back(drive.take<std::uint32_t>(2 * blocks * block_bytes / 4));
@@ -124,7 +132,7 @@ TEST(QueueThreads, WritesAndReadsOfThreeThreadsOnTwoSmallQueues) {
             buffer_ref(reinterpret_cast<std::byte*>(data), bytes, reinterpret_cast<std::uint64_t>(data))};
         pair_range const both{0, drive_and_queues::pairs};
         if (!queues.submit(both, home, command, record, native::clock_ns() + 60'000'000'000).ok()) ++wrong;
-        if (!token<native>(queues, record, both).wait().ok()) ++wrong;
+        if (!token<native, Rules>(queues, record, both).wait().ok()) ++wrong;
       };
       for (std::uint32_t round = 0; round < rounds; ++round) {
         for (std::size_t w = 0; w < words; ++w) out[w] = round * 1000 + me + static_cast<std::uint32_t>(w);
@@ -136,6 +144,9 @@ TEST(QueueThreads, WritesAndReadsOfThreeThreadsOnTwoSmallQueues) {
     std::vector<std::thread> clients;
     for (std::uint32_t t = 0; t < threads; ++t) clients.emplace_back(client, t);
     for (std::thread& c : clients) c.join();
+    // Release pairs with the acquire of the service.
+    simt::atomic<native, simt::scope::system>(stop).store(1, simt::order::release);
+    if (service.joinable()) service.join();
     EXPECT_EQ(wrong.load(), 0u) << "depth " << depth;
     for (std::uint32_t i = 0; i < drive_and_queues::pairs; ++i) {
       EXPECT_EQ(drive.queues->protocol_errors(i), 0u);
@@ -144,6 +155,13 @@ TEST(QueueThreads, WritesAndReadsOfThreeThreadsOnTwoSmallQueues) {
       EXPECT_TRUE(queues.pair(i).idle());
     }
   }
+}
+
+TEST(QueueThreads, WritesAndReadsOfThreeThreadsOnTwoSmallQueues) {
+  write_and_read<queue_rules>();
+}
+TEST(QueueThreads, WritesAndReadsBesideAService) {
+  write_and_read<service_rules>();
 }
 
 }  // namespace
