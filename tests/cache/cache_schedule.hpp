@@ -377,8 +377,11 @@ class cache_schedule {
     // As late as a write can be.
     if (held.written) write_to(me, held.page, held.frame, me);
     look_at(me, held.page, held.frame, me);
-    client::check(page_word{state_.words[held.frame]}.names(state_.mapping.locate(held.page).tag),
-                  "C3: a pinned frame was given to another page");
+    {
+      unobserved const quiet;
+      client::check(page_word{state_.words[held.frame]}.names(state_.mapping.locate(held.page).tag),
+                    "C3: a pinned frame was given to another page");
+    }
     cache().unpin(held.frame);
     books.held.erase(books.held.begin() + static_cast<std::ptrdiff_t>(which));
     if (!held.written) return;
