@@ -24,11 +24,10 @@
 #include <vector>
 
 #include "emulator/cases.hpp"
-#include "emulator/child_process.hpp"
 #include "emulator/raw_launch.hpp"
 #include "emulator/rig.hpp"
+#include "emulator/served.hpp"
 #include "event_timer.hpp"
-#include "forebay/drive/served.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory/cuda_stream.hpp"
 #include "forebay/memory/resource.hpp"
@@ -37,7 +36,6 @@
 namespace {
 
 using forebay::bench::bench_case;
-using forebay::bench::child_process;
 using forebay::bench::clean;
 using forebay::bench::raw_result;
 using forebay::bench::raw_workload;
@@ -255,14 +253,17 @@ class bench {
     work.run_ns = 0;
   }
 
-  /// Under MPS some of the multiprocessors that a process may use can be those of the drive. A block that has no place
-  /// at first runs when the others have ended, and a run takes twice as long.
   void make_fit(bench_case const& c, raw_workload work, raw_result& seen) {
-    constexpr std::uint64_t probe_ns = 10'000'000;
-    work.run_ns = probe_ns;
-    while (drive_->blocks(c) > 1 && drive_->run(c, work, seen) * 1e9 > 1.5 * probe_ns && seen.timed_out == 0) {
-      drive_->leave_a_multiprocessor();
-    }
+    forebay::bench::make_fit(
+        [&](std::uint64_t ns) {
+          work.run_ns = ns;
+          return drive_->run(c, work, seen);
+        },
+        [&] {
+          if (drive_->blocks(c) == 1 || seen.timed_out != 0) return false;
+          drive_->leave_a_multiprocessor();
+          return true;
+        });
   }
 
   /// Has the drive of `c` written, if it is not open; whether that went well.
@@ -322,63 +323,18 @@ int measure(options const& o, std::vector<bench_case> const& cases) {
   return good ? 0 : 1;
 }
 
-/// Each drive in a daemon of its own, since a daemon keeps its drives, and with them the multiprocessors that they
-/// have.
 int measure_served(options const& o, std::vector<bench_case> const& cases) {
-  std::vector<std::pair<std::string, std::uint32_t>> drives;
+  std::vector<forebay::bench::served_drive> drives;
   for (bench_case const& c : cases) {
-    std::pair const drive{c.drive_uri(o.residency), c.sms};
+    forebay::bench::served_drive const drive{c.drive_uri(o.residency), c.sms};
     if (std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
   }
-  bool const under_mps = std::getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr;
-  if (!under_mps) fmt::print(stderr, "no MPS here (CUDA_MPS_PIPE_DIRECTORY): client and drive take turns on the GPU\n");
-  std::uint32_t const all_sms = forebay::bench::multiprocessors();
-  std::string const part = o.json_path + ".part";
-  std::string const socket = fmt::format("/tmp/forebay-bench-{}.sock", getpid());
-  json results = json::array();
-  bool good = true;
-  for (auto const& [uri, sms] : drives) {
-    child_process daemon({"--serve", uri, "--socket", socket}, {}, true);
-    if (daemon.line() != "ready") {
-      fmt::print(stderr, "{}: the drive daemon ended with status {}\n", uri, daemon.wait());
-      good = false;
-      continue;
-    }
-    std::vector<std::pair<std::string, std::string>> variables{{"FOREBAY_DAEMON", socket}};
-    std::vector<std::string> arguments{"--json", part, "--residency", o.residency, "--drive", uri};
-    if (under_mps) {
-      std::uint32_t const percentage = 100 * (all_sms - sms) / all_sms;
-      variables.emplace_back("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", std::to_string(percentage));
-      arguments.insert(arguments.end(), {"--client-sms", std::to_string(all_sms * percentage / 100)});
-    }
-    if (!o.group.empty()) arguments.insert(arguments.end(), {"--group", o.group});
-    std::filesystem::remove(part);
-    child_process client(arguments, variables, false);
-    int const status = client.wait();
-    good = good && status == 0;
-    if (status != 0) fmt::print(stderr, "{}: the client ended with status {}\n", uri, status);
-    if (std::ifstream file(part); file) {
-      json const document = json::parse(file, nullptr, false);
-      if (document.contains("results"))
-        results.insert(results.end(), document["results"].begin(), document["results"].end());
-    }
+  std::vector<std::string> arguments;
+  if (!o.group.empty()) arguments = {"--group", o.group};
+  bool const good = forebay::bench::measure_served(drives, o.json_path, arguments, [&](json const& results) {
     std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
-  }
-  std::filesystem::remove(part);
+  });
   return good ? 0 : 1;
-}
-
-int serve(options const& o) {
-  forebay::drive::serve_options serving;
-  serving.socket = o.socket;
-  serving.drives = {o.serve};
-  serving.ready = [] {
-    fmt::print("ready\n");
-    std::fflush(stdout);
-  };
-  serving.notice = [](std::string const& line) { fmt::print(stderr, "daemon: {}\n", line); };
-  forebay::drive::serve(serving);
-  return 0;
 }
 
 /// Empty `json_path` and nothing else asked for: they could not be understood.
@@ -400,7 +356,7 @@ options parse(std::vector<std::string> const& arguments) {
 }
 
 int run(options const& o) {
-  if (!o.serve.empty()) return serve(o);
+  if (!o.serve.empty()) return forebay::bench::serve_drive(o.serve, o.socket);
   if (o.multiprocessors) {
     fmt::print("{}\n", forebay::bench::multiprocessors());
     return 0;

@@ -24,6 +24,7 @@
 
 #include "emulator/cases.hpp"
 #include "emulator/rig.hpp"
+#include "emulator/served.hpp"
 #include "event_timer.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory/cuda_stream.hpp"
@@ -142,6 +143,8 @@ class library_rig {
   bool right() const { return seen_.failed == 0 && seen_.wrong == 0; }
   json report() { return json::parse(drives_.report()); }
   void reset_statistics() { drives_.reset_statistics(); }
+  /// The client has fewer multiprocessors than was said.
+  bool leave_a_multiprocessor() { return --sms_ > 1; }
 
   raw_workload workload(reads_case const& c) const {
     raw_workload work;
@@ -201,7 +204,7 @@ class library_rig {
   }
 
   std::string const uri_;
-  std::uint32_t const sms_;
+  std::uint32_t sms_;
   forebay::storage drives_;
   memory::allocation result_{memory::device(0), sizeof(library_result), 128};
   memory::allocation stop_{memory::pinned(), sizeof(std::uint32_t), 128};
@@ -214,7 +217,8 @@ class library_rig {
 
 class bench {
  public:
-  explicit bench(std::string residency) : residency_(std::move(residency)) {}
+  /// `client_sms`: multiprocessors that the client may use; 0: all but those of the drive.
+  bench(std::string residency, std::uint32_t client_sms) : residency_(std::move(residency)), client_sms_(client_sms) {}
 
   void forget() {
     raw_.reset();
@@ -247,14 +251,7 @@ class bench {
     if (c.drive.expected_iops != 0) {
       document["expected_iops"] = c.drive.expected_iops;
       document["of_expected"] = iops / c.drive.expected_iops;
-      compared += fmt::format(" {:6.2f}% of the target", 100 * iops / c.drive.expected_iops);
-    }
-    double& best_raw = raw_iops_[c.drive.group];
-    if (c.raw) {
-      best_raw = std::max(best_raw, iops);
-    } else if (best_raw != 0) {
-      document["of_raw"] = iops / best_raw;
-      compared += fmt::format(" {:6.2f}% of raw", 100 * iops / best_raw);
+      compared = fmt::format(" {:6.2f}% of the target", 100 * iops / c.drive.expected_iops);
     }
     fmt::print("{:7} {:50} {:8.2f} MIOPS{}{}\n", c.drive.group, c.drive.name, iops / 1e6, compared,
                good ? "" : " WRONG");
@@ -266,7 +263,7 @@ class bench {
  private:
   std::uint32_t client_sms(bench_case const& c) const {
     std::uint32_t const all = forebay::bench::multiprocessors();
-    return all - std::min(c.sms, all - 1);
+    return client_sms_ != 0 ? std::min(client_sms_, all) : all - std::min(c.sms, all - 1);
   }
 
   /// Has the drive of `c` written, if it is not open; whether that went well.
@@ -297,6 +294,20 @@ class bench {
     raw_->reset_statistics();
     bool good = true;
     set_time(c, work);
+    if (residency_ == "served" && c.blocks == 0) {
+      raw_workload probe = work;
+      forebay::bench::make_fit(
+          [&](std::uint64_t ns) {
+            probe.run_ns = ns;
+            return raw_->run(c, probe, *seen);
+          },
+          [&] {
+            if (raw_->blocks(c) == 1) return false;
+            raw_->leave_a_multiprocessor();
+            return true;
+          });
+      document["client_threads"] = raw_->threads(c);
+    }
     for (int i = 0; i < runs_per_case; ++i) {
       work.seed = static_cast<std::uint64_t>(100 + i);
       double const seconds = raw_->run(c, work, *seen);
@@ -320,6 +331,16 @@ class bench {
     library_->reset_statistics();
     bool good = true;
     set_time(c.drive, work);
+    if (residency_ == "served") {
+      raw_workload probe = work;
+      forebay::bench::make_fit(
+          [&](std::uint64_t ns) {
+            probe.run_ns = ns;
+            return library_->run(c, probe);
+          },
+          [&] { return library_->leave_a_multiprocessor(); });
+      document["client_threads"] = library_->blocks(c) * threads_per_block;
+    }
     for (int i = 0; i < runs_per_case; ++i) {
       work.seed = static_cast<std::uint64_t>(100 + i);
       double const seconds = library_->run(c, work);
@@ -337,18 +358,52 @@ class bench {
   }
 
   std::string const residency_;
+  std::uint32_t const client_sms_;
   std::unique_ptr<rig> raw_;
   std::unique_ptr<library_rig> library_;
   json checked_;
-  std::map<std::string, double> raw_iops_;  ///< by group: the best of the raw client
 };
 
 struct options {
-  std::string json_path, group, residency = "in_process", only;
+  std::string json_path, group, residency = "in_process", only, drive, client_sms = "0", serve, socket;
   bool list = false;
 };
 
+double median_iops(json const& result) {
+  return result["runs"][result["median"].get<std::size_t>()]["iops"].get<double>();
+}
+
+/// What each result of the library is of the raw client's best in its group.
+void compare(json& results) {
+  std::map<std::string, double> raw;
+  for (json const& r : results) {
+    double& best = raw[r["group"]];
+    if (r["client"] == "raw") best = std::max(best, median_iops(r));
+  }
+  for (json& r : results) {
+    if (r["client"] != "raw" && raw[r["group"]] != 0) r["of_raw"] = median_iops(r) / raw[r["group"]];
+  }
+}
+
+/// The best of each client, by group.
+void print_best(json const& results) {
+  std::map<std::string, std::map<std::string, json>> best;
+  for (json const& r : results) {
+    json& b = best[r["group"]][r["client"]];
+    if (b.is_null() || median_iops(r) > median_iops(b)) b = r;
+  }
+  for (auto const& [group, clients] : best) {
+    for (auto const& [client, r] : clients) {
+      fmt::print("best of {:6} {:8.2f} MIOPS  {}\n", group, median_iops(r) / 1e6, r["name"].get<std::string>());
+    }
+    if (!clients.contains("raw") || !clients.contains("library")) continue;
+    fmt::print("        {:6} {:8.2f} % of the raw client\n", group,
+               100 * median_iops(clients.at("library")) / median_iops(clients.at("raw")));
+  }
+}
+
 json document_of(options const& o, json results) {
+  compare(results);
   json document = {{"schema_version", 1}, {"benchmark", "random_reads"}, {"machine", forebay::bench::machine()}};
   document["command"] = fmt::format(
       "random_reads_bench --json {}{}{} --residency {}", std::filesystem::path(o.json_path).filename().string(),
@@ -358,14 +413,18 @@ json document_of(options const& o, json results) {
   return document;
 }
 
+/// The raw client's in any case.
+bool wanted(options const& o, reads_case const& c) {
+  return c.raw || c.drive.name.find(o.only) != std::string::npos;
+}
+
 /// A case that fails does not keep the others from being measured.
 int measure(options const& o, std::vector<reads_case> const& cases) {
-  bench all(o.residency);
+  bench all(o.residency, static_cast<std::uint32_t>(std::stoul(o.client_sms)));
   json results = json::array();
   bool good = true;
   for (reads_case const& c : cases) {
-    // Beside the raw client in any case.
-    if (!c.raw && c.drive.name.find(o.only) == std::string::npos) continue;
+    if (!wanted(o, c) || (!o.drive.empty() && c.drive_uri(o.residency) != o.drive)) continue;
     ::alarm(case_limit_s);
     bool right = false;
     try {
@@ -380,14 +439,35 @@ int measure(options const& o, std::vector<reads_case> const& cases) {
     // So that a later case that hangs takes nothing along.
     std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
   }
+  if (o.drive.empty()) print_best(results);
+  return good ? 0 : 1;
+}
+
+int measure_served(options const& o, std::vector<reads_case> const& cases) {
+  std::vector<forebay::bench::served_drive> drives;
+  for (reads_case const& c : cases) {
+    forebay::bench::served_drive const drive{c.drive_uri(o.residency), c.drive.sms};
+    if (wanted(o, c) && std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
+  }
+  std::vector<std::string> arguments;
+  if (!o.group.empty()) arguments.insert(arguments.end(), {"--group", o.group});
+  if (!o.only.empty()) arguments.insert(arguments.end(), {"--only", o.only});
+  json all = json::array();
+  bool const good = forebay::bench::measure_served(drives, o.json_path, arguments, [&](json const& results) {
+    all = results;
+    std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
+  });
+  print_best(all);
   return good ? 0 : 1;
 }
 
 /// Empty `json_path` and nothing else asked for: they could not be understood.
 options parse(std::vector<std::string> const& arguments) {
   options o;
-  std::map<std::string, std::string*> const known = {
-      {"--json", &o.json_path}, {"--group", &o.group}, {"--residency", &o.residency}, {"--only", &o.only}};
+  std::map<std::string, std::string*> const known = {{"--json", &o.json_path},      {"--group", &o.group},
+                                                     {"--residency", &o.residency}, {"--only", &o.only},
+                                                     {"--drive", &o.drive},         {"--client-sms", &o.client_sms},
+                                                     {"--serve", &o.serve},         {"--socket", &o.socket}};
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--list") {
       o.list = true;
@@ -401,8 +481,9 @@ options parse(std::vector<std::string> const& arguments) {
 }
 
 int run(options const& o) {
-  if (o.residency != "in_process") {
-    throw forebay::refused_input("--residency", o.residency, "use in_process");
+  if (!o.serve.empty()) return forebay::bench::serve_drive(o.serve, o.socket);
+  if (o.residency != "in_process" && o.residency != "served") {
+    throw forebay::refused_input("--residency", o.residency, "use in_process or served");
   }
   std::vector<reads_case> const cases = cases_of(o.group);
   if (o.list) {
@@ -411,18 +492,20 @@ int run(options const& o) {
     }
     return 0;
   }
-  return measure(o, cases);
+  return o.residency == "served" && o.drive.empty() ? measure_served(o, cases) : measure(o, cases);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   options const o = parse({argv + 1, argv + argc});
-  if (o.json_path.empty() && !o.list) {
-    fmt::print(stderr,
-               "usage: {0} --json FILE [--group 512|4k|target] [--only PART_OF_A_NAME] [--residency in_process]\n"
-               "       {0} --list [--group G]\n",
-               argv[0]);
+  if (o.json_path.empty() && o.serve.empty() && !o.list) {
+    fmt::print(
+        stderr,
+        "usage: {0} --json FILE [--group 512|4k|target] [--only PART_OF_A_NAME] [--residency in_process|served]\n"
+        "       {0} --list [--group G]\n"
+        "       {0} --serve URI --socket PATH\n",
+        argv[0]);
     return 2;
   }
   try {
