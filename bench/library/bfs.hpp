@@ -106,23 +106,20 @@ struct bfs_visit {
 
   FOREBAY_DEVICE void operator()() const {
     auto const warp = M::this_warp();
-    auto const team = simt::team<M>::here();
-    std::uint32_t const lane = warp.thread_rank();
-    std::uint64_t const apart = std::uint64_t{M::thread_count() / 32} * at_a_time;
-    auto page = neighbours.thread_page();
-    for (std::uint64_t first = std::uint64_t{M::thread_rank() / 32} * at_a_time; first < runs; first += apart) {
-      std::uint64_t const mine = first + lane;
-      std::uint64_t const ahead = mine + prefetch_ahead * apart;
-      if (prefetch_ahead != 0 && lane < at_a_time && ahead < runs) neighbours.prefetch(frontier[ahead].first());
-      bool const has = lane < at_a_time && mine < runs;
-      bfs_run_of_neighbours const run = has ? frontier[mine] : bfs_run_of_neighbours(0, 0);
-      std::uint32_t const* begin = nullptr;
-      bool good = true;
-      if (has) {
-        good = failure->template passes<M>(page.seek(run.first()));
-        if (good) begin = &page[run.first()];
+    std::uint32_t const warps = M::thread_count() / 32;
+    auto const turns = static_cast<std::uint32_t>((runs + at_a_time - 1) / at_a_time);
+    for (std::uint32_t turn = M::thread_rank() / 32; turn < turns; turn += warps) {
+      bfs_run_of_neighbours const run = take(turn);
+      if (prefetch_ahead != 0) {
+        bfs_run_of_neighbours const ahead = take(turn + std::uint64_t{prefetch_ahead} * warps);
+        if (ahead.count() != 0) neighbours.prefetch(ahead.first());
       }
-      if (!warp.all(good)) return;
+      // Not kept from turn to turn: what a cursor remembers would take registers of the wait for the next page.
+      auto page = neighbours.thread_page();
+      std::uint32_t const* begin = nullptr;
+      if (run.count() != 0 && failure->template passes<M>(page.seek(run.first()))) begin = &page[run.first()];
+      if (!warp.all(run.count() == 0 || begin != nullptr)) return;
+      auto const team = simt::team<M>::here();
       std::uint64_t const up_to_mine = team.inclusive_sum(run.count());
       visit(warp, begin, static_cast<std::uint32_t>(up_to_mine - run.count()),
             static_cast<std::uint32_t>(team.broadcast(up_to_mine, 31)));
@@ -164,6 +161,13 @@ struct bfs_visit {
         if (warp.any(found)) state.push(warp, found, neighbour[k]);
       }
     }
+  }
+
+  /// The calling lane's run of a warp's turn; an empty one where it has none.
+  FOREBAY_DEVICE bfs_run_of_neighbours take(std::uint64_t turn) const {
+    std::uint32_t const lane = M::this_warp().thread_rank();
+    std::uint64_t const mine = turn * at_a_time + lane;
+    return lane < at_a_time && mine < runs ? frontier[mine] : bfs_run_of_neighbours(0, 0);
   }
 
   /// The lane that has neighbour number `i`: the last one whose first is not beyond it.
