@@ -126,6 +126,14 @@ class clocks final : public memory {
   std::uint64_t visible(lane const&, void const* address, std::uint32_t bytes) const override {
     return read_bytes(address, bytes);
   }
+  std::uint64_t speculative_load(lane& l, void const* address, std::uint32_t bytes) override {
+    // As on machines whose stores become visible to all at once. No order that would excuse a race follows from it.
+    auto& known = lanes_[l.id].at_fence;
+    if (known.empty()) known.assign(lanes_.size(), 0);
+    for (auto const& r : cell_at(address).records)
+      if (r.write && (r.mask & mask_of(address, bytes)) != 0) join(known, lanes_[r.lane].now);
+    return read_bytes(address, bytes);
+  }
 
  private:
   struct lane_clocks {

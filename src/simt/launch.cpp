@@ -149,7 +149,7 @@ class multiprocessor final : public lockstep {
   void modify_begin(void*, std::uint32_t, order, scope, location) override {}
   void modify_end(void*, std::uint32_t, std::uint64_t, bool, order, scope) override {}
   std::uint64_t plain_load(void const*, std::uint32_t, location) override { return 0; }
-  std::uint64_t visible(void const*, std::uint32_t) override { return 0; }
+  std::uint64_t speculative_load(void const*, std::uint32_t) override { return 0; }
   void plain_store(void*, std::uint32_t, std::uint64_t, location) override {}
   void fence(order, scope) override {}
 

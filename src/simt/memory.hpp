@@ -55,6 +55,10 @@ class memory {
   virtual void grid_ended(lane& l) = 0;
   /// What `l` would read now.
   virtual std::uint64_t visible(lane const& l, void const* address, std::uint32_t bytes) const = 0;
+  /// A load that may race. The lane's later loads show what whoever wrote there had seen.
+  virtual std::uint64_t speculative_load(lane& l, void const* address, std::uint32_t bytes) {
+    return visible(l, address, bytes);
+  }
   /// Lets one held-back store of any lane become visible. False if there is none.
   virtual bool advance() { return false; }
   /// Lets all of them.

@@ -246,9 +246,9 @@ class deterministic final : public lockstep, public memory_host {
     unobserved const quiet;
     return memory_->plain_load(me(), address, bytes, where);
   }
-  std::uint64_t visible(void const* address, std::uint32_t bytes) override {
+  std::uint64_t speculative_load(void const* address, std::uint32_t bytes) override {
     unobserved const quiet;
-    return memory_->visible(me(), address, bytes);
+    return memory_->speculative_load(me(), address, bytes);
   }
   void plain_store(void* address, std::uint32_t bytes, std::uint64_t value, location where) override {
     unobserved const quiet;

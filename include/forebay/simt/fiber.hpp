@@ -177,7 +177,7 @@ struct fiber {
     T value;
     if (lane->weak) {
       for_granules(address, sizeof(T), [&](std::size_t at, std::uint32_t n) {
-        std::uint64_t const bits = lane->owner->visible(reinterpret_cast<std::byte const*>(address) + at, n);
+        std::uint64_t const bits = lane->owner->speculative_load(reinterpret_cast<std::byte const*>(address) + at, n);
         std::memcpy(reinterpret_cast<std::byte*>(&value) + at, &bits, n);
       });
     } else {

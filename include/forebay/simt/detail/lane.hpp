@@ -37,8 +37,7 @@ class executor {
   virtual void modify_begin(void* address, std::uint32_t bytes, order o, scope s, location where) = 0;
   virtual void modify_end(void* address, std::uint32_t bytes, std::uint64_t value, bool stored, order o, scope s) = 0;
   virtual std::uint64_t plain_load(void const* address, std::uint32_t bytes, location where) = 0;
-  /// What the lane would read there now: memory, and its own stores that are not yet there.
-  virtual std::uint64_t visible(void const* address, std::uint32_t bytes) = 0;
+  virtual std::uint64_t speculative_load(void const* address, std::uint32_t bytes) = 0;
   virtual void plain_store(void* address, std::uint32_t bytes, std::uint64_t value, location where) = 0;
   virtual void fence(order o, scope s) = 0;
 
