@@ -69,8 +69,11 @@ class record_pool {
   }
 
   FOREBAY_DEVICE bool done(std::uint32_t record) const {
-    // Acquire pairs with the release in complete().
-    return simt::atomic<M>(records_[record].outstanding).load(simt::order::acquire) == 0;
+    auto const outstanding = simt::atomic<M>(records_[record].outstanding);
+    // Relaxed, since most looks find it open, and an acquire empties a multiprocessor's cache.
+    if (outstanding.load(simt::order::relaxed) != 0) return false;
+    // Acquire pairs with the release before complete().
+    return outstanding.load(simt::order::acquire) == 0;
   }
 
   /// The result of a record that is done; the record goes back to the pool.

@@ -157,15 +157,23 @@ class io_queues_ref {
         [&] {
           std::uint32_t dead_pairs = 0;
           // The list pages may all be held by commands of pairs outside `range`, for which nobody waits yet (Q5).
-          std::uint32_t const others = has_page() ? 0 : s_->pair_count;
+          // Without a page, room is no reason to leave a ring that was not seen empty.
+          bool page = has_page();
+          std::uint32_t const others = page ? 0 : s_->pair_count;
           for (std::uint32_t k = 0; k < others + range.count; ++k) {
+            if (k < others && page) continue;
             bool const is_other = k < others;
             auto const queue = pair(is_other ? k : range.at(home));
-            bool const served = serve(queue, [&] { return is_other ? has_page() : queue.has_room(); }, deadline_ns);
-            if (is_other) continue;
-            if (served && has_page()) {
-              result = status();
-              return true;
+            if (is_other || page) {
+              bool const served = serve(queue, [&] { return is_other ? has_page() : queue.has_room(); }, deadline_ns);
+              if (is_other) {
+                page = served;
+                continue;
+              }
+              if (served) {
+                result = status();
+                return true;
+              }
             }
             if (queue.dead()) ++dead_pairs;
             home = home + 1 < range.count ? home + 1 : 0;
