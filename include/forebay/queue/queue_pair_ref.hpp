@@ -407,12 +407,10 @@ class queue_pair_ref {
   FOREBAY_DEVICE bool cancel_all(std::uint32_t freed, prp_page_pool const& prp_pages, Targets const& targets) const {
     std::uint32_t ended = 0;
     for (std::uint32_t id = 0; id < q_->ids; ++id) {
-      auto owner = simt::atomic<M>(q_->commands[id].owner);
-      // Acquire pairs with the release in try_submit() after prp_page was set.
-      std::uint32_t const found = owner.load(simt::order::acquire);
+      // Acquire pairs with the release in try_submit() after prp_page was set. An exchange, since a load could go on
+      // returning what was there before, and nothing else tells of a submitter who came late.
+      std::uint32_t const found = simt::atomic<M>(q_->commands[id].owner).exchange(0, simt::order::acquire);
       if (found == 0) continue;
-      // Relaxed: nobody takes this id again.
-      owner.store(0, simt::order::relaxed);
       // Release pairs with the acquire of whoever sees that the target is complete.
       M::fence(simt::scope::device, simt::order::release);
       finish(id, found, fault::cancelled, prp_pages, targets);
