@@ -513,15 +513,13 @@ class cache_ref {
   // Commands
   // -----------------------------------------------------------------------------------------------------------
 
-  FOREBAY_DEVICE io_command command_for(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame,
-                                        std::uint32_t& drive) const {
+  FOREBAY_DEVICE io_command command_for(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame) const {
     storage_layout const& layout = s_->layout;
     std::uint64_t const first = page << page_shift_;
     std::uint64_t bytes = std::uint64_t{1} << page_shift_;
     // The last page of a storage may be a short one.
     if (bytes > layout.size_bytes - first) bytes = layout.size_bytes - first;
     storage_layout::piece const p = layout.piece_at(first, bytes);
-    drive = p.drive;
     io_command command;
     command.opcode = opcode;
     command.nsid = layout.nsid;
@@ -543,64 +541,71 @@ class cache_ref {
   }
   FOREBAY_DEVICE status submit_here(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame,
                                     std::uint32_t target, std::uint64_t deadline_ns) const {
-    std::uint32_t const pairs = s_->layout.pairs_per_drive;
-    std::uint32_t const first = s_->layout.piece_at(page << page_shift_, 1).drive * pairs;
-    std::uint32_t home = home_pair<M>(s_->layout);
-    std::uint32_t noted = none;
+    page_command command{opcode, frame, target, home_pair<M>(s_->layout), none, page};
     status result = fault::busy;
-    // As io_queues_ref::submit() does, in parts that each need few registers.
     auto const attempt = [&] {
-      std::uint32_t dead_pairs = 0;
+      // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5): the second time
+      // after a look at all of them.
+      std::uint32_t const rounds = std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes ? 2 : 1;
       FOREBAY_ROLLED
-      for (std::uint32_t k = 0; k < pairs; ++k) {
-        // Before the command: once it is there it may complete, and the frame may be another command's, whose note it
-        // would spoil. Relaxed: only where to help, until the word says more.
-        if (noted != home) simt::atomic<M>(s_->notes[frame]).store(first + home, simt::order::relaxed);
-        noted = home;
-        submission outcome;
-        bool helped;
-        do {
-          outcome = simt::out_of_line(&send_for)(s_, opcode, page, frame, target, first + home);
-          helped = outcome == submission::no_room && simt::out_of_line(&help_for)(s_, first + home);
-        } while (helped && M::clock_ns() < deadline_ns);
-        if (outcome == submission::no_room) {
-          outcome = simt::out_of_line(&send_for)(s_, opcode, page, frame, target, first + home);
-        }
-        if (outcome == submission::yes) {
-          result = {};
-          return true;
-        }
-        if (outcome == submission::dead) ++dead_pairs;
-        home = home + 1 < pairs ? home + 1 : 0;
+      for (std::uint32_t round = 0; round < rounds; ++round) {
+        FOREBAY_ROLLED
+        for (std::uint32_t pair = 0; round != 0 && pair < s_->queues->pair_count; ++pair) help_all(pair);
+        result = simt::out_of_line(&submit_once)(s_, command, deadline_ns);
+        if (result.kind() != fault::busy) return true;
       }
-      if (dead_pairs == pairs) result = fault::cancelled;
-      return dead_pairs == pairs;
+      return false;
     };
     if (deadline_ns == 0) {
       (void)attempt();
     } else {
-      (void)M::wait_until(
-          [&] {
-            if (attempt()) return true;
-            // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5).
-            bool const may_need_list = std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
-            FOREBAY_ROLLED
-            for (std::uint32_t pair = 0; may_need_list && pair < s_->queues->pair_count; ++pair) help_all(pair);
-            return may_need_list && attempt();
-          },
-          deadline_ns);
+      (void)M::wait_until(attempt, deadline_ns);
     }
     return result;
   }
 
+  /// A command for a page, and the queue pair of its drive that it goes to.
+  struct page_command {
+    nvme::io_opcode opcode;
+    std::uint32_t frame;
+    std::uint32_t target;
+    std::uint32_t home;   ///< among the drive's
+    std::uint32_t noted;  ///< the one that the frame's note names, or `none`
+    std::uint64_t page;
+  };
+  /// As io_queues_ref::submit() does, in parts that each need few registers: tries each pair of the page's drive,
+  /// helping until the deadline where it has no room. `busy`, or `cancelled` where all pairs are dead.
+  FOREBAY_COLD static status submit_once(cache_state* state, page_command& command, std::uint64_t deadline_ns) {
+    std::uint32_t const pairs = state->layout.pairs_per_drive;
+    std::uint32_t const first = state->layout.piece_at(command.page << state->page_shift, 1).drive * pairs;
+    std::uint32_t dead_pairs = 0;
+    FOREBAY_ROLLED
+    for (std::uint32_t k = 0; k < pairs; ++k) {
+      std::uint32_t const pair = first + command.home;
+      // Before the command: once it is there it may complete, and the frame may be another command's, whose note it
+      // would spoil. Relaxed: only where to help, until the word says more.
+      if (command.noted != command.home) {
+        simt::atomic<M>(state->notes[command.frame]).store(pair, simt::order::relaxed);
+      }
+      command.noted = command.home;
+      submission outcome = submission::no_room;
+      for (bool last = false;;) {
+        outcome = simt::out_of_line(&send_for)(state, command, pair);
+        if (outcome != submission::no_room || last) break;
+        last = !simt::out_of_line(&help_for)(state, pair) || M::clock_ns() >= deadline_ns;
+      }
+      if (outcome == submission::yes) return {};
+      if (outcome == submission::dead) ++dead_pairs;
+      command.home = command.home + 1 < pairs ? command.home + 1 : 0;
+    }
+    return dead_pairs == pairs ? fault::cancelled : fault::busy;
+  }
+
   enum class submission : std::uint8_t { yes, no_room, dead };
-  FOREBAY_COLD static submission send_for(cache_state* state, nvme::io_opcode opcode, std::uint64_t page,
-                                          std::uint32_t frame, std::uint32_t target, std::uint32_t pair) {
-    cache_ref const self = from(state);
+  FOREBAY_COLD static submission send_for(cache_state* state, page_command const& command, std::uint32_t pair) {
     auto const queue = typename queues_type::pair_type{state->queues->pairs + pair};
-    std::uint32_t drive = 0;
-    if (queue.try_submit(self.command_for(opcode, page, frame, drive), state->queues->prp_pages, target))
-      return submission::yes;
+    io_command const io = from(state).command_for(command.opcode, command.page, command.frame);
+    if (queue.try_submit(io, state->queues->prp_pages, command.target)) return submission::yes;
     return queue.dead() ? submission::dead : submission::no_room;
   }
   FOREBAY_COLD static bool help_for(cache_state* state, std::uint32_t pair) { return from(state).queues().help(pair); }
@@ -766,9 +771,10 @@ class cache_ref {
   };
 
   /// After a claim that took no frame: whether it is worth another one. If not, `outcome` says why.
-  FOREBAY_COLD static bool make_room(cache_state* state, claim const& c, std::uint32_t set, when_full full,
+  FOREBAY_COLD static bool make_room(cache_state* state, claim const& c, std::uint64_t page, when_full full,
                                      std::uint64_t deadline_ns, effort& tried, status& outcome) {
     cache_ref const self = from(state);
+    std::uint32_t const set = self.mapping_.locate(page).set;
     if (c.what == claim::result::contended) {
       if (self.wait_for_lock(set, deadline_ns)) return true;
       outcome = fault::timed_out;
@@ -818,16 +824,41 @@ class cache_ref {
     return true;
   }
 
+  /// Waits until the page in a pinned frame has been read. False, and the frame is unpinned, if a prefetch gave its
+  /// claim on it back. `found`: another thread reads it.
+  FOREBAY_COLD static bool wait_for_page(cache_state* state, std::uint32_t frame, bool found, access how,
+                                         std::uint64_t deadline_ns, page_pin& pinned) {
+    cache_ref const self = from(state);
+    if (!self.settle(frame, until::read, deadline_ns)) {
+      self.unpin(frame);
+      pinned.outcome = fault::timed_out;
+      return true;
+    }
+    page_word const seen = self.look(frame);
+    if (seen.state() == page_state::valid) {
+      if (found) {
+        self.touch(frame, seen);
+        self.template count<&cache_counters::hits>();
+        self.template count<&cache_counters::merged>();
+      } else {
+        self.template count<&cache_counters::misses>();
+        if (frame >= self.mapping_.sets() * cache_ways) self.template count<&cache_counters::overflow_frames>();
+      }
+      if (how == access::write) self.mark_dirty(frame, seen);
+      pinned.frame = frame;
+      return true;
+    }
+    bool const failed = seen.state() == page_state::failed;
+    if (failed) pinned.outcome = self.failure_of(frame);
+    self.unpin(frame);
+    return failed;
+  }
+
   /// One pointer for an argument, so that a call of it costs the caller few registers.
   /// `joined`: a frame that was pinned while it was for the page, or `none`.
   FOREBAY_COLD static page_pin pin_slowly(cache_state* state, std::uint64_t page, access how, when_full full,
                                           std::uint32_t joined) {
-    cache_ref const self = from(state);
-    std::uint64_t const deadline_ns = self.default_deadline_ns();
-    // Lanes that come together claim their frames, then submit together, then wait together. None of them has waited
-    // when they meet for the first time, and those who meet for the second time wait for the controllers only (Q4).
-    auto const here = M::converged();
-    bool alone = false;
+    std::uint64_t const deadline_ns = from(state).default_deadline_ns();
     effort tried;
     page_pin pinned;
     for (;;) {
@@ -839,58 +870,27 @@ class cache_ref {
       } else {
         c = simt::out_of_line(&claim_for)(state, page, false, tried.spare, tried.last_resort);
       }
-      std::uint32_t const claimers = alone ? 0 : here.ballot(c.what == claim::result::claimed);
-      alone = true;
       if (c.what != claim::result::claimed && c.what != claim::result::found) {
-        std::uint32_t const set = self.mapping_.locate(page).set;
-        if (simt::out_of_line(&make_room)(state, c, set, full, deadline_ns, tried, pinned.outcome)) continue;
+        if (simt::out_of_line(&make_room)(state, c, page, full, deadline_ns, tried, pinned.outcome)) continue;
         break;
       }
-      if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
+      if (c.to_clean != none) (void)from(state).submit_write_back(c.to_clean, c.clean_word, 0);
       if (c.what == claim::result::claimed) {
-        if (c.frame == tried.spare) {
-          tried.spare = none;
-          self.template count<&cache_counters::overflow_frames>();
-        }
-        self.template count<&cache_counters::misses>();
-        status const sent = self.submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), deadline_ns);
-        if (!sent.ok()) self.targets().filled(c.frame, sent);
-        if (claimers != 0) here.subset(claimers).sync();
+        if (c.frame == tried.spare) tried.spare = none;
+        status const sent =
+            from(state).submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), deadline_ns);
+        if (!sent.ok()) from(state).targets().filled(c.frame, sent);
       }
-      if (!self.settle(c.frame, until::read, deadline_ns)) {
-        self.unpin(c.frame);
-        pinned.outcome = fault::timed_out;
-        break;
-      }
-      page_word const seen = self.look(c.frame);
-      if (seen.state() == page_state::valid) {
-        if (c.what == claim::result::found) {
-          self.touch(c.frame, seen);
-          self.template count<&cache_counters::hits>();
-          self.template count<&cache_counters::merged>();
-        }
-        if (how == access::write) self.mark_dirty(c.frame, seen);
-        pinned.frame = c.frame;
-        break;
-      }
-      if (seen.state() == page_state::failed) {
-        pinned.outcome = self.failure_of(c.frame);
-        self.unpin(c.frame);
-        break;
-      }
-      // A prefetch gave its claim back.
-      self.unpin(c.frame);
+      bool const found = c.what == claim::result::found;
+      if (simt::out_of_line(&wait_for_page)(state, c.frame, found, how, deadline_ns, pinned)) break;
     }
-    if (tried.spare != none) self.give_overflow_frame(tried.spare);
+    if (tried.spare != none) from(state).give_overflow_frame(tried.spare);
     return pinned;
   }
 
   FOREBAY_COLD static bool prefetch_slowly(cache_state* state, std::uint64_t page) {
     cache_ref const self = from(state);
-    auto const here = M::converged();
     claim const c = simt::out_of_line(&claim_for)(state, page, true, none, false);
-    // Lanes that came together submit together: nothing until here waits.
-    here.sync();
     if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
     if (c.what == claim::result::found) return true;
     if (c.what == claim::result::claimed) {
