@@ -222,10 +222,17 @@ class token {
   }
 
   /// The first failure among the request's commands, or success. After `timed_out` the buffer still belongs to the
-  /// request: wait again, or detach and leave it alone until the storage is destroyed.
+  /// request: wait again, or detach and leave it alone until the storage is destroyed. Lanes of a warp that call this
+  /// together return together, when the last of them may.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (record_ == slot_pool::none) return ended_;
-    if (!queues_.wait(record_, range_, deadline_ns, ended_)) return fault::timed_out;
+    // Lanes that come together go on together: one that went on as soon as it could would come alone to whatever it
+    // does next, and lanes that do the same thing one after the other take as many times as long. What each waits for
+    // depends on the controllers only (Q4).
+    auto const here = M::converged();
+    bool const done = queues_.wait(record_, range_, deadline_ns, ended_);
+    here.sync();
+    if (!done) return fault::timed_out;
     record_ = slot_pool::none;
     return ended_;
   }
