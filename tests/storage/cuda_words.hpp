@@ -5,7 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
+#include <memory>
+#include <vector>
 
 #include "forebay/simt/launch.hpp"
 
@@ -42,7 +43,10 @@ inline constexpr forebay::cuda_words::index<[] {
 enum cuda_words_status { cudaSuccess };
 template <class T>
 cuda_words_status cudaMallocManaged(T** address, std::size_t bytes) {
-  *address = static_cast<T*>(std::malloc(bytes));
+  // The examples free nothing; the end of the process does.
+  static std::vector<std::unique_ptr<std::byte[]>> kept;
+  kept.push_back(std::make_unique<std::byte[]>(bytes));
+  *address = reinterpret_cast<T*>(kept.back().get());
   return cudaSuccess;
 }
 inline cuda_words_status cudaStreamSynchronize(std::nullptr_t) {
