@@ -94,7 +94,8 @@ class ControllerSuite : public testing::Test {
   static status wait_and_recover(rig& r, tally& seen, std::uint32_t record, recovery& rescue) {
     status result = fault::timed_out;
     for (int again = 0; result.kind() == fault::timed_out && again < 8; ++again) {
-      result = wait(r, seen, record, 1'000'000);
+      // Long enough for a drive on a busy machine to have fetched the command: what it has not, it cannot abort.
+      result = wait(r, seen, record, 50'000'000);
       while (rescue.step()) {
       }
     }

@@ -4,13 +4,6 @@
 #include "forebay/simt/launch.hpp"
 #include "storage/cached_storage_suite.hpp"
 
-#if defined(__SANITIZE_THREAD__)
-/// A page may be written while the drive reads it for a write-back: it stays dirty then, and is written back again.
-extern "C" char const* __tsan_default_suppressions() {
-  return "race:forebay::emulator::dispatcher";
-}
-#endif
-
 namespace forebay::storage_test {
 
 struct cached_on_fibers {

@@ -363,6 +363,8 @@ class queue_pair_ref {
   FOREBAY_DEVICE void finish(std::uint32_t id, std::uint32_t owner, status result, prp_page_pool const& prp_pages,
                              Targets const& targets) const {
     if ((owner & command_slot::has_prp_page) != 0) {
+      // Acquire pairs with the release of the owner in try_submit(), after prp_page was set and the list written.
+      M::fence(simt::scope::device, simt::order::acquire);
       prp_pages.free.template give<M>(M::ld(&q_->commands[id].prp_page));
     }
     targets.complete((owner & command_slot::target_mask) - 1, result, 1);
