@@ -132,14 +132,7 @@ cache_counters cache::counted() const {
   memory_.from().copy_out(stripes.data(), host_copy_.counters, stripes.size() * sizeof(cache_counters));
   cache_counters sum{};
   for (cache_counters const& c : stripes) {
-    sum.hits += c.hits;
-    sum.misses += c.misses;
-    sum.merged += c.merged;
-    sum.prefetches += c.prefetches;
-    sum.refused_prefetches += c.refused_prefetches;
-    sum.evictions += c.evictions;
-    sum.write_backs += c.write_backs;
-    sum.overflow_frames += c.overflow_frames;
+    sum += c;
   }
   return sum;
 }

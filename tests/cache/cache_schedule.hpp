@@ -514,14 +514,7 @@ class cache_schedule {
   void add_counters() {
     for (std::uint32_t k = 0; k < cache_core::counter_stripes; ++k) {
       cache_counters const& c = state_.counters[k];
-      outcome_.counted.hits += c.hits;
-      outcome_.counted.misses += c.misses;
-      outcome_.counted.merged += c.merged;
-      outcome_.counted.prefetches += c.prefetches;
-      outcome_.counted.refused_prefetches += c.refused_prefetches;
-      outcome_.counted.evictions += c.evictions;
-      outcome_.counted.write_backs += c.write_backs;
-      outcome_.counted.overflow_frames += c.overflow_frames;
+      outcome_.counted += c;
     }
   }
 

@@ -132,14 +132,7 @@ cache_outcome explore(shape_of make, std::uint64_t salt) {
       sum.commands += outcome.commands;
       sum.failures += outcome.failures;
       sum.no_frame += outcome.no_frame;
-      sum.counted.hits += outcome.counted.hits;
-      sum.counted.misses += outcome.counted.misses;
-      sum.counted.merged += outcome.counted.merged;
-      sum.counted.prefetches += outcome.counted.prefetches;
-      sum.counted.refused_prefetches += outcome.counted.refused_prefetches;
-      sum.counted.evictions += outcome.counted.evictions;
-      sum.counted.write_backs += outcome.counted.write_backs;
-      sum.counted.overflow_frames += outcome.counted.overflow_frames;
+      sum.counted += outcome.counted;
       if (outcome.ok) continue;
       failed.store(true, std::memory_order_relaxed);
       auto const* const info = testing::UnitTest::GetInstance()->current_test_info();

@@ -23,6 +23,18 @@ struct alignas(128) cache_counters {
   std::uint64_t evictions;
   std::uint64_t write_backs;
   std::uint64_t overflow_frames;  ///< of the misses: those that no way of their set had room for
+
+  cache_counters& operator+=(cache_counters const& other) {
+    hits += other.hits;
+    misses += other.misses;
+    merged += other.merged;
+    prefetches += other.prefetches;
+    refused_prefetches += other.refused_prefetches;
+    evictions += other.evictions;
+    write_backs += other.write_backs;
+    overflow_frames += other.overflow_frames;
+    return *this;
+  }
 };
 
 /// Written by the host before any thread uses it; lies in the memory of the threads that use the cache.

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "forebay/simt/integer.hpp"
+#include "forebay/simt/bits.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay {

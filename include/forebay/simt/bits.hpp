@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Counting and finding bits, as one instruction on every machine.
+//! Integer operations that machines have instructions for and C++ has no operator.
 #pragma once
 
 #include <bit>
@@ -25,6 +25,16 @@ FOREBAY_DEVICE std::uint32_t count_bits(std::uint32_t bits) {
   return static_cast<std::uint32_t>(__popc(bits));
 #else
   return static_cast<std::uint32_t>(std::popcount(bits));
+#endif
+}
+
+/// The upper 64 bits of the product.
+FOREBAY_DEVICE constexpr std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
+#if defined(__CUDA_ARCH__)
+  return __umul64hi(a, b);
+#else
+  __extension__ using wide = unsigned __int128;
+  return static_cast<std::uint64_t>(static_cast<wide>(a) * b >> 64);
 #endif
 }
 

@@ -313,18 +313,6 @@ struct cuda {
 #endif
   }
 
-  /// Picks one of the lanes that come here together with the same `key`, so that it acts for all: it sees what the
-  /// others wrote before. Lanes that come alone are picked. No lane waits for one that is not here.
-  FOREBAY_DEVICE static bool elect(std::uint64_t key) {
-#if defined(__CUDA_ARCH__)
-    std::uint32_t const same = __match_any_sync(__activemask(), static_cast<unsigned long long>(key));
-    __syncwarp(same);
-    return (same & ((1u << lane_id()) - 1)) == 0;
-#else
-    return not_on_host(key) != 0;
-#endif
-  }
-
   struct block {
     std::uint32_t rank = 0;
 #if defined(__CUDA_ARCH__)

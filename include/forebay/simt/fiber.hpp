@@ -330,10 +330,6 @@ struct fiber {
     return warp(lane == nullptr ? 1 : lane->owner->converged(where));
   }
 
-  /// Picks lanes that act for those that come here together with the same `key`: here every lane, for lanes of fibers
-  /// do not run in lockstep.
-  static bool elect(std::uint64_t /*key*/) { return true; }
-
   struct block {
     std::uint32_t rank = 0;
     std::uint32_t thread_rank() const { return detail::current == nullptr ? 0 : detail::current->thread; }

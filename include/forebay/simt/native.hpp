@@ -129,9 +129,6 @@ struct native {
     }
   };
   static warp this_warp() { return {}; }
-  /// Picks one of the lanes that come here together with the same `key`, so that it acts for all: it sees what the
-  /// others wrote before. Lanes that come alone are picked; where lanes do not run in lockstep, every lane is.
-  static bool elect(std::uint64_t /*key*/) { return true; }
   static warp converged() { return {}; }
 
   /// The one-thread block.

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "forebay/simt/bits.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::simt {
@@ -96,21 +97,9 @@ class team {
     return value;
   }
 
-  FOREBAY_DEVICE static std::uint32_t ones(std::uint32_t mask) {
-#if defined(__CUDA_ARCH__)
-    return static_cast<std::uint32_t>(__popc(mask));
-#else
-    return static_cast<std::uint32_t>(__builtin_popcount(mask));
-#endif
-  }
+  FOREBAY_DEVICE static std::uint32_t ones(std::uint32_t mask) { return count_bits(mask); }
   /// Position of the lowest one; `mask` is not 0.
-  FOREBAY_DEVICE static std::uint32_t lowest(std::uint32_t mask) {
-#if defined(__CUDA_ARCH__)
-    return static_cast<std::uint32_t>(__ffs(static_cast<int>(mask))) - 1;
-#else
-    return static_cast<std::uint32_t>(__builtin_ctz(mask));
-#endif
-  }
+  FOREBAY_DEVICE static std::uint32_t lowest(std::uint32_t mask) { return lowest_bit(mask); }
   /// Position of the highest one; `mask` is not 0.
   FOREBAY_DEVICE static std::uint32_t highest(std::uint32_t mask) {
 #if defined(__CUDA_ARCH__)

@@ -99,7 +99,7 @@ class array_view {
     if (!writable_) return fault::read_only;
     return with_parts(first_byte_ + i * sizeof(T), access::write,
                       [&](std::byte* in_frame, std::size_t at, std::size_t n) {
-                        move<T>(in_frame, reinterpret_cast<std::byte const*>(&value) + at, n);
+                        move(in_frame, reinterpret_cast<std::byte const*>(&value) + at, n);
                       });
   }
   /// Adds to an element in one step that no other access to it divides; returns what it was.
@@ -202,7 +202,7 @@ class array_view {
       same.sync();
       pinned = same.shfl(pinned, leader);
       if (pinned.outcome.ok()) {
-        move<T>(to + done, cache_.frame_data(pinned.frame) + offset, n);
+        move(to + done, cache_.frame_data(pinned.frame) + offset, n);
         // All have read before the leader unpins.
         same.sync();
         if (same.thread_rank() == leader) cache_.unpin(pinned.frame);
@@ -216,7 +216,6 @@ class array_view {
   }
 
   /// Copies bytes of an element, in one access where the element allows it.
-  template <class U>
   FOREBAY_DEVICE static void move(std::byte* to, std::byte const* from, std::size_t bytes) {
     if constexpr (simt::plain<value_type> && stays_in_a_page) {
       M::st(reinterpret_cast<value_type*>(to), M::ld(reinterpret_cast<value_type const*>(from)));
