@@ -55,6 +55,14 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
     throw refused_input("cache_bytes", std::to_string(options.bytes),
                         "a cache has at most 2^28 pages: give larger ones, or fewer");
   }
+  if (options.host_bytes % options.bytes != 0) {
+    throw refused_input("host_bytes", std::to_string(options.host_bytes),
+                        "give a multiple of cache_bytes, " + std::to_string(options.bytes) + " bytes, or 0");
+  }
+  if (options.host_bytes / page > ~std::uint32_t{0}) {
+    throw refused_input("host_bytes", std::to_string(options.host_bytes),
+                        "the host pool has at most 2^32 - 1 pages: give larger ones, or fewer");
+  }
   std::uint64_t const sets = options.bytes / set_bytes;
   std::uint64_t const pages = (layout.size_bytes + page - 1) / page;
   std::uint64_t const sets_needed = ((pages - 1) >> page_word::tag_bits) + 1;
@@ -66,20 +74,30 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
 }
 
 cache::cache(cache_options const& options, storage_layout const& layout, io_queues const& queues, buffer_ref frames,
-             memory::resource& state_memory)
+             memory::resource& state_memory, memory::resource& host_memory)
     : options_(options) {
   check(options, layout);
   auto const sets = static_cast<std::uint32_t>(options.bytes / options.page_bytes / cache_ways);
   auto const frame_count = static_cast<std::uint32_t>(options.frames());
   std::uint32_t const overflow = options.overflow_frames;
+  std::uint32_t const users = options.user_frames;
+  std::uint32_t const outside = overflow + users;
+  auto const host_groups = static_cast<std::uint32_t>(options.host_bytes / options.bytes);
+  std::uint64_t const host_ways = std::uint64_t{sets} * host_groups * replacement::max_ways;
   parts plan;
   std::size_t const state_at = plan.add(sizeof(cache_state), line_bytes);
   std::size_t const words_at = plan.add(std::size_t{frame_count} * sizeof(std::uint64_t), line_bytes);
   std::size_t const sets_at = plan.add(std::size_t{sets} * options.policy.set_bytes, line_bytes);
   std::size_t const notes_at = plan.add(std::size_t{frame_count} * sizeof(std::uint32_t), line_bytes);
-  std::size_t const overflow_at = plan.add(std::size_t{overflow} * sizeof(overflow_frame), line_bytes);
-  std::uint32_t const free_words = slot_pool::words_for(overflow);
-  std::size_t const free_at = plan.add(std::size_t{free_words} * sizeof(std::uint32_t), line_bytes);
+  std::size_t const outside_at = plan.add(std::size_t{outside} * sizeof(outside_frame), line_bytes);
+  std::size_t const users_at = plan.add(std::size_t{users} * sizeof(user_frame), line_bytes);
+  std::uint32_t const free_overflow_words = slot_pool::words_for(overflow);
+  std::uint32_t const free_user_words = slot_pool::words_for(users);
+  std::size_t const free_at =
+      plan.add(std::size_t{free_overflow_words + free_user_words} * sizeof(std::uint32_t), line_bytes);
+  std::size_t const host_words_at = plan.add(host_ways * sizeof(std::uint32_t), line_bytes);
+  std::size_t const host_policy_at =
+      plan.add(std::uint64_t{sets} * host_groups * options.host_policy.state_bytes, line_bytes);
   std::size_t const counters_at = plan.add(cache_core::counter_stripes * sizeof(cache_counters), line_bytes);
   memory_ = memory::allocation(state_memory, plan.bytes(), line_bytes);
 
@@ -94,8 +112,19 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
   s.mapping = page_sets(sets);
   s.page_shift = static_cast<std::uint32_t>(std::countr_zero(options.page_bytes));
   s.overflow_count = overflow;
-  s.overflow = reinterpret_cast<overflow_frame*>(base + overflow_at);
-  s.free_overflow = {reinterpret_cast<std::uint32_t*>(base + free_at), free_words};
+  s.user_count = users;
+  s.outside = reinterpret_cast<outside_frame*>(base + outside_at);
+  s.users = reinterpret_cast<user_frame*>(base + users_at);
+  s.free_overflow = {reinterpret_cast<std::uint32_t*>(base + free_at), free_overflow_words};
+  s.free_users = {s.free_overflow.words + free_overflow_words, free_user_words};
+  if (host_groups != 0) {
+    host_frames_ = memory::allocation(host_memory, options.host_bytes, line_bytes);
+    s.host.words = reinterpret_cast<std::uint32_t*>(base + host_words_at);
+    s.host.policy_states = base + host_policy_at;
+    s.host.policy_state_bytes = static_cast<std::uint32_t>(options.host_policy.state_bytes);
+    s.host.groups = host_groups;
+    s.host.frames = host_frames_.as<std::byte>();
+  }
   s.frame_memory = frames;
   s.layout = layout;
   s.queues = queues.state();
@@ -103,21 +132,35 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
 
   // Memory comes zeroed, which is what everything else starts from.
   state_memory.copy_in(state_, &s, sizeof s);
-  std::vector<overflow_frame> const no_pages(overflow, overflow_frame{overflow_frame::no_page, 0, 0});
-  std::vector<std::uint32_t> free(free_words);
-  for (std::uint32_t w = 0; w < free_words; ++w) free[w] = slot_pool::all_free(overflow, w);
-  if (overflow != 0) {
-    state_memory.copy_in(s.overflow, no_pages.data(), no_pages.size() * sizeof(overflow_frame));
-    state_memory.copy_in(s.free_overflow.words, free.data(), free.size() * sizeof(std::uint32_t));
-  }
+  if (outside == 0) return;
+  std::vector<outside_frame> const no_pages(outside, outside_frame{outside_frame::no_page, 0, 0});
+  state_memory.copy_in(s.outside, no_pages.data(), no_pages.size() * sizeof(outside_frame));
+  std::vector<std::uint32_t> free;
+  for (std::uint32_t w = 0; w < free_overflow_words; ++w) free.push_back(slot_pool::all_free(overflow, w));
+  for (std::uint32_t w = 0; w < free_user_words; ++w) free.push_back(slot_pool::all_free(users, w));
+  state_memory.copy_in(s.free_overflow.words, free.data(), free.size() * sizeof(std::uint32_t));
 }
 
-void cache::check_ref(replacement_policy const& policy, bool counted) const {
+void cache::check_ref(replacement_policy const& policy, bool counted, bool shares,
+                      replacement_policy const& host_policy) const {
   if (policy.name != options_.policy.name || policy.set_bytes != options_.policy.set_bytes) {
     throw refused_input("policy", policy.name, "the cache was made for '" + options_.policy.name + "'");
   }
   if (counted != options_.statistics) {
     throw refused_input("statistics", counted ? "true" : "false", "the cache was made with the other value");
+  }
+  if (shares != (options_.user_frames != 0)) {
+    throw refused_input("user_frames", std::to_string(options_.user_frames),
+                        shares ? "the ref shares buffers: make the cache with some"
+                               : "take a ref whose frame_pools share buffers: others cannot find pages in them");
+  }
+  if (host_policy.name.empty() != (options_.host_bytes == 0)) {
+    throw refused_input("host_bytes", std::to_string(options_.host_bytes),
+                        !host_policy.name.empty() ? "the ref has a host pool: make the cache with one"
+                                                  : "take a ref whose frame_pools have the host pool's policy");
+  }
+  if (options_.host_bytes != 0 && host_policy.name != options_.host_policy.name) {
+    throw refused_input("host_policy", host_policy.name, "the cache was made for '" + options_.host_policy.name + "'");
   }
 }
 

@@ -55,4 +55,11 @@ clean_result forget_on_gpu(cache const& pages, std::uint64_t first_page, std::ui
   });
 }
 
+clean_result take_back_on_gpu(cache const& pages, std::byte const* first, std::uint64_t bytes, int ordinal,
+                              std::uint64_t timeout_ns) {
+  return run_on_gpu<clean_result>(pages.options().user_frames, ordinal, [&](clean_result* result) {
+    return take_back_kernel<cuda>{pages.frames_ref<cuda>(), first, bytes, timeout_ns, result};
+  });
+}
+
 }  // namespace forebay::detail

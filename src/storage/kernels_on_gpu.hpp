@@ -3,6 +3,7 @@
 //! What a storage does by kernels of its own on its GPU. Each call returns when the kernel has ended.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "forebay/cache/cache.hpp"
@@ -19,5 +20,8 @@ clean_result clean_on_gpu(cache const& pages, int ordinal, std::uint64_t timeout
 /// `forget_kernel` over a range of pages.
 clean_result forget_on_gpu(cache const& pages, std::uint64_t first_page, std::uint64_t count, int ordinal,
                            std::uint64_t timeout_ns);
+/// `take_back_kernel` over all shared buffers in a range of memory.
+clean_result take_back_on_gpu(cache const& pages, std::byte const* first, std::uint64_t bytes, int ordinal,
+                              std::uint64_t timeout_ns);
 
 }  // namespace forebay::detail

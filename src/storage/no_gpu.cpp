@@ -21,5 +21,8 @@ clean_result clean_on_gpu(cache const&, int, std::uint64_t) {
 clean_result forget_on_gpu(cache const&, std::uint64_t, std::uint64_t, int, std::uint64_t) {
   no_gpu();
 }
+clean_result take_back_on_gpu(cache const&, std::byte const*, std::uint64_t, int, std::uint64_t) {
+  no_gpu();
+}
 
 }  // namespace forebay::detail

@@ -193,16 +193,24 @@ struct storage::impl {
   }
 
   void make_cache() {
-    if (options.cache_bytes == 0) return;
+    if (options.cache_bytes == 0) {
+      if (options.user_frames != 0 || options.host_bytes != 0) {
+        throw refused_input("cache_bytes", "0", "user_frames and host_bytes need a cache: give it a size");
+      }
+      return;
+    }
     cache_options o;
     o.bytes = options.cache_bytes;
     o.page_bytes = options.page_bytes;
     o.overflow_frames = options.overflow_frames;
     o.statistics = options.cache_statistics;
     o.policy = options.policy;
+    o.user_frames = options.user_frames;
+    o.host_bytes = options.host_bytes;
+    o.host_policy = options.host_policy;
     cache::check(o, layout);
     frames = allocate_from_first_drive(o.frame_memory_bytes(), placement() == 3);
-    pages = std::make_unique<cache>(o, layout, *device.queues, frames.ref(), device_memory());
+    pages = std::make_unique<cache>(o, layout, *device.queues, frames.ref(), device_memory(), shared_memory());
   }
 
   static void throw_if_failed(status result, char const* what) {
@@ -235,6 +243,21 @@ struct storage::impl {
     if (result.in_use != 0) {
       throw operation_failed("storage: a kernel has " + std::to_string(result.in_use) +
                              " of the pages in use that the host writes: it may go on to see what was there before");
+    }
+  }
+
+  void take_back(std::byte const* first, std::uint64_t bytes) const {
+    storage_lease const running = lease();
+    clean_result result;
+    if (on_gpu()) {
+      result = detail::take_back_on_gpu(*pages, first, bytes, gpu, options.timeout_ns);
+    } else {
+      take_back_kernel<simt::native>{pages->frames_ref<simt::native>(), first, bytes, options.timeout_ns, &result}();
+    }
+    throw_if_failed(status::from_bits(result.first_failure), "a page in a shared buffer cannot be written back");
+    if (result.in_use != 0) {
+      throw operation_failed("storage: a kernel has " + std::to_string(result.in_use) +
+                             " pages in use that lie in the buffer: it still belongs to the storage");
     }
   }
 
@@ -655,6 +678,9 @@ void storage::pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset
 void storage::flush() {
   if (impl_->pages) impl_->clean_pages();
   impl_->flush();
+}
+void storage::take_back(registered_buffer const& buffer) {
+  if (impl_->pages && buffer.bytes() != 0) impl_->take_back(buffer.data(), buffer.bytes());
 }
 status storage::first_error() const {
   return impl_->pages ? impl_->pages->first_error() : status();

@@ -36,6 +36,11 @@ struct reuse_before_write_back : cache_rules {
   }
 };
 
+/// A shared buffer that each of those who let go of it unpins.
+struct double_release : cache_rules {
+  FOREBAY_DEVICE static constexpr bool takes_owners_pin(bool /*was_owner*/) { return true; }
+};
+
 cache_shape shape_of(std::uint64_t seed) {
   simt::random_source random(emulator::mix(seed ^ 0x1f83d9abfb41bd6bu));
   cache_shape shape;
@@ -44,6 +49,9 @@ cache_shape shape_of(std::uint64_t seed) {
   shape.lanes = {1, 4, 0};
   shape.guards = 1 + random.below(2);
   shape.overflow = random.below(3);
+  shape.users = 1 + random.below(3);
+  shape.share = 6;
+  shape.reclaim = 3;
   shape.write = 50;
   shape.flush = 8;
   shape.faults.seed = seed;
@@ -54,12 +62,14 @@ cache_shape shape_of(std::uint64_t seed) {
 }
 
 constexpr std::uint64_t limit = 300;
+using pools = frame_pools<share_all, replacement::clock>;
 
 /// How many schedules of the mix that the tests of the invariants run it takes to catch a mutant; 0: survived all.
 template <class Rules>
 std::uint64_t schedules_to_catch(char const* name) {
   for (std::uint64_t seed = 0; seed < limit; ++seed) {
-    cache_outcome const outcome = run_cache_schedule<replacement::clock, Rules>(shape_of(seed), seed, mode_of(seed));
+    cache_outcome const outcome =
+        run_cache_schedule<replacement::clock, pools, Rules>(shape_of(seed), seed, mode_of(seed));
     if (outcome.ok) continue;
     std::printf("  %s: caught after %llu schedules, by %s: %s\n", name, static_cast<unsigned long long>(seed + 1),
                 name_of(mode_of(seed)).c_str(), outcome.what.substr(0, outcome.what.find(';')).c_str());
@@ -82,6 +92,9 @@ TEST(CacheMutants, DoubleMissIsCaught) {
 }
 TEST(CacheMutants, ReuseBeforeWriteBackIsCaught) {
   EXPECT_NE(schedules_to_catch<reuse_before_write_back>("reuse before write-back"), 0u);
+}
+TEST(CacheMutants, UserBufferDoubleReleaseIsCaught) {
+  EXPECT_NE(schedules_to_catch<double_release>("user-buffer double release"), 0u);
 }
 
 }  // namespace

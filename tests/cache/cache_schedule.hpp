@@ -4,7 +4,7 @@
 //! pages of emulated drives that delay, reorder and fail, and everything that must hold meanwhile and afterwards.
 //!
 //! Each 8-byte word of the drives is written by one lane only, with growing numbers; anyone reads it. So whoever reads
-//! knows the least that he must see.
+//! knows the least that he must see. Some pages are one lane's from end to end, so that they can be overwritten whole.
 #pragma once
 
 #include <algorithm>
@@ -23,13 +23,16 @@
 #include "forebay/memory/resource.hpp"
 #include "forebay/queue/io_queues.hpp"
 #include "forebay/simt/run.hpp"
+#include "forebay/storage/cached_storage_ref.hpp"
 #include "queue/schedule.hpp"
 
 namespace forebay::test {
 
 struct cache_shape {
   std::uint32_t sets = 1;
-  std::uint32_t overflow = 0;  ///< frames
+  std::uint32_t overflow = 0;     ///< frames
+  std::uint32_t users = 0;        ///< frames for buffers that are shared
+  std::uint32_t host_groups = 1;  ///< of 16 pages for each set; not used without a host pool
   std::uint32_t drives = 1;
   std::uint32_t queues_per_drive = 1;
   std::uint32_t entries = 4;  ///< of each queue's rings
@@ -38,6 +41,7 @@ struct cache_shape {
   std::uint32_t operations = 40;  ///< of each lane
   std::uint32_t pages = 24;       ///< of all drives together
   std::uint32_t hot_pages = 4;    ///< that half of the operations go to
+  std::uint32_t whole_pages = 6;  ///< of those: the last ones, each written by one lane only
   std::uint32_t guards = 1;       ///< pins that a lane holds at most
   // Percent of the operations; the rest read through a pin.
   std::uint32_t try_read = 20;
@@ -45,7 +49,11 @@ struct cache_shape {
   std::uint32_t prefetch = 5;
   std::uint32_t flush = 1;
   std::uint32_t invalidate = 2;
-  bool burst = false;  ///< all lanes read the same pages, in the same order, from the same moment on
+  std::uint32_t read_async = 4;
+  std::uint32_t write_async = 4;
+  std::uint32_t share = 0;
+  std::uint32_t reclaim = 0;  ///< takes a buffer back whose owner may be about to do the same
+  bool burst = false;         ///< all lanes read the same pages, in the same order, from the same moment on
   emulator::fault_plan faults;
   std::uint64_t max_steps = 20'000'000;
 };
@@ -61,10 +69,10 @@ struct cache_outcome {
   cache_counters counted{};
 };
 
-/// The drive's machine. A page that is written back may be written meanwhile, since it is dirty again then: what the
-/// drive reads of a frame is no race.
+/// The drive's machine. A page that is written back may be written meanwhile, since it is dirty again then; and the
+/// drive may be asked for a page that it is about to be given. So what it reads of a frame or of its media is no race.
 struct cache_drive : simt::fiber {
-  /// Whether an address lies in a frame, in the schedule that this OS thread runs.
+  /// Whether an address lies in either, in the schedule that this OS thread runs.
   static std::function<bool(void const*)>*& in_frame() {
     thread_local std::function<bool(void const*)>* hook = nullptr;
     return hook;
@@ -78,6 +86,14 @@ struct cache_drive : simt::fiber {
 
 /// The lanes' machine: fibers that tell before they sleep.
 struct cache_client : simt::fiber {
+  /// What others write meanwhile may be among it or not: no race.
+  static void copy(void* to, void const* from, std::size_t bytes, location where = location::current()) {
+    for (std::size_t at = 0; at < bytes; at += 8) {
+      auto const word =
+          ld_speculative(reinterpret_cast<std::uint64_t const*>(static_cast<char const*>(from) + at), where);
+      st(reinterpret_cast<std::uint64_t*>(static_cast<char*>(to) + at), word, where);
+    }
+  }
   /// Of the schedule that this OS thread runs.
   static std::function<void()>*& about_to_wait() {
     thread_local std::function<void()>* hook = nullptr;
@@ -96,15 +112,20 @@ struct cache_client : simt::fiber {
   }
 };
 
-template <class Policy, class Rules>
+template <class Policy, class Pools, class Rules>
 class cache_schedule {
   using client = cache_client;
   using agent_machine = simt::fiber;
-  using cache_type = cache_ref<client, Policy, true, Rules>;
+  using storage_type = cached_storage_ref<client, Policy, true, Pools, Rules>;
+  using cache_type = typename storage_type::cache_type;
+  using page_type = typename storage_type::page_type;
   static constexpr std::uint32_t block_bytes = 64;
   static constexpr std::uint32_t page_shift = 8;
   static constexpr std::uint32_t page_bytes = 1u << page_shift;
   static constexpr std::uint32_t words_per_page = page_bytes / 8;
+  static constexpr std::uint32_t pages_per_request = 3;  ///< of asynchronous reads, at most
+  /// The first ones are for asynchronous requests, the others are lent.
+  static constexpr std::uint32_t buffers_per_lane = pages_per_request + 4;
 
  public:
   cache_schedule(cache_shape const& shape, std::uint64_t seed)
@@ -150,12 +171,20 @@ class cache_schedule {
     std::uint32_t frame = 0;
     bool written = false;
   };
+  struct lent_page {
+    std::uint64_t page = 0;
+    std::uint32_t buffer = 0;
+    bool written = false;
+    page_type shared;
+  };
   struct lane_books {
     std::vector<std::uint32_t> written;  // per word of the storage that is the lane's: the last number it wrote
     std::vector<std::uint32_t> seen;     // per word of the storage: the greatest number it has seen
     std::vector<std::uint32_t>
         owed;  // what a flush has to bring to the drives; here, since lanes that fail are dropped
     std::vector<held_page> held;
+    std::vector<lent_page> lent;
+    std::vector<std::uint32_t> buffers;  // pages of memory that are the lane's to lend
     bool must_not_wait = false;
   };
 
@@ -163,17 +192,25 @@ class cache_schedule {
   // -----------------------------------------------------------------------------------------------------
 
   std::uint32_t queue_count() const { return shape_.drives * shape_.queues_per_drive; }
-  std::uint32_t frame_count() const { return shape_.sets * cache_ways + shape_.overflow; }
+  std::uint32_t own_frame_count() const { return shape_.sets * cache_ways + shape_.overflow; }
+  std::uint32_t frame_count() const { return own_frame_count() + shape_.users; }
   std::uint64_t pages_per_drive() const { return (shape_.pages + shape_.drives - 1) / shape_.drives; }
   static std::uint64_t encode(std::uint64_t page, std::uint32_t word, std::uint32_t number) {
     return (page + 1) << 40 | std::uint64_t{word} << 32 | number;
   }
+  std::uint32_t owner_of(std::uint64_t page, std::uint32_t word) const {
+    return (is_whole(page) ? static_cast<std::uint32_t>(page) : word) % lane_count_;
+  }
+  bool is_whole(std::uint64_t page) const { return page + shape_.whole_pages >= shape_.pages; }
   std::size_t index_of(std::uint64_t page, std::uint32_t word) const { return page * words_per_page + word; }
 
   void build() {
-    std::size_t const frame_bytes = std::size_t{frame_count()} * page_bytes;
-    memory_ = std::make_unique<detail::arena>(frame_bytes + queue_count() * (shape_.entries * 256 + 4096) +
-                                              frame_count() * 64 + shape_.sets * (sizeof(cache_set<Policy>) + 256) +
+    std::size_t const frame_bytes = std::size_t{own_frame_count()} * page_bytes;
+    std::size_t const other_pages =
+        lane_count_ * buffers_per_lane + std::size_t{shape_.sets} * shape_.host_groups * cache_ways + 2;
+    memory_ = std::make_unique<detail::arena>(frame_bytes + other_pages * (page_bytes + 64) +
+                                              queue_count() * (shape_.entries * 256 + 4096) + frame_count() * 64 +
+                                              shape_.sets * (sizeof(cache_set<Policy>) + 256) +
                                               cache_core::counter_stripes * sizeof(cache_counters) + 131072);
     regions_ = std::make_unique<emulator::dma_regions>(memory::host(), 8);
     regions_->add(memory_->data(), memory_->bytes());
@@ -209,6 +246,11 @@ class cache_schedule {
       b.written.assign(shape_.pages * words_per_page, 0);
       b.seen.assign(shape_.pages * words_per_page, 0);
       b.owed.assign(shape_.pages * words_per_page, 0);
+    }
+    for (std::uint32_t lane = 0; lane < lane_count_; ++lane) {
+      for (std::uint32_t k = pages_per_request; k < buffers_per_lane; ++k) {
+        books_[lane].buffers.push_back(lane * buffers_per_lane + k);
+      }
     }
     returned_.assign(shape_.pages * words_per_page, 0);
   }
@@ -248,7 +290,7 @@ class cache_schedule {
   }
 
   void build_cache() {
-    auto* const frames = memory_->make<std::byte>(std::size_t{frame_count()} * page_bytes, page_bytes);
+    auto* const frames = memory_->make<std::byte>(std::size_t{own_frame_count()} * page_bytes, page_bytes);
     state_.words = memory_->make<std::uint64_t>(frame_count(), 128);
     state_.notes = memory_->make<std::uint32_t>(frame_count());
     state_.frames = frame_count();
@@ -258,19 +300,43 @@ class cache_schedule {
     state_.mapping = page_sets(shape_.sets);
     state_.page_shift = page_shift;
     state_.overflow_count = shape_.overflow;
-    state_.overflow = memory_->make<overflow_frame>(shape_.overflow + 1);
-    state_.free_overflow.word_count = slot_pool::words_for(shape_.overflow);
-    state_.free_overflow.words = memory_->make<std::uint32_t>(state_.free_overflow.word_count + 1);
-    for (std::uint32_t w = 0; w < state_.free_overflow.word_count; ++w) {
-      state_.free_overflow.words[w] = slot_pool::all_free(shape_.overflow, w);
+    state_.user_count = shape_.users;
+    std::uint32_t const outside = shape_.overflow + shape_.users;
+    state_.outside = memory_->make<outside_frame>(outside + 1);
+    for (std::uint32_t k = 0; k < outside; ++k) state_.outside[k].page = outside_frame::no_page;
+    state_.users = memory_->make<user_frame>(shape_.users + 1);
+    state_.free_overflow = full_pool(shape_.overflow);
+    state_.free_users = full_pool(shape_.users);
+    if constexpr (Pools::has_host) {
+      std::size_t const groups = std::size_t{shape_.sets} * shape_.host_groups;
+      using policy_state = typename Pools::host_policy::set_state;
+      state_.host.groups = shape_.host_groups;
+      state_.host.words = memory_->make<std::uint32_t>(groups * cache_ways);
+      state_.host.policy_states = reinterpret_cast<std::byte*>(memory_->make<policy_state>(groups, 16));
+      state_.host.policy_state_bytes = sizeof(policy_state);
+      state_.host.frames = memory_->make<std::byte>(groups * cache_ways * page_bytes, page_bytes);
     }
-    for (std::uint32_t k = 0; k < shape_.overflow; ++k) state_.overflow[k].page = overflow_frame::no_page;
+    buffers_ = memory_->make<std::byte>(std::size_t{lane_count_} * buffers_per_lane * page_bytes, page_bytes);
     state_.frame_memory =
-        buffer_ref(frames, std::size_t{frame_count()} * page_bytes, reinterpret_cast<std::uint64_t>(frames));
+        buffer_ref(frames, std::size_t{own_frame_count()} * page_bytes, reinterpret_cast<std::uint64_t>(frames));
     state_.layout = layout_;
     state_.queues = queues_->state();
   }
 
+  slot_pool full_pool(std::uint32_t capacity) {
+    slot_pool pool;
+    pool.word_count = slot_pool::words_for(capacity);
+    pool.words = memory_->make<std::uint32_t>(pool.word_count + 1);
+    for (std::uint32_t w = 0; w < pool.word_count; ++w) pool.words[w] = slot_pool::all_free(capacity, w);
+    return pool;
+  }
+  /// `pages` of the buffers, from the `index`-th on.
+  buffer_ref buffer(std::uint32_t index, std::uint32_t pages) const {
+    std::byte* const at = buffers_ + std::size_t{index} * page_bytes;
+    return buffer_ref(at, std::size_t{pages} * page_bytes, reinterpret_cast<std::uint64_t>(at));
+  }
+
+  storage_type storage() { return storage_type(cache(), 0, layout_.size_bytes, true); }
   cache_type cache() {
     return cache_type(&state_, state_.words, state_.frame_memory.data(), state_.mapping, page_shift);
   }
@@ -296,6 +362,7 @@ class cache_schedule {
       inspect();
     }
     while (!books_[me].held.empty()) let_go(me, 0);
+    end_sharing(me, false);
     // Acquire and release: the last lane to finish takes the others' results with it.
     if (simt::atomic<agent_machine>(finished_).fetch_add(1, simt::order::acq_rel) + 1 == lane_count_) finish(me);
   }
@@ -329,8 +396,195 @@ class cache_schedule {
     if (is(shape_.write)) return hold(me, page, true, random);
     if (is(shape_.prefetch)) return prefetch(me, page);
     if (is(shape_.flush)) return flush(me);
+    // A page that is lent is pinned until its owner takes it back, who may be waiting for what this lane has pinned.
     if (is(shape_.invalidate)) return (void)cache().invalidate(page, simt::no_deadline);
+    if (is(shape_.read_async)) return read_async(me, page, random);
+    if (is(shape_.write_async)) return write_async(me, page, random);
+    if constexpr (Pools::has_users) {
+      if (is(shape_.share)) return share(me, page, random);
+      if (is(shape_.reclaim)) return reclaim(me, random);
+    }
     hold(me, page, false, random);
+  }
+
+  void read_async(std::uint32_t me, std::uint64_t page, simt::random_source& random) {
+    constexpr std::uint32_t block_words = block_bytes / 8;
+    std::uint64_t const all = std::uint64_t{shape_.pages} * words_per_page;
+    std::uint64_t const first = page * words_per_page + random.below(words_per_page / block_words) * block_words;
+    std::uint64_t const room = std::min<std::uint64_t>(all - first, pages_per_request * words_per_page);
+    std::uint64_t const count =
+        (1 + random.below(static_cast<std::uint32_t>(room / block_words))) * std::uint64_t{block_words};
+    buffer_ref const to = buffer(me * buffers_per_lane, pages_per_request);
+    auto token = storage().read_async(to, first * 8, count * 8);
+    status const outcome = token.wait(simt::no_deadline);
+    if (!outcome.ok()) return failed(outcome);
+    for (std::uint64_t k = 0; k < count; ++k) {
+      verify(me, (first + k) / words_per_page, static_cast<std::uint32_t>((first + k) % words_per_page),
+             client::ld(reinterpret_cast<std::uint64_t const*>(to.data()) + k), "C6: an asynchronous read");
+    }
+  }
+
+  void write_async(std::uint32_t me, std::uint64_t page, simt::random_source& random) {
+    std::uint32_t first = 0;
+    std::uint32_t count = words_per_page;
+    if (!is_whole(page)) {
+      first = own_word(me, page, random);
+      count = 1;
+    } else {
+      page = whole_page_of(me, page);
+      if (!is_whole(page)) return;
+      if (random.below(3) == 0) {
+        first = random.below(words_per_page);
+        count = 1 + random.below(words_per_page - first);
+      }
+    }
+    pin_nothing(me);
+    buffer_ref const from = buffer(me * buffers_per_lane, pages_per_request);
+    lane_books& books = books_[me];
+    std::uint32_t number = 0;
+    for (std::uint32_t k = 0; k < count; ++k) number = std::max(number, books.written[index_of(page, first + k)] + 1);
+    for (std::uint32_t k = 0; k < count; ++k) {
+      client::st(reinterpret_cast<std::uint64_t*>(from.data()) + k, encode(page, first + k, number));
+    }
+    bool const to_drive = random.below(2) == 0;
+    auto token = storage().write_async(from, page * page_bytes + first * 8, count * 8,
+                                       to_drive ? write_until::drive : write_until::cache);
+    // Whatever became of it, the cache has it or has refused it: what follows tells.
+    status outcome = token.wait(simt::no_deadline);
+    if (!outcome.ok() && !wrote(page, first, number)) return failed(outcome);
+    unobserved const quiet;
+    for (std::uint32_t k = 0; k < count; ++k) {
+      books.written[index_of(page, first + k)] = number;
+      returned_[index_of(page, first + k)] = number;
+      client::check(!outcome.ok() || !to_drive || static_cast<std::uint32_t>(on_drive(page, first + k)) == number,
+                    "C2: a write says that it is on the drive, and is not");
+    }
+    if (!outcome.ok()) failed(outcome);
+  }
+  /// Whether a write whose token says that it failed is in the cache all the same: only its write-back failed.
+  bool wrote(std::uint64_t page, std::uint32_t word, std::uint32_t number) {
+    page_pin const pinned = cache().pin(page, access::read, when_full::wait);
+    std::uint64_t value = 0;
+    if (pinned.outcome.ok()) {
+      value = client::ld(word_in(pinned.frame, word));
+      cache().unpin(pinned.frame);
+    } else {
+      // It is in no frame, so what it had been when it left is on the drive.
+      unobserved const quiet;
+      value = on_drive(page, word);
+    }
+    return value == encode(page, word, number);
+  }
+
+  /// A page that lane `me` owns from end to end, near `page`; `page` where it owns none.
+  std::uint64_t whole_page_of(std::uint32_t me, std::uint64_t page) const {
+    for (std::uint64_t p = shape_.pages - std::min(shape_.whole_pages, shape_.pages); p < shape_.pages; ++p) {
+      if (p % lane_count_ == me && (p >= page || p + lane_count_ >= shape_.pages)) return p;
+    }
+    return 0;
+  }
+
+  void share(std::uint32_t me, std::uint64_t page, simt::random_source& random) {
+    lane_books& books = books_[me];
+    if (books.buffers.empty()) return end_sharing(me, random.below(2) == 0);
+    pin_nothing(me);
+    std::uint32_t const index = books.buffers.back();
+    buffer_ref const lent = buffer(index, 1);
+    bool overwrite = false;
+    if (is_whole(page)) {
+      page = whole_page_of(me, page);
+      overwrite = is_whole(page) && random.below(2) == 0;
+    }
+    std::uint32_t number = 0;
+    if (overwrite) {
+      for (std::uint32_t w = 0; w < words_per_page; ++w)
+        number = std::max(number, books.written[index_of(page, w)] + 1);
+      for (std::uint32_t w = 0; w < words_per_page; ++w) {
+        client::st(reinterpret_cast<std::uint64_t*>(lent.data()) + w, encode(page, w, number));
+      }
+    }
+    page_type shared = storage().share(lent, page * page_bytes, overwrite ? sharing_use::overwrite : sharing_use::read);
+    if (shared.is_own()) books.buffers.pop_back();
+    status const outcome = shared.outcome().ok() ? shared.wait(simt::no_deadline) : shared.outcome();
+    books.lent.push_back({page, index, overwrite, shared});
+    if (!outcome.ok()) {
+      end_sharing(me, false);
+      return failed(outcome);
+    }
+    if (overwrite) {
+      for (std::uint32_t w = 0; w < words_per_page; ++w) books.written[index_of(page, w)] = number;
+    }
+    for (std::uint32_t w = 0; w < words_per_page; ++w) look_in_shared(me, page, shared, w);
+    std::uint32_t const word = own_word(me, page, random);
+    if (word < words_per_page && random.below(2) == 0) {
+      shared.will_write();
+      books.lent.back().written = true;
+      client::st(reinterpret_cast<std::uint64_t*>(shared.data()) + word,
+                 encode(page, word, ++books.written[index_of(page, word)]));
+      look_in_shared(me, page, shared, word);
+    }
+    if (random.below(3) == 0) end_sharing(me, random.below(2) == 0);
+  }
+  void look_in_shared(std::uint32_t me, std::uint64_t page, page_type const& shared, std::uint32_t word) {
+    auto const* const at = reinterpret_cast<std::uint64_t const*>(shared.data()) + word;
+    verify(me, page, word, owner_of(page, word) == me ? client::ld(at) : client::ld_speculative(at),
+           "C6: a read of a shared page");
+  }
+
+  /// Nothing that this lane has pinned may keep another one waiting while it waits itself; but for its own buffers.
+  void pin_nothing(std::uint32_t me) {
+    lane_books& books = books_[me];
+    while (!books.held.empty()) let_go(me, 0);
+    for (lent_page& lent : books.lent) {
+      if (!lent.shared.is_own()) end_sharing(me, lent, true);
+    }
+    std::erase_if(books.lent, [](lent_page const& lent) { return !lent.shared.is_own(); });
+  }
+  /// `abandon`: leaves buffers to whoever reclaims them, or to the end.
+  void end_sharing(std::uint32_t me, bool abandon) {
+    pin_nothing(me);
+    for (lent_page& lent : books_[me].lent) end_sharing(me, lent, abandon);
+    books_[me].lent.clear();
+  }
+  void end_sharing(std::uint32_t me, lent_page& lent, bool abandon) {
+    lane_books& books = books_[me];
+    {
+      unobserved const quiet;
+      for (std::uint32_t w = 0; lent.written && w < words_per_page; ++w) {
+        if (owner_of(lent.page, w) == me) returned_[index_of(lent.page, w)] = books.written[index_of(lent.page, w)];
+      }
+    }
+    if (!lent.shared.is_own()) return lent.shared.leave();
+    {
+      unobserved const quiet;
+      abandoned_.push_back(lent.shared);
+    }
+    if (abandon) return;
+    for (int tries = 0;; ++tries) {
+      client::check(tries < 200, "C2: a buffer is never given back");
+      if (lent.shared.take_back(simt::no_deadline).ok()) break;
+    }
+    // Now it is this lane's alone.
+    for (std::uint32_t w = 0; w < words_per_page; ++w) {
+      client::st(reinterpret_cast<std::uint64_t*>(buffer(lent.buffer, 1).data()) + w, ~std::uint64_t{0});
+    }
+    books.buffers.push_back(lent.buffer);
+  }
+  void reclaim(std::uint32_t me, simt::random_source& random) {
+    end_sharing(me, false);
+    page_type shared;
+    {
+      unobserved const quiet;
+      if (abandoned_.empty()) return;
+      std::size_t const which = random.below(static_cast<std::uint32_t>(abandoned_.size()));
+      shared = abandoned_[which];
+      abandoned_.erase(abandoned_.begin() + static_cast<std::ptrdiff_t>(which));
+    }
+    status const outcome = shared.take_back(simt::no_deadline);
+    if (outcome.ok()) return;
+    failed(outcome);
+    unobserved const quiet;
+    abandoned_.push_back(shared);
   }
 
   void look_without_pin(std::uint32_t me, std::uint64_t page, simt::random_source& random) {
@@ -352,14 +606,19 @@ class cache_schedule {
     if (!pinned.outcome.ok()) return failed(pinned.outcome);
     client::check(pinned.frame < frame_count(), "C1: a pin without a frame");
     books.held.push_back({page, pinned.frame, write});
-    std::uint32_t const word = random.below(words_per_page / lane_count_) * lane_count_ + me;
-    if (write) write_to(me, page, pinned.frame, word);
+    std::uint32_t const word = own_word(me, page, random);
+    if (write && word < words_per_page) write_to(me, page, pinned.frame, word);
     std::uint32_t const other = random.below(words_per_page);
     look_at(me, page, pinned.frame, other);
-    look_at(me, page, pinned.frame, word);
+    if (word < words_per_page) look_at(me, page, pinned.frame, word);
     if (random.below(2) == 0) let_go(me, books.held.size() - 1);
   }
 
+  /// One that only this lane writes; `words_per_page`: there is none.
+  std::uint32_t own_word(std::uint32_t me, std::uint64_t page, simt::random_source& random) const {
+    std::uint32_t const word = random.below(words_per_page / lane_count_) * lane_count_ + me;
+    return owner_of(page, word) == me ? word : words_per_page;
+  }
   void write_to(std::uint32_t me, std::uint64_t page, std::uint32_t frame, std::uint32_t word) {
     std::uint32_t const number = ++books_[me].written[index_of(page, word)];
     client::st(word_in(frame, word), encode(page, word, number));
@@ -370,7 +629,7 @@ class cache_schedule {
   void look_at(std::uint32_t me, std::uint64_t page, std::uint32_t frame, std::uint32_t word) {
     // Others may write their words now: what is seen may be any of their values, as for any two threads.
     verify(me, page, word,
-           word % lane_count_ == me ? client::ld(word_in(frame, word)) : client::ld_speculative(word_in(frame, word)),
+           owner_of(page, word) == me ? client::ld(word_in(frame, word)) : client::ld_speculative(word_in(frame, word)),
            "C6: a read through a pin");
   }
 
@@ -378,7 +637,7 @@ class cache_schedule {
     lane_books& books = books_[me];
     held_page const held = books.held[which];
     // As late as a write can be.
-    if (held.written) write_to(me, held.page, held.frame, me);
+    if (held.written && owner_of(held.page, me) == me) write_to(me, held.page, held.frame, me);
     look_at(me, held.page, held.frame, me);
     {
       unobserved const quiet;
@@ -389,8 +648,8 @@ class cache_schedule {
     books.held.erase(books.held.begin() + static_cast<std::ptrdiff_t>(which));
     if (!held.written) return;
     unobserved const quiet;
-    for (std::uint32_t w = me; w < words_per_page; w += lane_count_) {
-      returned_[index_of(held.page, w)] = books.written[index_of(held.page, w)];
+    for (std::uint32_t w = 0; w < words_per_page; ++w) {
+      if (owner_of(held.page, w) == me) returned_[index_of(held.page, w)] = books.written[index_of(held.page, w)];
     }
   }
 
@@ -399,7 +658,7 @@ class cache_schedule {
     std::size_t const at = index_of(page, word);
     auto const number = static_cast<std::uint32_t>(value);
     lane_books& books = books_[me];
-    if (word % lane_count_ == me) client::check(number == books.written[at], what);
+    if (owner_of(page, word) == me) client::check(number == books.written[at], what);
     client::check(number >= books.seen[at], what);
     books.seen[at] = number;
   }
@@ -432,7 +691,8 @@ class cache_schedule {
     // What this lane wrote came before; what others wrote may not have.
     unobserved const quiet;
     for (std::uint64_t page = 0; page < shape_.pages; ++page) {
-      for (std::uint32_t w = me; w < words_per_page; w += lane_count_) {
+      for (std::uint32_t w = 0; w < words_per_page; ++w) {
+        if (owner_of(page, w) != me) continue;
         client::check(static_cast<std::uint32_t>(on_drive(page, w)) >= owed[index_of(page, w)],
                       "C2: a flush returns, and a write before it is not on the drive");
       }
@@ -457,8 +717,12 @@ class cache_schedule {
   }
 
   bool is_in_frame(void const* address) const {
+    for (std::vector<std::byte> const& bytes : media_) {
+      if (address >= bytes.data() && address < bytes.data() + bytes.size()) return true;
+    }
     std::byte const* const frames = state_.frame_memory.data();
-    return address >= frames && address < frames + state_.frame_memory.size_bytes();
+    return (address >= frames && address < frames + state_.frame_memory.size_bytes()) ||
+           (address >= buffers_ && address < buffers_ + std::size_t{lane_count_} * buffers_per_lane * page_bytes);
   }
 
   cache_set<Policy>* sets() { return reinterpret_cast<cache_set<Policy>*>(state_.sets); }
@@ -479,8 +743,8 @@ class cache_schedule {
       if (word.state() != page_state::valid && word.state() != page_state::busy) continue;
       std::uint32_t const cached = shape_.sets * cache_ways;
       std::uint64_t const page = frame < cached ? state_.mapping.page_of({frame / cache_ways, word.tag()})
-                                                : state_.overflow[frame - cached].page;
-      if (page == overflow_frame::no_page) continue;  // just taken
+                                                : state_.outside[frame - cached].page;
+      if (page == outside_frame::no_page) continue;  // just taken
       if (!held.insert(page).second) return "page " + std::to_string(page) + " is in two frames";
     }
     return {};
@@ -488,6 +752,12 @@ class cache_schedule {
 
   /// By the last lane: everything that was written must reach the drives, however often they fail.
   void finish(std::uint32_t me) {
+    for (page_type& shared : abandoned_) {
+      for (int tries = 0;; ++tries) {
+        client::check(tries < 200, "C2: a buffer is never given back");
+        if (shared.take_back(simt::no_deadline).ok()) break;
+      }
+    }
     for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
       for (int tries = 0;; ++tries) {
         client::check(tries < 200, "C2: a page never reaches the drive");
@@ -521,7 +791,7 @@ class cache_schedule {
   std::string settled_wrong() {
     for (std::uint64_t page = 0; page < shape_.pages; ++page) {
       for (std::uint32_t w = 0; w < words_per_page; ++w) {
-        std::uint32_t const owner = w % lane_count_;
+        std::uint32_t const owner = owner_of(page, w);
         if (on_drive(page, w) != encode(page, w, books_[owner].written[index_of(page, w)])) {
           return "C2: word " + std::to_string(w) + " of page " + std::to_string(page) + " was lost";
         }
@@ -541,19 +811,39 @@ class cache_schedule {
     if (!twice.empty()) return "C1: " + twice;
     std::uint32_t listed = 0;
     for (std::uint32_t set = 0; set < shape_.sets; ++set) {
-      for (std::uint32_t k = sets()[set].overflow; k != 0 && listed <= shape_.overflow; k = state_.overflow[k - 1].next)
+      for (std::uint32_t k = sets()[set].outside; k != 0 && listed <= shape_.overflow + shape_.users;
+           k = state_.outside[k - 1].next) {
+        if (k > shape_.overflow) return "C3: a user's buffer stays a page's frame";
         ++listed;
+      }
     }
-    std::uint32_t free = 0;
-    for (std::uint32_t w = 0; w < state_.free_overflow.word_count; ++w) {
-      free += simt::count_bits(state_.free_overflow.words[w]);
+    if (listed + count_free(state_.free_overflow) != shape_.overflow) return "C3: an overflow frame is lost";
+    if (count_free(state_.free_users) != shape_.users) return "C3: a user frame is lost";
+    for (std::uint32_t way = 0; way < shape_.sets * state_.host.groups * cache_ways; ++way) {
+      host_word const word{state_.host.words[way]};
+      if (word.what() == host_word::content::nothing) continue;
+      std::string const name = "way " + std::to_string(way) + " of the host pool";
+      if (word.what() != host_word::content::page) return name + " is still being copied";
+      std::uint64_t const page = state_.mapping.page_of({way / (state_.host.groups * cache_ways), word.tag()});
+      if (std::memcmp(state_.host.frames + std::size_t{way} * page_bytes, page_on_drive(page), page_bytes) != 0) {
+        return "C6: " + name + " is out of date";
+      }
     }
-    if (listed + free != shape_.overflow) return "C3: an overflow frame is lost";
     bool const all_fit = shape_.pages <= shape_.sets && shape_.faults.error_ppm == 0 && shape_.invalidate == 0;
     if (all_fit && outcome_.counted.misses + outcome_.counted.prefetches > shape_.pages) {
       return "C1: a page that never left was read twice";
     }
     return {};
+  }
+
+  static std::uint32_t count_free(slot_pool const& pool) {
+    std::uint32_t free = 0;
+    for (std::uint32_t w = 0; w < pool.word_count; ++w) free += simt::count_bits(pool.words[w]);
+    return free;
+  }
+  std::byte const* page_on_drive(std::uint64_t page) const {
+    storage_layout::piece const p = layout_.piece_at(page << page_shift, 8);
+    return media_[p.drive].data() + p.byte_on_drive;
   }
 
   cache_shape const shape_;
@@ -567,7 +857,9 @@ class cache_schedule {
   std::vector<std::vector<std::byte>> media_;
   std::vector<std::unique_ptr<emulator::engine<cache_drive, agent_machine>>> engines_;
   cache_state state_;
+  std::byte* buffers_ = nullptr;
   std::vector<lane_books> books_;
+  std::vector<page_type> abandoned_;
   std::vector<std::uint32_t> returned_;  // per word of the storage: the last number whose writer has let go
   cache_outcome outcome_;
   simt::memory_model memory_model_ = simt::memory_model::sequential;
@@ -576,9 +868,9 @@ class cache_schedule {
 };
 
 /// Builds and runs the schedule that shape, seed and mode describe.
-template <class Policy, class Rules = cache_rules>
+template <class Policy, class Pools = frame_pools<>, class Rules = cache_rules>
 cache_outcome run_cache_schedule(cache_shape const& shape, std::uint64_t seed, schedule_mode mode) {
-  auto s = std::make_unique<cache_schedule<Policy, Rules>>(shape, seed);
+  auto s = std::make_unique<cache_schedule<Policy, Pools, Rules>>(shape, seed);
   using policy = schedule_mode::policy;
   std::uint64_t const operations = std::uint64_t{shape.lanes.blocks} * shape.lanes.threads_per_block * shape.operations;
   switch (mode.scheduler) {

@@ -41,6 +41,10 @@ cache_shape load(std::uint64_t seed, simt::random_source& random) {
   shape.pages = shape.sets * cache_ways + 2 + random.below(2 * shape.sets * cache_ways);
   shape.overflow = random.below(2) == 0 ? 0 : 1 + random.below(4);
   shape.guards = 1 + random.below(3);
+  shape.users = random.below(4);
+  shape.host_groups = 1 + random.below(2);
+  shape.share = 6;
+  shape.reclaim = 2;
   shape.faults = delays(seed);
   return shape;
 }
@@ -49,6 +53,8 @@ cache_shape c1_one_frame_a_page(std::uint64_t seed, simt::random_source& random)
   cache_shape shape = load(seed, random);
   shape.invalidate = 0;
   shape.flush = 0;
+  shape.share = shape.reclaim = 0;
+  shape.write_async = 0;
   shape.burst = true;
   shape.sets = 2 + random.below(6);
   shape.pages = 1 + random.below(shape.sets);
@@ -60,7 +66,7 @@ cache_shape c2_no_write_is_lost(std::uint64_t seed, simt::random_source& random)
   cache_shape shape = load(seed, random);
   shape.sets = 1;
   shape.pages = cache_ways + 1 + random.below(2 * cache_ways);
-  shape.write = 60;
+  shape.write = 45;
   shape.flush = 5;
   shape.invalidate = 5;
   return shape;
@@ -95,7 +101,7 @@ cache_shape c6_reads_see_writes(std::uint64_t seed, simt::random_source& random)
   shape.hot_pages = 2;
   shape.pages = cache_ways + 4;
   shape.try_read = 40;
-  shape.write = 40;
+  shape.write = 30;
   shape.invalidate = 5;
   return shape;
 }
@@ -124,8 +130,11 @@ cache_outcome explore(shape_of make, std::uint64_t salt) {
       simt::random_source random(emulator::mix(seed ^ salt));
       cache_shape const shape = make(seed, random);
       schedule_mode const mode = mode_of(seed ^ salt);
+      using pools = frame_pools<share_all, replacement::clock>;
       cache_outcome const outcome = seed % 2 == 0 ? run_cache_schedule<replacement::clock>(shape, seed, mode)
-                                                  : run_cache_schedule<replacement::s3_fifo>(shape, seed, mode);
+                                    : shape.users == 0
+                                        ? run_cache_schedule<replacement::s3_fifo>(shape, seed, mode)
+                                        : run_cache_schedule<replacement::s3_fifo, pools>(shape, seed, mode);
       std::scoped_lock const lock(mutex);
       sum.operations += outcome.operations;
       sum.steps += outcome.steps;
@@ -150,10 +159,10 @@ cache_outcome explore(shape_of make, std::uint64_t salt) {
               n(sum.steps), n(sum.commands), n(sum.failures), n(sum.no_frame));
   std::printf(
       "  %llu hits (%llu merged), %llu misses (%llu overflow), %llu evictions, %llu write-backs, %llu prefetches, %llu "
-      "refused\n",
+      "refused, %llu shared, %llu to the host, %llu back\n",
       n(sum.counted.hits), n(sum.counted.merged), n(sum.counted.misses), n(sum.counted.overflow_frames),
       n(sum.counted.evictions), n(sum.counted.write_backs), n(sum.counted.prefetches),
-      n(sum.counted.refused_prefetches));
+      n(sum.counted.refused_prefetches), n(sum.counted.shared), n(sum.counted.to_host), n(sum.counted.from_host));
   return sum;
 }
 

@@ -161,7 +161,7 @@ TEST(CacheOverADriveThatTakesNoWrites, SaysSoAndLosesNothing) {
   memory::allocation const frames(memory::host(), options.frame_memory_bytes(), 4096);
   cache pages(options, layout, queues,
               buffer_ref(frames.as<std::byte>(), frames.bytes(), reinterpret_cast<std::uint64_t>(frames.data())),
-              memory::host());
+              memory::host(), memory::host());
   cached_storage_ref<native, replacement::clock> const storage(pages.ref<native, replacement::clock>(), 0,
                                                                layout.size_bytes, true);
   auto const words = storage.array<std::uint64_t>();

@@ -378,4 +378,102 @@ struct read_page_by_warps {
   }
 };
 
+/// Each thread takes its own pages through every path in turn: what one has written, the next must see.
+template <class M, class Ref>
+struct transfer_beside_views {
+  Ref storage;
+  buffer_ref buffers;  ///< two pages for each thread
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const bytes = storage.page_bytes();
+    std::uint32_t const words = bytes / 8;
+    auto const view = storage.template array<std::uint64_t>();
+    buffer_ref const mine = buffers.subspan(M::thread_rank() * 2ull * bytes, 2ull * bytes);
+    auto* const data = reinterpret_cast<std::uint64_t*>(mine.data());
+    for (std::uint64_t page = M::thread_rank(); (page + 1) * bytes <= storage.size_bytes(); page += M::thread_count()) {
+      std::uint64_t const first = page * words;
+      // By the view, then read asynchronously.
+      count<M>(result, view.try_store(first + 1, stamp(first + 1, 1)), true);
+      count<M>(result, storage.read(mine, page * bytes, bytes), true);
+      bool right = M::ld(data + 1) == stamp(first + 1, 1);
+      // Overwritten asynchronously, then seen by the view.
+      for (std::uint32_t w = 0; w < words; ++w) M::st(data + w, stamp(first + w, 2));
+      count<M>(result,
+               storage.write_async(mine, page * bytes, bytes, page % 2 == 0 ? write_until::cache : write_until::drive)
+                   .wait(),
+               right);
+      right = view.load(first) == stamp(first, 2) && view.load(first + words - 1) == stamp(first + words - 1, 2);
+      // A part of the page, at no block's boundary.
+      M::st(data, stamp(first + 3, 3));
+      count<M>(result, storage.write(mine, (first + 3) * 8, 8), right);
+      buffer_ref const other = mine.subspan(bytes, bytes);
+      status const outcome = storage.read(other, page * bytes, bytes);
+      right = true;
+      for (std::uint32_t w = 0; w < words; ++w) {
+        right = right && M::ld(data + words + w) == stamp(first + w, w == 3 ? 3 : 2);
+      }
+      count<M>(result, outcome, right);
+    }
+  }
+};
+
+/// Each thread shares a buffer as each of its pages in turn, writes there, and takes it back; or, where `Leave`, leaves
+/// the first one it gets to the host.
+template <class M, class Ref, bool Leave>
+struct share_pages {
+  Ref storage;
+  buffer_ref buffers;  ///< a page for each thread
+  std::uint64_t generation;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const bytes = storage.page_bytes();
+    std::uint32_t const words = bytes / 8;
+    auto const view = storage.template array<std::uint64_t>();
+    buffer_ref const mine = buffers.subspan(M::thread_rank() * std::uint64_t{bytes}, bytes);
+    for (std::uint64_t page = M::thread_rank(); (page + 1) * bytes <= storage.size_bytes(); page += M::thread_count()) {
+      std::uint64_t const first = page * words;
+      auto shared = storage.share(mine, page * bytes, sharing_use::read);
+      status outcome = shared.wait();
+      auto* const data = reinterpret_cast<std::uint64_t*>(shared.data());
+      bool right = outcome.ok() && M::ld(data + 1) == stamp((first + 1) * 8, generation);
+      if (outcome.ok()) {
+        shared.will_write();
+        for (std::uint32_t w = 0; w < words; ++w) M::st(data + w, stamp((first + w) * 8, generation + 1));
+      }
+      right = right && view.load(first + 5) == stamp((first + 5) * 8, generation + 1);
+      if (Leave && shared.is_own()) return count<M>(result, outcome, right);
+      if (outcome.ok()) outcome = shared.take_back();
+      count<M>(result, outcome, right && view.load(first + 6) == stamp((first + 6) * 8, generation + 1));
+    }
+  }
+};
+
+/// Overwrites pages from buffers that are shared.
+template <class M, class Ref>
+struct share_to_overwrite {
+  Ref storage;
+  buffer_ref buffers;  ///< a page for each thread
+  std::uint64_t generation;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const bytes = storage.page_bytes();
+    std::uint32_t const words = bytes / 8;
+    auto const view = storage.template array<std::uint64_t>();
+    buffer_ref const mine = buffers.subspan(M::thread_rank() * std::uint64_t{bytes}, bytes);
+    auto* const data = reinterpret_cast<std::uint64_t*>(mine.data());
+    for (std::uint64_t page = M::thread_rank(); (page + 1) * bytes <= storage.size_bytes(); page += M::thread_count()) {
+      std::uint64_t const first = page * words;
+      for (std::uint32_t w = 0; w < words; ++w) M::st(data + w, stamp((first + w) * 8, generation));
+      auto shared = storage.share(mine, page * bytes, sharing_use::overwrite);
+      status outcome = shared.outcome();
+      bool const right = view.load(first + 7) == stamp((first + 7) * 8, generation);
+      if (outcome.ok()) outcome = shared.take_back();
+      count<M>(result, outcome, right);
+    }
+  }
+};
+
 }  // namespace forebay::storage_test

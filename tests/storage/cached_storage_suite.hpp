@@ -398,6 +398,87 @@ TYPED_TEST_P(CachedStorageSuite, WhatIsNotFlushedIsWrittenBackAtTheEnd) {
   std::remove(path.c_str());
 }
 
+TYPED_TEST_P(CachedStorageSuite, AsynchronousTransfersAndViewsSeeEachOther) {
+  using M = typename TypeParam::machine;
+  for (std::uint32_t const page_bytes : {512u, 4096u, 16384u}) {
+    SCOPED_TRACE(std::to_string(page_bytes) + " bytes a page");
+    storage st(this->options({"emulated:size=1M", "emulated:size=1M"}, 32, page_bytes));
+    registered_buffer const buffers = st.allocate_buffer(128ull * 2 * page_bytes);
+    this->run_well(st, {2, 64},
+                   transfer_beside_views<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(),
+                                                                                       buffers.ref(), nullptr});
+  }
+}
+
+TYPED_TEST_P(CachedStorageSuite, SharedBuffersArePages) {
+  using M = typename TypeParam::machine;
+  using pools = frame_pools<share_all>;
+  using view = cached_storage_ref<M, replacement::clock, true, pools>;
+  for (std::uint32_t const user_frames : {1u, 8u, 200u}) {
+    SCOPED_TRACE(std::to_string(user_frames) + " user frames");
+    auto options = this->options({"emulated:size=1M"}, 64);
+    options.user_frames = user_frames;
+    options.cache_statistics = true;
+    storage st(options);
+    this->fill(st, 1);
+    registered_buffer const buffers = st.allocate_device_buffer(64ull * 4096);
+    auto const ref = st.cached_ref<M, replacement::clock, true, pools>();
+    this->run_well(st, {1, 64}, share_pages<M, view, false>{ref, buffers.ref(), 1, nullptr});
+    EXPECT_GT(st.cache_statistics().shared, 0u);
+    this->expect_stamps(st, 2);
+    this->run_well(st, {1, 64}, share_to_overwrite<M, view>{ref, buffers.ref(), 3, nullptr});
+    this->expect_stamps(st, 3);
+  }
+}
+
+TYPED_TEST_P(CachedStorageSuite, WhatAKernelLeavesSharedTheHostTakesBack) {
+  using M = typename TypeParam::machine;
+  using pools = frame_pools<share_all>;
+  using view = cached_storage_ref<M, replacement::clock, true, pools>;
+  auto options = this->options({"emulated:size=256K"}, 16);
+  options.user_frames = 64;
+  options.cache_statistics = true;
+  storage st(options);
+  this->fill(st, 1);
+  {
+    registered_buffer const buffers = st.allocate_buffer(64ull * 4096);
+    auto const ref = st.cached_ref<M, replacement::clock, true, pools>();
+    this->run_well(st, {1, 64}, share_pages<M, view, true>{ref, buffers.ref(), 1, nullptr});
+    ASSERT_EQ(st.cache_statistics().shared, 64u);
+    // Written pages that lie in the buffers, whose owners have gone: a flush brings them to the drive.
+    this->expect_stamps(st, 2);
+    EXPECT_THROW(this->fill(st, 5), operation_failed) << "they are still pinned";
+    st.take_back(buffers);
+    std::memset(buffers.data(), 0, buffers.bytes());
+    this->expect_stamps(st, 2);
+  }
+  this->fill(st, 6);
+  this->expect_stamps(st, 6);
+}
+
+TYPED_TEST_P(CachedStorageSuite, PagesThatLeaveAreFoundInHostMemory) {
+  using M = typename TypeParam::machine;
+  using pools = frame_pools<no_sharing, replacement::clock>;
+  using view = cached_storage_ref<M, replacement::clock, true, pools>;
+  auto options = this->options({"emulated:size=1M"}, 64);
+  options.host_bytes = 8 * options.cache_bytes;
+  options.cache_statistics = true;
+  storage st(options);
+  this->fill(st, 1);
+  auto const ref = st.cached_ref<M, replacement::clock, true, pools>();
+  for (std::uint64_t generation = 2; generation != 5; ++generation) {
+    this->run_well(st, {2, 64}, write_words<M, view>{ref, generation, nullptr});
+    this->run_well(st, {2, 64}, read_words<M, view>{ref, 40, this->seed_, generation, nullptr});
+  }
+  cache_counters const seen = st.cache_statistics();
+  EXPECT_GT(seen.to_host, 0u);
+  EXPECT_GT(seen.from_host, 0u);
+  this->expect_stamps(st, 4);
+  // What the host writes is in no pool any more.
+  this->fill(st, 9);
+  this->run_well(st, {2, 64}, read_words<M, view>{ref, 40, this->seed_, 9, nullptr});
+}
+
 REGISTER_TYPED_TEST_SUITE_P(CachedStorageSuite, ReadsWhatTheHostWrote, WritesThroughTheProxyReachTheDrive,
                             NoWriteIsLostAtFourTimesTheCache, PagesOf512BytesTo64KiB,
                             OneSetWithAndWithoutOverflowFrames, MoreThreadsThanFramesWaitForOneAnother,
@@ -407,6 +488,8 @@ REGISTER_TYPED_TEST_SUITE_P(CachedStorageSuite, ReadsWhatTheHostWrote, WritesThr
                             AThreadMayHaveSeveralCursors, PagesAskedForAheadAreRead,
                             LanesThatMissAPageTogetherAreOneMiss, WhatAViewCannotDoItSays,
                             TheHostAndKernelsSeeEachOthersWrites, AnExtentIsAWindowOfItsOwn,
-                            ACatalogueDoesNotOverwriteWhatKernelsWrote, WhatIsNotFlushedIsWrittenBackAtTheEnd);
+                            ACatalogueDoesNotOverwriteWhatKernelsWrote, WhatIsNotFlushedIsWrittenBackAtTheEnd,
+                            AsynchronousTransfersAndViewsSeeEachOther, SharedBuffersArePages,
+                            WhatAKernelLeavesSharedTheHostTakesBack, PagesThatLeaveAreFoundInHostMemory);
 
 }  // namespace forebay::storage_test

@@ -9,6 +9,7 @@
 
 #include "forebay/cache/cache_ref.hpp"
 #include "forebay/cache/clock.hpp"
+#include "forebay/cache/frame_pools.hpp"
 #include "forebay/cache/no_policy.hpp"
 #include "forebay/memory/resource.hpp"
 #include "forebay/queue/io_queues.hpp"
@@ -18,12 +19,13 @@ namespace forebay {
 /// What host code has to know of a replacement policy.
 struct replacement_policy {
   std::string name;
-  std::size_t set_bytes = 0;
+  std::size_t set_bytes = 0;    ///< of a set of the cache
+  std::size_t state_bytes = 0;  ///< of the policy's part of it
 
   /// `replacement_policy::of<replacement::clock>()`, or of a policy of the user's.
   template <class Policy>
   static replacement_policy of() {
-    return {Policy::name, sizeof(cache_set<Policy>)};
+    return {Policy::name, sizeof(cache_set<Policy>), sizeof(typename Policy::set_state)};
   }
 };
 
@@ -33,10 +35,15 @@ struct cache_options {
   std::uint32_t overflow_frames = 256;  ///< for pages whose set has every frame in use
   bool statistics = false;              ///< count what happens; kernels must then use a ref that counts
   replacement_policy policy = replacement_policy::of<replacement::clock>();
+  std::uint32_t user_frames = 0;  ///< buffers of users that may be pages' frames at once; 0: none ever is
+  std::uint64_t host_bytes = 0;   ///< of pages kept in host memory: a multiple of `bytes`; 0: none
+  replacement_policy host_policy = replacement_policy::of<replacement::clock>();
 
-  std::uint64_t frames() const { return bytes / page_bytes + overflow_frames; }
+  /// Those that the cache has memory of its own for.
+  std::uint64_t own_frames() const { return bytes / page_bytes + overflow_frames; }
+  std::uint64_t frames() const { return own_frames() + user_frames; }
   /// What the frames take: registered memory that the threads and every drive reach.
-  std::uint64_t frame_memory_bytes() const { return frames() * page_bytes; }
+  std::uint64_t frame_memory_bytes() const { return own_frames() * page_bytes; }
 };
 
 /// Move-only. The pages' bytes lie in memory of the caller's; what is known of them in `state_memory`: some 18 to 24
@@ -46,23 +53,24 @@ class cache {
   /// Throws `refused_input` for an option that is out of range, or that does not fit the drives.
   static void check(cache_options const& options, storage_layout const& layout);
 
-  /// After check(). `frames`: `frame_memory_bytes()` long. All arguments must outlive the cache.
+  /// After check(). `frames`: `frame_memory_bytes()` long; `host_memory`: of the host pool. All arguments must outlive
+  /// the cache.
   cache(cache_options const& options, storage_layout const& layout, io_queues const& queues, buffer_ref frames,
-        memory::resource& state_memory);
+        memory::resource& state_memory, memory::resource& host_memory);
 
-  /// Throws `refused_input` where the cache was made for another policy, or does not count and `Counted` is set, or the
-  /// other way round.
-  template <class M, class Policy, bool Counted = false>
-  cache_ref<M, Policy, Counted> ref() const {
-    check_ref(replacement_policy::of<Policy>(), Counted);
-    return cache_ref<M, Policy, Counted>(state_, host_copy_.words, host_copy_.frame_memory.data(), host_copy_.mapping,
-                                         host_copy_.page_shift);
+  /// Throws `refused_input` where the cache was made for another policy or other pools, or does not count and `Counted`
+  /// is set, or the other way round.
+  template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>>
+  cache_ref<M, Policy, Counted, Pools> ref() const {
+    static_assert(sharing_policy<typename Pools::sharing, M>);
+    check_ref(replacement_policy::of<Policy>(), Counted, Pools::has_users,
+              Pools::has_host ? replacement_policy::of<typename Pools::host_policy>() : replacement_policy{});
+    return make_ref<cache_ref<M, Policy, Counted, Pools>>();
   }
-  /// For what works on frames without asking the policy: `clean`, `invalidate`.
+  /// For what works on frames without asking the policy: `clean`, `invalidate`, `take_back`.
   template <class M>
   cache_ref<M, replacement::no_policy> frames_ref() const {
-    return cache_ref<M, replacement::no_policy>(state_, host_copy_.words, host_copy_.frame_memory.data(),
-                                                host_copy_.mapping, host_copy_.page_shift);
+    return make_ref<cache_ref<M, replacement::no_policy>>();
   }
   cache_core* core() const { return state_; }
   cache_options const& options() const { return options_; }
@@ -78,11 +86,17 @@ class cache {
   void clear_error();
 
  private:
-  void check_ref(replacement_policy const& policy, bool counted) const;
+  template <class Ref>
+  Ref make_ref() const {
+    return Ref(state_, host_copy_.words, host_copy_.frame_memory.data(), host_copy_.mapping, host_copy_.page_shift);
+  }
+  void check_ref(replacement_policy const& policy, bool counted, bool shares,
+                 replacement_policy const& host_policy) const;
   cache_core core_copy() const;
 
   cache_options options_;
   memory::allocation memory_;
+  memory::allocation host_frames_;
   cache_state host_copy_;  ///< as it was made: its pointers are those of the state in device memory
   cache_state* state_ = nullptr;
 };

@@ -23,6 +23,9 @@ struct alignas(128) cache_counters {
   std::uint64_t evictions;
   std::uint64_t write_backs;
   std::uint64_t overflow_frames;  ///< of the misses: those that no way of their set had room for
+  std::uint64_t shared;           ///< buffers of users that became a page's frame
+  std::uint64_t from_host;        ///< pages that came from the host pool, without a drive
+  std::uint64_t to_host;          ///< of the evictions: those whose page went to the host pool
 
   cache_counters& operator+=(cache_counters const& other) {
     hits += other.hits;
@@ -33,6 +36,9 @@ struct alignas(128) cache_counters {
     evictions += other.evictions;
     write_backs += other.write_backs;
     overflow_frames += other.overflow_frames;
+    shared += other.shared;
+    from_host += other.from_host;
+    to_host += other.to_host;
     return *this;
   }
 };

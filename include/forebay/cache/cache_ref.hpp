@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "forebay/cache/cache_state.hpp"
+#include "forebay/cache/frame_pools.hpp"
 #include "forebay/cache/page_word.hpp"
 #include "forebay/queue/io_queues_ref.hpp"
 #include "forebay/simt/bits.hpp"
@@ -18,7 +19,11 @@
 namespace forebay {
 
 /// What a pinned page will be used for.
-enum class access : std::uint8_t { read, write };
+enum class access : std::uint8_t {
+  read,
+  write,
+  overwrite  ///< all of it is written before anything is read: it need not come from its drive
+};
 /// What a pin does where other pins hold every frame that could take the page.
 enum class when_full : std::uint8_t { fail, wait };
 
@@ -33,6 +38,9 @@ struct cache_rules {
   static constexpr bool look_again = true;
   /// C2: whether a frame may take another page.
   FOREBAY_DEVICE static constexpr bool evictable(page_word word) { return word.is_evictable(); }
+  /// C3: whether who lets go of a shared buffer takes its owner's pin away; `was_owner`: nobody has let go of it
+  /// before.
+  FOREBAY_DEVICE static constexpr bool takes_owners_pin(bool was_owner) { return was_owner; }
 };
 
 /// A pinned page, or why there is none.
@@ -41,15 +49,23 @@ struct page_pin {
   status outcome;
 };
 
+/// A page that a thread has pinned by sharing a buffer.
+struct page_share {
+  page_pin pinned;
+  std::uint32_t ticket = 0;  ///< not 0: the buffer is the page's frame; 0: another frame is
+};
+
 /// Trivially copyable: kernels take it by value. Thread-safe. Functions that wait say so; their waits help: they
 /// consume completions for all threads, and depend on nothing but the controllers and on locks that are held for a few
 /// steps.
 ///
 /// `page` numbers the pages of the whole storage, from 0; who calls has made sure that it exists.
-template <class M, class Policy, bool Counted = false, class Rules = cache_rules, class QueueRules = queue_rules>
+template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>, class Rules = cache_rules,
+          class QueueRules = queue_rules>
 class cache_ref {
  public:
   using policy_type = Policy;
+  using pools_type = Pools;
   using targets_type = cache_targets<M>;
   using queues_type = io_queues_ref<M, QueueRules, targets_type>;
   static constexpr std::uint32_t none = ~0u;
@@ -62,13 +78,17 @@ class cache_ref {
 
   FOREBAY_DEVICE std::uint32_t page_shift() const { return page_shift_; }
   FOREBAY_DEVICE std::byte* frame_data(std::uint32_t frame) const {
+    if constexpr (Pools::has_users) {
+      if (frame >= first_user()) return s_->users[frame - first_user()].buffer.data();
+    }
     return frames_ + (std::uint64_t{frame} << page_shift_);
   }
   FOREBAY_DEVICE cache_state* state() const { return s_; }
 
   /// Pins `page`, and reads it from its drive where it is not in a frame. Waits, for the storage's default time. The
-  /// caller unpins it. For `access::write` the page counts as written from now on. `no_frame`: every frame that could
-  /// take the page is pinned; with `when_full::wait`, still after the default time.
+  /// caller unpins it. For `access::write` the page counts as written from now on. For `access::overwrite` the caller
+  /// writes the whole page and calls publish(), and does not wait before that. `no_frame`: every frame that could take
+  /// the page is pinned; with `when_full::wait`, still after the default time.
   FOREBAY_DEVICE page_pin pin(std::uint64_t page, access how, when_full full = when_full::fail) const {
     page_location const at = mapping_.locate(page);
     std::uint32_t const frame = find(at);
@@ -77,7 +97,7 @@ class cache_ref {
       if (Rules::pin_holds(word, at.tag)) {
         if (word.state() != page_state::valid) return simt::out_of_line(&pin_slowly)(s_, page, how, full, frame);
         touch(frame, word);
-        if (how == access::write) mark_dirty(frame, word);
+        if (how != access::read) mark_dirty(frame, word);
         count<&cache_counters::hits>();
         return {frame, {}};
       }
@@ -91,10 +111,21 @@ class cache_ref {
     return simt::out_of_line(&pin_slowly)(s_, page, how, full, none);
   }
 
+  /// A pinned page that was pinned to be read will be written.
+  FOREBAY_DEVICE void mark_written(std::uint32_t frame) const { mark_dirty(frame, look(frame)); }
+
   /// What was read through the pin has been used; what was written is there for whoever pins the page next.
   FOREBAY_DEVICE void unpin(std::uint32_t frame) const {
     // Release pairs with the acquire of a claim, of a write-back and of later pins.
     word(frame).fetch_sub(page_word::one_pin, simt::order::release);
+  }
+
+  /// A page that was pinned for `access::overwrite` has been written whole.
+  FOREBAY_DEVICE void publish(std::uint32_t frame) const {
+    // Where the page was in a frame already, the pin has made it dirty. Release pairs with the acquire of whoever waits
+    // for the page: its bytes.
+    if (look(frame).state() == page_state::busy)
+      word(frame).fetch_or(page_word::busy_to_valid | page_word::dirty, simt::order::release);
   }
 
   /// Reads a `T` at `offset_bytes` of `page` without pinning it. False if the page is in no frame, or left it
@@ -150,6 +181,57 @@ class cache_ref {
     }
   }
 
+  /// Begins to write a page that is in a frame back, if it has been written. Never waits: clean_page() does what this
+  /// could not.
+  FOREBAY_DEVICE void start_cleaning(std::uint32_t frame) const {
+    page_word const seen = look(frame);
+    if (seen.state() != page_state::valid || !seen.is_dirty() || seen.is_writing()) return;
+    if (begin_write_back(frame, seen)) (void)submit_write_back(frame, seen, 0);
+  }
+  /// Waits until every write to `page` that came before the call is on the drive, wherever the page is now.
+  FOREBAY_DEVICE status clean_page(std::uint64_t page, std::uint64_t deadline_ns) const {
+    page_location const at = mapping_.locate(page);
+    std::uint32_t frame = find(at);
+    if (frame == none && has_outside(at)) {
+      if (!lock(at.set, deadline_ns)) return fault::timed_out;
+      frame = find_locked(at, look_at(at));
+      unlock(at.set);
+    }
+    // A page that has left its frame is on the drive; so is one that leaves while its frame is cleaned.
+    return frame == none ? status() : clean(frame, deadline_ns);
+  }
+  /// Calls `use(frame)` while `page` is pinned, if a frame holds it. If not, its drive has every write that came before
+  /// the call. Never waits.
+  template <class Use>
+  FOREBAY_DEVICE bool use_if_held(std::uint64_t page, Use&& use) const {
+    page_location const at = mapping_.locate(page);
+    std::uint32_t frame = find(at);
+    page_word seen;
+    if (frame != none) {
+      seen = add_pin(frame);
+      if (!Rules::pin_holds(seen, at.tag)) {
+        unpin(frame);
+        frame = none;
+      }
+    }
+    if (frame == none && has_outside(at)) {
+      // Whoever holds the lock of a set lets go of it after a few steps, none of which is a wait.
+      (void)lock(at.set, simt::no_deadline);
+      frame = find_locked(at, look_at(at));
+      if (frame != none) seen = add_pin(frame);
+      unlock(at.set);
+    }
+    if (frame == none) return false;
+    bool const held = seen.state() == page_state::valid;
+    if (held) {
+      touch(frame, seen);
+      count<&cache_counters::hits>();
+      use(frame);
+    }
+    unpin(frame);
+    return held;
+  }
+
   /// Forgets `page`, so that the next access reads it from the drive. False if it is in use. Waits where it has to be
   /// written back first.
   FOREBAY_DEVICE bool invalidate(std::uint64_t page, std::uint64_t deadline_ns) const {
@@ -160,6 +242,7 @@ class cache_ref {
       page_word seen;
       if (frame != none) seen = look(frame);
       bool const gone = frame == none || seen.is_free() || (seen.is_evictable() && drop(frame, seen));
+      if (gone && s_->host.groups != 0) host().forget(at);
       unlock(at.set);
       if (gone) return true;
       // Somebody changed the word meanwhile, if only a hint in it.
@@ -169,6 +252,53 @@ class cache_ref {
       if (!seen.is_dirty() && !settle(frame, until::idle, deadline_ns)) return false;
       if (seen.is_dirty() && !clean(frame, deadline_ns).ok()) return false;
     }
+  }
+
+  /// Pins `page`, and makes `buffer`, which holds a page, its frame where no frame has it and the sharing policy
+  /// agrees. For `sharing_use::overwrite` the buffer holds what the page shall be; where it did not become the frame
+  /// the caller copies that into the frame and calls publish(). May wait; not for the read of a page, which
+  /// wait_for_shared() does. Whoever gets a ticket calls let_go() or take_back() once; else unpin().
+  FOREBAY_DEVICE page_share share(std::uint64_t page, buffer_ref const& buffer, sharing_use use) const {
+    return simt::out_of_line(&share_slowly)(s_, page, buffer, use);
+  }
+  /// Waits until the page that was shared for `sharing_use::read` has been read. Where that fails, or the deadline
+  /// passes, it is pinned no more, unless the caller has a ticket.
+  FOREBAY_DEVICE status wait_for_shared(std::uint64_t page, page_share& shared, std::uint64_t deadline_ns) const {
+    std::uint32_t const frame = shared.pinned.frame;
+    if (shared.ticket == 0) {
+      // Acquire pairs with the completion of the read.
+      page_word const seen{word(frame).load(simt::order::acquire)};
+      if (seen.state() != page_state::valid &&
+          !simt::out_of_line(&wait_for_page)(s_, frame, true, access::read, deadline_ns, shared.pinned)) {
+        shared.pinned = pin(page, access::read, when_full::wait);
+      }
+      return shared.pinned.outcome;
+    }
+    if (!settle(frame, until::read, deadline_ns)) return fault::timed_out;
+    return look(frame).state() == page_state::failed ? failure_of(frame) : status();
+  }
+  /// The owner of a shared buffer no longer has it pinned. It stays the page's frame, until take_back() or until its
+  /// place is wanted for another buffer. Of several calls for one ticket the first counts.
+  FOREBAY_DEVICE void let_go(std::uint32_t frame, std::uint32_t ticket) const {
+    std::uint32_t owner = ticket;
+    // Relaxed: who takes the ownership away takes the pin with it, and unpin() releases.
+    bool const was_owner =
+        simt::atomic<M>(s_->users[frame - first_user()].owner).compare_exchange(owner, 0, simt::order::relaxed);
+    if (Rules::takes_owners_pin(was_owner)) unpin(frame);
+  }
+  /// The same, and waits until the buffer is no page's frame: it has been written back, and nobody has it pinned. Where
+  /// that fails, or the deadline passes, the buffer still belongs to the cache.
+  FOREBAY_DEVICE status take_back(std::uint32_t frame, std::uint32_t ticket, std::uint64_t deadline_ns) const {
+    return simt::out_of_line(&take_back_slowly)(s_, frame, ticket, deadline_ns);
+  }
+
+  /// The frames that users' buffers may be, and of the `k`-th of them: the bytes, and the ticket, that it had last.
+  FOREBAY_DEVICE std::uint32_t first_user() const { return first_outside() + s_->overflow_count; }
+  FOREBAY_DEVICE std::uint32_t user_count() const { return s_->user_count; }
+  FOREBAY_DEVICE std::byte const* user_data(std::uint32_t k) const { return s_->users[k].buffer.data(); }
+  FOREBAY_DEVICE std::uint32_t user_ticket(std::uint32_t k) const {
+    // Acquire pairs with the release in take_user_frame().
+    return simt::atomic<M>(s_->users[k].ticket).load(simt::order::acquire);
   }
 
   FOREBAY_DEVICE queues_type queues() const {
@@ -197,9 +327,17 @@ class cache_ref {
     std::uint32_t frame = none;
     std::uint32_t to_clean = none;   ///< a frame whose write-back began, and is to be submitted
     page_word clean_word;            ///< its word before
+    std::uint32_t from_host = none;  ///< of the host pool: the way that the page is copied from
+    std::uint32_t to_host = none;    ///< the way that the page that was in the frame is copied to
     std::uint32_t unsettled = none;  ///< a frame of the set that is being read or written
     status failure;                  ///< of `failed`
   };
+
+  /// What a look under a set's lock is for.
+  enum class purpose : std::uint8_t { read, overwrite, prefetch, share };
+
+  FOREBAY_DEVICE std::uint32_t first_outside() const { return mapping_.sets() * cache_ways; }
+  FOREBAY_DEVICE auto host() const { return host_pool<M, typename Pools::host_policy>(s_->host); }
 
   // Words
   // --------------------------------------------------------------------------------------------------------------
@@ -224,7 +362,7 @@ class cache_ref {
   }
   /// Tells the replacement policy of a hit.
   FOREBAY_DEVICE void touch(std::uint32_t frame, page_word seen) const {
-    if (frame >= mapping_.sets() * cache_ways) return;
+    if (frame >= first_outside()) return;
     std::uint32_t const way = frame % cache_ways;
     std::uint32_t const marks = Policy::template hit<M>(seen.marks(), &set_at(frame / cache_ways).policy, way);
     // Relaxed, both: hints.
@@ -373,23 +511,32 @@ class cache_ref {
   /// Frames that a set should have clean: with fewer, whoever takes one begins to write another back.
   static constexpr std::uint32_t clean_wanted = cache_ways / 4;
 
-  /// The overflow frame that is for the page, in whatever state but free.
-  FOREBAY_DEVICE std::uint32_t find_overflow(page_location at) const {
-    std::uint32_t const after = mapping_.sets() * cache_ways;
+  /// Whether a frame outside the set may hold a page of it. If not, and no frame of the set does, then every write to
+  /// the page that came before the call is on the drive.
+  FOREBAY_DEVICE bool has_outside(page_location at) const {
+    // Relaxed: who wrote to a page in such a frame came after the store that put the frame into the list.
+    return simt::atomic<M>(set_at(at.set).outside).load(simt::order::relaxed) != 0;
+  }
+  /// The outside frame that is for the page, in whatever state but free.
+  FOREBAY_DEVICE std::uint32_t find_outside(page_location at) const {
+    std::uint32_t const after = first_outside();
+    // Relaxed: under the lock.
+    std::uint32_t k = simt::atomic<M>(set_at(at.set).outside).load(simt::order::relaxed);
     FOREBAY_ROLLED
-    for (std::uint32_t k = M::ld(&set_at(at.set).overflow); k != 0; k = M::ld(&s_->overflow[k - 1].next)) {
+    for (; k != 0; k = M::ld(&s_->outside[k - 1].next)) {
       page_word const seen = look(after + k - 1);
       if (seen.names(at.tag) && !seen.is_free()) return after + k - 1;
     }
     return none;
   }
   FOREBAY_DEVICE std::uint32_t find_locked(page_location at, survey const& seen) const {
-    return seen.match != 0 ? at.set * cache_ways + simt::lowest_bit(seen.match) : find_overflow(at);
+    return seen.match != 0 ? at.set * cache_ways + simt::lowest_bit(seen.match) : find_outside(at);
   }
 
-  /// Takes a frame for the page, if it may take one: `spare`, an overflow frame of the caller's, where no way can be
-  /// had.
-  FOREBAY_DEVICE claim try_claim(page_location at, bool prefetch, std::uint32_t spare, bool last_resort) const {
+  /// Takes a frame for the page, if it may take one: `spare`, an outside frame of the caller's, where no way can be
+  /// had, or where the caller is to share it.
+  FOREBAY_DEVICE claim try_claim(page_location at, purpose why, std::uint32_t spare, bool last_resort) const {
+    bool const prefetch = why == purpose::prefetch;
     claim out;
     if (!try_lock(at.set)) return out;
     survey seen_set = look_at(at);
@@ -405,7 +552,21 @@ class cache_ref {
         unpin(out.frame);
       }
     } else {
-      take_frame(out, at, seen_set, prefetch, spare, last_resort);
+      if (why == purpose::share) {
+        hang(out, at, spare, 1);
+      } else {
+        take_frame(out, at, seen_set, prefetch, spare, last_resort);
+      }
+      if constexpr (Pools::has_host) {
+        // The page is in a frame from now on, so it must not be in the host pool.
+        if (out.what == claim::result::claimed) {
+          if (why == purpose::read || prefetch) {
+            out.from_host = host().take(at);
+          } else {
+            host().forget(at);
+          }
+        }
+      }
     }
     unlock(at.set);
     return out;
@@ -448,6 +609,7 @@ class cache_ref {
       if (try_take(first + victim, at.tag, pins, prefetch, false, old)) {
         Policy::template evicted<M>(view, &set.policy, victim, old.tag(), old.marks());
         count<&cache_counters::evictions>();
+        if constexpr (Pools::has_host) out.to_host = host().make_room({at.set, old.tag()});
         way = victim;
       } else {
         seen.view.evictable &= ~(1u << victim);
@@ -463,19 +625,25 @@ class cache_ref {
       out.what = claim::result::claimed;
       out.frame = first + way;
     } else if (spare != none) {
-      std::uint32_t const k = spare - mapping_.sets() * cache_ways;
-      // Relaxed: nobody else takes a frame that is in no set's list.
-      word(spare).store(look(spare).claimed_for(at.tag, pins, false).bits, simt::order::relaxed);
-      M::st(&s_->overflow[k].next, M::ld(&set.overflow));
-      // Relaxed: the lock orders it for those who act on it.
-      simt::atomic<M>(s_->overflow[k].page).store(mapping_.page_of(at), simt::order::relaxed);
-      M::st(&set.overflow, k + 1);
-      out.what = claim::result::claimed;
-      out.frame = spare;
+      hang(out, at, spare, pins);
     } else {
       out.what = claim::result::no_room;
     }
     if (room <= clean_wanted && seen.cleanable != 0) begin_cleaning(out, first, seen.cleanable, tick);
+  }
+
+  /// Makes `spare`, an outside frame that is in no list, the frame of the page.
+  FOREBAY_DEVICE void hang(claim& out, page_location at, std::uint32_t spare, std::uint32_t pins) const {
+    outside_frame& frame = s_->outside[spare - first_outside()];
+    auto head = simt::atomic<M>(set_at(at.set).outside);
+    // Relaxed, all: nobody else takes a frame that is in no set's list; the lock orders page and list for those who act
+    // on them.
+    word(spare).store(look(spare).claimed_for(at.tag, pins, false).bits, simt::order::relaxed);
+    M::st(&frame.next, head.load(simt::order::relaxed));
+    simt::atomic<M>(frame.page).store(mapping_.page_of(at), simt::order::relaxed);
+    head.store(spare - first_outside() + 1, simt::order::relaxed);
+    out.what = claim::result::claimed;
+    out.frame = spare;
   }
 
   /// Begins to write one of the frames in the mask back, another one each time.
@@ -526,7 +694,8 @@ class cache_ref {
     command.slba = p.byte_on_drive >> layout.block_shift;
     command.blocks = static_cast<std::uint32_t>(p.bytes >> layout.block_shift);
     command.bytes = p.bytes;
-    command.buffer = s_->frame_memory.subspan(std::uint64_t{frame} << page_shift_, p.bytes);
+    command.buffer = frame < first_user() ? s_->frame_memory.subspan(std::uint64_t{frame} << page_shift_, p.bytes)
+                                          : s_->users[frame - first_user()].buffer.subspan(0, p.bytes);
     return command;
   }
 
@@ -616,10 +785,9 @@ class cache_ref {
   }
 
   FOREBAY_DEVICE std::uint64_t page_in(std::uint32_t frame, page_word seen) const {
-    std::uint32_t const cached = mapping_.sets() * cache_ways;
-    if (frame < cached) return mapping_.page_of({frame / cache_ways, seen.tag()});
+    if (frame < first_outside()) return mapping_.page_of({frame / cache_ways, seen.tag()});
     // Relaxed: the frame holds a page, and keeps it while it is being written.
-    return simt::atomic<M>(s_->overflow[frame - cached].page).load(simt::order::relaxed);
+    return simt::atomic<M>(s_->outside[frame - first_outside()].page).load(simt::order::relaxed);
   }
 
   /// From here on whoever got true owes the submission of the write.
@@ -694,42 +862,47 @@ class cache_ref {
     return (note & cache_core::note_is_status) != 0 ? status::from_bits(note & ~cache_core::note_is_status) : status();
   }
 
-  // Overflow frames
-  // -----------------------------------------------------------------------------------------------------
+  // Outside frames
+  // ------------------------------------------------------------------------------------------------------
 
-  /// Overflow frames that a look for one to take back visits.
-  static constexpr std::uint32_t overflow_looks = 64;
+  /// Frames that a look for one to take back visits.
+  static constexpr std::uint32_t outside_looks = 64;
 
   /// An overflow frame that is in no set's list, or `none`. Does not wait.
   FOREBAY_DEVICE std::uint32_t take_overflow_frame() const {
-    std::uint32_t const count = s_->overflow_count;
+    return take_outside_frame(s_->free_overflow, 0, s_->overflow_count);
+  }
+  /// A frame of `pool`, whose frames are `count` from the `first`-th outside frame on; else one of them that nobody
+  /// uses any more.
+  FOREBAY_DEVICE std::uint32_t take_outside_frame(slot_pool const& pool, std::uint32_t first,
+                                                  std::uint32_t count) const {
     if (count == 0) return none;
-    std::uint32_t const after = mapping_.sets() * cache_ways;
-    std::uint32_t k = s_->free_overflow.template try_take<M>(M::thread_rank() * 7u);
-    if (k != slot_pool::none) return after + k;
+    std::uint32_t k = pool.template try_take<M>(M::thread_rank() * 7u);
+    if (k != slot_pool::none) return first_outside() + first + k;
     k = M::thread_rank() % count;
     FOREBAY_ROLLED
-    for (std::uint32_t looks = count < overflow_looks ? count : overflow_looks; looks != 0; --looks) {
-      page_word const seen = look(after + k);
-      if ((seen.is_evictable() || seen.is_free()) && try_unlink(k)) return after + k;
-      if (seen.is_cleanable() && begin_write_back(after + k, seen)) (void)submit_write_back(after + k, seen, 0);
+    for (std::uint32_t looks = count < outside_looks ? count : outside_looks; looks != 0; --looks) {
+      std::uint32_t const frame = first_outside() + first + k;
+      page_word const seen = look(frame);
+      if ((seen.is_evictable() || seen.is_free()) && try_unlink(first + k)) return frame;
+      if (seen.is_cleanable() && begin_write_back(frame, seen)) (void)submit_write_back(frame, seen, 0);
       k = k + 1 < count ? k + 1 : 0;
     }
     return none;
   }
   FOREBAY_DEVICE void give_overflow_frame(std::uint32_t frame) const {
-    s_->free_overflow.template give<M>(frame - mapping_.sets() * cache_ways);
+    s_->free_overflow.template give<M>(frame - first_outside());
   }
-  /// Takes an overflow frame that nobody uses out of its set's list.
+  /// Takes an outside frame that nobody uses out of its set's list.
   FOREBAY_DEVICE bool try_unlink(std::uint32_t k) const {
-    auto page = simt::atomic<M>(s_->overflow[k].page);
+    auto page = simt::atomic<M>(s_->outside[k].page);
     // Relaxed: looked at again under the lock.
     std::uint64_t const seen_page = page.load(simt::order::relaxed);
-    if (seen_page == overflow_frame::no_page) return false;
+    if (seen_page == outside_frame::no_page) return false;
     std::uint32_t const set = mapping_.locate(seen_page).set;
     if (!try_lock(set)) return false;
     bool taken = false;
-    std::uint32_t const frame = mapping_.sets() * cache_ways + k;
+    std::uint32_t const frame = first_outside() + k;
     // Relaxed: under the lock of the set that it names, nobody changes it.
     if (page.load(simt::order::relaxed) == seen_page) {
       page_word const seen = look(frame);
@@ -741,11 +914,117 @@ class cache_ref {
   }
   /// Under the lock of the set.
   FOREBAY_DEVICE void unlink(std::uint32_t set, std::uint32_t k) const {
-    std::uint32_t* link = &set_at(set).overflow;
-    while (M::ld(link) != k + 1) link = &s_->overflow[M::ld(link) - 1].next;
-    M::st(link, M::ld(&s_->overflow[k].next));
-    // Relaxed: the lock orders it.
-    simt::atomic<M>(s_->overflow[k].page).store(overflow_frame::no_page, simt::order::relaxed);
+    auto head = simt::atomic<M>(set_at(set).outside);
+    std::uint32_t const next = M::ld(&s_->outside[k].next);
+    // Relaxed: the lock orders the list.
+    std::uint32_t at = head.load(simt::order::relaxed);
+    if (at == k + 1) {
+      head.store(next, simt::order::relaxed);
+    } else {
+      while (M::ld(&s_->outside[at - 1].next) != k + 1) at = M::ld(&s_->outside[at - 1].next);
+      M::st(&s_->outside[at - 1].next, next);
+    }
+    // Release pairs with the acquire in take_back_slowly(): nobody uses the frame any more.
+    simt::atomic<M>(s_->outside[k].page).store(outside_frame::no_page, simt::order::release);
+  }
+
+  // Users' buffers
+  // ------------------------------------------------------------------------------------------------------
+
+  FOREBAY_COLD static page_share share_slowly(cache_state* state, std::uint64_t page, buffer_ref const& buffer,
+                                              sharing_use use) {
+    cache_ref const self = from(state);
+    access const how = use == sharing_use::overwrite ? access::overwrite : access::read;
+    std::uint64_t const deadline_ns = self.default_deadline_ns();
+    page_share out;
+    std::uint32_t mine = none;
+    if constexpr (Pools::has_users) {
+      if (Pools::sharing::template joins<M>(page, use)) mine = self.take_user_frame(buffer);
+    }
+    if (mine == none) {
+      out.pinned = self.pin(page, how, when_full::wait);
+      return out;
+    }
+    user_frame& user = state->users[mine - self.first_user()];
+    for (;;) {
+      claim const c = simt::out_of_line(&claim_for)(state, page, purpose::share, mine, false);
+      if (c.what == claim::result::contended) {
+        if (self.wait_for_lock(self.mapping_.locate(page).set, deadline_ns)) continue;
+        out.pinned.outcome = fault::timed_out;
+      } else if (c.what == claim::result::failed) {
+        out.pinned.outcome = c.failure;
+      } else if (c.what == claim::result::found && use == sharing_use::read) {
+        out.pinned.frame = c.frame;
+      } else if (c.what == claim::result::found) {
+        if (!simt::out_of_line(&wait_for_page)(state, c.frame, true, how, deadline_ns, out.pinned)) continue;
+      } else {
+        self.template count<&cache_counters::shared>();
+        out.pinned.frame = mine;
+        // Relaxed: the frame is ours.
+        out.ticket = simt::atomic<M>(user.ticket).load(simt::order::relaxed);
+        if (use == sharing_use::overwrite) {
+          self.publish(mine);
+          return out;
+        }
+        self.template count<&cache_counters::misses>();
+        status const sent = self.submit(nvme::io_opcode::read, page, mine, targets_type::fill(mine), deadline_ns);
+        if (!sent.ok()) self.targets().filled(mine, sent);
+        return out;
+      }
+      break;
+    }
+    state->free_users.template give<M>(mine - self.first_user());
+    return out;
+  }
+
+  /// A frame for a user's buffer, in no list; `none`: all are in use.
+  FOREBAY_DEVICE std::uint32_t take_user_frame(buffer_ref const& buffer) const {
+    if (buffer.data() == nullptr || buffer.size_bytes() < std::uint64_t{1} << page_shift_) return none;
+    std::uint32_t const frame = take_outside_frame(s_->free_users, s_->overflow_count, s_->user_count);
+    if (frame == none) return none;
+    user_frame& user = s_->users[frame - first_user()];
+    user.buffer = buffer;
+    // Relaxed: nobody else changes it while the frame is in no list.
+    std::uint32_t const last = simt::atomic<M>(user.ticket).load(simt::order::relaxed);
+    std::uint32_t const ticket = last + 1 != 0 ? last + 1 : 1;
+    simt::atomic<M>(user.owner).store(ticket, simt::order::relaxed);
+    // Release pairs with the acquire in take_back_slowly(): what was done with the frame's last buffer is over.
+    simt::atomic<M>(user.ticket).store(ticket, simt::order::release);
+    return frame;
+  }
+
+  FOREBAY_COLD static status take_back_slowly(cache_state* state, std::uint32_t frame, std::uint32_t ticket,
+                                              std::uint64_t deadline_ns) {
+    cache_ref const self = from(state);
+    self.let_go(frame, ticket);
+    std::uint32_t const k = frame - self.first_outside();
+    user_frame& user = state->users[frame - self.first_user()];
+    // Acquire, both: pair with the release in take_user_frame(), and with that in unlink().
+    auto const page_of_frame = [&] { return simt::atomic<M>(state->outside[k].page).load(simt::order::acquire); };
+    auto const is_back = [&] {
+      return simt::atomic<M>(user.ticket).load(simt::order::acquire) != ticket ||
+             page_of_frame() == outside_frame::no_page;
+    };
+    for (;;) {
+      std::uint64_t const page = page_of_frame();
+      if (is_back() || page == outside_frame::no_page) return {};
+      page_word const seen = self.look(frame);
+      if (seen.is_evictable() || seen.is_free()) {
+        if (self.try_unlink(k)) {
+          state->free_users.template give<M>(frame - self.first_user());
+          return {};
+        }
+        if (!self.wait_for_lock(self.mapping_.locate(page).set, deadline_ns)) return fault::timed_out;
+      } else if (seen.state() == page_state::busy || seen.is_writing()) {
+        if (!self.settle(frame, until::idle, deadline_ns)) return fault::timed_out;
+      } else if (seen.pins() != 0) {
+        bool const free = M::wait_until([&] { return is_back() || self.look(frame).pins() == 0; }, deadline_ns);
+        if (!free) return fault::timed_out;
+      } else {
+        status const cleaned = self.clean(frame, deadline_ns);
+        if (!cleaned.ok()) return cleaned;
+      }
+    }
   }
 
   // The ways of a miss
@@ -755,10 +1034,30 @@ class cache_ref {
     return cache_ref(state, state->words, state->frame_memory.data(), state->mapping, state->page_shift);
   }
 
-  FOREBAY_COLD static claim claim_for(cache_state* state, std::uint64_t page, bool prefetch, std::uint32_t spare,
+  FOREBAY_COLD static claim claim_for(cache_state* state, std::uint64_t page, purpose why, std::uint32_t spare,
                                       bool last_resort) {
     cache_ref const self = from(state);
-    return self.try_claim(self.mapping_.locate(page), prefetch, spare, last_resort);
+    return self.try_claim(self.mapping_.locate(page), why, spare, last_resort);
+  }
+
+  /// After a frame was claimed: copies the page that was in it to the host pool, and the one that it is for from there.
+  /// Whether that has been read now.
+  FOREBAY_COLD static bool move_through_host(cache_state* state, claim const& c) {
+    cache_ref const self = from(state);
+    std::uint64_t const bytes = std::uint64_t{1} << self.page_shift_;
+    if (c.to_host != none) {
+      M::copy(state->host.frames + c.to_host * bytes, self.frame_data(c.frame), bytes);
+      self.host().arrived(c.to_host);
+      self.template count<&cache_counters::to_host>();
+    }
+    if (c.from_host == none) return false;
+    M::copy(self.frame_data(c.frame), state->host.frames + c.from_host * bytes, bytes);
+    self.host().left(c.from_host);
+    // Release pairs with the acquire of whoever pins the frame, or reads it without: filled() stores relaxed.
+    M::fence(simt::scope::device, simt::order::release);
+    self.targets().filled(c.frame, status());
+    self.template count<&cache_counters::from_host>();
+    return true;
   }
   FOREBAY_COLD static std::uint32_t overflow_frame_for(cache_state* state) { return from(state).take_overflow_frame(); }
 
@@ -842,9 +1141,9 @@ class cache_ref {
         self.template count<&cache_counters::merged>();
       } else {
         self.template count<&cache_counters::misses>();
-        if (frame >= self.mapping_.sets() * cache_ways) self.template count<&cache_counters::overflow_frames>();
+        if (frame >= self.first_outside()) self.template count<&cache_counters::overflow_frames>();
       }
-      if (how == access::write) self.mark_dirty(frame, seen);
+      if (how != access::read) self.mark_dirty(frame, seen);
       pinned.frame = frame;
       return true;
     }
@@ -868,7 +1167,8 @@ class cache_ref {
         c.frame = joined;
         joined = none;
       } else {
-        c = simt::out_of_line(&claim_for)(state, page, false, tried.spare, tried.last_resort);
+        c = simt::out_of_line(&claim_for)(state, page, how == access::overwrite ? purpose::overwrite : purpose::read,
+                                          tried.spare, tried.last_resort);
       }
       if (c.what != claim::result::claimed && c.what != claim::result::found) {
         if (simt::out_of_line(&make_room)(state, c, page, full, deadline_ns, tried, pinned.outcome)) continue;
@@ -877,9 +1177,17 @@ class cache_ref {
       if (c.to_clean != none) (void)from(state).submit_write_back(c.to_clean, c.clean_word, 0);
       if (c.what == claim::result::claimed) {
         if (c.frame == tried.spare) tried.spare = none;
-        status const sent =
-            from(state).submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), deadline_ns);
-        if (!sent.ok()) from(state).targets().filled(c.frame, sent);
+        bool read = false;
+        if constexpr (Pools::has_host) read = simt::out_of_line(&move_through_host)(state, c);
+        if (how == access::overwrite) {
+          pinned.frame = c.frame;
+          break;
+        }
+        if (!read) {
+          status const sent =
+              from(state).submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), deadline_ns);
+          if (!sent.ok()) from(state).targets().filled(c.frame, sent);
+        }
       }
       bool const found = c.what == claim::result::found;
       if (simt::out_of_line(&wait_for_page)(state, c.frame, found, how, deadline_ns, pinned)) break;
@@ -890,11 +1198,13 @@ class cache_ref {
 
   FOREBAY_COLD static bool prefetch_slowly(cache_state* state, std::uint64_t page) {
     cache_ref const self = from(state);
-    claim const c = simt::out_of_line(&claim_for)(state, page, true, none, false);
+    claim const c = simt::out_of_line(&claim_for)(state, page, purpose::prefetch, none, false);
     if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
     if (c.what == claim::result::found) return true;
     if (c.what == claim::result::claimed) {
-      if (self.submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), 0).ok()) {
+      bool read = false;
+      if constexpr (Pools::has_host) read = simt::out_of_line(&move_through_host)(state, c);
+      if (read || self.submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), 0).ok()) {
         self.template count<&cache_counters::prefetches>();
         return true;
       }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "forebay/cache/cache_core.hpp"
+#include "forebay/cache/host_pool.hpp"
 #include "forebay/cache/page_sets.hpp"
 #include "forebay/cache/policy.hpp"
 #include "forebay/queue/buffer_ref.hpp"
@@ -19,21 +20,29 @@ namespace forebay {
 /// What a set has beside the words of its frames. All but the lock belongs to the lock's holder.
 template <class Policy>
 struct alignas(32) cache_set {
-  std::uint32_t lock;      ///< 1: held. Only ever for a bounded number of steps, none of which is a wait.
-  std::uint32_t overflow;  ///< 1 + the first overflow frame of the set, among the overflow frames; 0: none
-  std::uint32_t tick;      ///< pages that were let in, or refused
+  std::uint32_t lock;     ///< 1: held. Only ever for a bounded number of steps, none of which is a wait.
+  std::uint32_t outside;  ///< atomic, for those who look without the lock: 1 + the first outside frame; 0: none
+  std::uint32_t tick;     ///< pages that were let in, or refused
   std::uint32_t reserved;
   std::uint8_t prefetched_at[replacement::max_ways];  ///< lowest bits of the tick
   typename Policy::set_state policy;
 };
 
-/// A frame outside the sets, for a page whose set has no room. `page` and `next` belong to the holder of the lock of
-/// the page's set.
-struct overflow_frame {
+/// A frame outside the sets: an overflow frame, for a page whose set has no room, or a user's buffer that is a page's
+/// frame. `page` and `next` belong to the holder of the lock of the page's set; while the frame is in no set's list, to
+/// who took it from its pool.
+struct outside_frame {
   static constexpr std::uint64_t no_page = ~std::uint64_t{0};
   std::uint64_t page;  ///< atomic, for those who look for a frame to take; `no_page`: in no set's list
-  std::uint32_t next;  ///< 1 + the next overflow frame of the same set; 0: none
+  std::uint32_t next;  ///< 1 + the next outside frame of the same set; 0: none
   std::uint32_t reserved;
+};
+
+/// What a frame that is a user's buffer has beside. `buffer` and `ticket` change only while the frame is in no list.
+struct user_frame {
+  buffer_ref buffer;     ///< a page
+  std::uint32_t ticket;  ///< of the last time that the frame was taken from its pool: never 0
+  std::uint32_t owner;   ///< atomic: the ticket, while who shared the buffer has it pinned; 0: has let go
 };
 
 /// Written by the host before any thread uses it.
@@ -43,8 +52,12 @@ struct cache_state : cache_core {
   page_sets mapping;
   std::uint32_t page_shift = 12;
   std::uint32_t overflow_count = 0;  ///< they come after the sets' frames
-  overflow_frame* overflow = nullptr;
+  std::uint32_t user_count = 0;      ///< they come after the overflow frames
+  outside_frame* outside = nullptr;  ///< overflow frames, then users'
   slot_pool free_overflow;
+  slot_pool free_users;
+  user_frame* users = nullptr;
+  host_pool_state host;
   buffer_ref frame_memory;
   storage_layout layout;
   io_queues_state* queues = nullptr;

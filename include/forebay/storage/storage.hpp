@@ -42,6 +42,10 @@ struct storage_options {
   bool cache_statistics = false;        ///< count what the cache does; refs must then be taken with `Counted`
   /// Which page leaves: `replacement_policy::of<replacement::s3_fifo>()`, or the user's own.
   replacement_policy policy = replacement_policy::of<replacement::clock>();
+  std::uint32_t user_frames = 0;  ///< buffers that kernels may share as pages at once; refs then need such `Pools`
+  std::uint64_t host_bytes = 0;   ///< of pages that left the cache, kept in host memory: a multiple of `cache_bytes`
+  /// Which page leaves the host memory.
+  replacement_policy host_policy = replacement_policy::of<replacement::clock>();
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
 };
@@ -136,16 +140,17 @@ class storage {
     return {device_queues().template ref<M>(), stop};
   }
 
-  /// The same through the cache. Throws `refused_input` where there is none, or one for another policy. Begins at a
-  /// page.
-  template <class M, class Policy = replacement::clock, bool Counted = false>
-  cached_storage_ref<M, Policy, Counted> cached_ref() const {
-    return cached_view<M, Policy, Counted>(0, size_bytes(), raw_writable());
+  /// The same through the cache. Throws `refused_input` where there is none, or one for another policy or other pools.
+  /// Begins at a page.
+  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>>
+  cached_storage_ref<M, Policy, Counted, Pools> cached_ref() const {
+    return cached_view<M, Policy, Counted, Pools>(0, size_bytes(), raw_writable());
   }
-  template <class M, class Policy = replacement::clock, bool Counted = false>
-  cached_storage_ref<M, Policy, Counted> cached_ref(extent const& part) const {
+  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>>
+  cached_storage_ref<M, Policy, Counted, Pools> cached_ref(extent const& part) const {
     std::uint64_t const block = block_bytes();
-    return cached_view<M, Policy, Counted>(part.first_byte, (part.bytes + block - 1) / block * block, writable());
+    return cached_view<M, Policy, Counted, Pools>(part.first_byte, (part.bytes + block - 1) / block * block,
+                                                  writable());
   }
 
   std::uint64_t size_bytes() const { return layout().size_bytes; }
@@ -177,6 +182,11 @@ class storage {
   /// Makes every write that completed before the call durable, those that the cache holds too. Throws
   /// `operation_failed` if one could not be written: it stays in the cache.
   void flush();
+  /// Ends what kernels have not: every page that lies in this buffer because it was shared is written back where it was
+  /// written, and the buffer is the caller's again. To be called before the buffer is destroyed, if it was ever shared.
+  /// No kernel may be sharing pages meanwhile. Throws `operation_failed` where a page cannot be written back or a
+  /// kernel has one pinned: the buffer then still belongs to the storage.
+  void take_back(registered_buffer const& buffer);
   /// The first status that an access through an array view, or a write-back, failed with; success: none.
   status first_error() const;
   /// What the cache did, where `cache_statistics` is set; all zero else.
@@ -208,11 +218,11 @@ class storage {
     require_no_cache();
     return storage_ref<M, Rules>(device_queues().template ref<M, Rules>(), layout(), first_byte, bytes, writable);
   }
-  template <class M, class Policy, bool Counted>
-  cached_storage_ref<M, Policy, Counted> cached_view(std::uint64_t first_byte, std::uint64_t bytes,
-                                                     bool writable) const {
+  template <class M, class Policy, bool Counted, class Pools>
+  cached_storage_ref<M, Policy, Counted, Pools> cached_view(std::uint64_t first_byte, std::uint64_t bytes,
+                                                            bool writable) const {
     require_device(std::is_same_v<M, simt::cuda>);
-    return {pages().template ref<M, Policy, Counted>(), first_byte, bytes, writable};
+    return {pages().template ref<M, Policy, Counted, Pools>(), first_byte, bytes, writable};
   }
   void require_device(bool gpu) const;
   void require_no_cache() const;
