@@ -490,7 +490,7 @@ class schedule {
         } else {
           // Asks for this request's own commands; it cannot end before all of them were submitted.
           status result;
-          client::check(!queues.wait(record, range, client::clock_ns(), result),
+          client::check(!queues.wait(client::converged(), record, range, client::clock_ns(), result),
                         "Q1: a request ends before all its commands were submitted");
         }
       }

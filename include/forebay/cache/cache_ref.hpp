@@ -92,23 +92,45 @@ class cache_ref {
   FOREBAY_DEVICE page_pin pin(std::uint64_t page, access how, when_full full = when_full::fail) const {
     page_location const at = mapping_.locate(page);
     std::uint32_t const frame = find(at);
+    std::uint32_t joined = none;
     if (frame != none) {
       page_word const word = add_pin(frame);
-      if (Rules::pin_holds(word, at.tag)) {
-        if (word.state() != page_state::valid) return simt::out_of_line(&pin_slowly)(s_, page, how, full, frame);
+      if (!Rules::pin_holds(word, at.tag)) {
+        unpin(frame);
+      } else if (word.state() == page_state::valid) {
         touch(frame, word);
         if (how != access::read) mark_dirty(frame, word);
         count<&cache_counters::hits>();
         return {frame, {}};
+      } else {
+        joined = frame;
       }
-      unpin(frame);
     }
-    return simt::out_of_line(&pin_slowly)(s_, page, how, full, none);
+    return pin_missing(page, how, full, joined);
   }
 
-  /// The same for a page that was just seen to be in no frame.
-  FOREBAY_DEVICE page_pin pin_missing(std::uint64_t page, access how, when_full full = when_full::fail) const {
-    return simt::out_of_line(&pin_slowly)(s_, page, how, full, none);
+  /// The same for a page that was just seen to be in no frame; `joined`: but for this one, which the caller pinned
+  /// while the page was being read into it. Lanes that come together wait together.
+  FOREBAY_DEVICE page_pin pin_missing(std::uint64_t page, access how, when_full full = when_full::fail,
+                                      std::uint32_t joined = none) const {
+    auto const here = M::converged();
+    begun_read begun;
+    if (how != access::overwrite) {
+      begun = joined != none ? begun_read{joined, begun_read::by::other} : simt::out_of_line(&begin_read)(s_, page);
+    }
+    // Whoever has claimed a frame here has yet to submit its read. That is no harm, since on the way to this line
+    // nobody waits but for locks, whose holders do not wait; and lanes that submit together ring once.
+    here.sync();
+    if (begun.who == begun_read::by::caller) simt::out_of_line (&submit_read)(s_, page, begun.frame);
+    // Each has submitted before any of them waits, and they wait for controllers only: whoever may have to wait for
+    // others' pins does so by itself.
+    std::uint32_t const reads = here.ballot(begun.frame != none);
+    if (begun.frame != none) {
+      page_pin pinned;
+      if (simt::out_of_line(&finish_read)(s_, here.subset(reads), begun, how, pinned)) return pinned;
+      joined = none;
+    }
+    return simt::out_of_line(&pin_slowly)(s_, page, how, full, joined);
   }
 
   /// A pinned page that was pinned to be read will be written.
@@ -333,6 +355,13 @@ class cache_ref {
     status failure;                  ///< of `failed`
   };
 
+  /// A page that is read into a frame, which the caller has pinned.
+  struct begun_read {
+    enum class by : std::uint8_t { other, caller, host_pool };
+    std::uint32_t frame = none;
+    by who = by::other;
+  };
+
   /// What a look under a set's lock is for.
   enum class purpose : std::uint8_t { read, overwrite, prefetch, share };
 
@@ -459,11 +488,18 @@ class cache_ref {
     std::uint32_t cleanable = 0;
     std::uint32_t unused = 0;     ///< evictable, prefetched, and not accessed yet
     std::uint32_t unsettled = 0;  ///< being read or written
+    std::uint32_t outside = 0;    ///< head of the list of outside frames
+    page_word words[cache_ways];
   };
+  /// The lock is held for as long as the loads take that must wait for one another: so those that need not are all
+  /// begun before the first has come.
   FOREBAY_DEVICE survey look_at(page_location at) const {
     survey out;
+    // Relaxed: under the lock.
+    out.outside = simt::atomic<M>(set_at(at.set).outside).load(simt::order::relaxed);
     scan<cache_ways>(at.set, [&](std::uint32_t frame, page_word seen) {
       std::uint32_t const bit = 1u << frame % cache_ways;
+      out.words[frame % cache_ways] = seen;
       if (seen.is_free()) {
         out.free |= bit;
         return;
@@ -517,11 +553,9 @@ class cache_ref {
     // Relaxed: who wrote to a page in such a frame came after the store that put the frame into the list.
     return simt::atomic<M>(set_at(at.set).outside).load(simt::order::relaxed) != 0;
   }
-  /// The outside frame that is for the page, in whatever state but free.
-  FOREBAY_DEVICE std::uint32_t find_outside(page_location at) const {
+  /// The outside frame that is for the page, in whatever state but free; `k`: the head of the list.
+  FOREBAY_DEVICE std::uint32_t find_outside(page_location at, std::uint32_t k) const {
     std::uint32_t const after = first_outside();
-    // Relaxed: under the lock.
-    std::uint32_t k = simt::atomic<M>(set_at(at.set).outside).load(simt::order::relaxed);
     FOREBAY_ROLLED
     for (; k != 0; k = M::ld(&s_->outside[k - 1].next)) {
       page_word const seen = look(after + k - 1);
@@ -530,7 +564,7 @@ class cache_ref {
     return none;
   }
   FOREBAY_DEVICE std::uint32_t find_locked(page_location at, survey const& seen) const {
-    return seen.match != 0 ? at.set * cache_ways + simt::lowest_bit(seen.match) : find_outside(at);
+    return seen.match != 0 ? at.set * cache_ways + simt::lowest_bit(seen.match) : find_outside(at, seen.outside);
   }
 
   /// Takes a frame for the page, if it may take one: `spare`, an outside frame of the caller's, where no way can be
@@ -576,8 +610,13 @@ class cache_ref {
                                  bool last_resort) const {
     cache_set<Policy>& set = set_at(at.set);
     std::uint32_t const first = at.set * cache_ways;
-    std::uint32_t const tick = M::ld(&set.tick) + 1;
-    M::st(&set.tick, tick);
+    std::uint32_t const room = simt::count_bits(seen.free | seen.view.evictable);
+    bool const to_clean = room <= clean_wanted && seen.cleanable != 0;
+    std::uint32_t tick = 0;
+    if (prefetch || to_clean || seen.unused != 0) {
+      tick = M::ld(&set.tick) + 1;
+      M::st(&set.tick, tick);
+    }
     std::uint32_t guarded = 0;
     FOREBAY_ROLLED
     for (std::uint32_t left = seen.unused; left != 0; left &= left - 1) {
@@ -591,21 +630,19 @@ class cache_ref {
     }
     if (!last_resort) seen.view.evictable &= ~guarded;
     if (seen.unsettled != 0) out.unsettled = first + simt::lowest_bit(seen.unsettled);
-    std::uint32_t const room = simt::count_bits(seen.free | seen.view.evictable);
     std::uint32_t const pins = prefetch ? 0 : 1;
     std::uint32_t way = none;
     FOREBAY_ROLLED
     for (; seen.free != 0 && way == none; seen.free &= seen.free - 1) {
       std::uint32_t const free = simt::lowest_bit(seen.free);
-      page_word unused;
-      if (try_take(first + free, at.tag, pins, prefetch, true, unused)) way = free;
+      if (try_take(first + free, at.tag, pins, prefetch, true, seen.words[free])) way = free;
     }
     locked_set const view(*this, first, seen.view);
     FOREBAY_ROLLED
     while (way == none && seen.view.evictable != 0) {
       std::uint32_t const victim = Policy::template victim<M>(view, &set.policy);
       if (victim == replacement::no_way) break;
-      page_word old;
+      page_word& old = seen.words[victim];
       if (try_take(first + victim, at.tag, pins, prefetch, false, old)) {
         Policy::template evicted<M>(view, &set.policy, victim, old.tag(), old.marks());
         count<&cache_counters::evictions>();
@@ -629,7 +666,7 @@ class cache_ref {
     } else {
       out.what = claim::result::no_room;
     }
-    if (room <= clean_wanted && seen.cleanable != 0) begin_cleaning(out, first, seen.cleanable, tick);
+    if (to_clean) begin_cleaning(out, first, seen.cleanable, tick);
   }
 
   /// Makes `spare`, an outside frame that is in no list, the frame of the page.
@@ -663,13 +700,17 @@ class cache_ref {
     }
   }
 
-  /// Makes the frame busy with the page `tag`, if it is still `free`, or else evictable; `old` is its word before.
+  /// Makes the frame busy with the page `tag`, if it is still `free`, or else evictable. `old`: what its word was when
+  /// it was looked at; then what it was before this.
   FOREBAY_DEVICE bool try_take(std::uint32_t frame, std::uint32_t tag, std::uint32_t pins, bool prefetch, bool free,
                                page_word& old) const {
-    old = look(frame);
-    if (free ? !old.is_free() : !Rules::evictable(old)) return false;
-    // Acquire pairs with the release of unpins and of write-backs: the old page's readers and writers are done.
-    return word(frame).compare_exchange(old.bits, old.claimed_for(tag, pins, prefetch).bits, simt::order::acquire);
+    while (free ? old.is_free() : Rules::evictable(old)) {
+      // Acquire pairs with the release of unpins and of write-backs: the old page's readers and writers are done. A
+      // failure says that somebody has changed the word.
+      if (word(frame).compare_exchange(old.bits, old.claimed_for(tag, pins, prefetch).bits, simt::order::acquire))
+        return true;
+    }
+    return false;
   }
   /// Makes an evictable frame free. Under the lock of its set.
   FOREBAY_DEVICE bool drop(std::uint32_t frame, page_word seen) const {
@@ -819,19 +860,11 @@ class cache_ref {
     return from(state).settle_here(frame, what, deadline_ns);
   }
   FOREBAY_DEVICE bool settle_here(std::uint32_t frame, until what, std::uint64_t deadline_ns) const {
-    auto const settled = [&] {
-      // Acquire pairs with the release of the completion.
-      page_word const seen{word(frame).load(simt::order::acquire)};
-      return seen.state() != page_state::busy && (what == until::read || !seen.is_writing());
-    };
-    auto const pair_of_command = [&] {
-      // Relaxed: where to help.
-      return simt::atomic<M>(s_->notes[frame]).load(simt::order::relaxed);
-    };
+    auto const settled = [&] { return is_settled(frame, what); };
     bool const done = M::wait_until(
         [&] {
           if (settled()) return true;
-          std::uint32_t const pair = pair_of_command();
+          std::uint32_t const pair = pair_of_command(frame);
           if ((pair & cache_core::note_is_status) != 0) return settled();
           do {
             if (!simt::out_of_line(&help_for)(s_, pair)) return settled();
@@ -839,10 +872,21 @@ class cache_ref {
           return settled();
         },
         deadline_ns);
-    if (done) return true;
-    std::uint32_t const pair = pair_of_command();
+    if (!done) ask_for_recovery_of(frame);
+    return done;
+  }
+  FOREBAY_DEVICE bool is_settled(std::uint32_t frame, until what) const {
+    // Acquire pairs with the release of the completion.
+    page_word const seen{word(frame).load(simt::order::acquire)};
+    return seen.state() != page_state::busy && (what == until::read || !seen.is_writing());
+  }
+  FOREBAY_DEVICE std::uint32_t pair_of_command(std::uint32_t frame) const {
+    // Relaxed: where to help.
+    return simt::atomic<M>(s_->notes[frame]).load(simt::order::relaxed);
+  }
+  FOREBAY_DEVICE void ask_for_recovery_of(std::uint32_t frame) const {
+    std::uint32_t const pair = pair_of_command(frame);
     if ((pair & cache_core::note_is_status) == 0) simt::out_of_line (&ask_for_recovery)(s_, pair, frame);
-    return false;
   }
 
   FOREBAY_COLD static void ask_for_recovery(cache_state* state, std::uint32_t pair, std::uint32_t frame) {
@@ -1128,29 +1172,75 @@ class cache_ref {
   FOREBAY_COLD static bool wait_for_page(cache_state* state, std::uint32_t frame, bool found, access how,
                                          std::uint64_t deadline_ns, page_pin& pinned) {
     cache_ref const self = from(state);
-    if (!self.settle(frame, until::read, deadline_ns)) {
-      self.unpin(frame);
-      pinned.outcome = fault::timed_out;
-      return true;
-    }
-    page_word const seen = self.look(frame);
+    if (self.settle(frame, until::read, deadline_ns))
+      return self.accept({frame, found ? begun_read::by::other : begun_read::by::caller}, how, pinned);
+    self.unpin(frame);
+    pinned.outcome = fault::timed_out;
+    return true;
+  }
+  /// The same for lanes that call this together, and go on together.
+  FOREBAY_COLD static bool finish_read(cache_state* state, typename M::warp const lanes, begun_read begun, access how,
+                                       page_pin& pinned) {
+    cache_ref const self = from(state);
+    bool const read = M::wait_together(
+        lanes, [&] { return self.is_settled(begun.frame, until::read); },
+        [&] {
+          std::uint32_t const pair = self.pair_of_command(begun.frame);
+          return (pair & cache_core::note_is_status) == 0 && simt::out_of_line(&help_for)(state, pair);
+        },
+        self.default_deadline_ns());
+    if (read) return self.accept(begun, how, pinned);
+    self.ask_for_recovery_of(begun.frame);
+    self.unpin(begun.frame);
+    pinned.outcome = fault::timed_out;
+    return true;
+  }
+  /// What has become of a read that ended.
+  FOREBAY_DEVICE bool accept(begun_read begun, access how, page_pin& pinned) const {
+    std::uint32_t const frame = begun.frame;
+    page_word const seen = look(frame);
     if (seen.state() == page_state::valid) {
-      if (found) {
-        self.touch(frame, seen);
-        self.template count<&cache_counters::hits>();
-        self.template count<&cache_counters::merged>();
+      if (begun.who == begun_read::by::other) {
+        touch(frame, seen);
+        count<&cache_counters::hits>();
+        count<&cache_counters::merged>();
       } else {
-        self.template count<&cache_counters::misses>();
-        if (frame >= self.first_outside()) self.template count<&cache_counters::overflow_frames>();
+        count<&cache_counters::misses>();
+        if (frame >= first_outside()) count<&cache_counters::overflow_frames>();
       }
-      if (how != access::read) self.mark_dirty(frame, seen);
+      if (how != access::read) mark_dirty(frame, seen);
       pinned.frame = frame;
       return true;
     }
     bool const failed = seen.state() == page_state::failed;
-    if (failed) pinned.outcome = self.failure_of(frame);
-    self.unpin(frame);
+    if (failed) pinned.outcome = failure_of(frame);
+    unpin(frame);
     return failed;
+  }
+
+  /// Finds or claims a frame for the page, and pins it, if there is one to be had. Waits for the lock of the set only.
+  FOREBAY_COLD static begun_read begin_read(cache_state* state, std::uint64_t page) {
+    cache_ref const self = from(state);
+    claim c;
+    for (;;) {
+      c = simt::out_of_line(&claim_for)(state, page, purpose::read, none, false);
+      if (c.what != claim::result::contended) break;
+      if (!self.wait_for_lock(self.mapping_.locate(page).set, self.default_deadline_ns())) break;
+    }
+    if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
+    if (c.what == claim::result::found) return {c.frame, begun_read::by::other};
+    if (c.what != claim::result::claimed) return {};
+    if constexpr (Pools::has_host) {
+      if (simt::out_of_line(&move_through_host)(state, c)) return {c.frame, begun_read::by::host_pool};
+    }
+    return {c.frame, begun_read::by::caller};
+  }
+  /// Waits for room in the queues only.
+  FOREBAY_COLD static void submit_read(cache_state* state, std::uint64_t page, std::uint32_t frame) {
+    cache_ref const self = from(state);
+    status const sent =
+        self.submit_here(nvme::io_opcode::read, page, frame, targets_type::fill(frame), self.default_deadline_ns());
+    if (!sent.ok()) self.targets().filled(frame, sent);
   }
 
   /// One pointer for an argument, so that a call of it costs the caller few registers.

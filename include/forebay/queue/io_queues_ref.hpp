@@ -73,23 +73,6 @@ class io_queues_ref {
   /// Delivers what has completed on a pair, unless another thread is at it; whether there was anything.
   FOREBAY_DEVICE bool help(std::uint32_t pair_index) const { return pair(pair_index).try_poll(prp_pages(), targets_); }
 
-  /// Waits until `stop()` holds, helping on the pairs of `range` meanwhile; false at the deadline. `stop` only looks,
-  /// through `M`.
-  template <class Stop>
-  FOREBAY_DEVICE bool help_until(pair_range range, Stop&& stop, std::uint64_t deadline_ns) const {
-    // Several pairs share the thread's time.
-    std::uint32_t const looks = range.count == 1 ? M::looks_per_poll : 1;
-    return M::wait_until(
-        [&] {
-          // Every pair in one evaluation: a machine may sleep until something that the evaluation read changes.
-          for (std::uint32_t k = 0; k < range.count; ++k) {
-            if (serve(pair(range.at(k)), stop, deadline_ns, looks)) return true;
-          }
-          return false;
-        },
-        deadline_ns);
-  }
-
   /// Delivers what has completed on `queue` until `stop()` holds, which it returns, nothing is left, or the deadline
   /// passes. A thread that goes to sleep must have seen the ring empty: else a completion that it did not look at could
   /// be one that nobody looks at.
@@ -107,10 +90,24 @@ class io_queues_ref {
   }
 
   /// Waits until `record` is done, helping on the pairs of `range`; then `result` is the record's, which has gone back
-  /// to the pool. False at the deadline: the recovery thread has been asked to abort what is still in flight, and
-  /// everything stays owned by it (Q7).
-  FOREBAY_DEVICE bool wait(std::uint32_t record, pair_range range, std::uint64_t deadline_ns, status& result) const {
-    if (help_until(range, [&] { return records().done(record); }, deadline_ns)) {
+  /// to the pool. The `lanes` call this together, and go on together. False at the deadline: the recovery thread has
+  /// been asked to abort what is still in flight, and everything stays owned by it (Q7).
+  FOREBAY_DEVICE bool wait(typename M::warp const& lanes, std::uint32_t record, pair_range range,
+                           std::uint64_t deadline_ns, status& result) const {
+    // Several pairs share the thread's time.
+    std::uint32_t const looks = range.count == 1 ? M::looks_per_poll : 1;
+    bool const done = M::wait_together(
+        lanes, [&] { return records().done(record); },
+        [&] {
+          if constexpr (!Rules::waiters_help) return false;
+          bool any = false;
+          for (std::uint32_t k = 0; k < range.count; ++k) {
+            any = pair(range.at(k)).try_poll(prp_pages(), targets_, looks) || any;
+          }
+          return any;
+        },
+        deadline_ns);
+    if (done) {
       result = records().close(record);
       return true;
     }
@@ -229,10 +226,7 @@ class token {
     // Lanes that come together go on together: one that went on as soon as it could would come alone to whatever it
     // does next, and lanes that do the same thing one after the other take as many times as long. What each waits for
     // depends on the controllers only (Q4).
-    auto const here = M::converged();
-    bool const done = queues_.wait(record_, range_, deadline_ns, ended_);
-    here.sync();
-    if (!done) return fault::timed_out;
+    if (!queues_.wait(M::converged(), record_, range_, deadline_ns, ended_)) return fault::timed_out;
     record_ = slot_pool::none;
     return ended_;
   }

@@ -313,6 +313,24 @@ struct cuda {
 #endif
   }
 
+  /// Waits together with the other `lanes`, all of which call this: until `done()` holds for each of them or its
+  /// deadline has passed; returns whether it holds for the caller. Meanwhile all of them call `help()`, those that are
+  /// done too, so that whatever it does together with other lanes it does with all of them. `help` tells whether it did
+  /// anything.
+  template <class Done, class Help>
+  [[nodiscard]] FOREBAY_DEVICE static bool wait_together(warp const& lanes, Done&& done, Help&& help,
+                                                         std::uint64_t deadline_ns) {
+    for (unsigned pause_ns = 16;;) {
+      bool const holds = done();
+      if (lanes.ballot(!holds && clock_ns() < deadline_ns) == 0) return holds;
+      if (lanes.any(help())) continue;
+#if defined(__CUDA_ARCH__)
+      __nanosleep(pause_ns);
+#endif
+      if (pause_ns < 256) pause_ns *= 2;
+    }
+  }
+
   struct block {
     std::uint32_t rank = 0;
 #if defined(__CUDA_ARCH__)

@@ -330,6 +330,24 @@ struct fiber {
     return warp(lane == nullptr ? 1 : lane->owner->converged(where));
   }
 
+  /// Waits together with the other `lanes`, all of which call this: until `done()` holds for each of them or its
+  /// deadline has passed; returns whether it holds for the caller. Each calls `help()` while it waits, which tells
+  /// whether it did anything, and sleeps only after it did nothing.
+  template <class Done, class Help>
+  [[nodiscard]] static bool wait_together(warp const& lanes, Done&& done, Help&& help, std::uint64_t deadline_ns,
+                                          location where = location::current()) {
+    bool const holds = wait_until(
+        [&] {
+          while (!done()) {
+            if (!help() || clock_ns() >= deadline_ns) return done();
+          }
+          return true;
+        },
+        deadline_ns, where);
+    lanes.sync(where);
+    return holds;
+  }
+
   struct block {
     std::uint32_t rank = 0;
     std::uint32_t thread_rank() const { return detail::current == nullptr ? 0 : detail::current->thread; }

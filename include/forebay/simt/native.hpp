@@ -131,6 +131,20 @@ struct native {
   static warp this_warp() { return {}; }
   static warp converged() { return {}; }
 
+  /// Waits until `done()` holds, or the deadline has passed; returns whether it holds. Calls `help()` meanwhile, which
+  /// tells whether it did anything.
+  template <class Done, class Help>
+  [[nodiscard]] static bool wait_together(warp const&, Done&& done, Help&& help, std::uint64_t deadline_ns) {
+    return wait_until(
+        [&] {
+          while (!done()) {
+            if (!help() || clock_ns() >= deadline_ns) return done();
+          }
+          return true;
+        },
+        deadline_ns);
+  }
+
   /// The one-thread block.
   struct block {
     std::uint32_t rank = 0;
