@@ -212,11 +212,13 @@ class token {
     return queues_.records().done(record_);
   }
 
-  /// Waits for the storage's default time.
-  FOREBAY_DEVICE status wait() {
-    if (record_ == slot_pool::none) return ended_;
-    return wait(M::clock_ns() + queues_.timeout_ns());
+  /// When the storage's default time, from now on, has passed; 0 for a request that has ended.
+  FOREBAY_DEVICE std::uint64_t default_deadline_ns() const {
+    return record_ == slot_pool::none ? 0 : M::clock_ns() + queues_.timeout_ns();
   }
+
+  /// Waits for the storage's default time.
+  FOREBAY_DEVICE status wait() { return wait(default_deadline_ns()); }
 
   /// The first failure among the request's commands, or success. After `timed_out` the buffer still belongs to the
   /// request: wait again, or detach and leave it alone until the storage is destroyed. Lanes of a warp that call this
