@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Kernels of the pipeline suite, for any machine.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/storage/pipeline.hpp"
+#include "storage/storage_kernels.hpp"
+
+namespace forebay::storage_test {
+
+/// Reads block `order(i)` for each index, checks it, and counts it in `seen`. Indices from `good` on name no block.
+template <class M, std::uint32_t Depth, bool Told>
+struct read_pipelined {
+  storage_ref<M> storage;
+  buffer_ref buffer;  ///< `Depth` blocks for each thread
+  std::uint64_t count_all;
+  std::uint64_t good;
+  std::uint64_t seed;
+  std::uint64_t generation;
+  std::uint32_t* seen;  ///< for each index: 1 + who computed it
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint64_t const me = M::thread_rank(), block = storage.block_bytes(), blocks = storage.size_bytes() / block;
+    auto const offset = [&](std::uint64_t i) { return i < good ? mix(seed + i) % blocks * block : blocks * block; };
+    auto const place = [&](std::uint32_t slot) { return buffer.subspan((me * Depth + slot) * block, block); };
+    std::uint64_t last = 0;
+    bool in_order = true;
+    auto const look = [&](std::uint64_t i, std::uint32_t slot, status told) {
+      in_order = in_order && (last == 0 || last <= i);
+      last = i + 1;
+      M::st(seen + i, M::ld(seen + i) + static_cast<std::uint32_t>(me) + 1);
+      bool const right = holds_stamps<M>(place(slot).data(), block, offset(i), generation);
+      count<M>(result, told, right && in_order);
+    };
+    auto const issue = [&](std::uint64_t i, std::uint32_t slot) {
+      M::st(reinterpret_cast<std::uint64_t*>(place(slot).data()), ~offset(i));
+      return storage.read_async(place(slot), offset(i), block);
+    };
+    status outcome;
+    if constexpr (Told) {
+      outcome = pipeline<Depth>(grid_stride<M>(count_all), issue, look);
+      if (!outcome.ok()) count<M>(result, outcome, true);
+    } else {
+      outcome = pipeline<Depth>(grid_stride<M>(count_all), issue,
+                                [&](std::uint64_t i, std::uint32_t slot) { look(i, slot, {}); });
+      // Each thread that has an index beyond ends with its failure.
+      if (!outcome.ok()) count<M>(result, outcome, true);
+    }
+  }
+};
+
+/// Warps read rows of 32 blocks: each lane starts the read of one of them, and all check all of them.
+template <class M, std::uint32_t Depth>
+struct read_rows {
+  storage_ref<M> storage;
+  buffer_ref buffer;  ///< `Depth` rows for each warp
+  std::uint64_t generation;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint64_t const block = storage.block_bytes(), row = 32 * block;
+    std::uint32_t const lane = M::thread_rank() % 32;
+    auto const place = [&](std::uint32_t slot) {
+      return buffer.subspan((M::thread_rank() / 32 * std::uint64_t{Depth} + slot) * row, row);
+    };
+    status const outcome = pipeline<Depth>(
+        warp_stride<M>(storage.size_bytes() / row),
+        [&](std::uint64_t i, std::uint32_t slot) {
+          buffer_ref const part = place(slot).subspan(lane * block, block);
+          M::st(reinterpret_cast<std::uint64_t*>(part.data()), ~i);
+          return storage.read_async(part, i * row + lane * block, block);
+        },
+        [&](std::uint64_t i, std::uint32_t slot) {
+          count<M>(result, {}, holds_stamps<M>(place(slot).data(), row, i * row, generation));
+        });
+    if (!outcome.ok()) count<M>(result, outcome, false);
+  }
+};
+
+}  // namespace forebay::storage_test

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The pipeline suite on CPU fibers.
+#include "forebay/simt/launch.hpp"
+#include "storage/pipeline_suite.hpp"
+
+namespace forebay::storage_test {
+
+struct pipeline_on_fibers {
+  using machine = simt::fiber;
+  static std::string device() { return "cpu"; }
+  static std::string drive_keys() { return ""; }
+  template <class Kernel>
+  static void run(simt::grid shape, Kernel const& kernel) {
+    simt::launch<simt::fiber>(shape, kernel);
+  }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Fibers, PipelineSuite, pipeline_on_fibers);
+
+}  // namespace forebay::storage_test
