@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "forebay/storage/cached_storage_ref.hpp"
 #include "forebay/storage/pipeline.hpp"
 #include "storage/storage_kernels.hpp"
 
@@ -77,6 +78,38 @@ struct read_rows {
           count<M>(result, {}, holds_stamps<M>(place(slot).data(), row, i * row, generation));
         });
     if (!outcome.ok()) count<M>(result, outcome, false);
+  }
+};
+
+/// Through the cache: copies the first half of the storage to the second, and then writes the first half anew.
+template <class M, class Ref, std::uint32_t Depth>
+struct copy_and_write {
+  Ref storage;
+  buffer_ref buffer;  ///< `Depth` pages for each thread
+  std::uint64_t generation;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint64_t const page = storage.page_bytes(), half = storage.size_bytes() / 2;
+    auto const place = [&](std::uint32_t slot) {
+      return buffer.subspan((M::thread_rank() * std::uint64_t{Depth} + slot) * page, page);
+    };
+    status const copied = pipeline<Depth>(
+        grid_stride<M>(half / page),
+        [&](std::uint64_t i, std::uint32_t slot) { return storage.read_async(place(slot), i * page, page); },
+        [&](std::uint64_t i, std::uint32_t slot) {
+          return storage.write_async(place(slot), half + i * page, page, write_until::cache).wait();
+        });
+    count<M>(result, copied, true);
+    // Each thread writes what it has read.
+    status const written = pipeline<Depth>(
+        grid_stride<M>(half / page),
+        [&](std::uint64_t i, std::uint32_t slot) {
+          put_stamps<M>(place(slot).data(), page, i * page, generation);
+          return storage.write_async(place(slot), i * page, page);
+        },
+        [&](std::uint64_t, std::uint32_t, status told) { count<M>(result, told, true); });
+    if (!written.ok()) count<M>(result, written, true);
   }
 };
 

@@ -135,6 +135,27 @@ TYPED_TEST_P(PipelineSuite, WarpsWaitForWhatTheirLanesRead) {
   EXPECT_EQ(t.ok, st.size_bytes() / st.block_bytes());
 }
 
+TYPED_TEST_P(PipelineSuite, ReadsAndWritesPassThroughTheCache) {
+  using M = typename TypeParam::machine;
+  auto o = this->options("emulated:size=2M,latency_us=20");
+  o.cache_bytes = 64 * 4096;
+  storage st(o);
+  this->fill(st, 6);
+  registered_buffer buffer = st.allocate_buffer(64 * 3 * 4096);
+  auto const ref = st.cached_ref<M>();
+  tally const t =
+      this->run(st, {2, 32}, copy_and_write<M, std::remove_const_t<decltype(ref)>, 3>{ref, buffer.ref(), 7, nullptr});
+  EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
+  EXPECT_EQ(t.ok, 64 + st.size_bytes() / 2 / 4096);
+  auto expected = this->stamps(st, 6);
+  std::copy_n(expected.begin(), expected.size() / 2, expected.begin() + expected.size() / 2);
+  auto const written = this->stamps(st, 7);
+  std::copy_n(written.begin(), written.size() / 2, expected.begin());
+  std::vector<std::uint64_t> found(expected.size());
+  st.pread(found.data(), st.size_bytes(), 0);
+  EXPECT_TRUE(found == expected);
+}
+
 TYPED_TEST_P(PipelineSuite, TheKernelsOfTheHowToPageAddUp) {
   using M = typename TypeParam::machine;
   using namespace overlap_reads;
@@ -171,6 +192,6 @@ TYPED_TEST_P(PipelineSuite, TheKernelsOfTheHowToPageAddUp) {
 
 REGISTER_TYPED_TEST_SUITE_P(PipelineSuite, ReadsWhatEachIndexNamesOnceAndInOrder, FailuresEndItOrAreTold,
                             QueuesMayBeShorterThanThePipeline, WarpsWaitForWhatTheirLanesRead,
-                            TheKernelsOfTheHowToPageAddUp);
+                            ReadsAndWritesPassThroughTheCache, TheKernelsOfTheHowToPageAddUp);
 
 }  // namespace forebay::storage_test

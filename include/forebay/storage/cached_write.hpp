@@ -23,11 +23,12 @@ class cached_write {
   FOREBAY_DEVICE cached_write(Cache const& cache, std::uint64_t first_page, std::uint64_t end_page)
       : cache_(cache), first_page_(first_page), end_page_(end_page) {}
 
-  /// Waits for the storage's default time.
-  FOREBAY_DEVICE status wait() {
-    if (first_page_ == end_page_) return ended_;
-    return wait(cache_.default_deadline_ns());
+  /// When the storage's default time, from now on, has passed; 0 for a write that has ended.
+  FOREBAY_DEVICE std::uint64_t default_deadline_ns() const {
+    return first_page_ == end_page_ ? 0 : cache_.default_deadline_ns();
   }
+  /// Waits for the storage's default time.
+  FOREBAY_DEVICE status wait() { return wait(default_deadline_ns()); }
   /// Waits until the drives have what was written. After `timed_out` it may be waited for again; after any other
   /// failure what was written is still in the cache, and goes to the drive with the next flush.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
@@ -44,6 +45,8 @@ class cached_write {
     ended_ = outcome;
     return outcome;
   }
+  /// Nobody will wait.
+  FOREBAY_DEVICE void detach() { end_page_ = first_page_; }
 
  private:
   Cache cache_;
