@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the source tree that no formatter knows: licence lines, layering, where CUDA may appear, links in pages.
+"""Rules of the source tree that no formatter knows: licence lines, layering, CUDA's places, links and names in pages.
 
 Prints ``file:line: what is wrong`` for each breach and exits 1 if there is any.
 """
@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import public_names
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -126,6 +128,7 @@ def main() -> int:
             breaches.extend(check_page(path, lines))
             breaches.extend(check_quotes(path, "\n".join(lines)))
     breaches.extend(check_reachable(pages))
+    breaches.extend(public_names.check(ROOT))
     print("\n".join(breaches), end="\n" if breaches else "")
     return 1 if breaches else 0
 
