@@ -17,13 +17,15 @@ namespace forebay {
 ///
 /// `pipeline` takes any range with `machine`, `index_type`, `whole_warp` and `bool next(index_type&)`, which gives the
 /// calling thread's next index, or false; after that it is not asked again. So indices may also come from a counter
-/// that threads share.
+/// that threads share. Of a range that is `repeatable` a copy gives the same indices: then no stage has to keep its
+/// own.
 template <class M, bool WholeWarp>
 class strided_range {
  public:
   using machine = M;
   using index_type = std::uint64_t;
   static constexpr bool whole_warp = WholeWarp;
+  static constexpr bool repeatable = true;
 
   FOREBAY_DEVICE strided_range(std::uint64_t first, std::uint64_t end, std::uint64_t step)
       : next_(first), end_(end), step_(step) {}
@@ -61,6 +63,29 @@ struct nothing_to_wait_for {
   FOREBAY_DEVICE std::uint64_t default_deadline_ns() const { return 0; }
   FOREBAY_DEVICE status wait(std::uint64_t) const { return {}; }
   FOREBAY_DEVICE void detach() const {}
+};
+
+/// Which index a stage is for. As it is: each stage keeps it.
+template <class Range>
+struct pipeline_indices {
+  using kept = typename Range::index_type;
+  FOREBAY_DEVICE explicit pipeline_indices(Range const&) {}
+  FOREBAY_DEVICE kept keep(kept const& i) const { return i; }
+  FOREBAY_DEVICE kept leaving(kept const& i) { return i; }
+};
+/// A second walk through the range, as far behind the first as there are stages.
+template <class Range>
+  requires(Range::repeatable)
+struct pipeline_indices<Range> {
+  struct kept {};
+  FOREBAY_DEVICE explicit pipeline_indices(Range const& range) : behind(range) {}
+  FOREBAY_DEVICE kept keep(typename Range::index_type const&) const { return {}; }
+  FOREBAY_DEVICE auto leaving(kept) {
+    typename Range::index_type i{};
+    (void)behind.next(i);
+    return i;
+  }
+  Range behind;
 };
 
 template <class Index, class Token>
@@ -145,7 +170,8 @@ template <std::uint32_t Depth, class Range, class Issue, class Compute>
   }();
   // Every step moves all stages on by one, so that no index into them is a variable, and the code of issue(), of the
   // wait and of compute() exists once. The stage that leaves and the one that comes have the same slot.
-  detail::pipeline_stage<index_type, token_type> stages[Depth] = {};
+  detail::pipeline_indices<Range> indices(range);
+  detail::pipeline_stage<typename detail::pipeline_indices<Range>::kept, token_type> stages[Depth] = {};
   std::uint32_t filled = 0;  // bit k: stage k
   std::uint32_t slot = 0;
   bool more = true, computing = true, gave_up = false;
@@ -156,7 +182,7 @@ template <std::uint32_t Depth, class Range, class Issue, class Compute>
     std::uint32_t const here = slot;
     if ((filled & 1) != 0) {
       token_type& token = stages[0].token;
-      index_type const i = stages[0].index;
+      index_type const i = indices.leaving(stages[0].index);
       // What is in flight once a request was given up began before that one's time did.
       status ended = token.wait(gave_up ? M::clock_ns() : token.default_deadline_ns());
       if (ended == status(fault::timed_out)) token.detach();
@@ -185,9 +211,10 @@ template <std::uint32_t Depth, class Range, class Issue, class Compute>
     filled >>= 1;
     if (more) {
       auto& last = stages[Depth - 1];
-      more = range.next(last.index);
+      index_type i{};
+      more = range.next(i);
       if (more) {
-        index_type const i = last.index;
+        last.index = indices.keep(i);
         if constexpr (has_token) {
           last.token = issue(i, here);
         } else {
