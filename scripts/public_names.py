@@ -40,8 +40,8 @@ PUBLIC: dict[str, set[str] | None] = {
     "storage/storage_ref.hpp": None,
     "storage/token_group.hpp": None,
 }
-# Types whose members another type's entry explains: those of a policy are its concept's.
-WITHOUT_MEMBERS = {"clock", "s3_fifo", "set_state", "empty_set"}
+# Types whose members are nobody's business, or are explained elsewhere: those of a policy are its concept's.
+WITHOUT_MEMBERS = {"clock", "s3_fifo", "set_state", "empty_set", "parked"}
 # The rest of cache/ and storage/: what those are made of.
 INTERNAL = {
     "cache/cache_ref.hpp",

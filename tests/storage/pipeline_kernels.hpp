@@ -7,6 +7,7 @@
 
 #include "forebay/storage/cached_storage_ref.hpp"
 #include "forebay/storage/pipeline.hpp"
+#include "forebay/storage/token_group.hpp"
 #include "storage/storage_kernels.hpp"
 
 namespace forebay::storage_test {
@@ -53,7 +54,7 @@ struct read_pipelined {
   }
 };
 
-/// Warps read rows of 32 blocks: each lane starts the read of one of them, and all check all of them.
+/// Warps read rows of 64 blocks: each lane starts the reads of two of them, and all check all of them.
 template <class M, std::uint32_t Depth>
 struct read_rows {
   storage_ref<M> storage;
@@ -62,7 +63,7 @@ struct read_rows {
   tally* result;
 
   FOREBAY_DEVICE void operator()() const {
-    std::uint64_t const block = storage.block_bytes(), row = 32 * block;
+    std::uint64_t const block = storage.block_bytes(), row = 64 * block;
     std::uint32_t const lane = M::thread_rank() % 32;
     auto const place = [&](std::uint32_t slot) {
       return buffer.subspan((M::thread_rank() / 32 * std::uint64_t{Depth} + slot) * row, row);
@@ -70,9 +71,15 @@ struct read_rows {
     status const outcome = pipeline<Depth>(
         warp_stride<M>(storage.size_bytes() / row),
         [&](std::uint64_t i, std::uint32_t slot) {
-          buffer_ref const part = place(slot).subspan(lane * block, block);
-          M::st(reinterpret_cast<std::uint64_t*>(part.data()), ~i);
-          return storage.read_async(part, i * row + lane * block, block);
+          token_array<token<M>, 2> both;
+          FOREBAY_UNROLL
+          for (std::uint32_t k = 0; k < 2; ++k) {
+            std::uint64_t const at = (k * 32 + lane) * block;
+            buffer_ref const part = place(slot).subspan(at, block);
+            M::st(reinterpret_cast<std::uint64_t*>(part.data()), ~i);
+            both[k] = storage.read_async(part, i * row + at, block);
+          }
+          return both;
         },
         [&](std::uint64_t i, std::uint32_t slot) {
           count<M>(result, {}, holds_stamps<M>(place(slot).data(), row, i * row, generation));

@@ -128,11 +128,11 @@ TYPED_TEST_P(PipelineSuite, WarpsWaitForWhatTheirLanesRead) {
   using M = typename TypeParam::machine;
   storage st(this->options("emulated:size=2M,latency_us=20,iops=500000"));
   this->fill(st, 4);
-  registered_buffer buffer = st.allocate_buffer(std::uint64_t{4} * 3 * 32 * st.block_bytes());
+  registered_buffer buffer = st.allocate_buffer(std::uint64_t{4} * 3 * 64 * st.block_bytes());
   tally const t = this->run(st, {2, 64}, read_rows<M, 3>{st.ref<M>(), buffer.ref(), 4, nullptr});
   EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
   EXPECT_EQ(t.wrong_data, 0u);
-  EXPECT_EQ(t.ok, st.size_bytes() / st.block_bytes());
+  EXPECT_EQ(t.ok, st.size_bytes() / st.block_bytes() / 2);
 }
 
 TYPED_TEST_P(PipelineSuite, ReadsAndWritesPassThroughTheCache) {

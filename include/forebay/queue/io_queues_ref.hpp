@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "forebay/queue/queue_pair_ref.hpp"
 #include "forebay/queue/recovery_mailbox.hpp"
@@ -44,7 +45,12 @@ class io_queues_ref {
   /// `pairs` repeats what `*state` says, so that no thread has to load it.
   FOREBAY_DEVICE io_queues_ref(io_queues_state* state, queue_pair_state* pairs, Targets const& targets)
       : s_(state), pairs_(pairs), targets_(targets) {}
+  /// The same, which loads what the state says.
+  FOREBAY_DEVICE explicit io_queues_ref(io_queues_state* state)
+    requires(std::is_same_v<Targets, record_pool<M>>)
+      : io_queues_ref(state, state->pairs, Targets(state->records, state->free_records)) {}
 
+  FOREBAY_DEVICE io_queues_state* state() const { return s_; }
   FOREBAY_DEVICE Targets const& targets() const { return targets_; }
   FOREBAY_DEVICE record_pool<M> const& records() const { return targets_.records(); }
   FOREBAY_DEVICE prp_page_pool const& prp_pages() const { return s_->prp_pages; }
@@ -199,6 +205,24 @@ class token {
   /// A request whose commands are all on pairs of `range`.
   FOREBAY_DEVICE token(io_queues_ref<M, Rules, Targets> const& queues, std::uint32_t record, pair_range range)
       : queues_(queues), record_(record), range_(range) {}
+
+  /// A token that nobody looks at for long: half the registers, for some loads when it is woken.
+  struct parked {
+    io_queues_state* queues;
+    std::uint32_t record;
+    pair_range range;
+    status ended;
+  };
+  FOREBAY_DEVICE parked park() const
+    requires(std::is_same_v<Targets, record_pool<M>>)
+  {
+    return {queues_.state(), record_, range_, ended_};
+  }
+  FOREBAY_DEVICE explicit token(parked const& p)
+    requires(std::is_same_v<Targets, record_pool<M>>)
+      : record_(p.record), range_(p.range), ended_(p.ended) {
+    if (record_ != slot_pool::none) queues_ = io_queues_ref<M, Rules, Targets>(p.queues);
+  }
 
   /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs. A thread with
   /// nothing else to do may pass `M::looks_per_poll`, to see its completion sooner.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "forebay/queue/parked.hpp"
 #include "forebay/simt/bits.hpp"
 #include "forebay/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
@@ -91,7 +92,7 @@ struct pipeline_indices<Range> {
 template <class Index, class Token>
 struct pipeline_stage {
   Index index;
-  Token token;
+  typename parking<Token>::type token;
 };
 
 /// What a computation wants: to go on, to stop, or to fail.
@@ -181,7 +182,7 @@ template <std::uint32_t Depth, class Range, class Issue, class Compute>
   while (lanes.any(more || filled != 0)) {
     std::uint32_t const here = slot;
     if ((filled & 1) != 0) {
-      token_type& token = stages[0].token;
+      token_type token(stages[0].token);
       index_type const i = indices.leaving(stages[0].index);
       // What is in flight once a request was given up began before that one's time did.
       status ended = token.wait(gave_up ? M::clock_ns() : token.default_deadline_ns());
@@ -216,7 +217,7 @@ template <std::uint32_t Depth, class Range, class Issue, class Compute>
       if (more) {
         last.index = indices.keep(i);
         if constexpr (has_token) {
-          last.token = issue(i, here);
+          last.token = parking<token_type>::park(issue(i, here));
         } else {
           (void)issue(i, here);
         }

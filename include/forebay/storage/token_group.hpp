@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "forebay/queue/parked.hpp"
 #include "forebay/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
 
@@ -22,6 +23,22 @@ FOREBAY_DEVICE constexpr status joint_status(status first, status second) {
 template <class Token, std::uint32_t N>
 class token_array {
  public:
+  struct parked {
+    typename parking<Token>::type tokens[N];
+  };
+
+  token_array() = default;
+  FOREBAY_DEVICE explicit token_array(parked const& p) {
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < N; ++k) tokens_[k] = Token(p.tokens[k]);
+  }
+  FOREBAY_DEVICE parked park() const {
+    parked p;
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < N; ++k) p.tokens[k] = parking<Token>::park(tokens_[k]);
+    return p;
+  }
+
   FOREBAY_DEVICE Token& operator[](std::uint32_t k) { return tokens_[k]; }
 
   FOREBAY_DEVICE std::uint64_t default_deadline_ns() const {
@@ -53,8 +70,15 @@ class token_array {
 template <class First, class Second>
 class token_pair {
  public:
+  struct parked {
+    typename parking<First>::type first;
+    typename parking<Second>::type second;
+  };
+
   token_pair() = default;
   FOREBAY_DEVICE token_pair(First const& first, Second const& second) : first_(first), second_(second) {}
+  FOREBAY_DEVICE explicit token_pair(parked const& p) : first_(p.first), second_(p.second) {}
+  FOREBAY_DEVICE parked park() const { return {parking<First>::park(first_), parking<Second>::park(second_)}; }
 
   FOREBAY_DEVICE std::uint64_t default_deadline_ns() const {
     std::uint64_t const first = first_.default_deadline_ns(), second = second_.default_deadline_ns();
