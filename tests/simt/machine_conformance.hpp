@@ -128,6 +128,23 @@ struct deadline_kernel {
   }
 };
 
+/// What each lane waits for its own help brings about, but for every third one.
+template <class M>
+struct together_kernel {
+  u64* waited;  // by each lane, ns; 0: something was wrong
+  together_kernel with(u64* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    u64 const start = M::clock_ns();
+    u32 helped = 0;
+    bool const can_end = M::thread_rank() % 3 != 0;
+    bool const held = M::wait_together(
+        M::this_warp(), [&] { return can_end && helped != 0; }, [&] { return helped++ == 0; }, start + 20'000);
+    M::check(held == can_end, "a wait together tells each lane of its own end");
+    M::check(helped != 0, "who waits helps");
+    waited[M::thread_rank()] = M::clock_ns() - start;
+  }
+};
+
 /// Lane i copies `i` bytes from a source of its own at an alignment of its own.
 template <class M>
 struct copy_kernel {
@@ -230,6 +247,14 @@ TYPED_TEST_P(MachineConformance, AWaitGivesUpAtItsDeadlineAndNotBefore) {
   for (u64 const ns : waited) EXPECT_GE(ns, 20'000u);
 }
 
+TYPED_TEST_P(MachineConformance, LanesThatWaitTogetherGoOnTogether) {
+  using M = typename TypeParam::machine;
+  std::vector<u64> waited(64);
+  TypeParam::run(grid{1, 64, 0}, together_kernel<M>{}, waited);
+  // Those whose wait could end stay for those whose wait ends by the deadline.
+  for (u64 const ns : waited) EXPECT_GE(ns, 20'000u);
+}
+
 TYPED_TEST_P(MachineConformance, CopyMovesExactlyItsBytesAtAnyAlignment) {
   using M = typename TypeParam::machine;
   u32 constexpr lanes = 96, area = copy_kernel<M>::area;
@@ -259,6 +284,7 @@ TYPED_TEST_P(MachineConformance, SixteenBytesAndDoorbellsAreStored) {
 REGISTER_TYPED_TEST_SUITE_P(MachineConformance, WarpCollectivesGiveWhatTheirMembersPassed,
                             ThisWarpHoldsTheLanesThatTheBlockHas, BlocksShareMemoryAcrossBarriers, AtomicsLoseNothing,
                             EveryLaneOfResidentBlocksMakesProgress, AWaitGivesUpAtItsDeadlineAndNotBefore,
+                            LanesThatWaitTogetherGoOnTogether,
                             CopyMovesExactlyItsBytesAtAnyAlignment, SixteenBytesAndDoorbellsAreStored);
 
 }  // namespace forebay::simt::testing

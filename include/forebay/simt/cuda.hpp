@@ -320,8 +320,9 @@ struct cuda {
   template <class Done, class Help>
   [[nodiscard]] FOREBAY_DEVICE static bool wait_together(warp const& lanes, Done&& done, Help&& help,
                                                          std::uint64_t deadline_ns) {
+    bool holds = false;
     for (unsigned pause_ns = 16;;) {
-      bool const holds = done();
+      holds = holds || done();
       if (lanes.ballot(!holds && clock_ns() < deadline_ns) == 0) return holds;
       if (lanes.any(help())) continue;
 #if defined(__CUDA_ARCH__)
