@@ -39,6 +39,7 @@ PUBLIC: dict[str, set[str] | None] = {
     "storage/storage.hpp": None,
     "storage/storage_ref.hpp": None,
     "storage/token_group.hpp": None,
+    "storage/watchdog.hpp": None,
 }
 # Types whose members are nobody's business, or are explained elsewhere: those of a policy are its concept's.
 WITHOUT_MEMBERS = {"clock", "s3_fifo", "set_state", "empty_set", "parked"}
@@ -48,6 +49,7 @@ INTERNAL = {
     "cache/cache_state.hpp",
     "cache/clean.hpp",
     "cache/host_pool.hpp",
+    "cache/inspection.hpp",
     "cache/no_policy.hpp",
     "cache/page_sets.hpp",
     "cache/page_word.hpp",

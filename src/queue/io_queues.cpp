@@ -162,6 +162,12 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
   state.prp_pages = {options.prp_pages, options.page_bytes, free_pages.place(memory)};
   state.mailbox = mailbox_;
   state.timeout_ns = options.timeout_ns;
+  if (options.traced_threads != 0) {
+    std::size_t const entries_bytes = std::size_t{options.traced_threads} * sizeof(traced_thread);
+    waits_memory_ = memory::allocation(state_memory, entries_bytes + sizeof(std::uint32_t), alignof(traced_thread));
+    auto* const untraced = reinterpret_cast<std::uint32_t*>(waits_memory_.as<std::byte>() + entries_bytes);
+    state.waits = {waits_memory_.as<traced_thread>(), options.traced_threads, untraced};
+  }
   memory.put(state_at, state);
 
   state_ = memory.target<io_queues_state>(state_at);

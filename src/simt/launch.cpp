@@ -29,6 +29,7 @@ constexpr long nap_ns = 50'000;
 struct launch_state {
   grid shape;
   std::function<void()> const& kernel;
+  std::uint32_t const grid_id;  // tells it from launches that run at the same time
   std::atomic<std::uint32_t> next_block{0};
   std::atomic<bool> failed{false};
   std::mutex mutex;
@@ -60,6 +61,7 @@ class multiprocessor final : public lockstep {
       lanes_[i].id = static_cast<std::uint32_t>(i);
       lanes_[i].blocks = launch.shape.blocks;
       lanes_[i].threads_per_block = launch.shape.threads_per_block;
+      lanes_[i].grid = launch.grid_id;
     }
   }
 
@@ -341,7 +343,13 @@ void launch_fibers(grid const& shape, std::function<void()> const& kernel, launc
   stack_bytes *= 4;
 #endif
 
-  launch_state state{.shape = shape, .kernel = kernel, .mutex = {}, .failure = {}};
+  static std::atomic<std::uint32_t> launches{0};
+  // Relaxed: only that the numbers differ.
+  launch_state state{.shape = shape,
+                     .kernel = kernel,
+                     .grid_id = launches.fetch_add(1, std::memory_order_relaxed) % host_grids,
+                     .mutex = {},
+                     .failure = {}};
   std::vector<std::unique_ptr<multiprocessor>> processors;
   for (std::uint32_t i = 0; i < threads; ++i)
     processors.push_back(std::make_unique<multiprocessor>(state, resident, stack_bytes));

@@ -18,7 +18,9 @@
 #include "forebay/queue/recovery.hpp"
 #include "forebay/queue/status_text.hpp"
 #include "forebay/simt/native.hpp"
+#include "storage/inspector.hpp"
 #include "storage/kernels_on_gpu.hpp"
+#include "storage/watchdog_parts.hpp"
 
 namespace forebay {
 namespace {
@@ -378,6 +380,7 @@ struct storage::impl {
     o.prp_pages = group.prp_pages.ref();
     o.page_bytes = page_bytes;
     o.timeout_ns = options.timeout_ns;
+    o.traced_threads = options.traced_threads;
     group.queues = std::make_unique<io_queues>(rings, o, state_memory, shared_memory());
     return group;
   }
@@ -529,6 +532,25 @@ struct storage::impl {
       drain_kernel<native>{device.queues->ref<native>(), timeout_ns, &busy}();
     }
     return busy == 0;
+  }
+
+  detail::inspected inspect() const {
+    detail::inspected what;
+    what.title = "storage on " + (on_gpu() ? "cuda:" + std::to_string(gpu) : std::string("cpu"));
+    what.queues = {{"kernels", device.queues.get(), {}, layout.pairs_per_drive}, {"host", host.queues.get(), {}, 1}};
+    for (opened_drive const& d : *drives) {
+      // Where a GPU drives the queues of a drive that lies on one, the rings are in its memory.
+      memory::resource& rings = on_gpu() && d.source->gpu() ? device_memory() : memory::host();
+      what.queues[0].ring_memory.insert(what.queues[0].ring_memory.end(), layout.pairs_per_drive, &rings);
+      what.queues[1].ring_memory.push_back(&memory::host());
+    }
+    if (pages) what.cache = static_cast<cache_state const*>(pages->core());
+    return what;
+  }
+  /// As `M::clock_ns()` of the kernels counts, whose origin is 1970 on a GPU.
+  static std::uint64_t gpu_clock_ns() {
+    auto const now = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
   }
 
   storage_lease lease() const { return storage_lease(std::make_unique<storage_lease::parts>(drives)); }
@@ -768,6 +790,15 @@ std::string storage::report() const {
   }
   document["fidelity"] = exceeded ? "exceeded" : "ok";
   return document.dump();
+}
+
+std::string storage::dump() const {
+  return detail::dump(impl_->inspect(), on_gpu() ? impl::gpu_clock_ns() : simt::native::clock_ns());
+}
+
+watchdog storage::watch(watchdog_options const& options) const {
+  return watchdog(std::make_unique<watchdog::parts>(impl_->inspect(),
+                                                    on_gpu() ? &impl::gpu_clock_ns : &simt::native::clock_ns, options));
 }
 
 void storage::reset_statistics() {

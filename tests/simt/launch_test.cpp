@@ -47,6 +47,20 @@ TEST(Launch, SixteenThousandLanesAreUnderWayAtOnce) {
   EXPECT_EQ(sum, lanes * (lanes - 1) / 2);
 }
 
+TEST(Launch, GridsAndHostThreadsHaveNumbersOfTheirOwn) {
+  std::uint32_t outer = 0, inner = 0, host = 0;
+  launch<fiber>({1, 1, 0}, [&] {
+    outer = fiber::grid_id();
+    std::thread([&] {
+      host = fiber::grid_id();
+      launch<fiber>({1, 1, 0}, [&] { inner = fiber::grid_id(); });
+    }).join();
+  });
+  EXPECT_NE(outer, inner);
+  EXPECT_GE(host, host_grids);
+  EXPECT_NE(host, fiber::grid_id());
+}
+
 TEST(Launch, LargerGridsRunABlockAfterTheOther) {
   std::uint64_t lanes = 0;
   launch<fiber>({500, 32, 64},

@@ -171,6 +171,13 @@ struct wide_kernel {
   }
 };
 
+template <class M>
+struct grid_kernel {
+  u32* ids;  // of its grid, by each lane
+  grid_kernel with(u32* to) const { return {to}; }
+  FOREBAY_DEVICE void operator()() const { M::st(&ids[M::thread_rank()], M::grid_id()); }
+};
+
 template <class Runner>
 class MachineConformance : public ::testing::Test {
  protected:
@@ -281,10 +288,18 @@ TYPED_TEST_P(MachineConformance, SixteenBytesAndDoorbellsAreStored) {
   }
 }
 
+TYPED_TEST_P(MachineConformance, LanesOfAGridKnowItByOneNumber) {
+  using M = typename TypeParam::machine;
+  std::vector<u32> ids(128, ~0u);
+  TypeParam::run(grid{4, 32, 0}, grid_kernel<M>{}, ids);
+  EXPECT_LT(ids[0], host_grids);
+  EXPECT_EQ(ids, std::vector<u32>(128, ids[0]));
+}
+
 REGISTER_TYPED_TEST_SUITE_P(MachineConformance, WarpCollectivesGiveWhatTheirMembersPassed,
                             ThisWarpHoldsTheLanesThatTheBlockHas, BlocksShareMemoryAcrossBarriers, AtomicsLoseNothing,
                             EveryLaneOfResidentBlocksMakesProgress, AWaitGivesUpAtItsDeadlineAndNotBefore,
-                            LanesThatWaitTogetherGoOnTogether,
-                            CopyMovesExactlyItsBytesAtAnyAlignment, SixteenBytesAndDoorbellsAreStored);
+                            LanesThatWaitTogetherGoOnTogether, CopyMovesExactlyItsBytesAtAnyAlignment,
+                            SixteenBytesAndDoorbellsAreStored, LanesOfAGridKnowItByOneNumber);
 
 }  // namespace forebay::simt::testing

@@ -138,6 +138,7 @@ class cache_ref {
 
   /// What was read through the pin has been used; what was written is there for whoever pins the page next.
   FOREBAY_DEVICE void unpin(std::uint32_t frame) const {
+    trace().unpinned(frame);
     // Release pairs with the acquire of a claim, of a write-back and of later pins.
     word(frame).fetch_sub(page_word::one_pin, simt::order::release);
   }
@@ -381,7 +382,9 @@ class cache_ref {
   }
   FOREBAY_DEVICE page_word add_pin(std::uint32_t frame) const {
     // Acquire pairs with the completion of the read, and with the unpin of those who wrote: the page's bytes.
-    return {word(frame).fetch_add(page_word::one_pin, simt::order::acquire)};
+    page_word const before{word(frame).fetch_add(page_word::one_pin, simt::order::acquire)};
+    trace().pinned(frame);
+    return before;
   }
   /// By a thread that has pinned the frame, whose word was `seen` then.
   FOREBAY_DEVICE void mark_dirty(std::uint32_t frame, page_word seen) const {
@@ -436,6 +439,11 @@ class cache_ref {
     }
   }
 
+  FOREBAY_DEVICE wait_trace<M> trace() const {
+    if constexpr (debug_waits) return wait_trace<M>(&s_->queues->waits);
+    return wait_trace<M>(nullptr);
+  }
+
   // Locks
   // --------------------------------------------------------------------------------------------------------------
 
@@ -444,9 +452,12 @@ class cache_ref {
     // Relaxed: a hint that spares the exchange.
     std::uint32_t holder = flag.load(simt::order::relaxed);
     // Acquire pairs with the release in unlock(): what the previous holder did to the set.
-    return holder == 0 && flag.compare_exchange(holder, M::thread_rank() + 1, simt::order::acquire);
+    bool const taken = holder == 0 && flag.compare_exchange(holder, M::thread_rank() + 1, simt::order::acquire);
+    if (debug_waits && taken) trace().locked(set);
+    return taken;
   }
   FOREBAY_DEVICE bool wait_for_lock(std::uint32_t set, std::uint64_t deadline_ns) const {
+    [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::set_lock, set);
     // Relaxed: try_lock() decides.
     return M::wait_until([&] { return simt::atomic<M>(set_at(set).lock).load(simt::order::relaxed) == 0; },
                          deadline_ns);
@@ -457,6 +468,7 @@ class cache_ref {
   }
   FOREBAY_COLD static bool wait_for_unpinned_in(cache_state* state, std::uint32_t set, std::uint64_t deadline_ns) {
     cache_ref const self = from(state);
+    [[maybe_unused]] auto const noted = self.trace().waits_for(wait_kind::unpinned_frame, set);
     return M::wait_until(
         [&] {
           bool any = false;
@@ -473,6 +485,7 @@ class cache_ref {
     return true;
   }
   FOREBAY_DEVICE void unlock(std::uint32_t set) const {
+    trace().unlocked(set);
     // Release pairs with the acquire in try_lock().
     simt::atomic<M>(set_at(set).lock).store(0, simt::order::release);
   }
@@ -601,6 +614,7 @@ class cache_ref {
           }
         }
       }
+      if (out.what == claim::result::claimed && !prefetch) trace().pinned(out.frame);
     }
     unlock(at.set);
     return out;
@@ -769,6 +783,7 @@ class cache_ref {
     if (deadline_ns == 0) {
       (void)attempt();
     } else {
+      [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::frame_command, frame);
       (void)M::wait_until(attempt, deadline_ns);
     }
     return result;
@@ -861,6 +876,8 @@ class cache_ref {
   }
   FOREBAY_DEVICE bool settle_here(std::uint32_t frame, until what, std::uint64_t deadline_ns) const {
     auto const settled = [&] { return is_settled(frame, what); };
+    [[maybe_unused]] auto const noted =
+        trace().waits_for(what == until::read ? wait_kind::page_read : wait_kind::page_settled, frame);
     bool const done = M::wait_until(
         [&] {
           if (settled()) return true;
@@ -1062,6 +1079,7 @@ class cache_ref {
       } else if (seen.state() == page_state::busy || seen.is_writing()) {
         if (!self.settle(frame, until::idle, deadline_ns)) return fault::timed_out;
       } else if (seen.pins() != 0) {
+        [[maybe_unused]] auto const noted = self.trace().waits_for(wait_kind::page_unpinned, frame);
         bool const free = M::wait_until([&] { return is_back() || self.look(frame).pins() == 0; }, deadline_ns);
         if (!free) return fault::timed_out;
       } else {
@@ -1182,6 +1200,7 @@ class cache_ref {
   FOREBAY_COLD static bool finish_read(cache_state* state, typename M::warp const lanes, begun_read begun, access how,
                                        page_pin& pinned) {
     cache_ref const self = from(state);
+    [[maybe_unused]] auto const noted = self.trace().waits_for(wait_kind::page_read, begun.frame);
     bool const read = M::wait_together(
         lanes, [&] { return self.is_settled(begun.frame, until::read); },
         [&] {

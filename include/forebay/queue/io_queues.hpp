@@ -29,6 +29,8 @@ struct io_queues_options {
   std::uint32_t page_bytes = 4096;  ///< memory page size of the controllers
   std::uint64_t timeout_ns = 10'000'000'000;
   std::uint32_t mailbox_words = 64;
+  /// Threads whose notes of what they hold and wait for have room at a time (wait_trace.hpp), 128 bytes each; 0: none.
+  std::uint32_t traced_threads = 0;
   /// Where the counters of every queue begin; a multiple of twice each ring's entries. For tests of what happens after
   /// 2^32 commands; the controller's own counters begin at the same slot either way.
   std::uint64_t first_ticket = 0;
@@ -57,6 +59,8 @@ class io_queues {
     return record_pool<M>(records_, free_records_);
   }
   std::uint32_t record_count() const { return record_count_; }
+  /// Where the state lies that the refs share.
+  memory::resource& state_memory() const { return memory_.from(); }
 
   /// What the refs share, where it lies in `state_memory`: the host may look into it where it reaches that memory.
   io_queues_state* state() const { return state_; }
@@ -76,6 +80,7 @@ class io_queues {
 
   memory::allocation memory_;
   memory::allocation mailbox_memory_;
+  memory::allocation waits_memory_;
   recovery_mailbox mailbox_;
   io_queues_state* state_ = nullptr;
   queue_pair_state* pairs_ = nullptr;

@@ -8,6 +8,7 @@
 
 #include "forebay/queue/queue_pair_ref.hpp"
 #include "forebay/queue/recovery_mailbox.hpp"
+#include "forebay/queue/wait_trace.hpp"
 #include "forebay/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
 
@@ -22,6 +23,7 @@ struct io_queues_state {
   prp_page_pool prp_pages;
   recovery_mailbox mailbox;
   std::uint64_t timeout_ns = 0;  ///< of waits that name no deadline
+  wait_table waits;              ///< read in debug builds only
 };
 
 /// `count` queue pairs, `stride` apart, from `first`.
@@ -100,6 +102,7 @@ class io_queues_ref {
   /// been asked to abort what is still in flight, and everything stays owned by it (Q7).
   FOREBAY_DEVICE bool wait(typename M::warp const& lanes, std::uint32_t record, pair_range range,
                            std::uint64_t deadline_ns, status& result) const {
+    [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::record, record);
     // Several pairs share the thread's time.
     std::uint32_t const looks = range.count == 1 ? M::looks_per_poll : 1;
     bool const done = M::wait_together(
@@ -132,6 +135,8 @@ class io_queues_ref {
   }
 
  private:
+  FOREBAY_DEVICE wait_trace<M> trace() const { return wait_trace<M>(&s_->waits); }
+
   FOREBAY_DEVICE static void ask_slowly(io_queues_ref const queues, pair_range range, std::uint32_t target) {
     for (std::uint32_t k = 0; k < range.count; ++k) queues.ask_for_recovery(range.at(k), target);
   }
@@ -156,6 +161,7 @@ class io_queues_ref {
                                   std::uint64_t deadline_ns) const {
     auto const has_page = [&] { return !needs_list || prp_pages().free.template seems_free<M>(); };
     status result = fault::busy;
+    [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::queue_room, range.first);
     (void)M::wait_until(
         [&] {
           std::uint32_t dead_pairs = 0;

@@ -378,6 +378,16 @@ struct cuda {
     return not_on_host();
 #endif
   }
+  /// Tells the calling thread's grid from others that run at the same time.
+  FOREBAY_DEVICE static std::uint32_t grid_id() {
+#if defined(__CUDA_ARCH__)
+    std::uint64_t id;
+    asm("mov.u64 %0, %%gridid;" : "=l"(id));
+    return static_cast<std::uint32_t>(id) & (host_grids - 1);
+#else
+    return not_on_host();
+#endif
+  }
 
  private:
   template <class T>

@@ -376,6 +376,11 @@ struct fiber {
     auto* lane = detail::current;
     return lane == nullptr ? 1 : lane->blocks * lane->threads_per_block;
   }
+  /// Tells the calling lane's grid from others that run at the same time.
+  static std::uint32_t grid_id() {
+    auto* lane = detail::current;
+    return lane == nullptr ? native::grid_id() : lane->grid;
+  }
 
   /// A choice of 0..n-1 that the scheduler makes, and a replay repeats. For agents and tests.
   static std::uint32_t choose(std::uint32_t n) {

@@ -6,6 +6,7 @@
 //! atomics are the compiler's own, so a missing order shows.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -156,6 +157,13 @@ struct native {
   /// Rank of the calling thread in its grid, and how many the grid has. A native thread is a grid of its own.
   static std::uint32_t thread_rank() { return 0; }
   static std::uint32_t thread_count() { return 1; }
+  /// Tells the calling thread's grid from others that run at the same time. Those of a launch are below `host_grids`.
+  static std::uint32_t grid_id() {
+    static std::atomic<std::uint32_t> next{0};
+    // Relaxed: only that the numbers differ.
+    thread_local std::uint32_t const mine = host_grids | next.fetch_add(1, std::memory_order_relaxed);
+    return mine;
+  }
 };
 
 }  // namespace forebay::simt

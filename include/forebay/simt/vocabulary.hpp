@@ -52,6 +52,9 @@ enum class order : std::uint8_t { relaxed, acquire, release, acq_rel, seq_cst };
 /// A deadline that never comes. Only for a wait that provably depends on nothing but the caller's own grid.
 inline constexpr std::uint64_t no_deadline = ~std::uint64_t{0};
 
+/// Of `M::grid_id()`: set where the grid is a host thread of its own.
+inline constexpr std::uint32_t host_grids = 1u << 31;
+
 /// What an atomic access may touch: one 32-bit or 64-bit integer.
 template <class T>
 concept word = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);

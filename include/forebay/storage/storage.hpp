@@ -17,6 +17,7 @@
 #include "forebay/storage/cached_storage_ref.hpp"
 #include "forebay/storage/catalogue.hpp"
 #include "forebay/storage/storage_ref.hpp"
+#include "forebay/storage/watchdog.hpp"
 
 namespace forebay {
 
@@ -46,6 +47,9 @@ struct storage_options {
   std::uint64_t host_bytes = 0;   ///< of pages that left the cache, kept in host memory: a multiple of `cache_bytes`
   /// Which page leaves the host memory.
   replacement_policy host_policy = replacement_policy::of<replacement::clock>();
+  /// Threads whose notes of what they hold and wait for have room at a time, 128 bytes of device memory each. Only
+  /// kernels compiled with `FOREBAY_DEBUG_WAITS` leave any.
+  std::uint32_t traced_threads = debug_waits ? 65536 : 0;
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
 };
@@ -208,6 +212,14 @@ class storage {
 
   /// One JSON object: what the storage runs on and what its drives report (docs/reference/json.md).
   std::string report() const;
+  /// What a kernel that does not go on may wait for, in words, while it runs: commands in flight with what they are
+  /// for, open records, locks, pinned and busy frames; and, in a build with `FOREBAY_DEBUG_WAITS`, what each thread
+  /// holds and waits for, with a circular wait where there is one. Waits for no kernel. Throws `operation_failed` where
+  /// the GPU cannot be asked any more.
+  std::string dump() const;
+  /// Reports on standard error, or as the options say, when the storage's kernels make no progress. Throws
+  /// `refused_input`.
+  watchdog watch(watchdog_options const& options = {}) const;
   /// From now on the drives' statistics in `report()` count from here.
   void reset_statistics();
 

@@ -67,6 +67,7 @@ struct lane_hooks {
   std::uint32_t thread = 0;  ///< rank in the block
   std::uint32_t threads_per_block = 1;
   std::uint32_t blocks = 1;
+  std::uint32_t grid = 0;  ///< of the launch
   std::byte* shared = nullptr;
   std::size_t shared_bytes = 0;
   fence_shadow fences;  ///< ThreadSanitizer builds only

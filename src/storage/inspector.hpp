@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a stuck kernel leaves to be seen, in words.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "forebay/cache/inspection.hpp"
+#include "forebay/memory/resource.hpp"
+#include "forebay/queue/inspection.hpp"
+#include "forebay/storage/watchdog.hpp"
+
+namespace forebay::detail {
+
+/// Queue pairs for one kind of thread.
+struct inspected_queues {
+  std::string whose;  ///< e.g. "kernels"
+  io_queues const* queues = nullptr;
+  std::vector<memory::resource*> ring_memory;  ///< of each pair
+  std::uint32_t pairs_per_drive = 1;
+};
+
+/// What is looked at. All of it must outlive whoever looks.
+struct inspected {
+  std::string title;
+  std::vector<inspected_queues> queues;  ///< the kernels' first
+  cache_state const* cache = nullptr;    ///< null: none
+};
+
+/// Queues, records, frames, locks and traced threads, and a circular wait among those where there is one; some lines,
+/// the last with its end of line. `now_ns`: by the clock of the kernels.
+std::string dump(inspected const& what, std::uint64_t now_ns);
+
+/// The looks of a watchdog, one after the other.
+class progress_watch {
+ public:
+  progress_watch(inspected what, std::uint64_t interval_ns, std::uint32_t stuck_after);
+
+  /// What there is to report after this look. `now_ns`: as above.
+  std::optional<stuck_report> look(std::uint64_t now_ns);
+
+ private:
+  /// What changes when anything moves.
+  struct picture {
+    std::vector<std::uint32_t> counts;  ///< commands submitted and ended, of every pair
+    std::vector<traced_thread> threads;
+    std::uint32_t in_flight = 0;
+    std::uint32_t waiting = 0;
+  };
+  picture take_picture() const;
+  std::optional<stuck_report> report_circular_wait(picture const& now, std::uint64_t now_ns);
+
+  inspected what_;
+  std::uint64_t interval_ns_;
+  std::uint32_t stuck_after_;
+  std::optional<picture> before_;
+  std::uint32_t unmoved_looks_ = 0;
+  std::vector<std::uint64_t> reported_;  ///< names and changes of the threads of the circular wait reported last
+};
+
+}  // namespace forebay::detail
