@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Computation against communication: one block whose threads read and compute in rounds, either in turn or with the
-//! reads of the next round under way (AGILE, SC 2025: one block of 1,024 threads).
+//! reads of the next round under way (AGILE, SC 2025: one block of 1,024 threads, 64 commands of each).
+//!
+//! A round is the block's: nobody computes before all have what they asked for, as where threads use what others read.
+//! Both ways have that barrier; they differ in nothing but when a round's reads are started.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +30,7 @@ struct ctc_work {
   std::uint64_t blocks = 0;   ///< of the drive
   std::uint32_t steps = 0;    ///< of computation, each one multiply-add that waits for the one before
   bool asynchronous = false;  ///< the next round's reads are started before this round's computation
+  bool together = true;       ///< all threads wait for the reads of all; else each for its own
   std::uint64_t seed = 1;
 
   /// Buffers, and requests open at a time, of each thread.
@@ -64,20 +68,14 @@ struct ctc_kernel {
   FOREBAY_DEVICE void operator()() const {
     tally t;
     float value = static_cast<float>(M::thread_rank());
-    if (work.asynchronous) {
-      issue(0);
-      wait(0, t);
-      for (std::uint32_t round = 0; round < work.rounds; ++round) {
-        if (round + 1 < work.rounds) issue(round + 1);
-        value = compute(round, value);
-        if (round + 1 < work.rounds) wait(round + 1, t);
-      }
-    } else {
-      for (std::uint32_t round = 0; round < work.rounds; ++round) {
-        issue(round);
-        wait(round, t);
-        value = compute(round, value);
-      }
+    // One loop for both ways, so that they compute with the same instructions.
+    if (work.asynchronous) issue(0);
+    for (std::uint32_t round = 0; round < work.rounds; ++round) {
+      if (!work.asynchronous) issue(round);
+      wait(round, t);
+      if (work.together) M::this_block().sync();
+      if (work.asynchronous && round + 1 < work.rounds) issue(round + 1);
+      value = compute(round, value);
     }
     // relaxed, all: counters that the host reads after the launch.
     simt::atomic<M>(result->reads).fetch_add(t.reads, simt::order::relaxed);

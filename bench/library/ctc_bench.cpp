@@ -3,8 +3,11 @@
 //! What a kernel gains that reads ahead while it computes: one block of 1,024 threads, computation against
 //! communication from 0 to 2, both ways timed.
 //!
-//! Communication is what a round of reads takes without computation. Computation is a chain of multiply-adds, of which
-//! as many are made as take `c` times as long in a kernel that does nothing else.
+//! Communication is what the rounds take without computation; computation is a chain of multiply-adds, and takes what a
+//! kernel of the same rounds takes that reads nothing. Both are measured, the second one at every point. The ratio is
+//! that of two programs that differ in nothing but when a round's reads are started. A third one, whose warps compute
+//! as soon as their own reads are there, stands beside them: warps that do not wait for each other overlap by
+//! themselves what others do.
 #include "library/ctc_bench.hpp"
 
 #include <fmt/core.h>
@@ -48,38 +51,55 @@ class sweep {
   }
 
   json run(bool& good) {
+    ctc_work probe = g_.work;
+    probe.rounds = 1;
+    auto const seconds_of_steps = [&](std::uint32_t steps) {
+      probe.steps = steps;
+      return timed([&] { return gpu_.seconds_to_compute(probe); }).median();
+    };
     constexpr std::uint32_t few = 10'000, many = 110'000;
     // The difference, so that what a launch takes does not count.
-    gpu_.seconds_to_compute(1, few);
-    double const step_s = (timed([&] { return gpu_.seconds_to_compute(1, many); }).median() -
-                           timed([&] { return gpu_.seconds_to_compute(1, few); }).median()) /
-                          (many - few);
-    median_of_runs const communication = both(0, false);
-    double const round_s = communication.median() / g_.work.rounds;
+    seconds_of_steps(few);
+    double const step_s = (seconds_of_steps(many) - seconds_of_steps(few)) / (many - few);
+    double const communication_s = run(0, in_turn).median();
+    double const round_s = communication_s / g_.work.rounds;
     fmt::print("{}: a round of {} reads of {} B takes {:.2f} us, a step of computation {:.3f} ns; {} registers\n",
                g_.name, g_.work.commands * ctc_on_gpu::threads, g_.work.block_bytes, round_s * 1e6, step_s * 1e9,
                gpu_.registers());
     json points = json::array();
-    double best = 0;
+    double best = 0, worst = 1e9;
     for (double const c : g_.ratios) {
       auto const steps = static_cast<std::uint32_t>(std::lround(c * round_s / step_s));
-      median_of_runs const in_turn = both(steps, false), ahead = both(steps, true);
-      double const ratio = in_turn.median() / ahead.median();
+      ctc_work alone = g_.work;
+      alone.steps = steps;
+      double const computation_s = timed([&] { return gpu_.seconds_to_compute(alone); }).median();
+      median_of_runs const sync = run(steps, in_turn), async = run(steps, ahead),
+                           loose = run(steps, warps_by_themselves);
+      double const ratio = sync.median() / async.median();
       double const ideal = std::max(1.0, 1 + c) / std::max(1.0, c);
       best = std::max(best, ratio);
+      worst = std::min(worst, ratio);
       fmt::print(
-          "  c {:.2f}: in turn {:9.1f} us, ahead {:9.1f} us, ratio {:.3f}, ideal {:.3f} ({:.3f} with both ends)\n", c,
-          in_turn.median() * 1e6, ahead.median() * 1e6, ratio, ideal, ctc_ideal_ratio(c, g_.work.rounds));
+          "  c {:.2f} ({:.2f} measured): in turn {:9.1f} us, ahead {:9.1f} us, ratio {:.3f}, ideal {:.3f} ({:.3f} with "
+          "both ends); in turn, each warp by itself {:9.1f} us\n",
+          c, computation_s / communication_s, sync.median() * 1e6, async.median() * 1e6, ratio, ideal,
+          ctc_ideal_ratio(c, g_.work.rounds), loose.median() * 1e6);
+      std::fflush(stdout);
       points.push_back({{"ratio_of_computation", c},
                         {"steps", steps},
-                        {"sync_s", in_turn.seconds},
-                        {"async_s", ahead.seconds},
-                        {"sync_median_s", in_turn.median()},
-                        {"async_median_s", ahead.median()},
+                        {"computation_alone_s", computation_s},
+                        {"computation_over_communication", computation_s / communication_s},
+                        {"sync_s", sync.seconds},
+                        {"async_s", async.seconds},
+                        {"sync_median_s", sync.median()},
+                        {"async_median_s", async.median()},
+                        {"sync_each_warp_by_itself_s", loose.seconds},
+                        {"sync_each_warp_by_itself_median_s", loose.median()},
                         {"sync_over_async", ratio},
                         {"ideal", ideal},
                         {"ideal_with_both_ends", ctc_ideal_ratio(c, g_.work.rounds)}});
     }
+    fmt::print("  best {:.3f}, worst {:.3f}\n", best, worst);
     good = good && seen_.failed == 0 && seen_.wrong == 0 && seen_.reads != 0;
     return {{"name", g_.name},
             {"drives", g_.drives},
@@ -90,10 +110,12 @@ class sweep {
             {"block_bytes", g_.work.block_bytes},
             {"registers_per_thread", gpu_.registers()},
             {"local_bytes_per_thread", gpu_.local_bytes()},
+            {"communication_alone_s", communication_s},
             {"communication_s_per_round", round_s},
             {"computation_s_per_step", step_s},
             {"points", points},
             {"best_sync_over_async", best},
+            {"worst_sync_over_async", worst},
             {"reads", seen_.reads},
             {"failed", seen_.failed},
             {"wrong_reads", seen_.wrong},
@@ -112,10 +134,16 @@ class sweep {
     std::sort(found.seconds.begin(), found.seconds.end());
     return found;
   }
-  median_of_runs both(std::uint32_t steps, bool asynchronous) {
+  struct way {
+    bool asynchronous, together;
+  };
+  static constexpr way in_turn{false, true}, ahead{true, true}, warps_by_themselves{false, false};
+
+  median_of_runs run(std::uint32_t steps, way how) {
     ctc_work work = g_.work;
     work.steps = steps;
-    work.asynchronous = asynchronous;
+    work.asynchronous = how.asynchronous;
+    work.together = how.together;
     return timed([&] {
       ++work.seed;
       return gpu_.seconds(work, seen_);
@@ -153,7 +181,7 @@ int main(int argc, char** argv) {
                                          quick ? evenly(1) : evenly(0.1)},
                                         {"64 reads a thread and round",
                                          drives("emulated:size=1G,iops=20000000,latency_us=50,backing=hbm"),
-                                         {.rounds = quick ? 8u : 64u, .commands = 64},
+                                         {.rounds = quick ? 8u : 16u, .commands = 64},
                                          quick ? evenly(1) : evenly(0.25)}};
     std::uint32_t const only = given.number("--commands", 0u);
     if (only != 0) {

@@ -88,12 +88,9 @@ double ctc_on_gpu::seconds(ctc_work const& work, ctc_result& result) {
   return seconds;
 }
 
-double ctc_on_gpu::seconds_to_compute(std::uint32_t rounds, std::uint32_t steps) {
+double ctc_on_gpu::seconds_to_compute(ctc_work work) {
   ctc_result ignored;
-  ctc_work work;
-  work.rounds = rounds;
   work.commands = 0;
-  work.steps = steps;
   return seconds(work, ignored);
 }
 

@@ -27,7 +27,7 @@ class ctc_on_gpu {
   /// How long one run takes; adds what it saw to `result`.
   double seconds(ctc_work const& work, ctc_result& result);
   /// The same with threads that compute and do not read.
-  double seconds_to_compute(std::uint32_t rounds, std::uint32_t steps);
+  double seconds_to_compute(ctc_work work);
   /// JSON of the storage.
   std::string report() const;
   int registers() const;

@@ -10,6 +10,7 @@
 #include "forebay/simt/fiber.hpp"
 #include "forebay/simt/launch.hpp"
 #include "forebay/simt/native.hpp"
+#include "forebay/simt/run.hpp"
 #include "forebay/storage/storage.hpp"
 #include "library/ctc.hpp"
 
@@ -114,6 +115,67 @@ TEST_P(library_ctc, on_a_storage_that_its_own_kernel_filled) {
 }
 
 INSTANTIATE_TEST_SUITE_P(in_turn_and_asynchronous, library_ctc, ::testing::Bool());
+
+/// Reads that take a while, and that note whether one is waited for in vain: how many of a round were still open when a
+/// thread started the round after it.
+struct round_notes {
+  std::uint64_t ended = 0;
+  std::uint64_t early = 0;  ///< reads started while reads of the round before were open
+};
+struct slow_token {
+  round_notes* notes = nullptr;
+  std::uint64_t due_ns = 0;
+  status wait() {
+    (void)simt::fiber::wait_until([] { return false; }, due_ns);
+    // Relaxed: a counter.
+    simt::atomic<simt::fiber>(notes->ended).fetch_add(1, simt::order::relaxed);
+    return {};
+  }
+};
+struct slow_storage {
+  static constexpr std::uint32_t threads = 64;
+  round_notes* notes;
+  std::uint32_t* started;  ///< of each thread
+  slow_token read_async(memory_buffer buffer, std::uint64_t offset_bytes, std::uint64_t bytes) const {
+    std::uint64_t const value = ctc_word((offset_bytes + bytes) / 8 - 1);
+    simt::fiber::st(reinterpret_cast<std::uint64_t*>(buffer.data() + bytes) - 1, value);
+    std::uint32_t const thread = simt::fiber::thread_rank();
+    std::uint64_t const before = std::uint64_t{started[thread]++} * threads;
+    // Relaxed, both: counters.
+    std::uint64_t const ended = simt::atomic<simt::fiber>(notes->ended).load(simt::order::relaxed);
+    if (ended < before) simt::atomic<simt::fiber>(notes->early).fetch_add(1, simt::order::relaxed);
+    // The second warp's reads take longer.
+    return {notes, simt::fiber::clock_ns() + 1000 * (1 + thread / 32)};
+  }
+};
+
+std::uint64_t reads_started_early(bool together) {
+  ctc_work work;
+  work.rounds = 6;
+  work.block_bytes = 512;
+  work.blocks = 40;
+  work.together = together;
+  std::vector<std::byte> memory(std::size_t{slow_storage::threads} * work.slots() * work.block_bytes);
+  std::vector<slow_token> tokens(slow_storage::threads * work.slots());
+  std::vector<std::uint32_t> started(slow_storage::threads);
+  round_notes notes;
+  ctc_result result;
+  simt::run_result const run =
+      simt::run({}, simt::round_robin{}, {.blocks = 1, .threads_per_block = slow_storage::threads},
+                ctc_kernel<simt::fiber, slow_storage, memory_buffer>{
+                    {&notes, started.data()}, {memory.data(), memory.size()}, work, tokens.data(), &result});
+  EXPECT_TRUE(run.ok) << run.what;
+  EXPECT_EQ(result.reads, 6u * slow_storage::threads);
+  EXPECT_EQ(result.wrong, 0u);
+  return notes.early;
+}
+
+TEST(library_ctc_rounds, end_for_all_threads_before_the_next_one_begins) {
+  EXPECT_EQ(reads_started_early(true), 0u);
+}
+TEST(library_ctc_rounds, end_for_each_warp_by_itself_where_that_is_asked_for) {
+  EXPECT_GT(reads_started_early(false), 0u);
+}
 
 TEST(library_ctc_ideal, is_that_of_a_pipeline_with_its_ends) {
   EXPECT_DOUBLE_EQ(ctc_ideal_ratio(0, 64), 1);
