@@ -21,7 +21,7 @@ class memory_view {
   class page {
    public:
     FOREBAY_DEVICE explicit page(memory_view const& array) : array_(array) {}
-    FOREBAY_DEVICE status seek(std::uint64_t) const { return {}; }
+    FOREBAY_DEVICE status seek(std::uint64_t, std::uint64_t = 0) const { return {}; }
     FOREBAY_DEVICE std::uint64_t first() const { return 0; }
     FOREBAY_DEVICE std::uint64_t end() const { return array_.size_; }
     FOREBAY_DEVICE T const& operator[](std::uint64_t i) const { return array_.data_[i]; }
@@ -36,6 +36,7 @@ class memory_view {
   FOREBAY_DEVICE std::uint64_t size() const { return size_; }
   FOREBAY_DEVICE T operator[](std::uint64_t i) const { return data_[i]; }
   FOREBAY_DEVICE page warp_page() const { return page(*this); }
+  FOREBAY_DEVICE page warp_pages(std::uint32_t) const { return page(*this); }
   FOREBAY_DEVICE page thread_page() const { return page(*this); }
   FOREBAY_DEVICE void prefetch(std::uint64_t) const {}
 

@@ -30,6 +30,7 @@ struct program {
   json results = json::array();
   bool good = true;
   bool quick = false;
+  std::vector<std::uint32_t> windows{1, 4, 8, 16, 32};  ///< pages that a streaming warp holds
   std::uint32_t sms = bench::multiprocessors() - drive_sms - 2;
 
   static forebay::storage_options options(std::uint64_t drive_bytes, std::uint64_t cache_bytes,
@@ -80,8 +81,12 @@ struct program {
     for (bool const memory : {true, false}) {
       std::string const where = memory ? "memory" : "view, all hits";
       for (std::uint32_t const threads : {512u, 1024u, 2048u}) {
-        repeat(fmt::format("stream, {}, {} threads an SM", where, threads), {{"group", "hits"}},
-               [&](int) { return rig.stream(memory, threads); });
+        // In memory a warp goes on to the next stretch as a warp with one page does.
+        for (std::uint32_t const pages : memory ? std::vector<std::uint32_t>{1} : windows) {
+          repeat(fmt::format("stream, {}, {} threads an SM, {} pages a warp", where, threads, pages),
+                 {{"group", "hits"}, {"pages", pages}, {"threads_per_sm", threads}},
+                 [&](int) { return rig.stream(memory, threads, pages); });
+        }
         repeat(fmt::format("random 8 bytes, {}, {} threads an SM", where, threads), {{"group", "hits"}},
                [&](int i) { return rig.random(memory, threads, 256, static_cast<std::uint64_t>(i)); });
       }
@@ -112,7 +117,7 @@ struct program {
       added += runs.back().seen.added;
     }
     // Through the cache, then what the drive has.
-    std::uint64_t const through_cache = rig.stream(false, 1024).seen.sum;
+    std::uint64_t const through_cache = rig.stream(false, 1024, 8).seen.sum;
     rig.drives().flush();
     std::vector<std::uint64_t> words(1 << 20);
     std::uint64_t on_drive = 0, wrong = 0;
@@ -143,9 +148,13 @@ struct program {
 
 int main(int argc, char** argv) {
   try {
-    forebay::apps::command_line const given(argc, argv, {"--group"}, {"--quick"});
+    forebay::apps::command_line const given(argc, argv, {"--group", "--pages"}, {"--quick"});
     program p;
     p.quick = given.has("--quick");
+    p.windows = given.numbers("--pages", p.windows);
+    for (std::uint32_t const pages : p.windows) {
+      if (pages == 0 || pages > 32) throw forebay::refused_input("--pages", std::to_string(pages), "use 1 to 32");
+    }
     std::string const group = given.text("--group", "");
     if (!group.empty() && group != "hits" && group != "misses" && group != "mixed") {
       throw forebay::refused_input("--group", group, "use hits, misses or mixed");

@@ -86,13 +86,13 @@ cache_run cache_rig::write() {
   }
   return parts_->run(1024, write_elements<cuda, drive_view>{parts_->view(), parts_->run_elements, nullptr});
 }
-cache_run cache_rig::stream(bool memory, std::uint32_t threads_per_sm) {
+cache_run cache_rig::stream(bool memory, std::uint32_t threads_per_sm, std::uint32_t pages) {
   if (memory) {
     return parts_->run(threads_per_sm, stream_elements<cuda, memory_view<cache_element>>{
-                                           parts_->in_memory(), parts_->run_elements, nullptr});
+                                           parts_->in_memory(), parts_->run_elements, pages, nullptr});
   }
-  return parts_->run(threads_per_sm,
-                     stream_elements<cuda, const_drive_view>{parts_->const_view(), parts_->run_elements, nullptr});
+  return parts_->run(threads_per_sm, stream_elements<cuda, const_drive_view>{parts_->const_view(), parts_->run_elements,
+                                                                             pages, nullptr});
 }
 cache_run cache_rig::random(bool memory, std::uint32_t threads_per_sm, std::uint32_t rounds, std::uint64_t seed) {
   if (memory) {

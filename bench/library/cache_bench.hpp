@@ -30,7 +30,8 @@ class cache_rig {
   std::uint64_t elements() const;
 
   cache_run write();
-  cache_run stream(bool memory, std::uint32_t threads_per_sm);
+  /// `pages`: that a warp holds at a time, 1 to 32.
+  cache_run stream(bool memory, std::uint32_t threads_per_sm, std::uint32_t pages);
   cache_run random(bool memory, std::uint32_t threads_per_sm, std::uint32_t rounds, std::uint64_t seed);
   cache_run each_page(std::uint32_t threads_per_sm, std::uint64_t first, std::uint64_t count);
   cache_run read_and_add(std::uint32_t threads_per_sm, std::uint32_t rounds, std::uint32_t percent, std::uint64_t seed);

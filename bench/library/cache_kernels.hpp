@@ -67,37 +67,57 @@ struct write_elements {
   }
 };
 
-/// Reads all elements in order, a page at a time for each warp; two of them with each load.
+/// Reads all elements in order, some pages at a time for each warp. Two elements with each load, eight loads of each
+/// lane under way together: all of a page of 4 KiB. The number of elements is a multiple of `run`.
 template <class M, class View>
 struct stream_elements {
+  static constexpr unsigned max_threads_per_block = 1024;  // 64 registers
   View view;
   std::uint64_t run;
+  std::uint32_t pages;  ///< that a warp holds at a time
   cache_tally* tally;
 
   FOREBAY_DEVICE void operator()() const {
-    auto page = view.warp_page();
+    auto window = view.warp_pages(pages);
     std::uint32_t const lane = M::this_warp().thread_rank();
-    std::uint64_t const step = std::uint64_t{M::thread_count() / 32} * run;
-    std::uint64_t wrong = 0, sum = 0, seen = 0, failed = 0;
-    for (std::uint64_t first = std::uint64_t{M::thread_rank() / 32} * run; first < view.size(); first += step) {
-      if (!page.seek(first).ok()) {
-        ++failed;
-        continue;
-      }
-      cache_element const* const data = page.data() + (first - page.first());
-      FOREBAY_UNROLL
-      for (std::uint32_t i = 2 * lane; i < run; i += 64) {
-        simt::vec16 const two = M::ld(reinterpret_cast<simt::vec16 const*>(data + i));
-        std::uint64_t const at = (first + i) << count_bits_of_element;
-        // A difference in the index is a difference in the upper bits.
-        wrong |= ((two.low - at) | (two.high - at - (1u << count_bits_of_element))) >> count_bits_of_element;
-        sum += (two.low - at) + (two.high - at - (1u << count_bits_of_element));
-        seen += 2;
+    std::uint64_t const stretch = pages * run, step = std::uint64_t{M::thread_count() / 32} * stretch;
+    std::uint64_t wrong = 0, sum = 0, seen = 0;
+    std::uint32_t failed = 0;
+    for (std::uint64_t first = std::uint64_t{M::thread_rank() / 32} * stretch; first < view.size(); first += step) {
+      std::uint64_t const stop = first + stretch < view.size() ? first + stretch : view.size();
+      for (std::uint64_t from = first; from < stop; from += run) {
+        if (!window.seek(from, stop).ok()) {
+          ++failed;
+          continue;
+        }
+        auto const* const data = reinterpret_cast<simt::vec16 const*>(window.data() + (from - window.first()));
+        std::uint32_t at = lane;  // in pairs
+        for (; at + (batch - 1) * 32 < run / 2; at += batch * 32) add<batch>(data + at, from + 2 * at, wrong, sum);
+        for (; at < run / 2; at += 32) add<1>(data + at, from + 2 * at, wrong, sum);
+        seen += run;
       }
     }
-    page.release();
-    cache_tally mine{.accesses = seen, .wrong = wrong != 0 ? 1u : 0u, .failed = failed, .sum = sum};
+    window.release();
+    cache_tally mine{.accesses = lane == 0 ? seen : 0, .wrong = wrong != 0 ? 1u : 0u, .failed = failed, .sum = sum};
     mine.add_to<M>(*tally);
+  }
+
+ private:
+  static constexpr std::uint32_t batch = 8;
+
+  /// `Count` pairs, 32 apart, of which the first is element `i` and the next one.
+  template <std::uint32_t Count>
+  FOREBAY_DEVICE static void add(simt::vec16 const* data, std::uint64_t i, std::uint64_t& wrong, std::uint64_t& sum) {
+    simt::vec16 two[Count];
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < Count; ++k) two[k] = M::ld(data + k * 32);
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < Count; ++k) {
+      std::uint64_t const at = (i + k * 64) << count_bits_of_element;
+      // A difference in the index is a difference in the upper bits.
+      wrong |= ((two[k].low - at) | (two[k].high - at - (1u << count_bits_of_element))) >> count_bits_of_element;
+      sum += (two[k].low - at) + (two[k].high - at - (1u << count_bits_of_element));
+    }
   }
 };
 
@@ -184,7 +204,7 @@ struct memory_view {
   struct page {
     T* data_;
     std::uint64_t count_;
-    FOREBAY_DEVICE status seek(std::uint64_t) { return {}; }
+    FOREBAY_DEVICE status seek(std::uint64_t, std::uint64_t = 0) { return {}; }
     FOREBAY_DEVICE std::uint64_t first() const { return 0; }
     FOREBAY_DEVICE std::uint64_t end() const { return count_; }
     FOREBAY_DEVICE T* data() const { return data_; }
@@ -192,6 +212,7 @@ struct memory_view {
     FOREBAY_DEVICE void release() {}
   };
   FOREBAY_DEVICE page warp_page() const { return {data, count}; }
+  FOREBAY_DEVICE page warp_pages(std::uint32_t) const { return {data, count}; }
 };
 
 }  // namespace forebay::bench

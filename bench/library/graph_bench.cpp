@@ -126,21 +126,27 @@ json measure_bfs(graph_on_gpu& graph, options const& o, bool& good) {
   return results;
 }
 
-/// One application over a drive: `native` beside the drive's engine, `cached(prefetch_ahead)` over whatever is cached.
+/// One way in which an application asks for its pages.
+struct variant {
+  json how;
+  std::function<double()> seconds;  ///< of a run over whatever is cached
+};
+
+/// One application over a drive: `native` beside the drive's engine, and ways to ask for its pages.
 class drive_runs {
  public:
   drive_runs(bench::graph_on_storage& drive, options const& o, std::uint64_t bytes)
       : drive_(drive), o_(o), bytes_(bytes) {}
 
-  template <class Native, class Cached, class Wrong>
-  json measure(char const* name, std::vector<std::uint32_t> const& distances, Native&& native, Cached&& cached,
-               Wrong&& wrong, bool& good) {
+  template <class Native, class Wrong>
+  json measure(char const* name, std::vector<variant> const& variants, Native&& native, Wrong&& wrong, bool& good) {
     json result = {{"native_beside_drive", timed(native)}};
     double const native_s = result["native_beside_drive"]["median_s"].get<double>();
-    for (std::uint32_t const ahead : distances) {
-      json one = {{"prefetch_ahead", ahead}, {"cold", cold(ahead, cached)}};
+    for (variant const& v : variants) {
+      json one = v.how;
+      one["cold"] = cold(v.seconds);
       one["wrong_after_cold"] = wrong();
-      one["all_hits"] = timed([&] { return cached(ahead); });
+      one["all_hits"] = timed(v.seconds);
       one["wrong_after_all_hits"] = wrong();
       good = good && one["wrong_after_cold"] == 0 && one["wrong_after_all_hits"] == 0;
       double const hits_s = one["all_hits"]["median_s"].get<double>(), cold_s = one["cold"]["median_s"].get<double>();
@@ -151,26 +157,25 @@ class drive_runs {
       one["drive_s"] = drive_s;
       one["cold_over_bound"] = cold_s / bound_s;
       fmt::print(
-          "  {} on a drive, prefetch {:5}: native beside it {:8.1f} us, all hits {:8.1f} us ({:.2f} x), cold {:8.1f} "
-          "us "
-          "({:.2f} x the larger of that and {:.1f} us for {} reads)\n",
-          name, ahead, native_s * 1e6, hits_s * 1e6, hits_s / native_s, cold_s * 1e6, cold_s / bound_s, drive_s * 1e6,
-          one["cold"]["reads"].get<std::uint64_t>());
+          "  {} on a drive, {}: native beside it {:8.1f} us, all hits {:8.1f} us ({:.2f} x), cold {:8.1f} us ({:.2f} x "
+          "the larger of that and {:.1f} us for {} reads)\n",
+          name, v.how.dump(), native_s * 1e6, hits_s * 1e6, hits_s / native_s, cold_s * 1e6, cold_s / bound_s,
+          drive_s * 1e6, one["cold"]["reads"].get<std::uint64_t>());
+      std::fflush(stdout);
       result["runs"].push_back(std::move(one));
     }
     return result;
   }
 
  private:
-  template <class Cached>
-  json cold(std::uint32_t ahead, Cached&& cached) {
+  json cold(std::function<double()> const& run_once) {
     std::vector<double> seconds;
     std::vector<std::uint64_t> reads;
     json last;
     for (int i = 0; i < runs_per_case; ++i) {
       drive_.make_cold();
       drive_.report();
-      seconds.push_back(cached(ahead));
+      seconds.push_back(run_once());
       last = json::parse(drive_.report());
       std::uint64_t count = 0;
       for (json const& d : last["drives"]) count += d["statistics"]["read_commands"].get<std::uint64_t>();
@@ -211,17 +216,34 @@ json measure_storage(graph_on_gpu& graph, options const& o, spmv_division const&
                  {"bfs_registers", drive.bfs_registers()}};
   fmt::print("  on {}: {} and {} registers\n", s.drives[0], drive.spmv_registers(), drive.bfs_registers());
   drive_runs runs(drive, o, layout.bytes());
-  std::uint32_t const page_entries = o.page_bytes / 4;
+  std::uint64_t const page_entries = o.page_bytes / 4;
+  std::vector<variant> products, searches;
+  auto const product = [&](std::uint32_t pages, std::uint32_t window, std::uint64_t ahead, std::uint32_t row_lanes,
+                           std::uint32_t threads) {
+    bench::spmv_on_storage const how{pages * page_entries, window, ahead, row_lanes, threads};
+    products.push_back({{{"entries_per_warp", how.entries_per_warp},
+                         {"window", window},
+                         {"prefetch_shares", ahead},
+                         {"row_lanes", row_lanes},
+                         {"threads", threads}},
+                        [&drive, how] { return drive.spmv_seconds(how); }});
+  };
+  // A page at a time first, as what the others are measured against.
+  product(4, 1, 0, 1, 768);
+  for (std::uint32_t const pages : {2u, 4u, 8u, 16u}) product(pages, pages, 0, 1, 768);
+  for (std::uint32_t const pages : {4u, 8u}) product(pages, pages, drive.warps(), 1, 768);
+  product(8, 8, 0, 1, 1024);
+  product(8, 8, 0, 4, 768);
+  if (o.quick) products.erase(products.begin() + 2, products.end());
   result["spmv"] = runs.measure(
-      "spmv", {0, page_entries}, [&] { return graph.spmv_seconds(fastest); },
-      // A warp that prefetches needs pages of its own to come.
-      [&](std::uint32_t ahead) { return drive.spmv_seconds((ahead == 0 ? 4 : 8) * page_entries, ahead); },
-      [&] { return graph.spmv_wrong_rows(); }, good);
+      "spmv", products, [&] { return graph.spmv_seconds(fastest); }, [&] { return graph.spmv_wrong_rows(); }, good);
   std::uint32_t const source = graph.source(0);
+  for (std::uint32_t const ahead : {0u, 1u}) {
+    searches.push_back(
+        {{{"prefetch_ahead", ahead}}, [&drive, source, ahead] { return drive.search(source, ahead).seconds; }});
+  }
   result["bfs"] = runs.measure(
-      "bfs", {0, 1}, [&] { return graph.search(source).seconds; },
-      [&](std::uint32_t ahead) { return drive.search(source, ahead).seconds; },
-      [&] { return drive.bfs_wrong_vertices(); }, good);
+      "bfs", searches, [&] { return graph.search(source).seconds; }, [&] { return drive.bfs_wrong_vertices(); }, good);
   good = good && !drive.failed();
   result["failed"] = drive.failed();
   return result;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "forebay/error.hpp"
 #include "forebay/storage/storage.hpp"
+#include "library/forget_pages.hpp"
 #include "library/graph_parts.hpp"
 #include "library/graph_storage.hpp"
 
@@ -15,8 +18,7 @@ using apps::gpu_executor;
 using storage_view = cached_storage_ref<simt::cuda, replacement::clock>;
 using column_view = storage_view::view_type<std::uint32_t const>;
 using value_view = storage_view::view_type<float const>;
-constexpr std::uint32_t tile = 512, row_lanes = 4;
-using product = spmv<gpu_executor, column_view, value_view, tile, row_lanes>;
+constexpr std::uint32_t tile = 512;
 using searcher = bfs<gpu_executor, column_view>;
 
 template <class Kernel>
@@ -52,6 +54,16 @@ struct graph_on_storage::impl {
     drives.pwrite(host_values.data(), host_values.size() * 4, layout.columns_bytes);
   }
 
+  template <std::uint32_t RowLanes, unsigned ThreadsMax>
+  double multiply(spmv_on_storage const& how) {
+    spmv<gpu_executor, column_view, value_view, tile, RowLanes, ThreadsMax> const work(
+        parts.run, parts.spmv_of(), columns, values, how.entries_per_warp,
+        {.window = how.window, .entries = page_bytes / 4, .prefetch_shares = how.prefetch_shares});
+    double const seconds = timed_product(parts, work);
+    some_failed = some_failed || work.failures().failures != 0;
+    return seconds;
+  }
+
   graph_parts parts;
   std::uint32_t page_bytes;
   graph_layout layout;
@@ -72,15 +84,17 @@ graph_on_storage::graph_on_storage(graph_on_gpu& graph, storage_options const& o
 graph_on_storage::~graph_on_storage() = default;
 
 void graph_on_storage::make_cold() {
-  impl_->write();
+  impl& i = *impl_;
+  auto const cache = i.drives.cached_ref<simt::cuda>().cache();
+  std::uint64_t const kept = counted(i.parts, [&](std::uint64_t* count) {
+    return forget_pages<simt::cuda, storage_view::cache_type>{cache, i.layout.bytes() / i.page_bytes, count};
+  });
+  if (kept != 0) throw operation_failed(std::to_string(kept) + " pages stayed in the cache");
 }
 
-double graph_on_storage::spmv_seconds(std::uint64_t entries_per_warp, std::uint64_t prefetch_ahead) {
-  impl& i = *impl_;
-  product const work(i.parts.run, i.parts.spmv_of(), i.columns, i.values, entries_per_warp, prefetch_ahead);
-  double const seconds = timed_product(i.parts, work);
-  i.some_failed = i.some_failed || work.failures().failures != 0;
-  return seconds;
+double graph_on_storage::spmv_seconds(spmv_on_storage const& how) {
+  if (how.row_lanes == 4) return impl_->multiply<4, 768>(how);
+  return how.threads == 1024 ? impl_->multiply<1, 1024>(how) : impl_->multiply<1, 768>(how);
 }
 
 bfs_timing graph_on_storage::search(std::uint32_t source, std::uint32_t prefetch_ahead) {
@@ -107,8 +121,11 @@ std::string graph_on_storage::report() {
   return text;
 }
 
+std::uint32_t graph_on_storage::warps() const {
+  return impl_->parts.run.warps();
+}
 int graph_on_storage::spmv_registers() const {
-  return registers_of<spmv_multiply<simt::cuda, column_view, value_view, tile, row_lanes>>();
+  return registers_of<spmv_multiply<simt::cuda, column_view, value_view, tile, 1, 768>>();
 }
 int graph_on_storage::bfs_registers() const {
   return registers_of<bfs_visit<simt::cuda, column_view>>();

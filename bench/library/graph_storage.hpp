@@ -27,6 +27,15 @@ struct graph_layout {
   std::uint64_t bytes() const { return columns_bytes + values_bytes; }
 };
 
+/// How a product's warps ask for what they need.
+struct spmv_on_storage {
+  std::uint64_t entries_per_warp = 8192;
+  std::uint32_t window = 8;           ///< pages of columns, and of values, at a time
+  std::uint64_t prefetch_shares = 0;  ///< how many warps ahead of its own a warp prefetches; 0: it does not
+  std::uint32_t row_lanes = 1;        ///< 1, or 4 with 768 threads
+  std::uint32_t threads = 768;        ///< that a multiprocessor has registers for: 768 or 1024
+};
+
 /// While it lives, the drives' engines run. Throws `refused_input`, `operation_failed`.
 class graph_on_storage {
  public:
@@ -38,8 +47,8 @@ class graph_on_storage {
 
   /// Takes everything out of the cache.
   void make_cold();
-  /// One product. `prefetch_ahead`: entries, 0: none.
-  double spmv_seconds(std::uint64_t entries_per_warp, std::uint64_t prefetch_ahead);
+  /// One product.
+  double spmv_seconds(spmv_on_storage const& how);
   /// One search. `prefetch_ahead`: 1, or 0: none.
   bfs_timing search(std::uint32_t source, std::uint32_t prefetch_ahead);
   std::uint64_t bfs_wrong_vertices() const;
@@ -48,6 +57,8 @@ class graph_on_storage {
   bool failed() const;
   /// What its drives did since they were last asked, JSON.
   std::string report();
+  /// Warps that run together, about.
+  std::uint32_t warps() const;
   /// Registers a thread of the two kernels.
   int spmv_registers() const;
   int bfs_registers() const;

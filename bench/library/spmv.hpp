@@ -4,9 +4,11 @@
 //! plain memory.
 //!
 //! Each warp has an equal share of consecutive entries, whatever rows they belong to, and asks for each page of them
-//! once. It multiplies a tile of them into shared memory, then adds up rows: a few lanes each where they are short, all
-//! together where they are long. A row that goes on in the next warp's share leaves its sum so far in a carry, which a
-//! second kernel adds: no atomics, so the result does not depend on who comes first.
+//! once, for several pages at a time: what a page costs is latency, of the lookup and of the read where it misses, and
+//! that other data in a multiprocessor's cache are forgotten whenever a page is pinned. It multiplies a tile of them
+//! into shared memory, then adds up rows: a few lanes each where they are short, all together where they are long. A
+//! row that goes on in the next warp's share leaves its sum so far in a carry, which a second kernel adds: no atomics,
+//! so the result does not depend on who comes first.
 #pragma once
 
 #include <algorithm>
@@ -25,11 +27,20 @@ struct spmv_carry {
   float sum;
 };
 
+/// How a warp asks for the pages of its share.
+struct spmv_paging {
+  std::uint32_t window = 1;           ///< pages of columns, and of values, that it asks for at a time; 1 to 32
+  std::uint32_t entries = 1024;       ///< of a page
+  std::uint64_t prefetch_shares = 0;  ///< it prefetches what the warp so many after it will need; 0: it does not
+};
+
 /// Warps of 32 lanes. `Tile`: entries that a warp has in shared memory at a time, a multiple of 256. `RowLanes`: how
 /// many lanes add up a short row, a power of two.
-template <class M, class Columns, class Values, std::uint32_t Tile, std::uint32_t RowLanes>
+template <class M, class Columns, class Values, std::uint32_t Tile, std::uint32_t RowLanes, unsigned ThreadsMax = 0>
 struct spmv_multiply {
   static_assert(Tile % 256 == 0 && 32 % RowLanes == 0);
+  /// 0: as many registers as the compiler likes.
+  static constexpr unsigned max_threads_per_block = ThreadsMax;
   static constexpr std::uint32_t warps_per_block = 8;
   /// A row of more entries than this, within a tile, is added up by the whole warp.
   static constexpr std::uint32_t short_entries_max = 64;
@@ -45,8 +56,8 @@ struct spmv_multiply {
   Values values;
   float const* x;
   float* y;
-  spmv_carry* carries;           ///< one for each warp
-  std::uint64_t prefetch_ahead;  ///< how many entries ahead of its tile a warp prefetches; 0: it does not
+  spmv_carry* carries;  ///< one for each warp
+  spmv_paging paging;
   apps::failure_latch* failure;
 
   FOREBAY_DEVICE void operator()() const {
@@ -58,16 +69,19 @@ struct spmv_multiply {
     if (tile >= share_end && rank != 0) return;  // the first warp has the rows of a matrix without entries
     float* const products =
         M::this_block().template shared<block_memory>().products[M::this_block().thread_rank() / 32];
-    auto column_page = columns.warp_page();
-    auto value_page = values.warp_page();
+    auto column_page = columns.warp_pages(paging.window);
+    auto value_page = values.warp_pages(paging.window);
+    prefetch(rank, tile, share_end, lane);
 
     std::uint32_t row = rank == 0 ? 0 : row_that_ends_after(tile, warp);
     float carry = 0;
     do {
       std::uint64_t const tile_end = min(tile + Tile, share_end);
-      if (prefetch_ahead != 0) prefetch(tile + prefetch_ahead, share_end, lane);
       for (std::uint64_t at = tile; at < tile_end;) {
-        if (!failure->passes<M>(column_page.seek(at)) || !failure->passes<M>(value_page.seek(at))) return;
+        if (!failure->passes<M>(column_page.seek(at, share_end)) ||
+            !failure->passes<M>(value_page.seek(at, share_end))) {
+          return;
+        }
         std::uint64_t const stop = min(tile_end, min(column_page.end(), value_page.end()));
         multiply(column_page, value_page, at, stop, lane, products + (at - tile));
         at = stop;
@@ -103,10 +117,24 @@ struct spmv_multiply {
     return low;
   }
 
-  FOREBAY_DEVICE void prefetch(std::uint64_t at, std::uint64_t share_end, std::uint32_t lane) const {
-    if (at >= share_end || lane > 1) return;
-    if (lane == 0) columns.prefetch(at);
-    if (lane == 1) values.prefetch(at);
+  FOREBAY_DEVICE void prefetch(std::uint64_t rank, std::uint64_t begin, std::uint64_t end, std::uint32_t lane) const {
+    std::uint64_t const ahead = paging.prefetch_shares;
+    if (rank < ahead) prefetch_pages(columns, begin, end, lane);
+    // Else the values would be asked for only when the columns are there.
+    if (rank < ahead || (ahead == 0 && paging.window > 1)) prefetch_pages(values, begin, end, lane);
+    if (ahead == 0) return;
+    begin += ahead * entries_per_warp;
+    end = min(begin + entries_per_warp, entries);
+    prefetch_pages(columns, begin, end, lane);
+    prefetch_pages(values, begin, end, lane);
+  }
+  template <class View>
+  FOREBAY_DEVICE void prefetch_pages(View const& view, std::uint64_t begin, std::uint64_t end,
+                                     std::uint32_t lane) const {
+    // As many lanes at a time as there are pages: their commands are submitted together.
+    for (std::uint64_t at = begin + lane * std::uint64_t{paging.entries}; at < end; at += 32ull * paging.entries) {
+      view.prefetch(at);
+    }
   }
 
   /// Entries [at, stop), eight of each lane under way together.
@@ -219,21 +247,23 @@ struct spmv_shape {
   std::uint64_t const* row_begin = nullptr;
 };
 
-/// Multiplies as often as one likes. `entries_per_warp` should be a multiple of what a page holds.
-template <class Executor, class Columns, class Values, std::uint32_t Tile = 512, std::uint32_t RowLanes = 4>
+/// Multiplies as often as one likes. `entries_per_warp` should be a multiple of what the pages of a window hold.
+/// `ThreadsMax`: how many threads a multiprocessor should have registers for, 256 to 1024; 0: the compiler decides.
+template <class Executor, class Columns, class Values, std::uint32_t Tile = 512, std::uint32_t RowLanes = 4,
+          unsigned ThreadsMax = 0>
 class spmv {
   using M = typename Executor::machine;
-  using kernel = spmv_multiply<M, Columns, Values, Tile, RowLanes>;
+  using kernel = spmv_multiply<M, Columns, Values, Tile, RowLanes, ThreadsMax>;
 
  public:
   spmv(Executor const& run, spmv_shape const& shape, Columns columns, Values values,
-       std::uint64_t entries_per_warp = 4096, std::uint64_t prefetch_ahead = 0)
+       std::uint64_t entries_per_warp = 4096, spmv_paging const& paging = {})
       : run_(run),
         shape_(shape),
         columns_(columns),
         values_(values),
         entries_per_warp_((entries_per_warp + Tile - 1) / Tile * Tile),
-        prefetch_ahead_(prefetch_ahead),
+        paging_(paging),
         warps_(std::max(1u, static_cast<std::uint32_t>((shape.entries + entries_per_warp_ - 1) / entries_per_warp_))),
         carries_(run.memory(), warps_),
         failure_(run.memory(), 1) {}
@@ -244,7 +274,7 @@ class spmv {
           .threads_per_block = kernel::warps_per_block * 32,
           .shared_bytes = sizeof(typename kernel::block_memory)},
          kernel{shape_.rows, shape_.entries, entries_per_warp_, shape_.row_begin, columns_, values_, x, y,
-                carries_.data(), prefetch_ahead_, failure_.data()});
+                carries_.data(), paging_, failure_.data()});
     run_({.blocks = (warps_ + 127) / 128, .threads_per_block = 128},
          spmv_add_carries<M>{shape_.rows, warps_, carries_.data(), y});
   }
@@ -258,7 +288,7 @@ class spmv {
   Columns columns_;
   Values values_;
   std::uint64_t entries_per_warp_;
-  std::uint64_t prefetch_ahead_;
+  spmv_paging paging_;
   std::uint32_t warps_;
   apps::device_array<spmv_carry> carries_;
   apps::device_array<apps::failure_latch> failure_;

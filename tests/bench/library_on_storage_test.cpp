@@ -11,6 +11,8 @@
 #include "apps/common/cpu_executor.hpp"
 #include "bench/library_outcomes.hpp"
 #include "forebay/storage/storage.hpp"
+#include "library/cache_kernels.hpp"
+#include "library/forget_pages.hpp"
 #include "library/mean.hpp"
 
 namespace forebay::bench {
@@ -48,10 +50,11 @@ TEST_P(library_on_storage, products) {
   auto const columns = written(graph.columns.to_host(), 0);
   auto const values = written(graph.values.to_host(), second_half);
   auto const x = harmonic(graph.vertices());
-  for (std::uint64_t const prefetch_ahead : {0, 128}) {
+  for (spmv_paging const& paging : {spmv_paging{.window = 1, .entries = 128}, spmv_paging{.window = 4, .entries = 128},
+                                    spmv_paging{.window = 32, .entries = 128, .prefetch_shares = 2}}) {
     std::vector<float> y(graph.vertices());
     spmv<cpu_executor, view<std::uint32_t const>, view<float const>, 256> const work(
-        run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns, values, 512, prefetch_ahead);
+        run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns, values, 512, paging);
     work(x.data(), y.data());
     EXPECT_EQ(work.failures().failures, 0u);
     auto const want = product_of<256, 4>(run, kronecker);
@@ -87,6 +90,30 @@ TEST_P(library_on_storage, means) {
   }
 }
 
+TEST_P(library_on_storage, streams_of_elements) {
+  constexpr std::uint64_t run_elements = 512 / sizeof(cache_element), count = 100 * run_elements;
+  auto const all = drives.cached_ref<M>().array<cache_element>(0, count);
+  auto const read_only = drives.cached_ref<M>().array<cache_element const>(0, count);
+  simt::grid const shape{.blocks = 2, .threads_per_block = 64};
+  cache_tally written;
+  run(shape, write_elements<M, view<cache_element>>{all, run_elements, &written});
+  EXPECT_EQ(written.accesses, count);
+  cache_tally mixed;
+  run(shape, read_and_add<M, view<cache_element>>{all, 50, 40, 7, &mixed});
+  EXPECT_GT(mixed.added, 1000u);
+  for (std::uint32_t const pages : {1, 3, 32}) {
+    cache_tally seen;
+    run(shape, stream_elements<M, view<cache_element const>>{read_only, run_elements, pages, &seen});
+    EXPECT_EQ(seen.accesses, count);
+    EXPECT_EQ(seen.failed + seen.wrong, 0u);
+    EXPECT_EQ(seen.sum, mixed.added) << pages << " pages";
+  }
+  all.store(99 * run_elements + 5, 0);
+  cache_tally seen;
+  run(shape, stream_elements<M, view<cache_element const>>{read_only, run_elements, 4, &seen});
+  EXPECT_EQ(seen.wrong, 1u);
+}
+
 TEST_P(library_on_storage, clicks) {
   dlrm_config const c{
       .dense = 3, .tables = 4, .floats = 32, .bottom_layers = 1, .bottom_width = 8, .top_layers = 1, .top_width = 8};
@@ -119,6 +146,42 @@ TEST_P(library_on_storage, clicks) {
   EXPECT_EQ(model.failures().failures, 0u);
   EXPECT_EQ(clicks[0], clicks[1]);
   EXPECT_GT(clicks[0][0], 0);
+}
+
+TEST(library_forget_pages, leaves_none_in_the_cache_but_those_that_are_held) {
+  using ref = cached_storage_ref<M, replacement::clock, true>;
+  storage_options o;
+  o.drives = {"emulated:size=1M,threads=1"};
+  o.device = "cpu";
+  o.cache_bytes = 1 << 20;
+  o.cache_statistics = true;
+  storage drives(o);
+  cpu_executor const run;
+  auto const cached = drives.cached_ref<M, replacement::clock, true>();
+  auto const all = cached.array<cache_element const>();
+  auto const read = [&] {
+    cache_tally seen;
+    std::uint64_t const before = drives.cache_statistics().misses;
+    run({.blocks = 1, .threads_per_block = 64},
+        stream_elements<M, ref::view_type<cache_element const>>{all, 512, 8, &seen});
+    return drives.cache_statistics().misses - before;
+  };
+  auto const forget = [&] {
+    std::uint64_t kept = 0;
+    run({.blocks = 2, .threads_per_block = 32}, forget_pages<M, ref::cache_type>{cached.cache(), 256, &kept});
+    return kept;
+  };
+  EXPECT_EQ(read(), 256u);
+  EXPECT_EQ(read(), 0u);
+  EXPECT_EQ(forget(), 0u);
+  EXPECT_EQ(read(), 256u);
+  {
+    page_pin const held = cached.cache().pin(7, access::read);
+    ASSERT_TRUE(held.outcome.ok());
+    EXPECT_EQ(forget(), 1u);
+    cached.cache().unpin(held.frame);
+  }
+  EXPECT_EQ(read(), 255u);
 }
 
 /// All of it; two sets of 16 pages.

@@ -35,8 +35,10 @@ class paged_view {
   class page {
    public:
     page(paged_array<T> const& array, bool counts) : array_(array), counts_(counts) {}
-    status seek(std::uint64_t i) {
+    status seek(std::uint64_t i) { return seek(i, array_.elements.size()); }
+    status seek(std::uint64_t i, std::uint64_t stop) {
       simt::fiber::check(i < array_.elements.size(), "seek to an element that the array does not have");
+      simt::fiber::check(i < stop && stop <= array_.elements.size(), "a stretch that the array does not have");
       if (i >= first_ && i < end_) return {};
       std::uint64_t const number = i / array_.page_elements;
       if (number == array_.bad_page) return status::from_nvme(0x281);
@@ -69,6 +71,10 @@ class paged_view {
   std::uint64_t size() const { return array_->elements.size(); }
   T operator[](std::uint64_t i) const { return array_->elements.at(i); }
   page warp_page() const { return page(*array_, simt::fiber::this_warp().thread_rank() == 0); }
+  page warp_pages(std::uint32_t pages) const {
+    simt::fiber::check(pages >= 1 && pages <= 32, "as many pages as a warp has lanes");
+    return warp_page();
+  }
   page thread_page() const { return page(*array_, true); }
   void prefetch(std::uint64_t i) const {
     (i < size() ? array_->prefetches : array_->stray_prefetches).fetch_add(1, std::memory_order_relaxed);

@@ -72,11 +72,11 @@ void expect_near(std::vector<float> const& got, std::vector<double> const& want)
 }
 
 template <std::uint32_t Tile, std::uint32_t RowLanes = 4>
-std::vector<float> multiply(matrix& m, std::uint64_t entries_per_warp, std::uint64_t prefetch_ahead = 0) {
+std::vector<float> multiply(matrix& m, std::uint64_t entries_per_warp, spmv_paging const& paging = {}) {
   cpu_executor const run;
   std::vector<float> y(m.rows(), NAN);
   spmv<cpu_executor, paged_view<std::uint32_t>, paged_view<float>, Tile, RowLanes> const work(
-      run, m.shape(), paged_view(m.columns), paged_view(m.values), entries_per_warp, prefetch_ahead);
+      run, m.shape(), paged_view(m.columns), paged_view(m.values), entries_per_warp, paging);
   work(m.x.data(), y.data());
   EXPECT_EQ(work.failures().failures, 0u);
   return y;
@@ -120,10 +120,15 @@ TEST(library_spmv, each_page_is_asked_for_once) {
   random_rows(m, 9, 2000);
   std::uint64_t const pages = (m.columns.elements.size() + 1023) / 1024;
   ASSERT_GT(pages, 20u);
-  multiply<512>(m, 4096, 1024);
+  multiply<512>(m, 4096, {.window = 4, .prefetch_shares = 3});
   EXPECT_EQ(m.columns.moves, pages);
   EXPECT_EQ(m.values.moves, pages);
-  EXPECT_GT(m.columns.prefetches, 0u);
+  // Each by the warp whose share it is or by the one three before it.
+  EXPECT_EQ(m.columns.prefetches, pages);
+  EXPECT_EQ(m.values.prefetches, pages);
+  multiply<512>(m, 4096, {.window = 4});
+  EXPECT_EQ(m.columns.prefetches, pages);
+  EXPECT_EQ(m.values.prefetches, 2 * pages) << "so that they are read while the columns are";
   EXPECT_EQ(m.columns.stray_prefetches + m.values.stray_prefetches, 0u);
 }
 

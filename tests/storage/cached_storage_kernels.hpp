@@ -257,6 +257,47 @@ struct read_by_cursor {
   }
 };
 
+/// Writes or reads every word through windows of up to `pages` pages; each warp has stretches of its own. Where it
+/// reads, a warp goes through a window's pages in an order of its own.
+template <class M, class Ref, class T>
+struct go_by_window {
+  Ref storage;
+  std::uint64_t generation;
+  std::uint64_t stretch;  ///< words
+  std::uint32_t pages;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    constexpr bool writes = !std::is_const_v<T>;
+    auto const words = storage.template array<T>();
+    auto const warp = M::this_warp();
+    auto window = words.warp_pages(pages);
+    bool good = true;
+    std::uint64_t const step = M::thread_count() / 32 * stretch;
+    for (std::uint64_t from = M::thread_rank() / 32 * stretch; from < words.size(); from += step) {
+      std::uint64_t const to = from + stretch < words.size() ? from + stretch : words.size();
+      for (std::uint64_t at = from; at < to;) {
+        status const outcome = window.seek(at, to);
+        if (!outcome.ok()) return count<M>(result, outcome, false);
+        std::uint64_t const end = window.end() < to ? window.end() : to;
+        for (std::uint64_t i = at + warp.thread_rank(); i < end; i += 32) {
+          if constexpr (writes) {
+            M::st(&window[i], stamp(i * 8, generation));
+          } else {
+            good = good && M::ld(&window[i]) == stamp(i * 8, generation) && window.data() == &window[window.first()];
+          }
+        }
+        at = end;
+      }
+      // Back to the first page, which the window may still have.
+      if (!writes && window.seek(from, to).ok()) {
+        good = good && M::ld(&window[from]) == stamp(from * 8, generation);
+      }
+    }
+    count<M>(result, {}, good);
+  }
+};
+
 /// Each thread holds pages of the first half while it writes the other half: a cursor for each of three stretches.
 template <class M, class Ref>
 struct copy_by_cursors {

@@ -251,6 +251,33 @@ TYPED_TEST_P(CachedStorageSuite, CursorsOfThreadsAndOfWarps) {
   this->expect_stamps(st, 4);
 }
 
+TYPED_TEST_P(CachedStorageSuite, WindowsOfSeveralPages) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock, true>;
+  // Of the cache's 256 pages, and of the same without room for what all warps want.
+  for (std::uint64_t const cache_pages : {256, 16}) {
+    SCOPED_TRACE(cache_pages);
+    auto options = this->options({"emulated:size=512K", "emulated:size=512K"}, cache_pages);
+    options.overflow_frames = 16;
+    options.cache_statistics = true;
+    storage st(options);
+    auto const ref = st.cached_ref<M, replacement::clock, true>();
+    for (std::uint32_t const pages : {1, 5, 32}) {
+      SCOPED_TRACE(pages);
+      this->run_well(st, {2, 64}, go_by_window<M, view, std::uint64_t>{ref, 20 + pages, 3000, pages, nullptr});
+      this->run_well(st, {2, 64}, go_by_window<M, view, std::uint64_t const>{ref, 20 + pages, 2222, pages, nullptr});
+      this->expect_stamps(st, 20 + pages);
+    }
+    if (cache_pages == 256) {
+      // No page is looked up twice, not even to go back to it.
+      cache_counters const before = st.cache_statistics();
+      this->run_well(st, {1, 32}, go_by_window<M, view, std::uint64_t const>{ref, 52, 16 * 512, 32, nullptr});
+      cache_counters const after = st.cache_statistics();
+      EXPECT_EQ(after.hits - before.hits + after.misses - before.misses, st.size_bytes() / 4096);
+    }
+  }
+}
+
 TYPED_TEST_P(CachedStorageSuite, AThreadMayHaveSeveralCursors) {
   using M = typename TypeParam::machine;
   storage st(this->options({"emulated:size=512K"}, 128));
@@ -484,7 +511,7 @@ REGISTER_TYPED_TEST_SUITE_P(CachedStorageSuite, ReadsWhatTheHostWrote, WritesThr
                             OneSetWithAndWithoutOverflowFrames, MoreThreadsThanFramesWaitForOneAnother,
                             SeveralDrivesStriped, ShallowQueuesSlowButDoNotStop, SumsOfAllThreadsAreExact,
                             ElementsMayLieInTwoPages, ElementsOfAPowerOfTwoMayLieInTwoPagesToo,
-                            StretchesOfElementsAreLoadedAtOnce, CursorsOfThreadsAndOfWarps,
+                            StretchesOfElementsAreLoadedAtOnce, CursorsOfThreadsAndOfWarps, WindowsOfSeveralPages,
                             AThreadMayHaveSeveralCursors, PagesAskedForAheadAreRead,
                             LanesThatMissAPageTogetherAreOneMiss, WhatAViewCannotDoItSays,
                             TheHostAndKernelsSeeEachOthersWrites, AnExtentIsAWindowOfItsOwn,

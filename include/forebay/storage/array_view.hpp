@@ -12,6 +12,7 @@
 #include "forebay/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
 #include "forebay/storage/page_cursor.hpp"
+#include "forebay/storage/page_window.hpp"
 
 namespace forebay {
 
@@ -19,7 +20,7 @@ namespace forebay {
 /// ...>` only reads. Every access checks the cache, and reads the page from its drive where it has to: then it waits.
 ///
 /// Threads of a warp that miss the same page at the same time are one miss. Runs of accesses to one page cost one
-/// lookup through a cursor: `thread_page()`, `warp_page()`.
+/// lookup through a cursor: `thread_page()`, `warp_page()`; runs over many pages, one for several: `warp_pages()`.
 ///
 /// An access that fails returns a value-initialised element, or writes nothing, and latches the first error for the
 /// host (`storage::first_error()`); `try_load` and `try_store` return it.
@@ -149,6 +150,10 @@ class array_view {
   /// together.
   FOREBAY_DEVICE page_cursor<T, Cache, M, false> thread_page() const { return {cache_, first_byte_, size_, writable_}; }
   FOREBAY_DEVICE page_cursor<T, Cache, M, true> warp_page() const { return {cache_, first_byte_, size_, writable_}; }
+  /// The same of up to `pages` pages that the warp's lanes look up together, each one of them: 1 to 32.
+  FOREBAY_DEVICE page_window<T, Cache, M> warp_pages(std::uint32_t pages) const {
+    return {cache_, first_byte_, size_, writable_, pages};
+  }
 
  private:
   /// Whether no element lies in two pages, whatever the page size: all are powers of two, 512 at least. An element that

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Takes pages out of a cache, so that what runs next finds it cold.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/simt/vocabulary.hpp"
+
+namespace forebay::bench {
+
+/// `Cache` is a `cache_ref`. Pages [0, pages) of its storage, which nobody may hold.
+template <class M, class Cache>
+struct forget_pages {
+  Cache cache;
+  std::uint64_t pages;
+  std::uint64_t* kept;  ///< how many could not be taken out; zeroed by the host
+
+  FOREBAY_DEVICE void operator()() const {
+    for (std::uint64_t page = M::thread_rank(); page < pages; page += M::thread_count()) {
+      // Relaxed: a counter.
+      if (!cache.invalidate(page, cache.default_deadline_ns())) {
+        simt::atomic<M>(*kept).fetch_add(1, simt::order::relaxed);
+      }
+    }
+  }
+};
+
+}  // namespace forebay::bench
