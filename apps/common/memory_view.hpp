@@ -38,7 +38,8 @@ class memory_view {
   FOREBAY_DEVICE page warp_page() const { return page(*this); }
   FOREBAY_DEVICE page warp_pages(std::uint32_t) const { return page(*this); }
   FOREBAY_DEVICE page thread_page() const { return page(*this); }
-  FOREBAY_DEVICE void prefetch(std::uint64_t) const {}
+  FOREBAY_DEVICE bool prefetch(std::uint64_t) const { return true; }
+  FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return ~std::uint64_t{0}; }
 
  private:
   T const* data_ = nullptr;

@@ -3,8 +3,8 @@
 //! Inference of a recommender whose embedding tables are an array behind a view.
 //!
 //! The tables are one array of rows of the same size, so a drive needs no other layout. A batch is gathered, then goes
-//! through two networks; or, ahead, the rows of the next batch are prefetched in a stream of their own while this batch
-//! goes through the networks.
+//! through two networks; or, ahead, the rows of batches to come are prefetched in a stream of their own while this
+//! batch goes through the networks. No more are prefetched than the cache has room for.
 #pragma once
 
 #include <algorithm>
@@ -100,6 +100,15 @@ class dlrm_naive_products {
   Executor const& run_;
 };
 
+/// How far a recommender looks ahead.
+struct dlrm_lookahead {
+  std::uint32_t batches = 1;      ///< how many batches before it is gathered a batch is prefetched
+  std::uint64_t patience_ns = 0;  ///< how long a prefetch may try again that finds the queues full
+
+  /// As many batches as make 2,048 samples, but four at most: what a small batch gains is the drive's latency.
+  static std::uint32_t batches_of(std::uint32_t samples) { return std::clamp(2048u / std::max(samples, 1u), 1u, 4u); }
+};
+
 /// `Table` is a view of `dlrm_quad`; `Products` as `dlrm_naive_products`, which starts what it does in `run`'s order.
 template <class Executor, class Table, class Products>
 class dlrm {
@@ -136,13 +145,22 @@ class dlrm {
   /// Each starts its work and returns. A gather waits for rows that are not there; `infer` is of the last gather.
   void gather(dlrm_batch const& batch) const {
     std::uint64_t const lookups = std::uint64_t{batch.samples} * config_.tables;
-    run_(all_warps(lookups), dlrm_gather<M, Table>{table_, batch.rows, lookups, config_.tables, quads(),
-                                                   reinterpret_cast<dlrm_quad*>(vectors_.data()), failure_.data()});
+    // No more pages are held at a time than there is room for; and where there is, eight of a warp, that what it asks
+    // for goes to a drive together.
+    std::uint64_t const held_max = std::max<std::uint64_t>(table_.prefetch_distance_max(), 1);
+    std::uint64_t const warps = std::min<std::uint64_t>({(lookups + 7) / 8, 2 * run_.warps(), held_max});
+    std::uint64_t const at_a_time = std::min<std::uint64_t>({(lookups + warps - 1) / warps, held_max / warps, 32});
+    run_({.blocks = static_cast<std::uint32_t>((warps + 3) / 4), .threads_per_block = 128},
+         dlrm_gather<M, Table>{table_, batch.rows, lookups, config_.tables, quads(),
+                               static_cast<std::uint32_t>(at_a_time), reinterpret_cast<dlrm_quad*>(vectors_.data()),
+                               failure_.data()});
   }
-  void prefetch(dlrm_batch const& batch) const {
-    std::uint64_t const lookups = std::uint64_t{batch.samples} * config_.tables;
+  /// Of the batch's first `lookups_max` rows.
+  void prefetch(dlrm_batch const& batch, std::uint64_t lookups_max, std::uint64_t patience_ns) const {
+    std::uint64_t const lookups = std::min(std::uint64_t{batch.samples} * config_.tables, lookups_max);
+    if (lookups == 0) return;
     side_({.blocks = static_cast<std::uint32_t>((lookups + 127) / 128), .threads_per_block = 128},
-          dlrm_prefetch<M, Table>{table_, batch.rows, lookups, quads(), page_quads_});
+          dlrm_prefetch<M, Table>{table_, batch.rows, lookups, quads(), page_quads_, patience_ns});
   }
   void infer(dlrm_batch const& batch) const {
     std::uint32_t const samples = batch.samples, vectors = config_.vectors();
@@ -160,14 +178,20 @@ class dlrm {
       infer(b);
     }
   }
-  /// Starts all batches; the next one's rows are prefetched while one is inferred.
-  void run_ahead(std::span<dlrm_batch const> batches) const {
+  /// Starts all batches; while one is inferred, rows of a later one are prefetched. `ahead.batches` is cut to what the
+  /// cache has room for, and of a batch that is larger than that only so many rows are prefetched: more would push each
+  /// other out before they are used.
+  void run_ahead(std::span<dlrm_batch const> batches, dlrm_lookahead const& ahead = {}) const {
+    std::uint64_t const room = table_.prefetch_distance_max();
+    std::size_t next = 1;
     for (std::size_t i = 0; i < batches.size(); ++i) {
       gather(batches[i]);
-      if (i + 1 < batches.size()) {
+      std::uint64_t const lookups = std::uint64_t{batches[i].samples} * config_.tables;
+      std::size_t const distance =
+          std::clamp<std::uint64_t>(room / std::max<std::uint64_t>(lookups, 1), 1, ahead.batches);
+      if (next < batches.size())
         side_.wait_for(run_);  // a gather and a prefetch at a time would ask for each other's place
-        prefetch(batches[i + 1]);
-      }
+      for (; next < batches.size() && next <= i + distance; ++next) prefetch(batches[next], room, ahead.patience_ns);
       infer(batches[i]);
       run_.wait_for(side_);
     }
@@ -207,10 +231,6 @@ class dlrm {
   }
   std::uint32_t quads() const { return config_.floats / dlrm_quad_floats; }
   simt::grid all() const { return {.blocks = (run_.warps() + 3) / 4, .threads_per_block = 128}; }
-  simt::grid all_warps(std::uint64_t wanted) const {
-    auto const warps = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, 2 * run_.warps()));
-    return {.blocks = (warps + 3) / 4, .threads_per_block = 128};
-  }
 
   /// Layers [first, end) of `x`; the last one's output goes to `y`, in rows `stride` apart. Uses `one_` and `other_`,
   /// of which `x` may be the latter.

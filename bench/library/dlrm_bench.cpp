@@ -3,8 +3,9 @@
 //! Inference of a recommender on a GPU: AGILE's three configurations, batches of 1 to 2,048. First with its tables in
 //! the GPU's memory, clicks checked against products without cuBLAS; then with its tables on an emulated drive behind a
 //! cache, each batch gathered and inferred in turn (sync) or the next one's rows prefetched meanwhile (async), for
-//! several batches, queue pairs and cache sizes. Runs of the two take turns, each over batches that the trace has not
-//! had lately; every float of the last gather is checked.
+//! several batches, queue pairs and cache sizes (`--sweeps batch,queues,cache`). The tables are larger than the largest
+//! cache, and every row says how many pages a batch reads. Runs of the two take turns, each over batches that the trace
+//! has not had lately; every float of the last gather is checked.
 //!
 //! Traces are synthetic (`zipf`) unless one is given that dlrm_obp.py has made of ZOZO's logs.
 #include "library/dlrm_bench.hpp"
@@ -87,19 +88,21 @@ struct storage_case {
   }
 };
 
-std::vector<storage_case> storage_cases(std::vector<std::uint32_t> const& configs,
+std::vector<storage_case> storage_cases(std::string const& sweeps, std::vector<std::uint32_t> const& configs,
                                         std::vector<std::uint32_t> const& batches, bool quick) {
   std::vector<storage_case> cases;
-  for (std::uint32_t const c : configs) {
+  auto const asked = [&](char const* sweep) { return sweeps.empty() || sweeps.find(sweep) != std::string::npos; };
+  for (std::uint32_t const c : asked("batch") ? configs : std::vector<std::uint32_t>()) {
     for (std::uint32_t const b : batches) cases.push_back({"batch", c, b});
   }
   std::uint32_t const c = configs[0], b = batches.back();
-  for (std::uint32_t const queues :
-       quick ? std::vector<std::uint32_t>{4} : std::vector<std::uint32_t>{1, 2, 4, 8, 16}) {
+  auto const queue_counts = quick ? std::vector<std::uint32_t>{4} : std::vector<std::uint32_t>{1, 2, 4, 8, 16};
+  auto const megabytes = quick ? std::vector<std::uint64_t>{4}
+                               : std::vector<std::uint64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
+  for (std::uint32_t const queues : asked("queues") ? queue_counts : std::vector<std::uint32_t>()) {
     cases.push_back({"queues", c, b, 2048, queues, 64});
   }
-  for (std::uint64_t const mb :
-       quick ? std::vector<std::uint64_t>{4} : std::vector<std::uint64_t>{1, 4, 16, 64, 256, 1024}) {
+  for (std::uint64_t const mb : asked("cache") ? megabytes : std::vector<std::uint64_t>()) {
     cases.push_back({"cache", c, b, mb});
   }
   return cases;
@@ -107,7 +110,7 @@ std::vector<storage_case> storage_cases(std::vector<std::uint32_t> const& config
 
 /// Sync and async in turns.
 json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t batches_max, bool& good) {
-  std::vector<double> in_turn, ahead, infer;
+  std::vector<double> in_turn, ahead, infer, gather;
   std::uint64_t batches = 0, wrong = 0;
   json reports;
   auto const reads_of = [](json const& report) {
@@ -121,6 +124,9 @@ json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t
   };
   fresh();
   model.seconds_in_turn();
+  // A prefetch that outlives the networks holds up the next gather.
+  double const networks_s = model.seconds_to_infer() / static_cast<double>(batches);
+  auto const patience_ns = static_cast<std::uint64_t>(networks_s * 1e9);
   for (int i = 0; i < runs_per_case; ++i) {
     fresh();
     model.report();
@@ -129,21 +135,26 @@ json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t
     wrong += model.wrong_floats();
     fresh();
     model.report();
-    ahead.push_back(model.seconds_ahead() / static_cast<double>(batches));
+    ahead.push_back(model.seconds_ahead(patience_ns) / static_cast<double>(batches));
     reports["async"] = json::parse(model.report());
     wrong += model.wrong_floats();
     infer.push_back(model.seconds_to_infer() / static_cast<double>(batches));
+    fresh();
+    gather.push_back(model.seconds_to_gather() / static_cast<double>(batches));
   }
-  for (std::vector<double>* const runs : {&in_turn, &ahead, &infer}) std::sort(runs->begin(), runs->end());
+  for (std::vector<double>* const runs : {&in_turn, &ahead, &infer, &gather}) std::sort(runs->begin(), runs->end());
   auto const median = [](std::vector<double> const& runs) { return runs[runs.size() / 2]; };
   good = good && wrong == 0 && !model.failed();
   double const ratio = median(in_turn) / median(ahead);
-  double const reads = static_cast<double>(reads_of(reports["sync"])) / static_cast<double>(batches);
+  auto const reads_per_batch = [&](char const* way) {
+    return static_cast<double>(reads_of(reports[way])) / static_cast<double>(batches);
+  };
   fmt::print(
       "  config {} batch {:4} cache {:4} MB queues {:3} x {:3}: sync {:8.1f} us, async {:8.1f} us, ratio {:.3f}; "
-      "networks {:8.1f} us, {:.0f} reads a batch\n",
+      "gather {:8.1f} us, networks {:8.1f} us; {:.0f} and {:.0f} reads a batch\n",
       c.config, c.batch, c.cache_mb, c.queues, c.queue_depth, median(in_turn) * 1e6, median(ahead) * 1e6, ratio,
-      median(infer) * 1e6, reads);
+      median(gather) * 1e6, median(infer) * 1e6, reads_per_batch("sync"), reads_per_batch("async"));
+  std::fflush(stdout);
   return {{"sweep", c.sweep},
           {"config", c.config},
           {"batch", c.batch},
@@ -154,9 +165,12 @@ json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t
           {"sync_s_per_batch", in_turn},
           {"async_s_per_batch", ahead},
           {"infer_s_per_batch", infer},
+          {"gather_s_per_batch", gather},
+          {"patience_ns", patience_ns},
+          {"prefetch_distance_max", model.prefetch_distance_max()},
           {"sync_over_async", ratio},
-          {"sync_reads_per_batch", reads},
-          {"async_reads_per_batch", static_cast<double>(reads_of(reports["async"])) / static_cast<double>(batches)},
+          {"sync_reads_per_batch", reads_per_batch("sync")},
+          {"async_reads_per_batch", reads_per_batch("async")},
           {"wrong_floats", wrong},
           {"failed", model.failed()},
           {"reports", reports}};
@@ -190,11 +204,28 @@ json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& c
       config.floats = floats;
       model = std::make_unique<bench::dlrm_on_storage>(config, trace, largest, math, s);
     }
-    results.push_back(measure(*model, c, batches_max, good));
+    // Small batches are over soon: more of them.
+    results.push_back(measure(*model, c, std::clamp<std::uint64_t>(40960 / c.batch, 1, batches_max), good));
     results.back()["gather_registers"] = model->gather_registers();
     results.back()["prefetch_registers"] = model->prefetch_registers();
   }
-  return {{"drive", uri}, {"page_bytes", drive.page_bytes}, {"runs", results}};
+  json best = json::object(), worst = json::object();
+  for (json const& r : results) {
+    std::string const sweep = r["sweep"].get<std::string>() + ", config " + std::to_string(r["config"].get<int>());
+    double const ratio = r["sync_over_async"].get<double>();
+    best[sweep] = std::max(ratio, best.value(sweep, ratio));
+    worst[sweep] = std::min(ratio, worst.value(sweep, ratio));
+  }
+  for (auto const& [sweep, ratio] : best.items()) {
+    fmt::print("  {}: sync over async {:.3f} at best, {:.3f} at worst\n", sweep, ratio.get<double>(),
+               worst[sweep].get<double>());
+  }
+  return {{"drive", uri},
+          {"page_bytes", drive.page_bytes},
+          {"table_bytes", trace.rows_of_all_tables() * floats * 4},
+          {"best_sync_over_async", best},
+          {"worst_sync_over_async", worst},
+          {"runs", results}};
 }
 
 dlrm_trace trace_of(forebay::apps::command_line const& given, bool quick) {
@@ -217,7 +248,7 @@ int main(int argc, char** argv) {
     forebay::apps::command_line const given(
         argc, argv,
         {"--trace", "--samples", "--rows-max", "--exponent", "--seed", "--configs", "--batches", "--batches-max",
-         "--floats", "--math", "--drive-iops", "--drive-latency-us", "--drive-sms", "--page-bytes"},
+         "--floats", "--math", "--sweeps", "--drive-iops", "--drive-latency-us", "--drive-sms", "--page-bytes"},
         {"--quick", "--no-memory", "--no-storage"});
     bool const quick = given.has("--quick");
     std::string const math = given.text("--math", "fp32");
@@ -273,11 +304,11 @@ int main(int argc, char** argv) {
       document["results"].push_back(std::move(result));
     }
     if (!given.has("--no-storage")) {
-      drive_options const drive{given.number("--drive-iops", 40e6), given.number("--drive-latency-us", 50u),
+      drive_options const drive{given.number("--drive-iops", 16e6), given.number("--drive-latency-us", 50u),
                                 given.number("--drive-sms", 32u), given.number("--page-bytes", 4096u)};
-      document["storage"] = measure_storage(trace, storage_cases(configs, batch_sizes, quick), floats,
-                                            math == "tf32" ? cublas_math::tf32 : cublas_math::fp32,
-                                            std::min(batches_max, std::uint64_t{20}), drive, good);
+      document["storage"] = measure_storage(
+          trace, storage_cases(given.text("--sweeps", ""), configs, batch_sizes, quick), floats,
+          math == "tf32" ? cublas_math::tf32 : cublas_math::fp32, quick ? batches_max : 400, drive, good);
     }
     document["verified"] = good;
     given.write(document.dump(2));

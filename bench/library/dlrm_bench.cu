@@ -49,7 +49,7 @@ dlrm_seconds dlrm_in_memory::measure() {
   dlrm_seconds s{};
   s.gather = i.gpu.seconds_to_gather(i.batches);
   s.infer = i.gpu.seconds_to_infer(i.batches);
-  s.ahead = i.gpu.seconds_ahead(i.batches);
+  s.ahead = i.gpu.seconds_ahead(i.batches, {});
   s.in_turn = i.gpu.seconds_in_turn(i.batches);
   return s;
 }

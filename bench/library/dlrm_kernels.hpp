@@ -11,6 +11,7 @@
 
 #include "apps/common/failure_latch.hpp"
 #include "apps/common/random.hpp"
+#include "forebay/simt/bits.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay::bench {
@@ -51,29 +52,77 @@ struct dlrm_fill_layer {
   }
 };
 
-/// A sample's embeddings, a warp for each row: it asks for the row's page and copies.
+/// The samples' embeddings. A warp takes several rows at a time: each lane asks for the page of one, so that what
+/// misses is asked for together, and then all lanes copy all of them.
 template <class M, class Table>
 struct dlrm_gather {
   Table table;
   std::uint32_t const* rows;  ///< [sample][table], of the one table that holds all
   std::uint64_t lookups;      ///< samples * tables
   std::uint32_t tables;
-  std::uint32_t quads;  ///< of an embedding
+  std::uint32_t quads;      ///< of an embedding
+  std::uint32_t at_a_time;  ///< rows that a warp takes, 1 to 32; it holds the pages of all of them
   dlrm_quad* vectors;
   apps::failure_latch* failure;
 
   FOREBAY_DEVICE void operator()() const {
-    std::uint32_t const lane = M::this_warp().thread_rank();
-    auto page = table.warp_page();
-    for (std::uint64_t l = M::thread_rank() / 32; l < lookups; l += M::thread_count() / 32) {
-      std::uint64_t const first = std::uint64_t{rows[l]} * quads, end = first + quads;
-      std::uint64_t const sample = l / tables;
-      dlrm_quad* const to = vectors + (l + sample + 1) * quads;  // a vector of the bottom network stands before
-      for (std::uint64_t at = first; at < end;) {
-        if (!failure->passes<M>(page.seek(at))) return;
-        std::uint64_t const stop = page.end() < end ? page.end() : end;
-        for (std::uint64_t i = at + lane; i < stop; i += 32) M::st(to + (i - first), page[i]);
-        at = stop;
+    auto const warp = M::this_warp();
+    std::uint32_t const lane = warp.thread_rank();
+    std::uint64_t const step = std::uint64_t{M::thread_count() / 32} * at_a_time;
+    for (std::uint64_t begin = std::uint64_t{M::thread_rank() / 32} * at_a_time; begin < lookups; begin += step) {
+      std::uint64_t const l = begin + lane;
+      bool const mine = lane < at_a_time && l < lookups;
+      std::uint64_t const first = mine ? std::uint64_t{rows[l]} * quads : 0, end = mine ? first + quads : 0;
+      // A vector of the bottom network stands before each sample's.
+      dlrm_quad* const to = vectors + (l + l / tables + 1) * quads;
+      // Most rows lie in one page.
+      for (std::uint64_t at = first; warp.any(at < end);) {
+        auto page = table.thread_page();
+        dlrm_quad const* from = nullptr;
+        std::uint32_t count = 0;
+        if (at < end && failure->passes<M>(page.seek(at))) {
+          from = &page[at];
+          count = static_cast<std::uint32_t>((page.end() < end ? page.end() : end) - at);
+        }
+        if (!warp.all(at >= end || from != nullptr)) return;
+        copy(warp, from, to + (at - first), count);
+        at += count;
+        warp.sync();  // before a lane lets go of a page that others read
+      }
+    }
+  }
+
+ private:
+  /// Copies `count` quads of each lane, four lanes' under way together.
+  template <class Warp>
+  FOREBAY_DEVICE static void copy(Warp const& warp, dlrm_quad const* from, dlrm_quad* to, std::uint32_t count) {
+    constexpr std::uint32_t batch = 4;
+    std::uint32_t const lane = warp.thread_rank();
+    for (std::uint32_t left = warp.ballot(count != 0); left != 0;) {
+      dlrm_quad const* sources[batch];
+      dlrm_quad* targets[batch];
+      std::uint32_t counts[batch];
+      std::uint32_t longest = 0;
+      FOREBAY_UNROLL
+      for (std::uint32_t k = 0; k < batch; ++k) {
+        std::uint32_t const whose = left != 0 ? simt::lowest_bit(left) : 0;
+        sources[k] = warp.shfl(from, whose);
+        targets[k] = warp.shfl(to, whose);
+        counts[k] = warp.shfl(count, whose);
+        if (left == 0) counts[k] = 0;
+        left &= left - 1;
+        longest = counts[k] > longest ? counts[k] : longest;
+      }
+      for (std::uint32_t i = lane; i < longest; i += 32) {
+        dlrm_quad quad[batch];
+        FOREBAY_UNROLL
+        for (std::uint32_t k = 0; k < batch; ++k) {
+          if (i < counts[k]) quad[k] = M::ld(sources[k] + i);
+        }
+        FOREBAY_UNROLL
+        for (std::uint32_t k = 0; k < batch; ++k) {
+          if (i < counts[k]) M::st(targets[k] + i, quad[k]);
+        }
       }
     }
   }
@@ -117,7 +166,8 @@ struct dlrm_check_vectors {
   }
 };
 
-/// Starts bringing in the pages of a batch, a thread for each row.
+/// Starts bringing in the pages of a batch, a thread for each row. Where there is no room in the queues it tries again
+/// for a while: nobody waits for it.
 template <class M, class Table>
 struct dlrm_prefetch {
   Table table;
@@ -125,11 +175,16 @@ struct dlrm_prefetch {
   std::uint64_t lookups;
   std::uint32_t quads;
   std::uint64_t page_quads;
+  std::uint64_t patience_ns;  ///< of each thread, for all of its rows
 
   FOREBAY_DEVICE void operator()() const {
+    std::uint64_t const deadline_ns = M::clock_ns() + patience_ns;
     for (std::uint64_t l = M::thread_rank(); l < lookups; l += M::thread_count()) {
       std::uint64_t const first = std::uint64_t{rows[l]} * quads, end = first + quads;
-      for (std::uint64_t at = first; at < end; at = (at / page_quads + 1) * page_quads) table.prefetch(at);
+      for (std::uint64_t at = first; at < end; at = (at / page_quads + 1) * page_quads) {
+        if (table.prefetch(at) || patience_ns == 0) continue;
+        (void)M::wait_until([&] { return table.prefetch(at); }, deadline_ns);
+      }
     }
   }
 };

@@ -60,8 +60,8 @@ class dlrm_on_gpu {
   double seconds_in_turn(std::vector<dlrm_batch> const& batches) const {
     return seconds_of(run_.stream(), [&] { model_.run_in_turn(batches); });
   }
-  double seconds_ahead(std::vector<dlrm_batch> const& batches) const {
-    return seconds_of(run_.stream(), [&] { model_.run_ahead(batches); });
+  double seconds_ahead(std::vector<dlrm_batch> const& batches, dlrm_lookahead const& ahead) const {
+    return seconds_of(run_.stream(), [&] { model_.run_ahead(batches, ahead); });
   }
   /// One part alone.
   double seconds_to_gather(std::vector<dlrm_batch> const& batches) const {

@@ -74,8 +74,13 @@ std::uint64_t dlrm_on_storage::take(std::uint32_t samples, std::uint64_t batches
 double dlrm_on_storage::seconds_in_turn() {
   return impl_->gpu.seconds_in_turn(impl_->batches);
 }
-double dlrm_on_storage::seconds_ahead() {
-  return impl_->gpu.seconds_ahead(impl_->batches);
+double dlrm_on_storage::seconds_ahead(std::uint64_t patience_ns) {
+  std::uint32_t const samples = impl_->batches.empty() ? 1 : impl_->batches[0].samples;
+  return impl_->gpu.seconds_ahead(impl_->batches,
+                                  {.batches = dlrm_lookahead::batches_of(samples), .patience_ns = patience_ns});
+}
+double dlrm_on_storage::seconds_to_gather() {
+  return impl_->gpu.seconds_to_gather(impl_->batches);
 }
 double dlrm_on_storage::seconds_to_infer() {
   return impl_->gpu.seconds_to_infer(impl_->batches);
@@ -83,6 +88,10 @@ double dlrm_on_storage::seconds_to_infer() {
 
 std::uint64_t dlrm_on_storage::wrong_floats() {
   return impl_->gpu.wrong_floats(impl_->batches.back());
+}
+
+std::uint64_t dlrm_on_storage::prefetch_distance_max() const {
+  return impl_->drives.cached_ref<simt::cuda>().cache().prefetch_distance_max();
 }
 
 bool dlrm_on_storage::failed() const {

@@ -33,11 +33,15 @@ class dlrm_on_storage {
   std::uint64_t take(std::uint32_t samples, std::uint64_t batches);
   /// Of what was taken last.
   double seconds_in_turn();
-  double seconds_ahead();
+  /// `patience_ns`: of a prefetch that finds the queues full.
+  double seconds_ahead(std::uint64_t patience_ns);
+  double seconds_to_gather();
   double seconds_to_infer();
   /// Of the last batch that was gathered.
   std::uint64_t wrong_floats();
 
+  /// How many pages the cache can take in ahead of their use.
+  std::uint64_t prefetch_distance_max() const;
   /// Whether an access failed so far.
   bool failed() const;
   /// What its drives did since they were last asked, JSON.

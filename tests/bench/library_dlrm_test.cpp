@@ -87,7 +87,7 @@ struct outcome {
 
 template <class Table>
 outcome infer(dlrm_config const& c, dlrm_trace const& trace, Table table, std::uint64_t page_quads,
-              std::uint32_t samples_per_batch, bool ahead) {
+              std::uint32_t samples_per_batch, bool ahead, dlrm_lookahead const& lookahead = {}) {
   cpu_executor const run, side;
   products const by(run);
   dlrm<cpu_executor, Table, products> const model(run, side, by, c, table, page_quads, samples_per_batch);
@@ -101,7 +101,7 @@ outcome infer(dlrm_config const& c, dlrm_trace const& trace, Table table, std::u
         {samples, rows.data() + s * c.tables, trace.dense_values.data() + s * c.dense, out.clicks.data() + s});
   }
   if (ahead) {
-    model.run_ahead(batches);
+    model.run_ahead(batches, lookahead);
   } else {
     model.run_in_turn(batches);
   }
@@ -149,6 +149,49 @@ TEST(library_dlrm, ahead_or_in_turn_by_pages_or_not_the_clicks_are_the_same) {
       EXPECT_EQ(table.stray_prefetches, 0u);
     }
   }
+}
+
+TEST(library_dlrm, prefetches_no_more_than_the_cache_has_room_for) {
+  dlrm_config const c = small_config();
+  dlrm_trace const trace = small_trace(60);
+  paged_array<dlrm_quad> table;
+  table.elements = table_of(trace, c.floats);
+  table.page_elements = 3;  // a page for each row
+  auto const prefetched = [&](std::uint64_t room, std::uint32_t batches) {
+    table.room = room;
+    table.prefetches = 0;
+    auto const got = infer(c, trace, paged_view(table), 3, 10, true, {.batches = batches});
+    EXPECT_EQ(got.failures.failures, 0u);
+    return table.prefetches.load();
+  };
+  EXPECT_EQ(prefetched(1000, 1), 5u * 40) << "six batches of 40 rows, all but the first";
+  EXPECT_EQ(prefetched(1000, 3), 5u * 40);
+  EXPECT_EQ(prefetched(25, 1), 5u * 25);
+  EXPECT_EQ(prefetched(1, 4), 5u);
+}
+
+TEST(library_dlrm, a_prefetch_that_finds_no_room_tries_again_for_as_long_as_it_may) {
+  dlrm_config const c = small_config();
+  dlrm_trace const trace = small_trace(20);
+  paged_array<dlrm_quad> table;
+  table.elements = table_of(trace, c.floats);
+  table.page_elements = 3;
+  auto const prefetched = [&](std::uint64_t patience_ns) {
+    table.refused = 5;
+    table.prefetches = 0;
+    infer(c, trace, paged_view(table), 3, 10, true, {.patience_ns = patience_ns});
+    return table.prefetches.load();
+  };
+  EXPECT_EQ(prefetched(0), 40u);
+  EXPECT_EQ(prefetched(60'000'000'000), 45u);
+}
+
+TEST(library_dlrm, looks_as_far_ahead_as_2048_samples_reach) {
+  EXPECT_EQ(dlrm_lookahead::batches_of(1), 4u);
+  EXPECT_EQ(dlrm_lookahead::batches_of(512), 4u);
+  EXPECT_EQ(dlrm_lookahead::batches_of(1024), 2u);
+  EXPECT_EQ(dlrm_lookahead::batches_of(2048), 1u);
+  EXPECT_EQ(dlrm_lookahead::batches_of(4096), 1u);
 }
 
 TEST(library_dlrm, a_page_that_cannot_be_had_is_told) {

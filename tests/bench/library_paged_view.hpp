@@ -25,6 +25,8 @@ struct paged_array {
   mutable std::atomic<std::uint64_t> moves{0};  ///< of cursors, those of a warp counted once
   mutable std::atomic<std::uint64_t> prefetches{0};  ///< of elements that the array has
   mutable std::atomic<std::uint64_t> stray_prefetches{0};
+  mutable std::atomic<std::int64_t> refused{0};  ///< so many prefetches find no room
+  std::uint64_t room = ~std::uint64_t{0};        ///< for pages that are prefetched
 };
 
 template <class T>
@@ -76,9 +78,11 @@ class paged_view {
     return warp_page();
   }
   page thread_page() const { return page(*array_, true); }
-  void prefetch(std::uint64_t i) const {
+  bool prefetch(std::uint64_t i) const {
     (i < size() ? array_->prefetches : array_->stray_prefetches).fetch_add(1, std::memory_order_relaxed);
+    return array_->refused.fetch_sub(1, std::memory_order_relaxed) <= 0;
   }
+  std::uint64_t prefetch_distance_max() const { return array_->room; }
 
  private:
   static T nonsense() {

@@ -324,6 +324,11 @@ class cache_ref {
     return simt::atomic<M>(s_->users[k].ticket).load(simt::order::acquire);
   }
 
+  /// How many pages may be prefetched before the first of them is used: of more, those that came first would have to
+  /// make room for others, or the others find none. Half of what the cache holds: the rest is for pages in use, and
+  /// because pages at random do not fill all sets alike.
+  FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return std::uint64_t{mapping_.sets()} * cache_ways / 2; }
+
   FOREBAY_DEVICE queues_type queues() const {
     io_queues_state* const q = s_->queues;
     return queues_type(q, q->pairs, targets());
