@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! How random reads and writes of 4 KiB grow with the number of drives: 1, 2, 3 and 4 of 2.47 MIOPS each, past no cache
+//! and through one that is much smaller than they are. Counted are the commands that the drives served, those too that
+//! the cache makes of its own. Afterwards every block on the drives is looked at.
+#include "library/drives_bench.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/common/command_line.hpp"
+#include "forebay/error.hpp"
+#include "machine.hpp"
+
+namespace {
+
+using nlohmann::json;
+namespace bench = forebay::bench;
+
+struct options {
+  std::vector<std::uint32_t> counts{1, 2, 3, 4};
+  double iops = 2.47e6;
+  std::uint32_t latency_us = 50;
+  std::uint32_t sms_each = 8;
+  std::uint64_t run_ms = 200;
+  int runs = 5;
+};
+
+constexpr std::uint32_t block_bytes = 4096;
+
+struct commands {
+  std::uint64_t reads = 0, writes = 0;
+  std::vector<std::uint64_t> each;
+};
+commands served(json const& report) {
+  commands all;
+  for (json const& d : report["drives"]) {
+    auto const reads = d["statistics"]["read_commands"].get<std::uint64_t>();
+    auto const writes = d["statistics"]["write_commands"].get<std::uint64_t>();
+    all.reads += reads;
+    all.writes += writes;
+    all.each.push_back(reads + writes);
+  }
+  return all;
+}
+
+json measure(std::uint32_t count, bool cache, bool writes, bench::drives_on_gpu& on, options const& o, bool& good) {
+  double const target = o.iops * count;
+  std::vector<json> runs;
+  std::uint64_t failed = 0, wrong = 0;
+  for (int r = 0; r <= o.runs; ++r) {
+    on.drives().reset_statistics();
+    auto const t = on.run(writes, o.run_ms * 1'000'000, static_cast<std::uint64_t>(100 * count + r));
+    json const report = json::parse(on.drives().report());
+    failed += t.seen.failed;
+    wrong += t.seen.wrong;
+    if (r == 0) continue;  // warms up
+    commands const c = served(report);
+    runs.push_back({{"seconds", t.seconds},
+                    {"transfers", t.seen.transfers},
+                    {"read_commands", c.reads},
+                    {"write_commands", c.writes},
+                    {"commands_of_each_drive", c.each},
+                    {"iops", static_cast<double>(c.reads + c.writes) / t.seconds},
+                    {"fidelity", report["fidelity"]}});
+  }
+  std::sort(runs.begin(), runs.end(), [](json const& a, json const& b) { return a["iops"] < b["iops"]; });
+  double const iops = runs[runs.size() / 2]["iops"].get<double>();
+  good = good && failed == 0 && wrong == 0;
+  fmt::print("  {} drives, {}, {}: {:6.3f} MIOPS, {:.2f} % of {} x {:.2f}{}\n", count,
+             cache ? "through the cache" : "past no cache", writes ? "writes" : "reads", iops / 1e6,
+             100 * iops / target, count, o.iops / 1e6, failed + wrong == 0 ? "" : "  WRONG");
+  std::fflush(stdout);
+  return {{"drives", count},
+          {"cache", cache},
+          {"operation", writes ? "write" : "read"},
+          {"threads", on.threads()},
+          {"iops", iops},
+          {"target_iops", target},
+          {"of_linear", iops / target},
+          {"failed", failed},
+          {"wrong_blocks", wrong},
+          {"runs", runs}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Code that is loaded while a drive's engine runs would wait for it.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  try {
+    forebay::apps::command_line const given(
+        argc, argv, {"--counts", "--drive-iops", "--drive-latency-us", "--drive-sms", "--run-ms"}, {"--quick"});
+    options o;
+    if (given.has("--quick")) {
+      o.counts = {1, 4};
+      o.runs = 1;
+    }
+    o.counts = given.numbers("--counts", o.counts);
+    o.iops = given.number("--drive-iops", o.iops);
+    o.latency_us = given.number("--drive-latency-us", o.latency_us);
+    o.sms_each = given.number("--drive-sms", o.sms_each);
+    o.run_ms = given.number("--run-ms", o.run_ms);
+    json document = {{"schema_version", 1},
+                     {"benchmark", "library_drives"},
+                     {"machine", bench::machine()},
+                     {"command", given.as_typed()},
+                     {"block_bytes", block_bytes}};
+    bool good = true;
+    for (std::uint32_t const count : o.counts) {
+      if (count == 0) throw forebay::refused_input("--counts", "0", "is at least 1");
+      std::uint32_t const sms = bench::drives_on_gpu::multiprocessors();
+      if (count * o.sms_each + 2 >= sms) {
+        throw forebay::refused_input("--drive-sms", std::to_string(o.sms_each), "leaves the client no multiprocessor");
+      }
+      for (bool const cache : {false, true}) {
+        forebay::storage_options s;
+        s.drives.assign(count, fmt::format("emulated:size=512M,iops={:.0f},latency_us={},backing=hbm,sms={}", o.iops,
+                                           o.latency_us, o.sms_each));
+        s.device = "cuda:0";
+        s.queues_per_drive = 64;
+        s.stripe_bytes = block_bytes;
+        // A thirty-second of what the drives hold.
+        if (cache) s.cache_bytes = (std::uint64_t{count} << 29) / 32;
+        if (cache) s.page_bytes = block_bytes;
+        bench::drives_on_gpu on(s, std::min(sms - count * o.sms_each - 2, 64u), block_bytes);
+        for (bool const writes : {false, true}) {
+          document["results"].push_back(measure(count, cache, writes, on, o, good));
+        }
+        std::uint64_t const wrong = on.wrong_blocks();
+        document["results"].back()["wrong_blocks_afterwards"] = wrong;
+        good = good && wrong == 0;
+      }
+    }
+    document["verified"] = good;
+    given.write(document.dump(2));
+    return good ? 0 : 1;
+  } catch (forebay::refused_input const& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 2;
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 1;
+  }
+}
