@@ -220,8 +220,13 @@ class cache_ref {
       frame = find_locked(at, look_at(at));
       unlock(at.set);
     }
-    // A page that has left its frame is on the drive; so is one that leaves while its frame is cleaned.
-    return frame == none ? status() : clean(frame, deadline_ns);
+    // A page that has left its frame is on the drive.
+    if (frame == none) return {};
+    // Pinned, so that the frame stays this page's: what another page's write-back fails with is not for the caller.
+    status outcome;
+    if (Rules::pin_holds(add_pin(frame), at.tag)) outcome = clean(frame, deadline_ns);
+    unpin(frame);
+    return outcome;
   }
   /// Calls `use(frame)` while `page` is pinned, if a frame holds it. If not, its drive has every write that came before
   /// the call. Never waits.
