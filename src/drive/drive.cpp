@@ -36,6 +36,7 @@ struct specification {
   std::uint32_t lba_bytes = 512;
   std::uint32_t queues = 128;
   std::uint32_t threads = 1;
+  std::uint32_t errors_ppm = 0;
   std::uint32_t sms = 0;
   std::optional<emulator::gpu_residency> gpu;
   std::string residency;
@@ -183,6 +184,7 @@ specification specify(uri const& from, int client_gpu) {
   what.queues = small_count(
       from, "queues", what.gpu ? std::min(usual_gpu_queues, what.sms * usual_queues_of_sm) : what.queues, 1, 65534);
   what.threads = small_count(from, "threads", what.threads, 1, 1024);
+  what.errors_ppm = small_count(from, "errors_ppm", 0, 0, 1'000'000);
   if (auto const value = from.value("data")) {
     if (*value != "none") throw refused_input("data", *value, "use data=none, or leave it out to move data");
     if (what.backing == "file") throw refused_input("data", *value, "a file drive moves data; leave it out");
@@ -294,6 +296,10 @@ class started_drive final : public emulated_drive {
     subsystem_options.timing = what_.timing_of.timing;
     subsystem_options.link = what_.link;
     subsystem_options.faults = options.faults;
+    if (what_.errors_ppm != 0) {
+      subsystem_options.faults.error_ppm = what_.errors_ppm;
+      subsystem_options.faults.seed = what_.timing_of.timing.seed;
+    }
     subsystem_options.frontend = options.frontend;
     shared_ = std::make_shared<emulator::subsystem>(subsystem_options, std::move(store));
   }

@@ -24,7 +24,7 @@ std::vector<scheme_rules> const& schemes() {
       {"emulated",
        "",
        {"size", "profile", "iops", "bandwidth", "latency_us", "channels", "backing", "path", "lba_bytes", "queues",
-        "threads", "sms", "residency", "link", "data", "seed", "precondition"}},
+        "threads", "sms", "residency", "link", "data", "seed", "precondition", "errors_ppm"}},
       {"file", "the path of a file", {"size", "lba_bytes", "queues", "threads"}},
       {"pci", "a bus address such as 0000:01:00.0", {}},
   };

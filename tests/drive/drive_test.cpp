@@ -95,6 +95,11 @@ TEST(open, refuses_preconditioning_that_cannot_be) {
   EXPECT_EQ(refusal("emulated:profile=970-pro,size=16M").substr(0, 16), "size: '16777216'");
 }
 
+TEST(open, refuses_more_errors_than_commands) {
+  EXPECT_NE(refusal("emulated:size=1M,errors_ppm=1000001").find("errors_ppm"), std::string::npos);
+  EXPECT_EQ(refusal("emulated:size=1M,errors_ppm=1000000"), "accepted");
+}
+
 TEST(open, the_driver_brings_it_up) {
   auto const drive = open("emulated:size=64M,lba_bytes=4096,queues=9");
   driver::controller controller(drive->registers(), drive->dma());
