@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 SECONDS_EACH ?= 300
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test check bench gpu-test gpu-bench gpu-residency gpu-bundle format lint install clean help
+.PHONY: build demo test check bench gpu-test gpu-bench gpu-library gpu-memcheck gpu-residency gpu-bundle format lint install clean help
 
 build:  ## set up, and build the libraries and .venv/bin/forebay
 	@scripts/setup
@@ -30,6 +30,12 @@ gpu-test:  ## run the GPU tests; skips where there is no GPU
 
 gpu-bench:  ## run the GPU benchmarks; JSON in OUT
 	@scripts/gpu_bench $(OUT)
+
+gpu-library:  ## run what is asked of the library on a GPU, some minutes; JSON in OUT
+	@scripts/gpu_library $(OUT)
+
+gpu-memcheck:  ## run the GPU tests under compute-sanitizer
+	@scripts/gpu_memcheck
 
 gpu-residency:  ## prove on a GPU that drives and their clients hold each other up in no way; SECONDS_EACH=300
 	@scripts/gpu_residency --seconds $(SECONDS_EACH)

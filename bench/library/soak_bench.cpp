@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   try {
     forebay::apps::command_line const given(
         argc, argv, {"--seconds", "--seed", "--drive", "--errors-ppm", "--cache-mb", "--threads", "--launch-ms"}, {});
-    double const seconds = given.number("--seconds", 600.0);
+    double const seconds = given.number("--seconds", 60.0);
     auto const seed = given.number("--seed", std::uint64_t{1});
     auto const errors_ppm = given.number("--errors-ppm", 10u);
     auto const launch_ms = given.number("--launch-ms", 500u);
