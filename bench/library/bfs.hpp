@@ -6,6 +6,10 @@
 //! vertex of many neighbours is the work of many warps. A warp takes several runs at a time: each lane asks for the
 //! page of one, so that they come together, and then all lanes share out the neighbours of all of them, so that
 //! vertices of few neighbours leave no lane idle.
+//!
+//! A frontier lists vertices in the order in which they were found: at random, so that the first few turns of all warps
+//! touch every page, and whatever is not cached is wanted at once. A large one may be listed again in the order of
+//! vertices, which is that of pages: then pages come in while others are worked on.
 #pragma once
 
 #include <algorithm>
@@ -92,6 +96,24 @@ struct bfs_begin {
   }
 };
 
+/// Lists the vertices of a level, about in their order.
+template <class M>
+struct bfs_list_level {
+  bfs_state<M> state;
+  std::uint32_t vertices;
+  std::uint32_t level;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const warp = M::this_warp();
+    std::uint32_t const lane = warp.thread_rank();
+    for (std::uint64_t first = M::thread_rank() - lane; first < vertices; first += M::thread_count()) {
+      std::uint64_t const v = first + lane;
+      bool const here = v < vertices && state.distances[v] == level;
+      if (warp.any(here)) state.push(warp, here, static_cast<std::uint32_t>(v));
+    }
+  }
+};
+
 /// Visits the neighbours of a frontier. Warps of 32 lanes.
 template <class M, class Neighbours>
 struct bfs_visit {
@@ -109,9 +131,9 @@ struct bfs_visit {
     std::uint32_t const warps = M::thread_count() / 32;
     auto const turns = static_cast<std::uint32_t>((runs + at_a_time - 1) / at_a_time);
     for (std::uint32_t turn = M::thread_rank() / 32; turn < turns; turn += warps) {
-      bfs_run_of_neighbours const run = take(turn);
+      bfs_run_of_neighbours const run = take(turn, turns);
       if (prefetch_ahead != 0) {
-        bfs_run_of_neighbours const ahead = take(turn + std::uint64_t{prefetch_ahead} * warps);
+        bfs_run_of_neighbours const ahead = take(turn + std::uint64_t{prefetch_ahead} * warps, turns);
         if (ahead.count() != 0) neighbours.prefetch(ahead.first());
       }
       // Not kept from turn to turn: what a cursor remembers would take registers of the wait for the next page.
@@ -163,11 +185,12 @@ struct bfs_visit {
     }
   }
 
-  /// The calling lane's run of a warp's turn; an empty one where it has none.
-  FOREBAY_DEVICE bfs_run_of_neighbours take(std::uint64_t turn) const {
+  /// The calling lane's run of a warp's turn; an empty one where it has none. Each lane goes through a part of its own
+  /// of the frontier: what the lanes of a warp miss are then different pages, which they ask for together.
+  FOREBAY_DEVICE bfs_run_of_neighbours take(std::uint64_t turn, std::uint32_t turns) const {
     std::uint32_t const lane = M::this_warp().thread_rank();
-    std::uint64_t const mine = turn * at_a_time + lane;
-    return lane < at_a_time && mine < runs ? frontier[mine] : bfs_run_of_neighbours(0, 0);
+    std::uint64_t const mine = std::uint64_t{lane} * turns + turn;
+    return lane < at_a_time && turn < turns && mine < runs ? frontier[mine] : bfs_run_of_neighbours(0, 0);
   }
 
   /// The lane that has neighbour number `i`: the last one whose first is not beyond it.
@@ -210,8 +233,9 @@ class bfs {
         result_(run.memory(), 1),
         failure_(run.memory(), 1) {}
 
-  /// Vertices of each level, or of those up to one in which something failed.
-  std::vector<std::uint64_t> operator()(std::uint32_t source) {
+  /// Vertices of each level, or of those up to one in which something failed. `ordered`: a frontier of at least a
+  /// sixteenth of all vertices is listed in their order.
+  std::vector<std::uint64_t> operator()(std::uint32_t source, bool ordered = false) {
     std::vector<std::uint64_t> levels;
     std::uint32_t const warps = run_.warps();
     result_.assign(std::vector<bfs_level_result>(1));
@@ -222,6 +246,12 @@ class bfs {
       if (found.vertices == 0) return levels;
       levels.push_back(found.vertices);
       if (failures().failures != 0 || found.runs == 0) return levels;
+      if (ordered && found.vertices >= shape_.vertices / 16) {
+        result_.assign(std::vector<bfs_level_result>(1));
+        run_({.blocks = (warps + 3) / 4, .threads_per_block = 128},
+             bfs_list_level<M>{state(), shape_.vertices, level - 1});
+        run_.synchronize();
+      }
       std::swap(frontier_, next_);
       result_.assign(std::vector<bfs_level_result>(1));
       // A frontier of few runs is rather the work of many warps.

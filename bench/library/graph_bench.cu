@@ -157,9 +157,9 @@ std::uint64_t graph_on_gpu::spmv_wrong_rows() {
   return wrong_rows(parts());
 }
 
-bfs_timing graph_on_gpu::search(std::uint32_t source) {
+bfs_timing graph_on_gpu::search(std::uint32_t source, bool ordered) {
   impl_->last_source = source;
-  return timed_search(parts(), *impl_->search, source);
+  return timed_search(parts(), *impl_->search, source, ordered);
 }
 
 std::uint64_t graph_on_gpu::bfs_wrong_vertices() {

@@ -50,8 +50,9 @@ class graph_on_gpu {
   /// Of the last product.
   std::uint64_t spmv_wrong_rows();
 
-  /// One search, the host's looks between levels included.
-  bfs_timing search(std::uint32_t source);
+  /// One search, the host's looks between levels included. `ordered`: large frontiers are listed in their vertices'
+  /// order.
+  bfs_timing search(std::uint32_t source, bool ordered = false);
   /// Of the last search.
   std::uint64_t bfs_wrong_vertices();
 

@@ -97,11 +97,11 @@ double graph_on_storage::spmv_seconds(spmv_on_storage const& how) {
   return how.threads == 1024 ? impl_->multiply<1, 1024>(how) : impl_->multiply<1, 768>(how);
 }
 
-bfs_timing graph_on_storage::search(std::uint32_t source, std::uint32_t prefetch_ahead) {
+bfs_timing graph_on_storage::search(std::uint32_t source, std::uint32_t prefetch_ahead, bool ordered) {
   impl& i = *impl_;
   searcher& work = *i.search[prefetch_ahead == 0 ? 0 : 1];
   i.last_source = source;
-  bfs_timing const timing = timed_search(i.parts, work, source);
+  bfs_timing const timing = timed_search(i.parts, work, source, ordered);
   i.distances = work.distances();
   i.some_failed = i.some_failed || work.failures().failures != 0;
   return timing;

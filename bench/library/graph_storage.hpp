@@ -49,8 +49,8 @@ class graph_on_storage {
   void make_cold();
   /// One product.
   double spmv_seconds(spmv_on_storage const& how);
-  /// One search. `prefetch_ahead`: 1, or 0: none.
-  bfs_timing search(std::uint32_t source, std::uint32_t prefetch_ahead);
+  /// One search. `prefetch_ahead`: 1, or 0: none. `ordered`: large frontiers are listed in the order of pages.
+  bfs_timing search(std::uint32_t source, std::uint32_t prefetch_ahead, bool ordered);
   std::uint64_t bfs_wrong_vertices() const;
 
   /// Whether an access failed so far.

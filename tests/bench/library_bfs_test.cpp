@@ -72,9 +72,9 @@ TEST(library_bfs, distances_and_levels_are_those_of_a_queue) {
     random_graph(g, seed, 1 + static_cast<std::uint32_t>(random() % 1000));
     paged_bfs search(run, g.shape(), paged_view(g.neighbours), static_cast<std::uint32_t>(g.neighbours.page_elements),
                      std::vector<std::uint32_t>{1, 3, 32}[random() % 3], static_cast<std::uint32_t>(random() % 2));
-    for (int again = 0; again < 2; ++again) {
+    for (bool const ordered : {false, true}) {
       auto const source = static_cast<std::uint32_t>(random() % g.vertices());
-      auto const levels = search(source);
+      auto const levels = search(source, ordered);
       auto const want = reference(g, source);
       ASSERT_EQ(search.distances_to_host(), want);
       std::vector<std::uint64_t> counts;
@@ -89,13 +89,37 @@ TEST(library_bfs, distances_and_levels_are_those_of_a_queue) {
   }
 }
 
+TEST(library_bfs, a_level_can_be_listed_in_the_order_of_vertices) {
+  cpu_executor const run;
+  undirected g;
+  random_graph(g, 6, 700);
+  std::vector<std::uint32_t> distances(g.vertices());
+  std::vector<bfs_run_of_neighbours> listed(g.vertices() + g.neighbours.elements.size());
+  for (std::uint32_t v = 0; v < g.vertices(); ++v) distances[v] = v % 3;
+  bfs_level_result result;
+  // One warp, so that nobody comes in between.
+  run({.blocks = 1, .threads_per_block = 32},
+      bfs_list_level<simt::fiber>{{g.row_begin.data(), distances.data(), 16, listed.data(), &result}, g.vertices(), 2});
+  EXPECT_EQ(result.vertices, (g.vertices() - 2 + 2) / 3);
+  std::uint64_t at = 0, runs = 0;
+  for (std::uint32_t v = 2; v < g.vertices(); v += 3) {
+    for (at = g.row_begin[v]; at < g.row_begin[v + 1]; at += listed[runs++].count()) {
+      ASSERT_LT(runs, result.runs);
+      ASSERT_EQ(listed[runs].first(), at);
+      ASSERT_NE(listed[runs].count(), 0u);
+    }
+    ASSERT_EQ(at, g.row_begin[v + 1]);
+  }
+  EXPECT_EQ(runs, result.runs);
+}
+
 TEST(library_bfs, a_page_of_each_vertex_is_asked_for_once) {
   cpu_executor const run;
   undirected g;
   g.neighbours.page_elements = 32;
   random_graph(g, 4, 600);
   paged_bfs search(run, g.shape(), paged_view(g.neighbours), 32, 4);
-  search(300);
+  search(300, true);
   auto const distances = search.distances_to_host();
   std::uint64_t runs = 0;
   for (std::uint32_t v = 0; v < g.vertices(); ++v) {

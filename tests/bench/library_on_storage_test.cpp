@@ -71,7 +71,7 @@ TEST_P(library_on_storage, distances) {
     bfs<cpu_executor, view<std::uint32_t const>> search(
         run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns, 128,
         GetParam() > second_half ? 32 : 1, prefetch_ahead);
-    search(graph.columns.to_host(1)[0]);
+    search(graph.columns.to_host(1)[0], prefetch_ahead != 0);
     EXPECT_EQ(search.failures().failures, 0u);
     EXPECT_EQ(search.distances_to_host(), distances_of(run, kronecker, 128));
   }

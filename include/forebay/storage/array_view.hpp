@@ -146,8 +146,8 @@ class array_view {
     return cache_.prefetch((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
   }
 
-  /// How many pages, of all arrays of the storage, may be prefetched before the first of them is used. Who looks further
-  /// ahead prefetches what has gone by the time it is wanted.
+  /// How many pages, of all arrays of the storage, may be prefetched before the first of them is used. Who looks
+  /// further ahead prefetches what has gone by the time it is wanted.
   FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return cache_.prefetch_distance_max(); }
 
   /// A cursor of one thread, or of the full warp that the calling thread belongs to: its lanes call its functions
