@@ -34,6 +34,7 @@ PUBLIC: dict[str, set[str] | None] = {
     "storage/catalogue.hpp": {"extent"},
     "storage/launch_report.hpp": None,
     "storage/page_cursor.hpp": None,
+    "storage/page_window.hpp": None,
     "storage/pipeline.hpp": None,
     "storage/shared_page.hpp": None,
     "storage/storage.hpp": None,

@@ -2,13 +2,10 @@
 //! \file
 //! Breadth-first search, level by level from the top, over neighbours behind a view; everything else in plain memory.
 //!
-//! The frontier is a list of runs of neighbours, none longer than a page and none over the edge of one, so that a
-//! vertex of many neighbours is the work of many warps. A warp takes several runs at a time: each lane asks for the
-//! page of one, so that they come together, and then all lanes share out the neighbours of all of them, so that
-//! vertices of few neighbours leave no lane idle.
-//!
-//! A frontier lists vertices in the order in which they were found: at random, so that the first few turns of all warps
-//! touch every page, and whatever is not cached is wanted at once. A large one may be listed again in the order of
+//! The frontier is a list of runs of neighbours, none longer than a page and none over the edge of one. A warp takes
+//! several runs at a time: each lane asks for the page of one, so that they come together, and then all lanes share out
+//! the neighbours of all of them, so that vertices of few neighbours leave no lane idle. Vertices are listed as they
+//! are found, at random: all pages are wanted by the first turns. A large frontier may be listed again in the order of
 //! vertices, which is that of pages: then pages come in while others are worked on.
 #pragma once
 
