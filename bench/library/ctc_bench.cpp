@@ -107,6 +107,7 @@ class sweep {
             {"threads", ctc_on_gpu::threads},
             {"commands_per_thread_and_round", g_.work.commands},
             {"rounds", g_.work.rounds},
+            {"rounds_ahead", rounds_ahead},
             {"block_bytes", g_.work.block_bytes},
             {"registers_per_thread", gpu_.registers()},
             {"local_bytes_per_thread", gpu_.local_bytes()},
@@ -124,7 +125,7 @@ class sweep {
 
  private:
   static ctc_work largest(ctc_work work) {
-    work.asynchronous = true;
+    work.ahead = rounds_ahead;
     return work;
   }
   template <class Run>
@@ -135,14 +136,16 @@ class sweep {
     return found;
   }
   struct way {
-    bool asynchronous, together;
+    std::uint32_t ahead;
+    bool together;
   };
-  static constexpr way in_turn{false, true}, ahead{true, true}, warps_by_themselves{false, false};
+  static constexpr std::uint32_t rounds_ahead = 2;
+  static constexpr way in_turn{0, true}, ahead{rounds_ahead, true}, warps_by_themselves{0, false};
 
   median_of_runs run(std::uint32_t steps, way how) {
     ctc_work work = g_.work;
     work.steps = steps;
-    work.asynchronous = how.asynchronous;
+    work.ahead = how.ahead;
     work.together = how.together;
     return timed([&] {
       ++work.seed;
