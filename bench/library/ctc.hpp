@@ -29,10 +29,10 @@ struct ctc_work {
   std::uint32_t rounds = 64;
   std::uint32_t commands = 1;  ///< of each thread in a round
   std::uint32_t block_bytes = 4096;
-  std::uint64_t blocks = 0;   ///< of the drive
-  std::uint32_t steps = 0;    ///< of computation, each one multiply-add that waits for the one before
-  std::uint32_t ahead = 0;    ///< rounds whose reads are under way while one computes; 0: all in turn
-  bool together = true;       ///< all threads wait for the reads of all; else each for its own
+  std::uint64_t blocks = 0;  ///< of the drive
+  std::uint32_t steps = 0;   ///< of computation, each one multiply-add that waits for the one before
+  std::uint32_t ahead = 0;   ///< rounds whose reads are under way while one computes; 0: all in turn
+  bool together = true;      ///< all threads wait for the reads of all; else each for its own
   std::uint64_t seed = 1;
 
   /// Buffers, and requests open at a time, of each thread.
