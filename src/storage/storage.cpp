@@ -27,6 +27,9 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 constexpr std::uint64_t bounce_bytes = 4 << 20;
+/// Drives that lie one after the other begin at multiples of the largest page, so that where they do does not depend on
+/// the cache, and the largest page of the cache lies on one drive.
+constexpr std::uint64_t drive_alignment_bytes = 65536;
 constexpr int no_gpu = -1;
 
 int parse_device(std::string const& device) {
@@ -347,11 +350,19 @@ struct storage::impl {
     layout.stripe_bytes = options.stripe_bytes;
     layout.size_bytes = smallest;
     if (layout.drive_count > 1) {
-      if (options.stripe_bytes == 0 || options.stripe_bytes % first.block_bytes != 0) {
+      if (options.stripe_bytes == 0) {
+        layout.stripe_bytes = smallest / drive_alignment_bytes * drive_alignment_bytes;
+        if (layout.stripe_bytes == 0) {
+          throw refused_input("stripe_bytes", "0",
+                              "drives one after the other hold at least " + std::to_string(drive_alignment_bytes) +
+                                  " bytes each, the smallest " + std::to_string(smallest) + ": give a stripe");
+        }
+      } else if (options.stripe_bytes % first.block_bytes != 0) {
         throw refused_input("stripe_bytes", std::to_string(options.stripe_bytes),
-                            "give a multiple of the block, " + std::to_string(first.block_bytes) + " bytes");
+                            "give a multiple of the block, " + std::to_string(first.block_bytes) +
+                                " bytes, or 0 for the drives one after the other");
       }
-      std::uint64_t const striped_bytes = smallest / options.stripe_bytes * options.stripe_bytes;
+      std::uint64_t const striped_bytes = smallest / layout.stripe_bytes * layout.stripe_bytes;
       if (striped_bytes == 0) {
         throw refused_input("stripe_bytes", std::to_string(options.stripe_bytes),
                             "give at most what the smallest drive holds, " + std::to_string(smallest) + " bytes");
@@ -634,6 +645,11 @@ cache const& storage::pages() const {
   if (impl_->pages) return *impl_->pages;
   throw refused_input("cache_bytes", "0", "open the storage with a cache, or take ref()");
 }
+void storage::require_one_after_the_other() const {
+  if (layout().one_after_the_other()) return;
+  throw refused_input("stripe_bytes", std::to_string(layout().stripe_bytes),
+                      "the drives are striped: give 0, for the drives one after the other, or take cached_ref()");
+}
 void storage::require_no_cache() const {
   if (!impl_->pages) return;
   throw refused_input("cache_bytes", std::to_string(impl_->options.cache_bytes),
@@ -773,7 +789,8 @@ std::string storage::report() const {
       {"completion", "helping"},
       {"size_bytes", size_bytes()},
       {"block_bytes", block_bytes()},
-      {"stripe_bytes", layout().drive_count > 1 ? layout().stripe_bytes : 0},
+      {"stripe_bytes", layout().one_after_the_other() ? 0 : layout().stripe_bytes},
+      {"bytes_per_drive", layout().bytes_per_drive()},
       {"queues_per_drive", layout().pairs_per_drive},
       {"queue_depth", impl_->queue_entries},
       {"command_bytes_max", layout().command_bytes_max},

@@ -404,6 +404,34 @@ struct write_one {
   }
 };
 
+/// Writes or checks the words of each drive's own array.
+template <class M, class Ref>
+struct drive_words {
+  Ref storage;
+  bool write;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const values = storage.template drive_arrays<std::uint64_t>();
+    auto const read_only = storage.template drive_arrays<std::uint64_t const>();
+    bool good = values.size() == read_only.size();
+    for (std::uint32_t d = 0; d < values.size(); ++d) {
+      for (std::uint64_t i = M::thread_rank(); i < values[d].size(); i += M::thread_count()) {
+        if (write) {
+          values[d][i] = stamp(i, d);
+        } else {
+          // It outlives the array that it came from.
+          auto const element = values[d][i];
+          good = good && read_only[d][i] == stamp(i, d) && element == stamp(i, d);
+        }
+      }
+    }
+    std::uint64_t value = 0;
+    good = good && values[values.size()].try_load(0, value) == status(fault::out_of_range);
+    count<M>(result, {}, good);
+  }
+};
+
 /// The lanes of each warp read the words of one page at the same time.
 template <class M, class Ref>
 struct read_page_by_warps {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "forebay/cache/s3_fifo.hpp"
@@ -184,6 +185,57 @@ TYPED_TEST_P(CachedStorageSuite, SeveralDrivesStriped) {
   storage st(options);
   this->mix_and_verify(st, {2, 64}, 100);
   this->template write_and_read_elements<record24>(st, 0);
+}
+
+TYPED_TEST_P(CachedStorageSuite, DrivesOneAfterTheOther) {
+  for (std::uint32_t const page_bytes : {512u, 65536u}) {
+    auto options = this->options({"emulated:size=400K", "emulated:size=500K", "emulated:size=400K"}, 32, page_bytes);
+    options.stripe_bytes = 0;
+    storage st(options);
+    EXPECT_EQ(st.size_bytes(), 3u * (384 << 10));
+    this->mix_and_verify(st, {2, 64}, 100);
+    this->template write_and_read_elements<record24>(st, 0);
+  }
+}
+
+TYPED_TEST_P(CachedStorageSuite, EachDriveIsAnArrayOfItsOwn) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock>;
+  for (int const drives : {1, 3}) {
+    auto options = this->options(std::vector<std::string>(drives, "emulated:size=192K"), 32);
+    options.stripe_bytes = 0;
+    storage st(options);
+    auto const values = st.drive_arrays<M, std::uint64_t const>();
+    ASSERT_EQ(values.size(), static_cast<std::uint32_t>(drives));
+    EXPECT_EQ(values[0].size(), (192u << 10) / 8);
+    this->run_well(st, {2, 64}, drive_words<M, view>{st.cached_ref<M>(), true, nullptr});
+    this->run_well(st, {2, 64}, drive_words<M, view>{st.cached_ref<M>(), false, nullptr});
+    std::vector<std::uint64_t> words((192 << 10) / 8);
+    for (int d = 0; d < drives; ++d) {
+      st.pread(words.data(), words.size() * 8, d * words.size() * 8);
+      for (std::uint64_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], stamp(i, d)) << d << ", word " << i;
+    }
+  }
+}
+
+TYPED_TEST_P(CachedStorageSuite, StripedDrivesAreNoArraysOfTheirOwn) {
+  using M = typename TypeParam::machine;
+  using view = cached_storage_ref<M, replacement::clock>;
+  storage st(this->options({"emulated:size=2M", "emulated:size=2M"}, 32));
+  try {
+    std::ignore = st.drive_arrays<M, std::uint64_t>();
+    ADD_FAILURE() << "not refused";
+  } catch (refused_input const& e) {
+    EXPECT_NE(std::string(e.what()).find("stripe_bytes: '65536'"), std::string::npos) << e.what();
+  }
+  // A kernel that asks all the same has none, and what it reads there is out of range.
+  this->run_well(st, {1, 32}, drive_words<M, view>{st.cached_ref<M>(), false, nullptr});
+  EXPECT_EQ(st.cached_ref<M>().template drive_arrays<int>().size(), 0u);
+
+  auto options = this->options({"emulated:size=2M", "emulated:size=2M"}, 32);
+  options.stripe_bytes = 0;
+  storage apart(options);
+  EXPECT_EQ(apart.cached_ref<M>(apart.create_extent("part", 5000)).template drive_arrays<int>().size(), 0u);
 }
 
 TYPED_TEST_P(CachedStorageSuite, ShallowQueuesSlowButDoNotStop) {
@@ -509,7 +561,8 @@ TYPED_TEST_P(CachedStorageSuite, PagesThatLeaveAreFoundInHostMemory) {
 REGISTER_TYPED_TEST_SUITE_P(CachedStorageSuite, ReadsWhatTheHostWrote, WritesThroughTheProxyReachTheDrive,
                             NoWriteIsLostAtFourTimesTheCache, PagesOf512BytesTo64KiB,
                             OneSetWithAndWithoutOverflowFrames, MoreThreadsThanFramesWaitForOneAnother,
-                            SeveralDrivesStriped, ShallowQueuesSlowButDoNotStop, SumsOfAllThreadsAreExact,
+                            SeveralDrivesStriped, DrivesOneAfterTheOther, EachDriveIsAnArrayOfItsOwn,
+                            StripedDrivesAreNoArraysOfTheirOwn, ShallowQueuesSlowButDoNotStop, SumsOfAllThreadsAreExact,
                             ElementsMayLieInTwoPages, ElementsOfAPowerOfTwoMayLieInTwoPagesToo,
                             StretchesOfElementsAreLoadedAtOnce, CursorsOfThreadsAndOfWarps, WindowsOfSeveralPages,
                             AThreadMayHaveSeveralCursors, PagesAskedForAheadAreRead,

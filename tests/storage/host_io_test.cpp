@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "forebay/error.hpp"
@@ -30,9 +31,9 @@ storage_options on_cpu(std::vector<std::string> drives) {
 
 /// A file that the drive may use, removed at the end.
 struct scratch_file {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("forebay-host-io-" + std::to_string(getpid()) + ".img");
-  explicit scratch_file(std::uintmax_t bytes) {
+  std::filesystem::path path;
+  explicit scratch_file(std::uintmax_t bytes, std::string const& name = "")
+      : path(std::filesystem::temp_directory_path() / ("forebay-host-io-" + std::to_string(getpid()) + name + ".img")) {
     FILE* const f = std::fopen(path.c_str(), "w");
     std::fclose(f);
     std::filesystem::resize_file(path, bytes);
@@ -69,6 +70,35 @@ TEST(HostIo, RangesOutsideAreRefused) {
   EXPECT_THROW(st.pwrite(&byte, ~std::uint64_t{0}, 1), refused_input);
   extent const part{"part", 1 << 20, 10};
   EXPECT_THROW(st.pread(&byte, 1, 10, &part), refused_input);
+}
+
+TEST(HostIo, DrivesOneAfterTheOtherHoldWhatTheirBytesSay) {
+  scratch_file first(8 << 20, "-first"), second(8 << 20, "-second");
+  constexpr std::uint64_t each = 8 << 20;
+  auto options = on_cpu({first.uri(), second.uri()});
+  options.stripe_bytes = 0;
+  {
+    storage st(options);
+    EXPECT_EQ(st.size_bytes(), 2 * each);
+    extent const e = st.create_extent("across", 9 << 20);
+    // Two bytes before the second drive, and two on it.
+    st.pwrite("abcd", 4, each - e.first_byte - 2, &e);
+    st.flush();
+  }
+  auto const byte_of = [](scratch_file const& file, std::uint64_t at) {
+    std::ifstream in(file.path, std::ios::binary);
+    in.seekg(static_cast<std::streamoff>(at));
+    return std::string{static_cast<char>(in.get()), static_cast<char>(in.get())};
+  };
+  EXPECT_EQ(byte_of(first, each - 2), "ab");
+  EXPECT_EQ(byte_of(second, 0), "cd");
+  {
+    storage st(options);
+    EXPECT_EQ(st.find_extent("across").bytes, 9u << 20);
+  }
+  // The same drives striped are another storage.
+  EXPECT_THAT([&] { storage st(on_cpu({first.uri(), second.uri()})); },
+              ThrowsMessage<operation_failed>(HasSubstr("8388608")));
 }
 
 TEST(HostIo, ExtentsAndTheirDataOutliveTheStorage) {
@@ -204,6 +234,12 @@ TEST(StorageOptions, BadOnesAreRefusedByName) {
       },
       "stripe_bytes: '700'");
   refuses([](auto& o) { o.timeout_ns = ~std::uint64_t{0}; }, "timeout_ns");
+  refuses(
+      [](auto& o) {
+        o.drives.push_back("emulated:size=63K");
+        o.stripe_bytes = 0;
+      },
+      "stripe_bytes: '0'");
   refuses(
       [](auto& o) {
         o.drives.push_back("emulated:size=2M");

@@ -118,6 +118,21 @@ TYPED_TEST_P(StorageSuite, StripesOverDrivesWhoseDepthsAndBlocksMatch) {
   this->read_all(st, 64, 4, 50, 4);
 }
 
+TYPED_TEST_P(StorageSuite, DrivesOneAfterTheOther) {
+  using M = typename TypeParam::machine;
+  auto options = this->options({"emulated:size=1100K", "emulated:size=2M", "emulated:size=3M"});
+  options.stripe_bytes = 0;
+  storage st(options);
+  EXPECT_EQ(st.layout().bytes_per_drive(), 1088u << 10);
+  EXPECT_EQ(st.size_bytes(), 3u * (1088 << 10));
+  // Transfers of seven blocks, some of which begin on one drive and end on the next.
+  registered_buffer buffer = st.allocate_buffer(64 * write_all<M>::in_flight * 7 * 512);
+  tally const t = this->run(st, {2, 32}, write_all<M>{st.ref<M>(), buffer.ref(), 64, 7, 9, nullptr});
+  EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
+  this->expect_stamps(st, st.size_bytes(), 9);
+  this->read_all(st, 64, 4, 600, 9);
+}
+
 TYPED_TEST_P(StorageSuite, ManyThreadsShareQueuesOfDepthTwo) {
   auto options = this->options({"emulated:size=4M"});
   options.queues_per_drive = 2;
@@ -194,7 +209,7 @@ TYPED_TEST_P(StorageSuite, AnExtentIsAWindowOfItsOwn) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(StorageSuite, ReadsWhatTheHostWrote, ReadsRangesFromOneBlockToManyTimesTheLargestCommand,
-                            WritesReachTheDrive, StripesOverDrivesWhoseDepthsAndBlocksMatch,
+                            WritesReachTheDrive, StripesOverDrivesWhoseDepthsAndBlocksMatch, DrivesOneAfterTheOther,
                             ManyThreadsShareQueuesOfDepthTwo, FewRecordsAndPrpPagesSlowButDoNotStop,
                             RefusesWhatItCannotDo, TheDriveRefusesMemoryThatNobodyRegistered,
                             ReadOnlyStorageIsNotWritten, DetachedWritesComplete, AnExtentIsAWindowOfItsOwn);

@@ -10,7 +10,8 @@
 namespace forebay {
 
 /// How bytes are spread over drives, and what a command may carry. Byte `b` lies in stripe `b / stripe_bytes`, and
-/// stripe `s` is stripe `s / drive_count` of drive `s % drive_count`.
+/// stripe `s` is stripe `s / drive_count` of drive `s % drive_count`. Where a stripe is all that is used of a drive,
+/// the drives lie one after the other.
 struct storage_layout {
   std::uint64_t size_bytes = 0;
   std::uint64_t stripe_bytes = 0;       ///< multiple of the block; not used where there is one drive
@@ -19,6 +20,11 @@ struct storage_layout {
   std::uint32_t drive_count = 1;
   std::uint32_t pairs_per_drive = 1;  ///< pair `p` of drive `d` is pair `d * pairs_per_drive + p`
   std::uint32_t nsid = 1;
+
+  /// Whether drive `d` holds bytes [d * bytes_per_drive(), (d + 1) * bytes_per_drive()).
+  FOREBAY_DEVICE bool one_after_the_other() const { return drive_count == 1 || stripe_bytes == bytes_per_drive(); }
+  /// What is used of each drive.
+  FOREBAY_DEVICE std::uint64_t bytes_per_drive() const { return size_bytes / drive_count; }
 
   /// Bytes of one drive.
   struct piece {

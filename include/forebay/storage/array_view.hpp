@@ -37,7 +37,8 @@ class array_view {
 
   FOREBAY_DEVICE std::uint64_t size() const { return size_; }
 
-  /// One element as an lvalue would be: reads where it is used as a value, writes where it is assigned to.
+  /// One element as an lvalue would be: reads where it is used as a value, writes where it is assigned to. It has a
+  /// view of its own, since that which it came from may be a temporary, as in `drives[d][i]`.
   class reference {
    public:
     FOREBAY_DEVICE reference(array_view const& view, std::uint64_t i) : view_(view), i_(i) {}
@@ -55,7 +56,7 @@ class array_view {
     }
 
    private:
-    array_view const& view_;
+    array_view view_;
     std::uint64_t i_;
   };
 

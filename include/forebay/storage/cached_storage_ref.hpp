@@ -11,6 +11,7 @@
 #include "forebay/status.hpp"
 #include "forebay/storage/array_view.hpp"
 #include "forebay/storage/cached_write.hpp"
+#include "forebay/storage/drive_arrays.hpp"
 #include "forebay/storage/request.hpp"
 #include "forebay/storage/shared_page.hpp"
 
@@ -34,12 +35,15 @@ class cached_storage_ref {
   using page_type = shared_page<cache_type, M>;
   template <class T>
   using view_type = array_view<T, cache_type, M>;
+  template <class T>
+  using drives_type = drive_arrays_view<T, cache_type, M>;
 
   cached_storage_ref() = default;
-  /// Bytes [first_byte, first_byte + bytes) of the storage; `first_byte` is a multiple of the page.
+  /// Bytes [first_byte, first_byte + bytes) of the storage; `first_byte` is a multiple of the page. `drives`: how many
+  /// lie in the window one after the other, as large as each other; 0: none do.
   FOREBAY_DEVICE cached_storage_ref(cache_type const& cache, std::uint64_t first_byte, std::uint64_t bytes,
-                                    bool writable)
-      : cache_(cache), first_byte_(first_byte), bytes_(bytes), writable_(writable) {}
+                                    bool writable, std::uint32_t drives = 0)
+      : cache_(cache), first_byte_(first_byte), bytes_(bytes), drives_(drives), writable_(writable) {}
 
   FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
   FOREBAY_DEVICE std::uint32_t page_bytes() const { return 1u << cache_.page_shift(); }
@@ -56,6 +60,13 @@ class cached_storage_ref {
   FOREBAY_DEVICE view_type<T> array(std::uint64_t offset_bytes, std::uint64_t count) const {
     view_type<T> const all = array<T>(offset_bytes);
     return all.size() <= count ? all : view_type<T>(cache_, first_byte_ + offset_bytes, count, writable_);
+  }
+
+  /// The drives as arrays of their own: `drive_arrays<T>()[drive][i]`. Of no drives where they are striped, or the
+  /// window is an extent; `storage::drive_arrays()` says so on the host.
+  template <class T>
+  FOREBAY_DEVICE drives_type<T> drive_arrays() const {
+    return drives_type<T>(cache_, drives_, drives_ != 0 ? bytes_ / drives_ : 0, writable_);
   }
 
   /// Starts bringing the page of byte `offset_bytes` into the cache. Never waits. False if there was no room for it, or
@@ -163,6 +174,7 @@ class cached_storage_ref {
   cache_type cache_;
   std::uint64_t first_byte_ = 0;
   std::uint64_t bytes_ = 0;
+  std::uint32_t drives_ = 0;
   bool writable_ = false;
 };
 

@@ -31,9 +31,10 @@ struct storage_options {
   std::string device = "auto";         ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
   std::uint32_t queues_per_drive = 0;  ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
   std::uint32_t queue_depth = 0;       ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
-  std::uint64_t stripe_bytes =
-      1 << 16;                    ///< consecutive bytes on one drive; multiple of the block; not used with one drive
-  std::uint32_t records = 65536;  ///< requests that may be open at once
+  /// Consecutive bytes on one drive, a multiple of the block; not used with one drive. 0: the drives lie one after the
+  /// other, of each as many bytes as of the smallest, down to a multiple of 65536; `drive_arrays()` is for such.
+  std::uint64_t stripe_bytes = 1 << 16;
+  std::uint32_t records = 65536;              ///< requests that may be open at once
   std::uint32_t prp_list_pages = 1024;        ///< commands beyond two pages that may be in flight at once
   std::uint64_t timeout_ns = 10'000'000'000;  ///< of waits that name no deadline
   std::uint64_t cache_bytes = 0;  ///< of pages kept in the device's memory, a multiple of 16 pages; 0: no cache
@@ -148,13 +149,21 @@ class storage {
   /// Begins at a page.
   template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>>
   cached_storage_ref<M, Policy, Counted, Pools> cached_ref() const {
-    return cached_view<M, Policy, Counted, Pools>(0, size_bytes(), raw_writable());
+    return cached_view<M, Policy, Counted, Pools>(0, size_bytes(), raw_writable(),
+                                                  layout().one_after_the_other() ? layout().drive_count : 0);
   }
   template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>>
   cached_storage_ref<M, Policy, Counted, Pools> cached_ref(extent const& part) const {
     std::uint64_t const block = block_bytes();
-    return cached_view<M, Policy, Counted, Pools>(part.first_byte, (part.bytes + block - 1) / block * block,
-                                                  writable());
+    return cached_view<M, Policy, Counted, Pools>(part.first_byte, (part.bytes + block - 1) / block * block, writable(),
+                                                  0);
+  }
+  /// The drives as arrays of their own, through the cache: `drive_arrays<M, float>()[drive][i]`. Throws `refused_input`
+  /// where they are striped, and as cached_ref() does.
+  template <class M, class T, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>>
+  auto drive_arrays() const {
+    require_one_after_the_other();
+    return cached_ref<M, Policy, Counted, Pools>().template drive_arrays<T>();
   }
 
   std::uint64_t size_bytes() const { return layout().size_bytes; }
@@ -232,12 +241,13 @@ class storage {
   }
   template <class M, class Policy, bool Counted, class Pools>
   cached_storage_ref<M, Policy, Counted, Pools> cached_view(std::uint64_t first_byte, std::uint64_t bytes,
-                                                            bool writable) const {
+                                                            bool writable, std::uint32_t drives) const {
     require_device(std::is_same_v<M, simt::cuda>);
-    return {pages().template ref<M, Policy, Counted, Pools>(), first_byte, bytes, writable};
+    return {pages().template ref<M, Policy, Counted, Pools>(), first_byte, bytes, writable, drives};
   }
   void require_device(bool gpu) const;
   void require_no_cache() const;
+  void require_one_after_the_other() const;
   cache const& pages() const;
   io_queues const& device_queues() const;
   bool writable() const;
