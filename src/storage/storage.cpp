@@ -281,6 +281,11 @@ struct storage::impl {
     if (options.queue_depth != 0 && (options.queue_depth < 2 || options.queue_depth > 65536)) {
       throw refused_input("queue_depth", std::to_string(options.queue_depth), "give 2 to 65536, or 0 for the default");
     }
+    // What commands complete to names a record, or a frame of the cache, by 28 bits.
+    if (options.records == 0 || options.records > cache_targets<void>::max_frames) {
+      throw refused_input("records", std::to_string(options.records),
+                          "give 1 to 2^28 requests that may be open at once");
+    }
     if (options.prp_list_pages == 0) throw refused_input("prp_list_pages", "0", "give at least 1");
     // Added to a clock that may count from 1970.
     if (options.timeout_ns == 0 || options.timeout_ns >> 63 != 0) {
@@ -594,6 +599,30 @@ struct storage::impl {
     table = std::move(changed);
   }
 
+  nlohmann::json cache_report() const {
+    cache_options const& o = pages->options();
+    nlohmann::json counters;
+    if (o.statistics) {
+      cache_counters const c = pages->counted();
+      counters = {{"hits", c.hits},
+                  {"misses", c.misses},
+                  {"merged", c.merged},
+                  {"prefetches", c.prefetches},
+                  {"refused_prefetches", c.refused_prefetches},
+                  {"evictions", c.evictions},
+                  {"write_backs", c.write_backs},
+                  {"overflow_frames", c.overflow_frames}};
+    }
+    status const error = pages->first_error();
+    return {{"bytes", o.bytes},
+            {"page_bytes", o.page_bytes},
+            {"policy", o.policy.name},
+            {"overflow_frames", o.overflow_frames},
+            {"counters", std::move(counters)},
+            {"first_error", error.ok() ? nlohmann::json() : nlohmann::json(to_string(error))},
+            {"failed_write_backs", pages->failed_write_backs()}};
+  }
+
   bool first_mib_is_blank() {
     if (pages) clean_pages();
     std::vector<char> bytes(catalogue::reserved_bytes);
@@ -805,6 +834,7 @@ std::string storage::report() const {
     document["drives"].push_back(d.source->report());
     exceeded = exceeded || document["drives"].back().value("fidelity", "ok") != "ok";
   }
+  document["cache"] = impl_->pages ? impl_->cache_report() : nullptr;
   document["fidelity"] = exceeded ? "exceeded" : "ok";
   return document.dump();
 }
@@ -820,6 +850,7 @@ watchdog storage::watch(watchdog_options const& options) const {
 
 void storage::reset_statistics() {
   for (opened_drive const& d : *impl_->drives) d.source->reset_statistics();
+  if (impl_->pages) impl_->pages->reset_counters();
 }
 
 }  // namespace forebay

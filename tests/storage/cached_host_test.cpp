@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
@@ -84,6 +85,45 @@ TEST(CacheOptions, RefsMustFitTheCache) {
   options.cache_statistics = true;
   storage counted(options);
   EXPECT_THAT([&] { counted.cached_ref<M>(); }, ThrowsMessage<refused_input>(HasSubstr("statistics: 'false'")));
+}
+
+TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
+  using native = simt::native;
+  auto const report_of = [](storage const& st) { return nlohmann::json::parse(st.report()).at("cache"); };
+  EXPECT_TRUE(report_of(storage(cached(0))).is_null());
+
+  auto options = cached(32 * 8192);
+  options.page_bytes = 8192;
+  options.overflow_frames = 7;
+  options.policy = replacement_policy::of<replacement::s3_fifo>();
+  nlohmann::json const fresh = report_of(storage(options));
+  EXPECT_EQ(fresh["bytes"], 32 * 8192);
+  EXPECT_EQ(fresh["page_bytes"], 8192);
+  EXPECT_EQ(fresh["policy"], "s3_fifo");
+  EXPECT_EQ(fresh["overflow_frames"], 7);
+  EXPECT_TRUE(fresh.at("counters").is_null());
+  EXPECT_TRUE(fresh.at("first_error").is_null());
+  EXPECT_EQ(fresh["failed_write_backs"], 0);
+
+  options.cache_statistics = true;
+  storage st(options);
+  auto const words = st.cached_ref<native, replacement::s3_fifo, true>().array<std::uint64_t>();
+  for (std::uint64_t i = 0; i < words.size(); i += 512) words[i] = words[i] + 1;
+  (void)words.load(words.size());
+  nlohmann::json const used = report_of(st);
+  cache_counters const counted = st.cache_statistics();
+  EXPECT_EQ(counted.misses, 256u);
+  EXPECT_EQ(used["counters"], (nlohmann::json{{"hits", counted.hits},
+                                              {"misses", counted.misses},
+                                              {"merged", counted.merged},
+                                              {"prefetches", counted.prefetches},
+                                              {"refused_prefetches", counted.refused_prefetches},
+                                              {"evictions", counted.evictions},
+                                              {"write_backs", counted.write_backs},
+                                              {"overflow_frames", counted.overflow_frames}}));
+  EXPECT_EQ(used["first_error"], to_string(status(fault::out_of_range)));
+  st.reset_statistics();
+  EXPECT_EQ(report_of(st)["counters"]["misses"], 0);
 }
 
 /// A drive that reads zeroes, and takes writes, which it forgets, or refuses them.

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "forebay/error.hpp"
@@ -211,6 +212,25 @@ TEST(HostIo, RegisteredMemoryOfTheCallerIsATarget) {
   EXPECT_THROW(st.register_buffer(mine.data(), 100), refused_input);
 }
 
+TEST(StorageReport, SaysWhatTheStorageIs) {
+  auto options = on_cpu({"emulated:size=2M", "emulated:size=3M"});
+  options.stripe_bytes = 12288;
+  auto const striped = nlohmann::json::parse(storage(options).report());
+  EXPECT_EQ(striped["device"], "cpu");
+  EXPECT_EQ(striped["stripe_bytes"], 12288);
+  EXPECT_EQ(striped["bytes_per_drive"], (2 << 20) / 12288 * 12288);
+  EXPECT_EQ(striped["size_bytes"], (2 << 20) / 12288 * 12288 * 2);
+  EXPECT_EQ(striped["drives"].size(), 2u);
+  EXPECT_TRUE(striped.at("cache").is_null());
+  options.stripe_bytes = 0;
+  auto const apart = nlohmann::json::parse(storage(options).report());
+  EXPECT_EQ(apart["stripe_bytes"], 0);
+  EXPECT_EQ(apart["bytes_per_drive"], 2 << 20);
+  auto const one = nlohmann::json::parse(storage(on_cpu({"emulated:size=2M"})).report());
+  EXPECT_EQ(one["stripe_bytes"], 0);
+  EXPECT_EQ(one["bytes_per_drive"], 2 << 20);
+}
+
 TEST(StorageOptions, BadOnesAreRefusedByName) {
   auto const refuses = [](auto change, char const* field) {
     storage_options o = on_cpu({"emulated:size=2M"});
@@ -224,7 +244,8 @@ TEST(StorageOptions, BadOnesAreRefusedByName) {
   refuses([](auto& o) { o.queue_depth = 1; }, "queue_depth: '1'");
   refuses([](auto& o) { o.queue_depth = 65537; }, "queue_depth");
   refuses([](auto& o) { o.queues_per_drive = 60000; }, "queues_per_drive");
-  refuses([](auto& o) { o.records = 0; }, "records");
+  refuses([](auto& o) { o.records = 0; }, "records: '0'");
+  refuses([](auto& o) { o.records = (1u << 28) + 1; }, "records: '268435457'");
   refuses([](auto& o) { o.prp_list_pages = 0; }, "prp_list_pages");
   refuses([](auto& o) { o.timeout_ns = 0; }, "timeout_ns");
   refuses(
