@@ -46,6 +46,13 @@ controller::controller(register_space& registers, dma_space& dma, controller_opt
   if (options_.nsid == 0 || options_.nsid == nvme::broadcast_nsid) {
     throw refused_input("nsid", std::to_string(options_.nsid), "name one namespace, usually 1");
   }
+  if (options_.priorities) {
+    for (auto const& [field, weight] : {std::pair{"priorities.high", options_.priorities->high},
+                                        {"priorities.medium", options_.priorities->medium},
+                                        {"priorities.low", options_.priorities->low}}) {
+      if (weight < 1 || weight > 256) throw refused_input(field, std::to_string(weight), "use 1 to 256");
+    }
+  }
   try {
     bring_up();
   } catch (...) {
@@ -134,6 +141,10 @@ void controller::adopt_capabilities(nvme::controller_capabilities found) {
         "admin_queue_entries", std::to_string(options_.admin_queue_entries),
         fmt::format("use at most {}, which fill a page", found.min_page_bytes() / sizeof(nvme::submission_entry)));
   }
+  if (options_.priorities && !found.weighted_round_robin()) {
+    throw refused_input("priorities", "weighted round robin",
+                        "the controller arbitrates by round robin only (CAP.AMS): do without priorities of queues");
+  }
   capabilities_ = found;
   identity_.page_bytes = static_cast<std::uint32_t>(found.min_page_bytes());
 }
@@ -143,7 +154,10 @@ void controller::enable_locked() {
   registers_.write32(nvme::registers::aqa, nvme::admin_queue_attributes::make(admin_->entries(), admin_->entries()));
   registers_.write64(nvme::registers::asq, admin_->submission_bus_address());
   registers_.write64(nvme::registers::acq, admin_->completion_bus_address());
-  registers_.write32(nvme::registers::cc, nvme::controller_configuration::make(true, identity_.page_bytes));
+  auto const arbitration = options_.priorities ? nvme::arbitration_mechanism::weighted_round_robin
+                                               : nvme::arbitration_mechanism::round_robin;
+  registers_.write32(nvme::registers::cc,
+                     nvme::controller_configuration::make(true, identity_.page_bytes, 6, 4, arbitration));
   state_ = state::broken;  // until it says that it is ready
   if (!wait_for_ready_locked(true)) fail_not_in_time_locked("become ready");
   state_ = state::enabled;
@@ -270,6 +284,12 @@ void controller::learn_identity() {
       set_feature(nvme::feature_id::number_of_queues,
                   nvme::number_of_queues::make(options_.io_queue_pairs, options_.io_queue_pairs))};
   found.io_queue_pairs = std::min({options_.io_queue_pairs, granted.submission_queues(), granted.completion_queues()});
+
+  if (options_.priorities) {
+    priority_weights const& w = *options_.priorities;
+    nvme::arbitration const before{get_feature(nvme::feature_id::arbitration)};
+    set_feature(nvme::feature_id::arbitration, before.with_weights(w.high, w.medium, w.low).value);
+  }
 
   if (identity_.blocks == 0) {
     std::uint64_t const rtd3e_ns = std::uint64_t{c.rtd3e} * 1000;
@@ -470,6 +490,7 @@ io_queue controller::create_io_queue_pair(queue_options const& options) {
   io_queue queue;
   queue.entries_ = options.entries;
   queue.completion_entries_ = completion_entries;
+  queue.priority_ = options.priority;
   queue.submission_ring_ = options.submission_memory;
   if (queue.submission_ring_ == nullptr) {
     queue.submission_buffer_ = dma_buffer(dma_, queue.entries_ * sizeof(nvme::submission_entry), options.driven_by_gpu);
@@ -527,6 +548,8 @@ void controller::create_queues(io_queue& queue) {
       ring_bus_address(queue.submission_ring_, queue.entries_ * sizeof(nvme::submission_entry), "submission_memory");
   sq.cdw10 = queue.id_ | (queue.entries_ - 1) << 16;
   sq.cdw11 = nvme::queue_physically_contiguous | static_cast<std::uint32_t>(queue.id_) << 16;
+  // With round robin the field counts for nothing, and is left clear.
+  if (options_.priorities) sq.cdw11 |= nvme::queue_priority_bits(queue.priority_);
 
   // Once asked the controller may know a ring, answer or not: the queue counts as live, so that its memory outlives
   // that.

@@ -19,6 +19,7 @@ void io_queue::swap(io_queue& other) noexcept {
   std::swap(id_, other.id_);
   std::swap(entries_, other.entries_);
   std::swap(completion_entries_, other.completion_entries_);
+  std::swap(priority_, other.priority_);
   submission_buffer_.swap(other.submission_buffer_);
   completion_buffer_.swap(other.completion_buffer_);
   std::swap(submission_ring_, other.submission_ring_);

@@ -164,7 +164,22 @@ struct queue_group {
   registered_buffer prp_pages;  ///< before the rings: until those are deleted the drive may read lists
   std::unique_ptr<io_queues> queues;
   std::vector<driver::io_queue> rings;
+  std::vector<std::size_t> drive_of;  ///< each pair
 };
+
+char const* name_of(nvme::queue_priority priority) {
+  switch (priority) {
+    case nvme::queue_priority::urgent:
+      return "urgent";
+    case nvme::queue_priority::high:
+      return "high";
+    case nvme::queue_priority::medium:
+      return "medium";
+    case nvme::queue_priority::low:
+      return "low";
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -173,10 +188,11 @@ struct storage::impl {
     refuse_bad_options();
     open_drives();
     choose_layout();
-    device = make_group(layout.pairs_per_drive, queue_entries, options.records, device_memory(), on_gpu());
-    host = make_group(1, std::min(queue_entries, 256u), 1024, memory::host(), false);
+    device = make_group(kernel_queues, options.records, device_memory(), on_gpu());
+    host = make_group(host_queues(), 1024, memory::host(), false);
     host_layout = layout;
     host_layout.pairs_per_drive = 1;
+    host_layout.drive_pairs = nullptr;
     bounce = allocate(bounce_bytes);
     make_cache();
     start_recovery();
@@ -278,8 +294,13 @@ struct storage::impl {
     if (options.drives.size() > 64) {
       throw refused_input("drives", std::to_string(options.drives.size()) + " URIs", "name at most 64");
     }
-    if (options.queue_depth != 0 && (options.queue_depth < 2 || options.queue_depth > 65536)) {
-      throw refused_input("queue_depth", std::to_string(options.queue_depth), "give 2 to 65536, or 0 for the default");
+    refuse_bad_depth("queue_depth", options.queue_depth);
+    if (!options.queues.empty() && options.queues.size() != options.drives.size()) {
+      throw refused_input("queues", "of " + std::to_string(options.queues.size()) + " drives",
+                          "give those of all " + std::to_string(options.drives.size()) + " drives, or of none");
+    }
+    for (std::size_t i = 0; i < options.queues.size(); ++i) {
+      refuse_bad_depth(field_of(i, "depth"), options.queues[i].depth);
     }
     // What commands complete to names a record, or a frame of the cache, by 28 bits.
     if (options.records == 0 || options.records > cache_targets<void>::max_frames) {
@@ -294,31 +315,53 @@ struct storage::impl {
     }
   }
 
+  static void refuse_bad_depth(std::string const& field, std::uint32_t depth) {
+    if (depth == 0 || (depth >= 2 && depth <= 65536)) return;
+    throw refused_input(field, std::to_string(depth), "give 2 to 65536, or 0 for the default");
+  }
+  static std::string field_of(std::size_t drive, char const* what) {
+    return "queues[" + std::to_string(drive) + "]." + what;
+  }
+  /// What was asked for by name: 0 or nothing where all drives are alike.
+  drive_queues asked_of(std::size_t drive) const {
+    return options.queues.empty() ? drive_queues() : options.queues[drive];
+  }
+
   void open_drives() {
     drives = std::make_shared<opened_drives>();
-    for (std::string const& uri : options.drives) {
+    for (std::size_t i = 0; i < options.drives.size(); ++i) {
       opened_drive d;
-      d.source = drive::open(uri, {.client_memory = &shared_memory(),
-                                   .gpu = on_gpu() ? gpu : 0,
-                                   .queues = shared_queues(),
-                                   .faults = {},
-                                   .frontend = {}});
-      d.controller = std::make_unique<driver::controller>(d.source->registers(), d.source->dma());
+      d.source = drive::open(options.drives[i], {.client_memory = &shared_memory(),
+                                                 .gpu = on_gpu() ? gpu : 0,
+                                                 .queues = shared_queues(i),
+                                                 .faults = {},
+                                                 .frontend = {}});
+      driver::controller_options o;
+      if (auto const priority = asked_of(i).priority) {
+        nvme::controller_capabilities const found{d.source->registers().read64(nvme::registers::cap)};
+        if (!found.weighted_round_robin()) {
+          throw refused_input(field_of(i, "priority"), name_of(*priority),
+                              "the controller of '" + options.drives[i] +
+                                  "' arbitrates by round robin only (CAP.AMS): leave the priority out, or use a drive "
+                                  "with weighted round robin arbitration");
+        }
+        o.priorities = driver::priority_weights();
+      }
+      d.controller = std::make_unique<driver::controller>(d.source->registers(), d.source->dma(), o);
       drives->push_back(std::move(d));
     }
   }
 
   /// What to take of a drive that others use too: one pair is the host's, and a few are for raw queue pairs.
-  std::uint32_t shared_queues() const {
-    return options.queues_per_drive == 0 ? 0 : std::max(options.queues_per_drive + 1, 16u);
+  std::uint32_t shared_queues(std::size_t drive) const {
+    std::uint32_t const count = asked_of(drive).count != 0 ? asked_of(drive).count : options.queues_per_drive;
+    return count == 0 ? 0 : std::max(count + 1, 16u);
   }
 
   void choose_layout() {
     auto const& first = drives->front().controller->identity();
     std::uint64_t smallest = first.bytes();
     std::uint64_t command_max = page_bytes / 8 * page_bytes;  // what one PRP list page names
-    std::uint32_t granted = ~0u;
-    std::uint32_t entries_max = 65536;
     for (std::size_t i = 0; i < drives->size(); ++i) {
       auto const& id = (*drives)[i].controller->identity();
       if (id.block_bytes != first.block_bytes) {
@@ -332,23 +375,10 @@ struct storage::impl {
       }
       smallest = std::min(smallest, id.bytes());
       command_max = std::min(command_max, id.max_transfer_bytes);
-      granted = std::min(granted, id.io_queue_pairs);
-      entries_max = std::min(entries_max, id.max_queue_entries);
       write_protected = write_protected || id.write_protected;
     }
-    // One pair of each drive is the host's.
-    std::uint32_t const wanted = options.queues_per_drive != 0 ? options.queues_per_drive : on_gpu() ? 64 : 4;
-    if (options.queues_per_drive > granted - 1) {
-      throw refused_input("queues_per_drive", std::to_string(options.queues_per_drive),
-                          "the drives leave at most " + std::to_string(granted - 1));
-    }
-    if (options.queue_depth > entries_max) {
-      throw refused_input("queue_depth", std::to_string(options.queue_depth),
-                          "the drives allow at most " + std::to_string(entries_max));
-    }
-    queue_entries = options.queue_depth != 0 ? options.queue_depth : std::min(1024u, entries_max);
     layout.drive_count = static_cast<std::uint32_t>(drives->size());
-    layout.pairs_per_drive = std::min(wanted, granted - 1);
+    choose_queues();
     while (1u << layout.block_shift != first.block_bytes) ++layout.block_shift;
     layout.nsid = first.nsid;
     layout.command_bytes_max = command_max;
@@ -380,13 +410,74 @@ struct storage::impl {
     }
   }
 
-  queue_group make_group(std::uint32_t pairs_per_drive, std::uint32_t entries, std::uint32_t records,
-                         memory::resource& state_memory, bool by_gpu) {
+  void choose_queues() {
+    // Of the drives that are not named one by one, the weakest says what all of them have.
+    std::uint32_t pairs_left = ~0u;
+    std::uint32_t entries_max = 65536;
+    for (std::size_t i = 0; i < drives->size(); ++i) {
+      auto const& id = (*drives)[i].controller->identity();
+      std::uint32_t const left = id.io_queue_pairs - 1;  // one is the host's
+      drive_queues const asked = asked_of(i);
+      if (asked.count > left) {
+        throw refused_input(field_of(i, "count"), std::to_string(asked.count),
+                            "the drive leaves at most " + std::to_string(left));
+      }
+      if (asked.depth > id.max_queue_entries) {
+        throw refused_input(field_of(i, "depth"), std::to_string(asked.depth),
+                            "the drive allows at most " + std::to_string(id.max_queue_entries));
+      }
+      if (asked.count == 0) pairs_left = std::min(pairs_left, left);
+      if (asked.depth == 0) entries_max = std::min(entries_max, id.max_queue_entries);
+    }
+    if (options.queues_per_drive > pairs_left) {
+      throw refused_input("queues_per_drive", std::to_string(options.queues_per_drive),
+                          "the drives leave at most " + std::to_string(pairs_left));
+    }
+    if (options.queue_depth > entries_max) {
+      throw refused_input("queue_depth", std::to_string(options.queue_depth),
+                          "the drives allow at most " + std::to_string(entries_max));
+    }
+    std::uint32_t const wanted = options.queues_per_drive != 0 ? options.queues_per_drive : on_gpu() ? 64 : 4;
+    std::uint32_t const depth = options.queue_depth != 0 ? options.queue_depth : std::min(1024u, entries_max);
+    std::vector<pair_range> pairs;
+    std::uint32_t first = 0;
+    bool even = true;
+    layout.pairs_per_drive = 0;
+    for (std::size_t i = 0; i < drives->size(); ++i) {
+      drive_queues q = asked_of(i);
+      if (q.count == 0) q.count = std::min(wanted, pairs_left);
+      if (q.depth == 0) q.depth = depth;
+      even = even && (i == 0 || q.count == kernel_queues[0].count);
+      layout.pairs_per_drive = std::max(layout.pairs_per_drive, q.count);
+      pairs.push_back({first, q.count, 1});
+      first += q.count;
+      kernel_queues.push_back(q);
+    }
+    if (even) return;
+    drive_pairs = memory::allocation(device_memory(), pairs.size() * sizeof(pair_range), 128);
+    device_memory().copy_in(drive_pairs.data(), pairs.data(), pairs.size() * sizeof(pair_range));
+    layout.drive_pairs = drive_pairs.as<pair_range>();
+  }
+
+  /// One for each drive, of its kernels' depth, but not a deep one.
+  std::vector<drive_queues> host_queues() const {
+    std::vector<drive_queues> all;
+    for (drive_queues const& q : kernel_queues) all.push_back({1, std::min(q.depth, 256u), std::nullopt});
+    return all;
+  }
+
+  queue_group make_group(std::vector<drive_queues> const& wanted, std::uint32_t records, memory::resource& state_memory,
+                         bool by_gpu) {
     queue_group group;
     std::vector<queue_pair_rings> rings;
-    for (opened_drive const& d : *drives) {
-      for (std::uint32_t i = 0; i < pairs_per_drive; ++i) {
-        group.rings.push_back(d.controller->create_io_queue_pair({.entries = entries, .driven_by_gpu = by_gpu}));
+    for (std::size_t d = 0; d < drives->size(); ++d) {
+      drive_queues const& q = wanted[d];
+      for (std::uint32_t i = 0; i < q.count; ++i) {
+        group.rings.push_back((*drives)[d].controller->create_io_queue_pair(
+            {.entries = q.depth,
+             .driven_by_gpu = by_gpu,
+             .priority = q.priority.value_or(nvme::queue_priority::medium)}));
+        group.drive_of.push_back(d);
         rings.push_back(rings_of(group.rings.back()));
       }
     }
@@ -401,17 +492,16 @@ struct storage::impl {
     return group;
   }
 
-  recovery::group recovery_group(queue_group& group, std::size_t pairs_per_drive) const {
+  recovery::group recovery_group(queue_group& group) const {
     recovery::group g{group.queues.get(), {}};
     for (std::size_t i = 0; i < group.rings.size(); ++i) {
-      g.members.push_back({(*drives)[i / pairs_per_drive].controller.get(), &group.rings[i]});
+      g.members.push_back({(*drives)[group.drive_of[i]].controller.get(), &group.rings[i]});
     }
     return g;
   }
 
   void start_recovery() {
-    recovery_steps = std::make_unique<recovery>(
-        std::vector{recovery_group(device, layout.pairs_per_drive), recovery_group(host, 1)});
+    recovery_steps = std::make_unique<recovery>(std::vector{recovery_group(device), recovery_group(host)});
     recovery_thread = std::jthread([this](std::stop_token stop) {
       std::mutex mutex;
       std::condition_variable_any changed;
@@ -599,6 +689,14 @@ struct storage::impl {
     table = std::move(changed);
   }
 
+  /// Null where drives differ.
+  nlohmann::json same_of_all(std::uint32_t drive_queues::* what) const {
+    for (drive_queues const& q : kernel_queues) {
+      if (q.*what != kernel_queues[0].*what) return {};
+    }
+    return kernel_queues[0].*what;
+  }
+
   nlohmann::json cache_report() const {
     cache_options const& o = pages->options();
     nlohmann::json counters;
@@ -635,7 +733,8 @@ struct storage::impl {
   std::shared_ptr<opened_drives> drives;
   storage_layout layout;
   storage_layout host_layout;
-  std::uint32_t queue_entries = 0;
+  std::vector<drive_queues> kernel_queues;  ///< of each drive, as made
+  memory::allocation drive_pairs;           ///< of `layout`, where drives have different numbers of pairs
   bool write_protected = false;
   registered_buffer bounce;  ///< before the queues: until those are deleted the drive may write it
   registered_buffer frames;  ///< for the same reason
@@ -678,6 +777,15 @@ void storage::require_one_after_the_other() const {
   if (layout().one_after_the_other()) return;
   throw refused_input("stripe_bytes", std::to_string(layout().stripe_bytes),
                       "the drives are striped: give 0, for the drives one after the other, or take cached_ref()");
+}
+void storage::require_even_pairs() const {
+  if (layout().drive_pairs == nullptr) return;
+  auto const& queues = impl_->kernel_queues;
+  std::size_t other = 1;
+  while (queues[other].count == queues[0].count) ++other;
+  throw refused_input(impl::field_of(other, "count"), std::to_string(queues[other].count),
+                      "drive 0 has " + std::to_string(queues[0].count) +
+                          ": give every drive as many, or take ref<M, uneven_rules<>>() or cached_ref()");
 }
 void storage::require_no_cache() const {
   if (!impl_->pages) return;
@@ -805,7 +913,7 @@ raw_queue_pair storage::make_raw_queue_pair(std::uint32_t drive, std::uint32_t e
   p->drives = impl_->drives;
   p->identity = controller.identity();
   p->queue = controller.create_io_queue_pair(
-      {.entries = entries != 0 ? entries : impl_->queue_entries, .driven_by_gpu = on_gpu()});
+      {.entries = entries != 0 ? entries : impl_->kernel_queues[drive].depth, .driven_by_gpu = on_gpu()});
   p->rings = rings_of(p->queue);
   return raw_queue_pair(std::move(p));
 }
@@ -820,8 +928,8 @@ std::string storage::report() const {
       {"block_bytes", block_bytes()},
       {"stripe_bytes", layout().one_after_the_other() ? 0 : layout().stripe_bytes},
       {"bytes_per_drive", layout().bytes_per_drive()},
-      {"queues_per_drive", layout().pairs_per_drive},
-      {"queue_depth", impl_->queue_entries},
+      {"queues_per_drive", impl_->same_of_all(&drive_queues::count)},
+      {"queue_depth", impl_->same_of_all(&drive_queues::depth)},
       {"command_bytes_max", layout().command_bytes_max},
       {"recovery",
        {{"aborts", recovered.aborts.load()},
@@ -830,8 +938,13 @@ std::string storage::report() const {
       {"drives", nlohmann::json::array()},
   };
   bool exceeded = false;
-  for (opened_drive const& d : *impl_->drives) {
-    document["drives"].push_back(d.source->report());
+  for (std::size_t i = 0; i < impl_->drives->size(); ++i) {
+    drive_queues const& q = impl_->kernel_queues[i];
+    document["drives"].push_back((*impl_->drives)[i].source->report());
+    document["drives"].back()["kernel_queues"] = {
+        {"count", q.count},
+        {"depth", q.depth},
+        {"priority", q.priority ? nlohmann::json(name_of(*q.priority)) : nlohmann::json()}};
     exceeded = exceeded || document["drives"].back().value("fidelity", "ok") != "ok";
   }
   document["cache"] = impl_->pages ? impl_->cache_report() : nullptr;

@@ -423,6 +423,60 @@ TEST_F(driver_test, recreated_queue_gets_cleared_rings_of_its_own_only) {
   memory.deallocate(mine);
 }
 
+TEST_F(driver_test, priorities_of_queues_are_told_where_the_controller_arbitrates_by_them) {
+  fake.capabilities |= std::uint64_t{1} << 17;
+  controller_options options = impatient();
+  options.priorities = priority_weights{.high = 256, .medium = 7, .low = 1};
+  auto const controller = bring_up(options);
+  std::uint32_t cc = 0;
+  for (auto const& w : fake.writes()) {
+    if (w.offset == reg::cc) cc = w.value;
+  }
+  EXPECT_EQ(nvme::controller_configuration{cc}.arbitration(), 1u);
+  std::optional<nvme::arbitration> weights;
+  for (nvme::submission_entry const& e : fake.commands()) {
+    if (e.opcode() == static_cast<std::uint8_t>(nvme::admin_opcode::set_features) && (e.cdw10 & 0xff) == 1) {
+      weights = nvme::arbitration{e.cdw11};
+    }
+  }
+  ASSERT_TRUE(weights.has_value());
+  EXPECT_EQ(weights->high_priority_weight(), 256u);
+  EXPECT_EQ(weights->medium_priority_weight(), 7u);
+  EXPECT_EQ(weights->low_priority_weight(), 1u);
+  for (auto const priority : {nvme::queue_priority::urgent, nvme::queue_priority::high, nvme::queue_priority::medium,
+                              nvme::queue_priority::low}) {
+    io_queue queue = controller->create_io_queue_pair({.entries = 8, .priority = priority});
+    EXPECT_EQ(queue.priority(), priority);
+    EXPECT_EQ(fake.commands().back().cdw11 & 7u, 1u | static_cast<std::uint32_t>(priority) << 1);
+    controller->delete_io_queue_pair(queue);
+    controller->recreate(queue);
+    EXPECT_EQ(fake.commands().back().cdw11 & 7u, 1u | static_cast<std::uint32_t>(priority) << 1);
+  }
+}
+
+TEST_F(driver_test, priorities_are_refused_where_the_controller_has_round_robin_only) {
+  controller_options options = impatient();
+  options.priorities = priority_weights();
+  EXPECT_THAT(message_of<refused_input>([&] { bring_up(options); }), HasSubstr("CAP.AMS"));
+  EXPECT_EQ(memory.held(), 0u);
+  fake.capabilities |= std::uint64_t{1} << 17;
+  options.priorities->low = 0;
+  EXPECT_THAT(message_of<refused_input>([&] { bring_up(options); }), HasSubstr("priorities.low: '0'"));
+  options.priorities->low = 257;
+  EXPECT_THAT(message_of<refused_input>([&] { bring_up(options); }), HasSubstr("priorities.low: '257'"));
+}
+
+TEST_F(driver_test, without_priorities_none_is_told) {
+  fake.capabilities |= std::uint64_t{1} << 17;
+  auto const controller = bring_up();
+  io_queue const queue = controller->create_io_queue_pair({.entries = 8, .priority = nvme::queue_priority::low});
+  EXPECT_EQ(fake.commands().back().cdw11 & 7u, 1u);
+  for (auto const& w : fake.writes()) {
+    if (w.offset != reg::cc) continue;
+    EXPECT_EQ(nvme::controller_configuration{w.value}.arbitration(), 0u);
+  }
+}
+
 TEST_F(driver_test, queue_of_another_controller_is_refused) {
   fake_controller other_fake;
   auto const controller = bring_up();

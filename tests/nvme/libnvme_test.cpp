@@ -285,6 +285,18 @@ TEST(libnvme, has_the_same_registers_and_fields) {
   EXPECT_EQ(NVME_CC_SHN(cc), static_cast<unsigned>(NVME_CC_SHN_ABRUPT));
   EXPECT_EQ(NVME_CC_IOSQES(cc), 6u);
   EXPECT_EQ(NVME_CC_IOCQES(cc), 4u);
+  EXPECT_EQ(NVME_CC_AMS(cc), static_cast<unsigned>(NVME_CC_AMS_RR));
+  std::uint32_t const weighted =
+      controller_configuration::make(true, 4096, 6, 4, arbitration_mechanism::weighted_round_robin);
+  EXPECT_EQ(NVME_CC_AMS(weighted), static_cast<unsigned>(NVME_CC_AMS_WRRU));
+  EXPECT_FALSE(controller_capabilities{cap}.weighted_round_robin());
+  std::uint64_t const weighs = cap | std::uint64_t{NVME_CAP_AMS_WRR} << NVME_CAP_AMS_SHIFT;
+  EXPECT_TRUE(controller_capabilities{weighs}.weighted_round_robin());
+  arbitration const weights = arbitration{3}.with_weights(256, 16, 1);
+  EXPECT_EQ(NVME_GET(weights.value, FEAT_ARBITRATION_BURST), 3u);
+  EXPECT_EQ(NVME_GET(weights.value, FEAT_ARBITRATION_HPW), 255u);
+  EXPECT_EQ(NVME_GET(weights.value, FEAT_ARBITRATION_MPW), 15u);
+  EXPECT_EQ(NVME_GET(weights.value, FEAT_ARBITRATION_LPW), 0u);
   std::uint32_t const csts = controller_status::make(true, true, shutdown_status::complete);
   EXPECT_EQ(NVME_CSTS_RDY(csts), 1u);
   EXPECT_EQ(NVME_CSTS_CFS(csts), 1u);

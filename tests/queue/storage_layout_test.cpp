@@ -73,5 +73,16 @@ TEST(StorageLayout, DrivesOneAfterTheOther) {
   EXPECT_EQ(last.bytes, 512u);
 }
 
+TEST(StorageLayout, PairsOfDrives) {
+  storage_layout l = layout_of(3, 512, 512);
+  l.pairs_per_drive = 4;
+  EXPECT_EQ(l.pairs_of(2).first, 8u);
+  EXPECT_EQ(l.pairs_of(2).count, 4u);
+  pair_range const table[] = {{0, 4}, {4, 1}, {5, 2}};
+  l.drive_pairs = table;
+  EXPECT_EQ(l.pairs_of(2).first, 5u);
+  EXPECT_EQ(l.pairs_of(2).count, 2u);
+}
+
 }  // namespace
 }  // namespace forebay

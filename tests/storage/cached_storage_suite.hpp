@@ -246,6 +246,14 @@ TYPED_TEST_P(CachedStorageSuite, ShallowQueuesSlowButDoNotStop) {
   this->mix_and_verify(st, {2, 64}, 50);
 }
 
+TYPED_TEST_P(CachedStorageSuite, DrivesWithDifferentNumbersOfQueues) {
+  auto options = this->options({"emulated:size=400K", "emulated:size=400K", "emulated:size=400K"}, 64);
+  options.stripe_bytes = 8192;
+  options.queues = {{.count = 1, .depth = 2}, {.count = 5}, {.count = 3, .depth = 4}};
+  storage st(options);
+  this->mix_and_verify(st, {2, 64}, 200);
+}
+
 TYPED_TEST_P(CachedStorageSuite, SumsOfAllThreadsAreExact) {
   using M = typename TypeParam::machine;
   storage st(this->options({"emulated:size=1M"}, 16));
@@ -562,11 +570,11 @@ REGISTER_TYPED_TEST_SUITE_P(CachedStorageSuite, ReadsWhatTheHostWrote, WritesThr
                             NoWriteIsLostAtFourTimesTheCache, PagesOf512BytesTo64KiB,
                             OneSetWithAndWithoutOverflowFrames, MoreThreadsThanFramesWaitForOneAnother,
                             SeveralDrivesStriped, DrivesOneAfterTheOther, EachDriveIsAnArrayOfItsOwn,
-                            StripedDrivesAreNoArraysOfTheirOwn, ShallowQueuesSlowButDoNotStop, SumsOfAllThreadsAreExact,
-                            ElementsMayLieInTwoPages, ElementsOfAPowerOfTwoMayLieInTwoPagesToo,
-                            StretchesOfElementsAreLoadedAtOnce, CursorsOfThreadsAndOfWarps, WindowsOfSeveralPages,
-                            AThreadMayHaveSeveralCursors, PagesAskedForAheadAreRead,
-                            LanesThatMissAPageTogetherAreOneMiss, WhatAViewCannotDoItSays,
+                            StripedDrivesAreNoArraysOfTheirOwn, ShallowQueuesSlowButDoNotStop,
+                            DrivesWithDifferentNumbersOfQueues, SumsOfAllThreadsAreExact, ElementsMayLieInTwoPages,
+                            ElementsOfAPowerOfTwoMayLieInTwoPagesToo, StretchesOfElementsAreLoadedAtOnce,
+                            CursorsOfThreadsAndOfWarps, WindowsOfSeveralPages, AThreadMayHaveSeveralCursors,
+                            PagesAskedForAheadAreRead, LanesThatMissAPageTogetherAreOneMiss, WhatAViewCannotDoItSays,
                             TheHostAndKernelsSeeEachOthersWrites, AnExtentIsAWindowOfItsOwn,
                             ACatalogueDoesNotOverwriteWhatKernelsWrote, WhatIsNotFlushedIsWrittenBackAtTheEnd,
                             AsynchronousTransfersAndViewsSeeEachOther, SharedBuffersArePages,

@@ -231,6 +231,39 @@ TEST(StorageReport, SaysWhatTheStorageIs) {
   EXPECT_EQ(one["bytes_per_drive"], 2 << 20);
 }
 
+TEST(StorageReport, SaysWhichQueuesEachDriveHas) {
+  auto options = on_cpu({"emulated:size=2M", "emulated:size=2M"});
+  options.queues_per_drive = 3;
+  options.queue_depth = 64;
+  auto const even = nlohmann::json::parse(storage(options).report());
+  EXPECT_EQ(even["queues_per_drive"], 3);
+  EXPECT_EQ(even["queue_depth"], 64);
+  options.queues = {{}, {.count = 2, .depth = 8}};
+  storage st(options);
+  auto const report = nlohmann::json::parse(st.report());
+  EXPECT_TRUE(report.at("queues_per_drive").is_null());
+  EXPECT_TRUE(report.at("queue_depth").is_null());
+  EXPECT_EQ(report["drives"][0]["kernel_queues"], (nlohmann::json{{"count", 3}, {"depth", 64}, {"priority", nullptr}}));
+  EXPECT_EQ(report["drives"][1]["kernel_queues"], (nlohmann::json{{"count", 2}, {"depth", 8}, {"priority", nullptr}}));
+  EXPECT_EQ(st.make_raw_queue_pair(0).rings().sq_entries, 64u);
+  EXPECT_EQ(st.make_raw_queue_pair(1).rings().sq_entries, 8u);
+}
+
+TEST(StorageOptions, RefsMustFitTheQueues) {
+  auto options = on_cpu({"emulated:size=2M", "emulated:size=2M", "emulated:size=2M"});
+  options.queues = {{.count = 2}, {.count = 2}, {.count = 1}};
+  storage st(options);
+  EXPECT_THAT([&] { st.ref<simt::native>(); },
+              ThrowsMessage<refused_input>(AllOf(HasSubstr("queues[2].count: '1'"), HasSubstr("uneven_rules"))));
+  EXPECT_NO_THROW((st.ref<simt::native, uneven_rules<>>()));
+  EXPECT_THROW(st.ref<simt::native>(extent{"part", 0, 4096}), refused_input);
+  EXPECT_NO_THROW((st.ref<simt::native, uneven_rules<service_rules>>(extent{"part", 0, 4096})));
+
+  options.queues = {{.count = 2, .depth = 4}, {.count = 2, .depth = 8}, {.count = 2}};
+  storage deep(options);
+  EXPECT_NO_THROW(deep.ref<simt::native>());
+}
+
 TEST(StorageOptions, BadOnesAreRefusedByName) {
   auto const refuses = [](auto change, char const* field) {
     storage_options o = on_cpu({"emulated:size=2M"});
@@ -244,6 +277,11 @@ TEST(StorageOptions, BadOnesAreRefusedByName) {
   refuses([](auto& o) { o.queue_depth = 1; }, "queue_depth: '1'");
   refuses([](auto& o) { o.queue_depth = 65537; }, "queue_depth");
   refuses([](auto& o) { o.queues_per_drive = 60000; }, "queues_per_drive");
+  refuses([](auto& o) { o.queues = {{}, {}}; }, "queues: 'of 2 drives'");
+  refuses([](auto& o) { o.queues = {{.depth = 1}}; }, "queues[0].depth: '1'");
+  refuses([](auto& o) { o.queues = {{.depth = 65536}}; }, "queues[0].depth: '65536'");
+  refuses([](auto& o) { o.queues = {{.count = 60000}}; }, "queues[0].count: '60000'");
+  refuses([](auto& o) { o.queues = {{.priority = nvme::queue_priority::high}}; }, "queues[0].priority: 'high'");
   refuses([](auto& o) { o.records = 0; }, "records: '0'");
   refuses([](auto& o) { o.records = (1u << 28) + 1; }, "records: '268435457'");
   refuses([](auto& o) { o.prp_list_pages = 0; }, "prp_list_pages");

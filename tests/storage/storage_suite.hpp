@@ -56,14 +56,15 @@ class StorageSuite : public testing::Test {
     return *kernel.result;
   }
 
+  template <class Rules = queue_rules>
   tally read_all(storage& st, std::uint32_t threads, std::uint32_t rounds, std::uint32_t blocks_max,
                  std::uint64_t generation) {
     registered_buffer buffer = st.allocate_buffer(std::uint64_t{threads} * (blocks_max * st.block_bytes() + 64));
     std::uint64_t const seed = testing::UnitTest::GetInstance()->random_seed();
     SCOPED_TRACE("seed " + std::to_string(seed) + ", replay with --gtest_random_seed=" + std::to_string(seed));
     tally const t = run(st, {(threads + 63) / 64, 64},
-                        read_ranges<fixture_machine>{st.ref<fixture_machine>(), buffer.ref(), threads, rounds,
-                                                     blocks_max, seed, generation, nullptr});
+                        read_ranges<fixture_machine, Rules>{st.ref<fixture_machine, Rules>(), buffer.ref(), threads,
+                                                            rounds, blocks_max, seed, generation, nullptr});
     EXPECT_EQ(t.ok, threads * rounds) << to_string(status::from_bits(t.first_failure));
     EXPECT_EQ(t.wrong_data, 0u);
     return t;
@@ -131,6 +132,24 @@ TYPED_TEST_P(StorageSuite, DrivesOneAfterTheOther) {
   EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
   this->expect_stamps(st, st.size_bytes(), 9);
   this->read_all(st, 64, 4, 600, 9);
+}
+
+TYPED_TEST_P(StorageSuite, DrivesWithDifferentNumbersOfQueues) {
+  using M = typename TypeParam::machine;
+  using uneven = uneven_rules<>;
+  auto options = this->options({"emulated:size=4M", "emulated:size=4M", "emulated:size=4M"});
+  options.queues = {{.count = 3, .depth = 5}, {.count = 1, .depth = 2}, {}};
+  options.queues_per_drive = 5;
+  storage st(options);
+  registered_buffer buffer = st.allocate_buffer(256 * write_all<M>::in_flight * 200 * 512);
+  // Requests on one drive and on several; more than the shallow queues hold.
+  for (std::uint32_t const blocks : {1u, 200u}) {
+    tally const t =
+        this->run(st, {4, 64}, write_all<M, uneven>{st.ref<M, uneven>(), buffer.ref(), 256, blocks, blocks, nullptr});
+    EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
+    this->expect_stamps(st, st.size_bytes(), blocks);
+    this->template read_all<uneven>(st, 256, 4, blocks, blocks);
+  }
 }
 
 TYPED_TEST_P(StorageSuite, ManyThreadsShareQueuesOfDepthTwo) {
@@ -210,8 +229,9 @@ TYPED_TEST_P(StorageSuite, AnExtentIsAWindowOfItsOwn) {
 
 REGISTER_TYPED_TEST_SUITE_P(StorageSuite, ReadsWhatTheHostWrote, ReadsRangesFromOneBlockToManyTimesTheLargestCommand,
                             WritesReachTheDrive, StripesOverDrivesWhoseDepthsAndBlocksMatch, DrivesOneAfterTheOther,
-                            ManyThreadsShareQueuesOfDepthTwo, FewRecordsAndPrpPagesSlowButDoNotStop,
-                            RefusesWhatItCannotDo, TheDriveRefusesMemoryThatNobodyRegistered,
-                            ReadOnlyStorageIsNotWritten, DetachedWritesComplete, AnExtentIsAWindowOfItsOwn);
+                            DrivesWithDifferentNumbersOfQueues, ManyThreadsShareQueuesOfDepthTwo,
+                            FewRecordsAndPrpPagesSlowButDoNotStop, RefusesWhatItCannotDo,
+                            TheDriveRefusesMemoryThatNobodyRegistered, ReadOnlyStorageIsNotWritten,
+                            DetachedWritesComplete, AnExtentIsAWindowOfItsOwn);
 
 }  // namespace forebay::storage_test

@@ -775,7 +775,7 @@ class cache_ref {
   }
   FOREBAY_DEVICE status submit_here(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame,
                                     std::uint32_t target, std::uint64_t deadline_ns) const {
-    page_command command{opcode, frame, target, home_pair<M>(s_->layout), none, page};
+    page_command command{opcode, frame, target, none, none, page};
     status result = fault::busy;
     auto const attempt = [&] {
       // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5): the second time
@@ -804,15 +804,17 @@ class cache_ref {
     nvme::io_opcode opcode;
     std::uint32_t frame;
     std::uint32_t target;
-    std::uint32_t home;   ///< among the drive's
+    std::uint32_t home;   ///< among the drive's; `none`: not known yet
     std::uint32_t noted;  ///< the one that the frame's note names, or `none`
     std::uint64_t page;
   };
   /// As io_queues_ref::submit() does, in parts that each need few registers: tries each pair of the page's drive,
   /// helping until the deadline where it has no room. `busy`, or `cancelled` where all pairs are dead.
   FOREBAY_COLD static status submit_once(cache_state* state, page_command& command, std::uint64_t deadline_ns) {
-    std::uint32_t const pairs = state->layout.pairs_per_drive;
-    std::uint32_t const first = state->layout.piece_at(command.page << state->page_shift, 1).drive * pairs;
+    pair_range const of_drive =
+        state->layout.pairs_of(state->layout.piece_at(command.page << state->page_shift, 1).drive);
+    std::uint32_t const first = of_drive.first, pairs = of_drive.count;
+    if (command.home == none) command.home = home_pair<M>(pairs);
     std::uint32_t dead_pairs = 0;
     FOREBAY_ROLLED
     for (std::uint32_t k = 0; k < pairs; ++k) {

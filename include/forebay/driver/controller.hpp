@@ -25,6 +25,14 @@ namespace forebay::driver {
 
 class admin_queue;
 
+/// Commands that the queues of a priority may have started, to those of the others, where all have some waiting: 1 to
+/// 256 each. Urgent ones go before all.
+struct priority_weights {
+  std::uint32_t high = 16;
+  std::uint32_t medium = 4;
+  std::uint32_t low = 1;
+};
+
 struct controller_options {
   std::uint32_t nsid = 1;                  ///< the namespace that `identity()` describes
   std::uint32_t io_queue_pairs = 1024;     ///< how many to ask for; the controller may grant fewer
@@ -32,6 +40,9 @@ struct controller_options {
   std::uint64_t admin_timeout_ns = 5'000'000'000;
   std::uint64_t shutdown_timeout_ns = 5'000'000'000;  ///< at least; RTD3E of Identify Controller where that is longer
   std::uint64_t ready_timeout_ns = 0;                 ///< for CSTS.RDY to follow CC.EN; 0: what CAP.TO says
+  /// Set: weighted round robin arbitration, so that priorities of queues count. Refused where CAP.AMS does not offer
+  /// it.
+  std::optional<priority_weights> priorities;
 };
 
 /// What the controller and its namespace say of themselves.

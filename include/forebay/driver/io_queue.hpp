@@ -18,6 +18,8 @@ struct queue_options {
   std::uint32_t completion_entries = 0;  ///< of the completion queue, the same bounds; 0: as many as `entries`
   /// Whether threads of a GPU drive the queue: rings and doorbells are then where those reach them fastest.
   bool driven_by_gpu = false;
+  /// Where the controller arbitrates by `controller_options::priorities`; not used otherwise.
+  nvme::queue_priority priority = nvme::queue_priority::medium;
   /// Rings in memory of the caller: mapped in the `dma_space`, starting on a page, contiguous on the bus, zeroed by the
   /// caller before creation and re-creation, and outliving the queue. Null: the queue allocates them.
   nvme::submission_entry* submission_memory = nullptr;
@@ -42,6 +44,7 @@ class io_queue {
   std::uint16_t id() const { return id_; }
   std::uint32_t entries() const { return entries_; }
   std::uint32_t completion_entries() const { return completion_entries_; }
+  nvme::queue_priority priority() const { return priority_; }
   nvme::submission_entry* submission_ring() const { return submission_ring_; }
   nvme::completion_entry* completion_ring() const { return completion_ring_; }
   /// Words that take new tails and heads, as `register_space::doorbell` gives them.
@@ -58,6 +61,7 @@ class io_queue {
   std::uint16_t id_ = 0;
   std::uint32_t entries_ = 0;
   std::uint32_t completion_entries_ = 0;
+  nvme::queue_priority priority_ = nvme::queue_priority::medium;
   dma_buffer submission_buffer_;
   dma_buffer completion_buffer_;
   nvme::submission_entry* submission_ring_ = nullptr;

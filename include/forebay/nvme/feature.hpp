@@ -55,6 +55,10 @@ struct arbitration {
   FOREBAY_DEVICE constexpr std::uint32_t low_priority_weight() const { return (value >> 8 & 0xff) + 1; }
   FOREBAY_DEVICE constexpr std::uint32_t medium_priority_weight() const { return (value >> 16 & 0xff) + 1; }
   FOREBAY_DEVICE constexpr std::uint32_t high_priority_weight() const { return (value >> 24) + 1; }
+  /// The same burst with weights of 1 to 256: commands that a class may have started in a round.
+  FOREBAY_DEVICE constexpr arbitration with_weights(std::uint32_t high, std::uint32_t medium, std::uint32_t low) const {
+    return {(value & 7) | (low - 1) << 8 | (medium - 1) << 16 | (high - 1) << 24};
+  }
 };
 
 /// Feature 04h.

@@ -57,6 +57,8 @@ struct controller_capabilities {
   }
   FOREBAY_DEVICE constexpr bool contiguous_queues_required() const { return (value >> 16 & 1) != 0; }  ///< CQR
   FOREBAY_DEVICE constexpr std::uint32_t arbitration_mechanisms() const { return value >> 17 & 3; }    ///< AMS
+  /// Bit 0 of AMS: weighted round robin with an urgent class. Round robin is always there.
+  FOREBAY_DEVICE constexpr bool weighted_round_robin() const { return (arbitration_mechanisms() & 1) != 0; }
   /// TO: longest time that a change of CC.EN may take to show in CSTS.RDY. The register counts 500 ms units.
   FOREBAY_DEVICE constexpr std::uint64_t timeout_ns() const { return (value >> 24 & 0xff) * 500'000'000; }
   FOREBAY_DEVICE constexpr std::uint32_t doorbell_stride() const { return value >> 32 & 15; }             ///< DSTRD
@@ -90,6 +92,8 @@ struct controller_version {
   }
 };
 
+/// CC.AMS.
+enum class arbitration_mechanism : std::uint8_t { round_robin = 0, weighted_round_robin = 1 };
 /// CC.SHN.
 enum class shutdown_notification : std::uint8_t { none = 0, normal = 1, abrupt = 2 };
 /// CSTS.SHST.
@@ -112,13 +116,14 @@ struct controller_configuration {
   FOREBAY_DEVICE constexpr std::uint32_t sq_entry_bytes_log2() const { return value >> 16 & 15; }  ///< IOSQES
   FOREBAY_DEVICE constexpr std::uint32_t cq_entry_bytes_log2() const { return value >> 20 & 15; }  ///< IOCQES
 
-  /// `page_bytes` is a power of two from 4096 on; the NVM command set, round robin arbitration.
-  FOREBAY_DEVICE static constexpr std::uint32_t make(bool enable, std::uint64_t page_bytes,
-                                                     std::uint32_t sq_entry_bytes_log2 = 6,
-                                                     std::uint32_t cq_entry_bytes_log2 = 4) {
+  /// `page_bytes` is a power of two from 4096 on; the NVM command set.
+  FOREBAY_DEVICE static constexpr std::uint32_t make(
+      bool enable, std::uint64_t page_bytes, std::uint32_t sq_entry_bytes_log2 = 6,
+      std::uint32_t cq_entry_bytes_log2 = 4, arbitration_mechanism arbitration = arbitration_mechanism::round_robin) {
     std::uint32_t mps = 0;
     while (std::uint64_t{4096} << mps < page_bytes) ++mps;
-    return (enable ? enable_bit : 0) | mps << 7 | sq_entry_bytes_log2 << 16 | cq_entry_bytes_log2 << 20;
+    return (enable ? enable_bit : 0) | mps << 7 | static_cast<std::uint32_t>(arbitration) << 11 |
+           sq_entry_bytes_log2 << 16 | cq_entry_bytes_log2 << 20;
   }
   FOREBAY_DEVICE static constexpr std::uint32_t with_shutdown(std::uint32_t value, shutdown_notification how) {
     return (value & ~(std::uint32_t{3} << 14)) | static_cast<std::uint32_t>(how) << 14;

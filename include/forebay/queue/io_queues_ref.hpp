@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "forebay/queue/pair_range.hpp"
 #include "forebay/queue/queue_pair_ref.hpp"
 #include "forebay/queue/recovery_mailbox.hpp"
 #include "forebay/queue/wait_trace.hpp"
@@ -24,15 +25,6 @@ struct io_queues_state {
   recovery_mailbox mailbox;
   std::uint64_t timeout_ns = 0;  ///< of waits that name no deadline
   wait_table waits;              ///< read in debug builds only
-};
-
-/// `count` queue pairs, `stride` apart, from `first`.
-struct pair_range {
-  std::uint32_t first = 0;
-  std::uint32_t count = 0;
-  std::uint32_t stride = 1;
-
-  FOREBAY_DEVICE constexpr std::uint32_t at(std::uint32_t k) const { return first + k * stride; }
 };
 
 /// Trivially copyable; thread-safe. Functions that wait say so; every wait helps: it consumes completions for all

@@ -16,6 +16,8 @@ namespace forebay {
 struct queue_rules {
   /// Whether waiting threads consume completions.
   static constexpr bool waiters_help = true;
+  /// Whether every drive has as many queue pairs as the others.
+  static constexpr bool even_pairs = true;
 
   /// Q3: an entry is published with this order, after it was written.
   static constexpr simt::order publish = simt::order::release;
@@ -37,6 +39,13 @@ struct queue_rules {
 /// wait for.
 struct service_rules : queue_rules {
   static constexpr bool waiters_help = false;
+};
+
+/// Drives may have different numbers of queue pairs: a type of its own, since to look those of a drive up takes
+/// registers of every kernel that could. For `service_rules` too: `uneven_rules<service_rules>`.
+template <class Rules = queue_rules>
+struct uneven_rules : Rules {
+  static constexpr bool even_pairs = false;
 };
 
 }  // namespace forebay

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "forebay/queue/pair_range.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
 namespace forebay {
@@ -20,6 +21,14 @@ struct storage_layout {
   std::uint32_t drive_count = 1;
   std::uint32_t pairs_per_drive = 1;  ///< pair `p` of drive `d` is pair `d * pairs_per_drive + p`
   std::uint32_t nsid = 1;
+  /// Where drives have different numbers of pairs, `pairs_per_drive` at most: those of each, in memory that the
+  /// submitting threads reach.
+  pair_range const* drive_pairs = nullptr;
+
+  FOREBAY_DEVICE pair_range pairs_of(std::uint32_t drive) const {
+    if (drive_pairs != nullptr) return drive_pairs[drive];
+    return {drive * pairs_per_drive, pairs_per_drive};
+  }
 
   /// Whether drive `d` holds bytes [d * bytes_per_drive(), (d + 1) * bytes_per_drive()).
   FOREBAY_DEVICE bool one_after_the_other() const { return drive_count == 1 || stripe_bytes == bytes_per_drive(); }
@@ -53,13 +62,13 @@ struct storage_layout {
   }
 };
 
-/// The pair of each drive that the calling thread's commands go to first. The lanes of a warp share one, so that
+/// Which of a drive's `pairs` pairs the calling thread's commands go to first. The lanes of a warp share one, so that
 /// commands that are ready together share a doorbell write.
 template <class M>
-FOREBAY_DEVICE std::uint32_t home_pair(storage_layout const& layout) {
+FOREBAY_DEVICE std::uint32_t home_pair(std::uint32_t pairs) {
   auto const block = M::this_block();
   std::uint32_t const warps_per_block = (block.size() + 31) / 32;
-  return (block.rank * warps_per_block + block.thread_rank() / 32) % layout.pairs_per_drive;
+  return (block.rank * warps_per_block + block.thread_rank() / 32) % pairs;
 }
 
 }  // namespace forebay

@@ -26,15 +26,15 @@ FOREBAY_DEVICE status transfer_refusal(storage_layout const& layout, buffer_ref 
   return {};
 }
 
-/// A request while it is being submitted, by one thread.
-template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
+/// A request while it is being submitted, by one thread. `EvenPairs`: every drive has as many queue pairs.
+template <class M, class Rules = queue_rules, class Targets = record_pool<M>, bool EvenPairs = Rules::even_pairs>
 class request {
  public:
   using queues_type = io_queues_ref<M, Rules, Targets>;
   using token_type = token<M, Rules, Targets>;
 
   FOREBAY_DEVICE request(queues_type const& queues, storage_layout const& layout)
-      : queues_(queues), layout_(layout), home_(home_pair<M>(layout)) {}
+      : queues_(queues), layout_(layout), home_(home_pair<M>(layout.pairs_per_drive)) {}
 
   /// `commands`: that will be submitted, at most. False: the pool of records is empty.
   FOREBAY_DEVICE bool open(std::uint32_t commands) {
@@ -64,8 +64,9 @@ class request {
   /// Waits for room in the queues. False if the request ends here: its record then counts the commands that were not
   /// sent as failed.
   FOREBAY_DEVICE bool submit(std::uint32_t drive, io_command const& command) {
-    pair_range const pairs{drive * layout_.pairs_per_drive, layout_.pairs_per_drive};
-    std::uint32_t taken_by = home_;
+    pair_range const pairs = pairs_of(drive);
+    std::uint32_t const home = home_among(pairs);
+    std::uint32_t taken_by = home;
     status const submitted = queues_.submit(pairs, taken_by, command, record_);
     if (!submitted.ok()) {
       queues_.records().complete(record_, submitted, unsent_);
@@ -73,7 +74,7 @@ class request {
       return false;
     }
     --unsent_;
-    if (taken_by != home_) spilled_ = true;
+    if (taken_by != home) spilled_ = true;
     if (first_drive_ != ~0u && drive != first_drive_) several_drives_ = true;
     if (first_drive_ == ~0u) first_drive_ = drive;
     return true;
@@ -87,21 +88,38 @@ class request {
 
   /// A token that polls as few pairs as the request allows.
   FOREBAY_DEVICE token_type to_token() const {
-    std::uint32_t const pairs = layout_.pairs_per_drive;
-    pair_range range{0, layout_.drive_count * pairs, 1};
-    if (!spilled_ && several_drives_) range = {home_, layout_.drive_count, pairs};
-    if (!spilled_ && !several_drives_) range = {(first_drive_ == ~0u ? 0 : first_drive_) * pairs + home_, 1, 1};
+    pair_range const pairs = pairs_of(first_drive_ == ~0u ? 0 : first_drive_);
+    pair_range range{0, EvenPairs ? layout_.drive_count * pairs.count : queues_.pair_count(), 1};
+    if (!spilled_ && several_drives_ && (EvenPairs || layout_.drive_pairs == nullptr)) {
+      range = {home_, layout_.drive_count, pairs.count};
+    }
+    if (!spilled_ && !several_drives_) range = {pairs.first + home_among(pairs), 1, 1};
     return token_type(queues_, record_, range);
   }
 
  private:
+  FOREBAY_DEVICE pair_range pairs_of(std::uint32_t drive) const {
+    if constexpr (EvenPairs) {
+      return {drive * layout_.pairs_per_drive, layout_.pairs_per_drive};
+    } else {
+      return layout_.pairs_of(drive);
+    }
+  }
+  FOREBAY_DEVICE std::uint32_t home_among(pair_range pairs) const {
+    if constexpr (EvenPairs) {
+      return home_;
+    } else {
+      return home_pair<M>(pairs.count);
+    }
+  }
+
   queues_type const& queues_;
   storage_layout const& layout_;
-  std::uint32_t home_;  ///< pair of each drive that its commands should go to
+  std::uint32_t home_;  ///< pair of each drive that its commands should go to, where all have as many
   std::uint32_t record_ = slot_pool::none;
   std::uint32_t unsent_ = 0;
   std::uint32_t first_drive_ = ~0u;
-  bool spilled_ = false;  ///< some command went to another pair than `home_`
+  bool spilled_ = false;  ///< some command went to another pair than its home
   bool several_drives_ = false;
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "forebay/cache/cache.hpp"
+#include "forebay/nvme/command.hpp"
 #include "forebay/queue/io_queues.hpp"
 #include "forebay/queue/service.hpp"
 #include "forebay/storage/cached_storage_ref.hpp"
@@ -25,12 +26,23 @@ namespace simt {
 struct cuda;
 }
 
+/// The queues that kernels have on one drive; what is 0 is as for all drives.
+struct drive_queues {
+  std::uint32_t count = 0;
+  std::uint32_t depth = 0;  ///< entries of each, 2 to 65536
+  /// From which queues the controller takes commands first: these, or others of its own, which have `medium`: the
+  /// host's and raw ones. Refused where a controller has no weighted round robin arbitration; no emulated one has.
+  std::optional<nvme::queue_priority> priority;
+};
+
 /// All are checked when the storage is made, before anything starts.
 struct storage_options {
   std::vector<std::string> drives;     ///< drive URIs; all with the same block size
   std::string device = "auto";         ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
   std::uint32_t queues_per_drive = 0;  ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
   std::uint32_t queue_depth = 0;       ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
+  /// Empty, or of each drive. Where their counts differ, `ref()` needs `uneven_rules`; `cached_ref()` does not.
+  std::vector<drive_queues> queues;
   /// Consecutive bytes on one drive, a multiple of the block; not used with one drive. 0: the drives lie one after the
   /// other, of each as many bytes as of the smallest, down to a multiple of 65536; `drive_arrays()` is for such.
   std::uint64_t stripe_bytes = 1 << 16;
@@ -126,16 +138,17 @@ class storage {
 
   /// All bytes, past no cache: throws `refused_input` where there is one, since kernels would not see what it holds.
   /// Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
-  /// With `service_rules` a kernel of `service()` must run beside.
+  /// With `service_rules` a kernel of `service()` must run beside. Throws `refused_input` where drives have different
+  /// numbers of queues, unless `Rules` are `uneven_rules`.
   template <class M, class Rules = queue_rules>
   storage_ref<M, Rules> ref() const {
     return view<M, Rules>(0, size_bytes(), raw_writable());
   }
   /// The bytes of one extent, up to the next multiple of the block.
-  template <class M>
-  storage_ref<M> ref(extent const& part) const {
+  template <class M, class Rules = queue_rules>
+  storage_ref<M, Rules> ref(extent const& part) const {
     std::uint64_t const block = block_bytes();
-    return view<M, queue_rules>(part.first_byte, (part.bytes + block - 1) / block * block, writable());
+    return view<M, Rules>(part.first_byte, (part.bytes + block - 1) / block * block, writable());
   }
   /// A kernel that consumes completions for threads whose refs have `service_rules`, until `*stop` is set.
   template <class M>
@@ -237,6 +250,7 @@ class storage {
   storage_ref<M, Rules> view(std::uint64_t first_byte, std::uint64_t bytes, bool writable) const {
     require_device(std::is_same_v<M, simt::cuda>);
     require_no_cache();
+    if constexpr (Rules::even_pairs) require_even_pairs();
     return storage_ref<M, Rules>(device_queues().template ref<M, Rules>(), layout(), first_byte, bytes, writable);
   }
   template <class M, class Policy, bool Counted, class Pools>
@@ -248,6 +262,7 @@ class storage {
   void require_device(bool gpu) const;
   void require_no_cache() const;
   void require_one_after_the_other() const;
+  void require_even_pairs() const;
   cache const& pages() const;
   io_queues const& device_queues() const;
   bool writable() const;
