@@ -709,13 +709,19 @@ struct storage::impl {
                   {"refused_prefetches", c.refused_prefetches},
                   {"evictions", c.evictions},
                   {"write_backs", c.write_backs},
-                  {"overflow_frames", c.overflow_frames}};
+                  {"overflow_frames", c.overflow_frames},
+                  {"shared", c.shared},
+                  {"from_host", c.from_host},
+                  {"to_host", c.to_host}};
     }
     status const error = pages->first_error();
     return {{"bytes", o.bytes},
             {"page_bytes", o.page_bytes},
             {"policy", o.policy.name},
             {"overflow_frames", o.overflow_frames},
+            {"user_frames", o.user_frames},
+            {"host_bytes", o.host_bytes},
+            {"host_policy", o.host_bytes != 0 ? nlohmann::json(o.host_policy.name) : nlohmann::json()},
             {"counters", std::move(counters)},
             {"first_error", error.ok() ? nlohmann::json() : nlohmann::json(to_string(error))},
             {"failed_write_backs", pages->failed_write_backs()}};
@@ -787,10 +793,11 @@ void storage::require_even_pairs() const {
                       "drive 0 has " + std::to_string(queues[0].count) +
                           ": give every drive as many, or take ref<M, uneven_rules<>>() or cached_ref()");
 }
-void storage::require_no_cache() const {
+void storage::require_no_cache(char const* instead) const {
   if (!impl_->pages) return;
   throw refused_input("cache_bytes", std::to_string(impl_->options.cache_bytes),
-                      "take cached_ref(), or open the storage without a cache: ref() would pass by what it holds");
+                      "take " + std::string(instead) +
+                          ", or open the storage without a cache: what was asked for passes by what it holds");
 }
 bool storage::writable() const {
   return impl_->writable();

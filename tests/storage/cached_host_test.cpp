@@ -74,6 +74,8 @@ TEST(CacheOptions, RefsMustFitTheCache) {
   storage st(cached());
   EXPECT_THAT([&] { st.ref<M>(); },
               ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '65536'"), HasSubstr("cached_ref()"))));
+  EXPECT_THAT([&] { st.service<M>(nullptr); }, ThrowsMessage<refused_input>(HasSubstr("cached_service()")));
+  EXPECT_THAT([&] { plain.cached_service<M>(nullptr); }, ThrowsMessage<refused_input>(HasSubstr("cache_bytes: '0'")));
   EXPECT_THAT([&] { st.ref<M>(extent{"part", 0, 4096}); }, ThrowsMessage<refused_input>(HasSubstr("cached_ref()")));
   EXPECT_THAT([&] { (st.cached_ref<M, replacement::s3_fifo>()); },
               ThrowsMessage<refused_input>(AllOf(HasSubstr("policy: 's3_fifo'"), HasSubstr("'clock'"))));
@@ -101,6 +103,9 @@ TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
   EXPECT_EQ(fresh["page_bytes"], 8192);
   EXPECT_EQ(fresh["policy"], "s3_fifo");
   EXPECT_EQ(fresh["overflow_frames"], 7);
+  EXPECT_EQ(fresh["user_frames"], 0);
+  EXPECT_EQ(fresh["host_bytes"], 0);
+  EXPECT_TRUE(fresh.at("host_policy").is_null());
   EXPECT_TRUE(fresh.at("counters").is_null());
   EXPECT_TRUE(fresh.at("first_error").is_null());
   EXPECT_EQ(fresh["failed_write_backs"], 0);
@@ -120,10 +125,36 @@ TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
                                               {"refused_prefetches", counted.refused_prefetches},
                                               {"evictions", counted.evictions},
                                               {"write_backs", counted.write_backs},
-                                              {"overflow_frames", counted.overflow_frames}}));
+                                              {"overflow_frames", counted.overflow_frames},
+                                              {"shared", 0},
+                                              {"from_host", 0},
+                                              {"to_host", 0}}));
   EXPECT_EQ(used["first_error"], to_string(status(fault::out_of_range)));
   st.reset_statistics();
   EXPECT_EQ(report_of(st)["counters"]["misses"], 0);
+
+  options.user_frames = 3;
+  options.host_bytes = 2 * options.cache_bytes;
+  nlohmann::json const pools = report_of(storage(options));
+  EXPECT_EQ(pools["user_frames"], 3);
+  EXPECT_EQ(pools["host_bytes"], 2 * 32 * 8192);
+  EXPECT_EQ(pools["host_policy"], "clock");
+}
+
+TEST(CacheService, ThreadsThatWaitOnlyLook) {
+  auto options = cached();
+  options.timeout_ns = 300'000'000;
+  storage st(options);
+  std::uint64_t const written = 77;
+  st.pwrite(&written, sizeof written, 0);
+  auto const words =
+      st.cached_ref<simt::native, replacement::clock, false, frame_pools<>, service_rules>().array<std::uint64_t>();
+  // Nobody consumes the completion.
+  std::uint64_t value = 0;
+  EXPECT_EQ(to_string(words.try_load(0, value)), to_string(status(fault::timed_out)));
+  EXPECT_TRUE(st.drain(10'000'000'000));
+  EXPECT_EQ(to_string(words.try_load(0, value)), to_string(status()));
+  EXPECT_EQ(value, written);
 }
 
 /// A drive that reads zeroes, and takes writes, which it forgets, or refuses them.

@@ -6,12 +6,14 @@
 
 #include "forebay/memory/cuda_stream.hpp"
 #include "forebay/simt/cuda.hpp"
+#include "forebay/simt/native.hpp"
 #include "storage/cached_storage_suite.hpp"
 
 namespace forebay::storage_test {
 
 struct cached_on_gpu {
   using machine = simt::cuda;
+  using completion = queue_rules;
   static std::string device() { return "cuda:0"; }
   static std::string drive_keys() { return ""; }
   static std::string file_uri(std::string const& path) { return "file:" + path; }
@@ -29,7 +31,31 @@ struct cached_with_drives_in_hbm : cached_on_gpu {
   }
 };
 
+/// A resident kernel consumes completions, not those who wait.
+template <class Drives>
+struct cached_beside_a_service : Drives {
+  using completion = service_rules;
+  template <class Service, class Kernel>
+  static void run_beside(Service const& service, std::uint32_t* stop, simt::grid shape, Kernel const& kernel) {
+    // Loaded before, since loading may wait for kernels that run.
+    cudaFuncAttributes loaded{};
+    memory::check_cuda(
+        cudaFuncGetAttributes(&loaded, reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Kernel>())),
+        "cudaFuncGetAttributes");
+    memory::cuda_stream const serving(0), working(0);
+    simt::launch<simt::cuda>({2, 64}, service, serving.get());
+    simt::launch<simt::cuda>(shape, kernel, working.get());
+    working.synchronize();
+    // Release pairs with the service's acquire.
+    simt::atomic<simt::native, simt::scope::system>(*stop).store(1, simt::order::release);
+    serving.synchronize();
+  }
+};
+
 INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, CachedStorageSuite, cached_on_gpu);
+INSTANTIATE_TYPED_TEST_SUITE_P(ServicedGpu, CachedStorageSuite, cached_beside_a_service<cached_on_gpu>);
+INSTANTIATE_TYPED_TEST_SUITE_P(ServicedResidentDrives, CachedStorageSuite,
+                               cached_beside_a_service<cached_with_drives_in_hbm>);
 INSTANTIATE_TYPED_TEST_SUITE_P(ResidentDrives, CachedStorageSuite, cached_with_drives_in_hbm);
 
 }  // namespace forebay::storage_test

@@ -20,13 +20,21 @@
 
 namespace forebay::storage_test {
 
-/// `Machine` as for `StorageSuite`, and `static std::string file_uri(path)`, a drive whose bytes are that file's.
+/// `Machine` as for `StorageSuite`, and `static std::string file_uri(path)`, a drive whose bytes are that file's;
+/// `using completion`, the queue rules of those tests that are the same for all; where these are `service_rules`,
+/// `static void run_beside(service, stop, grid, kernel)`, which runs the kernel while the service runs, and then stops
+/// that.
 template <class Machine>
 class CachedStorageSuite : public testing::Test {
  protected:
   using fixture_machine = typename Machine::machine;
   template <class Policy = replacement::clock, bool Counted = false>
-  using fixture_ref = cached_storage_ref<fixture_machine, Policy, Counted>;
+  using fixture_ref =
+      cached_storage_ref<fixture_machine, Policy, Counted, frame_pools<>, cache_rules, typename Machine::completion>;
+  template <class Policy = replacement::clock, bool Counted = false>
+  static fixture_ref<Policy, Counted> ref_of(storage& st) {
+    return st.cached_ref<fixture_machine, Policy, Counted, frame_pools<>, typename Machine::completion>();
+  }
 
   void SetUp() override { seed_ = testing::UnitTest::GetInstance()->random_seed(); }
 
@@ -58,7 +66,13 @@ class CachedStorageSuite : public testing::Test {
     registered_buffer shared = st.allocate_buffer(sizeof(Result));
     kernel.result = reinterpret_cast<tally*>(shared.data());
     storage_lease const running = st.lease();
-    Machine::run(shape, kernel);
+    if constexpr (decltype(kernel.storage)::queue_rules_type::waiters_help) {
+      Machine::run(shape, kernel);
+    } else {
+      registered_buffer const word = st.allocate_buffer(sizeof(std::uint32_t));
+      auto* const stop = reinterpret_cast<std::uint32_t*>(word.data());
+      Machine::run_beside(st.cached_service<fixture_machine>(stop), stop, shape, kernel);
+    }
     return *reinterpret_cast<Result const*>(kernel.result);
   }
   /// The same of a kernel all of whose accesses must succeed.
@@ -80,8 +94,8 @@ class CachedStorageSuite : public testing::Test {
     number_words(st);
     auto* const numbers = reinterpret_cast<std::uint32_t*>(written.data());
     run_well(st, shape,
-             mixed_load<fixture_machine, fixture_ref<Policy, Counted>>{
-                 st.cached_ref<fixture_machine, Policy, Counted>(), rounds, seed_, numbers, nullptr});
+             mixed_load<fixture_machine, fixture_ref<Policy, Counted>>{ref_of<Policy, Counted>(st), rounds, seed_,
+                                                                       numbers, nullptr});
     st.flush();
     expect_numbers(st, numbers);
   }
@@ -98,12 +112,8 @@ class CachedStorageSuite : public testing::Test {
 
   template <class T>
   static void write_and_read_elements(storage& st, std::uint64_t offset_bytes) {
-    run_well(
-        st, {2, 64},
-        elements<fixture_machine, fixture_ref<>, T>{st.cached_ref<fixture_machine>(), offset_bytes, true, nullptr});
-    run_well(
-        st, {2, 64},
-        elements<fixture_machine, fixture_ref<>, T>{st.cached_ref<fixture_machine>(), offset_bytes, false, nullptr});
+    run_well(st, {2, 64}, elements<fixture_machine, fixture_ref<>, T>{ref_of(st), offset_bytes, true, nullptr});
+    run_well(st, {2, 64}, elements<fixture_machine, fixture_ref<>, T>{ref_of(st), offset_bytes, false, nullptr});
     std::vector<T> all((st.size_bytes() - offset_bytes) / sizeof(T));
     st.pread(all.data(), all.size() * sizeof(T), offset_bytes);
     for (std::uint64_t i = 0; i < all.size(); ++i) ASSERT_TRUE(all[i] == T::of(i)) << "element " << i;
@@ -492,8 +502,8 @@ TYPED_TEST_P(CachedStorageSuite, AsynchronousTransfersAndViewsSeeEachOther) {
     storage st(this->options({"emulated:size=1M", "emulated:size=1M"}, 32, page_bytes));
     registered_buffer const buffers = st.allocate_buffer(128ull * 2 * page_bytes);
     this->run_well(st, {2, 64},
-                   transfer_beside_views<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(),
-                                                                                       buffers.ref(), nullptr});
+                   transfer_beside_views<M, typename TestFixture::template fixture_ref<>>{this->ref_of(st),
+                                                                                          buffers.ref(), nullptr});
   }
 }
 

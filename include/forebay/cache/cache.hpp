@@ -60,12 +60,12 @@ class cache {
 
   /// Throws `refused_input` where the cache was made for another policy or other pools, or does not count and `Counted`
   /// is set, or the other way round.
-  template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>>
-  cache_ref<M, Policy, Counted, Pools> ref() const {
+  template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>, class QueueRules = queue_rules>
+  cache_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> ref() const {
     static_assert(sharing_policy<typename Pools::sharing, M>);
     check_ref(replacement_policy::of<Policy>(), Counted, Pools::has_users,
               Pools::has_host ? replacement_policy::of<typename Pools::host_policy>() : replacement_policy{});
-    return make_ref<cache_ref<M, Policy, Counted, Pools>>();
+    return make_ref<cache_ref<M, Policy, Counted, Pools, cache_rules, QueueRules>>();
   }
   /// For what works on frames without asking the policy: `clean`, `invalidate`, `take_back`.
   template <class M>

@@ -780,7 +780,9 @@ class cache_ref {
     auto const attempt = [&] {
       // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5): the second time
       // after a look at all of them.
-      std::uint32_t const rounds = std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes ? 2 : 1;
+      bool const may_help =
+          QueueRules::waiters_help && std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
+      std::uint32_t const rounds = may_help ? 2 : 1;
       FOREBAY_ROLLED
       for (std::uint32_t round = 0; round < rounds; ++round) {
         FOREBAY_ROLLED
@@ -845,7 +847,14 @@ class cache_ref {
     if (queue.try_submit(io, state->queues->prp_pages, command.target)) return submission::yes;
     return queue.dead() ? submission::dead : submission::no_room;
   }
-  FOREBAY_COLD static bool help_for(cache_state* state, std::uint32_t pair) { return from(state).queues().help(pair); }
+  /// Whether there was anything to deliver; nothing, where a service is there for that.
+  FOREBAY_COLD static bool help_for(cache_state* state, std::uint32_t pair) {
+    if constexpr (QueueRules::waiters_help) {
+      return from(state).queues().help(pair);
+    } else {
+      return false;
+    }
+  }
   /// Delivers what has completed on a pair until nothing is left: whoever goes to sleep has seen the ring empty.
   FOREBAY_DEVICE void help_all(std::uint32_t pair) const {
     while (simt::out_of_line(&help_for)(s_, pair)) {

@@ -26,11 +26,13 @@ enum class write_until : std::uint8_t {
 /// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first
 /// byte. Threads of all kernels that have a ref of the same storage see each other's writes, whichever path each takes
 /// (C6).
-template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>, class Rules = cache_rules>
+template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>, class Rules = cache_rules,
+          class QueueRules = queue_rules>
 class cached_storage_ref {
  public:
-  using cache_type = cache_ref<M, Policy, Counted, Pools, Rules>;
-  using read_token = token<M, queue_rules, cache_targets<M>>;
+  using cache_type = cache_ref<M, Policy, Counted, Pools, Rules, QueueRules>;
+  using queue_rules_type = QueueRules;
+  using read_token = token<M, QueueRules, cache_targets<M>>;
   using write_token = cached_write<cache_type, M>;
   using page_type = shared_page<cache_type, M>;
   template <class T>
@@ -88,7 +90,7 @@ class cached_storage_ref {
     std::uint64_t const first = first_byte_ + offset_bytes;
     std::uint32_t const shift = cache_.page_shift();
     auto const queues = cache_.queues();
-    request<M, queue_rules, cache_targets<M>, false> r(queues, layout);
+    request<M, QueueRules, cache_targets<M>, false> r(queues, layout);
     // A page is on one drive, and one command can carry it.
     auto const pages = static_cast<std::uint32_t>(((first + bytes - 1) >> shift) - (first >> shift) + 1);
     if (!r.open(pages)) return read_token(fault::no_record);

@@ -154,29 +154,39 @@ class storage {
   template <class M>
   service_kernel<M> service(std::uint32_t* stop) const {
     require_device(std::is_same_v<M, simt::cuda>);
-    require_no_cache();
+    require_no_cache("cached_service()");
     return {device_queues().template ref<M>(), stop};
   }
 
   /// The same through the cache. Throws `refused_input` where there is none, or one for another policy or other pools.
-  /// Begins at a page.
-  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>>
-  cached_storage_ref<M, Policy, Counted, Pools> cached_ref() const {
-    return cached_view<M, Policy, Counted, Pools>(0, size_bytes(), raw_writable(),
-                                                  layout().one_after_the_other() ? layout().drive_count : 0);
+  /// Begins at a page. With `service_rules` a kernel of `cached_service()` must run beside.
+  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
+            class QueueRules = queue_rules>
+  cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_ref() const {
+    return cached_view<M, Policy, Counted, Pools, QueueRules>(
+        0, size_bytes(), raw_writable(), layout().one_after_the_other() ? layout().drive_count : 0);
   }
-  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>>
-  cached_storage_ref<M, Policy, Counted, Pools> cached_ref(extent const& part) const {
+  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
+            class QueueRules = queue_rules>
+  cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_ref(extent const& part) const {
     std::uint64_t const block = block_bytes();
-    return cached_view<M, Policy, Counted, Pools>(part.first_byte, (part.bytes + block - 1) / block * block, writable(),
-                                                  0);
+    return cached_view<M, Policy, Counted, Pools, QueueRules>(part.first_byte, (part.bytes + block - 1) / block * block,
+                                                              writable(), 0);
   }
   /// The drives as arrays of their own, through the cache: `drive_arrays<M, float>()[drive][i]`. Throws `refused_input`
   /// where they are striped, and as cached_ref() does.
-  template <class M, class T, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>>
+  template <class M, class T, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
+            class QueueRules = queue_rules>
   auto drive_arrays() const {
     require_one_after_the_other();
-    return cached_ref<M, Policy, Counted, Pools>().template drive_arrays<T>();
+    return cached_ref<M, Policy, Counted, Pools, QueueRules>().template drive_arrays<T>();
+  }
+  /// As service(), for threads whose refs are through the cache.
+  template <class M>
+  service_kernel<M, cache_targets<M>> cached_service(std::uint32_t* stop) const {
+    require_device(std::is_same_v<M, simt::cuda>);
+    cache_targets<M> const targets(device_queues().template records<M>(), pages().core());
+    return {device_queues().template ref<M>(targets), stop};
   }
 
   std::uint64_t size_bytes() const { return layout().size_bytes; }
@@ -249,18 +259,19 @@ class storage {
   template <class M, class Rules>
   storage_ref<M, Rules> view(std::uint64_t first_byte, std::uint64_t bytes, bool writable) const {
     require_device(std::is_same_v<M, simt::cuda>);
-    require_no_cache();
+    require_no_cache("cached_ref()");
     if constexpr (Rules::even_pairs) require_even_pairs();
     return storage_ref<M, Rules>(device_queues().template ref<M, Rules>(), layout(), first_byte, bytes, writable);
   }
-  template <class M, class Policy, bool Counted, class Pools>
-  cached_storage_ref<M, Policy, Counted, Pools> cached_view(std::uint64_t first_byte, std::uint64_t bytes,
-                                                            bool writable, std::uint32_t drives) const {
+  template <class M, class Policy, bool Counted, class Pools, class QueueRules>
+  cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_view(std::uint64_t first_byte,
+                                                                                     std::uint64_t bytes, bool writable,
+                                                                                     std::uint32_t drives) const {
     require_device(std::is_same_v<M, simt::cuda>);
-    return {pages().template ref<M, Policy, Counted, Pools>(), first_byte, bytes, writable, drives};
+    return {pages().template ref<M, Policy, Counted, Pools, QueueRules>(), first_byte, bytes, writable, drives};
   }
   void require_device(bool gpu) const;
-  void require_no_cache() const;
+  void require_no_cache(char const* instead) const;
   void require_one_after_the_other() const;
   void require_even_pairs() const;
   cache const& pages() const;
