@@ -791,7 +791,7 @@ void storage::require_even_pairs() const {
   while (queues[other].count == queues[0].count) ++other;
   throw refused_input(impl::field_of(other, "count"), std::to_string(queues[other].count),
                       "drive 0 has " + std::to_string(queues[0].count) +
-                          ": give every drive as many, or take ref<M, uneven_rules<>>() or cached_ref()");
+                          ": give every drive as many, or take a ref with uneven_rules<>");
 }
 void storage::require_no_cache(char const* instead) const {
   if (!impl_->pages) return;

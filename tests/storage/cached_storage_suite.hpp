@@ -28,12 +28,11 @@ template <class Machine>
 class CachedStorageSuite : public testing::Test {
  protected:
   using fixture_machine = typename Machine::machine;
-  template <class Policy = replacement::clock, bool Counted = false>
-  using fixture_ref =
-      cached_storage_ref<fixture_machine, Policy, Counted, frame_pools<>, cache_rules, typename Machine::completion>;
-  template <class Policy = replacement::clock, bool Counted = false>
-  static fixture_ref<Policy, Counted> ref_of(storage& st) {
-    return st.cached_ref<fixture_machine, Policy, Counted, frame_pools<>, typename Machine::completion>();
+  template <class Policy = replacement::clock, bool Counted = false, class Rules = typename Machine::completion>
+  using fixture_ref = cached_storage_ref<fixture_machine, Policy, Counted, frame_pools<>, cache_rules, Rules>;
+  template <class Policy = replacement::clock, bool Counted = false, class Rules = typename Machine::completion>
+  static fixture_ref<Policy, Counted, Rules> ref_of(storage& st) {
+    return st.cached_ref<fixture_machine, Policy, Counted, frame_pools<>, Rules>();
   }
 
   void SetUp() override { seed_ = testing::UnitTest::GetInstance()->random_seed(); }
@@ -86,7 +85,7 @@ class CachedStorageSuite : public testing::Test {
   }
 
   /// Random reads and writes by `threads`; then every word must be on the drives, as its owner wrote it last.
-  template <class Policy = replacement::clock, bool Counted = false>
+  template <class Policy = replacement::clock, bool Counted = false, class Rules = typename Machine::completion>
   void mix_and_verify(storage& st, simt::grid shape, std::uint32_t rounds) {
     SCOPED_TRACE("seed " + std::to_string(seed_) + ", replay with --gtest_random_seed=" + std::to_string(seed_));
     std::uint64_t const words = st.size_bytes() / 8;
@@ -94,8 +93,8 @@ class CachedStorageSuite : public testing::Test {
     number_words(st);
     auto* const numbers = reinterpret_cast<std::uint32_t*>(written.data());
     run_well(st, shape,
-             mixed_load<fixture_machine, fixture_ref<Policy, Counted>>{ref_of<Policy, Counted>(st), rounds, seed_,
-                                                                       numbers, nullptr});
+             mixed_load<fixture_machine, fixture_ref<Policy, Counted, Rules>>{ref_of<Policy, Counted, Rules>(st),
+                                                                              rounds, seed_, numbers, nullptr});
     st.flush();
     expect_numbers(st, numbers);
   }
@@ -257,11 +256,19 @@ TYPED_TEST_P(CachedStorageSuite, ShallowQueuesSlowButDoNotStop) {
 }
 
 TYPED_TEST_P(CachedStorageSuite, DrivesWithDifferentNumbersOfQueues) {
+  using M = typename TypeParam::machine;
   auto options = this->options({"emulated:size=400K", "emulated:size=400K", "emulated:size=400K"}, 64);
   options.stripe_bytes = 8192;
   options.queues = {{.count = 1, .depth = 2}, {.count = 5}, {.count = 3, .depth = 4}};
   storage st(options);
-  this->mix_and_verify(st, {2, 64}, 200);
+  using uneven = uneven_rules<typename TypeParam::completion>;
+  EXPECT_THROW(st.cached_ref<M>(), refused_input);
+  this->template mix_and_verify<replacement::clock, false, uneven>(st, {2, 64}, 200);
+  registered_buffer const buffers = st.allocate_buffer(128ull * 2 * 4096);
+  using ref = typename TestFixture::template fixture_ref<replacement::clock, false, uneven>;
+  this->run_well(st, {2, 64},
+                 transfer_beside_views<M, ref>{this->template ref_of<replacement::clock, false, uneven>(st),
+                                               buffers.ref(), nullptr});
 }
 
 TYPED_TEST_P(CachedStorageSuite, SumsOfAllThreadsAreExact) {

@@ -90,7 +90,7 @@ class cached_storage_ref {
     std::uint64_t const first = first_byte_ + offset_bytes;
     std::uint32_t const shift = cache_.page_shift();
     auto const queues = cache_.queues();
-    request<M, QueueRules, cache_targets<M>, false> r(queues, layout);
+    request<M, QueueRules, cache_targets<M>> r(queues, layout);
     // A page is on one drive, and one command can carry it.
     auto const pages = static_cast<std::uint32_t>(((first + bytes - 1) >> shift) - (first >> shift) + 1);
     if (!r.open(pages)) return read_token(fault::no_record);

@@ -26,8 +26,8 @@ FOREBAY_DEVICE status transfer_refusal(storage_layout const& layout, buffer_ref 
   return {};
 }
 
-/// A request while it is being submitted, by one thread. `EvenPairs`: every drive has as many queue pairs.
-template <class M, class Rules = queue_rules, class Targets = record_pool<M>, bool EvenPairs = Rules::even_pairs>
+/// A request while it is being submitted, by one thread.
+template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
 class request {
  public:
   using queues_type = io_queues_ref<M, Rules, Targets>;
@@ -89,9 +89,9 @@ class request {
   /// A token that polls as few pairs as the request allows.
   FOREBAY_DEVICE token_type to_token() const {
     pair_range const pairs = pairs_of(first_drive_ == ~0u ? 0 : first_drive_);
-    pair_range range{0, EvenPairs ? layout_.drive_count * pairs.count : queues_.pair_count(), 1};
-    if (!spilled_ && several_drives_ && (EvenPairs || layout_.drive_pairs == nullptr)) {
-      range = {home_, layout_.drive_count, pairs.count};
+    pair_range range{0, Rules::even_pairs ? layout_.drive_count * pairs.count : queues_.pair_count(), 1};
+    if (!spilled_ && several_drives_ && (Rules::even_pairs || layout_.drive_pairs == nullptr)) {
+      range = {home_among(pairs), layout_.drive_count, pairs.count};
     }
     if (!spilled_ && !several_drives_) range = {pairs.first + home_among(pairs), 1, 1};
     return token_type(queues_, record_, range);
@@ -99,14 +99,14 @@ class request {
 
  private:
   FOREBAY_DEVICE pair_range pairs_of(std::uint32_t drive) const {
-    if constexpr (EvenPairs) {
+    if constexpr (Rules::even_pairs) {
       return {drive * layout_.pairs_per_drive, layout_.pairs_per_drive};
     } else {
       return layout_.pairs_of(drive);
     }
   }
   FOREBAY_DEVICE std::uint32_t home_among(pair_range pairs) const {
-    if constexpr (EvenPairs) {
+    if constexpr (Rules::even_pairs) {
       return home_;
     } else {
       return home_pair<M>(pairs.count);

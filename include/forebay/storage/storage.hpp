@@ -41,7 +41,7 @@ struct storage_options {
   std::string device = "auto";         ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
   std::uint32_t queues_per_drive = 0;  ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
   std::uint32_t queue_depth = 0;       ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
-  /// Empty, or of each drive. Where their counts differ, `ref()` needs `uneven_rules`; `cached_ref()` does not.
+  /// Empty, or of each drive. Where their counts differ, refs must be taken with `uneven_rules`.
   std::vector<drive_queues> queues;
   /// Consecutive bytes on one drive, a multiple of the block; not used with one drive. 0: the drives lie one after the
   /// other, of each as many bytes as of the smallest, down to a multiple of 65536; `drive_arrays()` is for such.
@@ -159,7 +159,8 @@ class storage {
   }
 
   /// The same through the cache. Throws `refused_input` where there is none, or one for another policy or other pools.
-  /// Begins at a page. With `service_rules` a kernel of `cached_service()` must run beside.
+  /// Begins at a page. `QueueRules` are as in ref(); with `service_rules` a kernel of `cached_service()` must run
+  /// beside.
   template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
             class QueueRules = queue_rules>
   cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_ref() const {
@@ -268,6 +269,7 @@ class storage {
                                                                                      std::uint64_t bytes, bool writable,
                                                                                      std::uint32_t drives) const {
     require_device(std::is_same_v<M, simt::cuda>);
+    if constexpr (QueueRules::even_pairs) require_even_pairs();
     return {pages().template ref<M, Policy, Counted, Pools, QueueRules>(), first_byte, bytes, writable, drives};
   }
   void require_device(bool gpu) const;
