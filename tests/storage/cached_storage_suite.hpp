@@ -62,14 +62,14 @@ class CachedStorageSuite : public testing::Test {
   /// Runs `kernel` with its `result` set to memory that both sides reach.
   template <class Result = tally, class Kernel>
   static Result run(storage& st, simt::grid shape, Kernel kernel) {
-    registered_buffer shared = st.allocate_buffer(sizeof(Result));
+    constexpr std::size_t stop_at = (sizeof(Result) + 127) / 128 * 128;
+    registered_buffer shared = st.allocate_buffer(stop_at + sizeof(std::uint32_t));
     kernel.result = reinterpret_cast<tally*>(shared.data());
     storage_lease const running = st.lease();
     if constexpr (decltype(kernel.storage)::queue_rules_type::waiters_help) {
       Machine::run(shape, kernel);
     } else {
-      registered_buffer const word = st.allocate_buffer(sizeof(std::uint32_t));
-      auto* const stop = reinterpret_cast<std::uint32_t*>(word.data());
+      auto* const stop = reinterpret_cast<std::uint32_t*>(shared.data() + stop_at);
       Machine::run_beside(st.cached_service<fixture_machine>(stop), stop, shape, kernel);
     }
     return *reinterpret_cast<Result const*>(kernel.result);
