@@ -227,7 +227,7 @@ void write_queues(writer& out, inspected_queues const& group, queues_look const&
     }
     out.line(
         "  pair {} (drive {}): SQ tail {}, doorbell {}, head {} of {}; CQ head {} of {}, phase {}, {} to consume{}{}{}",
-        i, i / group.pairs_per_drive, p.sq_tail, p.sq_rung, p.sq_head, p.sq_entries, p.cq_head, p.cq_entries, p.phase,
+        i, group.drive_of[i], p.sq_tail, p.sq_rung, p.sq_head, p.sq_entries, p.cq_head, p.cq_entries, p.phase,
         counted(p.posted, "completion"), p.consuming ? " and a thread at it" : "",
         p.dead ? "; declared dead by recovery" : "",
         p.protocol_errors != 0 ? fmt::format("; {}", counted(p.protocol_errors, "protocol error")) : "");

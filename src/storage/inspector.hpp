@@ -21,7 +21,7 @@ struct inspected_queues {
   std::string whose;  ///< e.g. "kernels"
   io_queues const* queues = nullptr;
   std::vector<memory::resource*> ring_memory;  ///< of each pair
-  std::uint32_t pairs_per_drive = 1;
+  std::vector<std::size_t> drive_of;           ///< each pair
 };
 
 /// What is looked at. All of it must outlive whoever looks.

@@ -643,13 +643,14 @@ struct storage::impl {
   detail::inspected inspect() const {
     detail::inspected what;
     what.title = "storage on " + (on_gpu() ? "cuda:" + std::to_string(gpu) : std::string("cpu"));
-    what.queues = {{"kernels", device.queues.get(), {}, layout.pairs_per_drive}, {"host", host.queues.get(), {}, 1}};
-    for (opened_drive const& d : *drives) {
+    what.queues = {{"kernels", device.queues.get(), {}, device.drive_of},
+                   {"host", host.queues.get(), {}, host.drive_of}};
+    for (std::size_t const drive : device.drive_of) {
       // Where a GPU drives the queues of a drive that lies on one, the rings are in its memory.
-      memory::resource& rings = on_gpu() && d.source->gpu() ? device_memory() : memory::host();
-      what.queues[0].ring_memory.insert(what.queues[0].ring_memory.end(), layout.pairs_per_drive, &rings);
-      what.queues[1].ring_memory.push_back(&memory::host());
+      memory::resource& rings = on_gpu() && (*drives)[drive].source->gpu() ? device_memory() : memory::host();
+      what.queues[0].ring_memory.push_back(&rings);
     }
+    what.queues[1].ring_memory.assign(host.drive_of.size(), &memory::host());
     if (pages) what.cache = static_cast<cache_state const*>(pages->core());
     return what;
   }

@@ -38,7 +38,7 @@ struct silent_drive {
       memory::host(),
       memory::host()};
 
-  detail::inspected inspect() const { return {"a drive", {{"kernels", &queues, {&memory::host()}, 1}}, nullptr}; }
+  detail::inspected inspect() const { return {"a drive", {{"kernels", &queues, {&memory::host()}, {0}}}, nullptr}; }
   io_queues_ref<native> ref() const { return queues.ref<native>(); }
   std::uint32_t read(std::uint64_t slba, std::uint32_t blocks) const {
     std::uint32_t const record = ref().records().try_open(1);
@@ -131,6 +131,18 @@ TEST(Watchdog, OfAStorageReportsARequestWhoseCompletionNobodyConsumes) {
   EXPECT_THAT(reports.front().dump, HasSubstr("  1 pair idle\n"));
   EXPECT_TRUE(request.wait().ok());
   EXPECT_THAT(st.dump(), HasSubstr("queues of the kernels: 2 pairs, 0 commands in flight, 0 of 65536 records open"));
+}
+
+TEST(Dump, NamesTheDriveOfAPairWhereDrivesHaveDifferentNumbersOfThem) {
+  storage_options o;
+  o.drives = {"emulated:size=1M", "emulated:size=1M"};
+  o.device = "cpu";
+  o.queues = {{.count = 1}, {.count = 3}};
+  storage st(o);
+  registered_buffer const buffer = st.allocate_buffer(4096);
+  auto request = st.ref<native, uneven_rules<>>().read_async(buffer.ref(), o.stripe_bytes, 512);
+  EXPECT_THAT(st.dump(), HasSubstr("pair 1 (drive 1): "));
+  EXPECT_TRUE(request.wait().ok());
 }
 
 TEST(Dump, OfACacheNamesWhatIsPinnedAndWhatIsDirty) {
