@@ -188,7 +188,8 @@ struct storage::impl {
     refuse_bad_options();
     open_drives();
     choose_layout();
-    device = make_group(kernel_queues, options.records, device_memory(), on_gpu());
+    std::uint32_t const records = options.records != 0 ? options.records : on_gpu() ? 1u << 20 : 1u << 16;
+    device = make_group(kernel_queues, records, device_memory(), on_gpu());
     host = make_group(host_queues(), 1024, memory::host(), false);
     host_layout = layout;
     host_layout.pairs_per_drive = 1;
@@ -303,7 +304,7 @@ struct storage::impl {
       refuse_bad_depth(field_of(i, "depth"), options.queues[i].depth);
     }
     // What commands complete to names a record, or a frame of the cache, by 28 bits.
-    if (options.records == 0 || options.records > cache_targets<void>::max_frames) {
+    if (options.records > cache_targets<void>::max_frames) {
       throw refused_input("records", std::to_string(options.records),
                           "give 1 to 2^28 requests that may be open at once");
     }

@@ -152,13 +152,18 @@ class array_view {
   FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return cache_.prefetch_distance_max(); }
 
   /// A cursor of one thread, or of the full warp that the calling thread belongs to: its lanes call its functions
-  /// together.
-  FOREBAY_DEVICE page_cursor<T, Cache, M, false> thread_page() const { return {cache_, first_byte_, size_, writable_}; }
-  FOREBAY_DEVICE page_cursor<T, Cache, M, true> warp_page() const { return {cache_, first_byte_, size_, writable_}; }
+  /// together. It must not outlive the view.
+  FOREBAY_DEVICE page_cursor<T, Cache, M, false> thread_page() const& {
+    return {cache_, first_byte_, size_, writable_};
+  }
+  FOREBAY_DEVICE page_cursor<T, Cache, M, true> warp_page() const& { return {cache_, first_byte_, size_, writable_}; }
+  void thread_page() const&& = delete;
+  void warp_page() const&& = delete;
   /// The same of up to `pages` pages that the warp's lanes look up together, each one of them: 1 to 32.
-  FOREBAY_DEVICE page_window<T, Cache, M> warp_pages(std::uint32_t pages) const {
+  FOREBAY_DEVICE page_window<T, Cache, M> warp_pages(std::uint32_t pages) const& {
     return {cache_, first_byte_, size_, writable_, pages};
   }
+  void warp_pages(std::uint32_t pages) const&& = delete;
 
  private:
   /// Whether no element lies in two pages, whatever the page size: all are powers of two, 512 at least. An element that

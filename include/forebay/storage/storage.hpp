@@ -46,7 +46,7 @@ struct storage_options {
   /// Consecutive bytes on one drive, a multiple of the block; not used with one drive. 0: the drives lie one after the
   /// other, of each as many bytes as of the smallest, down to a multiple of 65536; `drive_arrays()` is for such.
   std::uint64_t stripe_bytes = 1 << 16;
-  std::uint32_t records = 65536;              ///< requests that may be open at once, 2^28 at most
+  std::uint32_t records = 0;  ///< requests that may be open at once, 2^28 at most; 0: 65,536 for `cpu`, 2^20 for a GPU
   std::uint32_t prp_list_pages = 1024;        ///< commands beyond two pages that may be in flight at once
   std::uint64_t timeout_ns = 10'000'000'000;  ///< of waits that name no deadline
   std::uint64_t cache_bytes = 0;  ///< of pages kept in the device's memory, a multiple of 16 pages; 0: no cache
