@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -40,7 +41,9 @@ struct dlrm_on_storage::impl {
     }
     apps::device_array<apps::failure_latch> const failure(drives.device_memory(), 1);
     auto const table = drives.cached_ref<simt::cuda>().array<float>(0, quads * dlrm_quad_floats);
-    gpu.run()({.blocks = gpu.run().warps() / 16, .threads_per_block = 128},
+    // No more warps than pages that a small cache has room for.
+    auto const warps = std::clamp<std::uint64_t>(table.prefetch_distance_max(), 4, gpu.run().warps() / 4);
+    gpu.run()({.blocks = static_cast<std::uint32_t>(warps / 4), .threads_per_block = 128},
               dlrm_write_table<simt::cuda, std::remove_const_t<decltype(table)>>{
                   table, options.page_bytes / sizeof(float), failure.data()});
     gpu.run().synchronize();

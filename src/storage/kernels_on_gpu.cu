@@ -26,6 +26,18 @@ Result run_on_gpu(std::uint64_t items, int ordinal, Make make) {
   return *result.as<Result>();
 }
 
+/// Takes as much stack as a thread has by default (`cudaLimitStackSize`), which no kernel of the library exceeds.
+struct take_stack {
+  static constexpr std::uint32_t words = 256;
+  std::uint32_t* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t volatile stack[words];
+    for (std::uint32_t i = 0; i < words; ++i) stack[i * 7 % words] = i;
+    if (stack[cuda::thread_rank() % words] == words) *result = 1;
+  }
+};
+
 template <class Targets>
 bool drain(io_queues_ref<cuda, queue_rules, Targets> const& queues, std::uint32_t pairs, int ordinal,
            std::uint64_t timeout_ns) {
@@ -35,6 +47,10 @@ bool drain(io_queues_ref<cuda, queue_rules, Targets> const& queues, std::uint32_
 }
 
 }  // namespace
+
+void reserve_stacks_on_gpu(int ordinal) {
+  run_on_gpu<std::uint32_t>(1, ordinal, [](std::uint32_t* result) { return take_stack{result}; });
+}
 
 bool drain_on_gpu(io_queues const& queues, cache const* pages, int ordinal, std::uint64_t timeout_ns) {
   if (pages == nullptr) return drain(queues.ref<cuda>(), queues.pair_count(), ordinal, timeout_ns);

@@ -12,6 +12,9 @@
 
 namespace forebay::detail {
 
+/// Makes the GPU have stacks for whatever kernel uses a storage. A launch that needs more than any before it waits
+/// until the GPU is idle, for ever where a drive's engine runs in the same process.
+void reserve_stacks_on_gpu(int ordinal);
 /// Consumes completions until no command is in flight; whether no pair was left busy. `pages`: the cache whose frames
 /// commands may complete to, or null.
 bool drain_on_gpu(io_queues const& queues, cache const* pages, int ordinal, std::uint64_t timeout_ns);

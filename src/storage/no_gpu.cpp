@@ -12,6 +12,9 @@ namespace {
 
 }  // namespace
 
+void reserve_stacks_on_gpu(int) {
+  no_gpu();
+}
 bool drain_on_gpu(io_queues const&, cache const*, int, std::uint64_t) {
   no_gpu();
 }

@@ -186,6 +186,7 @@ char const* name_of(nvme::queue_priority priority) {
 struct storage::impl {
   explicit impl(storage_options const& o) : options(o), gpu(parse_device(o.device)) {
     refuse_bad_options();
+    if (on_gpu()) detail::reserve_stacks_on_gpu(gpu);
     open_drives();
     choose_layout();
     std::uint32_t const records = options.records != 0 ? options.records : on_gpu() ? 1u << 20 : 1u << 16;
