@@ -16,7 +16,8 @@ class gpu_executor {
  public:
   using machine = simt::cuda;
 
-  explicit gpu_executor(int ordinal) : stream_(ordinal), memory_(memory::device(ordinal)) {
+  explicit gpu_executor(int ordinal, memory::urgency how = memory::urgency::ordinary)
+      : stream_(ordinal, how), memory_(memory::device(ordinal)) {
     int multiprocessors = 0;
     memory::check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
                        "cudaDeviceGetAttribute");

@@ -80,7 +80,9 @@ class dlrm_on_gpu {
   apps::gpu_executor const& run() const { return run_; }
 
  private:
-  apps::gpu_executor run_{0}, side_{0};
+  apps::gpu_executor run_{0};
+  /// Its blocks are few and mostly wait; behind those of the networks they would begin too late.
+  apps::gpu_executor side_{0, memory::urgency::first};
   dlrm_cublas products_;
   dlrm<apps::gpu_executor, Table, dlrm_cublas> model_;
 };

@@ -33,16 +33,21 @@ struct dlrm_on_storage::impl {
         inputs(drives.device_memory(), trace),
         quads(trace.rows_of_all_tables() * config.floats / dlrm_quad_floats),
         gpu(config, drives.cached_ref<simt::cuda>().array<dlrm_quad const>(0, quads),
-            options.page_bytes / sizeof(dlrm_quad), samples_max, math),
-        running(drives.lease()) {
+            options.page_bytes / sizeof(dlrm_quad), samples_max, math) {
     if (drives.size_bytes() < quads * sizeof(dlrm_quad)) {
       throw refused_input("drive", options.drives[0],
                           "is too small for tables of " + std::to_string(quads * sizeof(dlrm_quad)) + " bytes");
     }
+    // cuBLAS loads what it needs when it is first asked for it, and waits for an idle GPU, which it is no more while a
+    // drive's engine runs.
+    for (std::uint32_t samples = 1; samples <= samples_max && samples <= inputs.samples(); samples *= 2) {
+      gpu.seconds_to_infer(inputs.batches(samples, 1));
+    }
+    running.emplace(drives.lease());
     apps::device_array<apps::failure_latch> const failure(drives.device_memory(), 1);
     auto const table = drives.cached_ref<simt::cuda>().array<float>(0, quads * dlrm_quad_floats);
-    // No more warps than pages that a small cache has room for.
-    auto const warps = std::clamp<std::uint64_t>(table.prefetch_distance_max(), 4, gpu.run().warps() / 4);
+    // Few warps for a small cache: they would wait for each other's frames most of the time.
+    auto const warps = std::clamp<std::uint64_t>(table.prefetch_distance_max() / 4, 4, gpu.run().warps() / 4);
     gpu.run()({.blocks = static_cast<std::uint32_t>(warps / 4), .threads_per_block = 128},
               dlrm_write_table<simt::cuda, std::remove_const_t<decltype(table)>>{
                   table, options.page_bytes / sizeof(float), failure.data()});

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <string>
 
 #include "forebay/error.hpp"
@@ -32,13 +33,19 @@ class current_device {
   int before_ = 0;
 };
 
+/// Whose blocks a GPU starts first where several streams have some to start.
+enum class urgency : std::uint8_t { ordinary, first };
+
 /// Ordered with no other stream, the legacy default stream included, so that it never waits for a kernel of somebody
 /// else's.
 class cuda_stream {
  public:
-  explicit cuda_stream(int ordinal) : ordinal_(ordinal) {
+  explicit cuda_stream(int ordinal, urgency how = urgency::ordinary) : ordinal_(ordinal) {
     current_device const here(ordinal);
-    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    int least = 0, greatest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, how == urgency::first ? greatest : least),
+               "cudaStreamCreate");
   }
   cuda_stream(cuda_stream const&) = delete;
   cuda_stream& operator=(cuda_stream const&) = delete;
