@@ -1,61 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The cached storage suite on a GPU: in placement 1, with drives on CPU threads, and in placement 3, with drives on
-//! the GPU itself.
-#include <string>
-
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/simt/cuda.hpp"
-#include "forebay/simt/native.hpp"
-#include "storage/cached_storage_suite.hpp"
+//! The cached storage suite on a GPU whose waiting threads consume completions.
+#include "storage/cached_on_gpu.hpp"
 
 namespace forebay::storage_test {
 
-struct cached_on_gpu {
-  using machine = simt::cuda;
-  using completion = queue_rules;
-  static std::string device() { return "cuda:0"; }
-  static std::string drive_keys() { return ""; }
-  static std::string file_uri(std::string const& path) { return "file:" + path; }
-  template <class Kernel>
-  static void run(simt::grid shape, Kernel const& kernel) {
-    memory::cuda_stream const stream(0);
-    simt::launch<simt::cuda>(shape, kernel, stream.get());
-    stream.synchronize();
-  }
-};
-struct cached_with_drives_in_hbm : cached_on_gpu {
-  static std::string drive_keys() { return ",backing=hbm,sms=4"; }
-  static std::string file_uri(std::string const& path) {
-    return "emulated:backing=file,path=" + path + ",residency=in_process,sms=2";
-  }
-};
-
-/// A resident kernel consumes completions, not those who wait.
-template <class Drives>
-struct cached_beside_a_service : Drives {
-  using completion = service_rules;
-  template <class Service, class Kernel>
-  static void run_beside(Service const& service, std::uint32_t* stop, simt::grid shape, Kernel const& kernel) {
-    // Loaded before, since loading may wait for kernels that run.
-    cudaFuncAttributes loaded{};
-    memory::check_cuda(
-        cudaFuncGetAttributes(&loaded, reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Kernel>())),
-        "cudaFuncGetAttributes");
-    memory::cuda_stream const serving(0), working(0);
-    simt::launch<simt::cuda>({2, 64}, service, serving.get());
-    simt::launch<simt::cuda>(shape, kernel, working.get());
-    working.synchronize();
-    // Release pairs with the service's acquire.
-    simt::atomic<simt::native, simt::scope::system>(*stop).store(1, simt::order::release);
-    serving.synchronize();
-  }
-};
-
 INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, CachedStorageSuite, cached_on_gpu);
-INSTANTIATE_TYPED_TEST_SUITE_P(ServicedGpu, CachedStorageSuite, cached_beside_a_service<cached_on_gpu>);
-INSTANTIATE_TYPED_TEST_SUITE_P(ServicedResidentDrives, CachedStorageSuite,
-                               cached_beside_a_service<cached_with_drives_in_hbm>);
 INSTANTIATE_TYPED_TEST_SUITE_P(ResidentDrives, CachedStorageSuite, cached_with_drives_in_hbm);
 
 }  // namespace forebay::storage_test
