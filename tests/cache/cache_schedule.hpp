@@ -517,7 +517,7 @@ class cache_schedule {
     for (std::uint32_t w = 0; w < words_per_page; ++w) look_in_shared(me, page, shared, w);
     std::uint32_t const word = own_word(me, page, random);
     if (word < words_per_page && random.below(2) == 0) {
-      shared.will_write();
+      client::check(shared.will_write().ok(), "a shared page that may be written");
       books.lent.back().written = true;
       client::st(reinterpret_cast<std::uint64_t*>(shared.data()) + word,
                  encode(page, word, ++books.written[index_of(page, word)]));

@@ -89,6 +89,52 @@ TEST(CacheOptions, RefsMustFitTheCache) {
   EXPECT_THAT([&] { counted.cached_ref<M>(); }, ThrowsMessage<refused_input>(HasSubstr("statistics: 'false'")));
 }
 
+TEST(CacheOptions, PoolsMustFitTheRef) {
+  using sharing = frame_pools<share_all>;
+  using hosted = frame_pools<no_sharing, replacement::clock>;
+  auto options = cached();
+  options.user_frames = 2;
+  storage shares(options);
+  EXPECT_THAT([&] { shares.cached_ref<M>(); }, ThrowsMessage<refused_input>(HasSubstr("user_frames: '2'")));
+  options = cached();
+  options.host_bytes = options.cache_bytes;
+  storage hosts(options);
+  EXPECT_THAT([&] { hosts.cached_ref<M>(); }, ThrowsMessage<refused_input>(HasSubstr("host_bytes: '65536'")));
+  EXPECT_NO_THROW((hosts.cached_ref<M, replacement::clock, false, hosted>()));
+  storage plain(cached());
+  EXPECT_THAT([&] { (plain.cached_ref<M, replacement::clock, false, sharing>()); },
+              ThrowsMessage<refused_input>(HasSubstr("user_frames: '0'")));
+  EXPECT_THAT([&] { (plain.cached_ref<M, replacement::clock, false, hosted>()); },
+              ThrowsMessage<refused_input>(HasSubstr("host_bytes: '0'")));
+  options = cached();
+  options.host_bytes = options.cache_bytes + 4096;
+  EXPECT_THAT([&] { storage st(options); }, ThrowsMessage<refused_input>(HasSubstr("multiple of cache_bytes")));
+}
+
+TEST(SharedPage, OfAStorageThatIsOnlyReadIsNotWritten) {
+  using native = simt::native;
+  for (bool const read_only : {true, false}) {
+    auto options = cached();
+    options.user_frames = 2;
+    options.read_only = read_only;
+    storage st(options);
+    registered_buffer const buffer = st.allocate_buffer(2 * 4096);
+    auto const ref = st.cached_ref<native, replacement::clock, false, frame_pools<share_all>>();
+    auto page = ref.share(buffer.ref().subspan(0, 4096), 4096, sharing_use::read);
+    ASSERT_TRUE(page.wait().ok());
+    EXPECT_TRUE(page.is_own());
+    EXPECT_EQ(page.will_write(), read_only ? status(fault::read_only) : status());
+    EXPECT_TRUE(page.take_back().ok());
+    EXPECT_EQ(ref.share(buffer.ref().subspan(0, 4096), 0, sharing_use::overwrite).outcome().kind(),
+              read_only ? fault::read_only : fault::none);
+    st.take_back(buffer);
+    // Views of others would reach elements of it that are not aligned.
+    EXPECT_EQ(ref.share(buffer.ref().subspan(4, 4096), 4096, sharing_use::read).outcome(), fault::bad_alignment);
+    EXPECT_EQ(ref.share(buffer.ref().subspan(0, 512), 4096, sharing_use::read).outcome(), fault::out_of_range);
+    EXPECT_EQ(ref.share(buffer_ref(), 4096, sharing_use::read).outcome(), fault::not_registered);
+  }
+}
+
 TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
   using native = simt::native;
   auto const report_of = [](storage const& st) { return nlohmann::json::parse(st.report()).at("cache"); };

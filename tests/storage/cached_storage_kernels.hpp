@@ -508,7 +508,7 @@ struct share_pages {
       auto* const data = reinterpret_cast<std::uint64_t*>(shared.data());
       bool right = outcome.ok() && M::ld(data + 1) == stamp((first + 1) * 8, generation);
       if (outcome.ok()) {
-        shared.will_write();
+        right = right && shared.will_write().ok();
         for (std::uint32_t w = 0; w < words; ++w) M::st(data + w, stamp((first + w) * 8, generation + 1));
       }
       right = right && view.load(first + 5) == stamp((first + 5) * 8, generation + 1);

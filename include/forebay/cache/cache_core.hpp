@@ -16,7 +16,7 @@ namespace forebay {
 /// one.
 struct alignas(128) cache_counters {
   std::uint64_t hits;                ///< accesses that found their page, or its read under way
-  std::uint64_t misses;              ///< accesses that read a page from a drive
+  std::uint64_t misses;              ///< accesses whose page was in no frame: from a drive, or `from_host`
   std::uint64_t merged;              ///< of the hits: those that found the read under way
   std::uint64_t prefetches;          ///< pages that prefetches read
   std::uint64_t refused_prefetches;  ///< for want of a frame or of room in the queues

@@ -215,16 +215,21 @@ class cache_ref {
   FOREBAY_DEVICE status clean_page(std::uint64_t page, std::uint64_t deadline_ns) const {
     page_location const at = mapping_.locate(page);
     std::uint32_t frame = find(at);
+    // Pinned, so that the frame stays this page's: what another page's write-back fails with is not for the caller.
+    if (frame != none && !Rules::pin_holds(add_pin(frame), at.tag)) {
+      unpin(frame);
+      frame = none;
+    }
     if (frame == none && has_outside(at)) {
       if (!lock(at.set, deadline_ns)) return fault::timed_out;
       frame = find_locked(at, look_at(at));
+      // Under the lock: hang() stores the words of outside frames that are in no list.
+      if (frame != none) (void)add_pin(frame);
       unlock(at.set);
     }
     // A page that has left its frame is on the drive.
     if (frame == none) return {};
-    // Pinned, so that the frame stays this page's: what another page's write-back fails with is not for the caller.
-    status outcome;
-    if (Rules::pin_holds(add_pin(frame), at.tag)) outcome = clean(frame, deadline_ns);
+    status const outcome = clean(frame, deadline_ns);
     unpin(frame);
     return outcome;
   }
@@ -622,6 +627,8 @@ class cache_ref {
           } else {
             host().forget(at);
           }
+          // Afterwards, lest the page that is wanted make room itself. A tag has 28 bits, so it is not `none`.
+          if (out.to_host != none) out.to_host = host().make_room({at.set, out.to_host});
         }
       }
       if (out.what == claim::result::claimed && !prefetch) trace().pinned(out.frame);
@@ -670,7 +677,7 @@ class cache_ref {
       if (try_take(first + victim, at.tag, pins, prefetch, false, old)) {
         Policy::template evicted<M>(view, &set.policy, victim, old.tag(), old.marks());
         count<&cache_counters::evictions>();
-        if constexpr (Pools::has_host) out.to_host = host().make_room({at.set, old.tag()});
+        if constexpr (Pools::has_host) out.to_host = old.tag();  // try_claim() makes room for it
         way = victim;
       } else {
         seen.view.evictable &= ~(1u << victim);
@@ -1055,6 +1062,8 @@ class cache_ref {
       }
       break;
     }
+    // It was never shared: nobody has a pin for it to be taken away. Relaxed: the frame is in no list, and ours.
+    simt::atomic<M>(user.owner).store(0, simt::order::relaxed);
     state->free_users.template give<M>(mine - self.first_user());
     return out;
   }

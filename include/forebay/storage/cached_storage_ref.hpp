@@ -148,10 +148,15 @@ class cached_storage_ref {
   /// every thread sees that from now on. `offset_bytes` is a multiple of the page; the storage's last page cannot be
   /// shared if it is a short one. The buffer belongs to the storage until it was taken back.
   FOREBAY_DEVICE page_type share(buffer_ref const& buffer, std::uint64_t offset_bytes, sharing_use use) const {
-    auto const refused = [&](fault why) { return page_type(cache_, 0, {{~0u, why}, 0}); };
+    auto const refused = [&](fault why) { return page_type(cache_, 0, {{~0u, why}, 0}, false); };
     if (use == sharing_use::overwrite && !writable_) return refused(fault::read_only);
     if (buffer.data() == nullptr) return refused(fault::not_registered);
-    if (offset_bytes % page_bytes() != 0 || (buffer.bus_address(0) & 3) != 0) return refused(fault::bad_alignment);
+    // Others reach the page through views, whose elements are aligned to as much as 512 bytes.
+    std::uint64_t const unaligned = (page_bytes() < 512 ? page_bytes() : 512) - 1;
+    if (offset_bytes % page_bytes() != 0 ||
+        ((reinterpret_cast<std::uintptr_t>(buffer.data()) | buffer.bus_address(0)) & unaligned) != 0) {
+      return refused(fault::bad_alignment);
+    }
     if (buffer.size_bytes() < page_bytes() || offset_bytes > bytes_ || page_bytes() > bytes_ - offset_bytes) {
       return refused(fault::out_of_range);
     }
@@ -161,7 +166,7 @@ class cached_storage_ref {
       M::copy(cache_.frame_data(shared.pinned.frame), buffer.data(), page_bytes());
       cache_.publish(shared.pinned.frame);
     }
-    return page_type(cache_, page, shared);
+    return page_type(cache_, page, shared, writable_);
   }
 
   FOREBAY_DEVICE cache_type const& cache() const { return cache_; }

@@ -19,8 +19,8 @@ template <class Cache, class M>
 class shared_page {
  public:
   shared_page() = default;
-  FOREBAY_DEVICE shared_page(Cache const& cache, std::uint64_t page, page_share const& shared)
-      : cache_(cache), page_(page), shared_(shared) {}
+  FOREBAY_DEVICE shared_page(Cache const& cache, std::uint64_t page, page_share const& shared, bool writable)
+      : cache_(cache), page_(page), shared_(shared), writable_(writable) {}
 
   /// Why there is no page; success: there is one.
   FOREBAY_DEVICE status outcome() const { return shared_.pinned.outcome; }
@@ -38,8 +38,13 @@ class shared_page {
     if (!outcome().ok()) return outcome();
     return cache_.wait_for_shared(page_, shared_, deadline_ns);
   }
-  /// Something has been written to the page. To be called before the writing.
-  FOREBAY_DEVICE void will_write() const { cache_.mark_written(shared_.pinned.frame); }
+  /// The page is about to be written. To be called before the writing, which is lost unless this returns success.
+  FOREBAY_DEVICE status will_write() const {
+    if (!outcome().ok()) return outcome();
+    if (!writable_) return fault::read_only;
+    cache_.mark_written(shared_.pinned.frame);
+    return {};
+  }
 
   /// Ends the sharing, and waits until the buffer is the caller's again: the page has been written back if it was
   /// written, and no other thread has it pinned. `timed_out`, or a status of the write-back: it is still the page's.
@@ -64,6 +69,7 @@ class shared_page {
   Cache cache_;
   std::uint64_t page_ = 0;
   page_share shared_{{~0u, fault::no_frame}, 0};
+  bool writable_ = false;
 };
 
 }  // namespace forebay
