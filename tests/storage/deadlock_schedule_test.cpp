@@ -233,7 +233,8 @@ TEST(DeadlockSchedule, ACircularWaitIsSeenWhereThereIsOneAndOnlyThere) {
     EXPECT_EQ(o.alarms != 0, o.given_up != 0) << o.alarms << " alarms, " << o.given_up << " given up";
     ++(o.given_up != 0 ? with : without);
   });
-  if (number_of("FOREBAY_SEED", 0) != 0) return;
+  // A few schedules, as under a sanitizer, may all be of one kind.
+  if (number_of("FOREBAY_SEED", 0) != 0 || number_of("FOREBAY_SCHEDULES", 200) < 100) return;
   EXPECT_NE(with, 0u);
   EXPECT_NE(without, 0u);
 }
