@@ -10,6 +10,7 @@ constexpr std::uint64_t page_bytes = 4096;
 // Holds `pages` pages from `first` on, all at a time: one cursor each.
 void hold(auto const& bytes, std::uint64_t first, int pages) {
   auto page = bytes.thread_page();
+  if (pages == 1) machine::this_block().sync();  // both hold all but one
   if (!page.seek(first * page_bytes).ok()) return;
   if (pages > 1) hold(bytes, first + 1, pages - 1);
 }
@@ -25,6 +26,6 @@ int main() {
   auto const bytes = drive.cached_ref<machine>().array<std::uint8_t const>();
 
   auto const dog = drive.watch({.interval_ns = 100'000'000});
-  forebay::simt::launch<machine>({.blocks = 2, .threads_per_block = 1},
+  forebay::simt::launch<machine>({.blocks = 1, .threads_per_block = 2},
                                  [&] { hold(bytes, machine::thread_rank() * 16, 9); });
 }

@@ -21,8 +21,8 @@ namespace forebay::storage_test {
 
 static_assert(debug_waits);
 
-/// Of two threads, each holds half of a cache of one set, page by page, and then wants one page more until `*stop` is
-/// set.
+/// Of two threads, each holds half of a cache of one set, page by page, and then, when the other one does too, wants
+/// one page more until `*stop` is set.
 template <class M, class Ref>
 struct grab_too_much {
   static constexpr std::uint32_t pages = 8;
@@ -40,8 +40,11 @@ struct grab_too_much {
       M::check(page.seek((M::thread_rank() * pages + Held) * page_bytes).ok(), "a page that a thread may have");
       hold<Held + 1>(bytes);
     } else {
-      // Relaxed, both: nothing is read on the strength of it.
-      simt::atomic<M, simt::scope::system>(*holding).fetch_add(1, simt::order::relaxed);
+      // Relaxed, all: nothing is read on the strength of it.
+      auto const both = simt::atomic<M, simt::scope::system>(*holding);
+      both.fetch_add(1, simt::order::relaxed);
+      // Who came first would else have its ninth page before the other one has its first.
+      (void)M::wait_until([&] { return both.load(simt::order::relaxed) == 2; }, simt::no_deadline);
       while (simt::atomic<M, simt::scope::system>(*stop).load(simt::order::relaxed) == 0) {
         (void)page.seek((2 * pages + M::thread_rank()) * page_bytes);
       }
