@@ -162,6 +162,10 @@ class dlrm {
     side_({.blocks = static_cast<std::uint32_t>((lookups + 127) / 128), .threads_per_block = 128},
           dlrm_prefetch<M, Table>{table_, batch.rows, lookups, quads(), page_quads_, patience_ns});
   }
+  /// Delivers what was prefetched, or, with no patience, what of it has come.
+  void await_prefetches(std::uint64_t patience_ns) const {
+    side_({.blocks = 1, .threads_per_block = 128}, dlrm_await_prefetches<M, Table>{table_, patience_ns});
+  }
   void infer(dlrm_batch const& batch) const {
     std::uint32_t const samples = batch.samples, vectors = config_.vectors();
     std::size_t const bottom = config_.bottom_layers + 1;
@@ -189,9 +193,13 @@ class dlrm {
       std::uint64_t const lookups = std::uint64_t{batches[i].samples} * config_.tables;
       std::size_t const distance =
           std::clamp<std::uint64_t>(room / std::max<std::uint64_t>(lookups, 1), 1, ahead.batches);
-      if (next < batches.size())
+      if (next < batches.size()) {
         side_.wait_for(run_);  // a gather and a prefetch at a time would ask for each other's place
-      for (; next < batches.size() && next <= i + distance; ++next) prefetch(batches[next], room, ahead.patience_ns);
+        // What is wanted next came before this turn, unless that is what this turn prefetches.
+        if (distance > 1) await_prefetches(0);
+        for (; next < batches.size() && next <= i + distance; ++next) prefetch(batches[next], room, ahead.patience_ns);
+        if (distance == 1) await_prefetches(ahead.patience_ns);
+      }
       infer(batches[i]);
       run_.wait_for(side_);
     }

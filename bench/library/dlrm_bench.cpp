@@ -3,7 +3,8 @@
 //! Inference of a recommender on a GPU: AGILE's three configurations, batches of 1 to 2,048. First with its tables in
 //! the GPU's memory, clicks checked against products without cuBLAS; then with its tables on an emulated drive behind a
 //! cache, each batch gathered and inferred in turn (sync) or the next one's rows prefetched meanwhile (async), for
-//! several batches, queue pairs and cache sizes (`--sweeps batch,queues,cache`). The tables are larger than the largest
+//! several batches, numbers of drives, queue pairs and cache sizes (`--sweeps batch,drives,queues,cache`). How much
+//! there is to gain depends on how long the drives take beside the networks. The tables are larger than the largest
 //! cache, and every row says how many pages a batch reads. Runs of the two take turns, each over batches that the trace
 //! has not had lately; every float of the last gather is checked.
 //!
@@ -17,6 +18,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/common/command_line.hpp"
@@ -67,7 +69,7 @@ json measure(dlrm_in_memory& model, std::uint32_t samples, std::uint64_t batches
 }
 
 struct drive_options {
-  double iops;
+  double iops;  ///< of each
   std::uint32_t latency_us;
   std::uint32_t sms;
   std::uint32_t page_bytes;
@@ -81,29 +83,38 @@ struct storage_case {
   std::uint64_t cache_mb = 2048;
   std::uint32_t queues = 128;
   std::uint32_t queue_depth = 256;
+  std::uint32_t drives = 2;
 
   bool same_storage(storage_case const& other) const {
     return config == other.config && cache_mb == other.cache_mb && queues == other.queues &&
-           queue_depth == other.queue_depth;
+           queue_depth == other.queue_depth && drives == other.drives;
   }
 };
 
 std::vector<storage_case> storage_cases(std::string const& sweeps, std::vector<std::uint32_t> const& configs,
-                                        std::vector<std::uint32_t> const& batches, bool quick) {
+                                        std::vector<std::uint32_t> const& batches, std::uint32_t drives, bool quick) {
   std::vector<storage_case> cases;
   auto const asked = [&](char const* sweep) { return sweeps.empty() || sweeps.find(sweep) != std::string::npos; };
   for (std::uint32_t const c : asked("batch") ? configs : std::vector<std::uint32_t>()) {
-    for (std::uint32_t const b : batches) cases.push_back({"batch", c, b});
+    for (std::uint32_t const b : batches) cases.push_back({.sweep = "batch", .config = c, .batch = b});
+  }
+  for (std::uint32_t const c : asked("drives") ? configs : std::vector<std::uint32_t>()) {
+    for (std::uint32_t const n : {1u, 2u, 4u}) {
+      cases.push_back({.sweep = "drives", .config = c, .batch = batches.back(), .drives = n});
+    }
   }
   std::uint32_t const c = configs[0], b = batches.back();
   auto const queue_counts = quick ? std::vector<std::uint32_t>{4} : std::vector<std::uint32_t>{1, 2, 4, 8, 16};
   auto const megabytes = quick ? std::vector<std::uint64_t>{4}
                                : std::vector<std::uint64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
   for (std::uint32_t const queues : asked("queues") ? queue_counts : std::vector<std::uint32_t>()) {
-    cases.push_back({"queues", c, b, 2048, queues, 64});
+    cases.push_back({.sweep = "queues", .config = c, .batch = b, .queues = queues, .queue_depth = 64});
   }
   for (std::uint64_t const mb : asked("cache") ? megabytes : std::vector<std::uint64_t>()) {
-    cases.push_back({"cache", c, b, mb});
+    cases.push_back({.sweep = "cache", .config = c, .batch = b, .cache_mb = mb});
+  }
+  for (storage_case& s : cases) {
+    if (std::string_view(s.sweep) != "drives") s.drives = drives;
   }
   return cases;
 }
@@ -150,15 +161,17 @@ json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t
     return static_cast<double>(reads_of(reports[way])) / static_cast<double>(batches);
   };
   fmt::print(
-      "  config {} batch {:4} cache {:4} MB queues {:3} x {:3}: sync {:8.1f} us, async {:8.1f} us, ratio {:.3f}; "
+      "  config {} batch {:4} drives {} cache {:4} MB queues {:3} x {:3}: sync {:8.1f} us, async {:8.1f} us, ratio "
+      "{:.3f}; "
       "gather {:8.1f} us, networks {:8.1f} us; {:.0f} and {:.0f} reads a batch\n",
-      c.config, c.batch, c.cache_mb, c.queues, c.queue_depth, median(in_turn) * 1e6, median(ahead) * 1e6, ratio,
-      median(gather) * 1e6, median(infer) * 1e6, reads_per_batch("sync"), reads_per_batch("async"));
+      c.config, c.batch, c.drives, c.cache_mb, c.queues, c.queue_depth, median(in_turn) * 1e6, median(ahead) * 1e6,
+      ratio, median(gather) * 1e6, median(infer) * 1e6, reads_per_batch("sync"), reads_per_batch("async"));
   std::fflush(stdout);
   return {{"sweep", c.sweep},
           {"config", c.config},
           {"batch", c.batch},
           {"batches", batches},
+          {"drives", c.drives},
           {"cache_mb", c.cache_mb},
           {"queues", c.queues},
           {"queue_depth", c.queue_depth},
@@ -183,16 +196,18 @@ json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& c
   std::unique_ptr<bench::dlrm_on_storage> model;
   std::uint32_t largest = 1;
   for (storage_case const& c : cases) largest = std::max(largest, c.batch);
-  std::string uri =
-      fmt::format("emulated:size={}M,iops={:.0f},latency_us={},backing=hbm,sms={}",
-                  trace.rows_of_all_tables() * floats * 4 / mebibyte + 1, drive.iops, drive.latency_us, drive.sms);
-  fmt::print("on {}\n", uri);
+  auto const uri = [&](std::uint32_t drives) {
+    return fmt::format("emulated:size={}M,iops={:.0f},latency_us={},backing=hbm,sms={}",
+                       trace.rows_of_all_tables() * floats * 4 / mebibyte / drives + 1, drive.iops, drive.latency_us,
+                       drive.sms);
+  };
+  fmt::print("on one or more of {}\n", uri(1));
   for (std::size_t i = 0; i < cases.size(); ++i) {
     storage_case const& c = cases[i];
     if (i == 0 || !c.same_storage(cases[i - 1])) {
       model.reset();
       forebay::storage_options s;
-      s.drives = {uri};
+      s.drives.assign(c.drives, uri(c.drives));
       s.device = "cuda:0";
       s.queues_per_drive = c.queues;
       s.queue_depth = c.queue_depth;
@@ -220,7 +235,7 @@ json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& c
     fmt::print("  {}: sync over async {:.3f} at best, {:.3f} at worst\n", sweep, ratio.get<double>(),
                worst[sweep].get<double>());
   }
-  return {{"drive", uri},
+  return {{"drive", uri(1)},
           {"page_bytes", drive.page_bytes},
           {"table_bytes", trace.rows_of_all_tables() * floats * 4},
           {"best_sync_over_async", best},
@@ -245,11 +260,11 @@ int main(int argc, char** argv) {
   // Code that is loaded while a drive's engine runs would wait for it.
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   try {
-    forebay::apps::command_line const given(
-        argc, argv,
-        {"--trace", "--samples", "--rows-max", "--exponent", "--seed", "--configs", "--batches", "--batches-max",
-         "--floats", "--math", "--sweeps", "--drive-iops", "--drive-latency-us", "--drive-sms", "--page-bytes"},
-        {"--quick", "--no-memory", "--no-storage"});
+    forebay::apps::command_line const given(argc, argv,
+                                            {"--trace", "--samples", "--rows-max", "--exponent", "--seed", "--configs",
+                                             "--batches", "--batches-max", "--floats", "--math", "--sweeps", "--drives",
+                                             "--drive-iops", "--drive-latency-us", "--drive-sms", "--page-bytes"},
+                                            {"--quick", "--no-memory", "--no-storage"});
     bool const quick = given.has("--quick");
     std::string const math = given.text("--math", "fp32");
     if (math != "fp32" && math != "tf32") throw forebay::refused_input("--math", math, "is fp32 or tf32");
@@ -304,10 +319,12 @@ int main(int argc, char** argv) {
       document["results"].push_back(std::move(result));
     }
     if (!given.has("--no-storage")) {
-      drive_options const drive{given.number("--drive-iops", 16e6), given.number("--drive-latency-us", 50u),
-                                given.number("--drive-sms", 32u), given.number("--page-bytes", 4096u)};
+      drive_options const drive{given.number("--drive-iops", 2.47e6), given.number("--drive-latency-us", 50u),
+                                given.number("--drive-sms", 8u), given.number("--page-bytes", 4096u)};
+      std::uint32_t const drives = given.number("--drives", 2u);
+      if (drives == 0 || drives > 8) throw forebay::refused_input("--drives", std::to_string(drives), "is 1 to 8");
       document["storage"] = measure_storage(
-          trace, storage_cases(given.text("--sweeps", ""), configs, batch_sizes, quick), floats,
+          trace, storage_cases(given.text("--sweeps", ""), configs, batch_sizes, drives, quick), floats,
           math == "tf32" ? cublas_math::tf32 : cublas_math::fp32, quick ? batches_max : 400, drive, good);
     }
     document["verified"] = good;

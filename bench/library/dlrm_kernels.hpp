@@ -189,6 +189,15 @@ struct dlrm_prefetch {
   }
 };
 
+/// Delivers what was prefetched, so that the gather need not.
+template <class M, class Table>
+struct dlrm_await_prefetches {
+  Table table;
+  std::uint64_t patience_ns;
+
+  FOREBAY_DEVICE void operator()() const { (void)table.await_prefetches(M::clock_ns() + patience_ns); }
+};
+
 enum class dlrm_activation : std::uint8_t { relu, sigmoid };
 
 /// y = f(y + bias), `outputs` of each sample's `stride`.

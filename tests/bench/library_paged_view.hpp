@@ -82,6 +82,7 @@ class paged_view {
     (i < size() ? array_->prefetches : array_->stray_prefetches).fetch_add(1, std::memory_order_relaxed);
     return array_->refused.fetch_sub(1, std::memory_order_relaxed) <= 0;
   }
+  bool await_prefetches(std::uint64_t) const { return true; }
   std::uint64_t prefetch_distance_max() const { return array_->room; }
 
  private:

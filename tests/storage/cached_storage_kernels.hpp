@@ -352,6 +352,49 @@ struct read_ahead {
   }
 };
 
+/// A block whose threads prefetch a page each, and then read each other's without waiting.
+template <class M, class Ref>
+struct read_what_was_prefetched {
+  Ref storage;
+  std::uint64_t generation;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const words = storage.template array<std::uint64_t const>();
+    std::uint64_t const each = storage.page_bytes() / 8, deadline_ns = storage.cache().default_deadline_ns();
+    bool good = M::wait_until([&] { return words.prefetch(M::thread_rank() * each); }, deadline_ns);
+    M::this_block().sync();
+    good = words.await_prefetches(deadline_ns) && good;
+    M::this_block().sync();
+    std::uint64_t const page = (M::thread_rank() + 1) % M::thread_count();
+    std::uint64_t value = 0;
+    bool const there = storage.cache().try_read(page, 8, value);
+    count<M>(result, good && there ? status() : status(fault::no_frame),
+             value == stamp(page * each * 8 + 8, generation));
+  }
+};
+
+/// One thread that fills a cache of one set, prefetches the page that would leave it next, and reads one page more.
+template <class M, class Ref>
+struct prefetch_what_is_there {
+  Ref storage;
+  std::uint64_t generation;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const words = storage.template array<std::uint64_t const>();
+    std::uint64_t const each = storage.page_bytes() / 8;
+    bool good = true;
+    for (std::uint64_t page = 0; page <= cache_ways; ++page) {
+      if (page == cache_ways) good = words.prefetch(0) && good;
+      good = words[page * each] == stamp(page * each * 8, generation) && good;
+    }
+    std::uint64_t value = 0;
+    good = storage.cache().try_read(0, 8, value) && value == stamp(8, generation) && good;
+    count<M>(result, {}, good);
+  }
+};
+
 /// What the members of a view answer to what they cannot do.
 struct answers {
   tally counted;

@@ -17,6 +17,7 @@
 #include "forebay/queue/status_text.hpp"
 #include "forebay/storage/storage.hpp"
 #include "storage/cached_storage_kernels.hpp"
+#include "storage/patience.hpp"
 
 namespace forebay::storage_test {
 
@@ -43,6 +44,7 @@ class CachedStorageSuite : public testing::Test {
     for (std::string& uri : drives) uri += Machine::drive_keys();
     o.drives = std::move(drives);
     o.device = Machine::device();
+    o.timeout_ns = patience_ns();
     o.page_bytes = page_bytes;
     o.cache_bytes = cache_pages * page_bytes;
     return o;
@@ -381,6 +383,22 @@ TYPED_TEST_P(CachedStorageSuite, PagesAskedForAheadAreRead) {
   EXPECT_GE(counted.prefetches + counted.misses, 256u);
 }
 
+TYPED_TEST_P(CachedStorageSuite, WhatWasPrefetchedIsThereOnceItWasAwaited) {
+  using M = typename TypeParam::machine;
+  storage st(this->options({"emulated:size=1M"}, 256));
+  this->fill(st, 8);
+  auto const ref = this->template ref_of<>(st);
+  this->run_well(st, {1, 64}, read_what_was_prefetched<M, std::remove_const_t<decltype(ref)>>{ref, 8, nullptr});
+}
+
+TYPED_TEST_P(CachedStorageSuite, WhatIsPrefetchedThoughItIsThereStays) {
+  using M = typename TypeParam::machine;
+  storage st(this->options({"emulated:size=1M"}, cache_ways));
+  this->fill(st, 9);
+  auto const ref = this->template ref_of<>(st);
+  this->run_well(st, {1, 1}, prefetch_what_is_there<M, std::remove_const_t<decltype(ref)>>{ref, 9, nullptr});
+}
+
 TYPED_TEST_P(CachedStorageSuite, LanesThatMissAPageTogetherAreOneMiss) {
   using M = typename TypeParam::machine;
   auto options = this->options({"emulated:size=1M"}, 256);
@@ -591,8 +609,9 @@ REGISTER_TYPED_TEST_SUITE_P(CachedStorageSuite, ReadsWhatTheHostWrote, WritesThr
                             DrivesWithDifferentNumbersOfQueues, SumsOfAllThreadsAreExact, ElementsMayLieInTwoPages,
                             ElementsOfAPowerOfTwoMayLieInTwoPagesToo, StretchesOfElementsAreLoadedAtOnce,
                             CursorsOfThreadsAndOfWarps, WindowsOfSeveralPages, AThreadMayHaveSeveralCursors,
-                            PagesAskedForAheadAreRead, LanesThatMissAPageTogetherAreOneMiss, WhatAViewCannotDoItSays,
-                            TheHostAndKernelsSeeEachOthersWrites, AnExtentIsAWindowOfItsOwn,
+                            PagesAskedForAheadAreRead, WhatWasPrefetchedIsThereOnceItWasAwaited,
+                            WhatIsPrefetchedThoughItIsThereStays, LanesThatMissAPageTogetherAreOneMiss,
+                            WhatAViewCannotDoItSays, TheHostAndKernelsSeeEachOthersWrites, AnExtentIsAWindowOfItsOwn,
                             ACatalogueDoesNotOverwriteWhatKernelsWrote, WhatIsNotFlushedIsWrittenBackAtTheEnd,
                             AsynchronousTransfersAndViewsSeeEachOther, SharedBuffersArePages,
                             WhatAKernelLeavesSharedTheHostTakesBack, PagesThatLeaveAreFoundInHostMemory);

@@ -13,6 +13,7 @@
 #include "docs/examples/overlap_reads.hpp"
 #include "forebay/queue/status_text.hpp"
 #include "forebay/storage/storage.hpp"
+#include "storage/patience.hpp"
 #include "storage/pipeline_kernels.hpp"
 
 namespace forebay::storage_test {
@@ -26,7 +27,7 @@ class PipelineSuite : public testing::Test {
   void SetUp() override { seed_ = static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed()); }
 
   static storage_options options(std::string const& drive) {
-    return {.drives = {drive + Machine::drive_keys()}, .device = Machine::device()};
+    return {.drives = {drive + Machine::drive_keys()}, .device = Machine::device(), .timeout_ns = patience_ns()};
   }
   static std::vector<std::uint64_t> stamps(storage const& st, std::uint64_t generation) {
     std::vector<std::uint64_t> words(st.size_bytes() / 8);

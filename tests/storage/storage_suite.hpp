@@ -12,6 +12,7 @@
 #include "forebay/nvme/status_code.hpp"
 #include "forebay/queue/status_text.hpp"
 #include "forebay/storage/storage.hpp"
+#include "storage/patience.hpp"
 #include "storage/storage_kernels.hpp"
 
 namespace forebay::storage_test {
@@ -29,6 +30,7 @@ class StorageSuite : public testing::Test {
     for (std::string& uri : drives) uri += Machine::drive_keys();
     o.drives = std::move(drives);
     o.device = Machine::device();
+    o.timeout_ns = patience_ns();
     return o;
   }
 

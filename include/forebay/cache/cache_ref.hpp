@@ -169,11 +169,15 @@ class cache_ref {
     return true;
   }
 
-  /// Starts reading `page` into a frame where it is in none. Never waits. False if there was no room for it: in its
-  /// set, or in the queues.
+  /// Starts reading `page` into a frame where it is in none; where one has it, that counts as a hit to the replacement
+  /// policy. Never waits. False if there was no room for it: in its set, or in the queues.
   FOREBAY_DEVICE bool prefetch(std::uint64_t page) const {
-    if (find(mapping_.locate(page)) != none) return true;
-    return simt::out_of_line(&prefetch_slowly)(s_, page);
+    std::uint32_t const frame = find(mapping_.locate(page));
+    if (frame == none) return simt::out_of_line(&prefetch_slowly)(s_, page);
+    page_word const seen = look(frame);
+    // Else pages that are prefetched next could push it out before it is used. An unused one is protected anyhow.
+    if (!seen.is_unused()) touch(frame, seen);
+    return true;
   }
 
   /// Writes the page in `frame` back if it has been written, and waits until that is done: then every write to it that

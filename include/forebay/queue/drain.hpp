@@ -20,13 +20,9 @@ struct drain_kernel {
   FOREBAY_DEVICE void operator()() const {
     std::uint64_t const now_ns = M::clock_ns();
     std::uint64_t const deadline_ns = timeout_ns < simt::no_deadline - now_ns ? now_ns + timeout_ns : simt::no_deadline;
-    for (std::uint32_t k = M::thread_rank(); k < queues.pair_count(); k += M::thread_count()) {
-      auto const pair = queues.pair(k);
-      bool const idle =
-          M::wait_until([&] { return queues.serve(pair, [&] { return pair.idle(); }, deadline_ns); }, deadline_ns);
-      // Relaxed: the launch orders it before the host's read.
-      if (!idle) simt::atomic<M>(*busy_pairs).fetch_add(1, simt::order::relaxed);
-    }
+    std::uint32_t const busy = queues.drain_share(deadline_ns);
+    // Relaxed: the launch orders it before the host's read.
+    if (busy != 0) simt::atomic<M>(*busy_pairs).fetch_add(busy, simt::order::relaxed);
   }
 };
 

@@ -89,6 +89,19 @@ class io_queues_ref {
     }
   }
 
+  /// Delivers what completes on the calling thread's share of the pairs, which all threads of the grid share out, until
+  /// no command is in flight there. How many of them still have one at the deadline.
+  FOREBAY_DEVICE std::uint32_t drain_share(std::uint64_t deadline_ns) const {
+    std::uint32_t busy = 0;
+    for (std::uint32_t k = M::thread_rank(); k < pair_count(); k += M::thread_count()) {
+      auto const queue = pair(k);
+      bool const idle =
+          M::wait_until([&] { return serve(queue, [&] { return queue.idle(); }, deadline_ns); }, deadline_ns);
+      if (!idle) ++busy;
+    }
+    return busy;
+  }
+
   /// Waits until `record` is done, helping on the pairs of `range`; then `result` is the record's, which has gone back
   /// to the pool. The `lanes` call this together, and go on together. False at the deadline: the recovery thread has
   /// been asked to abort what is still in flight, and everything stays owned by it (Q7).

@@ -147,6 +147,14 @@ class array_view {
     return cache_.prefetch((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
   }
 
+  /// Delivers what has been prefetched, until no command of the storage is in flight: false where one still is at the
+  /// deadline. Else a page that was prefetched is there only when somebody waits, for whatever it be, and finds its
+  /// completion. For a small kernel, 128 threads are plenty, that follows one which prefetches and runs beside others:
+  /// its threads share out the queues.
+  FOREBAY_DEVICE bool await_prefetches(std::uint64_t deadline_ns) const {
+    return cache_.queues().drain_share(deadline_ns) == 0;
+  }
+
   /// How many pages, of all arrays of the storage, may be prefetched before the first of them is used. Who looks
   /// further ahead prefetches what has gone by the time it is wanted.
   FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return cache_.prefetch_distance_max(); }
