@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Breadth-first search, level by level from the top, over neighbours behind a view; everything else in plain memory.
+//! Direction-optimising breadth-first search of an undirected graph (Beamer, Asanovic and Patterson, "Direction-
+//! Optimizing Breadth-First Search", SC 2012), level by level, over neighbours behind a view; everything else in plain
+//! memory.
 //!
-//! The frontier is a list of runs of neighbours, none longer than a page and none over the edge of one. A warp takes
-//! several runs at a time: each lane asks for the page of one, so that they come together, and then all lanes share out
-//! the neighbours of all of them, so that vertices of few neighbours leave no lane idle. Vertices are listed as they
-//! are found, at random: all pages are wanted by the first turns. A large frontier may be listed again in the order of
-//! vertices, which is that of pages: then pages come in while others are worked on.
+//! From above, the frontier is a list of runs of neighbours, none longer than a page and none over the edge of one. A
+//! warp takes several runs at a time: each lane asks for the page of one, so that they come together, and then all
+//! lanes share out the neighbours of all of them, so that vertices of few neighbours leave no lane idle. Vertices are
+//! listed as they are found, at random: that is the order in which pages are wanted.
+//!
+//! From below, every vertex that is not reached looks for a neighbour of the level before, and stops at the first. Each
+//! warp has an equal share of consecutive pages, whatever vertices they belong to, and asks for several at a time, of
+//! those alone in which a vertex looks: pages are wanted in their order, many are under way, and each is worked on as
+//! it comes.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -19,6 +24,7 @@
 #include "apps/common/failure_latch.hpp"
 #include "forebay/simt/team.hpp"
 #include "forebay/simt/vocabulary.hpp"
+#include "library/csr_rows.hpp"
 
 namespace forebay::bench {
 
@@ -38,8 +44,16 @@ class bfs_run_of_neighbours {
 
 /// Written by a level, read by the host before the next.
 struct bfs_level_result {
-  std::uint64_t runs = 0;      ///< of the next frontier
+  std::uint64_t runs = 0;      ///< of the next frontier, where it was listed
   std::uint64_t vertices = 0;  ///< of the next frontier, those without other neighbours included
+  std::uint64_t entries = 0;   ///< neighbours of the next frontier
+  apps::failure_latch failure;
+};
+
+/// What a lane found.
+struct bfs_tally {
+  std::uint64_t entries = 0;
+  std::uint32_t vertices = 0;
 };
 
 /// What the kernels of a search share.
@@ -50,12 +64,28 @@ struct bfs_state {
   std::uint32_t page_elements;  ///< a power of two
   bfs_run_of_neighbours* next;
   bfs_level_result* result;
+  bfs_level_result* result_after;  ///< of the kernel after this one, which must find zeros there
 
-  /// Adds the neighbours of a vertex for each lane with `found`. A collective of a full warp.
-  template <class Warp>
-  FOREBAY_DEVICE void push(Warp const& warp, bool found, std::uint32_t vertex) const {
+  FOREBAY_DEVICE void begin_level() const {
+    if (M::thread_rank() == 0) *result_after = {};
+  }
+
+  FOREBAY_DEVICE std::uint32_t distance(std::uint32_t vertex) const {
+    // relaxed: others reach vertices meanwhile. Whoever moves a distance from `bfs_unreached` owns the vertex.
+    return simt::atomic<M>(distances[vertex]).load(simt::order::relaxed);
+  }
+  /// Whether it is the caller who reaches the vertex.
+  FOREBAY_DEVICE bool reach(std::uint32_t vertex, std::uint32_t level) const {
+    std::uint32_t expected = bfs_unreached;
+    return simt::atomic<M>(distances[vertex]).compare_exchange(expected, level, simt::order::relaxed);  // as above
+  }
+
+  /// Lists the neighbours of a vertex for each lane with `found`. A collective of a full warp.
+  FOREBAY_DEVICE void push(bool found, std::uint32_t vertex, bfs_tally& tally) const {
     std::uint64_t const begin = found ? row_begin[vertex] : 0;
     std::uint64_t const end = found ? row_begin[vertex + 1] : 0;
+    tally.entries += end - begin;
+    tally.vertices += found ? 1 : 0;
     std::uint64_t const mask = page_elements - 1;
     std::uint64_t const runs = begin == end ? 0 : (end + mask) / page_elements - begin / page_elements;
     auto const team = simt::team<M>::here();
@@ -63,11 +93,9 @@ struct bfs_state {
     std::uint64_t const total = team.broadcast(up_to_here, 31);
     std::uint64_t base = 0;
     if (team.leader()) {
-      // relaxed, both: the next launch is what reads the frontier.
+      // relaxed: the next launch is what reads the frontier.
       base = simt::atomic<M>(result->runs).fetch_add(total, simt::order::relaxed);
     }
-    std::uint32_t const vertices = simt::team<M>::ones(warp.ballot(found));
-    if (team.leader()) simt::atomic<M>(result->vertices).fetch_add(vertices, simt::order::relaxed);
     base = team.broadcast(base) + up_to_here - runs;
     for (std::uint64_t at = begin; at < end;) {
       std::uint64_t const page_end = (at | mask) + 1;
@@ -75,6 +103,18 @@ struct bfs_state {
       next[base++] = bfs_run_of_neighbours(at, static_cast<std::uint32_t>(stop - at));
       at = stop;
     }
+  }
+
+  /// Adds up what the lanes of a warp found. A collective of a full warp.
+  FOREBAY_DEVICE void add(bfs_tally const& tally) const {
+    auto const team = simt::team<M>::here();
+    std::uint32_t const vertices = team.sum32(tally.vertices);
+    if (vertices == 0) return;
+    std::uint64_t const entries = team.sum(tally.entries);
+    if (!team.leader()) return;
+    // relaxed, both: the host reads them after the grid.
+    simt::atomic<M>(result->vertices).fetch_add(vertices, simt::order::relaxed);
+    simt::atomic<M>(result->entries).fetch_add(entries, simt::order::relaxed);
   }
 };
 
@@ -86,14 +126,18 @@ struct bfs_begin {
   std::uint32_t source;
 
   FOREBAY_DEVICE void operator()() const {
+    state.begin_level();
     for (std::uint32_t v = M::thread_rank(); v < vertices; v += M::thread_count()) {
       state.distances[v] = v == source ? 0 : bfs_unreached;
     }
-    if (M::thread_rank() < 32) state.push(M::this_warp(), M::thread_rank() == 0, source);
+    if (M::thread_rank() >= 32) return;
+    bfs_tally tally;
+    state.push(M::thread_rank() == 0, source, tally);
+    state.add(tally);
   }
 };
 
-/// Lists the vertices of a level, about in their order.
+/// Lists the vertices of a level that was found from below, about in their order.
 template <class M>
 struct bfs_list_level {
   bfs_state<M> state;
@@ -101,13 +145,16 @@ struct bfs_list_level {
   std::uint32_t level;
 
   FOREBAY_DEVICE void operator()() const {
+    state.begin_level();
     auto const warp = M::this_warp();
     std::uint32_t const lane = warp.thread_rank();
+    bfs_tally tally;
     for (std::uint64_t first = M::thread_rank() - lane; first < vertices; first += M::thread_count()) {
       std::uint64_t const v = first + lane;
       bool const here = v < vertices && state.distances[v] == level;
-      if (warp.any(here)) state.push(warp, here, static_cast<std::uint32_t>(v));
+      if (warp.any(here)) state.push(here, static_cast<std::uint32_t>(v), tally);
     }
+    state.add(tally);
   }
 };
 
@@ -119,39 +166,37 @@ struct bfs_visit {
   std::uint32_t level;  ///< of the vertices that are found
   std::uint64_t runs;
   bfs_run_of_neighbours const* frontier;
-  std::uint32_t at_a_time;       ///< runs that a warp takes, 1 to 32; it holds the pages of all of them
-  std::uint32_t prefetch_ahead;  ///< how many times it takes runs before it needs what it prefetches; 0: it does not
-  apps::failure_latch* failure;
+  std::uint32_t at_a_time;  ///< runs that a warp takes, 1 to 32; it holds the pages of all of them
 
   FOREBAY_DEVICE void operator()() const {
+    state.begin_level();
     auto const warp = M::this_warp();
     std::uint32_t const warps = M::thread_count() / 32;
+    bfs_tally tally;
     auto const turns = static_cast<std::uint32_t>((runs + at_a_time - 1) / at_a_time);
     for (std::uint32_t turn = M::thread_rank() / 32; turn < turns; turn += warps) {
       bfs_run_of_neighbours const run = take(turn, turns);
-      if (prefetch_ahead != 0) {
-        bfs_run_of_neighbours const ahead = take(turn + std::uint64_t{prefetch_ahead} * warps, turns);
-        if (ahead.count() != 0) neighbours.prefetch(ahead.first());
-      }
       // Not kept from turn to turn: what a cursor remembers would take registers of the wait for the next page.
       auto page = neighbours.thread_page();
       std::uint32_t const* begin = nullptr;
-      if (run.count() != 0 && failure->template passes<M>(page.seek(run.first()))) begin = &page[run.first()];
+      if (run.count() != 0 && state.result->failure.template passes<M>(page.seek(run.first())))
+        begin = &page[run.first()];
       if (!warp.all(run.count() == 0 || begin != nullptr)) return;
       auto const team = simt::team<M>::here();
       std::uint64_t const up_to_mine = team.inclusive_sum(run.count());
       visit(warp, begin, static_cast<std::uint32_t>(up_to_mine - run.count()),
-            static_cast<std::uint32_t>(team.broadcast(up_to_mine, 31)));
+            static_cast<std::uint32_t>(team.broadcast(up_to_mine, 31)), tally);
       warp.sync();  // before a lane lets go of a page that others read
     }
+    state.add(tally);
   }
 
  private:
   /// Visits the neighbours that the lanes have together, `total`: each lane's stand at `begin` and are those from
   /// number `first` on.
   template <class Warp>
-  FOREBAY_DEVICE void visit(Warp const& warp, std::uint32_t const* begin, std::uint32_t first,
-                            std::uint32_t total) const {
+  FOREBAY_DEVICE void visit(Warp const& warp, std::uint32_t const* begin, std::uint32_t first, std::uint32_t total,
+                            bfs_tally& tally) const {
     constexpr std::uint32_t batch = 4;
     for (std::uint32_t at = 0; at < total; at += batch * 32) {
       std::uint32_t neighbour[batch];
@@ -166,18 +211,13 @@ struct bfs_visit {
       }
       FOREBAY_UNROLL
       for (std::uint32_t k = 0; k < batch; ++k) {
-        // relaxed, here and below: whoever moves the distance from `bfs_unreached` owns the vertex.
-        unreached[k] = simt::atomic<M>(state.distances[neighbour[k]]).load(simt::order::relaxed) == bfs_unreached &&
-                       at + k * 32 + warp.thread_rank() < total;
+        unreached[k] = state.distance(neighbour[k]) == bfs_unreached && at + k * 32 + warp.thread_rank() < total;
       }
       FOREBAY_UNROLL
       for (std::uint32_t k = 0; k < batch; ++k) {
         if (!warp.any(unreached[k])) continue;
-        std::uint32_t expected = bfs_unreached;
-        bool const found =
-            unreached[k] &&
-            simt::atomic<M>(state.distances[neighbour[k]]).compare_exchange(expected, level, simt::order::relaxed);
-        if (warp.any(found)) state.push(warp, found, neighbour[k]);
+        bool const found = unreached[k] && state.reach(neighbour[k], level);
+        if (warp.any(found)) state.push(found, neighbour[k], tally);
       }
     }
   }
@@ -202,77 +242,277 @@ struct bfs_visit {
   }
 };
 
+/// Finds the vertices of a level from below. Warps of 32 lanes.
+template <class M, class Neighbours, unsigned ThreadsMax = 0>
+struct bfs_look_up {
+  /// 0: as many registers as the compiler likes.
+  static constexpr unsigned max_threads_per_block = ThreadsMax;
+  /// Of more neighbours than this a lane looks at some only, then the whole warp at the others.
+  static constexpr std::uint32_t short_list_max = 64;
+  static constexpr std::uint32_t batch = 4;
+
+  bfs_state<M> state;
+  Neighbours neighbours;
+  std::uint32_t level;  ///< of the vertices that are found
+  std::uint32_t vertices;
+  std::uint64_t entries;
+  std::uint32_t share_pages;  ///< of each warp, 1 to 32
+  std::uint32_t window;       ///< of them that it asks for at a time; 1: whether it needs them or not, one by one
+
+  FOREBAY_DEVICE void operator()() const {
+    state.begin_level();
+    auto const warp = M::this_warp();
+    std::uint64_t const share_entries = std::uint64_t{share_pages} * state.page_elements;
+    std::uint64_t const first = M::thread_rank() / 32 * share_entries;
+    if (first >= entries) return;
+    share const mine{first, static_cast<std::uint32_t>(min(share_entries, entries - first)),
+                     row_that_ends_after<M>(state.row_begin, vertices, first, warp)};
+    std::uint32_t const wanted = window > 1 ? pages_wanted(warp, mine) : ~0u;
+    if (wanted == 0) return;
+
+    std::uint32_t const page_shift = simt::lowest_bit(state.page_elements);
+    bfs_tally tally;
+    auto page = neighbours.warp_pages(window);
+    for (std::uint32_t v = mine.first_vertex + warp.thread_rank();; v += 32) {
+      stretch list = list_of(v, mine);
+      bool const is_last = warp.shfl(list.to, 31) == mine.count;
+      if (list.from != list.to && state.distance(v) != bfs_unreached) list.from = list.to;
+      for (;;) {
+        std::uint32_t const looking = warp.ballot(list.from != list.to);
+        if (looking == 0) break;
+        // Lists lie in the order of lanes.
+        std::uint32_t const at = warp.shfl(list.from, simt::lowest_bit(looking));
+        std::uint32_t const stop = min(end_of_run(wanted, at >> page_shift) << page_shift, mine.count);
+        if (!state.result->failure.template passes<M>(page.seek(first + at, first + stop))) return;
+        auto const page_end = static_cast<std::uint32_t>(min(page.end() - first, std::uint64_t{mine.count}));
+        stretch const part{list.from, list.from < page_end ? min(list.to, page_end) : list.from};
+        if (has_parent(warp, part, &page[first + at], at)) {
+          list.from = list.to;
+          if (state.reach(v, level)) {
+            tally.entries += state.row_begin[v + 1] - state.row_begin[v];
+            ++tally.vertices;
+          }
+        } else {
+          list.from = part.to;
+        }
+      }
+      if (is_last) break;
+    }
+    state.add(tally);
+  }
+
+ private:
+  /// Entries [first, first + count), the first of which is of `first_vertex`.
+  struct share {
+    std::uint64_t first;
+    std::uint32_t count;
+    std::uint32_t first_vertex;
+  };
+  /// Of a share.
+  struct stretch {
+    std::uint32_t from, to;
+  };
+  template <class T>
+  FOREBAY_DEVICE static T min(T a, T b) {
+    return a < b ? a : b;
+  }
+
+  /// What a vertex has in a share, nothing at its end where there is no such vertex. Not for those before the first.
+  FOREBAY_DEVICE stretch list_of(std::uint32_t v, share const& mine) const {
+    if (v >= vertices) return {mine.count, mine.count};
+    std::uint64_t const begin = state.row_begin[v], end = state.row_begin[v + 1], last = mine.first + mine.count;
+    return {static_cast<std::uint32_t>((begin < mine.first ? mine.first : min(begin, last)) - mine.first),
+            static_cast<std::uint32_t>(min(end, last) - mine.first)};
+  }
+
+  /// The pages of a share in which vertices look that are not reached, a bit each.
+  template <class Warp>
+  FOREBAY_DEVICE std::uint32_t pages_wanted(Warp const& warp, share const& mine) const {
+    std::uint32_t const page_shift = simt::lowest_bit(state.page_elements);
+    std::uint32_t wanted = 0, end = 0;
+    for (std::uint32_t v = mine.first_vertex + warp.thread_rank(); end != mine.count; v += batch * 32) {
+      stretch list[batch];
+      std::uint32_t distance[batch];
+      FOREBAY_UNROLL
+      for (std::uint32_t k = 0; k < batch; ++k) {
+        list[k] = list_of(v + k * 32, mine);
+        distance[k] = v + k * 32 < vertices ? state.distance(v + k * 32) : 0;
+      }
+      FOREBAY_UNROLL
+      for (std::uint32_t k = 0; k < batch; ++k) {
+        if (list[k].from == list[k].to || distance[k] != bfs_unreached) continue;
+        wanted |= ~0u << (list[k].from >> page_shift) & ~0u >> (31 - ((list[k].to - 1) >> page_shift));
+      }
+      end = warp.shfl(list[batch - 1].to, 31);
+    }
+    for (std::uint32_t d = 16; d != 0; d /= 2) wanted |= warp.shfl(wanted, warp.thread_rank() ^ d);
+    return wanted;
+  }
+  /// The first page from `page` on that is not wanted.
+  FOREBAY_DEVICE static std::uint32_t end_of_run(std::uint32_t wanted, std::uint32_t page) {
+    std::uint32_t const others = ~(wanted >> page);
+    return others == 0 ? 32 : page + simt::lowest_bit(others);
+  }
+
+  /// Whether one of a lane's neighbours is of the level before. `neighbour` points at that of number `at`.
+  template <class Warp>
+  FOREBAY_DEVICE bool has_parent(Warp const& warp, stretch const& part, std::uint32_t const* neighbour,
+                                 std::uint32_t at) const {
+    std::uint32_t const alone = part.to - part.from > short_list_max ? part.from + 2 * batch : part.to;
+    bool found = false;
+    for (std::uint32_t i = part.from; i < alone && !found; i += batch) {
+      found = some_are_parents(neighbour, i - at, 1, alone - 1 - at);
+    }
+    for (std::uint32_t longs = warp.ballot(!found && alone < part.to); longs != 0; longs &= longs - 1) {
+      std::uint32_t const whose = simt::lowest_bit(longs);
+      std::uint32_t const end = warp.shfl(part.to, whose);
+      for (std::uint32_t i = warp.shfl(alone, whose); i < end; i += batch * 32) {
+        bool const here = some_are_parents(neighbour, min(i + warp.thread_rank(), end - 1) - at, 32, end - 1 - at);
+        if (!warp.any(here)) continue;
+        if (warp.thread_rank() == whose) found = true;
+        break;
+      }
+    }
+    return found;
+  }
+  /// Looks at a batch of neighbours, `step` apart, together; at the last of them again for those beyond it.
+  FOREBAY_DEVICE bool some_are_parents(std::uint32_t const* neighbour, std::uint32_t from, std::uint32_t step,
+                                       std::uint32_t last) const {
+    std::uint32_t distance[batch];
+    std::uint32_t parent[batch];
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < batch; ++k) parent[k] = neighbour[min(from + k * step, last)];
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < batch; ++k) distance[k] = state.distance(parent[k]);
+    bool some = false;
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < batch; ++k) some = some || distance[k] == level - 1;
+    return some;
+  }
+};
+
+/// Of an undirected graph: an edge stands with both of its vertices.
 struct bfs_shape {
   std::uint32_t vertices = 0;
   std::uint64_t entries = 0;
   std::uint64_t const* row_begin = nullptr;
 };
 
-/// Searches as often as one likes.
-template <class Executor, class Neighbours>
+enum class bfs_direction : std::uint8_t { whichever_is_less, from_above, from_below };
+
+/// How levels are found.
+struct bfs_how {
+  bfs_direction direction = bfs_direction::whichever_is_less;
+  /// From below: consecutive pages of each warp, 1 to 32, and how many of them it asks for at a time, those alone that
+  /// it needs; 1: each, whether it needs it or not, as memory may be asked for.
+  std::uint32_t share_pages = 8;
+  std::uint32_t window = 1;
+};
+
+/// Searches as often as one likes. `ThreadsMax`: how many threads a multiprocessor should have registers for where
+/// levels are found from below; 0: the compiler decides.
+template <class Executor, class Neighbours, unsigned ThreadsMax = 0>
 class bfs {
   using M = typename Executor::machine;
 
  public:
-  /// `page_elements`, a power of two of at most 32768: how many neighbours one page of the view holds. `at_a_time`: how
-  /// many pages a warp holds, 1 to 32; more than 1 only where there is room for those of all warps that run together.
+  /// `page_elements`, a power of two of at most 32768: how many neighbours one page of the view holds, which begins at
+  /// the edge of one. `at_a_time`: how many pages a warp holds from above, 1 to 32; more than 1 only where there is
+  /// room for those of all warps that run together.
   bfs(Executor const& run, bfs_shape const& shape, Neighbours neighbours, std::uint32_t page_elements = 1024,
-      std::uint32_t at_a_time = 32, std::uint32_t prefetch_ahead = 0)
+      std::uint32_t at_a_time = 32)
       : run_(run),
         shape_(shape),
         neighbours_(neighbours),
         page_elements_(page_elements),
         at_a_time_(at_a_time),
-        prefetch_ahead_(prefetch_ahead),
         distances_(run.memory(), shape.vertices),
         frontier_(run.memory(), runs_max(shape, page_elements)),
         next_(run.memory(), runs_max(shape, page_elements)),
-        result_(run.memory(), 1),
-        failure_(run.memory(), 1) {}
+        results_(run.memory(), 2) {}
 
-  /// Vertices of each level, or of those up to one in which something failed. `ordered`: a frontier of at least a
-  /// sixteenth of all vertices is listed in their order.
-  std::vector<std::uint64_t> operator()(std::uint32_t source, bool ordered = false) {
+  /// Vertices of each level, or of those up to one in which something failed.
+  std::vector<std::uint64_t> operator()(std::uint32_t source, bfs_how const& how = {}) {
     std::vector<std::uint64_t> levels;
-    std::uint32_t const warps = run_.warps();
-    result_.assign(std::vector<bfs_level_result>(1));
-    run_({.blocks = (warps + 3) / 4, .threads_per_block = 128}, bfs_begin<M>{state(), shape_.vertices, source});
+    results_.assign(std::vector<bfs_level_result>(2));
+    start(run_.warps(), bfs_begin<M>{state(), shape_.vertices, source});
+    std::uint64_t unexplored = shape_.entries, vertices_before = 0;
+    bool from_below = false;
     for (std::uint32_t level = 1;; ++level) {
-      run_.synchronize();
-      bfs_level_result const found = result_.to_host()[0];
+      bfs_level_result found = finish();
       if (found.vertices == 0) return levels;
       levels.push_back(found.vertices);
-      if (failures().failures != 0 || found.runs == 0) return levels;
-      if (ordered && found.vertices >= shape_.vertices / 16) {
-        result_.assign(std::vector<bfs_level_result>(1));
-        run_({.blocks = (warps + 3) / 4, .threads_per_block = 128},
-             bfs_list_level<M>{state(), shape_.vertices, level - 1});
-        run_.synchronize();
+      if (found.failure.failures != 0) return levels;
+      unexplored -= found.entries;
+      // Either the source is alone, or nobody else has neighbours.
+      if (found.entries == 0 || unexplored == 0) return levels;
+      bool const is_listed = !from_below;
+      from_below = is_less_from_below(how.direction, from_below, found, vertices_before, unexplored);
+      vertices_before = found.vertices;
+      if (from_below) {
+        look_up(level, how);
+        continue;
       }
-      std::swap(frontier_, next_);
-      result_.assign(std::vector<bfs_level_result>(1));
-      // A frontier of few runs is rather the work of many warps.
-      std::uint64_t const most = 2ull * warps;
-      auto const at_a_time = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(found.runs / most, 1, at_a_time_));
-      auto const useful = static_cast<std::uint32_t>(std::min(most, (found.runs + at_a_time - 1) / at_a_time));
-      run_({.blocks = (useful + 3) / 4, .threads_per_block = 128},
-           bfs_visit<M, Neighbours>{state(), neighbours_, level, found.runs, frontier_.data(), at_a_time,
-                                    prefetch_ahead_, failure_.data()});
+      if (!is_listed) {
+        start(run_.warps(), bfs_list_level<M>{state(), shape_.vertices, level - 1});
+        found = finish();
+      }
+      visit(level, found.runs);
     }
   }
 
   std::uint32_t const* distances() const { return distances_.data(); }
   std::vector<std::uint32_t> distances_to_host() const { return distances_.to_host(); }
-  /// What failed so far; to be asked when nothing runs.
-  apps::failure_latch failures() const { return failure_.to_host()[0]; }
+  /// What failed in searches so far.
+  apps::failure_latch const& failures() const { return failures_; }
 
  private:
+  /// The neighbours of the frontier against those of all who are not reached, and the frontier against all vertices
+  /// (Beamer and others, section 5; the factors are theirs).
+  static constexpr std::uint64_t alpha = 14, beta = 24;
+  bool is_less_from_below(bfs_direction direction, bool from_below, bfs_level_result const& frontier,
+                          std::uint64_t vertices_before, std::uint64_t unexplored) const {
+    if (direction != bfs_direction::whichever_is_less) return direction == bfs_direction::from_below;
+    bool const grows = frontier.vertices > vertices_before;
+    if (from_below) return grows || frontier.vertices >= shape_.vertices / beta;
+    return grows && frontier.entries > unexplored / alpha;
+  }
+
+  void visit(std::uint32_t level, std::uint64_t runs) {
+    std::swap(frontier_, next_);
+    // A frontier of few runs is rather the work of many warps.
+    std::uint64_t const most = 2ull * run_.warps();
+    auto const at_a_time = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(runs / most, 1, at_a_time_));
+    start(std::min(most, (runs + at_a_time - 1) / at_a_time),
+          bfs_visit<M, Neighbours>{state(), neighbours_, level, runs, frontier_.data(), at_a_time});
+  }
+  void look_up(std::uint32_t level, bfs_how const& how) {
+    std::uint64_t const share_entries = std::uint64_t{how.share_pages} * page_elements_;
+    start((shape_.entries + share_entries - 1) / share_entries,
+          bfs_look_up<M, Neighbours, ThreadsMax>{state(), neighbours_, level, shape_.vertices, shape_.entries,
+                                                 how.share_pages, how.window});
+  }
+  template <class Kernel>
+  void start(std::uint64_t warps, Kernel const& kernel) const {
+    run_({.blocks = static_cast<std::uint32_t>((warps + 3) / 4), .threads_per_block = 128}, kernel);
+  }
+  /// What the last kernel found, when it has run.
+  bfs_level_result finish() {
+    run_.synchronize();
+    bfs_level_result const found = results_.to_host()[turn_];
+    turn_ ^= 1;
+    failures_.failures += found.failure.failures;
+    if (found.failure.failures != 0) failures_.status_bits = found.failure.status_bits;
+    return found;
+  }
+
   /// A vertex has one run more than it has edges of pages within its neighbours.
   static std::uint64_t runs_max(bfs_shape const& shape, std::uint32_t page_elements) {
     return shape.vertices + shape.entries / page_elements + 1;
   }
   bfs_state<M> state() const {
-    return {shape_.row_begin, distances_.data(), page_elements_, next_.data(), result_.data()};
+    return {shape_.row_begin, distances_.data(),       page_elements_,
+            next_.data(),     results_.data() + turn_, results_.data() + (turn_ ^ 1)};
   }
 
   Executor const& run_;
@@ -280,11 +520,11 @@ class bfs {
   Neighbours neighbours_;
   std::uint32_t page_elements_;
   std::uint32_t at_a_time_;
-  std::uint32_t prefetch_ahead_;
   apps::device_array<std::uint32_t> distances_;
   apps::device_array<bfs_run_of_neighbours> frontier_, next_;
-  apps::device_array<bfs_level_result> result_;
-  apps::device_array<apps::failure_latch> failure_;
+  apps::device_array<bfs_level_result> results_;  ///< that of the kernel which runs, and that of the next, in turn
+  std::uint32_t turn_ = 0;
+  apps::failure_latch failures_;
 };
 
 /// Counts vertices whose distance cannot be right: in an undirected graph distances of neighbours differ by at most 1,

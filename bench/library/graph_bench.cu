@@ -157,9 +157,9 @@ std::uint64_t graph_on_gpu::spmv_wrong_rows() {
   return wrong_rows(parts());
 }
 
-bfs_timing graph_on_gpu::search(std::uint32_t source, bool ordered) {
+bfs_timing graph_on_gpu::search(std::uint32_t source, std::uint32_t share_pages) {
   impl_->last_source = source;
-  return timed_search(parts(), *impl_->search, source, ordered);
+  return timed_search(parts(), *impl_->search, source, {.share_pages = share_pages});
 }
 
 std::uint64_t graph_on_gpu::bfs_wrong_vertices() {

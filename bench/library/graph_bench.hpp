@@ -24,7 +24,7 @@ struct spmv_division {
 struct bfs_timing {
   double seconds;
   std::vector<std::uint64_t> levels;  ///< vertices of each
-  std::uint64_t entries;              ///< neighbours looked at
+  std::uint64_t entries;              ///< neighbours of those that were reached
 };
 
 /// A graph in the memory of GPU 0, and what is done with it. Throws `operation_failed`.
@@ -50,9 +50,9 @@ class graph_on_gpu {
   /// Of the last product.
   std::uint64_t spmv_wrong_rows();
 
-  /// One search, the host's looks between levels included. `ordered`: large frontiers are listed in their vertices'
-  /// order.
-  bfs_timing search(std::uint32_t source, bool ordered = false);
+  /// One search, the host's looks between levels included. `share_pages`: consecutive pages of each warp where a level
+  /// is found from below.
+  bfs_timing search(std::uint32_t source, std::uint32_t share_pages);
   /// Of the last search.
   std::uint64_t bfs_wrong_vertices();
 

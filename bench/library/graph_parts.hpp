@@ -44,9 +44,9 @@ double timed_product(graph_parts const& parts, Product const& product) {
 
 /// `search` is a `bfs` of the parts' graph. The host's looks between levels count.
 template <class Search>
-bfs_timing timed_search(graph_parts const& parts, Search& search, std::uint32_t source, bool ordered) {
+bfs_timing timed_search(graph_parts const& parts, Search& search, std::uint32_t source, bfs_how const& how) {
   bfs_timing timing{};
-  timing.seconds = seconds_of(parts.run.stream(), [&] { timing.levels = search(source, ordered); });
+  timing.seconds = seconds_of(parts.run.stream(), [&] { timing.levels = search(source, how); });
   std::vector<std::uint64_t> const begins = parts.graph.row_begin.to_host();
   std::vector<std::uint32_t> const distances = search.distances_to_host();
   for (std::size_t v = 0; v < distances.size(); ++v) {

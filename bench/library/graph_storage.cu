@@ -19,7 +19,8 @@ using storage_view = cached_storage_ref<simt::cuda, replacement::clock>;
 using column_view = storage_view::view_type<std::uint32_t const>;
 using value_view = storage_view::view_type<float const>;
 constexpr std::uint32_t tile = 512;
-using searcher = bfs<gpu_executor, column_view>;
+constexpr unsigned search_threads = 768;  // as many as a multiprocessor has registers for
+using searcher = bfs<gpu_executor, column_view, search_threads>;
 
 template <class Kernel>
 int registers_of() {
@@ -44,9 +45,7 @@ struct graph_on_storage::impl {
     auto const ref = drives.cached_ref<simt::cuda>();
     columns = ref.array<std::uint32_t const>(0, parts.graph.entries());
     values = ref.array<float const>(layout.columns_bytes, parts.graph.entries());
-    for (std::uint32_t const ahead : {0u, 1u}) {
-      search[ahead] = std::make_unique<searcher>(parts.run, parts.bfs_of(), columns, page_bytes / 4, 32, ahead);
-    }
+    search.emplace(parts.run, parts.bfs_of(), columns, page_bytes / 4);
     running.emplace(drives.lease());
   }
   void write() {
@@ -72,9 +71,8 @@ struct graph_on_storage::impl {
   storage drives;
   column_view columns;
   value_view values;
-  std::unique_ptr<searcher> search[2];
+  std::optional<searcher> search;
   std::uint32_t last_source = 0;
-  std::uint32_t const* distances = nullptr;
   bool some_failed = false;
   std::optional<storage_lease> running;
 };
@@ -97,18 +95,17 @@ double graph_on_storage::spmv_seconds(spmv_on_storage const& how) {
   return how.threads == 1024 ? impl_->multiply<1, 1024>(how) : impl_->multiply<1, 768>(how);
 }
 
-bfs_timing graph_on_storage::search(std::uint32_t source, std::uint32_t prefetch_ahead, bool ordered) {
+bfs_timing graph_on_storage::search(std::uint32_t source, bfs_on_storage const& how) {
   impl& i = *impl_;
-  searcher& work = *i.search[prefetch_ahead == 0 ? 0 : 1];
   i.last_source = source;
-  bfs_timing const timing = timed_search(i.parts, work, source, ordered);
-  i.distances = work.distances();
-  i.some_failed = i.some_failed || work.failures().failures != 0;
+  bfs_timing const timing =
+      timed_search(i.parts, *i.search, source, {.share_pages = how.share_pages, .window = how.share_pages});
+  i.some_failed = i.some_failed || i.search->failures().failures != 0;
   return timing;
 }
 
 std::uint64_t graph_on_storage::bfs_wrong_vertices() const {
-  return wrong_vertices(impl_->parts, impl_->last_source, impl_->distances);
+  return wrong_vertices(impl_->parts, impl_->last_source, impl_->search->distances());
 }
 
 bool graph_on_storage::failed() const {
@@ -127,8 +124,11 @@ std::uint32_t graph_on_storage::warps() const {
 int graph_on_storage::spmv_registers() const {
   return registers_of<spmv_multiply<simt::cuda, column_view, value_view, tile, 1, 768>>();
 }
-int graph_on_storage::bfs_registers() const {
+int graph_on_storage::bfs_from_above_registers() const {
   return registers_of<bfs_visit<simt::cuda, column_view>>();
+}
+int graph_on_storage::bfs_from_below_registers() const {
+  return registers_of<bfs_look_up<simt::cuda, column_view, search_threads>>();
 }
 
 }  // namespace forebay::bench

@@ -36,6 +36,11 @@ struct spmv_on_storage {
   std::uint32_t threads = 768;        ///< that a multiprocessor has registers for: 768 or 1024
 };
 
+/// How the warps of a search ask for their pages where a level is found from below.
+struct bfs_on_storage {
+  std::uint32_t share_pages = 8;  ///< consecutive pages of each warp, 1 to 32, asked for together
+};
+
 /// While it lives, the drives' engines run. Throws `refused_input`, `operation_failed`.
 class graph_on_storage {
  public:
@@ -49,8 +54,8 @@ class graph_on_storage {
   void make_cold();
   /// One product.
   double spmv_seconds(spmv_on_storage const& how);
-  /// One search. `prefetch_ahead`: 1, or 0: none. `ordered`: large frontiers are listed in the order of pages.
-  bfs_timing search(std::uint32_t source, std::uint32_t prefetch_ahead, bool ordered);
+  /// One search.
+  bfs_timing search(std::uint32_t source, bfs_on_storage const& how);
   std::uint64_t bfs_wrong_vertices() const;
 
   /// Whether an access failed so far.
@@ -59,9 +64,10 @@ class graph_on_storage {
   std::string report();
   /// Warps that run together, about.
   std::uint32_t warps() const;
-  /// Registers a thread of the two kernels.
+  /// Registers a thread: of a product, and of a search's levels from above and from below.
   int spmv_registers() const;
-  int bfs_registers() const;
+  int bfs_from_above_registers() const;
+  int bfs_from_below_registers() const;
 
  private:
   struct impl;

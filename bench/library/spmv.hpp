@@ -18,6 +18,7 @@
 #include "apps/common/failure_latch.hpp"
 #include "forebay/simt/team.hpp"
 #include "forebay/simt/vocabulary.hpp"
+#include "library/csr_rows.hpp"
 
 namespace forebay::bench {
 
@@ -73,7 +74,7 @@ struct spmv_multiply {
     auto value_page = values.warp_pages(paging.window);
     prefetch(rank, tile, share_end, lane);
 
-    std::uint32_t row = rank == 0 ? 0 : row_that_ends_after(tile, warp);
+    std::uint32_t row = rank == 0 ? 0 : row_that_ends_after<M>(row_begin, rows, tile, warp);
     float carry = 0;
     do {
       std::uint64_t const tile_end = min(tile + Tile, share_end);
@@ -96,26 +97,6 @@ struct spmv_multiply {
 
  private:
   FOREBAY_DEVICE static std::uint64_t min(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
-
-  /// The first row that ends after entry `at`. All lanes look at once, so that a million rows take four looks.
-  template <class Warp>
-  FOREBAY_DEVICE std::uint32_t row_that_ends_after(std::uint64_t at, Warp const& warp) const {
-    std::uint32_t low = 0, high = rows;  // all rows before `low` end at or before `at`, row `high` after it
-    while (low < high) {
-      std::uint32_t const step = (high - low + 31) / 32;
-      std::uint32_t const probe = low + warp.thread_rank() * step;
-      bool const before = probe < high && row_begin[probe + 1] <= at;
-      std::uint32_t const passed = simt::team<M>::ones(warp.ballot(before));
-      if (passed == 0) {
-        high = low;
-      } else {
-        std::uint32_t const limit = low + passed * step;
-        low = low + (passed - 1) * step + 1;
-        if (limit < high) high = limit;
-      }
-    }
-    return low;
-  }
 
   FOREBAY_DEVICE void prefetch(std::uint64_t rank, std::uint64_t begin, std::uint64_t end, std::uint32_t lane) const {
     std::uint64_t const ahead = paging.prefetch_shares;

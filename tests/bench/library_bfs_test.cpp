@@ -5,6 +5,7 @@
 #include <deque>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "apps/common/cpu_executor.hpp"
@@ -20,6 +21,7 @@ using apps::cpu_executor;
 using testing::paged_array;
 using testing::paged_view;
 using paged_bfs = bfs<cpu_executor, paged_view<std::uint32_t>>;
+using memory_bfs = bfs<cpu_executor, apps::memory_view<std::uint32_t>>;
 
 struct undirected {
   std::vector<std::uint64_t> row_begin{0};
@@ -27,23 +29,29 @@ struct undirected {
 
   std::uint32_t vertices() const { return static_cast<std::uint32_t>(row_begin.size() - 1); }
   bfs_shape shape() const { return {vertices(), neighbours.elements.size(), row_begin.data()}; }
+
+  void join(std::uint32_t vertices, std::vector<std::pair<std::uint32_t, std::uint32_t>> const& edges) {
+    std::vector<std::set<std::uint32_t>> rows(vertices);
+    for (auto const& [a, b] : edges) {
+      if (a == b) continue;
+      rows[a].insert(b);
+      rows[b].insert(a);
+    }
+    for (auto const& row : rows) {
+      neighbours.elements.insert(neighbours.elements.end(), row.begin(), row.end());
+      row_begin.push_back(neighbours.elements.size());
+    }
+  }
 };
 
 /// Several parts, some vertices alone, one with edges to a third of all.
 void random_graph(undirected& g, std::uint64_t seed, std::uint32_t vertices) {
   std::mt19937_64 random(seed);
-  std::vector<std::set<std::uint32_t>> rows(vertices);
-  auto const join = [&](std::uint64_t a, std::uint64_t b) {
-    if (a == b) return;
-    rows[a].insert(static_cast<std::uint32_t>(b));
-    rows[b].insert(static_cast<std::uint32_t>(a));
-  };
-  for (std::uint32_t i = 0; i < vertices / 3; ++i) join(vertices / 2, random() % vertices);
-  for (std::uint32_t i = 0; i < vertices; ++i) join(random() % vertices, random() % (1 + vertices * 3 / 4));
-  for (auto const& row : rows) {
-    g.neighbours.elements.insert(g.neighbours.elements.end(), row.begin(), row.end());
-    g.row_begin.push_back(g.neighbours.elements.size());
-  }
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
+  auto const below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+  for (std::uint32_t i = 0; i < vertices / 3; ++i) edges.emplace_back(vertices / 2, below(vertices));
+  for (std::uint32_t i = 0; i < vertices; ++i) edges.emplace_back(below(vertices), below(1 + vertices * 3 / 4));
+  g.join(vertices, edges);
 }
 
 std::vector<std::uint32_t> reference(undirected const& g, std::uint32_t source) {
@@ -62,31 +70,110 @@ std::vector<std::uint32_t> reference(undirected const& g, std::uint32_t source) 
   return distances;
 }
 
-TEST(library_bfs, distances_and_levels_are_those_of_a_queue) {
+std::vector<std::uint64_t> levels_of(std::vector<std::uint32_t> const& distances) {
+  std::vector<std::uint64_t> counts;
+  for (std::uint32_t const d : distances) {
+    if (d == bfs_unreached) continue;
+    if (d >= counts.size()) counts.resize(d + 1);
+    ++counts[d];
+  }
+  return counts;
+}
+
+constexpr bfs_direction directions[] = {bfs_direction::whichever_is_less, bfs_direction::from_above,
+                                        bfs_direction::from_below};
+
+/// Searches from each source in every direction, over memory too.
+void compare(undirected& g, std::vector<std::uint32_t> const& sources, std::uint32_t at_a_time,
+             std::uint32_t share_pages, std::uint32_t window) {
   cpu_executor const run;
+  auto const page_elements = static_cast<std::uint32_t>(g.neighbours.page_elements);
+  paged_bfs search(run, g.shape(), paged_view(g.neighbours), page_elements, at_a_time);
+  memory_bfs in_memory(run, g.shape(), {g.neighbours.elements.data(), g.neighbours.elements.size()}, page_elements);
+  for (std::uint32_t const source : sources) {
+    auto const want = reference(g, source);
+    for (bfs_direction const direction : directions) {
+      SCOPED_TRACE(::testing::Message() << "from " << source << ", direction " << static_cast<int>(direction));
+      EXPECT_EQ(search(source, {direction, share_pages, window}), levels_of(want));
+      ASSERT_EQ(search.distances_to_host(), want);
+      EXPECT_EQ(in_memory(source, {direction, share_pages, 1}), levels_of(want));
+      ASSERT_EQ(in_memory.distances_to_host(), want);
+    }
+  }
+  EXPECT_EQ(search.failures().failures, 0u);
+}
+
+TEST(library_bfs, distances_and_levels_are_those_of_a_queue) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     undirected g;
     g.neighbours.page_elements = std::uint64_t{1} << random() % 8;
     random_graph(g, seed, 1 + static_cast<std::uint32_t>(random() % 1000));
-    paged_bfs search(run, g.shape(), paged_view(g.neighbours), static_cast<std::uint32_t>(g.neighbours.page_elements),
-                     std::vector<std::uint32_t>{1, 3, 32}[random() % 3], static_cast<std::uint32_t>(random() % 2));
-    for (bool const ordered : {false, true}) {
-      auto const source = static_cast<std::uint32_t>(random() % g.vertices());
-      auto const levels = search(source, ordered);
-      auto const want = reference(g, source);
-      ASSERT_EQ(search.distances_to_host(), want);
-      std::vector<std::uint64_t> counts;
-      for (std::uint32_t const d : want) {
-        if (d == bfs_unreached) continue;
-        if (d >= counts.size()) counts.resize(d + 1);
-        ++counts[d];
-      }
-      EXPECT_EQ(levels, counts);
-    }
-    EXPECT_EQ(g.neighbours.stray_prefetches, 0u);
+    auto const one_of = [&](std::vector<std::uint32_t> const& some) { return some[random() % some.size()]; };
+    compare(g, {static_cast<std::uint32_t>(random() % g.vertices())}, one_of({1, 3, 32}), one_of({1, 3, 8, 32}),
+            one_of({1, 2, 32}));
   }
+}
+
+TEST(library_bfs, graphs_of_every_shape) {
+  using edges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+  struct shape {
+    char const* name;
+    std::uint32_t vertices;
+    edges joined;
+    std::vector<std::uint32_t> sources;
+  };
+  edges path, star, two_stars, complete;
+  for (std::uint32_t v = 0; v + 1 < 40; ++v) path.emplace_back(v, v + 1);
+  for (std::uint32_t v = 0; v < 700; ++v) star.emplace_back(400, v);
+  for (std::uint32_t v = 0; v < 150; ++v) two_stars.insert(two_stars.end(), {{v, 150}, {v + 151, 301}});
+  for (std::uint32_t v = 0; v < 60; ++v) {
+    for (std::uint32_t w = 0; w < v; ++w) complete.emplace_back(v, w);
+  }
+  for (shape const& one :
+       {shape{"a vertex", 1, {}, {0}}, shape{"vertices alone", 70, {{3, 65}}, {0, 3, 69}},
+        shape{"path", 40, path, {0, 17}}, shape{"star", 700, star, {400, 0, 699}},
+        shape{"two stars", 310, two_stars, {0, 150, 301, 309}}, shape{"complete", 60, complete, {0, 59}}}) {
+    for (std::uint64_t const page_elements : {1, 16, 1024}) {
+      SCOPED_TRACE(::testing::Message() << one.name << ", pages of " << page_elements);
+      undirected g;
+      g.neighbours.page_elements = page_elements;
+      g.join(one.vertices, one.joined);
+      compare(g, one.sources, 32, 4, 4);
+    }
+  }
+}
+
+TEST(library_bfs, graphs_of_the_benchmark) {
+  for (graph_kind const kind : {graph_kind::kronecker, graph_kind::uniform}) {
+    csr_graph const built = build_graph(cpu_executor(), {kind, 9, 16, 3});
+    undirected g;
+    g.row_begin = built.row_begin.to_host();
+    g.neighbours.elements = built.columns.to_host();
+    g.neighbours.page_elements = 128;
+    compare(g, {g.neighbours.elements[0], 77}, 4, 8, 8);
+  }
+}
+
+TEST(library_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
+  cpu_executor const run;
+  // Vertex 0 is joined to all of the first half, and a vertex of the second half to one of them.
+  undirected g;
+  g.neighbours.page_elements = 8;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
+  for (std::uint32_t v = 1; v < 400; ++v) edges.insert(edges.end(), {{0, v}, {v, v % 399 + 1}});
+  edges.emplace_back(200, 700);
+  g.join(800, edges);
+  paged_bfs search(run, g.shape(), paged_view(g.neighbours), 8);
+  search(0, {bfs_direction::from_below, 4, 4});
+  std::uint64_t const both = g.neighbours.moves;
+  // The first level needs every page but those of vertex 0 alone, the second that of vertex 700.
+  std::uint64_t const of_source = g.row_begin[1] / 8;
+  std::uint64_t const pages = (g.neighbours.elements.size() + 7) / 8;
+  EXPECT_GE(both, pages - of_source + 1);
+  EXPECT_LE(both, pages - of_source + 1 + pages / 4);
+  EXPECT_EQ(search.distances_to_host(), reference(g, 0));
 }
 
 TEST(library_bfs, a_level_can_be_listed_in_the_order_of_vertices) {
@@ -96,10 +183,13 @@ TEST(library_bfs, a_level_can_be_listed_in_the_order_of_vertices) {
   std::vector<std::uint32_t> distances(g.vertices());
   std::vector<bfs_run_of_neighbours> listed(g.vertices() + g.neighbours.elements.size());
   for (std::uint32_t v = 0; v < g.vertices(); ++v) distances[v] = v % 3;
-  bfs_level_result result;
+  bfs_level_result result, after;
+  after.runs = 9;
   // One warp, so that nobody comes in between.
   run({.blocks = 1, .threads_per_block = 32},
-      bfs_list_level<simt::fiber>{{g.row_begin.data(), distances.data(), 16, listed.data(), &result}, g.vertices(), 2});
+      bfs_list_level<simt::fiber>{
+          {g.row_begin.data(), distances.data(), 16, listed.data(), &result, &after}, g.vertices(), 2});
+  EXPECT_EQ(after.runs, 0u);
   EXPECT_EQ(result.vertices, (g.vertices() - 2 + 2) / 3);
   std::uint64_t at = 0, runs = 0;
   for (std::uint32_t v = 2; v < g.vertices(); v += 3) {
@@ -113,13 +203,13 @@ TEST(library_bfs, a_level_can_be_listed_in_the_order_of_vertices) {
   EXPECT_EQ(runs, result.runs);
 }
 
-TEST(library_bfs, a_page_of_each_vertex_is_asked_for_once) {
+TEST(library_bfs, from_above_a_page_of_each_vertex_is_asked_for_once) {
   cpu_executor const run;
   undirected g;
   g.neighbours.page_elements = 32;
   random_graph(g, 4, 600);
   paged_bfs search(run, g.shape(), paged_view(g.neighbours), 32, 4);
-  search(300, true);
+  search(300, {bfs_direction::from_above});
   auto const distances = search.distances_to_host();
   std::uint64_t runs = 0;
   for (std::uint32_t v = 0; v < g.vertices(); ++v) {
@@ -134,19 +224,23 @@ TEST(library_bfs, a_page_that_cannot_be_had_is_told) {
   undirected g;
   g.neighbours.page_elements = 16;
   random_graph(g, 4, 600);
-  g.neighbours.bad_page = g.row_begin[300] / 16 + 1;
+  // That of a neighbour's list: from below, nobody looks into that of the source.
+  g.neighbours.bad_page = g.row_begin[g.neighbours.elements[g.row_begin[300]]] / 16;
   paged_bfs search(run, g.shape(), paged_view(g.neighbours), 16);
-  search(300);
-  EXPECT_NE(search.failures().failures, 0u);
-  EXPECT_EQ(search.failures().status_bits, status::from_nvme(0x281).bits());
+  std::uint32_t before = 0;
+  for (bfs_direction const direction : directions) {
+    search(300, {direction, 4, 4});
+    EXPECT_GT(search.failures().failures, before);
+    EXPECT_EQ(search.failures().status_bits, status::from_nvme(0x281).bits());
+    before = search.failures().failures;
+  }
 }
 
 TEST(library_bfs, the_check_sees_every_kind_of_wrong_distance) {
   cpu_executor const run;
   csr_graph const graph = build_graph(run, {graph_kind::kronecker, 9, 8, 3});
   bfs_shape const shape{graph.vertices(), graph.entries(), graph.row_begin.data()};
-  bfs<cpu_executor, apps::memory_view<std::uint32_t>> search(
-      run, shape, apps::memory_view<std::uint32_t>(graph.columns.data(), graph.entries()));
+  memory_bfs search(run, shape, {graph.columns.data(), graph.entries()});
   std::uint32_t const source = graph.columns.to_host(1)[0];
   auto const levels = search(source);
   ASSERT_GE(levels.size(), 3u);

@@ -67,13 +67,15 @@ TEST_P(library_on_storage, products) {
 TEST_P(library_on_storage, distances) {
   csr_graph const graph = build_graph(run, kronecker);
   auto const columns = written(graph.columns.to_host(), 0);
-  for (std::uint32_t const prefetch_ahead : {0, 1}) {
-    bfs<cpu_executor, view<std::uint32_t const>> search(
-        run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns, 128,
-        GetParam() > second_half ? 32 : 1, prefetch_ahead);
-    search(graph.columns.to_host(1)[0], prefetch_ahead != 0);
+  bfs<cpu_executor, view<std::uint32_t const>> search(run, {graph.vertices(), graph.entries(), graph.row_begin.data()},
+                                                      columns, 128, GetParam() > second_half ? 32 : 1);
+  auto const want = distances_of(run, kronecker, 128);
+  for (bfs_how const& how : {bfs_how{.share_pages = 4, .window = 4}, bfs_how{bfs_direction::from_above},
+                             bfs_how{bfs_direction::from_below, 1, 1}, bfs_how{bfs_direction::from_below, 8, 4},
+                             bfs_how{bfs_direction::from_below, 32, 32}}) {
+    search(graph.columns.to_host(1)[0], how);
     EXPECT_EQ(search.failures().failures, 0u);
-    EXPECT_EQ(search.distances_to_host(), distances_of(run, kronecker, 128));
+    EXPECT_EQ(search.distances_to_host(), want);
   }
 }
 
