@@ -36,9 +36,10 @@ struct spmv_on_storage {
   std::uint32_t threads = 768;        ///< that a multiprocessor has registers for: 768 or 1024
 };
 
-/// How the warps of a search ask for their pages where a level is found from below.
+/// How a search asks for its pages where a level is found from below.
 struct bfs_on_storage {
   std::uint32_t share_pages = 8;  ///< consecutive pages of each warp, 1 to 32, asked for together
+  bool sweep = false;             ///< whether all pages are brought in from the start, beside the search
 };
 
 /// While it lives, the drives' engines run. Throws `refused_input`, `operation_failed`.

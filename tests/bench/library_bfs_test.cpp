@@ -12,6 +12,7 @@
 #include "apps/common/memory_view.hpp"
 #include "library/bfs.hpp"
 #include "library/graph_build.hpp"
+#include "library/sweep_pages.hpp"
 #include "library_paged_view.hpp"
 
 namespace forebay::bench {
@@ -157,22 +158,22 @@ TEST(library_bfs, graphs_of_the_benchmark) {
 }
 
 TEST(library_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
-  cpu_executor const run;
-  // Vertex 0 is joined to all of the first half, and a vertex of the second half to one of them.
+  // Vertex 0 is joined to all others but one, whose neighbour stands among them.
   undirected g;
   g.neighbours.page_elements = 8;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
-  for (std::uint32_t v = 1; v < 400; ++v) edges.insert(edges.end(), {{0, v}, {v, v % 399 + 1}});
-  edges.emplace_back(200, 700);
-  g.join(800, edges);
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges{{200, 400}};
+  for (std::uint32_t v = 1; v < 500; ++v) {
+    if (v != 400) edges.emplace_back(0, v);
+    if (v < 399) edges.emplace_back(v, v + 1);
+  }
+  g.join(600, edges);
+  cpu_executor const run;
   paged_bfs search(run, g.shape(), paged_view(g.neighbours), 8);
   search(0, {bfs_direction::from_below, 4, 4});
-  std::uint64_t const both = g.neighbours.moves;
-  // The first level needs every page but those of vertex 0 alone, the second that of vertex 700.
-  std::uint64_t const of_source = g.row_begin[1] / 8;
+  // All pages but those of vertex 0 alone, and then that of vertex 400.
   std::uint64_t const pages = (g.neighbours.elements.size() + 7) / 8;
-  EXPECT_GE(both, pages - of_source + 1);
-  EXPECT_LE(both, pages - of_source + 1 + pages / 4);
+  EXPECT_EQ(g.neighbours.taken, pages - g.row_begin[1] / 8 + 1);
+  EXPECT_LE(g.neighbours.moves, g.neighbours.taken);
   EXPECT_EQ(search.distances_to_host(), reference(g, 0));
 }
 
@@ -217,6 +218,18 @@ TEST(library_bfs, from_above_a_page_of_each_vertex_is_asked_for_once) {
     runs += (g.row_begin[v + 1] - 1) / 32 - g.row_begin[v] / 32 + 1;
   }
   EXPECT_EQ(g.neighbours.moves, runs);
+}
+
+TEST(library_bfs, a_sweep_asks_for_every_page_once) {
+  cpu_executor const run;
+  for (std::uint64_t const elements : {0, 1, 16, 17, 1000, 1024}) {
+    paged_array<std::uint32_t> array;
+    array.elements.resize(elements);
+    paged_view<std::uint32_t> const view(array);
+    run({.blocks = 3, .threads_per_block = 32},
+        sweep_pages<simt::fiber, paged_view<std::uint32_t>>{view, elements, 16, 4});
+    EXPECT_EQ(array.taken, (elements + 15) / 16) << elements;
+  }
 }
 
 TEST(library_bfs, a_page_that_cannot_be_had_is_told) {

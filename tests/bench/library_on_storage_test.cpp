@@ -14,6 +14,7 @@
 #include "library/cache_kernels.hpp"
 #include "library/forget_pages.hpp"
 #include "library/mean.hpp"
+#include "library/sweep_pages.hpp"
 
 namespace forebay::bench {
 namespace {
@@ -69,6 +70,8 @@ TEST_P(library_on_storage, distances) {
   auto const columns = written(graph.columns.to_host(), 0);
   bfs<cpu_executor, view<std::uint32_t const>> search(run, {graph.vertices(), graph.entries(), graph.row_begin.data()},
                                                       columns, 128, GetParam() > second_half ? 32 : 1);
+  run({.blocks = 2, .threads_per_block = 32},
+      sweep_pages<M, view<std::uint32_t const>>{columns, graph.entries(), 128, 4});
   auto const want = distances_of(run, kronecker, 128);
   for (bfs_how const& how : {bfs_how{.share_pages = 4, .window = 4}, bfs_how{bfs_direction::from_above},
                              bfs_how{bfs_direction::from_below, 1, 1}, bfs_how{bfs_direction::from_below, 8, 4},

@@ -23,6 +23,7 @@ struct paged_array {
   std::uint64_t bad_page = ~std::uint64_t{0};
   std::vector<T> apart;                         ///< the pages, each with as much of nonsense behind it; a view makes it
   mutable std::atomic<std::uint64_t> moves{0};  ///< of cursors, those of a warp counted once
+  mutable std::atomic<std::uint64_t> taken{0};  ///< pages that cursors took hold of, several at a time or one
   mutable std::atomic<std::uint64_t> prefetches{0};  ///< of elements that the array has
   mutable std::atomic<std::uint64_t> stray_prefetches{0};
   mutable std::atomic<std::int64_t> refused{0};  ///< so many prefetches find no room
@@ -36,7 +37,8 @@ class paged_view {
 
   class page {
    public:
-    page(paged_array<T> const& array, bool counts) : array_(array), counts_(counts) {}
+    page(paged_array<T> const& array, bool counts, std::uint32_t pages = 1)
+        : array_(array), counts_(counts), pages_(pages) {}
     status seek(std::uint64_t i) { return seek(i, array_.elements.size()); }
     status seek(std::uint64_t i, std::uint64_t stop) {
       simt::fiber::check(i < array_.elements.size(), "seek to an element that the array does not have");
@@ -47,6 +49,11 @@ class paged_view {
       first_ = number * array_.page_elements;
       end_ = std::min<std::uint64_t>(first_ + array_.page_elements, array_.elements.size());
       if (counts_) array_.moves.fetch_add(1, std::memory_order_relaxed);
+      if (number < held_first_ || number >= held_end_) {
+        held_first_ = number;
+        held_end_ = std::min(number + pages_, (stop - 1) / array_.page_elements + 1);
+        if (counts_) array_.taken.fetch_add(held_end_ - held_first_, std::memory_order_relaxed);
+      }
       return {};
     }
     std::uint64_t first() const { return first_; }
@@ -59,6 +66,9 @@ class paged_view {
    private:
     paged_array<T> const& array_;
     bool counts_;
+    std::uint32_t pages_;
+    std::uint64_t held_first_ = 0;
+    std::uint64_t held_end_ = 0;
     std::uint64_t first_ = 0;
     std::uint64_t end_ = 0;
   };
@@ -72,10 +82,10 @@ class paged_view {
 
   std::uint64_t size() const { return array_->elements.size(); }
   T operator[](std::uint64_t i) const { return array_->elements.at(i); }
-  page warp_page() const { return page(*array_, simt::fiber::this_warp().thread_rank() == 0); }
+  page warp_page() const { return warp_pages(1); }
   page warp_pages(std::uint32_t pages) const {
     simt::fiber::check(pages >= 1 && pages <= 32, "as many pages as a warp has lanes");
-    return warp_page();
+    return page(*array_, simt::fiber::this_warp().thread_rank() == 0, pages);
   }
   page thread_page() const { return page(*array_, true); }
   bool prefetch(std::uint64_t i) const {
