@@ -247,8 +247,6 @@ template <class M, class Neighbours, unsigned ThreadsMax = 0>
 struct bfs_look_up {
   /// 0: as many registers as the compiler likes.
   static constexpr unsigned max_threads_per_block = ThreadsMax;
-  /// Of more neighbours than this a lane looks at some only, then the whole warp at the others.
-  static constexpr std::uint32_t short_list_max = 64;
   static constexpr std::uint32_t batch = 4;
 
   bfs_state<M> state;
@@ -274,9 +272,10 @@ struct bfs_look_up {
     bfs_tally tally;
     auto page = neighbours.warp_pages(window);
     for (std::uint32_t v = mine.first_vertex + warp.thread_rank();; v += 32) {
+      bool const is_reached = v >= vertices || state.distance(v) != bfs_unreached;
       stretch list = list_of(v, mine);
       bool const is_last = warp.shfl(list.to, 31) == mine.count;
-      if (list.from != list.to && state.distance(v) != bfs_unreached) list.from = list.to;
+      if (is_reached) list.from = list.to;
       for (;;) {
         std::uint32_t const looking = warp.ballot(list.from != list.to);
         if (looking == 0) break;
@@ -288,10 +287,7 @@ struct bfs_look_up {
         stretch const part{list.from, list.from < page_end ? min(list.to, page_end) : list.from};
         if (has_parent(warp, part, &page[first + at], at)) {
           list.from = list.to;
-          if (state.reach(v, level)) {
-            tally.entries += state.row_begin[v + 1] - state.row_begin[v];
-            ++tally.vertices;
-          }
+          reach(v, mine, tally);
         } else {
           list.from = part.to;
         }
@@ -325,6 +321,18 @@ struct bfs_look_up {
             static_cast<std::uint32_t>(min(end, last) - mine.first)};
   }
 
+  FOREBAY_DEVICE void reach(std::uint32_t v, share const& mine, bfs_tally& tally) const {
+    std::uint64_t const begin = state.row_begin[v], end = state.row_begin[v + 1];
+    if (begin >= mine.first && end <= mine.first + mine.count) {
+      // relaxed, as all distances. Nobody else has the vertex, so there is no answer to wait for.
+      simt::atomic<M>(state.distances[v]).store(level, simt::order::relaxed);
+    } else if (!state.reach(v, level)) {
+      return;
+    }
+    tally.entries += end - begin;
+    ++tally.vertices;
+  }
+
   /// The pages of a share in which vertices look that are not reached, a bit each.
   template <class Warp>
   FOREBAY_DEVICE std::uint32_t pages_wanted(Warp const& warp, share const& mine) const {
@@ -354,34 +362,49 @@ struct bfs_look_up {
     return others == 0 ? 32 : page + simt::lowest_bit(others);
   }
 
-  /// Whether one of a lane's neighbours is of the level before. `neighbour` points at that of number `at`.
+  /// Whether one of a lane's neighbours is of the level before. `neighbour` points at that of number `at`. The fewer
+  /// lanes still look, the more look with each.
   template <class Warp>
-  FOREBAY_DEVICE bool has_parent(Warp const& warp, stretch const& part, std::uint32_t const* neighbour,
+  FOREBAY_DEVICE bool has_parent(Warp const& warp, stretch part, std::uint32_t const* neighbour,
                                  std::uint32_t at) const {
-    std::uint32_t const alone = part.to - part.from > short_list_max ? part.from + 2 * batch : part.to;
-    bool found = false;
-    for (std::uint32_t i = part.from; i < alone && !found; i += batch) {
-      found = some_are_parents(neighbour, i - at, 1, alone - 1 - at);
+    std::uint32_t const lane = warp.thread_rank();
+    for (bool found = false;;) {
+      bool const mine = !found && part.from < part.to;
+      std::uint32_t const looking = warp.ballot(mine);
+      if (looking == 0) return found;
+      std::uint32_t const lists = simt::count_bits(looking);
+      std::uint32_t const shift = 5 - simt::bit_width(lists - 1);  // 2^shift lanes a list
+      std::uint32_t const whose = one_of(looking, lane >> shift);
+      std::uint32_t const from = warp.shfl(part.from, whose) + (lane & ((1u << shift) - 1));
+      std::uint32_t const to = warp.shfl(part.to, whose);
+      bool const here =
+          lane >> shift < lists && from < to && some_are_parents(neighbour, from - at, shift, to - 1 - at);
+      std::uint32_t const hits = warp.ballot(here);
+      if (!mine) continue;
+      std::uint32_t const first = simt::count_bits(looking & ((1u << lane) - 1)) << shift;
+      found = (hits >> first & ~0u >> (32 - (1u << shift))) != 0;
+      part.from = min(part.from + (batch << shift), part.to);
     }
-    for (std::uint32_t longs = warp.ballot(!found && alone < part.to); longs != 0; longs &= longs - 1) {
-      std::uint32_t const whose = simt::lowest_bit(longs);
-      std::uint32_t const end = warp.shfl(part.to, whose);
-      for (std::uint32_t i = warp.shfl(alone, whose); i < end; i += batch * 32) {
-        bool const here = some_are_parents(neighbour, min(i + warp.thread_rank(), end - 1) - at, 32, end - 1 - at);
-        if (!warp.any(here)) continue;
-        if (warp.thread_rank() == whose) found = true;
-        break;
-      }
-    }
-    return found;
   }
-  /// Looks at a batch of neighbours, `step` apart, together; at the last of them again for those beyond it.
-  FOREBAY_DEVICE bool some_are_parents(std::uint32_t const* neighbour, std::uint32_t from, std::uint32_t step,
+  /// The position of one number `n` of `bits`, counted from 0; anything up to 31 where there is none.
+  FOREBAY_DEVICE static std::uint32_t one_of(std::uint32_t bits, std::uint32_t n) {
+    std::uint32_t position = 0;
+    FOREBAY_UNROLL
+    for (std::uint32_t step = 16; step != 0; step /= 2) {
+      std::uint32_t const below = simt::count_bits(bits >> position & ((1u << step) - 1));
+      if (n < below) continue;
+      n -= below;
+      position += step;
+    }
+    return position;
+  }
+  /// Looks at a batch of neighbours, 2^shift apart, together; at the last of them again for those beyond it.
+  FOREBAY_DEVICE bool some_are_parents(std::uint32_t const* neighbour, std::uint32_t from, std::uint32_t shift,
                                        std::uint32_t last) const {
     std::uint32_t distance[batch];
     std::uint32_t parent[batch];
     FOREBAY_UNROLL
-    for (std::uint32_t k = 0; k < batch; ++k) parent[k] = neighbour[min(from + k * step, last)];
+    for (std::uint32_t k = 0; k < batch; ++k) parent[k] = neighbour[min(from + (k << shift), last)];
     FOREBAY_UNROLL
     for (std::uint32_t k = 0; k < batch; ++k) distance[k] = state.distance(parent[k]);
     bool some = false;
