@@ -252,13 +252,15 @@ json measure_storage(graph_on_gpu& graph, options const& o, spmv_division const&
   result["spmv"] = runs.measure(
       "spmv", products, [&] { return graph.spmv_seconds(fastest); }, [&] { return graph.spmv_wrong_rows(); }, good);
   std::uint32_t const source = graph.source(0);
+  auto const search = [&](std::uint32_t pages, std::uint32_t threads, bool sweep) {
+    bench::bfs_on_storage const how{pages, threads, sweep};
+    searches.push_back({{{"share_pages", pages}, {"threads", threads}, {"sweep", sweep}},
+                        [&drive, source, how] { return drive.search(source, how).seconds; }});
+  };
   for (bool const sweep : {false, true}) {
-    for (std::uint32_t const pages : {4u, 8u}) {
-      bench::bfs_on_storage const how{pages, sweep};
-      searches.push_back({{{"share_pages", pages}, {"sweep", sweep}},
-                          [&drive, source, how] { return drive.search(source, how).seconds; }});
-    }
+    for (std::uint32_t const pages : {4u, 8u}) search(pages, 768, sweep);
   }
+  search(8, 1024, false);
   result["bfs"] = runs.measure(
       "bfs", searches, [&] { return graph.search(source, native_pages).seconds; },
       [&] { return drive.bfs_wrong_vertices(); }, good);

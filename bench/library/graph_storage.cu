@@ -20,16 +20,17 @@ using storage_view = cached_storage_ref<simt::cuda, replacement::clock>;
 using column_view = storage_view::view_type<std::uint32_t const>;
 using value_view = storage_view::view_type<float const>;
 constexpr std::uint32_t tile = 512;
-constexpr unsigned search_threads = 768;  // as many as a multiprocessor has registers for
-using searcher = bfs<gpu_executor, column_view, search_threads>;
+template <unsigned ThreadsMax>
+using searcher = bfs<gpu_executor, column_view, ThreadsMax>;
 
-/// A search with all pages brought in beside it. As many are under way as a drive of 40 million reads a second needs
-/// that answers after 50 us: more would only make the search wait.
+/// A search with all pages brought in beside it. With windows of 8 as many are under way as a drive of 40 million reads
+/// a second needs that answers after 50 us: more would only make the search wait.
+template <class Searcher>
 struct swept_search {
-  static constexpr std::uint32_t warps = 256, window = 8;
+  static constexpr std::uint32_t warps = 256;
   gpu_executor const& run;
   gpu_executor const& side;
-  searcher& search;
+  Searcher& search;
   sweep_pages<simt::cuda, column_view> sweep;
 
   std::vector<std::uint64_t> operator()(std::uint32_t source, bfs_how const& how) const {
@@ -66,7 +67,8 @@ struct graph_on_storage::impl {
     auto const ref = drives.cached_ref<simt::cuda>();
     columns = ref.array<std::uint32_t const>(0, parts.graph.entries());
     values = ref.array<float const>(layout.columns_bytes, parts.graph.entries());
-    search.emplace(parts.run, parts.bfs_of(), columns, page_bytes / 4);
+    search_768.emplace(parts.run, parts.bfs_of(), columns, page_bytes / 4);
+    search_1024.emplace(parts.run, parts.bfs_of(), columns, page_bytes / 4);
     running.emplace(drives.lease());
   }
   void write() {
@@ -84,6 +86,19 @@ struct graph_on_storage::impl {
     return seconds;
   }
 
+  template <class Searcher>
+  bfs_timing search(Searcher& work, std::uint32_t source, bfs_on_storage const& how) {
+    bfs_how const levels{.share_pages = how.share_pages, .window = how.share_pages};
+    constexpr std::uint32_t window = 8;
+    swept_search<Searcher> swept{parts.run, side, work, {columns, parts.graph.entries(), page_bytes / 4, window}};
+    bfs_timing const timing =
+        how.sweep ? timed_search(parts, swept, source, levels) : timed_search(parts, work, source, levels);
+    last_source = source;
+    distances = work.distances();
+    some_failed = some_failed || work.failures().failures != 0;
+    return timing;
+  }
+
   graph_parts parts;
   gpu_executor side{0};
   std::uint32_t page_bytes;
@@ -93,8 +108,10 @@ struct graph_on_storage::impl {
   storage drives;
   column_view columns;
   value_view values;
-  std::optional<searcher> search;
+  std::optional<searcher<768>> search_768;
+  std::optional<searcher<1024>> search_1024;
   std::uint32_t last_source = 0;
+  std::uint32_t const* distances = nullptr;
   bool some_failed = false;
   std::optional<storage_lease> running;
 };
@@ -119,18 +136,11 @@ double graph_on_storage::spmv_seconds(spmv_on_storage const& how) {
 
 bfs_timing graph_on_storage::search(std::uint32_t source, bfs_on_storage const& how) {
   impl& i = *impl_;
-  i.last_source = source;
-  bfs_how const levels{.share_pages = how.share_pages, .window = how.share_pages};
-  swept_search swept{
-      i.parts.run, i.side, *i.search, {i.columns, i.parts.graph.entries(), i.page_bytes / 4, swept_search::window}};
-  bfs_timing const timing =
-      how.sweep ? timed_search(i.parts, swept, source, levels) : timed_search(i.parts, *i.search, source, levels);
-  i.some_failed = i.some_failed || i.search->failures().failures != 0;
-  return timing;
+  return how.threads == 1024 ? i.search(*i.search_1024, source, how) : i.search(*i.search_768, source, how);
 }
 
 std::uint64_t graph_on_storage::bfs_wrong_vertices() const {
-  return wrong_vertices(impl_->parts, impl_->last_source, impl_->search->distances());
+  return wrong_vertices(impl_->parts, impl_->last_source, impl_->distances);
 }
 
 bool graph_on_storage::failed() const {
@@ -153,7 +163,7 @@ int graph_on_storage::bfs_from_above_registers() const {
   return registers_of<bfs_visit<simt::cuda, column_view>>();
 }
 int graph_on_storage::bfs_from_below_registers() const {
-  return registers_of<bfs_look_up<simt::cuda, column_view, search_threads>>();
+  return registers_of<bfs_look_up<simt::cuda, column_view, 768>>();
 }
 
 }  // namespace forebay::bench

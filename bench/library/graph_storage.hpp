@@ -39,6 +39,7 @@ struct spmv_on_storage {
 /// How a search asks for its pages where a level is found from below.
 struct bfs_on_storage {
   std::uint32_t share_pages = 8;  ///< consecutive pages of each warp, 1 to 32, asked for together
+  std::uint32_t threads = 768;    ///< that a multiprocessor has registers for: 768 or 1024
   bool sweep = false;             ///< whether all pages are brought in from the start, beside the search
 };
 
