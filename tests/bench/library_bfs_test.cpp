@@ -5,6 +5,8 @@
 #include <deque>
 #include <random>
 #include <set>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -157,6 +159,45 @@ TEST(library_bfs, graphs_of_the_benchmark) {
   }
 }
 
+/// Remembers what it ran: a letter each.
+struct recording_executor : cpu_executor {
+  template <class Kernel>
+  void operator()(simt::grid const& shape, Kernel const& kernel) const {
+    using view = apps::memory_view<std::uint32_t>;
+    ran += std::is_same_v<Kernel, bfs_visit<machine, view>>     ? "v"
+           : std::is_same_v<Kernel, bfs_look_up<machine, view>> ? "u"
+           : std::is_same_v<Kernel, bfs_list_level<machine>>    ? "l"
+                                                                : "b";
+    cpu_executor::operator()(shape, kernel);
+  }
+  mutable std::string ran;
+};
+
+TEST(library_bfs, levels_are_found_in_the_direction_that_is_less) {
+  // A path, a complete graph, another path.
+  undirected g;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
+  for (std::uint32_t v = 0; v < 20; ++v) edges.insert(edges.end(), {{v, v + 1}, {v + 79, v + 80}});
+  for (std::uint32_t v = 20; v < 80; ++v) {
+    for (std::uint32_t w = 20; w < v; ++w) edges.emplace_back(v, w);
+  }
+  g.join(100, edges);
+  recording_executor const run;
+  bfs<recording_executor, apps::memory_view<std::uint32_t>> search(
+      run, g.shape(), {g.neighbours.elements.data(), g.neighbours.elements.size()}, 64);
+  auto const ran = [&](std::uint32_t source, bfs_direction direction) {
+    run.ran.clear();
+    search(source, {direction});
+    EXPECT_EQ(search.distances_to_host(), reference(g, source));
+    return run.ran;
+  };
+  using enum bfs_direction;
+  // From below where the frontier has become most of the graph, and back where it is one vertex.
+  EXPECT_EQ(ran(0, whichever_is_less), "b" + std::string(21, 'v') + "ul" + std::string(19, 'v'));
+  EXPECT_EQ(ran(0, from_above), "b" + std::string(41, 'v'));
+  EXPECT_EQ(ran(0, from_below), "b" + std::string(41, 'u'));
+}
+
 TEST(library_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
   // Vertex 0 is joined to all others but one, whose neighbour stands among them.
   undirected g;
@@ -169,7 +210,7 @@ TEST(library_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
   g.join(600, edges);
   cpu_executor const run;
   paged_bfs search(run, g.shape(), paged_view(g.neighbours), 8);
-  search(0, {bfs_direction::from_below, 4, 4});
+  search(0, {bfs_direction::from_below, 8, 8});
   // All pages but those of vertex 0 alone, and then that of vertex 400.
   std::uint64_t const pages = (g.neighbours.elements.size() + 7) / 8;
   EXPECT_EQ(g.neighbours.taken, pages - g.row_begin[1] / 8 + 1);
