@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Direction-optimising breadth-first search of an undirected graph (Beamer, Asanovic and Patterson, "Direction-
-//! Optimizing Breadth-First Search", SC 2012), level by level, over neighbours behind a view; everything else in plain
-//! memory.
-//!
-//! From above, the frontier is a list of runs of neighbours, none longer than a page and none over the edge of one. A
-//! warp takes several runs at a time: each lane asks for the page of one, so that they come together, and then all
-//! lanes share out the neighbours of all of them, so that vertices of few neighbours leave no lane idle. Vertices are
-//! listed as they are found, at random: that is the order in which pages are wanted.
-//!
-//! From below, every vertex that is not reached looks for a neighbour of the level before, and stops at the first. Each
-//! warp has an equal share of consecutive pages, whatever vertices they belong to, and asks for several at a time, of
-//! those alone in which a vertex looks: pages are wanted in their order, many are under way, and each is worked on as
-//! it comes.
+//! Direction-optimising breadth-first search of an undirected graph (Beamer, Asanovic and Patterson,
+//! "Direction-Optimizing Breadth-First Search", SC 2012), level by level, over neighbours behind a view; everything
+//! else in plain memory.
 #pragma once
 
 #include <algorithm>
@@ -159,6 +149,11 @@ struct bfs_list_level {
 };
 
 /// Visits the neighbours of a frontier. Warps of 32 lanes.
+///
+/// The frontier is a list of runs of neighbours, none longer than a page and none over the edge of one. A warp takes
+/// several runs at a time: each lane asks for the page of one, so that they come together, and then all lanes share out
+/// the neighbours of all of them, so that vertices of few neighbours leave no lane idle. Vertices are listed as they
+/// are found, at random: that is the order in which pages are wanted.
 template <class M, class Neighbours>
 struct bfs_visit {
   bfs_state<M> state;
@@ -242,7 +237,12 @@ struct bfs_visit {
   }
 };
 
-/// Finds the vertices of a level from below. Warps of 32 lanes.
+/// Finds the vertices of a level from below: every vertex that is not reached looks for a neighbour of the level
+/// before, and stops at the first. Warps of 32 lanes.
+///
+/// Each warp has an equal share of consecutive pages, whatever vertices they belong to, and asks for several at a time,
+/// of those alone in which a vertex looks: pages are wanted in their order, many are under way, and each is worked on
+/// as it comes.
 template <class M, class Neighbours, unsigned ThreadsMax = 0>
 struct bfs_look_up {
   /// 0: as many registers as the compiler likes.
