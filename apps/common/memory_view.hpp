@@ -38,6 +38,7 @@ class memory_view {
   FOREBAY_DEVICE page warp_page() const { return page(*this); }
   FOREBAY_DEVICE page warp_pages(std::uint32_t) const { return page(*this); }
   FOREBAY_DEVICE page thread_page() const { return page(*this); }
+  FOREBAY_DEVICE bool touch(std::uint64_t) const { return true; }
   FOREBAY_DEVICE bool prefetch(std::uint64_t) const { return true; }
   FOREBAY_DEVICE bool await_prefetches(std::uint64_t) const { return true; }
   FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return ~std::uint64_t{0}; }

@@ -504,7 +504,7 @@ class bfs {
   void visit(std::uint32_t level, std::uint64_t runs) {
     std::swap(frontier_, next_);
     // A frontier of few runs is rather the work of many warps.
-    std::uint64_t const most = 2ull * run_.warps();
+    std::uint64_t const most = run_.warps();
     auto const at_a_time = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(runs / most, 1, at_a_time_));
     start(std::min(most, (runs + at_a_time - 1) / at_a_time),
           bfs_visit<M, Neighbours>{state(), neighbours_, level, runs, frontier_.data(), at_a_time});

@@ -104,6 +104,8 @@ class dlrm_naive_products {
 struct dlrm_lookahead {
   std::uint32_t batches = 1;      ///< how many batches before it is gathered a batch is prefetched
   std::uint64_t patience_ns = 0;  ///< how long a prefetch may try again that finds the queues full
+  std::uint32_t listed_from =
+      512;  ///< samples of a batch for which it pays to list what is missing before it is brought in
 
   /// As many batches as make 2,048 samples, but four at most: what a small batch gains is the drive's latency.
   static std::uint32_t batches_of(std::uint32_t samples) { return std::clamp(2048u / std::max(samples, 1u), 1u, 4u); }
@@ -130,6 +132,9 @@ class dlrm {
         products_(run.memory(), std::size_t{samples_max} * config.vectors() * config.vectors()),
         one_(run.memory(), std::size_t{samples_max} * widest(layers_)),
         other_(run.memory(), std::size_t{samples_max} * widest(layers_)),
+        missing_(run.memory(),
+                 std::size_t{samples_max} * config.tables * ((quads() + page_quads - 2) / page_quads + 1)),
+        missing_counts_(run.memory(), 2),
         failure_(run.memory(), 1) {
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       dlrm_layer const& layer = layers_[l];
@@ -155,12 +160,25 @@ class dlrm {
                                static_cast<std::uint32_t>(at_a_time), reinterpret_cast<dlrm_quad*>(vectors_.data()),
                                failure_.data()});
   }
-  /// Of the batch's first `lookups_max` rows.
-  void prefetch(dlrm_batch const& batch, std::uint64_t lookups_max, std::uint64_t patience_ns) const {
+  /// Of the batch's first `lookups_max` rows. Of a large batch, what is there is touched before anything comes that
+  /// could push it out, and of the many threads that look for what is not there few stay to bring it in beside the
+  /// networks. A small one gains less by that than one more kernel costs.
+  void prefetch(dlrm_batch const& batch, std::uint64_t lookups_max, dlrm_lookahead const& ahead) const {
     std::uint64_t const lookups = std::min(std::uint64_t{batch.samples} * config_.tables, lookups_max);
     if (lookups == 0) return;
-    side_({.blocks = static_cast<std::uint32_t>((lookups + 127) / 128), .threads_per_block = 128},
-          dlrm_prefetch<M, Table>{table_, batch.rows, lookups, quads(), page_quads_, patience_ns});
+    simt::grid const a_thread_each{.blocks = static_cast<std::uint32_t>((lookups + 127) / 128),
+                                   .threads_per_block = 128};
+    if (batch.samples < ahead.listed_from) {
+      side_(a_thread_each,
+            dlrm_prefetch<M, Table>{table_, batch.rows, lookups, quads(), page_quads_, ahead.patience_ns});
+      return;
+    }
+    dlrm_missing const missing{missing_.data(), missing_counts_.data() + turn_};
+    turn_ ^= 1;
+    side_(a_thread_each, dlrm_list_missing<M, Table>{table_, batch.rows, lookups, quads(), page_quads_, missing,
+                                                     missing_counts_.data() + turn_});
+    side_({.blocks = std::min(a_thread_each.blocks, 128u), .threads_per_block = 128},
+          dlrm_prefetch_missing<M, Table>{table_, missing, ahead.patience_ns});
   }
   /// Delivers what was prefetched, or, with no patience, what of it has come.
   void await_prefetches(std::uint64_t patience_ns) const {
@@ -197,7 +215,7 @@ class dlrm {
         side_.wait_for(run_);  // a gather and a prefetch at a time would ask for each other's place
         // What is wanted next came before this turn, unless that is what this turn prefetches.
         if (distance > 1) await_prefetches(0);
-        for (; next < batches.size() && next <= i + distance; ++next) prefetch(batches[next], room, ahead.patience_ns);
+        for (; next < batches.size() && next <= i + distance; ++next) prefetch(batches[next], room, ahead);
         if (distance == 1) await_prefetches(ahead.patience_ns);
       }
       infer(batches[i]);
@@ -264,6 +282,9 @@ class dlrm {
   std::uint64_t page_quads_;
   std::vector<dlrm_layer> layers_;
   apps::device_array<float> parameters_, vectors_, products_, one_, other_;
+  apps::device_array<std::uint64_t> missing_;
+  apps::device_array<std::uint32_t> missing_counts_;  ///< of the list in use, and of the next, in turn
+  mutable std::uint32_t turn_ = 0;
   apps::device_array<apps::failure_latch> failure_;
 };
 

@@ -320,7 +320,7 @@ int main(int argc, char** argv) {
     }
     if (!given.has("--no-storage")) {
       drive_options const drive{given.number("--drive-iops", 2.47e6), given.number("--drive-latency-us", 50u),
-                                given.number("--drive-sms", 8u), given.number("--page-bytes", 4096u)};
+                                given.number("--drive-sms", 16u), given.number("--page-bytes", 4096u)};
       std::uint32_t const drives = given.number("--drives", 2u);
       if (drives == 0 || drives > 8) throw forebay::refused_input("--drives", std::to_string(drives), "is 1 to 8");
       document["storage"] = measure_storage(

@@ -166,8 +166,24 @@ struct dlrm_check_vectors {
   }
 };
 
-/// Starts bringing in the pages of a batch, a thread for each row. Where there is no room in the queues it tries again
-/// for a while: nobody waits for it.
+/// The element of each page of a batch's rows, a thread for each row.
+template <class M, class Use>
+FOREBAY_DEVICE void dlrm_each_page(std::uint32_t const* rows, std::uint64_t lookups, std::uint32_t quads,
+                                   std::uint64_t page_quads, Use&& use) {
+  for (std::uint64_t l = M::thread_rank(); l < lookups; l += M::thread_count()) {
+    std::uint64_t const first = std::uint64_t{rows[l]} * quads, end = first + quads;
+    for (std::uint64_t at = first; at < end; at = (at / page_quads + 1) * page_quads) use(at);
+  }
+}
+/// Starts bringing one in. Where there is no room in the queues it tries again for a while: nobody waits for it.
+template <class M, class Table>
+FOREBAY_DEVICE void dlrm_prefetch_page(Table const& table, std::uint64_t at, std::uint64_t patience_ns,
+                                       std::uint64_t deadline_ns) {
+  if (table.prefetch(at) || patience_ns == 0) return;
+  (void)M::wait_until([&] { return table.prefetch(at); }, deadline_ns);
+}
+
+/// Starts bringing in the pages of a batch.
 template <class M, class Table>
 struct dlrm_prefetch {
   Table table;
@@ -179,12 +195,52 @@ struct dlrm_prefetch {
 
   FOREBAY_DEVICE void operator()() const {
     std::uint64_t const deadline_ns = M::clock_ns() + patience_ns;
-    for (std::uint64_t l = M::thread_rank(); l < lookups; l += M::thread_count()) {
-      std::uint64_t const first = std::uint64_t{rows[l]} * quads, end = first + quads;
-      for (std::uint64_t at = first; at < end; at = (at / page_quads + 1) * page_quads) {
-        if (table.prefetch(at) || patience_ns == 0) continue;
-        (void)M::wait_until([&] { return table.prefetch(at); }, deadline_ns);
-      }
+    dlrm_each_page<M>(rows, lookups, quads, page_quads,
+                      [&](std::uint64_t at) { dlrm_prefetch_page<M>(table, at, patience_ns, deadline_ns); });
+  }
+};
+
+/// Elements of the table, one of each page that is wanted and not there.
+struct dlrm_missing {
+  std::uint64_t* elements;
+  std::uint32_t* count;
+};
+
+/// Lists what a batch wants that is not there.
+template <class M, class Table>
+struct dlrm_list_missing {
+  Table table;
+  std::uint32_t const* rows;
+  std::uint64_t lookups;
+  std::uint32_t quads;
+  std::uint64_t page_quads;
+  dlrm_missing missing;
+  std::uint32_t* next_count;  ///< of the list after this one, which nobody reads any more
+
+  FOREBAY_DEVICE void operator()() const {
+    if (M::thread_rank() == 0) *next_count = 0;
+    dlrm_each_page<M>(rows, lookups, quads, page_quads, [&](std::uint64_t at) {
+      if (table.touch(at)) return;
+      // relaxed: the next launch is what reads the list.
+      missing.elements[simt::atomic<M>(*missing.count).fetch_add(1, simt::order::relaxed)] = at;
+    });
+  }
+};
+
+/// Starts bringing in what is listed. Neighbours in the list go to different warps: lanes that each claim a frame would
+/// do it one after the other.
+template <class M, class Table>
+struct dlrm_prefetch_missing {
+  Table table;
+  dlrm_missing missing;
+  std::uint64_t patience_ns;  ///< of each thread, for all that it brings in
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint64_t const deadline_ns = M::clock_ns() + patience_ns;
+    std::uint32_t const warps = M::thread_count() / 32;
+    std::uint32_t const first = M::thread_rank() % 32 * warps + M::thread_rank() / 32;
+    for (std::uint64_t k = first; k < *missing.count; k += M::thread_count()) {
+      dlrm_prefetch_page<M>(table, missing.elements[k], patience_ns, deadline_ns);
     }
   }
 };

@@ -23,11 +23,11 @@ constexpr std::uint32_t tile = 512;
 template <unsigned ThreadsMax>
 using searcher = bfs<gpu_executor, column_view, ThreadsMax>;
 
-/// A search with all pages brought in beside it. With windows of 8 as many are under way as a drive of 40 million reads
-/// a second needs that answers after 50 us: more would only make the search wait.
+/// A search with all pages brought in beside it. With windows of 32 about as many are under way as a drive of 40
+/// million reads a second needs that answers after 50 us: more would only make the search wait.
 template <class Searcher>
 struct swept_search {
-  static constexpr std::uint32_t warps = 256;
+  static constexpr std::uint32_t warps = 96;
   gpu_executor const& run;
   gpu_executor const& side;
   Searcher& search;
@@ -89,7 +89,7 @@ struct graph_on_storage::impl {
   template <class Searcher>
   bfs_timing search(Searcher& work, std::uint32_t source, bfs_on_storage const& how) {
     bfs_how const levels{.share_pages = how.share_pages, .window = how.share_pages};
-    constexpr std::uint32_t window = 8;
+    constexpr std::uint32_t window = 32;
     swept_search<Searcher> swept{parts.run, side, work, {columns, parts.graph.entries(), page_bytes / 4, window}};
     bfs_timing const timing =
         how.sweep ? timed_search(parts, swept, source, levels) : timed_search(parts, work, source, levels);

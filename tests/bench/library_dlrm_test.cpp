@@ -133,10 +133,11 @@ TEST(library_dlrm, ahead_or_in_turn_by_pages_or_not_the_clicks_are_the_same) {
   auto const want =
       infer(c, trace, apps::memory_view<dlrm_quad>(table.elements.data(), table.elements.size()), 1, 40, false);
   for (std::uint64_t const page : {1, 2, 5, 1000}) {  // an embedding has three quads
-    for (bool const ahead : {false, true}) {
+    for (std::uint32_t const listed_from : {0, 1, 1000}) {
+      bool const ahead = listed_from != 0;
       table.page_elements = page;
       table.prefetches = 0;
-      auto const got = infer(c, trace, paged_view(table), page, 11, ahead);
+      auto const got = infer(c, trace, paged_view(table), page, 11, ahead, {.listed_from = listed_from});
       EXPECT_EQ(got.clicks, want.clicks);
       EXPECT_EQ(got.failures.failures, 0u);
       // All batches but the first, a prefetch for each page of each row.
@@ -157,17 +158,20 @@ TEST(library_dlrm, prefetches_no_more_than_the_cache_has_room_for) {
   paged_array<dlrm_quad> table;
   table.elements = table_of(trace, c.floats);
   table.page_elements = 3;  // a page for each row
-  auto const prefetched = [&](std::uint64_t room, std::uint32_t batches) {
-    table.room = room;
-    table.prefetches = 0;
-    auto const got = infer(c, trace, paged_view(table), 3, 10, true, {.batches = batches});
-    EXPECT_EQ(got.failures.failures, 0u);
-    return table.prefetches.load();
-  };
-  EXPECT_EQ(prefetched(1000, 1), 5u * 40) << "six batches of 40 rows, all but the first";
-  EXPECT_EQ(prefetched(1000, 3), 5u * 40);
-  EXPECT_EQ(prefetched(25, 1), 5u * 25);
-  EXPECT_EQ(prefetched(1, 4), 5u);
+  for (std::uint32_t const listed_from : {1, 1000}) {
+    auto const prefetched = [&](std::uint64_t room, std::uint32_t batches) {
+      table.room = room;
+      table.prefetches = 0;
+      auto const got =
+          infer(c, trace, paged_view(table), 3, 10, true, {.batches = batches, .listed_from = listed_from});
+      EXPECT_EQ(got.failures.failures, 0u);
+      return table.prefetches.load();
+    };
+    EXPECT_EQ(prefetched(1000, 1), 5u * 40) << "six batches of 40 rows, all but the first";
+    EXPECT_EQ(prefetched(1000, 3), 5u * 40);
+    EXPECT_EQ(prefetched(25, 1), 5u * 25);
+    EXPECT_EQ(prefetched(1, 4), 5u);
+  }
 }
 
 TEST(library_dlrm, a_prefetch_that_finds_no_room_tries_again_for_as_long_as_it_may) {
@@ -176,14 +180,16 @@ TEST(library_dlrm, a_prefetch_that_finds_no_room_tries_again_for_as_long_as_it_m
   paged_array<dlrm_quad> table;
   table.elements = table_of(trace, c.floats);
   table.page_elements = 3;
-  auto const prefetched = [&](std::uint64_t patience_ns) {
-    table.refused = 5;
-    table.prefetches = 0;
-    infer(c, trace, paged_view(table), 3, 10, true, {.patience_ns = patience_ns});
-    return table.prefetches.load();
-  };
-  EXPECT_EQ(prefetched(0), 40u);
-  EXPECT_EQ(prefetched(60'000'000'000), 45u);
+  for (std::uint32_t const listed_from : {1, 1000}) {
+    auto const prefetched = [&](std::uint64_t patience_ns) {
+      table.refused = 5;
+      table.prefetches = 0;
+      infer(c, trace, paged_view(table), 3, 10, true, {.patience_ns = patience_ns, .listed_from = listed_from});
+      return table.prefetches.load();
+    };
+    EXPECT_EQ(prefetched(0), 40u);
+    EXPECT_EQ(prefetched(60'000'000'000), 45u);
+  }
 }
 
 TEST(library_dlrm, looks_as_far_ahead_as_2048_samples_reach) {

@@ -88,6 +88,7 @@ class paged_view {
     return page(*array_, simt::fiber::this_warp().thread_rank() == 0, pages);
   }
   page thread_page() const { return page(*array_, true); }
+  bool touch(std::uint64_t) const { return false; }
   bool prefetch(std::uint64_t i) const {
     (i < size() ? array_->prefetches : array_->stray_prefetches).fetch_add(1, std::memory_order_relaxed);
     return array_->refused.fetch_sub(1, std::memory_order_relaxed) <= 0;

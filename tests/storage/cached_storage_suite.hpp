@@ -68,6 +68,7 @@ class CachedStorageSuite : public testing::Test {
     registered_buffer shared = st.allocate_buffer(stop_at + sizeof(std::uint32_t));
     kernel.result = reinterpret_cast<tally*>(shared.data());
     storage_lease const running = st.lease();
+    [[maybe_unused]] auto const dog = watched(st);
     if constexpr (decltype(kernel.storage)::queue_rules_type::waiters_help) {
       Machine::run(shape, kernel);
     } else {

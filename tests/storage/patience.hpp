@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How long the tests' storages wait where a test does not say.
+//! How long the tests' storages wait where a test does not say, and who looks meanwhile.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 
 #include "forebay/storage/storage.hpp"
 
@@ -15,6 +16,12 @@ namespace forebay::storage_test {
 inline std::uint64_t patience_ns() {
   char const* const seconds = std::getenv("FOREBAY_TEST_TIMEOUT_S");
   return seconds != nullptr ? std::strtoull(seconds, nullptr, 10) * 1'000'000'000 : storage_options().timeout_ns;
+}
+
+/// With FOREBAY_TEST_WATCH, a watchdog: where a test gets stuck it writes to standard error what waits for what.
+inline std::optional<watchdog> watched(storage const& st) {
+  if (std::getenv("FOREBAY_TEST_WATCH") == nullptr) return std::nullopt;
+  return st.watch(watchdog_options());
 }
 
 }  // namespace forebay::storage_test

@@ -54,6 +54,7 @@ class StorageSuite : public testing::Test {
     registered_buffer shared = st.allocate_buffer(sizeof(tally));
     kernel.result = reinterpret_cast<tally*>(shared.data());
     storage_lease const running = st.lease();
+    [[maybe_unused]] auto const dog = watched(st);
     Machine::run(shape, kernel);
     return *kernel.result;
   }

@@ -169,15 +169,21 @@ class cache_ref {
     return true;
   }
 
-  /// Starts reading `page` into a frame where it is in none; where one has it, that counts as a hit to the replacement
-  /// policy. Never waits. False if there was no room for it: in its set, or in the queues.
-  FOREBAY_DEVICE bool prefetch(std::uint64_t page) const {
+  /// Where a frame has `page`, or it is being read into one: counts as a hit to the replacement policy. Whether one
+  /// has.
+  FOREBAY_DEVICE bool touch_page(std::uint64_t page) const {
     std::uint32_t const frame = find(mapping_.locate(page));
-    if (frame == none) return simt::out_of_line(&prefetch_slowly)(s_, page);
+    if (frame == none) return false;
     page_word const seen = look(frame);
-    // Else pages that are prefetched next could push it out before it is used. An unused one is protected anyhow.
+    // One that was prefetched and not used yet is protected anyhow.
     if (!seen.is_unused()) touch(frame, seen);
     return true;
+  }
+
+  /// The same, and starts reading it where it is in no frame. Never waits. False if there was no room for it: in its
+  /// set, or in the queues.
+  FOREBAY_DEVICE bool prefetch(std::uint64_t page) const {
+    return touch_page(page) || simt::out_of_line(&prefetch_slowly)(s_, page);
   }
 
   /// Writes the page in `frame` back if it has been written, and waits until that is done: then every write to it that

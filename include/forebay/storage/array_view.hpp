@@ -141,7 +141,13 @@ class array_view {
     return {};
   }
 
-  /// Starts bringing element `i` into the cache. Never waits. False if there was no room.
+  /// Whether the page of element `i` is in the cache, or on its way; if so, that counts as a hit to the replacement
+  /// policy. Who prefetches many pages at once touches all of them first: those that come push out none of the others.
+  FOREBAY_DEVICE bool touch(std::uint64_t i) const {
+    return i < size_ && cache_.touch_page((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
+  }
+
+  /// The same, and starts bringing it into the cache where it is not. Never waits. False if there was no room.
   FOREBAY_DEVICE bool prefetch(std::uint64_t i) const {
     if (i >= size_) return false;
     return cache_.prefetch((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
