@@ -259,6 +259,8 @@ dlrm_trace trace_of(forebay::apps::command_line const& given, bool quick) {
 int main(int argc, char** argv) {
   // Code that is loaded while a drive's engine runs would wait for it.
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  // Of the eight queues that streams share otherwise, one may hold prefetches behind networks.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   try {
     forebay::apps::command_line const given(argc, argv,
                                             {"--trace", "--samples", "--rows-max", "--exponent", "--seed", "--configs",
