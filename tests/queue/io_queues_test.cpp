@@ -184,6 +184,39 @@ TEST(IoQueues, ATimeoutAsksForRecoveryAndKeepsTheCommand) {
   EXPECT_FALSE(drive.queues.take_recovery_request(request));
 }
 
+/// Three commands that have completed, for a record each.
+std::array<std::uint32_t, 3> completed_commands(hand_driven& drive) {
+  std::array<std::uint32_t, 3> records{};
+  for (std::uint32_t& record : records) {
+    record = drive.ref().records().try_open(1);
+    EXPECT_TRUE(drive.submit(record).ok());
+  }
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    drive.complete(drive.sq[i].command_id(), static_cast<std::uint16_t>(records.size()));
+  }
+  return records;
+}
+
+TEST(IoQueues, AWaitThatBeginsTooLateTakesWhatWasThereInTime) {
+  hand_driven drive;
+  auto const records = completed_commands(drive);
+  EXPECT_TRUE(drive.token_of(records[2]).wait(native::clock_ns()).ok()) << "two completions stand before it";
+  recovery_request request;
+  EXPECT_FALSE(drive.queues.take_recovery_request(request));
+}
+
+TEST(IoQueues, DrainingWithoutPatienceDeliversAllThatHasCome) {
+  hand_driven drive;
+  auto const records = completed_commands(drive);
+  EXPECT_EQ(drive.ref().drain_share(native::clock_ns()), 0u);
+  for (std::uint32_t const record : records) EXPECT_TRUE(drive.ref().records().done(record));
+  std::uint32_t const outstanding = drive.ref().records().try_open(1);
+  ASSERT_TRUE(drive.submit(outstanding).ok());
+  EXPECT_EQ(drive.ref().drain_share(native::clock_ns()), 1u);
+  drive.complete(drive.sq[3].command_id(), 0);
+  EXPECT_EQ(drive.ref().drain_share(native::clock_ns()), 0u);
+}
+
 TEST(IoQueues, ARequestThatFoundNoRoomInTimeIsOverOnce) {
   hand_driven drive(1);
   auto const records = drive.ref().records();

@@ -145,6 +145,24 @@ struct together_kernel {
   }
 };
 
+/// Waits whose deadline has passed before they begin: what the lanes can bring about themselves they still do, though
+/// it takes several steps.
+template <class M>
+struct late_kernel {
+  u64* helps;  // of each lane
+  late_kernel with(u64* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    u64 helped = 0;
+    u64 const wanted = 1 + M::thread_rank() % 40;
+    bool const held =
+        M::wait_together(M::this_warp(), [&] { return helped >= wanted; }, [&] { return ++helped <= wanted; }, 0);
+    M::check(held, "a wait that is late looks at what its help has brought about");
+    bool const never = M::wait_together(M::this_warp(), [] { return false; }, [] { return true; }, 0);
+    M::check(!never, "a wait that is late ends, however much there is to help with");
+    helps[M::thread_rank()] = helped;
+  }
+};
+
 /// Lane i copies `i` bytes from a source of its own at an alignment of its own.
 template <class M>
 struct copy_kernel {
@@ -262,6 +280,13 @@ TYPED_TEST_P(MachineConformance, LanesThatWaitTogetherGoOnTogether) {
   for (u64 const ns : waited) EXPECT_GE(ns, 20'000u);
 }
 
+TYPED_TEST_P(MachineConformance, AWaitThatIsLateTakesWhatHasCome) {
+  using M = typename TypeParam::machine;
+  std::vector<u64> helps(64);
+  TypeParam::run(grid{1, 64, 0}, late_kernel<M>{}, helps);
+  for (std::size_t i = 0; i < helps.size(); ++i) EXPECT_GE(helps[i], 1 + i % 40) << "lane " << i;
+}
+
 TYPED_TEST_P(MachineConformance, CopyMovesExactlyItsBytesAtAnyAlignment) {
   using M = typename TypeParam::machine;
   u32 constexpr lanes = 96, area = copy_kernel<M>::area;
@@ -299,7 +324,8 @@ TYPED_TEST_P(MachineConformance, LanesOfAGridKnowItByOneNumber) {
 REGISTER_TYPED_TEST_SUITE_P(MachineConformance, WarpCollectivesGiveWhatTheirMembersPassed,
                             ThisWarpHoldsTheLanesThatTheBlockHas, BlocksShareMemoryAcrossBarriers, AtomicsLoseNothing,
                             EveryLaneOfResidentBlocksMakesProgress, AWaitGivesUpAtItsDeadlineAndNotBefore,
-                            LanesThatWaitTogetherGoOnTogether, CopyMovesExactlyItsBytesAtAnyAlignment,
-                            SixteenBytesAndDoorbellsAreStored, LanesOfAGridKnowItByOneNumber);
+                            LanesThatWaitTogetherGoOnTogether, AWaitThatIsLateTakesWhatHasCome,
+                            CopyMovesExactlyItsBytesAtAnyAlignment, SixteenBytesAndDoorbellsAreStored,
+                            LanesOfAGridKnowItByOneNumber);
 
 }  // namespace forebay::simt::testing

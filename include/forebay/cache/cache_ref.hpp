@@ -921,9 +921,10 @@ class cache_ref {
           if (settled()) return true;
           std::uint32_t const pair = pair_of_command(frame);
           if ((pair & cache_core::note_is_status) != 0) return settled();
+          std::uint32_t late_helps = 0;
           do {
-            if (!simt::out_of_line(&help_for)(s_, pair)) return settled();
-          } while (!settled() && M::clock_ns() < deadline_ns);
+            if (!simt::out_of_line(&help_for)(s_, pair)) break;
+          } while (!settled() && (M::clock_ns() < deadline_ns || ++late_helps != simt::late_helps_max));
           return settled();
         },
         deadline_ns);

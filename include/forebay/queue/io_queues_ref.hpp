@@ -73,15 +73,16 @@ class io_queues_ref {
   /// Delivers what has completed on a pair, unless another thread is at it; whether there was anything.
   FOREBAY_DEVICE bool help(std::uint32_t pair_index) const { return pair(pair_index).try_poll(prp_pages(), targets_); }
 
-  /// Delivers what has completed on `queue` until `stop()` holds, which it returns, nothing is left, or the deadline
-  /// passes. A thread that goes to sleep must have seen the ring empty: else a completion that it did not look at could
-  /// be one that nobody looks at.
+  /// Delivers what has completed on `queue` until `stop()` holds, which it returns, or nothing is left; after the
+  /// deadline `late_helps_max` times at most. A thread that goes to sleep must have seen the ring empty: else a
+  /// completion that it did not look at could be one that nobody looks at.
   template <class Stop>
   FOREBAY_DEVICE bool serve(pair_type queue, Stop&& stop, std::uint64_t deadline_ns, std::uint32_t looks = 1) const {
     if constexpr (Rules::waiters_help) {
+      std::uint32_t late_helps = 0;
       while (!stop()) {
         if (!queue.try_poll(prp_pages(), targets_, looks)) return stop();
-        if (M::clock_ns() >= deadline_ns) return stop();
+        if (M::clock_ns() >= deadline_ns && ++late_helps == simt::late_helps_max) return stop();
       }
       return true;
     } else {

@@ -199,9 +199,10 @@ struct cuda {
   template <class Predicate>
   [[nodiscard]] FOREBAY_DEVICE static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
     for (unsigned pause_ns = 16;; pause_ns = pause_ns < 256 ? pause_ns * 2 : pause_ns) {
+      // Before the look: who is held up in between looks once more before it gives up.
+      std::uint64_t const now_ns = deadline_ns != no_deadline ? clock_ns() : 0;
       if (predicate()) return true;
       if (deadline_ns != no_deadline) {
-        std::uint64_t const now_ns = clock_ns();
         if (now_ns >= deadline_ns) return false;
         // A pause may last twice as long.
         if (deadline_ns - now_ns < 2 * pause_ns) pause_ns = static_cast<unsigned>((deadline_ns - now_ns) / 2);
@@ -316,15 +317,20 @@ struct cuda {
   /// Waits together with the other `lanes`, all of which call this: until `done()` holds for each of them or its
   /// deadline has passed; returns whether it holds for the caller. Meanwhile all of them call `help()`, those that are
   /// done too, so that whatever it does together with other lanes it does with all of them. `help` tells whether it did
-  /// anything.
+  /// anything; while it did, a deadline that has passed is none yet (`late_helps_max`).
   template <class Done, class Help>
   [[nodiscard]] FOREBAY_DEVICE static bool wait_together(warp const& lanes, Done&& done, Help&& help,
                                                          std::uint64_t deadline_ns) {
     bool holds = false;
+    std::uint32_t late_helps = 0;
     for (unsigned pause_ns = 16;;) {
+      // Before the look, as in wait_until().
+      bool const late = clock_ns() >= deadline_ns;
       holds = holds || done();
-      if (lanes.ballot(!holds && clock_ns() < deadline_ns) == 0) return holds;
-      if (lanes.any(help())) continue;
+      if (lanes.all(holds)) return true;
+      bool const helped = lanes.any(help());
+      if (!lanes.any(!holds && !late) && (!helped || ++late_helps == late_helps_max)) return holds || done();
+      if (helped) continue;
 #if defined(__CUDA_ARCH__)
       __nanosleep(pause_ns);
 #endif

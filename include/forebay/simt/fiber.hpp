@@ -245,7 +245,8 @@ struct fiber {
       } else if (predicate()) {
         return true;
       }
-      if (!lane->owner->wait_sleep(deadline_ns, misses, where)) return false;
+      // In real time, who was held up looks once more.
+      if (!lane->owner->wait_sleep(deadline_ns, misses, where)) return !lane->scheduled && predicate();
     }
   }
 
@@ -338,8 +339,10 @@ struct fiber {
                                           location where = location::current()) {
     bool const holds = wait_until(
         [&] {
+          std::uint32_t late_helps = 0;
           while (!done()) {
-            if (!help() || clock_ns() >= deadline_ns) return done();
+            if (!help()) return done();
+            if (clock_ns() >= deadline_ns && ++late_helps == late_helps_max) return done();
           }
           return true;
         },

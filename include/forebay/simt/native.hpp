@@ -93,7 +93,8 @@ struct native {
   [[nodiscard]] static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
     for (std::uint32_t misses = 0;; ++misses) {
       if (predicate()) return true;
-      if (clock_ns() >= deadline_ns) return false;
+      // Who was held up looks once more.
+      if (clock_ns() >= deadline_ns) return predicate();
       if (misses >= 64) std::this_thread::yield();
     }
   }
@@ -138,8 +139,10 @@ struct native {
   [[nodiscard]] static bool wait_together(warp const&, Done&& done, Help&& help, std::uint64_t deadline_ns) {
     return wait_until(
         [&] {
+          std::uint32_t late_helps = 0;
           while (!done()) {
-            if (!help() || clock_ns() >= deadline_ns) return done();
+            if (!help()) return done();
+            if (clock_ns() >= deadline_ns && ++late_helps == late_helps_max) return done();
           }
           return true;
         },

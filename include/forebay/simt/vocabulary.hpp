@@ -52,6 +52,11 @@ enum class order : std::uint8_t { relaxed, acquire, release, acq_rel, seq_cst };
 /// A deadline that never comes. Only for a wait that provably depends on nothing but the caller's own grid.
 inline constexpr std::uint64_t no_deadline = ~std::uint64_t{0};
 
+/// How often a thread whose deadline has passed goes on with what it can deliver itself. What it waits for may have
+/// been there in time, behind other things, while the thread was held up: so as often as the largest ring has entries,
+/// and no more, or it would serve others for ever.
+inline constexpr std::uint32_t late_helps_max = 1u << 16;
+
 /// Of `M::grid_id()`: set where the grid is a host thread of its own.
 inline constexpr std::uint32_t host_grids = 1u << 31;
 

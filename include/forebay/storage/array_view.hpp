@@ -141,8 +141,9 @@ class array_view {
     return {};
   }
 
-  /// Whether the page of element `i` is in the cache, or on its way; if so, that counts as a hit to the replacement
-  /// policy. Who prefetches many pages at once touches all of them first: those that come push out none of the others.
+  /// Whether the page of element `i` is in a set of the cache, or on its way there; if so, that counts as a hit to the
+  /// replacement policy. Who prefetches many pages at once touches all of them first: those that come push out none of
+  /// the others. The few pages in overflow frames and users' buffers count as missing.
   FOREBAY_DEVICE bool touch(std::uint64_t i) const {
     return i < size_ && cache_.touch_page((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
   }
