@@ -174,7 +174,8 @@ class array_view {
   FOREBAY_DEVICE page_cursor<T, Cache, M, true> warp_page() const& { return {cache_, first_byte_, size_, writable_}; }
   void thread_page() const&& = delete;
   void warp_page() const&& = delete;
-  /// The same of up to `pages` pages that the warp's lanes look up together, each one of them: 1 to 32.
+  /// The same of up to `pages` pages that the warp's lanes look up together, each one of them: 1 to 32. More
+  /// are taken as 32, since a warp has no more lanes, and 0 as 1.
   FOREBAY_DEVICE page_window<T, Cache, M> warp_pages(std::uint32_t pages) const& {
     return {cache_, first_byte_, size_, writable_, pages};
   }

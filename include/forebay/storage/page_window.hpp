@@ -29,7 +29,7 @@ class page_window {
  public:
   using value_type = std::remove_const_t<T>;
 
-  /// Of at most `pages` pages, and no more than a warp has lanes.
+  /// Of at most `pages` pages, and no more than a warp has lanes, since each holds one; of 1 where `pages` is 0.
   FOREBAY_DEVICE page_window(Cache const& cache, std::uint64_t first_byte, std::uint64_t size, bool writable,
                              std::uint32_t pages)
       : cache_(cache), first_byte_(first_byte), size_(size), pages_(pages), writable_(writable) {}
