@@ -967,8 +967,8 @@ std::string storage::dump() const {
 }
 
 watchdog storage::watch(watchdog_options const& options) const {
-  return watchdog(std::make_unique<watchdog::parts>(impl_->inspect(),
-                                                    on_gpu() ? &impl::gpu_clock_ns : &simt::native::clock_ns, options));
+  return watchdog(std::make_unique<watchdog::parts>(
+      impl_->inspect(), on_gpu() ? &impl::gpu_clock_ns : &simt::native::clock_ns, impl_->options.timeout_ns, options));
 }
 
 void storage::reset_statistics() {

@@ -20,17 +20,23 @@ void print(stuck_report const& report) {
   std::fprintf(stderr, "forebay: watchdog: %s\n%s", report.reason.c_str(), report.dump.c_str());
 }
 
-void refuse_bad(watchdog_options const& options) {
+void refuse_bad(watchdog_options const& options, std::uint64_t timeout_ns) {
   if (options.interval_ns < 1'000'000) {
     throw refused_input("interval_ns", std::to_string(options.interval_ns), "give at least 1000000, a millisecond");
+  }
+  if (options.interval_ns >= timeout_ns) {
+    throw refused_input(
+        "interval_ns", std::to_string(options.interval_ns),
+        "waits give up before the second look: give less than the storage's timeout_ns, " + std::to_string(timeout_ns));
   }
   if (options.stuck_after == 0) throw refused_input("stuck_after", "0", "give at least 1");
 }
 
 }  // namespace
 
-watchdog::parts::parts(detail::inspected what, std::uint64_t (*clock_ns)(), watchdog_options options) {
-  refuse_bad(options);
+watchdog::parts::parts(detail::inspected what, std::uint64_t (*clock_ns)(), std::uint64_t timeout_ns,
+                       watchdog_options options) {
+  refuse_bad(options, timeout_ns);
   if (!options.report) options.report = print;
   thread = std::jthread([looks = detail::progress_watch(std::move(what), options.interval_ns, options.stuck_after),
                          clock_ns, options = std::move(options)](std::stop_token stop) mutable {

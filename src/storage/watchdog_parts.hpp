@@ -12,8 +12,8 @@
 namespace forebay {
 
 struct watchdog::parts {
-  /// `clock_ns`: of the kernels. Throws `refused_input`.
-  parts(detail::inspected what, std::uint64_t (*clock_ns)(), watchdog_options options);
+  /// `clock_ns`: of the kernels; `timeout_ns`: of the storage. Throws `refused_input`.
+  parts(detail::inspected what, std::uint64_t (*clock_ns)(), std::uint64_t timeout_ns, watchdog_options options);
 
   std::jthread thread;
 };

@@ -175,6 +175,10 @@ TEST(Watchdog, RefusesWhatItCannotDo) {
   storage const st(o);
   EXPECT_THROW((void)st.watch({.interval_ns = 0}), refused_input);
   EXPECT_THROW((void)st.watch({.stuck_after = 0}), refused_input);
+  EXPECT_NO_THROW((void)st.watch({.interval_ns = o.timeout_ns - 1}));
+  EXPECT_THAT([&] { (void)st.watch({.interval_ns = o.timeout_ns}); },
+              testing::ThrowsMessage<refused_input>(
+                  AllOf(HasSubstr("interval_ns: '10000000000'"), HasSubstr("timeout_ns, 10000000000"))));
 }
 
 }  // namespace
