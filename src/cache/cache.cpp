@@ -46,14 +46,26 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
   }
   std::uint64_t const set_bytes = std::uint64_t{page} * cache_ways;
   if (options.bytes == 0 || options.bytes % set_bytes != 0) {
-    std::uint64_t const nearest = options.bytes < set_bytes ? set_bytes : options.bytes / set_bytes * set_bytes;
     throw refused_input("cache_bytes", std::to_string(options.bytes),
-                        "give a multiple of 16 pages, " + std::to_string(set_bytes) +
-                            " bytes: " + std::to_string(nearest) + " is the nearest below");
+                        "give a multiple of 16 pages, " + std::to_string(set_bytes) + " bytes: " +
+                            (options.bytes < set_bytes
+                                 ? "that is the least"
+                                 : std::to_string(options.bytes / set_bytes * set_bytes) + " is the nearest below"));
   }
-  if (options.frames() > cache_targets<void>::max_frames) {
+  constexpr std::uint64_t max_frames = cache_targets<void>::max_frames;
+  if (options.bytes / page > max_frames) {
     throw refused_input("cache_bytes", std::to_string(options.bytes),
                         "a cache has at most 2^28 pages: give larger ones, or fewer");
+  }
+  if (options.own_frames() > max_frames) {
+    throw refused_input("overflow_frames", std::to_string(options.overflow_frames),
+                        "with the cache's pages they are at most 2^28: give at most " +
+                            std::to_string(max_frames - options.bytes / page));
+  }
+  if (options.frames() > max_frames) {
+    throw refused_input("user_frames", std::to_string(options.user_frames),
+                        "with the cache's pages and overflow_frames they are at most 2^28: give at most " +
+                            std::to_string(max_frames - options.own_frames()));
   }
   if (options.host_bytes % options.bytes != 0) {
     throw refused_input("host_bytes", std::to_string(options.host_bytes),
@@ -147,7 +159,9 @@ void cache::check_ref(replacement_policy const& policy, bool counted, bool share
     throw refused_input("policy", policy.name, "the cache was made for '" + options_.policy.name + "'");
   }
   if (counted != options_.statistics) {
-    throw refused_input("statistics", counted ? "true" : "false", "the cache was made with the other value");
+    throw refused_input("cache_statistics", options_.statistics ? "true" : "false",
+                        options_.statistics ? "take a ref with `Counted` = true, or make the cache without statistics"
+                                            : "take a ref with `Counted` = false, or make the cache with statistics");
   }
   if (shares != (options_.user_frames != 0)) {
     throw refused_input("user_frames", std::to_string(options_.user_frames),

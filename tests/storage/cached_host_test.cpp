@@ -42,7 +42,7 @@ TEST(CacheOptions, BadOnesAreRefusedByName) {
     EXPECT_THAT([&] { storage st(o); },
                 ThrowsMessage<refused_input>(AllOf(HasSubstr(field_and_value), HasSubstr(remedy))));
   };
-  refuses([](auto& o) { o.cache_bytes = 100; }, "cache_bytes: '100'", "65536");
+  refuses([](auto& o) { o.cache_bytes = 100; }, "cache_bytes: '100'", "65536 bytes: that is the least");
   refuses([](auto& o) { o.cache_bytes = 100'000; }, "cache_bytes: '100000'", "65536 is the nearest");
   refuses([](auto& o) { o.page_bytes = 0; }, "page_bytes: '0'", "power of two");
   refuses([](auto& o) { o.page_bytes = 3000; }, "page_bytes: '3000'", "power of two");
@@ -60,7 +60,9 @@ TEST(CacheOptions, BadOnesAreRefusedByName) {
         o.stripe_bytes = 2048;
       },
       "stripe_bytes: '2048'", "multiple of the page");
-  refuses([](auto& o) { o.overflow_frames = 1u << 28; }, "cache_bytes: '65536'", "2^28");
+  refuses([](auto& o) { o.cache_bytes = std::uint64_t{1} << 41; }, "cache_bytes: '2199023255552'", "2^28");
+  refuses([](auto& o) { o.overflow_frames = ~0u; }, "overflow_frames: '4294967295'", "at most 268435440");
+  refuses([](auto& o) { o.user_frames = 1u << 28; }, "user_frames: '268435456'", "at most 268435184");
   refuses([](auto& o) { o.drives = {"emulated:size=8T,data=none"}; }, "cache_bytes: '65536'", "at least 524288");
 }
 
@@ -79,14 +81,17 @@ TEST(CacheOptions, RefsMustFitTheCache) {
   EXPECT_THAT([&] { st.ref<M>(extent{"part", 0, 4096}); }, ThrowsMessage<refused_input>(HasSubstr("cached_ref()")));
   EXPECT_THAT([&] { (st.cached_ref<M, replacement::s3_fifo>()); },
               ThrowsMessage<refused_input>(AllOf(HasSubstr("policy: 's3_fifo'"), HasSubstr("'clock'"))));
-  EXPECT_THAT([&] { (st.cached_ref<M, replacement::clock, true>()); },
-              ThrowsMessage<refused_input>(HasSubstr("statistics: 'true'")));
+  EXPECT_THAT(
+      [&] { (st.cached_ref<M, replacement::clock, true>()); },
+      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_statistics: 'false'"), HasSubstr("`Counted` = false"))));
   EXPECT_NO_THROW(st.cached_ref<M>());
 
   auto options = cached();
   options.cache_statistics = true;
   storage counted(options);
-  EXPECT_THAT([&] { counted.cached_ref<M>(); }, ThrowsMessage<refused_input>(HasSubstr("statistics: 'false'")));
+  EXPECT_THAT(
+      [&] { counted.cached_ref<M>(); },
+      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_statistics: 'true'"), HasSubstr("`Counted` = true"))));
 }
 
 TEST(CacheOptions, PoolsMustFitTheRef) {
