@@ -28,12 +28,16 @@ constexpr std::size_t line_bytes = 128;
 
 }  // namespace
 
+void cache::check_page(std::uint32_t page_bytes) {
+  if (!std::has_single_bit(page_bytes) || page_bytes < 512 || page_bytes > 65536) {
+    throw refused_input("page_bytes", std::to_string(page_bytes), "give a power of two, 512 to 65536");
+  }
+}
+
 void cache::check(cache_options const& options, storage_layout const& layout) {
   std::uint32_t const page = options.page_bytes;
   std::uint64_t const block = std::uint64_t{1} << layout.block_shift;
-  if (!std::has_single_bit(page) || page < 512 || page > 65536) {
-    throw refused_input("page_bytes", std::to_string(page), "give a power of two, 512 to 65536");
-  }
+  check_page(page);
   if (page < block || page > layout.command_bytes_max) {
     throw refused_input("page_bytes", std::to_string(page),
                         "the drives read " + std::to_string(block) + " to " + std::to_string(layout.command_bytes_max) +

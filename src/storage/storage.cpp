@@ -216,12 +216,7 @@ struct storage::impl {
   }
 
   void make_cache() {
-    if (options.cache_bytes == 0) {
-      if (options.user_frames != 0 || options.host_bytes != 0) {
-        throw refused_input("cache_bytes", "0", "user_frames and host_bytes need a cache: give it a size");
-      }
-      return;
-    }
+    if (options.cache_bytes == 0) return;
     cache_options o;
     o.bytes = options.cache_bytes;
     o.page_bytes = options.page_bytes;
@@ -295,6 +290,11 @@ struct storage::impl {
     if (options.drives.empty()) throw refused_input("drives", "", "name at least one drive URI");
     if (options.drives.size() > 64) {
       throw refused_input("drives", std::to_string(options.drives.size()) + " URIs", "name at most 64");
+    }
+    cache::check_page(options.page_bytes);
+    if (options.cache_bytes == 0 && (options.user_frames != 0 || options.host_bytes != 0 || options.cache_statistics)) {
+      throw refused_input("cache_bytes", "0",
+                          "user_frames, host_bytes and cache_statistics need a cache: give it a size");
     }
     refuse_bad_depth("queue_depth", options.queue_depth);
     if (!options.queues.empty() && options.queues.size() != options.drives.size()) {

@@ -63,6 +63,19 @@ TEST(CacheOptions, BadOnesAreRefusedByName) {
   refuses([](auto& o) { o.cache_bytes = std::uint64_t{1} << 41; }, "cache_bytes: '2199023255552'", "2^28");
   refuses([](auto& o) { o.overflow_frames = ~0u; }, "overflow_frames: '4294967295'", "at most 268435440");
   refuses([](auto& o) { o.user_frames = 1u << 28; }, "user_frames: '268435456'", "at most 268435184");
+  // Without a cache too, where nothing else would look at them.
+  refuses(
+      [](auto& o) {
+        o.cache_bytes = 0;
+        o.page_bytes = 3000;
+      },
+      "page_bytes: '3000'", "power of two");
+  refuses(
+      [](auto& o) {
+        o.cache_bytes = 0;
+        o.cache_statistics = true;
+      },
+      "cache_bytes: '0'", "cache_statistics");
   refuses([](auto& o) { o.drives = {"emulated:size=8T,data=none"}; }, "cache_bytes: '65536'", "at least 524288");
 }
 

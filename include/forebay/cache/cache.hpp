@@ -50,6 +50,8 @@ struct cache_options {
 /// bytes for each frame.
 class cache {
  public:
+  /// Throws `refused_input` for a size that no page has.
+  static void check_page(std::uint32_t page_bytes);
   /// Throws `refused_input` for an option that is out of range, or that does not fit the drives.
   static void check(cache_options const& options, storage_layout const& layout);
 
