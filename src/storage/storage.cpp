@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -521,6 +522,16 @@ struct storage::impl {
   }
 
   registered_buffer allocate(std::uint64_t bytes) { return allocate_from_first_drive(bytes, false); }
+  /// Of a size that the user gave.
+  registered_buffer allocate_for_user(std::size_t bytes, bool for_gpu) {
+    if (bytes == 0) throw refused_input("bytes", "0", "a buffer holds at least one byte");
+    try {
+      if (bytes > ~std::size_t{0} - page_bytes) throw std::bad_alloc();  // whole pages of it have no size
+      return allocate_from_first_drive(bytes, for_gpu);
+    } catch (std::bad_alloc const&) {
+      throw refused_input("bytes", std::to_string(bytes), "this machine has not that much memory; give less");
+    }
+  }
   /// A drive that another process serves reaches only memory that it gave, so the first drive gives it.
   registered_buffer allocate_from_first_drive(std::uint64_t bytes, bool for_gpu) {
     std::uint64_t const whole_pages = (bytes + page_bytes - 1) / page_bytes * page_bytes;
@@ -831,14 +842,12 @@ storage_lease storage::lease() const {
 }
 
 registered_buffer storage::allocate_device_buffer(std::size_t bytes) {
-  if (bytes == 0) throw refused_input("bytes", "0", "a buffer holds at least one byte");
   // A drive on whatever GPU gives memory of its client's.
-  return impl_->allocate_from_first_drive(bytes, impl_->placement() == 3);
+  return impl_->allocate_for_user(bytes, impl_->placement() == 3);
 }
 
 registered_buffer storage::allocate_buffer(std::size_t bytes) {
-  if (bytes == 0) throw refused_input("bytes", "0", "a buffer holds at least one byte");
-  return impl_->allocate(bytes);
+  return impl_->allocate_for_user(bytes, false);
 }
 
 void storage::pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) {

@@ -212,6 +212,15 @@ TEST(HostIo, RegisteredMemoryOfTheCallerIsATarget) {
   EXPECT_THROW(st.register_buffer(mine.data(), 100), refused_input);
 }
 
+TEST(HostIo, ABufferThatTheMachineCannotHoldIsRefused) {
+  storage st(on_cpu({"emulated:size=2M"}));
+  for (std::size_t const bytes : {std::size_t{0}, std::size_t{1} << 60, ~std::size_t{0}}) {
+    std::string const named = "bytes: '" + std::to_string(bytes) + "'";
+    EXPECT_THAT([&] { st.allocate_buffer(bytes); }, ThrowsMessage<refused_input>(HasSubstr(named)));
+    EXPECT_THAT([&] { st.allocate_device_buffer(bytes); }, ThrowsMessage<refused_input>(HasSubstr(named)));
+  }
+}
+
 TEST(StorageReport, SaysWhatTheStorageIs) {
   auto options = on_cpu({"emulated:size=2M", "emulated:size=3M"});
   options.stripe_bytes = 12288;
