@@ -76,15 +76,10 @@ void place(uri const& from, specification& what, int client_gpu) {
   }
   std::string const usual = !what.gpu ? "threads" : what.gpu->stays ? "peer" : "in_process";
   what.residency = from.value("residency").value_or(usual);
-  static std::vector<std::string_view> const known = {"threads", "served", "peer", "in_process"};
-  if (std::find(known.begin(), known.end(), what.residency) == known.end()) {
-    throw refused_input("residency", what.residency, "use " + std::string(nearest(what.residency, known)));
-  }
   if (what.residency == "served") {
     if (what.gpu) what.gpu->stays = true;
   } else if (what.residency != usual) {
-    throw refused_input("residency", what.residency,
-                        fmt::format("backing={} goes with residency={}; leave it out", backing, usual));
+    throw refused_input("residency", what.residency, fmt::format("use {} or served with backing={}", usual, backing));
   }
   if (!what.gpu) {
     if (auto const value = from.value("sms")) {

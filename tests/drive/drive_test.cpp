@@ -132,11 +132,10 @@ TEST(open, what_is_not_available_yet_is_refused_and_not_ignored) {
             "sms: '8': only an engine on a GPU has SMs; use threads= for one on the CPU");
   EXPECT_EQ(refusal("emulated:size=1G,link=gen9x1").substr(0, 50),
             "link: 'gen9x1': use one of gen3x4, gen3x8, gen3x16");
-  for (std::string const residency : {"peer", "in_process"}) {
+  for (std::string const residency : {"peer", "in_process", "thread", "moon"}) {
     EXPECT_EQ(refusal("emulated:size=1G,residency=" + residency),
-              "residency: '" + residency + "': backing=memory goes with residency=threads; leave it out");
+              "residency: '" + residency + "': use threads or served with backing=memory");
   }
-  EXPECT_EQ(refusal("emulated:size=1G,residency=thread"), "residency: 'thread': use threads");
   EXPECT_EQ(refusal("emulated:size=1G,backing=tape"), "backing: 'tape': use memory, file, hbm, host or peer:N");
   EXPECT_EQ(refusal("emulated:size=1G,backing=peer:x"), "backing: 'x': give a whole number from 0 to 1023");
   EXPECT_EQ(refusal("emulated:size=1G,backing=hbm,threads=2"), "threads: '2': an engine on a GPU has none; use sms=");
