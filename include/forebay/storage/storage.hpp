@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "forebay/cache/cache.hpp"
+#include "forebay/error.hpp"
 #include "forebay/nvme/command.hpp"
 #include "forebay/queue/io_queues.hpp"
 #include "forebay/queue/service.hpp"
