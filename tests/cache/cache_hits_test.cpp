@@ -20,6 +20,20 @@
 namespace forebay::test {
 namespace {
 
+struct too_many_marks : replacement::clock {
+  static constexpr std::uint32_t mark_bits = replacement::max_mark_bits + 1;
+};
+struct no_functions {
+  static constexpr char const* name = "no_functions";
+  static constexpr std::uint32_t mark_bits = 0;
+  struct set_state {};
+};
+
+template <class Policy>
+concept taken = requires { replacement_policy::of<Policy>(); };
+
+static_assert(taken<replacement::clock> && !taken<too_many_marks> && !taken<no_functions>);
+
 using emulator::testing::replay;
 using emulator::testing::test_seed;
 

@@ -11,8 +11,10 @@
 #include "forebay/cache/clock.hpp"
 #include "forebay/cache/frame_pools.hpp"
 #include "forebay/cache/no_policy.hpp"
+#include "forebay/cache/policy.hpp"
 #include "forebay/memory/resource.hpp"
 #include "forebay/queue/io_queues.hpp"
+#include "forebay/simt/native.hpp"
 
 namespace forebay {
 
@@ -23,7 +25,7 @@ struct replacement_policy {
   std::size_t state_bytes = 0;  ///< of the policy's part of it
 
   /// `replacement_policy::of<replacement::clock>()`, or of a policy of the user's.
-  template <class Policy>
+  template <replacement::policy<simt::native> Policy>
   static replacement_policy of() {
     return {Policy::name, sizeof(cache_set<Policy>), sizeof(typename Policy::set_state)};
   }
