@@ -32,6 +32,7 @@ DRIVE = "emulated:size=4M"
         (["bench", "randread", "--drive", DRIVE, "--bs", "4X"], ["--bs", "'4X'", "4K"]),
         (["bench", "randread", "--drive", DRIVE, "--size", "1000"], ["--size", "'1000'", "multiple"]),
         (["bench", "randread", "--drive", DRIVE, "--runtime", "long"], ["--runtime", "'long'"]),
+        (["bench", "randread", "--drive", DRIVE, "--runtime", "0"], ["--runtime", "'0'", "leave it out"]),
         (["bench", "randrw", "--drive", DRIVE, "--rwmixread", "101"], ["--rwmixread", "'101'"]),
         (["bench", "randread", "--drive", DRIVE, "--seed", "-1"], ["--seed"]),
         (["bench", "randread", "--drive", DRIVE, "--json", "/no/such/place.json"], ["--json", "/no/such"]),

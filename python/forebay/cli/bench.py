@@ -61,7 +61,7 @@ def _add(workload: str) -> None:
             bs=parse_size("--bs", bs),
             iodepth=iodepth,
             size=_region(size),
-            runtime=parse_duration("--runtime", runtime) if runtime else 0.0,
+            runtime=_runtime(runtime),
             ramp_time=parse_duration("--ramp-time", ramp_time) if ramp_time else None,
             rwmixread=rwmixread,
             randseed=seed,
@@ -76,6 +76,16 @@ def _add(workload: str) -> None:
 
 for _workload in _HELP:
     _add(_workload)
+
+
+def _runtime(runtime: str) -> float:
+    """Seconds; 0 where none were named."""
+    if not runtime:
+        return 0.0
+    seconds = parse_duration("--runtime", runtime)
+    if seconds == 0:
+        raise RefusedInput("--runtime", runtime, "must be more than 0; leave it out for one pass over --size")
+    return seconds
 
 
 def _region(size: str) -> int:
