@@ -824,8 +824,11 @@ bool storage::raw_writable() const {
 void storage::require_device(bool gpu) const {
   if (gpu == on_gpu()) return;
   throw refused_input("device", impl_->options.device,
-                      gpu ? "this storage's queues are driven by CPU threads; open it with device cuda:N"
-                          : "this storage's queues are driven by a GPU; open it with device cpu");
+                      !gpu ? "this storage's queues are driven by a GPU; open it with device cpu"
+                      : memory::device_count() == 0
+                          ? "this storage's queues are driven by CPU threads, since no GPU was found, or CUDA is not "
+                            "built in; `forebay doctor` tells; use refs of simt::fiber or simt::native"
+                          : "this storage's queues are driven by CPU threads; open it with device cuda:N");
 }
 
 registered_buffer storage::register_buffer(void* address, std::size_t bytes) {

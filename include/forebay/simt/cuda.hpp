@@ -18,6 +18,11 @@
 #include "forebay/error.hpp"
 #include "forebay/simt/vocabulary.hpp"
 
+// Before what an older GPU lacks is reported one intrinsic at a time. CMake's own default may be older.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "forebay needs compute capability 8.0: set CMAKE_CUDA_ARCHITECTURES to 80 or newer, such as 90 for an H100"
+#endif
+
 namespace forebay::simt {
 
 struct cuda {

@@ -154,7 +154,7 @@ FOREBAY_DEVICE status pipeline_agreed(Warp const& warp, status mine) {
 /// the same status, and stop where one of them wants to.
 template <std::uint32_t Depth, class Range, class Issue, class Compute>
 [[nodiscard]] FOREBAY_DEVICE status pipeline(Range range, Issue&& issue, Compute&& compute) {
-  static_assert(Depth >= 1 && Depth <= 32);
+  static_assert(Depth >= 1 && Depth <= 32, "pipeline<Depth> has 1 to 32 requests of a thread in flight");
   using M = typename Range::machine;
   using index_type = typename Range::index_type;
   using issued = std::invoke_result_t<Issue&, index_type const&, std::uint32_t const&>;
