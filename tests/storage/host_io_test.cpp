@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "forebay/error.hpp"
 #include "forebay/nvme/command.hpp"
 #include "forebay/simt/native.hpp"
 #include "forebay/storage/storage.hpp"
