@@ -141,6 +141,9 @@ function(forebay_add_cuda_test name)
   forebay_add_executable(${name} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} GTest::gmock GTest::gtest
                                                               GTest::gtest_main CUDA::cudart_static)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  # Tests have many kernels: built for the oldest of the targets, whose PTX the newer take.
+  list(GET CMAKE_CUDA_ARCHITECTURES 0 oldest)
+  set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES "${oldest}")
   forebay_register_program(gpu-test ${name})
 endfunction()
 
