@@ -209,9 +209,10 @@ std::string serial_of(specification const& what) {
   return fmt::format("FBMEM{:08}", ++count);
 }
 
-std::unique_ptr<emulator::backing_store> store_of(specification const& what, memory::resource* bytes_memory) {
+std::unique_ptr<emulator::backing_store> store_of(specification const& what, memory::resource* bytes_memory,
+                                                  bool read_only) {
   if (what.backing == "file") {
-    auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes);
+    auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes, read_only);
     if (!what.gpu) return file;
     return emulator::working_copy(std::move(file), memory::device(what.gpu->ordinal));
   }
@@ -281,7 +282,7 @@ class started_drive final : public emulated_drive {
  public:
   started_drive(specification what, open_options const& options, memory::resource* bytes_memory)
       : what_(std::move(what)) {
-    auto store = store_of(what_, bytes_memory);
+    auto store = store_of(what_, bytes_memory, options.read_only);
     size_bytes_ = store->view().bytes;
     emulator::subsystem_options subsystem_options;
     subsystem_options.serial = serial_of(what_);

@@ -481,6 +481,7 @@ admin::outcome admin::identify(nvme::submission_entry const& command) {
       std::memcpy(data->nvmcap, &drive_.bytes, sizeof drive_.bytes);
       std::memcpy(data->nguid, id.data(), 16);
       std::memcpy(data->eui64, id.data(), 8);
+      data->nsattr = drive_.read_only ? 1 : 0;
       data->lbaf[0].lbads = static_cast<std::uint8_t>(std::countr_zero(drive_.block_bytes));
       return transfer_out(command, data.get(), sizeof *data);
     }

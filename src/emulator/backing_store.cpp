@@ -33,12 +33,16 @@ class memory_store final : public backing_store {
 
 class file_store final : public backing_store {
  public:
-  file_store(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes) : block_bytes_(block_bytes) {
-    fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  file_store(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes, bool read_only)
+      : block_bytes_(block_bytes), read_only_(read_only) {
+    fd_ = open(path.c_str(), (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC);
     if (fd_ < 0) {
       throw refused_input("path", path,
                           errno == ENOENT ? "no such file; make one with `forebay drive create`"
-                                          : std::string(std::strerror(errno)) + "; give a file that may be written");
+                                          : std::string(std::strerror(errno)) +
+                                                (read_only_ ? "; give a file that may be read"
+                                                            : "; give a file that may be written, or open it with "
+                                                              "storage_options::read_only"));
     }
     try {
       map(path, bytes);
@@ -54,7 +58,7 @@ class file_store final : public backing_store {
   file_store(file_store const&) = delete;
   file_store& operator=(file_store const&) = delete;
 
-  media view() override { return {static_cast<std::byte*>(data_), bytes_, block_bytes_, &sync_}; }
+  media view() override { return {static_cast<std::byte*>(data_), bytes_, block_bytes_, &sync_, nullptr, read_only_}; }
   bool sync() override { return msync(data_, bytes_, MS_SYNC) == 0; }
 
  private:
@@ -73,14 +77,15 @@ class file_store final : public backing_store {
                           "its size, " + std::to_string(bytes_) +
                               " bytes, must be a multiple of lba_bytes=" + std::to_string(block_bytes_) + " and not 0");
     }
-    if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
       throw refused_input("path", path, "another drive has the file open; close that one first");
     }
-    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    data_ = mmap(nullptr, bytes_, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
     if (data_ == MAP_FAILED) throw operation_failed("cannot map " + path + ": " + std::strerror(errno));
   }
 
   std::uint32_t block_bytes_;
+  bool read_only_;
   int fd_ = -1;
   void* data_ = nullptr;
   std::uint64_t bytes_ = 0;
@@ -100,8 +105,8 @@ class copied_store final : public backing_store {
   }
 
   media view() override {
-    return {data_.as<std::byte>(), home_view_.bytes, home_view_.block_bytes, words_.as<sync_words>(),
-            dirty_.as<std::uint8_t>()};
+    return {data_.as<std::byte>(),   home_view_.bytes,          home_view_.block_bytes,
+            words_.as<sync_words>(), dirty_.as<std::uint8_t>(), home_view_.read_only};
   }
   memory::resource& where() override { return data_.from(); }
 
@@ -155,8 +160,9 @@ std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t
   return std::make_unique<memory_store>(bytes, block_bytes, from);
 }
 
-std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes) {
-  return std::make_unique<file_store>(path, bytes, block_bytes);
+std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes,
+                                            bool read_only) {
+  return std::make_unique<file_store>(path, bytes, block_bytes, read_only);
 }
 
 std::unique_ptr<backing_store> working_copy(std::unique_ptr<backing_store> home, memory::resource& where) {

@@ -337,6 +337,7 @@ struct storage::impl {
       d.source = drive::open(options.drives[i], {.client_memory = &shared_memory(),
                                                  .gpu = on_gpu() ? gpu : 0,
                                                  .queues = shared_queues(i),
+                                                 .read_only = options.read_only,
                                                  .faults = {},
                                                  .frontend = {}});
       driver::controller_options o;

@@ -2,6 +2,7 @@
 #include "forebay/drive/drive.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -163,7 +164,7 @@ class file_drive : public ::testing::Test {
   ~file_drive() override { std::remove(path.c_str()); }
 
   /// Writes (or reads) one block at LBA 3 through a queue driven by hand.
-  void block(device& drive, bool write, char* text) {
+  void block(device& drive, bool write, char* text, std::uint16_t status = 0) {
     driver::controller controller(drive.registers(), drive.dma());
     auto* const rings = static_cast<std::byte*>(drive.dma().allocate(3 * 4096));
     nvme::submission_entry create;
@@ -191,7 +192,7 @@ class file_drive : public ::testing::Test {
                    1;
           },
           simt::native::clock_ns() + 20'000'000'000));
-      ASSERT_EQ(cq[i].status_field(), 0);
+      ASSERT_EQ(cq[i].status_field(), cq[i].command_id() == 1 ? status : 0);
     }
     if (!write) std::memcpy(text, rings + 8192, 16);
     controller.shutdown();
@@ -210,6 +211,28 @@ TEST_F(file_drive, keeps_what_was_written) {
   auto const drive = open("file:" + path);
   EXPECT_EQ(drive->report()["backing"], "file");
   EXPECT_EQ(drive->report()["size_bytes"], 1u << 20);
+}
+
+TEST_F(file_drive, that_is_read_only_needs_no_permission_to_write_and_takes_no_writes) {
+  create("file:" + path + ",size=1M");
+  char text[16] = "stays on disk";
+  block(*open("file:" + path), true, text);
+  ASSERT_EQ(chmod(path.c_str(), 0444), 0);
+  open_options const reading{.read_only = true};
+  auto const drive = open("file:" + path, reading);
+  {
+    driver::controller const controller(drive->registers(), drive->dma());
+    EXPECT_TRUE(controller.identity().write_protected);
+  }
+  char other[16] = "never gets here";
+  block(*drive, true, other,
+        nvme::status_field(nvme::generic_status::namespace_is_write_protected) | nvme::do_not_retry);
+  char back[16] = {};
+  block(*open("file:" + path, reading), false, back);  // beside the first
+  EXPECT_STREQ(back, text);
+  EXPECT_NE(
+      refusal("file:" + path).find(geteuid() == 0 ? "another drive has the file open" : "storage_options::read_only"),
+      std::string::npos);
 }
 
 TEST_F(file_drive, has_the_same_serial_number_each_time) {

@@ -63,6 +63,29 @@ TEST_F(file_backing_test, refusals_name_field_value_and_remedy) {
   EXPECT_NE(refusal(0, 512).find("another drive has the file open"), std::string::npos);
 }
 
+TEST_F(file_backing_test, what_is_read_only_is_not_mapped_for_writing) {
+  make(8192);
+  auto const store = file_backing(path, 0, 512, true);
+  EXPECT_TRUE(store->view().read_only);
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  std::string mode;
+  while (std::getline(maps, line)) {
+    if (line.find(path) != std::string::npos) mode = line.substr(line.find(' ') + 1, 4);
+  }
+  EXPECT_EQ(mode, "r--s");
+  EXPECT_TRUE(store->sync());
+  EXPECT_NO_THROW(file_backing(path, 0, 512, true)) << "drives that only read may share it";
+  EXPECT_NE(refusal(0, 512).find("another drive has the file open"), std::string::npos);
+}
+
+TEST_F(file_backing_test, a_working_copy_is_as_read_only_as_its_home) {
+  make(8192);
+  auto const copy = working_copy(file_backing(path, 0, 512, true), memory::host());
+  EXPECT_TRUE(copy->view().read_only);
+  EXPECT_FALSE(working_copy(memory_backing(8192, 512), memory::host())->view().read_only);
+}
+
 TEST(memory_backing_test, a_large_drive_is_zeroed_and_costs_nothing_until_written) {
   auto const store = memory_backing(std::uint64_t{64} << 30, 4096);
   media const view = store->view();

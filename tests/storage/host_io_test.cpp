@@ -220,6 +220,23 @@ TEST(HostIo, ABufferThatTheMachineCannotHoldIsRefused) {
   }
 }
 
+TEST(HostIo, AFileThatIsOnlyReadIsOpenedForReadingOnly) {
+  std::string const path = testing::TempDir() + "/forebay-read-only-" + std::to_string(::getpid());
+  std::ofstream(path) << std::string(1 << 20, 'x');
+  std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+  {
+    auto options = on_cpu({"file:" + path});
+    options.read_only = true;
+    storage first(options);
+    storage second(options);  // a writer would have locked the file
+    char byte = 0;
+    second.pread(&byte, 1, 12345);
+    EXPECT_EQ(byte, 'x');
+    EXPECT_THAT([&] { first.pwrite("y", 1, 0); }, ThrowsMessage<refused_input>(HasSubstr("read_only")));
+  }
+  std::filesystem::remove(path);
+}
+
 TEST(StorageReport, SaysWhatTheStorageIs) {
   auto options = on_cpu({"emulated:size=2M", "emulated:size=3M"});
   options.stripe_bytes = 12288;

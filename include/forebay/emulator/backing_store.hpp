@@ -30,8 +30,11 @@ std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t
                                               memory::resource& from = memory::host());
 
 /// A file, mapped and shared: writes reach it at once, and the medium at `sync`. The file is locked against a second
-/// drive. Throws `refused_input` when it is missing, locked, or its size is not `bytes` (0: whatever its size is).
-std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes);
+/// drive. With `read_only` it need not be writable, stays as it is, and any number of drives that are read-only may
+/// have it open. Throws `refused_input` when it is missing, locked, or its size is not `bytes` (0: whatever its size
+/// is).
+std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes,
+                                            bool read_only = false);
 
 /// The bytes of `home` in memory of `where`, from which `sync` brings back what was written. Throws like `where`.
 std::unique_ptr<backing_store> working_copy(std::unique_ptr<backing_store> home, memory::resource& where);

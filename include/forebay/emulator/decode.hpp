@@ -69,6 +69,10 @@ FOREBAY_DEVICE decoded_command decode(nvme::submission_entry const& entry, media
   }
   bool const all = command.opcode == io_opcode::flush && entry.nsid == nvme::broadcast_nsid;
   if (entry.nsid != emulated_nsid && !all) return refuse(generic_status::invalid_namespace_or_format);
+  bool const writes =
+      command.opcode == io_opcode::write || command.opcode == io_opcode::write_zeroes ||
+      (command.opcode == io_opcode::dataset_management && (entry.cdw11 & nvme::cdw11_attribute_deallocate) != 0);
+  if (drive.read_only && writes) return refuse(generic_status::namespace_is_write_protected);
   if (!has_range) return command;
 
   if (command.opcode == io_opcode::write && (entry.cdw12 >> 20 & 15) != 0) {  // DTYPE: directives are not offered

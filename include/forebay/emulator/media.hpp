@@ -31,6 +31,7 @@ struct media {
   std::uint32_t block_bytes = 512;
   sync_words* sync = nullptr;     ///< null where a write is as durable as it gets when it was executed
   std::uint8_t* dirty = nullptr;  ///< not null: 1 for each chunk that was written since the host cleared it
+  bool read_only = false;         ///< the namespace is write protected: `data` may be mapped for reading only
 
   FOREBAY_DEVICE std::uint64_t blocks() const { return bytes / block_bytes; }
 
