@@ -163,6 +163,35 @@ struct late_kernel {
   }
 };
 
+/// Lanes that were at a place together part after it, each for a time of its own, and then tell each other that they
+/// are there; again and again, while other lanes of the warp, which came there from elsewhere, do the same.
+template <class M>
+struct groups_kernel {
+  u32* missing;  // for each lane: how often one that had been there with it was not told of
+  groups_kernel with(u32* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    u32 const rank = M::this_warp().thread_rank();
+    // Two calls, so that lanes which part here do not meet before both have returned.
+    u32 const count =
+        rank % 4 == 0 ? out_of_line(&rounds)(M::thread_rank(), 1) : out_of_line(&rounds)(M::thread_rank(), 2);
+    missing[M::thread_rank()] = count;
+  }
+
+ private:
+  FOREBAY_COLD static u32 rounds(u32 lane, u32 seed) {
+    u32 count = 0;
+    for (u32 round = 0; round < 500; ++round) {
+      auto const here = M::converged();
+      // Knuth's multiplicative hash, so that lanes take turns in being late.
+      u64 const until_ns = M::clock_ns() + (((round * 977 + lane) * seed * 0x9e3779b1u) >> 30) * 500;
+      u32 never = 0;
+      (void)M::wait_until([&] { return atomic<M>(never).load(order::relaxed) != 0; }, until_ns);
+      if (here.ballot(true) != here.mask()) ++count;
+    }
+    return count;
+  }
+};
+
 /// Lane i copies `i` bytes from a source of its own at an alignment of its own.
 template <class M>
 struct copy_kernel {
@@ -287,6 +316,13 @@ TYPED_TEST_P(MachineConformance, AWaitThatIsLateTakesWhatHasCome) {
   for (std::size_t i = 0; i < helps.size(); ++i) EXPECT_GE(helps[i], 1 + i % 40) << "lane " << i;
 }
 
+TYPED_TEST_P(MachineConformance, LanesThatWereTogetherFindEachOtherBesideOthers) {
+  using M = typename TypeParam::machine;
+  std::vector<u32> missing(256, ~0u);
+  TypeParam::run(grid{4, 64, 0}, groups_kernel<M>{}, missing);
+  EXPECT_EQ(missing, std::vector<u32>(256, 0));
+}
+
 TYPED_TEST_P(MachineConformance, CopyMovesExactlyItsBytesAtAnyAlignment) {
   using M = typename TypeParam::machine;
   u32 constexpr lanes = 96, area = copy_kernel<M>::area;
@@ -325,7 +361,7 @@ REGISTER_TYPED_TEST_SUITE_P(MachineConformance, WarpCollectivesGiveWhatTheirMemb
                             ThisWarpHoldsTheLanesThatTheBlockHas, BlocksShareMemoryAcrossBarriers, AtomicsLoseNothing,
                             EveryLaneOfResidentBlocksMakesProgress, AWaitGivesUpAtItsDeadlineAndNotBefore,
                             LanesThatWaitTogetherGoOnTogether, AWaitThatIsLateTakesWhatHasCome,
-                            CopyMovesExactlyItsBytesAtAnyAlignment, SixteenBytesAndDoorbellsAreStored,
-                            LanesOfAGridKnowItByOneNumber);
+                            LanesThatWereTogetherFindEachOtherBesideOthers, CopyMovesExactlyItsBytesAtAnyAlignment,
+                            SixteenBytesAndDoorbellsAreStored, LanesOfAGridKnowItByOneNumber);
 
 }  // namespace forebay::simt::testing

@@ -42,6 +42,7 @@ class PipelineSuite : public testing::Test {
   static tally run(storage& st, simt::grid shape, Kernel kernel) {
     registered_buffer shared = st.allocate_buffer(sizeof(tally));
     kernel.result = reinterpret_cast<tally*>(shared.data());
+    [[maybe_unused]] auto const dog = watched(st);
     storage_lease const running = st.lease();
     Machine::run(shape, kernel);
     return *kernel.result;
@@ -79,6 +80,7 @@ class PipelineSuite : public testing::Test {
     registered_buffer results = st.allocate_buffer(threads * sizeof(overlap_reads::result));
     kernel.results = reinterpret_cast<overlap_reads::result*>(results.data());
     {
+      [[maybe_unused]] auto const dog = watched(st);
       storage_lease const running = st.lease();
       Machine::run(shape, kernel);
     }

@@ -313,7 +313,13 @@ struct cuda {
   /// The lanes that are here together with the caller: whatever the hardware made of it.
   FOREBAY_DEVICE static warp converged() {
 #if defined(__CUDA_ARCH__)
-    return warp(__activemask());
+    // A mask of active lanes as such is to the compiler (CUDA 13.0) the same in all lanes that are together later on:
+    // it compares that of one of them with who is there, and no lane waits for those of its own. But lanes of other
+    // groups of the warp, which came here at another time, may have come to be with them. A lane's own bit, which is
+    // in the mask anyhow, makes it a value of its own for each.
+    std::uint32_t own_bit;
+    asm("mov.u32 %0, %%lanemask_eq;" : "=r"(own_bit));
+    return warp(__activemask() | own_bit);
 #else
     return warp(not_on_host());
 #endif
