@@ -523,9 +523,16 @@ TYPED_TEST_P(CachedStorageSuite, WhatIsNotFlushedIsWrittenBackAtTheEnd) {
 
 TYPED_TEST_P(CachedStorageSuite, AsynchronousTransfersAndViewsSeeEachOther) {
   using M = typename TypeParam::machine;
-  for (std::uint32_t const page_bytes : {512u, 4096u, 16384u}) {
-    SCOPED_TRACE(std::to_string(page_bytes) + " bytes a page");
-    storage st(this->options({"emulated:size=1M", "emulated:size=1M"}, 32, page_bytes));
+  struct place {
+    std::uint32_t page_bytes, cache_pages, overflow_frames;
+  };
+  // The last has room for a page of each eighth thread.
+  for (auto const [page_bytes, cache_pages, overflow_frames] :
+       {place{512, 32, 256}, {4096, 32, 256}, {16384, 32, 256}, {4096, 16, 0}}) {
+    SCOPED_TRACE(std::to_string(page_bytes) + " bytes a page, " + std::to_string(overflow_frames) + " overflow frames");
+    auto options = this->options({"emulated:size=1M", "emulated:size=1M"}, cache_pages, page_bytes);
+    options.overflow_frames = overflow_frames;
+    storage st(options);
     registered_buffer const buffers = st.allocate_buffer(128ull * 2 * page_bytes);
     this->run_well(st, {2, 64},
                    transfer_beside_views<M, typename TestFixture::template fixture_ref<>>{this->ref_of(st),
