@@ -33,16 +33,24 @@ class Storage:
     Raises RefusedInput for an URI or an option that cannot be, OperationFailed when a drive does not come up.
     """
 
-    def __init__(self, *uris: str, device: str = "auto", allow_destroy: bool = False, queue_depth: int = 0) -> None:
+    def __init__(
+        self,
+        *uris: str,
+        device: str = "auto",
+        read_only: bool = False,
+        allow_destroy: bool = False,
+        queue_depth: int = 0,
+    ) -> None:
         """Opens the drives.
 
         Args:
             uris: what to open, such as "emulated:size=64M".
             device: where the threads run that drive the drives: auto, cpu or cuda:N.
+            read_only: refuse every write; a file need not be writable then, and several may read it.
             allow_destroy: write anywhere on drives that carry a catalogue, not only in its extents.
             queue_depth: entries of each queue; 0 for the default.
         """
-        self.native = core().Storage(list(uris), device, allow_destroy, queue_depth)
+        self.native = core().Storage(list(uris), device, read_only, allow_destroy, queue_depth)
         self._host_io = ThreadPoolExecutor(max_workers=4, thread_name_prefix="forebay-io")
 
     @property
@@ -54,6 +62,11 @@ class Storage:
     def block_bytes(self) -> int:
         """What every offset and length is a multiple of."""
         return self.native.block_bytes
+
+    @property
+    def raw_writable(self) -> bool:
+        """Whether writes may go anywhere: not where drives forbid it, or carry a catalogue without allow_destroy."""
+        return self.native.raw_writable
 
     def pread(self, buffer: Buffer, file_offset: int = 0) -> "Future[int]":
         """Starts filling `buffer` from `file_offset`; the future gives the number of bytes."""

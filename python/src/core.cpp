@@ -42,11 +42,13 @@ namespace {
 /// A storage that Python may close while other threads use it: they have ended before it is gone.
 class shared_storage {
  public:
-  shared_storage(std::vector<std::string> uris, std::string device, bool allow_destroy, std::uint32_t queue_depth) {
+  shared_storage(std::vector<std::string> uris, std::string device, bool read_only, bool allow_destroy,
+                 std::uint32_t queue_depth) {
     nb::gil_scoped_release const unlocked;
     storage_.emplace(storage_options{.drives = std::move(uris),
                                      .device = std::move(device),
                                      .queue_depth = queue_depth,
+                                     .read_only = read_only,
                                      .allow_destroy = allow_destroy});
   }
 
@@ -305,12 +307,14 @@ NB_MODULE(_core, m) {
   m.def("serve", &serve, nb::arg("socket"), nb::arg("drives"), nb::arg("ready"), nb::arg("notice"));
 
   nb::class_<shared_storage>(m, "Storage")
-      .def(nb::init<std::vector<std::string>, std::string, bool, std::uint32_t>(), nb::arg("drives"), nb::arg("device"),
-           nb::arg("allow_destroy"), nb::arg("queue_depth"))
+      .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t>(), nb::arg("drives"),
+           nb::arg("device"), nb::arg("read_only"), nb::arg("allow_destroy"), nb::arg("queue_depth"))
       .def_prop_ro("size_bytes",
                    [](shared_storage& self) { return self.with([](storage& s) { return s.size_bytes(); }); })
       .def_prop_ro("block_bytes",
                    [](shared_storage& self) { return self.with([](storage& s) { return s.block_bytes(); }); })
+      .def_prop_ro("raw_writable",
+                   [](shared_storage& self) { return self.with([](storage& s) { return s.raw_writable(); }); })
       .def("pread",
            [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes) {
              python_buffer const to(buffer, true);

@@ -2,6 +2,7 @@
 import json
 
 import pytest
+from forebay import Storage
 
 DRIVE = "emulated:size=4M"
 PERCENTILES = {"1.000000", "50.000000", "90.000000", "99.000000", "99.900000", "99.990000"}
@@ -148,7 +149,23 @@ def test_a_drive_with_extents_is_not_overwritten(forebay, tmp_path):
     forebay("bench", "randwrite", "--drive", uri).refused("--drive", "--allow-destroy")
     forebay("bench", "randread", "--drive", uri, "--verify").refused("--drive", "--allow-destroy")
     assert forebay("bench", "randread", "--drive", uri).status == 0
+    assert forebay("drive", "rm", uri, "data").status == 0
+    forebay("bench", "randwrite", "--drive", uri).refused("--drive", "catalogue", "--allow-destroy")
     assert forebay("bench", "randwrite", "--drive", uri, "--allow-destroy", "--size", "64K").status == 0
+
+
+def test_what_only_reads_shares_a_file_with_others_that_only_read(forebay, tmp_path):
+    uri = make_drive(forebay, tmp_path / "drive.img")
+    (tmp_path / "data").write_bytes(b"x" * 1000)
+    assert forebay("drive", "import", uri, "data", tmp_path / "data").status == 0
+    with Storage(uri, device="cpu", read_only=True) as storage:
+        assert not storage.raw_writable
+        assert forebay("bench", "randread", "--drive", uri).status == 0
+        assert forebay("drive", "info", uri).status == 0
+        assert forebay("drive", "ls", uri).status == 0
+        assert forebay("drive", "export", uri, "data", tmp_path / "copy").status == 0
+        forebay("bench", "randwrite", "--drive", uri, "--allow-destroy").refused("path", "another drive")
+    assert (tmp_path / "copy").read_bytes() == b"x" * 1000
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,7 @@ def test_failed_operations_fail_the_command(forebay, tmp_path, monkeypatch):
     forebay("replay", path, "--drive", uri).refused("--drive", "--allow-destroy")
     assert forebay("replay", path, "--drive", uri, "--allow-destroy").status == 0
 
-    monkeypatch.setattr(Storage, "extents", lambda _self: [])
+    monkeypatch.setattr(Storage, "raw_writable", True)
     outcome = forebay("replay", path, "--drive", uri, "--json", tmp_path / "out.json")
     assert outcome.status == 1
     assert "1 operations failed, the first that of line 3" in outcome.err

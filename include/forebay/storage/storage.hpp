@@ -64,7 +64,7 @@ struct storage_options {
   /// Threads whose notes of what they hold and wait for have room at a time, 128 bytes of device memory each. Only
   /// kernels compiled with `FOREBAY_DEBUG_WAITS` leave any.
   std::uint32_t traced_threads = debug_waits ? 65536 : 0;
-  bool read_only = false;
+  bool read_only = false;      ///< refuse every write; a file need not be writable then, and several may have it open
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
 };
 
@@ -136,6 +136,10 @@ class storage {
   /// Writes back the cache's pages, and waits, for the default timeout at most, until all requests in flight have
   /// completed; says on standard error if pages were lost. No kernel may still use a ref.
   ~storage();
+
+  /// Whether writes may go anywhere: not where the options or a drive forbid it, nor where the drives carry a catalogue
+  /// and `allow_destroy` is not set.
+  bool raw_writable() const;
 
   /// All bytes, past no cache: throws `refused_input` where there is one, since kernels would not see what it holds.
   /// Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
@@ -280,7 +284,6 @@ class storage {
   cache const& pages() const;
   io_queues const& device_queues() const;
   bool writable() const;
-  bool raw_writable() const;
 
   struct impl;
   std::unique_ptr<impl> impl_;

@@ -16,6 +16,7 @@ from forebay.cli.contract import (
     check_json_target,
     notice,
     progress,
+    require_raw_writable,
     terminal,
     write_json,
 )
@@ -105,9 +106,9 @@ def _run(job: bench.Job, drives: list[str], device: str, json_target: str | None
         raise RefusedInput("--size", job.size, f"must be a multiple of --bs, {job.bs} bytes")
     if job.gpu_threads > job.iodepth:
         notice(f"--gpu-threads {job.gpu_threads}: {job.iodepth} run, as many as --iodepth leaves one command each")
-    with Storage(*drives, device=device, allow_destroy=allow_destroy) as storage:
-        if job.writes and storage.extents() and not allow_destroy:
-            raise RefusedInput("--drive", drives[0], "holds named extents; --allow-destroy overwrites them")
+    with Storage(*drives, device=device, read_only=not job.writes, allow_destroy=allow_destroy) as storage:
+        if job.writes:
+            require_raw_writable(storage, drives)
         document = _with_progress(storage, job)
     write_json(json_target, document)
     _show(document, json_target)

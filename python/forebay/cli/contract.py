@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from forebay.errors import OperationFailed, RefusedInput
+from forebay.storage import Storage
 
 SCHEMA_VERSION = 1
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -157,6 +158,17 @@ def check_file_to_write(field: str, path: Path) -> None:
         raise RefusedInput(field, path, "is a directory; name a file")
     elif not os.access(path, os.W_OK):
         raise RefusedInput(field, path, "is not writable; name another file")
+
+
+def require_raw_writable(storage: Storage, uris: list[str]) -> None:
+    """Refuses drives of which not every byte may be written."""
+    if storage.raw_writable:
+        return
+    if storage.extents():
+        raise RefusedInput("--drive", uris[0], "holds named extents; --allow-destroy overwrites them")
+    raise RefusedInput(
+        "--drive", uris[0], "carries a catalogue, which --allow-destroy overwrites, or a drive is write protected"
+    )
 
 
 def check_new_file(field: str, path: Path) -> None:

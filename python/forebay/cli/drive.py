@@ -64,7 +64,7 @@ def create(
 def info(uri: Uri, json_target: JsonOption = None) -> None:
     """Say what a drive is."""
     check_json_target(json_target)
-    with Storage(uri, device="cpu") as storage:
+    with Storage(uri, device="cpu", read_only=True) as storage:
         report, extents = storage.report(), storage.extents()
         document = {
             "uri": uri,
@@ -93,7 +93,7 @@ def info(uri: Uri, json_target: JsonOption = None) -> None:
 def list_extents(uri: Uri, json_target: JsonOption = None) -> None:
     """List the extents of a drive."""
     check_json_target(json_target)
-    with Storage(uri, device="cpu") as storage:
+    with Storage(uri, device="cpu", read_only=True) as storage:
         extents = storage.extents()
     write_json(json_target, {"uri": uri, "extents": extents})
     table = Table("extent", "first byte", "bytes", "size")
@@ -147,7 +147,7 @@ def export_extent(
     """Copy a named extent into a file."""
     check_json_target(json_target)
     check_new_file("file", file)
-    with Storage(uri, device="cpu") as storage, progress(f"exporting {name}", 1.0) as tell:
+    with Storage(uri, device="cpu", read_only=True) as storage, progress(f"exporting {name}", 1.0) as tell:
         found = [extent for extent in storage.extents() if extent["name"] == name]
         if not found:
             raise RefusedInput("extent", name, f"is not on the drive; `forebay drive ls {uri}` lists what is")

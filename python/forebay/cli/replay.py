@@ -15,11 +15,11 @@ from forebay.cli.contract import (
     check_json_target,
     notice,
     progress,
+    require_raw_writable,
     terminal,
     write_json,
 )
 from forebay.cli.job_table import job_table
-from forebay.errors import RefusedInput
 from forebay.storage import Storage
 from forebay.units import format_bytes, format_ns
 
@@ -74,9 +74,10 @@ def replay(
         loaded = traces.load(trace, trace_format, disk=disk, file=file)
     if loaded.trims:
         notice(f"{loaded.trims} trims are skipped: kernels have no command for them")
-    with Storage(*drive, device=device, allow_destroy=allow_destroy) as storage:
-        if replaying.writes(loaded) and storage.extents() and not allow_destroy:
-            raise RefusedInput("--drive", drive[0], "holds named extents; --allow-destroy overwrites them")
+    writes = replaying.writes(loaded) or verify
+    with Storage(*drive, device=device, read_only=not writes, allow_destroy=allow_destroy) as storage:
+        if writes:
+            require_raw_writable(storage, drive)
         with progress(f"replaying {len(loaded.operations)} operations", None):
             document = replaying.run(storage, loaded, job)
     if early := document["forebay"]["trace"]["out_of_order"]:
