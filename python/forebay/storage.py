@@ -46,7 +46,7 @@ class Storage:
         Args:
             uris: what to open, such as "emulated:size=64M".
             device: where the threads run that drive the drives: auto, cpu or cuda:N.
-            read_only: refuse every write; a file need not be writable then, and several may read it.
+            read_only: refuse every write; a file that is not served need not be writable then, and several may read it.
             allow_destroy: write anywhere on drives that carry a catalogue, not only in its extents.
             queue_depth: entries of each queue; 0 for the default.
         """

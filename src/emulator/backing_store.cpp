@@ -35,14 +35,15 @@ class file_store final : public backing_store {
  public:
   file_store(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes, bool read_only)
       : block_bytes_(block_bytes), read_only_(read_only) {
-    fd_ = open(path.c_str(), (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+    // Without O_NONBLOCK a FIFO would wait for a writer before it could be refused.
+    fd_ = open(path.c_str(), (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) {
       throw refused_input("path", path,
                           errno == ENOENT ? "no such file; make one with `forebay drive create`"
                                           : std::string(std::strerror(errno)) +
                                                 (read_only_ ? "; give a file that may be read"
-                                                            : "; give a file that may be written, or open it with "
-                                                              "storage_options::read_only"));
+                                                            : "; give a file that may be written, or, if it need not "
+                                                              "be, open the storage read-only and unserved"));
     }
     try {
       map(path, bytes);
@@ -78,7 +79,10 @@ class file_store final : public backing_store {
                               " bytes, must be a multiple of lba_bytes=" + std::to_string(block_bytes_) + " and not 0");
     }
     if (flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
-      throw refused_input("path", path, "another drive has the file open; close that one first");
+      throw refused_input("path", path,
+                          errno == EWOULDBLOCK ? "another drive has the file open; close that one first"
+                                               : std::string("cannot be locked: ") + std::strerror(errno) +
+                                                     "; give a file of a file system that has locks");
     }
     data_ = mmap(nullptr, bytes_, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
     if (data_ == MAP_FAILED) throw operation_failed("cannot map " + path + ": " + std::strerror(errno));

@@ -373,6 +373,13 @@ struct storage::impl {
                             "its block is " + std::to_string(id.block_bytes) + " bytes, that of '" + options.drives[0] +
                                 "' is " + std::to_string(first.block_bytes) + ": use drives with the same block size");
       }
+      // Its bytes would be there twice.
+      for (std::size_t k = 0; k < i; ++k) {
+        if (id.serial.empty() || id.serial != (*drives)[k].controller->identity().serial) continue;
+        throw refused_input("drives", options.drives[i],
+                            "is the same drive as '" + options.drives[k] + "', by its serial number, " + id.serial +
+                                ": name each drive once");
+      }
       if (id.io_queue_pairs < 2) {
         throw refused_input("drives", options.drives[i],
                             "it grants 1 I/O queue pair, a storage needs 2 or more: one is the host's");

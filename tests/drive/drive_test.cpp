@@ -231,7 +231,7 @@ TEST_F(file_drive, that_is_read_only_needs_no_permission_to_write_and_takes_no_w
   block(*open("file:" + path, reading), false, back);  // beside the first
   EXPECT_STREQ(back, text);
   EXPECT_NE(
-      refusal("file:" + path).find(geteuid() == 0 ? "another drive has the file open" : "storage_options::read_only"),
+      refusal("file:" + path).find(geteuid() == 0 ? "another drive has the file open" : "open the storage read-only"),
       std::string::npos);
 }
 

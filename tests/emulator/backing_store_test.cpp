@@ -2,6 +2,7 @@
 #include "forebay/emulator/backing_store.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -77,6 +78,13 @@ TEST_F(file_backing_test, what_is_read_only_is_not_mapped_for_writing) {
   EXPECT_TRUE(store->sync());
   EXPECT_NO_THROW(file_backing(path, 0, 512, true)) << "drives that only read may share it";
   EXPECT_NE(refusal(0, 512).find("another drive has the file open"), std::string::npos);
+}
+
+TEST_F(file_backing_test, a_fifo_is_refused_at_once) {
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  for (bool const read_only : {false, true}) {
+    EXPECT_THROW(file_backing(path, 0, 512, read_only), refused_input);
+  }
 }
 
 TEST_F(file_backing_test, a_working_copy_is_as_read_only_as_its_home) {

@@ -411,6 +411,8 @@ def test_failed_operations_fail_the_command(forebay, tmp_path, monkeypatch):
     path = write(tmp_path / "t", V2 + "d read 0 512\nd write 2097152 512\nd read 0 512\n")
     forebay("replay", path, "--drive", uri).refused("--drive", "--allow-destroy")
     assert forebay("replay", path, "--drive", uri, "--allow-destroy").status == 0
+    only_reads = write(tmp_path / "r", V2 + "d read 0 512\n")
+    assert forebay("replay", only_reads, "--drive", uri, "--verify").status == 0
 
     monkeypatch.setattr(Storage, "raw_writable", True)
     outcome = forebay("replay", path, "--drive", uri, "--json", tmp_path / "out.json")

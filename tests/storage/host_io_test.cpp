@@ -233,6 +233,8 @@ TEST(HostIo, AFileThatIsOnlyReadIsOpenedForReadingOnly) {
     second.pread(&byte, 1, 12345);
     EXPECT_EQ(byte, 'x');
     EXPECT_THAT([&] { first.pwrite("y", 1, 0); }, ThrowsMessage<refused_input>(HasSubstr("read_only")));
+    options.drives.push_back(options.drives[0]);
+    EXPECT_THAT([&] { storage twice(options); }, ThrowsMessage<refused_input>(HasSubstr("name each drive once")));
   }
   std::filesystem::remove(path);
 }

@@ -74,7 +74,7 @@ def replay(
         loaded = traces.load(trace, trace_format, disk=disk, file=file)
     if loaded.trims:
         notice(f"{loaded.trims} trims are skipped: kernels have no command for them")
-    writes = replaying.writes(loaded) or verify
+    writes = replaying.writes(loaded)
     with Storage(*drive, device=device, read_only=not writes, allow_destroy=allow_destroy) as storage:
         if writes:
             require_raw_writable(storage, drive)
