@@ -43,8 +43,8 @@ struct open_options {
   /// I/O queue pairs to take of a drive that a daemon serves to several clients. 0: as many as are free, at most 16, or
   /// 128 of a drive on a GPU.
   std::uint32_t queues = 0;
-  /// A file is opened for reading only, and the drive is write protected. Other drives take no notice, nor
-  /// does a file that a daemon serves.
+  /// A file is opened for reading only, and the drive is write protected. Other drives take no notice, nor does a file
+  /// that a daemon serves.
   bool read_only = false;
   /// Faults that an emulated drive injects; for tests.
   emulator::fault_plan faults;
