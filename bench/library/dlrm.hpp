@@ -182,7 +182,8 @@ class dlrm {
   }
   /// Delivers what was prefetched, or, with no patience, what of it has come.
   void await_prefetches(std::uint64_t patience_ns) const {
-    side_({.blocks = 1, .threads_per_block = 128}, dlrm_await_prefetches<M, Table>{table_, patience_ns});
+    // About a thread for each queue pair of four drives: fewer deliver more slowly than the drives read.
+    side_({.blocks = 4, .threads_per_block = 128}, dlrm_await_prefetches<M, Table>{table_, patience_ns});
   }
   void infer(dlrm_batch const& batch) const {
     std::uint32_t const samples = batch.samples, vectors = config_.vectors();

@@ -157,7 +157,10 @@ class cache_schedule {
     outcome_.ok = result.ok;
     outcome_.what = result.what;
     outcome_.steps = result.steps;
-    for (std::uint32_t i = 0; i < queue_count(); ++i) outcome_.commands += queues_->state()->pairs[i].sq_tail;
+    for (std::uint32_t i = 0; i < queue_count(); ++i) {
+      auto const tail = ring_position::from_word(queues_->state()->pairs[i].sq_tail);
+      outcome_.commands += std::uint64_t{tail.lap} * shape_.entries + tail.slot;
+    }
     add_counters();
     if (outcome_.ok && result.timeouts != 0) outcome_.what = "a wait reached its deadline";
     if (outcome_.ok && outcome_.what.empty()) outcome_.what = settled_wrong();
@@ -559,6 +562,7 @@ class cache_schedule {
       unobserved const quiet;
       abandoned_.push_back(lent.shared);
     }
+    hand_over();
     if (abandon) return;
     for (int tries = 0;; ++tries) {
       client::check(tries < 200, "C2: a buffer is never given back");
@@ -572,6 +576,7 @@ class cache_schedule {
   }
   void reclaim(std::uint32_t me, simt::random_source& random) {
     end_sharing(me, false);
+    hand_over();
     page_type shared;
     {
       unobserved const quiet;
@@ -586,6 +591,10 @@ class cache_schedule {
     unobserved const quiet;
     abandoned_.push_back(shared);
   }
+
+  /// Orders what is done with a shared page before and after it goes from lane to lane in `abandoned_`, as whatever a
+  /// program hands it over with does. Acquire and release pair with those of other lanes.
+  void hand_over() { simt::atomic<agent_machine>(handed_over_).fetch_add(1, simt::order::acq_rel); }
 
   void look_without_pin(std::uint32_t me, std::uint64_t page, simt::random_source& random) {
     std::uint32_t const word = random.below(words_per_page);
@@ -864,6 +873,7 @@ class cache_schedule {
   cache_outcome outcome_;
   simt::memory_model memory_model_ = simt::memory_model::sequential;
   std::uint32_t finished_ = 0;
+  std::uint32_t handed_over_ = 0;
   std::uint32_t arrived_ = 0;
 };
 

@@ -78,6 +78,15 @@ cache_shape c3_pins_hold(std::uint64_t seed, simt::random_source& random) {
   shape.hot_pages = shape.pages;
   shape.lanes = {1, 4, 0};
   shape.guards = 4 + random.below(5);
+  if (seed % 4 == 0) {
+    // Crowded: the sets are full of pinned pages, and several lanes at a time want what is in overflow frames.
+    shape.sets = 2;
+    shape.pages = 2 * cache_ways + 2 + random.below(cache_ways);
+    shape.hot_pages = 1 + random.below(4);
+    shape.lanes = {1, 12, 0};
+    shape.guards = 10;
+    shape.overflow = 1 + random.below(3);
+  }
   return shape;
 }
 cache_shape c4_failures_reach_their_callers(std::uint64_t seed, simt::random_source& random) {

@@ -77,6 +77,40 @@ struct write_words {
   }
 };
 
+/// Of a cache of one set. One thread holds every frame of the set, so that the next page goes to an overflow frame, and
+/// then the set's lock, as others may at any moment. The page must be there for whoever wants it all the same.
+template <class M, class Ref>
+struct use_an_overflow_frame_beside_a_lock {
+  Ref storage;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    if (M::thread_rank() != 0) return;
+    constexpr std::uint64_t next = cache_ways;
+    auto const cache = storage.cache();
+    std::uint32_t frames[cache_ways] = {};
+    for (std::uint64_t page = 0; page < next; ++page) {
+      page_pin const pinned = cache.pin(page, access::read);
+      count<M>(result, pinned.outcome, pinned.frame < cache_ways);
+      frames[page] = pinned.frame;
+    }
+    page_pin const first = cache.pin(next, access::read);
+    count<M>(result, first.outcome, first.frame >= cache_ways);
+    using set_type = cache_set<typename Ref::cache_type::policy_type>;
+    auto const lock = simt::atomic<M>(reinterpret_cast<set_type*>(cache.state()->sets)->lock);
+    // Relaxed, both: nobody else is there.
+    lock.store(1, simt::order::relaxed);
+    page_pin const second = cache.pin(next, access::write);
+    count<M>(result, second.outcome, second.frame == first.frame);
+    count<M>(result, {}, cache.prefetch(next));
+    count<M>(result, {}, !cache.prefetch(next + 1));
+    lock.store(0, simt::order::relaxed);
+    for (std::uint64_t page = 0; page < next; ++page) cache.unpin(frames[page]);
+    cache.unpin(first.frame);
+    if (second.outcome.ok()) cache.unpin(second.frame);
+  }
+};
+
 /// Random reads and writes, 70 to 30. Word `i` belongs to thread `i % threads`, which knows what it wrote last; what
 /// it reads of others' words must be theirs.
 template <class M, class Ref>

@@ -181,6 +181,16 @@ TYPED_TEST_P(CachedStorageSuite, OneSetWithAndWithoutOverflowFrames) {
   }
 }
 
+TYPED_TEST_P(CachedStorageSuite, PagesInOverflowFramesNeedNoLock) {
+  using M = typename TypeParam::machine;
+  auto options = this->options({"emulated:size=256K"}, 16);
+  options.overflow_frames = 1;
+  storage st(options);
+  this->run_well(
+      st, {1, 1},
+      use_an_overflow_frame_beside_a_lock<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), nullptr});
+}
+
 TYPED_TEST_P(CachedStorageSuite, MoreThreadsThanFramesWaitForOneAnother) {
   for (std::uint32_t const overflow : {0u, 3u}) {
     SCOPED_TRACE(std::to_string(overflow) + " overflow frames");
@@ -609,19 +619,17 @@ TYPED_TEST_P(CachedStorageSuite, PagesThatLeaveAreFoundInHostMemory) {
   this->run_well(st, {2, 64}, read_words<M, view>{ref, 40, this->seed_, 9, nullptr});
 }
 
-REGISTER_TYPED_TEST_SUITE_P(CachedStorageSuite, ReadsWhatTheHostWrote, WritesThroughTheProxyReachTheDrive,
-                            NoWriteIsLostAtFourTimesTheCache, PagesOf512BytesTo64KiB,
-                            OneSetWithAndWithoutOverflowFrames, MoreThreadsThanFramesWaitForOneAnother,
-                            SeveralDrivesStriped, DrivesOneAfterTheOther, EachDriveIsAnArrayOfItsOwn,
-                            StripedDrivesAreNoArraysOfTheirOwn, ShallowQueuesSlowButDoNotStop,
-                            DrivesWithDifferentNumbersOfQueues, SumsOfAllThreadsAreExact, ElementsMayLieInTwoPages,
-                            ElementsOfAPowerOfTwoMayLieInTwoPagesToo, StretchesOfElementsAreLoadedAtOnce,
-                            CursorsOfThreadsAndOfWarps, WindowsOfSeveralPages, AThreadMayHaveSeveralCursors,
-                            PagesAskedForAheadAreRead, WhatWasPrefetchedIsThereOnceItWasAwaited,
-                            WhatIsPrefetchedThoughItIsThereStays, LanesThatMissAPageTogetherAreOneMiss,
-                            WhatAViewCannotDoItSays, TheHostAndKernelsSeeEachOthersWrites, AnExtentIsAWindowOfItsOwn,
-                            ACatalogueDoesNotOverwriteWhatKernelsWrote, WhatIsNotFlushedIsWrittenBackAtTheEnd,
-                            AsynchronousTransfersAndViewsSeeEachOther, SharedBuffersArePages,
-                            WhatAKernelLeavesSharedTheHostTakesBack, PagesThatLeaveAreFoundInHostMemory);
+REGISTER_TYPED_TEST_SUITE_P(
+    CachedStorageSuite, ReadsWhatTheHostWrote, WritesThroughTheProxyReachTheDrive, NoWriteIsLostAtFourTimesTheCache,
+    PagesOf512BytesTo64KiB, OneSetWithAndWithoutOverflowFrames, PagesInOverflowFramesNeedNoLock,
+    MoreThreadsThanFramesWaitForOneAnother, SeveralDrivesStriped, DrivesOneAfterTheOther, EachDriveIsAnArrayOfItsOwn,
+    StripedDrivesAreNoArraysOfTheirOwn, ShallowQueuesSlowButDoNotStop, DrivesWithDifferentNumbersOfQueues,
+    SumsOfAllThreadsAreExact, ElementsMayLieInTwoPages, ElementsOfAPowerOfTwoMayLieInTwoPagesToo,
+    StretchesOfElementsAreLoadedAtOnce, CursorsOfThreadsAndOfWarps, WindowsOfSeveralPages, AThreadMayHaveSeveralCursors,
+    PagesAskedForAheadAreRead, WhatWasPrefetchedIsThereOnceItWasAwaited, WhatIsPrefetchedThoughItIsThereStays,
+    LanesThatMissAPageTogetherAreOneMiss, WhatAViewCannotDoItSays, TheHostAndKernelsSeeEachOthersWrites,
+    AnExtentIsAWindowOfItsOwn, ACatalogueDoesNotOverwriteWhatKernelsWrote, WhatIsNotFlushedIsWrittenBackAtTheEnd,
+    AsynchronousTransfersAndViewsSeeEachOther, SharedBuffersArePages, WhatAKernelLeavesSharedTheHostTakesBack,
+    PagesThatLeaveAreFoundInHostMemory);
 
 }  // namespace forebay::storage_test

@@ -233,7 +233,6 @@ class cache_ref {
     if (frame == none && has_outside(at)) {
       if (!lock(at.set, deadline_ns)) return fault::timed_out;
       frame = find_locked(at, look_at(at));
-      // Under the lock: hang() stores the words of outside frames that are in no list.
       if (frame != none) (void)add_pin(frame);
       unlock(at.set);
     }
@@ -595,11 +594,44 @@ class cache_ref {
   FOREBAY_DEVICE std::uint32_t find_outside(page_location at, std::uint32_t k) const {
     std::uint32_t const after = first_outside();
     FOREBAY_ROLLED
-    for (; k != 0; k = M::ld(&s_->outside[k - 1].next)) {
+    for (; k != 0; k = after_in_list(k)) {
       page_word const seen = look(after + k - 1);
       if (seen.names(at.tag) && !seen.is_free()) return after + k - 1;
     }
     return none;
+  }
+  /// The frame after the `k`-th of a set's list, 1 + its number as `k` is; 0: none.
+  FOREBAY_DEVICE std::uint32_t after_in_list(std::uint32_t k) const {
+    // Relaxed: whoever acts on the list holds its set's lock, and who only looks makes sure of what it finds.
+    return simt::atomic<M>(s_->outside[k - 1].next).load(simt::order::relaxed);
+  }
+  /// Frames of a set's list that a look without its lock visits.
+  static constexpr std::uint32_t unlocked_looks = 8;
+  /// The outside frame that holds the page, as far as a look without the lock can tell.
+  FOREBAY_DEVICE std::uint32_t find_outside_unlocked(page_location at, std::uint64_t page) const {
+    // Relaxed, all: a hint.
+    std::uint32_t k = simt::atomic<M>(set_at(at.set).outside).load(simt::order::relaxed);
+    FOREBAY_ROLLED
+    for (std::uint32_t looks = unlocked_looks; k != 0 && looks != 0; --looks, k = after_in_list(k)) {
+      std::uint32_t const frame = first_outside() + k - 1;
+      if (look(frame).holds(at.tag) && is_for(frame, page)) return frame;
+    }
+    return none;
+  }
+  /// The same, pinned: pages that many threads want at a time would pass through their set's lock one by one.
+  FOREBAY_DEVICE std::uint32_t pin_outside_unlocked(page_location at, std::uint64_t page) const {
+    std::uint32_t const frame = find_outside_unlocked(at, page);
+    if (frame == none) return none;
+    page_word const seen = add_pin(frame);
+    // The word names no set, so the frame may hold another set's page of the same tag by now. Who hung it up said which
+    // before it could become valid, and the pin acquires that; as long as it is pinned it stays that page's.
+    if (Rules::pin_holds(seen, at.tag) && seen.state() == page_state::valid && is_for(frame, page)) return frame;
+    unpin(frame);
+    return none;
+  }
+  FOREBAY_DEVICE bool is_for(std::uint32_t outside_frame, std::uint64_t page) const {
+    // Relaxed: where it matters, a pin has acquired it.
+    return simt::atomic<M>(s_->outside[outside_frame - first_outside()].page).load(simt::order::relaxed) == page;
   }
   FOREBAY_DEVICE std::uint32_t find_locked(page_location at, survey const& seen) const {
     return seen.match != 0 ? at.set * cache_ways + simt::lowest_bit(seen.match) : find_outside(at, seen.outside);
@@ -715,9 +747,11 @@ class cache_ref {
     outside_frame& frame = s_->outside[spare - first_outside()];
     auto head = simt::atomic<M>(set_at(at.set).outside);
     // Relaxed, all: nobody else takes a frame that is in no set's list; the lock orders page and list for those who act
-    // on them.
-    word(spare).store(look(spare).claimed_for(at.tag, pins, false).bits, simt::order::relaxed);
-    M::st(&frame.next, head.load(simt::order::relaxed));
+    // on them. Added, for others may pin the frame for a moment, taking it for the page that it held: but for their
+    // pins the word is the caller's.
+    std::uint64_t const before = look(spare).bits & (page_word::one_pin - 1);
+    word(spare).fetch_add(page_word{before}.claimed_for(at.tag, pins, false).bits - before, simt::order::relaxed);
+    simt::atomic<M>(frame.next).store(head.load(simt::order::relaxed), simt::order::relaxed);
     simt::atomic<M>(frame.page).store(mapping_.page_of(at), simt::order::relaxed);
     head.store(spare - first_outside() + 1, simt::order::relaxed);
     out.what = claim::result::claimed;
@@ -1015,14 +1049,14 @@ class cache_ref {
   /// Under the lock of the set.
   FOREBAY_DEVICE void unlink(std::uint32_t set, std::uint32_t k) const {
     auto head = simt::atomic<M>(set_at(set).outside);
-    std::uint32_t const next = M::ld(&s_->outside[k].next);
+    std::uint32_t const next = after_in_list(k + 1);
     // Relaxed: the lock orders the list.
     std::uint32_t at = head.load(simt::order::relaxed);
     if (at == k + 1) {
       head.store(next, simt::order::relaxed);
     } else {
-      while (M::ld(&s_->outside[at - 1].next) != k + 1) at = M::ld(&s_->outside[at - 1].next);
-      M::st(&s_->outside[at - 1].next, next);
+      while (after_in_list(at) != k + 1) at = after_in_list(at);
+      simt::atomic<M>(s_->outside[at - 1].next).store(next, simt::order::relaxed);
     }
     // Release pairs with the acquire in take_back_slowly(): nobody uses the frame any more.
     simt::atomic<M>(s_->outside[k].page).store(outside_frame::no_page, simt::order::release);
@@ -1285,7 +1319,10 @@ class cache_ref {
     for (;;) {
       c = simt::out_of_line(&claim_for)(state, page, purpose::read, none, false);
       if (c.what != claim::result::contended) break;
-      if (!self.wait_for_lock(self.mapping_.locate(page).set, self.default_deadline_ns())) break;
+      page_location const at = self.mapping_.locate(page);
+      std::uint32_t const outside = self.pin_outside_unlocked(at, page);
+      if (outside != none) return {outside, begun_read::by::other};
+      if (!self.wait_for_lock(at.set, self.default_deadline_ns())) break;
     }
     if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
     if (c.what == claim::result::found) return {c.frame, begun_read::by::other};
@@ -1351,6 +1388,9 @@ class cache_ref {
     claim const c = simt::out_of_line(&claim_for)(state, page, purpose::prefetch, none, false);
     if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
     if (c.what == claim::result::found) return true;
+    if (c.what == claim::result::contended) {
+      if (self.find_outside_unlocked(self.mapping_.locate(page), page) != none) return true;
+    }
     if (c.what == claim::result::claimed) {
       bool read = false;
       if constexpr (Pools::has_host) read = simt::out_of_line(&move_through_host)(state, c);

@@ -34,7 +34,7 @@ struct alignas(32) cache_set {
 struct outside_frame {
   static constexpr std::uint64_t no_page = ~std::uint64_t{0};
   std::uint64_t page;  ///< atomic, for those who look for a frame to take; `no_page`: in no set's list
-  std::uint32_t next;  ///< 1 + the next outside frame of the same set; 0: none
+  std::uint32_t next;  ///< atomic likewise: 1 + the next outside frame of the same set; 0: none
   std::uint32_t reserved;
 };
 

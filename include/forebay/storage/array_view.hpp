@@ -156,8 +156,8 @@ class array_view {
 
   /// Delivers what has been prefetched, until no command of the storage is in flight: false where one still is at the
   /// deadline. Else a page that was prefetched is there only when somebody waits, for whatever it be, and finds its
-  /// completion. For a small kernel, 128 threads are plenty, that follows one which prefetches and runs beside others:
-  /// its threads share out the queues.
+  /// completion. For a small kernel that follows one which prefetches and runs beside others. Its threads share out
+  /// the queue pairs of all drives: with a thread for each it keeps up with any drive, with fewer perhaps not.
   FOREBAY_DEVICE bool await_prefetches(std::uint64_t deadline_ns) const {
     return cache_.queues().drain_share(deadline_ns) == 0;
   }
