@@ -605,8 +605,8 @@ class cache_ref {
     // Relaxed: whoever acts on the list holds its set's lock, and who only looks makes sure of what it finds.
     return simt::atomic<M>(s_->outside[k - 1].next).load(simt::order::relaxed);
   }
-  /// Frames of a set's list that a look without its lock visits.
-  static constexpr std::uint32_t unlocked_looks = 8;
+  /// Frames of a set's list that a look without its lock visits: the lists of all but the smallest caches are shorter.
+  static constexpr std::uint32_t unlocked_looks = 2;
   /// The outside frame that holds the page, as far as a look without the lock can tell.
   FOREBAY_DEVICE std::uint32_t find_outside_unlocked(page_location at, std::uint64_t page) const {
     // Relaxed, all: a hint.
@@ -1316,11 +1316,12 @@ class cache_ref {
   FOREBAY_COLD static begun_read begin_read(cache_state* state, std::uint64_t page) {
     cache_ref const self = from(state);
     claim c;
-    for (;;) {
+    for (bool first = true;; first = false) {
       c = simt::out_of_line(&claim_for)(state, page, purpose::read, none, false);
       if (c.what != claim::result::contended) break;
       page_location const at = self.mapping_.locate(page);
-      std::uint32_t const outside = self.pin_outside_unlocked(at, page);
+      // Once: in a small cache, whose lists are long, looking costs more than the lock.
+      std::uint32_t const outside = first ? self.pin_outside_unlocked(at, page) : none;
       if (outside != none) return {outside, begun_read::by::other};
       if (!self.wait_for_lock(at.set, self.default_deadline_ns())) break;
     }
