@@ -558,11 +558,11 @@ class cache_schedule {
       }
     }
     if (!lent.shared.is_own()) return lent.shared.leave();
+    hand_over();
     {
       unobserved const quiet;
       abandoned_.push_back(lent.shared);
     }
-    hand_over();
     if (abandon) return;
     for (int tries = 0;; ++tries) {
       client::check(tries < 200, "C2: a buffer is never given back");
@@ -588,12 +588,13 @@ class cache_schedule {
     status const outcome = shared.take_back(simt::no_deadline);
     if (outcome.ok()) return;
     failed(outcome);
+    hand_over();
     unobserved const quiet;
     abandoned_.push_back(shared);
   }
 
-  /// Orders what is done with a shared page before and after it goes from lane to lane in `abandoned_`, as whatever a
-  /// program hands it over with does. Acquire and release pair with those of other lanes.
+  /// Called before a shared page goes into `abandoned_`, and before one is taken from there: what its lanes do with it
+  /// is ordered as by whatever a program hands it over with. Acquire and release pair with those of other lanes.
   void hand_over() { simt::atomic<agent_machine>(handed_over_).fetch_add(1, simt::order::acq_rel); }
 
   void look_without_pin(std::uint32_t me, std::uint64_t page, simt::random_source& random) {

@@ -78,7 +78,8 @@ cache_shape c3_pins_hold(std::uint64_t seed, simt::random_source& random) {
   shape.hot_pages = shape.pages;
   shape.lanes = {1, 4, 0};
   shape.guards = 4 + random.below(5);
-  if (seed % 4 == 0) {
+  // Halved, for the lowest bit says which pools there are.
+  if (seed / 2 % 4 == 0) {
     // Crowded: the sets are full of pinned pages, and several lanes at a time want what is in overflow frames.
     shape.sets = 2;
     shape.pages = 2 * cache_ways + 2 + random.below(cache_ways);

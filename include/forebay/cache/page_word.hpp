@@ -30,7 +30,8 @@ enum class page_state : std::uint32_t {
 ///
 /// Transitions, each one atomic access:
 ///
-///     invalid, failed, valid -> busy   under the set's lock, only unpinned, clean and not writing; the version grows
+///     invalid, failed, valid -> busy   under the set's lock, only unpinned, clean and not writing; the version grows.
+///                                      Outside the sets by way of invalid, and from there pinned or not
 ///     busy -> valid, busy -> failed    by the completion of the read, whoever consumes it
 ///     busy -> invalid                  a prefetch that found no room in the queues gives its claim back
 ///     clean -> dirty                   by a thread that has pinned the frame, before it writes
