@@ -157,7 +157,7 @@ class array_view {
   /// Delivers what has been prefetched, until no command of the storage is in flight: false where one still is at the
   /// deadline. Else a page that was prefetched is there only when somebody waits, for whatever it be, and finds its
   /// completion. For a small kernel that follows one which prefetches and runs beside others. Its threads share out
-  /// the queue pairs of all drives: with a thread for each it keeps up with any drive, with fewer perhaps not.
+  /// the queue pairs of all drives: with much less than a thread for each, drives read faster than it delivers.
   FOREBAY_DEVICE bool await_prefetches(std::uint64_t deadline_ns) const {
     return cache_.queues().drain_share(deadline_ns) == 0;
   }
