@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lanes.hpp"
 
+#include <bit>
 #include <cstring>
 #include <map>
-#include <string_view>
 #include <tuple>
 
 namespace forebay::simt::detail {
@@ -102,6 +102,13 @@ std::string describe_stuck(std::span<lane* const> lanes) {
 void lockstep::enlist(lane& l, block_group* group, std::uint32_t thread) {
   l.group = group;
   l.thread = thread;
+  if (group != nullptr) {
+    if (group->warps.size() <= thread / 32) group->warps.resize(thread / 32 + 1);
+    auto& warp = group->warps[thread / 32];
+    // A block whose run failed leaves lanes behind; the next one in its place starts with none.
+    if (thread % 32 == 0) warp = {};
+    warp.present |= 1u << (thread % 32);
+  }
   l.state = lane_state::ready;
   l.watching = false;
   l.fences = {};
@@ -111,93 +118,50 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
                                 location where) {
   unobserved const quiet;
   auto& me = *static_cast<lane*>(current);
-  // Held without owning: a lane that fails never returns to destroy anything.
-  std::string_view const name = name_of(kind);
+  // A function, since names are for failures alone. It owns nothing: a lane that fails never returns to destroy it.
+  auto const name = [kind] { return std::string(name_of(kind)); };
   if (me.group == nullptr) {
     if (mask != 1) {
-      report(std::string(name) + ": an agent is a warp of one lane, mask 0x1; got " + hexadecimal(mask), where);
+      report(name() + ": an agent is a warp of one lane, mask 0x1; got " + hexadecimal(mask), where);
       stop();
     }
     return kind == collective::match ? 1 : operand;
   }
-  auto& group = *me.group;
+  auto& warp = me.group->warps[me.thread / 32];
   std::uint32_t const rank = me.thread % 32;
   if (me.watching && (mask & ~me.together) != 0) {
-    report(std::string(name) + "(mask " + hexadecimal(mask) +
+    report(name() + "(mask " + hexadecimal(mask) +
                "): a collective inside the predicate of wait_until, but not only among lanes that converged there",
            where);
     stop();
   }
   if ((mask >> rank & 1) == 0) {
-    report(std::string(name) + ": the mask " + hexadecimal(mask) + " does not hold the calling lane", where);
+    report(name() + ": the mask " + hexadecimal(mask) + " does not hold the calling lane", where);
     stop();
   }
-  void* const sync_object = group.in_warp(me, 0);
+  void* const sync_object = me.group->in_warp(me, 0);
   if (kind == collective::sync) tell_release(sync_object);
   me.kind = kind;
   me.mask = mask;
   me.operand = operand;
   me.source = source % 32;
   me.where = where;
-  members_.clear();
-  bool complete = true;
-  for (std::uint32_t i = 0; i < 32; ++i) {
-    auto* other = group.in_warp(me, i);
-    bool const named = (mask >> i & 1) != 0;
-    if (named && other == nullptr) {
-      report(std::string(name) + ": the mask " + hexadecimal(mask) + " names lane " + std::to_string(i) +
-                 ", beyond the block",
-             where);
-      stop();
-    }
-    if (named && other->state == lane_state::ended) {
-      report(std::string(name) + ": the mask " + hexadecimal(mask) + " names lane " + std::to_string(i) +
-                 ", which has ended",
-             where);
-      stop();
-    }
-    if (named) members_.push_back(other);
-    if (other == nullptr || other == &me) continue;
-    if (other->state != lane_state::in_collective) {
-      complete = complete && !named;
-      continue;
-    }
-    // Two lanes that wait for each other in different collectives wait for ever. (A lane that waits for me in a wider
-    // collective than this one is right: I get there later.)
-    if (named && (other->mask >> rank & 1) != 0 && (other->mask != mask || other->kind != kind)) {
-      report(std::string(name) + "(mask " + hexadecimal(mask) + "): lane " + std::to_string(i) +
-                 " waits for this lane in " + name_of(other->kind) + "(mask " + hexadecimal(other->mask) + ") at " +
-                 describe(other->where),
-             where);
-      stop();
-    }
-    if (named && other->mask != mask) complete = false;
+  bool const complete = collective_is_complete(me);
+  if (warp.waiting == 0) {
+    warp.alike = true;
+    warp.kind = kind;
+    warp.mask = mask;
+  } else if (warp.kind != kind || warp.mask != mask) {
+    warp.alike = false;
   }
   me.state = lane_state::in_collective;
+  warp.waiting |= 1u << rank;
   if (!complete) {
     set_runnable(me, false);
     give_way();
   } else {
-    for (auto* member : members_) {
-      std::uint64_t result = 0;
-      if (kind == collective::shuffle) {
-        if ((mask >> member->source & 1) == 0) {
-          report("shfl: lane " + std::to_string(member->thread % 32) + " reads lane " + std::to_string(member->source) +
-                     ", which the mask " + hexadecimal(mask) + " does not hold",
-                 where);
-          stop();
-        }
-        result = group.in_warp(me, member->source)->operand;
-      } else {
-        for (auto const* other : members_) {
-          bool const counts = kind == collective::match ? other->operand == member->operand : other->operand != 0;
-          if (counts) result |= 1u << (other->thread % 32);
-        }
-      }
-      if (kind == collective::any) result = result != 0;
-      if (kind == collective::all) result = result == mask;
-      member->result = result;
-    }
+    give_results(me);
+    warp.waiting &= ~mask;
     if (kind == collective::sync) synchronised(members_);
     for (auto* member : members_) {
       member->state = lane_state::ready;
@@ -207,6 +171,88 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
   }
   if (kind == collective::sync) tell_acquire(sync_object);
   return me.result;
+}
+
+/// Whether all lanes that the collective of `me` names are in it but for `me`. Fails the run where one of them never
+/// comes.
+bool lockstep::collective_is_complete(lane const& me) {
+  auto const& group = *me.group;
+  auto const& warp = group.warps[me.thread / 32];
+  std::uint32_t const rank = me.thread % 32;
+  auto const name = [&me] { return std::string(name_of(me.kind)); };
+  bool const as_the_others = warp.waiting == 0 || (warp.alike && warp.kind == me.kind && warp.mask == me.mask);
+  if (as_the_others && (me.mask & ~warp.present) == 0) return (me.mask & ~warp.waiting) == 1u << rank;
+  bool complete = true;
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    if ((me.mask >> i & 1) == 0) continue;
+    auto* other = group.in_warp(me, i);
+    if (other == nullptr) {
+      report(name() + ": the mask " + hexadecimal(me.mask) + " names lane " + std::to_string(i) + ", beyond the block",
+             me.where);
+      stop();
+    }
+    if (other->state == lane_state::ended) {
+      report(name() + ": the mask " + hexadecimal(me.mask) + " names lane " + std::to_string(i) + ", which has ended",
+             me.where);
+      stop();
+    }
+    if (other == &me) continue;
+    if (other->state != lane_state::in_collective) {
+      complete = false;
+      continue;
+    }
+    // Two lanes that wait for each other in different collectives wait for ever. (A lane that waits for me in a wider
+    // collective than this one is right: I get there later.)
+    if ((other->mask >> rank & 1) != 0 && (other->mask != me.mask || other->kind != me.kind)) {
+      report(name() + "(mask " + hexadecimal(me.mask) + "): lane " + std::to_string(i) + " waits for this lane in " +
+                 name_of(other->kind) + "(mask " + hexadecimal(other->mask) + ") at " + describe(other->where),
+             me.where);
+      stop();
+    }
+    if (other->mask != me.mask) complete = false;
+  }
+  return complete;
+}
+
+/// Gives each member of the collective that `last` completes its result, and collects them in `members_`.
+void lockstep::give_results(lane const& last) {
+  auto const& group = *last.group;
+  members_.clear();
+  std::uint32_t set = 0;  // of the lanes whose operand is not 0
+  for (std::uint32_t left = last.mask; left != 0; left &= left - 1) {
+    auto* const member = group.in_warp(last, static_cast<std::uint32_t>(std::countr_zero(left)));
+    members_.push_back(member);
+    if (member->operand != 0) set |= 1u << (member->thread % 32);
+  }
+  for (auto* member : members_) {
+    switch (last.kind) {
+      case collective::any:
+        member->result = set != 0;
+        break;
+      case collective::all:
+        member->result = set == last.mask;
+        break;
+      case collective::sync:
+      case collective::ballot:
+        member->result = set;
+        break;
+      case collective::shuffle:
+        if ((last.mask >> member->source & 1) == 0) {
+          report("shfl: lane " + std::to_string(member->thread % 32) + " reads lane " + std::to_string(member->source) +
+                     ", which the mask " + hexadecimal(last.mask) + " does not hold",
+                 last.where);
+          stop();
+        }
+        member->result = group.in_warp(last, member->source)->operand;
+        break;
+      case collective::match:
+        member->result = 0;
+        for (auto const* other : members_) {
+          if (other->operand == member->operand) member->result |= 1u << (other->thread % 32);
+        }
+        break;
+    }
+  }
 }
 
 std::uint32_t lockstep::converged(location where) {
@@ -272,6 +318,7 @@ std::string lockstep::retire(lane& l) {
   if (l.group == nullptr) return {};
   auto& group = *l.group;
   --group.live;
+  group.warps[l.thread / 32].present &= ~(1u << (l.thread % 32));
   if (!group.arrived.empty() && group.arrived.size() == group.live) {
     tell_release(&group);
     release_barrier(group);

@@ -33,8 +33,19 @@ struct lane : lane_hooks {
   std::uint64_t result = 0;
 };
 
+/// Which lanes of a warp wait in collectives, as sets of bits: so that a lane that comes to one need not look at the
+/// others, one by one.
+struct warp_collectives {
+  std::uint32_t present = 0;  ///< lanes that exist and have not ended
+  std::uint32_t waiting = 0;
+  bool alike = true;  ///< all of `waiting` are in a collective of this kind with this mask
+  collective kind{};
+  std::uint32_t mask = 0;
+};
+
 struct block_group {
   std::vector<lane*> lanes;
+  std::vector<warp_collectives> warps;
   std::uint32_t live = 0;
   std::vector<lane*> arrived;
   std::unique_ptr<std::byte[]> shared;
@@ -87,6 +98,8 @@ class lockstep : public executor {
 
  private:
   void release_barrier(block_group& group);
+  bool collective_is_complete(lane const& me);
+  void give_results(lane const& last);
   std::vector<lane*> members_;
 };
 
