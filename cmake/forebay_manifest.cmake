@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What programs there are to run by name: <build>/programs.tsv, one `kind<TAB>name<TAB>path` a line, where kind is bench,
-# gpu-test or gpu-bench; targets `bench_programs` and `gpu_programs` that build them, and the target `forebay`: all that
+# gpu-test or gpu-bench; targets `bench_programs`, `gpu_programs` and, of the latter, `gpu_bench_programs` that build them, and the target `forebay`: all that
 # is installed.
 
 get_property(programs GLOBAL PROPERTY FOREBAY_PROGRAMS)
@@ -13,6 +13,7 @@ foreach(library IN ITEMS ${libraries} _core)
   endif()
 endforeach()
 add_custom_target(bench_programs)
+add_custom_target(gpu_bench_programs)
 add_custom_target(gpu_programs)
 foreach(program IN LISTS programs)
   string(REPLACE ":" ";" pair "${program}")
@@ -23,6 +24,9 @@ foreach(program IN LISTS programs)
     add_dependencies(bench_programs ${name})
   else()
     add_dependencies(gpu_programs ${name})
+    if(kind STREQUAL "gpu-bench")
+      add_dependencies(gpu_bench_programs ${name})
+    endif()
   endif()
 endforeach()
 file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/programs.tsv" CONTENT "${manifest}")

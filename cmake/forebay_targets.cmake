@@ -52,6 +52,8 @@ function(forebay_add_library layer)
   set_property(GLOBAL APPEND PROPERTY FOREBAY_LIBRARIES ${target})
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/src/")
     set_property(GLOBAL APPEND PROPERTY FOREBAY_EXPORTED_LIBRARIES ${target})
+  elseif(FOREBAY_CUDA)
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${FOREBAY_CUDA_PROGRAM_ARCHITECTURES}")
   endif()
 endfunction()
 
@@ -71,31 +73,63 @@ function(forebay_add_cuda_library name)
   endif()
 endfunction()
 
-# forebay_add_executable(<name> SOURCES source... [DEPENDS target...])
+# forebay_add_executable(<name> SOURCES source... [DEPENDS target...] [INCLUDE folder...])
 #
-# A program of the project, in <build>/bin.
+# A program of the project, in <build>/bin. INCLUDE names folders with headers, relative to the root of the sources. The
+# functions below that add programs take it too.
 function(forebay_add_executable name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;INCLUDE")
   add_executable(${name} ${arg_SOURCES})
   forebay_set_warnings(${name})
-  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+  list(TRANSFORM arg_INCLUDE PREPEND "${PROJECT_SOURCE_DIR}/")
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include" ${arg_INCLUDE})
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  if(FOREBAY_CUDA)
+    set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES "${FOREBAY_CUDA_PROGRAM_ARCHITECTURES}")
+  endif()
+  if(FOREBAY_CUDA_COMPILE_FAST)
+    target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O1>")
+  endif()
 endfunction()
 
-# forebay_add_test(<name> SOURCES source... [DEPENDS target...] [LABELS label...] [TIMEOUT seconds])
+# Tests are compiled with -O1: with -O3 the compiler takes twice as long, and the tests run no faster. The libraries and
+# programs that they test keep -O3.
+function(forebay_set_test_options target)
+  target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}/tests")
+  target_compile_options(${target} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>")
+endfunction()
+
+# forebay_add_test_library(<name> SOURCES source... [DEPENDS target...])
+#
+# What several test programs are made of: the static library `forebay_<name>`.
+function(forebay_add_test_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  add_library(forebay_${name} STATIC ${arg_SOURCES})
+  forebay_set_warnings(forebay_${name})
+  forebay_set_test_options(forebay_${name})
+  target_include_directories(forebay_${name} PUBLIC "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(forebay_${name} PUBLIC ${arg_DEPENDS})
+endfunction()
+
+# forebay_add_test(<name> SOURCES source... [DEPENDS target...] [INCLUDE folder...] [LABELS label...]
+#                  [TIMEOUT seconds] [WITHOUT_SANITIZERS sanitizer...])
 #
 # A GoogleTest program whose every test is a CTest test, named `<name>.<suite>.<test>`. A test with the label `schedule`
 # runs as many schedules as FOREBAY_SCHEDULES says and may take an hour; any other has two minutes. Sanitizers get ten
-# times as long.
+# times as long. WITHOUT_SANITIZERS names those (`address`, `thread`) that find nothing in it, or take for a defect what
+# is none: their builds leave the program out.
 function(forebay_add_test name)
   if(NOT FOREBAY_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS;LABELS")
-  forebay_add_executable(${name} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} GTest::gmock GTest::gtest
-                                                              GTest::gtest_main)
-  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS;INCLUDE;LABELS;WITHOUT_SANITIZERS")
+  if(FOREBAY_SANITIZE AND FOREBAY_SANITIZE IN_LIST arg_WITHOUT_SANITIZERS)
+    return()
+  endif()
+  forebay_add_executable(${name} SOURCES ${arg_SOURCES} INCLUDE ${arg_INCLUDE}
+                         DEPENDS ${arg_DEPENDS} GTest::gmock GTest::gtest GTest::gtest_main)
+  forebay_set_test_options(${name})
   if(NOT arg_TIMEOUT)
     if("schedule" IN_LIST arg_LABELS)
       set(arg_TIMEOUT 3600)
@@ -111,6 +145,10 @@ function(forebay_add_test name)
     string(REPLACE ";" "\\;" labels "${arg_LABELS}")
     list(APPEND properties LABELS "${labels}")
   endif()
+  # The long ones first, or one of them is left for a single core at the end.
+  if("schedule" IN_LIST arg_LABELS)
+    list(APPEND properties COST 1000)
+  endif()
   # Listed when CTest starts, not when the program is linked: a build then needs to run nothing.
   gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST PROPERTIES ${properties})
 endfunction()
@@ -120,7 +158,7 @@ function(forebay_register_program kind name)
   set_property(GLOBAL APPEND PROPERTY FOREBAY_PROGRAMS "${kind}:${name}")
 endfunction()
 
-# forebay_add_bench(<name> SOURCES source... [DEPENDS target...])
+# forebay_add_bench(<name> SOURCES source... [DEPENDS target...] [INCLUDE folder...])
 #
 # A benchmark that needs no GPU, run by `make bench`: `<program> --json FILE` writes one JSON document and exits 0 when
 # what it measured was also verified.
@@ -129,7 +167,7 @@ function(forebay_add_bench name)
   forebay_register_program(bench ${name})
 endfunction()
 
-# forebay_add_cuda_test(<name> SOURCES source.cu... [DEPENDS target...])
+# forebay_add_cuda_test(<name> SOURCES source.cu... [DEPENDS target...] [INCLUDE folder...])
 #
 # A GoogleTest program for a GPU, listed in the manifest and run by `make gpu-test`. It is no CTest test: a machine that
 # builds it need not have a GPU. Nothing at all without FOREBAY_CUDA.
@@ -137,28 +175,35 @@ function(forebay_add_cuda_test name)
   if(NOT FOREBAY_CUDA OR NOT FOREBAY_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
-  forebay_add_executable(${name} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} GTest::gmock GTest::gtest
-                                                              GTest::gtest_main CUDA::cudart_static)
-  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;INCLUDE")
+  forebay_add_executable(${name} SOURCES ${arg_SOURCES} INCLUDE ${arg_INCLUDE}
+                         DEPENDS ${arg_DEPENDS} GTest::gmock GTest::gtest GTest::gtest_main CUDA::cudart_static)
+  forebay_set_test_options(${name})
   # Tests have many kernels: built for the oldest of the targets, whose PTX the newer take.
-  set(targets ${CMAKE_CUDA_ARCHITECTURES})
+  set(targets ${FOREBAY_CUDA_PROGRAM_ARCHITECTURES})
   list(SORT targets COMPARE NATURAL)
   list(GET targets 0 oldest)
   set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES "${oldest}")
   forebay_register_program(gpu-test ${name})
 endfunction()
 
-# forebay_add_cuda_bench(<name> SOURCES source.cu... [DEPENDS target...])
+# forebay_add_cuda_bench(<name> SOURCES source.cu... [DEPENDS target...] [INCLUDE folder...])
 #
 # The same for a GPU, run by `make gpu-bench`. Nothing at all without FOREBAY_CUDA.
 function(forebay_add_cuda_bench name)
   if(NOT FOREBAY_CUDA)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
-  forebay_add_executable(${name} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} CUDA::cudart_static)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;INCLUDE")
+  forebay_add_executable(${name} SOURCES ${arg_SOURCES} INCLUDE ${arg_INCLUDE} DEPENDS ${arg_DEPENDS} CUDA::cudart_static)
   forebay_register_program(gpu-bench ${name})
+endfunction()
+
+# Compiles `target` for every CUDA target, where other programs are for FOREBAY_CUDA_PROGRAM_ARCHITECTURES.
+function(forebay_for_every_cuda_target target)
+  if(TARGET ${target})
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
+  endif()
 endfunction()
 
 # Builds `target` together with the GPU programs.

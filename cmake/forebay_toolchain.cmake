@@ -13,20 +13,33 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
+# ccache, so that another clone, or this one after `make clean`, compiles nothing again. Each clone lies elsewhere: paths
+# below the sources are named relative to the build folder. Headers are hashed as they are, and not what the preprocessor
+# makes of them: that is faster, and with nvcc it sees what only some targets compile.
 find_program(FOREBAY_CCACHE ccache)
 if(FOREBAY_CCACHE)
+  set(launcher env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
+               CCACHE_COMPILERCHECK=content "${FOREBAY_CCACHE}")
   foreach(language IN ITEMS CXX CUDA)
     if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
-      set(CMAKE_${language}_COMPILER_LAUNCHER "${FOREBAY_CCACHE}")
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${launcher})
     endif()
   endforeach()
 endif()
+# What a compiler writes of paths (assertions, debug information) is the same in each clone.
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>")
 
 if(FOREBAY_CUDA)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "CUDA targets")
   endif()
+  set(FOREBAY_CUDA_PROGRAM_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}"
+      CACHE STRING "CUDA targets of applications, benchmarks and tests; the libraries have CMAKE_CUDA_ARCHITECTURES")
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(FOREBAY_CUDA_COMPILE_FAST)
+    # Of the host's half of a CUDA source, which is as long to compile as the device's.
+    set(CMAKE_CUDA_FLAGS_RELEASE "-O0 -DNDEBUG")
+  endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)

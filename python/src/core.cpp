@@ -24,6 +24,7 @@
 #include "apps/block_io/block_io.hpp"
 #include "apps/graph/bfs.hpp"
 #include "apps/replay/replay.hpp"
+#include "build_info.hpp"
 #include "forebay/drive/drive.hpp"
 #include "forebay/drive/profile.hpp"
 #include "forebay/drive/served.hpp"
@@ -127,7 +128,8 @@ std::string build_info() {
 #else
   constexpr bool cuda = false;
 #endif
-  return json{{"version", FOREBAY_VERSION}, {"commit", FOREBAY_COMMIT}, {"cuda", cuda}, {"gpus", gpus}}.dump();
+  return json{{"version", python::build_version}, {"commit", python::build_commit}, {"cuda", cuda}, {"gpus", gpus}}
+      .dump();
 }
 
 std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read_percent, std::uint64_t block_bytes,

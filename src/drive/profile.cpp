@@ -13,6 +13,7 @@
 
 #include "forebay/drive/uri.hpp"
 #include "forebay/error.hpp"
+#include "profile_folders.hpp"
 
 namespace forebay::drive {
 namespace {
@@ -178,8 +179,8 @@ std::vector<std::string> profile_folders() {
   if (char const* const folder = std::getenv("FOREBAY_PROFILE_DIR"); folder != nullptr && *folder != '\0') {
     folders.emplace_back(folder);
   }
-  folders.emplace_back(FOREBAY_PROFILE_INSTALL_DIR);
-  folders.emplace_back(FOREBAY_PROFILE_SOURCE_DIR);
+  folders.emplace_back(installed_profiles);
+  folders.emplace_back(source_profiles);
   return folders;
 }
 

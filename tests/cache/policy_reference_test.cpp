@@ -20,6 +20,7 @@
 #include "policy_models.hpp"
 #include "policy_set.hpp"
 #include "policy_traces.hpp"
+#include "support/folders.hpp"
 
 namespace forebay::test {
 namespace {
@@ -168,7 +169,7 @@ std::string table_of_hit_ratios() {
 }
 
 TEST(PolicyHitRatios, AreWhatThePageSays) {
-  std::ifstream file(std::string(FOREBAY_SOURCE_DIR) + "/docs/how-to/write-a-replacement-policy.md");
+  std::ifstream file(source_path("docs/how-to/write-a-replacement-policy.md"));
   std::stringstream page;
   page << file.rdbuf();
   std::string const table = table_of_hit_ratios();

@@ -13,13 +13,14 @@
 #include <string>
 
 #include "forebay/error.hpp"
+#include "support/folders.hpp"
 
 namespace forebay::drive {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string const source_folder = FOREBAY_PROFILE_SOURCE_DIR;
+std::string const source_folder = test::source_path("profiles");
 
 std::string read_file(std::string const& path) {
   std::ifstream file(path);

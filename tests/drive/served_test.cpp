@@ -32,6 +32,7 @@
 #include "forebay/nvme/registers.hpp"
 #include "forebay/simt/native.hpp"
 #include "forebay/storage/storage.hpp"
+#include "support/folders.hpp"
 
 extern char** environ;
 
@@ -68,7 +69,7 @@ std::string refused_open(std::string const& uri) {
 class process {
  public:
   explicit process(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), FOREBAY_SERVED_PROCESS);
+    arguments.insert(arguments.begin(), test::built_program("served_process"));
     std::vector<char*> argv;
     for (std::string& a : arguments) argv.push_back(a.data());
     argv.push_back(nullptr);

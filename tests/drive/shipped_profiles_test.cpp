@@ -18,6 +18,7 @@
 #include "forebay/emulator/flash_state.hpp"
 #include "forebay/emulator/timing_model.hpp"
 #include "forebay/simt/native.hpp"
+#include "support/folders.hpp"
 
 namespace forebay::drive {
 namespace {
@@ -90,7 +91,7 @@ TEST(shipped_profiles_test, none_is_without_published_figures) {
   std::set<std::string> known = {"ideal"};
   for (published const& drive : drives) known.insert(drive.profile);
   std::set<std::string> shipped;
-  for (auto const& entry : std::filesystem::directory_iterator(FOREBAY_PROFILE_SOURCE_DIR)) {
+  for (auto const& entry : std::filesystem::directory_iterator(test::source_path("profiles"))) {
     shipped.insert(entry.path().stem().string());
   }
   EXPECT_EQ(shipped, known);

@@ -8,6 +8,7 @@
 
 #include "forebay/storage/storage.hpp"
 #include "storage/cuda_words.hpp"
+#include "support/folders.hpp"
 
 // What nvcc lets pass; the examples are written as CUDA programs are.
 #pragma GCC diagnostic ignored "-Wconversion"
@@ -23,7 +24,7 @@ namespace forebay::port_a_kernel {
 namespace {
 
 std::string text_of(std::string const& path) {
-  std::ifstream file(std::string(FOREBAY_SOURCE_DIR) + "/" + path);
+  std::ifstream file(test::source_path(path));
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();

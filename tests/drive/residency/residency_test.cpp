@@ -16,6 +16,7 @@
 
 #include "drive/residency/client.hpp"
 #include "forebay/error.hpp"
+#include "support/folders.hpp"
 
 namespace forebay::residency {
 namespace {
@@ -35,7 +36,7 @@ struct outcome {
 outcome soak(std::string const& arguments) {
   std::string const file =
       (std::filesystem::path(testing::TempDir()) / ("residency-" + std::to_string(::getpid()) + ".json")).string();
-  std::string const command = std::string(FOREBAY_RESIDENCY_SOAK) + " " + arguments +
+  std::string const command = test::built_program("residency_soak") + " " + arguments +
                               " --device cpu --threads 160 --limit 110 --settled 0.2 --json " + file + " >&2";
   int const status = std::system(command.c_str());
   std::ifstream in(file);
