@@ -70,11 +70,16 @@ TEST_P(library_graph, is_symmetric_in_edges_and_values) {
   }
 }
 
+// Named here: GoogleTest would name them by the bytes of the options, some of which are padding.
 INSTANTIATE_TEST_SUITE_P(
     sizes, library_graph,
     testing::Values(graph_options{graph_kind::kronecker, 1, 1, 1}, graph_options{graph_kind::kronecker, 5, 2, 2},
                     graph_options{graph_kind::kronecker, 9, 16, 3}, graph_options{graph_kind::uniform, 3, 1, 4},
-                    graph_options{graph_kind::uniform, 9, 16, 5}, graph_options{graph_kind::uniform, 10, 3, 6}));
+                    graph_options{graph_kind::uniform, 9, 16, 5}, graph_options{graph_kind::uniform, 10, 3, 6}),
+    [](testing::TestParamInfo<graph_options> const& graph) {
+      return std::string(graph.param.kind == graph_kind::kronecker ? "kronecker" : "uniform") + "_of_scale_" +
+             std::to_string(graph.param.scale);
+    });
 
 TEST(library_graph_edges, names_of_vertices_are_a_permutation) {
   for (std::uint32_t scale = 1; scale <= 13; ++scale) {
