@@ -16,7 +16,6 @@
 namespace forebay::drive::served {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
 constexpr std::size_t usual_chunk_bytes = std::size_t{64} << 20;  // pages that nobody touches cost nothing
 
 [[noreturn]] void fail(std::size_t bytes) {

@@ -17,6 +17,9 @@
 
 namespace forebay::drive::served {
 
+/// Of host memory: chunks are whole pages, and drives cut them at pages.
+constexpr std::size_t page_bytes = 4096;
+
 /// Where a chunk is: in host memory, which is page-locked where a GPU is to reach it, or in a GPU's.
 struct chunk_place {
   memory::kind kind = memory::kind::host;

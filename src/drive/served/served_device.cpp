@@ -26,7 +26,6 @@ using nlohmann::json;
 constexpr int answer_limit_ms = 30'000;
 constexpr int open_limit_ms = 120'000;  // a large drive, or an engine that another client just killed
 constexpr int close_limit_ms = 10'000;
-constexpr std::size_t page_bytes = 4096;
 
 /// The chunks of all drives that this process has of daemons: a drive takes memory that came with another one of the
 /// same daemon. Thread-safe.
