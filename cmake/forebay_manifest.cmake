@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What programs there are to run by name: <build>/programs.tsv, one `kind<TAB>name<TAB>path` a line, where kind is bench,
-# gpu-test or gpu-bench; targets `bench_programs`, `gpu_programs` and, of the latter, `gpu_bench_programs` that build them, and the target `forebay`: all that
-# is installed.
+# gpu-test, gpu-bench or gpu-soak. Targets that build them: `bench_programs`, `gpu_programs` (all three of a GPU) and
+# `gpu_bench_programs`. The target `forebay` is all that is installed.
 
 get_property(programs GLOBAL PROPERTY FOREBAY_PROGRAMS)
 set(manifest "")

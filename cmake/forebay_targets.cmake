@@ -93,7 +93,7 @@ function(forebay_add_executable name)
   endif()
 endfunction()
 
-# Tests are compiled with -O1: with -O3 the compiler takes twice as long, and the tests run no faster. The libraries and
+# Tests are compiled with -O1: with -O3 the compiler takes nearly twice as long, and schedules run no faster. The libraries and
 # programs that they test keep -O3.
 function(forebay_set_test_options target)
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}/tests")
@@ -117,8 +117,8 @@ endfunction()
 #
 # A GoogleTest program whose every test is a CTest test, named `<name>.<suite>.<test>`. A test with the label `schedule`
 # runs as many schedules as FOREBAY_SCHEDULES says and may take an hour; any other has two minutes. Sanitizers get ten
-# times as long. WITHOUT_SANITIZERS names those (`address`, `thread`) that find nothing in it, or take for a defect what
-# is none: their builds leave the program out.
+# times as long. WITHOUT_SANITIZERS names those (`address`, `thread`) that find nothing in it which they do not find in
+# another program, or take for a defect what is none: their builds leave the program out.
 function(forebay_add_test name)
   if(NOT FOREBAY_TESTS)
     return()

@@ -5,27 +5,27 @@
 
 phases=()
 # Where ccache writes a line for each compilation, so that this script's can be told from all others.
-export CCACHE_STATSLOG="${CCACHE_STATSLOG:-$root/build/ccache.log}"
+export CCACHE_STATSLOG="$root/build/ccache.log"
 mkdir -p "$root/build"
 : >"$CCACHE_STATSLOG"
 
-# phase NAME COMMAND...: runs the command and notes how long it took.
+# phase NAME COMMAND...: runs the command and notes how long it took. Whatever the locale's decimal point is, the digits
+# of EPOCHREALTIME are microseconds.
 phase() {
-  local name="$1" begin_us="${EPOCHREALTIME/./}" status=0
+  local name="$1" begin_us="${EPOCHREALTIME/[^0-9]/}" status=0
   shift
   say "$name"
   "$@" || status=$?
-  phases+=("$(((${EPOCHREALTIME/./} - begin_us) / 100000))"$'\t'"$name")
+  phases+=("$(((${EPOCHREALTIME/[^0-9]/} - begin_us) / 100000))"$'\t'"$name")
   return "$status"
 }
 
-# Prints how many compilations ccache had the result of.
+# Prints how many compilations ccache answered.
 print_ccache() {
   command -v ccache >/dev/null || {
     say "ccache: not installed, so everything was compiled"
     return
   }
-  # ccache writes no log where it was not called.
   local hits misses
   hits="$(grep -cE '^(direct|preprocessed)_cache_hit$' "$CCACHE_STATSLOG" || true)"
   misses="$(grep -c '^cache_miss$' "$CCACHE_STATSLOG" || true)"

@@ -105,8 +105,6 @@ void lockstep::enlist(lane& l, block_group* group, std::uint32_t thread) {
   if (group != nullptr) {
     if (group->warps.size() <= thread / 32) group->warps.resize(thread / 32 + 1);
     auto& warp = group->warps[thread / 32];
-    // A block whose run failed leaves lanes behind; the next one in its place starts with none.
-    if (thread % 32 == 0) warp = {};
     warp.present |= 1u << (thread % 32);
   }
   l.state = lane_state::ready;

@@ -36,7 +36,7 @@ struct lane : lane_hooks {
 /// Which lanes of a warp wait in collectives, as sets of bits: so that a lane that comes to one need not look at the
 /// others, one by one.
 struct warp_collectives {
-  std::uint32_t present = 0;  ///< lanes that exist and have not ended
+  std::uint32_t present = 0;  ///< lanes that exist and have not ended; none when a block starts
   std::uint32_t waiting = 0;
   bool alike = true;  ///< all of `waiting` are in a collective of this kind with this mask
   collective kind{};
