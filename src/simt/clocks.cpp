@@ -17,9 +17,6 @@ constexpr std::size_t scopes = 3;
 bool acquires(order o) {
   return o == order::acquire || o == order::acq_rel || o == order::seq_cst;
 }
-bool releases(order o) {
-  return o == order::release || o == order::acq_rel || o == order::seq_cst;
-}
 std::size_t index(scope s) {
   return static_cast<std::size_t>(s);
 }

@@ -14,6 +14,10 @@
 
 namespace forebay::simt::detail {
 
+inline bool releases(order o) {
+  return o == order::release || o == order::acq_rel || o == order::seq_cst;
+}
+
 /// What a model needs of the run.
 class memory_host {
  public:

@@ -20,10 +20,6 @@ namespace {
 
 constexpr std::size_t capacity = 8;
 
-bool releases(order o) {
-  return o == order::release || o == order::acq_rel || o == order::seq_cst;
-}
-
 /// Partial store order: a lane's stores wait in a buffer and reach memory in any order, but stores that overlap stay in
 /// order, a release waits for all older ones, and none passes a release fence. (Total store order would hide a missing
 /// release.) The lane reads its own buffer first.
