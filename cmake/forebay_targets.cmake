@@ -57,6 +57,18 @@ function(forebay_add_library layer)
   endif()
 endfunction()
 
+# forebay_compile_together(<target> <source>...)
+#
+# Makes the sources of `target` one file to the compiler, where most of their time goes into the same headers. The file that
+# CMake writes for that names them relative to the root of the sources (from CMake 4.0 on), so that ccache knows it in each
+# clone.
+function(forebay_compile_together target)
+  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP together)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP
+                                             UNITY_BUILD_RELOCATABLE "${PROJECT_IS_TOP_LEVEL}")
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+endfunction()
+
 # forebay_add_cuda_library(<name> SOURCES source.cu... [DEPENDS target...])
 #
 # As forebay_add_library, and links the static CUDA runtime. Nothing at all without FOREBAY_CUDA.
