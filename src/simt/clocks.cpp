@@ -82,6 +82,7 @@ class clocks final : public memory {
 
   void plain_store(lane& l, void* address, std::uint32_t bytes, std::uint64_t value, location where) override {
     auto& c = plain_access(l, address, bytes, true, where);
+    if (stale_reads_) overwrite(l, c, address, bytes);
     write_bytes(address, bytes, value);
     host_.changed(address);
     for (auto& a : c.atoms) {
@@ -124,12 +125,29 @@ class clocks final : public memory {
     return read_bytes(address, bytes);
   }
   std::uint64_t speculative_load(lane& l, void const* address, std::uint32_t bytes) override {
-    // As on machines whose stores become visible to all at once. No order that would excuse a race follows from it.
+    // As on machines whose stores become visible to all at once: who sees a value sees what its writer had seen. No
+    // order that would excuse a race follows from it.
     auto& known = lanes_[l.id].at_fence;
     if (known.empty()) known.assign(lanes_.size(), 0);
-    for (auto const& r : cell_at(address).records)
-      if (r.write && (r.mask & mask_of(address, bytes)) != 0) join(known, lanes_[r.lane].now);
-    return read_bytes(address, bytes);
+    auto& c = cell_at(address);
+    std::size_t const version = stale_reads_ ? choose_version(l, c) : c.overwritten.size();
+    if (version == c.overwritten.size()) {
+      for (auto const& r : c.records)
+        if (r.write && (r.mask & mask_of(address, bytes)) != 0) join(known, lanes_[r.lane].now);
+    } else if (version != 0) {
+      join(known, lanes_[c.overwritten[version - 1].lane].now);
+    }
+    std::uint64_t value = read_bytes(address, bytes);
+    auto const offset = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address) % 8);
+    for (std::size_t i = c.overwritten.size(); i > version; --i) {
+      old_value const& old = c.overwritten[i - 1];
+      for (std::uint32_t byte = 0; byte < bytes; ++byte) {
+        if ((old.mask >> (offset + byte) & 1) == 0) continue;
+        std::uint64_t const replaced = old.value >> (offset + byte) * 8 & 0xff;
+        value = (value & ~(std::uint64_t{0xff} << byte * 8)) | replaced << byte * 8;
+      }
+    }
+    return value;
   }
 
  private:
@@ -172,9 +190,19 @@ class clocks final : public memory {
     bool write;
     location where;
   };
+  /// A value that a plain store replaced.
+  struct old_value {
+    std::uint64_t value;  ///< of the bytes in `mask`, each at its place in the cell
+    std::uint32_t lane;   ///< whose store it was
+    std::uint32_t time;   ///< of that lane
+    std::uint8_t mask;    ///< the bytes that were stored: what lies beside them need not be anyone's
+  };
   /// Eight bytes of memory.
   struct cell {
     std::vector<plain_record> records;
+    std::vector<old_value> overwritten;          // oldest first
+    std::size_t dropped = 0;                     // of them
+    std::vector<std::size_t> versions_seen;      // by lane: no older one will it see again
     std::array<std::unique_ptr<atom>, 2> atoms;  // at offset 0 and 4
   };
   static constexpr std::uint32_t nobody = ~0u;
@@ -274,6 +302,35 @@ class clocks final : public memory {
                      other_kind + " by " + host_.name(other) + " at " + describe(other_where),
                  where);
     host_.stop();
+  }
+
+  void overwrite(lane const& l, cell& c, void const* address, std::uint32_t bytes) {
+    std::uint64_t const shift = reinterpret_cast<std::uintptr_t>(address) % 8 * 8;
+    c.overwritten.push_back(
+        {read_bytes(address, bytes) << shift, l.id, lanes_[l.id].now[l.id], mask_of(address, bytes)});
+    if (c.overwritten.size() <= history_length) return;
+    c.overwritten.erase(c.overwritten.begin());
+    ++c.dropped;
+  }
+  /// Which value a load of the lane sees that no order but what it has acquired holds back: the one that `overwritten`
+  /// has at that index, or, at its size, what is in memory.
+  std::size_t choose_version(lane const& l, cell& c) {
+    std::size_t const newest = c.overwritten.size();
+    if (newest == 0) return 0;
+    if (c.versions_seen.empty()) c.versions_seen.assign(lanes_.size(), 0);
+    std::size_t& seen = c.versions_seen[l.id];
+    std::size_t oldest = seen > c.dropped ? seen - c.dropped : 0;
+    auto const& fence = lanes_[l.id].at_fence;
+    for (std::size_t i = newest; i > oldest; --i) {
+      old_value const& by = c.overwritten[i - 1];
+      if (ordered(l, by.lane, by.time) || by.time <= fence[by.lane]) oldest = i;
+    }
+    std::size_t chosen = newest;
+    if (oldest != newest && host_.choice(4) == 0) {
+      chosen = oldest + host_.choice(static_cast<std::uint32_t>(newest - oldest + 1));
+    }
+    seen = c.dropped + chosen;
+    return chosen;
   }
 
   void see(lane const& l, atom& a, std::size_t number) {

@@ -429,6 +429,8 @@ class deterministic final : public lockstep, public memory_host {
   }
   /// To the next deadline of all lanes in a wait, asleep or not. The current lane's is `mine_ns`.
   bool pass_time(std::uint64_t mine_ns) {
+    // Of several that have come together, advance_time() woke one.
+    if (wake_due()) return true;
     std::uint64_t next_ns = mine_ns > now_ns_ ? mine_ns : no_deadline;
     for (auto const& l : lanes_) {
       bool const waits = l.state == lane_state::waiting || l.watching;
@@ -436,13 +438,20 @@ class deterministic final : public lockstep, public memory_host {
     }
     if (next_ns == no_deadline) return false;
     now_ns_ = next_ns;
+    (void)wake_due();
+    return true;
+  }
+  /// Wakes the sleeping lanes whose deadline has come; whether there were any.
+  bool wake_due() {
+    bool any = false;
     for (; !timers_.empty() && timers_.top().deadline_ns <= now_ns_; timers_.pop()) {
       auto& l = lanes_[timers_.top().lane];
       if (l.state != lane_state::waiting || l.sleep != timers_.top().sleep) continue;
+      any = true;
       l.woken = true;
       set_runnable(l, true);
     }
-    return true;
+    return any;
   }
 
   void start(scheduled_lane& l, block_group* group, std::uint32_t thread) {

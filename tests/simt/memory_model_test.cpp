@@ -104,6 +104,80 @@ TEST(MessagePassing, AMissingAcquireIsFound) {
                     HasSubstr("is not ordered after the write by block 0 warp 0 lane 0 at memory_model_test.cpp:")));
 }
 
+/// The same, with a reader whose load of the data is no race: it may see old bytes until it has acquired the flag.
+program speculative_reader(std::uint32_t& data, std::uint32_t& flag, order load) {
+  return {{1, 2, 0},
+          [&] { data = flag = 0; },
+          [&, load] {
+            if (fiber::thread_rank() == 0) {
+              fiber::st(&data, 42u);
+              atomic<fiber>(flag).store(1, order::release);
+              return;
+            }
+            wait_for([&] { return atomic<fiber>(flag).load(load) == 1; });
+            fiber::check(fiber::ld_speculative(&data) == 42, "the data came before the flag");
+          }};
+}
+
+TEST(SpeculativeLoads, SeeWhatWasAcquired) {
+  std::uint32_t data = 0, flag = 0;
+  expect_passes_everywhere(speculative_reader(data, flag, order::acquire));
+}
+
+TEST(SpeculativeLoads, MaySeeOldBytesThatWereNot) {
+  std::uint32_t data = 0, flag = 0;
+  EXPECT_EQ(failures(speculative_reader(data, flag, order::relaxed), memory_model::sequential), 0);
+  EXPECT_GT(failures(speculative_reader(data, flag, order::relaxed), memory_model::stale_reads), 0);
+}
+
+TEST(SpeculativeLoads, NeverReadBackwards) {
+  std::uint64_t word = 0;
+  program const p{{1, 3, 0},
+                  [&] { word = 0; },
+                  [&] {
+                    if (fiber::thread_rank() == 0) {
+                      for (std::uint64_t i = 1; i <= 20; ++i) fiber::st(&word, i);
+                      return;
+                    }
+                    std::uint64_t last = 0;
+                    for (int i = 0; i < 20; ++i) {
+                      std::uint64_t const now = fiber::ld_speculative(&word);
+                      fiber::check(now >= last, "values of one word come in order");
+                      last = now;
+                    }
+                  }};
+  for (auto const memory : {memory_model::sequential, memory_model::stale_reads}) {
+    std::string what;
+    EXPECT_EQ(failures(p, memory, &what), 0) << what;
+  }
+}
+
+TEST(SpeculativeLoads, WhoSeesAValueSeesWhatItsWriterHadSeen) {
+  // Claim, data, look at the claim: as a page that leaves a frame while it is read there.
+  std::uint64_t data = 0;
+  std::uint32_t claimed = 0;
+  program const p{{1, 2, 0},
+                  [&] {
+                    data = 0;
+                    claimed = 0;
+                  },
+                  [&] {
+                    if (fiber::thread_rank() == 0) {
+                      atomic<fiber>(claimed).store(1, order::relaxed);
+                      fiber::fence(scope::device, order::release);
+                      fiber::st(&data, std::uint64_t{7});
+                      return;
+                    }
+                    std::uint64_t const seen = fiber::ld_speculative(&data);
+                    std::uint32_t const after = atomic<fiber>(claimed).load(order::relaxed);
+                    fiber::check(seen == 0 || after == 1, "the claim came before the data");
+                  }};
+  for (auto const memory : {memory_model::sequential, memory_model::stale_reads}) {
+    std::string what;
+    EXPECT_EQ(failures(p, memory, &what), 0) << what;
+  }
+}
+
 TEST(MessagePassing, BlockScopeIsEnoughWithinABlockOnly) {
   message_passing within, across{.to = 32};
   expect_passes_everywhere(within.make<scope::block>());

@@ -119,14 +119,6 @@ struct cuda {
     return {};
 #endif
   }
-  /// To be called between an atomic load and speculative loads whose address follows from what it found: those then see
-  /// what was written before the store that it read. No instruction: a load cannot be issued before its address is
-  /// known, and neither of the two is served from a cache that other multiprocessors do not write through.
-  FOREBAY_DEVICE static void acquire_dependent() {
-#if defined(__CUDA_ARCH__)
-    asm volatile("" ::: "memory");
-#endif
-  }
   /// Reads what others may be overwriting: any mixture of old and new bytes. The value may be used only if an atomic
   /// load of some word afterwards, which this one is ordered before, shows that nobody did.
   template <plain T>
@@ -303,8 +295,8 @@ struct cuda {
   /// All lanes of the calling thread's warp.
   FOREBAY_DEVICE static warp this_warp() {
 #if defined(__CUDA_ARCH__)
-    unsigned const first = threadIdx.x / 32 * 32;
-    unsigned const lanes = blockDim.x - first;
+    unsigned const first = rank_in_block() / 32 * 32;
+    unsigned const lanes = block_size() - first;
     return warp(lanes >= 32 ? ~0u : (1u << lanes) - 1);
 #else
     return warp(not_on_host());
@@ -352,8 +344,8 @@ struct cuda {
   struct block {
     std::uint32_t rank = 0;
 #if defined(__CUDA_ARCH__)
-    FOREBAY_DEVICE std::uint32_t thread_rank() const { return threadIdx.x; }
-    FOREBAY_DEVICE std::uint32_t size() const { return blockDim.x; }
+    FOREBAY_DEVICE std::uint32_t thread_rank() const { return rank_in_block(); }
+    FOREBAY_DEVICE std::uint32_t size() const { return block_size(); }
     FOREBAY_DEVICE void sync() const { __syncthreads(); }
     /// The block's dynamic shared memory (`grid::shared_bytes`, aligned to 16), uninitialised, as a `T`.
     template <class T>
@@ -374,7 +366,7 @@ struct cuda {
   };
   FOREBAY_DEVICE static block this_block() {
 #if defined(__CUDA_ARCH__)
-    return {blockIdx.x};
+    return {block_rank()};
 #else
     return {not_on_host()};
 #endif
@@ -383,14 +375,14 @@ struct cuda {
   /// Rank of the calling thread in its grid, and how many the grid has.
   FOREBAY_DEVICE static std::uint32_t thread_rank() {
 #if defined(__CUDA_ARCH__)
-    return blockIdx.x * blockDim.x + threadIdx.x;
+    return block_rank() * block_size() + rank_in_block();
 #else
     return not_on_host();
 #endif
   }
   FOREBAY_DEVICE static std::uint32_t thread_count() {
 #if defined(__CUDA_ARCH__)
-    return gridDim.x * blockDim.x;
+    return gridDim.x * gridDim.y * gridDim.z * block_size();
 #else
     return not_on_host();
 #endif
@@ -407,6 +399,18 @@ struct cuda {
   }
 
  private:
+#if defined(__CUDA_ARCH__)
+  // Blocks and grids may have up to three dimensions. Threads are counted as they lie in warps (CUDA C++ Programming
+  // Guide, "Thread Hierarchy").
+  FOREBAY_DEVICE static std::uint32_t rank_in_block() {
+    return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  }
+  FOREBAY_DEVICE static std::uint32_t block_size() { return blockDim.x * blockDim.y * blockDim.z; }
+  FOREBAY_DEVICE static std::uint32_t block_rank() {
+    return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  }
+#endif
+
   template <class T>
   FOREBAY_DEVICE static void store_parts(T* value, uint4 parts) {
     memcpy(value, &parts, sizeof parts);
@@ -479,6 +483,16 @@ constexpr auto cuda_entry_of() {
   }
 }
 }  // namespace detail
+
+/// Loads the code of a kernel. Where the process loads kernels when they are launched first (CUDA_MODULE_LOADING=LAZY,
+/// the default), that launch waits until the GPU is idle; with this before it, it does not.
+/// \throws operation_failed where the GPU cannot run it.
+template <class Kernel>
+void load_kernel() {
+  cudaFuncAttributes unused;
+  cudaError_t const error = cudaFuncGetAttributes(&unused, detail::cuda_entry_of<Kernel>());
+  if (error != cudaSuccess) throw operation_failed(std::string("cannot load a kernel: ") + cudaGetErrorString(error));
+}
 
 /// Starts `kernel`, a copyable functor, on every thread of `shape`, in `stream`. Returns before it has run.
 /// \throws operation_failed if the launch is refused, or an earlier error of the process shows now.

@@ -163,12 +163,9 @@ struct fiber {
     return {atomic_ref<std::uint64_t, scope::device>(both[0]).load(order::relaxed, where),
             atomic_ref<std::uint64_t, scope::device>(both[1]).load(order::relaxed, where)};
   }
-  /// To be called between an atomic load and speculative loads whose address follows from what it found: those then see
-  /// what was written before the store that it read.
-  static void acquire_dependent() { fence(scope::device, order::acquire); }
   /// Reads what others may be overwriting: any mixture of old and new bytes. The value may be used only if an atomic
   /// load of some word afterwards, which this one is ordered before, shows that nobody did. A scheduling point, and no
-  /// race.
+  /// race. Where loads may be stale, this may be as any other: it sees what the lane has acquired, or anything newer.
   template <plain T>
   static T ld_speculative(T const* address, location where = location::current()) {
     auto* lane = detail::current;

@@ -60,9 +60,6 @@ struct native {
   static vec16 load_pair(std::uint64_t const* words) {
     return {detail::host_load(words, order::relaxed), detail::host_load(words + 1, order::relaxed)};
   }
-  /// To be called between an atomic load and speculative loads whose address follows from what it found: those then see
-  /// what was written before the store that it read.
-  static void acquire_dependent() { detail::host_fence(order::acquire); }
   /// Reads what others may be overwriting: any mixture of old and new bytes. The value may be used only if an atomic
   /// load of some word afterwards, which this one is ordered before, shows that nobody did.
   template <plain T>
