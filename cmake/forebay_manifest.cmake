@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # What programs there are to run by name: <build>/programs.tsv, one `kind<TAB>name<TAB>path` a line, where kind is bench,
 # gpu-test, gpu-bench or gpu-soak. Targets that build them: `bench_programs`, `gpu_programs` (all three of a GPU) and
-# `gpu_bench_programs`. The target `forebay` is all that is installed.
+# `gpu_bench_programs`. The target `forebay` is all that is installed, `libraries` the same without the Python extension.
 
 get_property(programs GLOBAL PROPERTY FOREBAY_PROGRAMS)
 set(manifest "")
-add_custom_target(forebay)
 get_property(libraries GLOBAL PROPERTY FOREBAY_LIBRARIES)
-foreach(library IN ITEMS ${libraries} _core)
-  if(TARGET ${library})
-    add_dependencies(forebay ${library})
-  endif()
-endforeach()
+add_custom_target(libraries)
+add_dependencies(libraries ${libraries})
+add_custom_target(forebay DEPENDS libraries)
+if(TARGET _core)
+  add_dependencies(forebay _core)
+endif()
 add_custom_target(bench_programs)
 add_custom_target(gpu_bench_programs)
 add_custom_target(gpu_programs)

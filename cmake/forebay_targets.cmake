@@ -105,11 +105,18 @@ function(forebay_add_executable name)
   endif()
 endfunction()
 
-# Tests are compiled with -O1: with -O3 the compiler takes nearly twice as long, and schedules run no faster. The libraries and
-# programs that they test keep -O3.
+# forebay_optimise_little(<target>)
+#
+# Compiles its C++ with -O1: for code that runs once where other code runs for each command. With -O3 the compiler takes up to
+# twice as long.
+function(forebay_optimise_little target)
+  target_compile_options(${target} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>")
+endfunction()
+
+# Schedules run no faster with -O3. The programs that tests start keep it.
 function(forebay_set_test_options target)
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}/tests")
-  target_compile_options(${target} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>")
+  forebay_optimise_little(${target})
 endfunction()
 
 # forebay_add_test_library(<name> SOURCES source... [DEPENDS target...])

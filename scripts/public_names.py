@@ -50,6 +50,7 @@ INTERNAL = {
     "cache/cache_ref.hpp",
     "cache/cache_state.hpp",
     "cache/clean.hpp",
+    "cache/fingerprints.hpp",
     "cache/host_pool.hpp",
     "cache/inspection.hpp",
     "cache/no_policy.hpp",
