@@ -19,7 +19,7 @@ struct forget_pages {
   FOREBAY_DEVICE void operator()() const {
     for (std::uint64_t page = M::thread_rank(); page < pages; page += M::thread_count()) {
       // Relaxed: a counter.
-      if (!cache.invalidate(page, cache.default_deadline_ns())) {
+      if (!cache.invalidate(page, cache.default_deadline_ns()).ok()) {
         simt::atomic<M>(*kept).fetch_add(1, simt::order::relaxed);
       }
     }

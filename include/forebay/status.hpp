@@ -19,7 +19,7 @@ enum class fault : std::uint8_t {
   no_frame,        ///< every cache frame that could hold the page is pinned
   no_record,       ///< the pool of completion records is empty; wait for a token and try again
   read_only,       ///< the storage was opened without write access
-  cancelled,       ///< recovery aborted the command, deleted its queue or reset the controller
+  cancelled,       ///< the command was aborted, its queue deleted or the controller reset, by recovery or another host
   busy,            ///< the queues had no room in time, for the request or for a part of it; the request is over
 };
 
@@ -30,9 +30,12 @@ class status {
  public:
   constexpr status() = default;
   FOREBAY_DEVICE constexpr status(fault f) : bits_(static_cast<std::uint32_t>(f) << 16) {}
-  /// From the 15-bit status field of a CQE.
+  /// From the 15-bit status field of a CQE. "Command Abort Requested" and "Command Aborted due to SQ Deletion" (generic
+  /// status 07h and 08h; NVM Express Base 1.4, Figure 128) are `fault::cancelled`: who waits for a command hears the
+  /// same of it whether its completion or the end of its queue comes first.
   FOREBAY_DEVICE static constexpr status from_nvme(std::uint32_t status_field) {
-    return from_bits(status_field & 0x7fff);
+    std::uint32_t const type_and_code = status_field & 0x7ff;
+    return type_and_code == 0x07 || type_and_code == 0x08 ? status(fault::cancelled) : from_bits(status_field & 0x7fff);
   }
   FOREBAY_DEVICE static constexpr status from_bits(std::uint32_t bits) {
     status s;

@@ -103,6 +103,8 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
   parts plan;
   std::size_t const state_at = plan.add(sizeof(cache_state), line_bytes);
   std::size_t const words_at = plan.add(std::size_t{frame_count} * sizeof(std::uint64_t), line_bytes);
+  std::size_t const fingerprints_at =
+      plan.add(std::size_t{sets} * fingerprints::words_per_set * sizeof(std::uint64_t), line_bytes);
   std::size_t const sets_at = plan.add(std::size_t{sets} * options.policy.set_bytes, line_bytes);
   std::size_t const notes_at = plan.add(std::size_t{frame_count} * sizeof(std::uint32_t), line_bytes);
   std::size_t const outside_at = plan.add(std::size_t{outside} * sizeof(outside_frame), line_bytes);
@@ -121,6 +123,7 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
   cache_state& s = host_copy_;
   s.words = reinterpret_cast<std::uint64_t*>(base + words_at);
   s.notes = reinterpret_cast<std::uint32_t*>(base + notes_at);
+  s.fingerprints = reinterpret_cast<std::uint64_t*>(base + fingerprints_at);
   s.frames = frame_count;
   s.counters = reinterpret_cast<cache_counters*>(base + counters_at);
   s.sets = base + sets_at;

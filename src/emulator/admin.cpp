@@ -90,7 +90,7 @@ std::uint32_t default_feature(std::uint8_t id, std::uint32_t max_queues) {
 }  // namespace
 
 admin::admin(admin_options const& options, register_file& file, dma_region_table const& regions, media const& drive,
-             io_engine& engine, std::uint32_t first_slot, std::function<bool()> sync)
+             io_engine& engine, std::uint32_t first_slot, durability sync)
     : options_(options),
       registers_(file),
       regions_(regions),
@@ -141,7 +141,9 @@ bool admin::shut_down(nvme::controller_configuration cc) {
       show(nvme::shutdown_status::occurring);
       return true;
     case nvme::shutdown_status::occurring:
-      sync_();
+      if (!shutdown_ticket_) shutdown_ticket_ = sync_.ask();
+      if (!sync_.done(*shutdown_ticket_)) return false;
+      shutdown_ticket_.reset();
       show(nvme::shutdown_status::complete);
       return true;
     case nvme::shutdown_status::complete:
@@ -191,6 +193,7 @@ bool admin::step_away() {
 
 void admin::begin_reset() {
   phase_ = phase::resetting;
+  shutdown_ticket_.reset();
   completions_.clear();
   event_requests_.clear();
 }

@@ -125,6 +125,7 @@ subsystem::implementation::implementation(subsystem_options const& options, std:
       slot_used_(options_.max_queues) {
   try {
     threads_.emplace_back([this] { run_admin(); });
+    if (media_.sync != nullptr) threads_.emplace_back([this] { run_write_back(); });
     if (options_.gpu) threads_.emplace_back([this] { run_relay(); });
   } catch (...) {
     stop();
@@ -169,7 +170,14 @@ std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t 
   }
   auto parts = std::make_unique<controller_parts>(
       options_, queues, first, next_controller_id_++, regions_, media_, runner_->engine(), client_memory, gpu_memory,
-      doorbell_memory, [this] { wake(); }, [this] { return media_.sync == nullptr || store_->sync(); });
+      doorbell_memory, [this] { wake(); },
+      durability{.ask =
+                     [this] {
+                       // Release pairs with the acquire in write_back(): what was written before is there.
+                       return media_.sync == nullptr ? 0 : syncs_asked_.fetch_add(1, std::memory_order_release) + 1;
+                     },
+                 // Acquire pairs with the release in write_back().
+                 .done = [this](std::uint64_t t) { return syncs_done_.load(std::memory_order_acquire) >= t; }});
   std::fill_n(slot_used_.begin() + first, queues, true);
   controllers_.push_back(parts.get());
   return parts;
@@ -238,18 +246,14 @@ bool subsystem::implementation::step_all() {
 }
 
 void subsystem::implementation::run_admin() {
-  // Nothing but register writes, which wake it, and a file's flushes and invalid doorbells, which it must look for.
-  auto const nap = std::chrono::microseconds(media_.sync != nullptr ? 200 : 5000);
+  // Nothing but register writes, which wake it, and invalid doorbells and the end of a shutdown, which it must look
+  // for.
+  constexpr auto nap = std::chrono::milliseconds(5);
   hold_while_busy engine(*runner_, stay_awake_ns);
   std::uint64_t awake_until_ns = 0;
   try {
     while (!stopping()) {
-      bool const worked = native::wait_until(
-          [this] {
-            bool const synced = write_back();
-            return step_all() || synced || stopping();
-          },
-          awake_until_ns);
+      bool const worked = native::wait_until([this] { return step_all() || stopping(); }, awake_until_ns);
       if (worked) {
         engine.busy();
         awake_until_ns = native::clock_ns() + stay_awake_ns;
@@ -259,6 +263,24 @@ void subsystem::implementation::run_admin() {
       std::unique_lock lock(wake_mutex_);
       wake_.wait_for(lock, nap, [this] { return awake_; });
       awake_ = false;
+    }
+  } catch (operation_failed const& failed) {
+    fail(failed.what());
+  }
+}
+
+/// A file may take long to write: longer than hosts wait for an answer of a controller that is alive.
+void subsystem::implementation::run_write_back() {
+  constexpr auto nap = std::chrono::microseconds(200);
+  hold_while_busy engine(*runner_, stay_awake_ns);
+  try {
+    while (!stopping()) {
+      if (write_back()) {
+        engine.busy();
+        continue;
+      }
+      engine.idle();
+      std::this_thread::sleep_for(nap);
     }
   } catch (operation_failed const& failed) {
     fail(failed.what());
@@ -306,9 +328,8 @@ void subsystem::implementation::tell(std::string const& what) const noexcept {
   std::fprintf(stderr, "forebay: drive %s: %s\n", options_.serial.c_str(), what.c_str());
 }
 
-/// Serves the Flush commands that wait for the file. Whether there were any.
+/// Serves the Flush commands and the controllers that wait for the file. Whether there were any.
 bool subsystem::implementation::write_back() {
-  if (media_.sync == nullptr) return false;
   memory::resource& where = store_->where();
   bool const near = where.kind() != memory::kind::device;
   std::uint32_t wanted = 0;
@@ -318,7 +339,10 @@ bool subsystem::implementation::write_back() {
   } else {
     where.copy_out(&wanted, &media_.sync->requested, sizeof wanted);
   }
-  if (wanted == written_back_) return false;
+  // Acquire pairs with the release of who asks.
+  std::uint64_t const asked = syncs_asked_.load(std::memory_order_acquire);
+  // Relaxed: this thread alone writes it.
+  if (wanted == written_back_ && asked == syncs_done_.load(std::memory_order_relaxed)) return false;
   std::uint32_t const failed = store_->sync() ? 0 : 1;
   written_back_ = wanted;
   if (near) {
@@ -331,6 +355,9 @@ bool subsystem::implementation::write_back() {
     if (failed != 0) where.copy_in(&media_.sync->failed, &failed, sizeof failed);
     where.copy_in(&media_.sync->completed, &wanted, sizeof wanted);
   }
+  // Release pairs with the acquire of who asked.
+  syncs_done_.store(asked, std::memory_order_release);
+  if (asked != 0) wake();
   return true;
 }
 

@@ -22,7 +22,7 @@ struct controller_parts {
   controller_parts(subsystem_options const& options, std::uint32_t queue_count, std::uint32_t slot,
                    std::uint16_t controller_id, dma_regions& regions, media const& drive, io_engine& engine,
                    memory::resource& client_memory, memory::resource* gpu_memory, memory::resource* doorbell_memory,
-                   std::function<void()> wake, std::function<bool()> sync)
+                   std::function<void()> wake, durability sync)
       : first_slot(slot),
         queues(queue_count),
         dma(regions, client_memory, gpu_memory),
@@ -69,6 +69,7 @@ class subsystem::implementation {
   void run_admin();
   void run_relay();
   bool step_all();
+  void run_write_back();
   bool write_back();
   void fail(std::string const& what);
   void tell(std::string const& what) const noexcept;
@@ -76,8 +77,10 @@ class subsystem::implementation {
   subsystem_options const options_;
   std::unique_ptr<backing_store> store_;
   media media_;
-  std::uint32_t written_back_ = 0;  ///< the `sync_words::requested` that was served last
-  memory::resource* gpu_memory_;    ///< null for an engine on CPU threads
+  std::uint32_t written_back_ = 0;             ///< the `sync_words::requested` that was served last
+  std::atomic<std::uint64_t> syncs_asked_{0};  ///< by controllers that shut down
+  std::atomic<std::uint64_t> syncs_done_{0};   ///< of them
+  memory::resource* gpu_memory_;               ///< null for an engine on CPU threads
   dma_regions regions_;
   std::shared_ptr<memory::allocation> link_;  ///< null: there is none
   std::unique_ptr<engine_runner> runner_;

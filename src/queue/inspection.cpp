@@ -77,10 +77,10 @@ queues_look look_at(io_queues const& queues, std::span<memory::resource* const> 
     queue_pair_look look = look_at(pair);
     std::vector<command_slot> const commands = peek(where, pair.commands, pair.ids);
     for (std::uint32_t id = 0; id < pair.ids; ++id) {
-      if (commands[id].owner == 0) continue;
+      if (commands[id].word == 0) continue;
       command_look command;
       command.id = id;
-      command.target = (commands[id].owner & command_slot::target_mask) - 1;
+      command.target = command_slot::target_of(commands[id].word);
       look.commands.push_back(command);
     }
     if (!look.commands.empty()) {

@@ -104,7 +104,7 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
   auto const prp_page_count = static_cast<std::uint32_t>(options.prp_pages.size_bytes() / options.page_bytes);
 
   struct pair_layout {
-    std::size_t published, commands, free_ids;
+    std::size_t published, commands, lent_pages, free_ids;
   };
   image memory;
   std::size_t const state_at = memory.reserve<io_queues_state>(1);
@@ -116,6 +116,7 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
   for (queue_pair_rings const& rings : pairs) {
     layouts.push_back({memory.reserve<std::uint32_t>(rings.sq_entries),
                        memory.reserve<command_slot>(rings.cq_entries - 1),
+                       memory.reserve<std::uint32_t>(rings.cq_entries - 1),
                        memory.reserve<std::uint16_t>(std::bit_ceil(rings.cq_entries - 1))});
   }
   memory.place(state_memory);
@@ -131,6 +132,8 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
     pair.cq_doorbell = rings.cq_doorbell;
     pair.published = memory.target<std::uint32_t>(layouts[i].published);
     pair.commands = memory.target<command_slot>(layouts[i].commands);
+    commands_.push_back(pair.commands);
+    pair.lent_pages = memory.target<std::uint32_t>(layouts[i].lent_pages);
     pair.sq_entries = rings.sq_entries;
     pair.cq_entries = rings.cq_entries;
     // CQ entries less one, so that the controller always has room for every completion (Q2).
@@ -161,12 +164,15 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
   free_records_ = state.free_records;
   state.prp_pages = {options.prp_pages, options.page_bytes, free_pages.place(memory)};
   state.mailbox = mailbox_;
-  state.timeout_ns = options.timeout_ns;
+  state.limits = limits_ = {options.timeout_ns, options.flush_timeout_ns};
   if (options.traced_threads != 0) {
     std::size_t const entries_bytes = std::size_t{options.traced_threads} * sizeof(traced_thread);
-    waits_memory_ = memory::allocation(state_memory, entries_bytes + sizeof(std::uint32_t), alignof(traced_thread));
-    auto* const untraced = reinterpret_cast<std::uint32_t*>(waits_memory_.as<std::byte>() + entries_bytes);
-    state.waits = {waits_memory_.as<traced_thread>(), options.traced_threads, untraced};
+    std::size_t const words = 1 + std::size_t{options.records};
+    waits_memory_ =
+        memory::allocation(state_memory, entries_bytes + words * sizeof(std::uint32_t), alignof(traced_thread));
+    auto* const after = reinterpret_cast<std::uint32_t*>(waits_memory_.as<std::byte>() + entries_bytes);
+    state.waits = {waits_memory_.as<traced_thread>(), options.traced_threads, after};
+    state.generations = after + 1;
   }
   memory.put(state_at, state);
 
@@ -179,15 +185,13 @@ bool io_queues::take_recovery_request(recovery_request& request) const {
   return mailbox_.take<simt::native>(request);
 }
 
-command_slot* io_queues::commands_of(std::uint32_t pair_index) const {
-  command_slot* commands = nullptr;
-  memory_.from().copy_out(&commands, &pairs_[pair_index].commands, sizeof commands);
-  return commands;
+std::uint64_t io_queues::command_word(std::uint32_t pair_index, std::uint32_t command_id) const {
+  return load_word(commands_[pair_index][command_id].word);
 }
 
-bool io_queues::still_in_flight(recovery_request const& request) const {
-  std::uint32_t const owner = load_word(commands_of(request.pair_index)[request.command_id].owner);
-  return (owner & ~command_slot::has_prp_page) == request.target + 1;
+void io_queues::set_limits(command_limits const& limits) {
+  limits_ = limits;
+  memory_.from().copy_in(&state_->limits, &limits, sizeof limits);
 }
 
 void io_queues::declare_dead(std::uint32_t pair_index) const {
@@ -205,12 +209,13 @@ std::uint32_t io_queues::protocol_errors(std::uint32_t pair_index) const {
   return load_word(pairs_[pair_index].protocol_errors);
 }
 
-std::uint32_t io_queues::load_word(std::uint32_t& word) const {
+template <class Word>
+Word io_queues::load_word(Word& word) const {
   // Relaxed: a word that device threads write at any time, read as advice.
   if (memory_.from().kind() != memory::kind::device) {
     return simt::atomic<simt::native, simt::scope::system>(word).load(simt::order::relaxed);
   }
-  std::uint32_t value = 0;
+  Word value = 0;
   memory_.from().copy_out(&value, &word, sizeof value);
   return value;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/queue/recovery.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -8,69 +10,108 @@
 
 namespace forebay {
 
-recovery::recovery(std::vector<group> groups) {
+recovery::recovery(std::vector<group> groups, options o) : options_(std::move(o)) {
   for (group& g : groups) groups_.push_back({std::move(g), {}});
 }
 
 bool recovery::step() {
   bool any = false;
-  for (watched& w : groups_) {
-    recovery_request request;
-    if (!w.members.queues->take_recovery_request(request)) continue;
-    any = true;
-    answer(w, request);
+  for (watched_group& of : groups_) {
+    any = take_request(of) || any;
+    std::erase_if(of.commands, [&](watched_command const& c) {
+      return of.members.queues->command_word(c.pair_index, c.command_id) != c.word;
+    });
+    // By index: what is done to one may end others, but adds none.
+    for (std::size_t i = 0; i < of.commands.size(); ++i) any = act(of, of.commands[i]) || any;
   }
   return any;
 }
 
-void recovery::answer(watched& of, recovery_request const& request) {
+bool recovery::take_request(watched_group& of) {
   io_queues const& queues = *of.members.queues;
-  std::erase_if(of.asked_before, [&](recovery_request const& r) { return !queues.still_in_flight(r); });
-  if (!queues.still_in_flight(request)) return;
-
-  member const& pair = of.members.members[request.pair_index];
-  if (!pair.queue->live()) {
-    // Deleted for another of its commands, or lost with its controller; this command's waiter has not looked since.
-    queues.declare_dead(request.pair_index);
-    return;
+  recovery_request request;
+  if (!queues.take_recovery_request(request)) return false;
+  std::uint64_t const word = queues.command_word(request.pair_index, request.command_id);
+  // It has ended since, and perhaps another command has its id.
+  if (word == 0 || command_slot::target_of(word) != request.target) return true;
+  auto const known = std::find_if(of.commands.begin(), of.commands.end(), [&](watched_command const& c) {
+    return c.pair_index == request.pair_index && c.command_id == request.command_id && c.word == word;
+  });
+  if (known != of.commands.end()) {
+    // Without a waiter the completion may lie in the ring, where nobody has fetched it. One who looks at the end of his
+    // time asks a little before the command's has come.
+    bool const late = options_.clock_ns() + queues.limits().timeout_ns / 2 >= known->due_ns;
+    if (known->aborted && late) known->asked_again = true;
+    return true;
   }
-  if (std::find(of.asked_before.begin(), of.asked_before.end(), request) != of.asked_before.end()) {
-    delete_queue(of.members, request.pair_index);
-    return;
-  }
-  of.asked_before.push_back(request);
-  try {
-    if (pair.controller->abort(pair.queue->id(), static_cast<std::uint16_t>(request.command_id))) ++count_.aborts;
-  } catch (driver::command_error const&) {
-    // A refused Abort leaves the command in flight; its waiter will ask again.
-  } catch (driver::controller_failure const&) {
-    reset_controller(*pair.controller);
-  }
+  // The waiter has made sure that the command is old enough, as far as ages are told apart.
+  std::uint64_t const limit_ns = command_slot::limit_ns(word, queues.limits());
+  std::uint64_t const wait_ns = limit_ns >> command_slot::time_shift > command_slot::max_age ? limit_ns : 0;
+  of.commands.push_back({.pair_index = request.pair_index,
+                         .command_id = request.command_id,
+                         .word = word,
+                         .due_ns = options_.clock_ns() + wait_ns});
+  return true;
 }
 
-void recovery::delete_queue(group const& of, std::uint32_t pair_index) {
-  member const& pair = of.members[pair_index];
+bool recovery::act(watched_group& of, watched_command& command) {
+  io_queues const& queues = *of.members.queues;
+  if (queues.command_word(command.pair_index, command.command_id) != command.word) return false;
+  member const& pair = of.members.members[command.pair_index];
+  if (!pair.queue->live()) {
+    // Deleted for another of its commands, or lost with its controller. Once is enough: whoever polls the pair ends
+    // what is in it.
+    queues.declare_dead(command.pair_index);
+    return false;
+  }
+  if (options_.clock_ns() < command.due_ns) return false;
+  if (command.aborted) {
+    if (!command.asked_again) return false;
+    delete_queue(of, command);
+    return true;
+  }
+  command.aborted = true;
+  try {
+    bool const done = pair.controller->abort(pair.queue->id(), static_cast<std::uint16_t>(command.command_id));
+    if (done) ++count_.aborts;
+    tell(name_of(of, command) + (done ? ": aborted" : ": the controller does not abort it"));
+  } catch (driver::command_error const& refusal) {
+    tell(name_of(of, command) + ": the controller refuses to abort it: " + refusal.what());
+  } catch (driver::controller_failure const& failure) {
+    reset_controller(pair, name_of(of, command) + ": cannot be aborted: " + failure.what());
+  }
+  command.due_ns = options_.clock_ns() + queues.limits().timeout_ns;
+  return true;
+}
+
+void recovery::delete_queue(watched_group const& of, watched_command const& command) {
+  member const& pair = of.members.members[command.pair_index];
   try {
     pair.controller->delete_io_queue_pair(*pair.queue);
-  } catch (operation_failed const&) {
-    reset_controller(*pair.controller);
+  } catch (operation_failed const& failure) {
+    reset_controller(pair, name_of(of, command) + ": its queue cannot be deleted: " + failure.what());
     return;
   }
   ++count_.queues_deleted;
-  of.queues->declare_dead(pair_index);
+  of.members.queues->declare_dead(command.pair_index);
+  tell(name_of(of, command) + ": did not end after its abort: its queue is deleted");
 }
 
-void recovery::reset_controller(driver::controller& controller) {
+void recovery::reset_controller(member const& of, std::string const& why) {
+  tell(why + "; resetting the controller");
+  driver::controller& controller = *of.controller;
   bool removed = false;
   try {
     controller.reset();
     ++count_.controller_resets;
   } catch (driver::controller_failure const& failure) {
     removed = failure.why() == driver::controller_failure::cause::removed;
-  } catch (operation_failed const&) {
+    tell(fmt::format("drive '{}': {}", of.drive, failure.what()));
+  } catch (operation_failed const& failure) {
     // It came back, but not as the drive that it was; its queues are gone all the same.
+    tell(fmt::format("drive '{}': {}", of.drive, failure.what()));
   }
-  for (watched const& w : groups_) {
+  for (watched_group const& w : groups_) {
     for (std::uint32_t i = 0; i < w.members.members.size(); ++i) {
       member const& m = w.members.members[i];
       // A controller that still knows a queue may still write, so that queue's commands keep their memory; one that has
@@ -78,6 +119,18 @@ void recovery::reset_controller(driver::controller& controller) {
       if (m.controller == &controller && (removed || !m.queue->live())) w.members.queues->declare_dead(i);
     }
   }
+}
+
+std::string recovery::name_of(watched_group const& of, watched_command const& command) const {
+  member const& pair = of.members.members[command.pair_index];
+  bool const is_flush = (command.word & command_slot::is_flush) != 0;
+  std::uint64_t const limit_ns = command_slot::limit_ns(command.word, of.members.queues->limits());
+  return fmt::format("drive '{}': {} {:#x} of queue {}, which did not complete within {} ms", pair.drive,
+                     is_flush ? "Flush" : "command", command.command_id, pair.queue->id(), limit_ns / 1'000'000);
+}
+
+void recovery::tell(std::string const& event) const {
+  if (options_.tell) options_.tell(event);
 }
 
 }  // namespace forebay

@@ -57,13 +57,18 @@ std::optional<catalogue> catalogue::load(catalogue_home const& home, reader cons
   bool seen = false;
   std::vector<char> copy(copy_bytes);
   for (std::uint64_t at = 0; at < reserved_bytes; at += copy_bytes) {
-    read(copy.data(), copy_bytes, at);
+    // Most drives have none, or a short one: no more is read than there is.
+    constexpr std::uint64_t first_bytes = 4096;
+    read(copy.data(), first_bytes, at);
     copy_header header;
     std::memcpy(&header, copy.data(), sizeof header);
     if (header.magic != magic) continue;
     seen = true;
     char const* text = copy.data() + sizeof header;
-    if (header.text_bytes > copy_bytes - sizeof header || header.checksum != checksum_of(header, text)) continue;
+    if (header.text_bytes > copy_bytes - sizeof header) continue;
+    std::uint64_t const used_bytes = sizeof header + header.text_bytes;
+    if (used_bytes > first_bytes) read(copy.data() + first_bytes, used_bytes - first_bytes, at + first_bytes);
+    if (header.checksum != checksum_of(header, text)) continue;
     if (header.version != version) {
       throw operation_failed("catalogue: found version " + std::to_string(header.version) + ", can read version " +
                              std::to_string(version) + ": use the Forebay release that wrote it");

@@ -38,43 +38,74 @@ struct take_stack {
   }
 };
 
-template <class Targets>
-bool drain(io_queues_ref<cuda, queue_rules, Targets> const& queues, std::uint32_t pairs, int ordinal,
-           std::uint64_t timeout_ns) {
-  return run_on_gpu<std::uint32_t>(pairs, ordinal, [&](std::uint32_t* busy) {
-           return drain_kernel<cuda, Targets>{queues, timeout_ns, busy};
-         }) == 0;
+/// Calls `use(queues)` with the queues, whose commands complete to records, or to frames of `pages` too.
+template <class Use>
+auto with_queues(io_queues const& queues, cache const* pages, Use&& use) {
+  if (pages == nullptr) return use(queues.ref<cuda>());
+  return use(queues.ref<cuda>(cache_targets<cuda>(queues.records<cuda>(), pages->core())));
+}
+
+/// Threads that write `items` pages back, each one at a time. A drive that has more to do than this would take so long
+/// for the last of them that it would look lost.
+std::uint64_t writers_of(cache const& pages, std::uint64_t items) {
+  constexpr std::uint64_t bytes_in_flight = 32 << 20;
+  return std::min(items, bytes_in_flight / pages.options().page_bytes);
 }
 
 }  // namespace
 
-void reserve_stacks_on_gpu(int ordinal) {
+void prepare_gpu(int ordinal) {
+  memory::current_device const here(ordinal);
+  using records = record_pool<cuda>;
+  using frames = cache_targets<cuda>;
+  simt::load_kernel<drain_kernel<cuda, records>>();
+  simt::load_kernel<drain_kernel<cuda, frames>>();
+  simt::load_kernel<settle_kernel<cuda, records>>();
+  simt::load_kernel<settle_kernel<cuda, frames>>();
+  simt::load_kernel<clean_kernel<cuda>>();
+  simt::load_kernel<clean_range_kernel<cuda>>();
+  simt::load_kernel<forget_kernel<cuda>>();
+  simt::load_kernel<take_back_kernel<cuda>>();
   run_on_gpu<std::uint32_t>(1, ordinal, [](std::uint32_t* result) { return take_stack{result}; });
 }
 
 bool drain_on_gpu(io_queues const& queues, cache const* pages, int ordinal, std::uint64_t timeout_ns) {
-  if (pages == nullptr) return drain(queues.ref<cuda>(), queues.pair_count(), ordinal, timeout_ns);
-  cache_targets<cuda> const targets(queues.records<cuda>(), pages->core());
-  return drain(queues.ref<cuda>(targets), queues.pair_count(), ordinal, timeout_ns);
-}
-
-clean_result clean_on_gpu(cache const& pages, int ordinal, std::uint64_t timeout_ns) {
-  return run_on_gpu<clean_result>(pages.frame_count(), ordinal, [&](clean_result* result) {
-    return clean_kernel<cuda>{pages.frames_ref<cuda>(), timeout_ns, result};
+  return with_queues(queues, pages, [&]<class Targets>(io_queues_ref<cuda, queue_rules, Targets> const& ref) {
+    return run_on_gpu<std::uint32_t>(queues.pair_count(), ordinal, [&](std::uint32_t* busy) {
+             return drain_kernel<cuda, Targets>{ref, timeout_ns, busy};
+           }) == 0;
   });
 }
 
-clean_result forget_on_gpu(cache const& pages, std::uint64_t first_page, std::uint64_t count, int ordinal,
-                           std::uint64_t timeout_ns) {
-  return run_on_gpu<clean_result>(count, ordinal, [&](clean_result* result) {
-    return forget_kernel<cuda>{pages.frames_ref<cuda>(), first_page, count, timeout_ns, result};
+std::uint32_t settle_on_gpu(io_queues const& queues, cache const* pages, int ordinal) {
+  return with_queues(queues, pages, [&]<class Targets>(io_queues_ref<cuda, queue_rules, Targets> const& ref) {
+    constexpr std::uint32_t threads = 1024;  // about as many as a queue has command ids
+    return run_on_gpu<std::uint32_t>(
+        threads, ordinal, [&](std::uint32_t* given_up) { return settle_kernel<cuda, Targets>{ref, given_up}; });
   });
 }
 
-clean_result take_back_on_gpu(cache const& pages, std::byte const* first, std::uint64_t bytes, int ordinal,
-                              std::uint64_t timeout_ns) {
-  return run_on_gpu<clean_result>(pages.options().user_frames, ordinal, [&](clean_result* result) {
-    return take_back_kernel<cuda>{pages.frames_ref<cuda>(), first, bytes, timeout_ns, result};
+clean_result clean_on_gpu(cache const& pages, int ordinal) {
+  return run_on_gpu<clean_result>(writers_of(pages, pages.frame_count()), ordinal, [&](clean_result* result) {
+    return clean_kernel<cuda>{pages.frames_ref<cuda>(), result};
+  });
+}
+
+clean_result clean_range_on_gpu(cache const& pages, std::uint64_t first_page, std::uint64_t count, int ordinal) {
+  return run_on_gpu<clean_result>(writers_of(pages, count), ordinal, [&](clean_result* result) {
+    return clean_range_kernel<cuda>{pages.frames_ref<cuda>(), first_page, count, result};
+  });
+}
+
+clean_result forget_on_gpu(cache const& pages, std::uint64_t first_page, std::uint64_t count, int ordinal) {
+  return run_on_gpu<clean_result>(writers_of(pages, count), ordinal, [&](clean_result* result) {
+    return forget_kernel<cuda>{pages.frames_ref<cuda>(), first_page, count, result};
+  });
+}
+
+clean_result take_back_on_gpu(cache const& pages, std::byte const* first, std::uint64_t bytes, int ordinal) {
+  return run_on_gpu<clean_result>(writers_of(pages, pages.options().user_frames), ordinal, [&](clean_result* result) {
+    return take_back_kernel<cuda>{pages.frames_ref<cuda>(), first, bytes, result};
   });
 }
 

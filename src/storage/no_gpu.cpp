@@ -12,19 +12,25 @@ namespace {
 
 }  // namespace
 
-void reserve_stacks_on_gpu(int) {
+void prepare_gpu(int) {
   no_gpu();
 }
 bool drain_on_gpu(io_queues const&, cache const*, int, std::uint64_t) {
   no_gpu();
 }
-clean_result clean_on_gpu(cache const&, int, std::uint64_t) {
+std::uint32_t settle_on_gpu(io_queues const&, cache const*, int) {
   no_gpu();
 }
-clean_result forget_on_gpu(cache const&, std::uint64_t, std::uint64_t, int, std::uint64_t) {
+clean_result clean_on_gpu(cache const&, int) {
   no_gpu();
 }
-clean_result take_back_on_gpu(cache const&, std::byte const*, std::uint64_t, int, std::uint64_t) {
+clean_result clean_range_on_gpu(cache const&, std::uint64_t, std::uint64_t, int) {
+  no_gpu();
+}
+clean_result forget_on_gpu(cache const&, std::uint64_t, std::uint64_t, int) {
+  no_gpu();
+}
+clean_result take_back_on_gpu(cache const&, std::byte const*, std::uint64_t, int) {
   no_gpu();
 }
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
 
 #include "forebay/drive/drive.hpp"
@@ -160,6 +161,26 @@ queue_pair_rings rings_of(driver::io_queue const& queue) {
           queue.id()};
 }
 
+/// Writes what recovery does on standard error; of much at a time the first lines, and how many more there were.
+class recovery_notices {
+ public:
+  void operator()(std::string const& event) {
+    auto const now = std::chrono::steady_clock::now();
+    if (now - first_ > interval) {
+      if (told_ > most) std::fprintf(stderr, "forebay: recovery: %u more of the kind before\n", told_ - most);
+      first_ = now;
+      told_ = 0;
+    }
+    if (++told_ <= most) std::fprintf(stderr, "forebay: recovery: %s\n", event.c_str());
+  }
+
+ private:
+  static constexpr std::uint32_t most = 10;
+  static constexpr std::chrono::seconds interval{10};
+  std::chrono::steady_clock::time_point first_{};
+  std::uint32_t told_ = 0;
+};
+
 /// Queue pairs for one kind of thread on every drive: the driver's queues and the state that drives them.
 struct queue_group {
   registered_buffer prp_pages;  ///< before the rings: until those are deleted the drive may read lists
@@ -187,7 +208,7 @@ char const* name_of(nvme::queue_priority priority) {
 struct storage::impl {
   explicit impl(storage_options const& o) : options(o), gpu(parse_device(o.device)) {
     refuse_bad_options();
-    if (on_gpu()) detail::reserve_stacks_on_gpu(gpu);
+    if (on_gpu()) detail::prepare_gpu(gpu);
     open_drives();
     choose_layout();
     std::uint32_t const records = options.records != 0 ? options.records : on_gpu() ? 1u << 20 : 1u << 16;
@@ -199,21 +220,41 @@ struct storage::impl {
     bounce = allocate(bounce_bytes);
     make_cache();
     start_recovery();
-    table = catalogue::load(
-        home(), [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); }, options.allow_destroy);
+    load_catalogue();
   }
 
   ~impl() {
     try {
       if (pages) clean_pages();
     } catch (operation_failed const& error) {
-      std::fprintf(stderr, "forebay: storage: pages that were written are lost: %s\n", error.what());
+      std::fprintf(stderr, "forebay: storage: what was written is lost: %s\n", error.what());
     }
     try {
-      drain(options.timeout_ns);
+      settle();
     } catch (operation_failed const&) {
       // A GPU that failed drives no queue any more; deleting the queues, next, is what keeps memory safe.
     }
+  }
+
+  /// A drive that is slow, or fails now and then, is opened all the same.
+  void load_catalogue() {
+    constexpr std::uint64_t timeout_ns = 10'000'000'000;
+    command_limits const wanted = host.queues->limits();
+    host.queues->set_limits({std::max(wanted.timeout_ns, timeout_ns), std::max(wanted.flush_timeout_ns, timeout_ns)});
+    auto const read_patiently = [this](void* to, std::uint64_t bytes, std::uint64_t at) {
+      constexpr int attempts = 8;
+      for (int attempt = 1;; ++attempt) {
+        try {
+          return read(to, bytes, at);
+        } catch (operation_failed const& error) {
+          if (attempt < attempts && lost_request.empty()) continue;
+          throw operation_failed("storage: cannot be opened, since its catalogue of extents cannot be read: " +
+                                 std::string(error.what()));
+        }
+      }
+    };
+    table = catalogue::load(home(), read_patiently, options.allow_destroy);
+    host.queues->set_limits(wanted);
   }
 
   void make_cache() {
@@ -232,8 +273,14 @@ struct storage::impl {
     pages = std::make_unique<cache>(o, layout, *device.queues, frames.ref(), device_memory(), shared_memory());
   }
 
-  static void throw_if_failed(status result, char const* what) {
-    if (!result.ok()) throw operation_failed(std::string("storage: ") + what + ": " + to_string(result));
+  /// Pages of the cache that bytes [at, at + bytes), of which there are some, lie in.
+  struct page_range {
+    std::uint64_t first;
+    std::uint64_t count;
+  };
+  page_range pages_of(std::uint64_t at, std::uint64_t bytes) const {
+    std::uint64_t const first = at / options.page_bytes;
+    return {first, (at + bytes - 1) / options.page_bytes - first + 1};
   }
 
   /// Writes every page that the cache holds back to its drive.
@@ -241,39 +288,83 @@ struct storage::impl {
     storage_lease const running = lease();
     clean_result result;
     if (on_gpu()) {
-      result = detail::clean_on_gpu(*pages, gpu, options.timeout_ns);
+      result = detail::clean_on_gpu(*pages, gpu);
     } else {
-      clean_kernel<simt::native>{pages->frames_ref<simt::native>(), options.timeout_ns, &result}();
+      clean_kernel<simt::native>{pages->frames_ref<simt::native>(), &result}();
     }
-    throw_if_failed(status::from_bits(result.first_failure), "a page cannot be written back");
+    throw_if_unwritten(result);
+  }
+  /// The same of the pages of [at, at + bytes).
+  void clean_pages(std::uint64_t at, std::uint64_t bytes) const {
+    if (bytes == 0) return;
+    storage_lease const running = lease();
+    auto const [first, count] = pages_of(at, bytes);
+    clean_result result;
+    if (on_gpu()) {
+      result = detail::clean_range_on_gpu(*pages, first, count, gpu);
+    } else {
+      clean_range_kernel<simt::native>{pages->frames_ref<simt::native>(), first, count, &result}();
+    }
+    throw_if_unwritten(result);
   }
   /// Makes the cache read the pages of [at, at + bytes) again.
   void forget_pages(std::uint64_t at, std::uint64_t bytes) const {
     if (bytes == 0) return;
     storage_lease const running = lease();
-    std::uint64_t const first = at / options.page_bytes;
-    std::uint64_t const count = (at + bytes - 1) / options.page_bytes - first + 1;
+    auto const [first, count] = pages_of(at, bytes);
     clean_result result;
     if (on_gpu()) {
-      result = detail::forget_on_gpu(*pages, first, count, gpu, options.timeout_ns);
+      result = detail::forget_on_gpu(*pages, first, count, gpu);
     } else {
-      forget_kernel<simt::native>{pages->frames_ref<simt::native>(), first, count, options.timeout_ns, &result}();
+      forget_kernel<simt::native>{pages->frames_ref<simt::native>(), first, count, &result}();
     }
+    throw_if_unwritten(result);
     if (result.in_use != 0) {
       throw operation_failed("storage: a kernel has " + std::to_string(result.in_use) +
                              " of the pages in use that the host writes: it may go on to see what was there before");
     }
   }
 
+  /// Says which drive does not take what.
+  void throw_if_unwritten(clean_result const& result) const {
+    std::string all;
+    for (std::uint32_t drive = 0; drive < layout.drive_count; ++drive) {
+      clean_result::of_drive const& of = result.drives[drive];
+      if (of.unwritten == 0) continue;
+      std::uint64_t const first_byte = ~of.first_page * options.page_bytes;
+      std::uint64_t const end_byte = std::min((of.last_page + 1) * options.page_bytes, layout.size_bytes);
+      all +=
+          (all.empty() ? "" : "; ") + std::to_string(of.unwritten) +
+          (of.unwritten == 1 ? " written page" : " written pages") + " of bytes " + std::to_string(first_byte) +
+          " to " + std::to_string(end_byte) + extents_in(first_byte, end_byte) + " cannot be written to drive '" +
+          options.drives[drive] + "'" +
+          (of.given_up != 0 ? ", which completed nothing for " + std::to_string(options.timeout_ns / 1'000'000) + " ms"
+                            : "") +
+          ": " + to_string(status::from_bits(of.first_failure));
+    }
+    if (!all.empty()) throw operation_failed("storage: " + all);
+  }
+  /// Which extents have bytes of [first_byte, end_byte), in words.
+  std::string extents_in(std::uint64_t first_byte, std::uint64_t end_byte) const {
+    std::string names;
+    // A member that holds `table_mutex` may have come here; it alone changes the table.
+    if (!table) return names;
+    for (extent const& e : table->extents()) {
+      if (e.first_byte >= end_byte || e.first_byte + e.bytes <= first_byte) continue;
+      names += (names.empty() ? " (of extent '" : ", '") + e.name + "'";
+    }
+    return names.empty() ? names : names + ")";
+  }
+
   void take_back(std::byte const* first, std::uint64_t bytes) const {
     storage_lease const running = lease();
     clean_result result;
     if (on_gpu()) {
-      result = detail::take_back_on_gpu(*pages, first, bytes, gpu, options.timeout_ns);
+      result = detail::take_back_on_gpu(*pages, first, bytes, gpu);
     } else {
-      take_back_kernel<simt::native>{pages->frames_ref<simt::native>(), first, bytes, options.timeout_ns, &result}();
+      take_back_kernel<simt::native>{pages->frames_ref<simt::native>(), first, bytes, &result}();
     }
-    throw_if_failed(status::from_bits(result.first_failure), "a page in a shared buffer cannot be written back");
+    throw_if_unwritten(result);
     if (result.in_use != 0) {
       throw operation_failed("storage: a kernel has " + std::to_string(result.in_use) +
                              " pages in use that lie in the buffer: it still belongs to the storage");
@@ -315,6 +406,10 @@ struct storage::impl {
     if (options.timeout_ns == 0 || options.timeout_ns >> 63 != 0) {
       throw refused_input("timeout_ns", std::to_string(options.timeout_ns),
                           "give the nanoseconds after which a wait gives up, 1 to 2^63 - 1");
+    }
+    if (options.flush_timeout_ns == 0 || options.flush_timeout_ns >> 63 != 0) {
+      throw refused_input("flush_timeout_ns", std::to_string(options.flush_timeout_ns),
+                          "give the nanoseconds that a Flush may take, 1 to 2^63 - 1");
     }
   }
 
@@ -498,6 +593,7 @@ struct storage::impl {
     o.prp_pages = group.prp_pages.ref();
     o.page_bytes = page_bytes;
     o.timeout_ns = options.timeout_ns;
+    o.flush_timeout_ns = options.flush_timeout_ns;
     o.traced_threads = options.traced_threads;
     group.queues = std::make_unique<io_queues>(rings, o, state_memory, shared_memory());
     return group;
@@ -506,13 +602,15 @@ struct storage::impl {
   recovery::group recovery_group(queue_group& group) const {
     recovery::group g{group.queues.get(), {}};
     for (std::size_t i = 0; i < group.rings.size(); ++i) {
-      g.members.push_back({(*drives)[group.drive_of[i]].controller.get(), &group.rings[i]});
+      std::size_t const drive = group.drive_of[i];
+      g.members.push_back({(*drives)[drive].controller.get(), &group.rings[i], options.drives[drive]});
     }
     return g;
   }
 
   void start_recovery() {
-    recovery_steps = std::make_unique<recovery>(std::vector{recovery_group(device), recovery_group(host)});
+    recovery_steps = std::make_unique<recovery>(std::vector{recovery_group(device), recovery_group(host)},
+                                                recovery::options{.tell = recovery_notices()});
     recovery_thread = std::jthread([this](std::stop_token stop) {
       std::mutex mutex;
       std::condition_variable_any changed;
@@ -590,25 +688,61 @@ struct storage::impl {
     return {host.queues->ref<simt::native>(), host_layout, 0, layout.size_bytes, writable()};
   }
 
-  /// Waits beyond a time-out until recovery has settled the command, so that the bounce buffer is free again.
-  void finish(token<simt::native, queue_rules> t, char const* what, std::uint64_t bytes, std::uint64_t offset_bytes) {
-    status result = t.wait();
-    for (int again = 0; result.kind() == fault::timed_out && again < 3; ++again) result = t.wait();
-    if (result.kind() == fault::timed_out) {
-      bounce_lost = true;
-      t.detach();
+  /// Waits for as long as the drives complete anything, and then until recovery has settled the request, so that the
+  /// bounce buffer is free again. `what()`: the request in words, for `operation_failed`.
+  template <class What>
+  void finish(token<simt::native, queue_rules> t, What&& what, std::uint64_t limit_ns) {
+    using simt::native;
+    auto const queues = host.queues->ref<native>();
+    alive_watch<native> alive(queues, {0, queues.pair_count()});
+    status result = t.wait(native::clock_ns() + limit_ns);
+    for (std::uint32_t left = queues.patience; result.kind() == fault::timed_out && left != 0; --left) {
+      if (alive.has_completed()) left = queues.patience;
+      result = t.wait(native::clock_ns() + queues.recovery_time_ns());
     }
     if (result.ok()) return;
-    throw operation_failed(std::string(what) + " of " + std::to_string(bytes) + " bytes at " +
-                           std::to_string(offset_bytes) + ": " + to_string(result));
+    std::string const event = what() + ": " + to_string(result);
+    if (result.kind() == fault::timed_out) {
+      lost_request = event;
+      t.detach();
+    }
+    throw operation_failed(event);
+  }
+  /// A transfer between the bounce buffer and blocks [begin, end).
+  void transfer(nvme::io_opcode opcode, std::uint64_t begin, std::uint64_t end) {
+    bool const reads = opcode == nvme::io_opcode::read;
+    auto const ref = host_ref();
+    finish(
+        reads ? ref.read_async(bounce.ref(), begin, end - begin) : ref.write_async(bounce.ref(), begin, end - begin),
+        [&] {
+          return std::string(reads ? "read" : "write") + " of " + std::to_string(end - begin) + " bytes at " +
+                 std::to_string(begin) + " of " + names_of(drives_of(begin, end));
+        },
+        host.queues->limits().timeout_ns);
+  }
+  /// The drives on which bytes [begin, end) lie.
+  std::vector<std::uint32_t> drives_of(std::uint64_t begin, std::uint64_t end) const {
+    std::vector<std::uint32_t> found;
+    for (std::uint64_t at = begin; at < end && found.size() < layout.drive_count;) {
+      storage_layout::piece const p = layout.piece_at(at, end - at);
+      if (std::find(found.begin(), found.end(), p.drive) == found.end()) found.push_back(p.drive);
+      at += p.bytes;
+    }
+    return found;
+  }
+  std::string names_of(std::vector<std::uint32_t> const& of) const {
+    std::string names;
+    for (std::uint32_t const drive : of) names += (names.empty() ? "drive '" : ", '") + options.drives[drive] + "'";
+    return names;
   }
 
   /// Runs `step(begin, end, from, to)` for pieces of [at, at + bytes): blocks [begin, end) of at most the bounce
   /// buffer's size, of which bytes [from, to) are wanted.
   template <class Step>
   void in_pieces(std::uint64_t at, std::uint64_t bytes, Step step) {
-    if (bounce_lost) {
-      throw operation_failed("storage: an earlier host command never completed; open the storage again");
+    if (!lost_request.empty()) {
+      throw operation_failed("storage: an earlier request never completed (" + lost_request +
+                             "): the host's buffer still belongs to it; open the storage again");
     }
     std::uint64_t const block = std::uint64_t{1} << layout.block_shift;
     for (std::uint64_t from = at; from < at + bytes;) {
@@ -623,7 +757,7 @@ struct storage::impl {
     storage_lease const running = lease();
     std::lock_guard lock(host_mutex);
     in_pieces(at, bytes, [&](std::uint64_t begin, std::uint64_t end, std::uint64_t from, std::uint64_t until) {
-      finish(host_ref().read_async(bounce.ref(), begin, end - begin), "read", end - begin, begin);
+      transfer(nvme::io_opcode::read, begin, end);
       std::memcpy(static_cast<std::byte*>(to) + (from - at), bounce.data() + (from - begin), until - from);
     });
   }
@@ -632,18 +766,34 @@ struct storage::impl {
     storage_lease const running = lease();
     std::lock_guard lock(host_mutex);
     in_pieces(at, bytes, [&](std::uint64_t begin, std::uint64_t end, std::uint64_t from, std::uint64_t until) {
-      if (begin != from || end != until) {
-        finish(host_ref().read_async(bounce.ref(), begin, end - begin), "read", end - begin, begin);
-      }
+      if (begin != from || end != until) transfer(nvme::io_opcode::read, begin, end);
       std::memcpy(bounce.data() + (from - begin), static_cast<std::byte const*>(data) + (from - at), until - from);
-      finish(host_ref().write_async(bounce.ref(), begin, end - begin), "write", end - begin, begin);
+      transfer(nvme::io_opcode::write, begin, end);
     });
   }
 
   void flush() {
     storage_lease const running = lease();
     std::lock_guard lock(host_mutex);
-    finish(host_ref().flush_async(), "flush", 0, 0);
+    std::vector<std::uint32_t> all(layout.drive_count);
+    std::iota(all.begin(), all.end(), 0u);
+    finish(host_ref().flush_async(), [&] { return "flush of " + names_of(all); }, options.flush_timeout_ns);
+  }
+
+  /// Waits until each request of a kernel that is in flight now is over, detached ones too; returns how many commands
+  /// never ended.
+  std::uint32_t settle() const {
+    using simt::native;
+    storage_lease const running = lease();
+    if (on_gpu()) return detail::settle_on_gpu(*device.queues, pages.get(), gpu);
+    std::uint32_t given_up = 0;
+    if (pages) {
+      cache_targets<native> const targets(device.queues->records<native>(), pages->core());
+      settle_kernel<native, cache_targets<native>>{device.queues->ref<native>(targets), &given_up}();
+    } else {
+      settle_kernel<native>{device.queues->ref<native>(), &given_up}();
+    }
+    return given_up;
   }
 
   bool drain(std::uint64_t timeout_ns) const {
@@ -750,7 +900,7 @@ struct storage::impl {
   }
 
   bool first_mib_is_blank() {
-    if (pages) clean_pages();
+    if (pages) clean_pages(0, catalogue::reserved_bytes);
     std::vector<char> bytes(catalogue::reserved_bytes);
     read(bytes.data(), bytes.size(), 0);
     return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
@@ -769,8 +919,8 @@ struct storage::impl {
   queue_group device;
   queue_group host;
   std::unique_ptr<cache> pages;
-  bool bounce_lost = false;
-  std::mutex host_mutex;  ///< guards the bounce buffer
+  std::string lost_request;  ///< not empty: the bounce buffer belongs to it for ever
+  std::mutex host_mutex;     ///< guards the bounce buffer
   mutable std::mutex table_mutex;
   std::optional<catalogue> table;
   std::unique_ptr<recovery> recovery_steps;
@@ -863,7 +1013,7 @@ registered_buffer storage::allocate_buffer(std::size_t bytes) {
 
 void storage::pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) {
   std::uint64_t const at = impl_->resolve(bytes, offset_bytes, within);
-  if (impl_->pages) impl_->clean_pages();
+  if (impl_->pages) impl_->clean_pages(at, bytes);
   impl_->read(to, bytes, at);
 }
 
@@ -881,6 +1031,10 @@ void storage::pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset
 }
 
 void storage::flush() {
+  if (std::uint32_t const lost = impl_->settle(); lost != 0) {
+    throw operation_failed("storage: " + std::to_string(lost) +
+                           " commands of kernels never completed: the buffers of their requests still belong to them");
+  }
   if (impl_->pages) impl_->clean_pages();
   impl_->flush();
 }

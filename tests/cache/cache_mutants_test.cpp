@@ -41,6 +41,11 @@ struct double_release : cache_rules {
   FOREBAY_DEVICE static constexpr bool takes_owners_pin(bool /*was_owner*/) { return true; }
 };
 
+/// A reader that does not pin, and looks at the page's bytes without having acquired that they are there.
+struct first_look_relaxed : cache_rules {
+  static constexpr simt::order first_look = simt::order::relaxed;
+};
+
 cache_shape shape_of(std::uint64_t seed) {
   simt::random_source random(emulator::mix(seed ^ 0x1f83d9abfb41bd6bu));
   cache_shape shape;
@@ -61,7 +66,26 @@ cache_shape shape_of(std::uint64_t seed) {
   return shape;
 }
 
-/// One schedule in a hundred catches the pin race, the others are caught by the first few.
+/// Pages come and go all the time, and are read as soon as they are there.
+cache_shape busy_shape_of(std::uint64_t seed) {
+  simt::random_source random(emulator::mix(seed ^ 0xcbbb9d5dc1059ed8u));
+  cache_shape shape;
+  shape.pages = cache_ways + 1 + random.below(4);
+  shape.hot_pages = shape.pages;
+  shape.lanes = {1, 6 + random.below(4), 0};
+  shape.operations = 60;
+  shape.whole_pages = 0;
+  shape.users = 1;
+  shape.try_read = 45;
+  shape.write = 5;
+  shape.prefetch = 10;
+  shape.flush = 0;
+  shape.faults.seed = seed;
+  shape.max_steps = 2'000'000;
+  return shape;
+}
+
+/// Some are caught by the first few, others by one schedule in a hundred.
 constexpr std::uint64_t limit = 1500;
 /// The right directory goes through fewer here: cache_schedule_test has the rest.
 constexpr std::uint64_t survived = 300;
@@ -69,10 +93,11 @@ using pools = frame_pools<share_all, replacement::clock>;
 
 /// How many schedules of the mix that the tests of the invariants run it takes to catch a mutant; 0: survived all.
 template <class Rules>
-std::uint64_t schedules_to_catch(char const* name, std::uint64_t most = limit) {
+std::uint64_t schedules_to_catch(char const* name, std::uint64_t most = limit,
+                                 cache_shape (*shape)(std::uint64_t seed) = &shape_of) {
   for (std::uint64_t seed = 0; seed < most; ++seed) {
     cache_outcome const outcome =
-        run_cache_schedule<replacement::clock, pools, Rules>(shape_of(seed), seed, mode_of(seed));
+        run_cache_schedule<replacement::clock, pools, Rules>(shape(seed), seed, mode_of(seed));
     if (outcome.ok) continue;
     std::printf("  %s: caught after %llu schedules, by %s: %s\n", name, static_cast<unsigned long long>(seed + 1),
                 name_of(mode_of(seed)).c_str(), outcome.what.substr(0, outcome.what.find(';')).c_str());
@@ -83,9 +108,10 @@ std::uint64_t schedules_to_catch(char const* name, std::uint64_t most = limit) {
 
 TEST(CacheMutants, TheRightDirectorySurvives) {
   EXPECT_EQ(schedules_to_catch<cache_rules>("none", survived), 0u);
+  EXPECT_EQ(schedules_to_catch<cache_rules>("none", survived, &busy_shape_of), 0u);
 }
 TEST(CacheMutants, PinRaceIsCaught) {
-  EXPECT_NE(schedules_to_catch<pin_race>("pin race"), 0u);
+  EXPECT_NE(schedules_to_catch<pin_race>("pin race", limit, &busy_shape_of), 0u);
 }
 TEST(CacheMutants, LostDirtyBitIsCaught) {
   EXPECT_NE(schedules_to_catch<lost_dirty_bit>("lost dirty bit"), 0u);
@@ -98,6 +124,9 @@ TEST(CacheMutants, ReuseBeforeWriteBackIsCaught) {
 }
 TEST(CacheMutants, UserBufferDoubleReleaseIsCaught) {
   EXPECT_NE(schedules_to_catch<double_release>("user-buffer double release"), 0u);
+}
+TEST(CacheMutants, RelaxedFirstLookIsCaught) {
+  EXPECT_NE(schedules_to_catch<first_look_relaxed>("relaxed first look", limit, &busy_shape_of), 0u);
 }
 
 }  // namespace

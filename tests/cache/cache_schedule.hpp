@@ -295,6 +295,7 @@ class cache_schedule {
   void build_cache() {
     auto* const frames = memory_->make<std::byte>(std::size_t{own_frame_count()} * page_bytes, page_bytes);
     state_.words = memory_->make<std::uint64_t>(frame_count(), 128);
+    state_.fingerprints = memory_->make<std::uint64_t>(shape_.sets * fingerprints::words_per_set, 16);
     state_.notes = memory_->make<std::uint32_t>(frame_count());
     state_.frames = frame_count();
     state_.counters = memory_->make<cache_counters>(cache_core::counter_stripes, 128);
@@ -341,7 +342,8 @@ class cache_schedule {
 
   storage_type storage() { return storage_type(cache(), 0, layout_.size_bytes, true); }
   cache_type cache() {
-    return cache_type(&state_, state_.words, state_.frame_memory.data(), state_.mapping, page_shift);
+    return cache_type(&state_, state_.words, state_.fingerprints, state_.frame_memory.data(), state_.mapping,
+                      page_shift);
   }
 
   void serve(std::uint32_t d, std::uint32_t unit) {

@@ -85,6 +85,8 @@ TEST_F(prp, one_piece_needs_no_list) {
   EXPECT_FALSE(whole(address(3), address(4), 8704)) << "a list";
   EXPECT_FALSE(whole(address(3, 2), 0, 512)) << "an offset that is refused";
   EXPECT_FALSE(whole(outside, 0, 512)) << "not registered";
+  EXPECT_FALSE(whole(address(1023), address(1023) + page, 8192)) << "the second page is not registered";
+  EXPECT_FALSE(whole(address(1023, 2048), address(1023) + page, 4096)) << "nor is that one";
 }
 
 TEST_F(prp, bad_offsets) {
@@ -103,6 +105,7 @@ TEST_F(prp, memory_that_is_not_registered) {
   EXPECT_EQ(code(walk(address(3), outside, 8192)), refused);
   EXPECT_EQ(code(walk(address(3), outside, 3 * page)), refused) << "the list";
   EXPECT_EQ(code(walk(address(1023), 0, 512)), 0);
+  EXPECT_EQ(code(walk(address(1023), address(1023) + page, 8192)), refused) << "the page after the last";
   word(address(10)) = address(5);
   word(address(10, 8)) = outside;
   EXPECT_EQ(code(walk(address(3), address(10), 3 * page)), refused) << "an entry of the list";

@@ -78,7 +78,7 @@ TYPED_TEST(QemuRecovery, MediaErrorsReachTheirRequests) {
 TYPED_TEST(QemuRecovery, Q7DriveThatLeftTheBusCancelsAll) {
   qemu_target on({});
   scattered_pages const data(on.dma(), 4, 9);
-  rig r(on, {.pairs = {{4, 4}, {4, 4}}, .prp_pages = 1});
+  rig r(on, {.pairs = {{4, 4}, {4, 4}}, .prp_pages = 1, .timeout_ns = 1'000'000});
   tally seen;
   auto const with = this->client_of(r, seen);
   recovery rescue = this->rescue_of(r);
@@ -96,6 +96,7 @@ TYPED_TEST(QemuRecovery, Q7MemoryOfAHungControllerIsKeptUntilItIsReset) {
   constexpr std::uint64_t second_ns = 1'000'000'000;
   rig r(on, {.pairs = {{4, 4}, {4, 4}},
              .prp_pages = 1,
+             .timeout_ns = 1'000'000,
              .controller = {.admin_timeout_ns = second_ns, .ready_timeout_ns = second_ns}});
   tally seen;
   auto const with = this->client_of(r, seen);

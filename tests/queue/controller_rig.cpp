@@ -79,7 +79,7 @@ void rig::open() {
   o.records = options_.records;
   o.prp_pages = buffer_ref(prp_memory_.data(), prp_memory_.bytes(), prp_bus_.data(), page_shift, 0);
   o.page_bytes = page_bytes;
-  o.timeout_ns = patience_ns;
+  o.timeout_ns = options_.timeout_ns;
   o.first_ticket = options_.first_ticket;
   queues_ = std::make_unique<io_queues>(pairs, o, memory::host(), memory::host());
 }

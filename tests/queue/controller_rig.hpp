@@ -85,6 +85,7 @@ struct rig_options {
   std::uint32_t records = 4096;
   std::uint32_t prp_pages = 8;
   std::uint64_t first_ticket = 0;
+  std::uint64_t timeout_ns = patience_ns;  ///< after which recovery aborts a command, if somebody asks
   driver::controller_options controller = {};
 };
 

@@ -246,7 +246,7 @@ TYPED_TEST_P(ControllerSuite, Q8OneSlowCommandHoldsUpNobody) {
 TYPED_TEST_P(ControllerSuite, Q7CommandThatTheControllerNeverHeardOfIsCancelled) {
   auto const on = TypeParam::open({});
   scattered_pages const data(on->dma(), 4, 9);
-  rig r(*on, {.pairs = {{4, 4, true}, {4, 4}}, .prp_pages = 1});
+  rig r(*on, {.pairs = {{4, 4, true}, {4, 4}}, .prp_pages = 1, .timeout_ns = 1'000'000});
   tally seen;
   auto with = this->client_of(r, seen);
   with.pairs.count = 1;

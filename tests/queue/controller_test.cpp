@@ -78,7 +78,7 @@ TYPED_TEST_SUITE(EmulatedRecovery, both, names);
 TYPED_TEST(EmulatedRecovery, Q7WithheldCommandIsAborted) {
   auto const on = TypeParam::open({.holds_first_read = true});
   scattered_pages const data(on->dma(), 4, 9);
-  rig r(*on, {.pairs = {{4, 4}, {4, 4}}, .prp_pages = 1});
+  rig r(*on, {.pairs = {{4, 4}, {4, 4}}, .prp_pages = 1, .timeout_ns = 50'000'000});
   tally seen;
   auto const with = this->client_of(r, seen);
   recovery rescue = this->rescue_of(r);

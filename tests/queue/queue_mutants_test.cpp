@@ -35,6 +35,16 @@ struct missing_release : queue_rules {
   static constexpr simt::order publish = simt::order::relaxed;
 };
 
+/// Takes a caller's deadline for proof that a command is lost.
+struct deadline_is_proof : queue_rules {
+  static constexpr bool asks_by_age = false;
+};
+
+/// Gives buffers back though commands that nobody waits for are in flight.
+struct forgets_the_detached : queue_rules {
+  static constexpr bool settles_all = false;
+};
+
 /// A small load of the kind that the tests of the invariants share.
 schedule_shape shape_of(std::uint64_t seed) {
   simt::random_source random(emulator::mix(seed ^ 0x5be0cd19137e2179u));
@@ -50,6 +60,28 @@ schedule_shape shape_of(std::uint64_t seed) {
   shape.faults.delay_max_ns = 20'000;
   shape.max_steps = 2'000'000;  // a wrong queue may go round for ever
   return shape;
+}
+/// The same with callers who poll, detach and want their buffers back.
+schedule_shape impatient_shape_of(std::uint64_t seed) {
+  schedule_shape shape = shape_of(seed);
+  shape.detach_percent = 40;
+  shape.settle_percent = 10;
+  shape.poll_ns = 1'000;
+  shape.recovery = recovery_policy::abort;
+  return shape;
+}
+
+/// Under the mix of modes that the tests of the invariants run, the mutant must be caught.
+template <class Mutant>
+void expect_caught_among_the_impatient(char const* name) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    schedule_outcome const outcome = run_schedule<Mutant>(impatient_shape_of(seed), seed, mode_of(seed));
+    if (outcome.ok) continue;
+    std::printf("  %s: caught after %llu schedules, by %s: %s\n", name, static_cast<unsigned long long>(seed + 1),
+                name_of(mode_of(seed)).c_str(), outcome.what.substr(0, outcome.what.find(';')).c_str());
+    return;
+  }
+  FAIL() << name << " survives 200 schedules";
 }
 
 constexpr schedule_mode::policy policies[] = {schedule_mode::policy::sticky_random, schedule_mode::policy::random,
@@ -116,8 +148,19 @@ TEST(QueueMutants, MissingReleaseIsCaught) {
   expect_caught<missing_release>("missing release");
 }
 
+TEST(QueueMutants, ADeadlineTakenForProofIsCaught) {
+  expect_caught_among_the_impatient<deadline_is_proof>("deadline taken for proof");
+}
+TEST(QueueMutants, ForgottenDetachedRequestsAreCaught) {
+  expect_caught_among_the_impatient<forgets_the_detached>("forgotten detached requests");
+}
+
 TEST(QueueMutants, TheRightQueueSurvivesTheSameSchedules) {
   std::uint64_t const schedules = table_schedules();
+  for (std::uint64_t seed = 0; seed < schedules; ++seed) {
+    auto const outcome = run_schedule<queue_rules>(impatient_shape_of(seed), seed, mode_of(seed));
+    ASSERT_TRUE(outcome.ok) << outcome.what << "\n  impatient, seed " << seed << ", " << name_of(mode_of(seed));
+  }
   for (std::uint64_t seed = 0; seed < 5 * schedules; ++seed) {
     auto const outcome = run_schedule<queue_rules>(shape_of(seed), seed, mode_of(seed));
     ASSERT_TRUE(outcome.ok) << outcome.what << "\n  seed " << seed << ", " << name_of(mode_of(seed));

@@ -160,6 +160,29 @@ schedule_shape q8_slow_command(std::uint64_t seed, simt::random_source& random) 
   return shape;
 }
 
+/// Healthy commands that take twenty times as long as the callers' deadlines, one that is withheld now and then, and
+/// callers that wait again.
+schedule_shape polls_with_short_deadlines(std::uint64_t seed, simt::random_source& random) {
+  schedule_shape shape = load(seed, depth_of(seed, 2), random);
+  shape.commands_per_request = 1 + random.below(3);
+  shape.poll_ns = 1'000;
+  shape.recovery = recovery_policy::abort;
+  shape.settle_percent = random.below(3) * 5;
+  return shape;
+}
+
+schedule_shape detach_and_settle(std::uint64_t seed, simt::random_source& random) {
+  schedule_shape shape = load(seed, depth_of(seed, 2), random);
+  shape.drives = 1 + random.below(shape.queues);
+  shape.commands_per_request = 1 + random.below(3);
+  shape.requests_per_lane = 1 + shape.requests_per_lane / shape.commands_per_request;
+  shape.detach_percent = 70;
+  shape.settle_percent = 20;
+  shape.flush_percent = 5;
+  shape.faults.error_ppm = 50'000;
+  return shape;
+}
+
 std::uint64_t number_from_environment(char const* name, std::uint64_t otherwise) {
   char const* const text = std::getenv(name);
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
@@ -268,6 +291,12 @@ TEST(QueueInvariants, Q7_StatusesArriveAndTimeoutsKeepOwnership) {
 }
 TEST(QueueInvariants, Q8_OneSlowCommandDoesNotStallItsQueue) {
   explore(q8_slow_command, 8, 3);
+}
+TEST(QueueInvariants, Q7_ShortDeadlinesAskForTheRecoveryOfNoHealthyCommand) {
+  explore(polls_with_short_deadlines, 9);
+}
+TEST(QueueInvariants, DetachedRequestsAreOverOnceAllWasSettled) {
+  explore(detach_and_settle, 10);
 }
 
 }  // namespace

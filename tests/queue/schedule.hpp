@@ -19,6 +19,7 @@
 #include "forebay/queue/io_queues.hpp"
 #include "forebay/queue/service.hpp"
 #include "forebay/simt/run.hpp"
+#include "recovery_agent.hpp"
 
 namespace forebay::test {
 
@@ -31,9 +32,6 @@ struct schedule_mode {
 std::string name_of(schedule_mode mode);
 /// A mix of all modes; the weak memory models make up three quarters.
 schedule_mode mode_of(std::uint64_t seed);
-
-/// What the recovery thread does with a command that timed out.
-enum class recovery_policy : std::uint8_t { none, abort, delete_silently, delete_with_completions, abort_then_delete };
 
 /// What a schedule looks like; the programs of its lanes follow from the seed.
 struct schedule_shape {
@@ -51,12 +49,14 @@ struct schedule_shape {
   std::uint32_t records = 0;               ///< 0: enough
   std::uint32_t detach_percent = 10;
   std::uint32_t flush_percent = 10;
-  std::uint32_t gated_lanes = 0;  ///< lanes that submit, then sleep until all others have finished, then wait
-  bool burst = false;             ///< all lanes submit their first requests at the same moment
+  std::uint32_t settle_percent = 0;  ///< how often a lane that has submitted waits for all that is in flight
+  std::uint32_t gated_lanes = 0;     ///< lanes that submit, then sleep until all others have finished, then wait
+  bool burst = false;                ///< all lanes submit their first requests at the same moment
   emulator::fault_plan faults;
   recovery_policy recovery = recovery_policy::none;
   std::uint32_t mailbox_words = 64;
   std::uint64_t wait_timeout_ns = 0;  ///< 0: waits have no deadline, since nothing is withheld
+  std::uint64_t poll_ns = 0;          ///< not 0: waits have this deadline first, and recovery must hear of none of them
   std::uint64_t first_ticket = 0;
   std::uint64_t max_steps = 40'000'000;
   bool all_but_withheld_first = false;  ///< Q8: when a wait times out, every command but the withheld one has completed
@@ -144,7 +144,10 @@ class schedule {
     for (std::uint32_t unit = 0; unit < shape_.units; ++unit) {
       agents.push_back({"drive unit " + std::to_string(unit), [this, unit] { serve(unit); }, true, 1});
     }
-    if (shape_.recovery != recovery_policy::none) agents.push_back({"recovery", [this] { recover(); }, true, 2});
+    recovery_agent recovery(*queues_, shape_.recovery, [this](std::uint32_t pair) {
+      return recovery_agent::place{engine_.get(), pair, true};
+    });
+    if (shape_.recovery != recovery_policy::none) agents.push_back({"recovery", [&] { recovery.run(); }, true, 2});
     simt::run_options options;
     options.memory = memory;
     options.max_steps = shape_.max_steps;
@@ -162,7 +165,7 @@ class schedule {
     outcome.cancelled = cancelled_;
     outcome.doorbell_writes = books.doorbell_writes();
     if (outcome.ok) {
-      outcome.what = settled_wrong(result.timeouts);
+      outcome.what = settled_wrong(result.timeouts, recovery.requests());
       outcome.ok = outcome.what.empty();
     }
     return outcome;
@@ -178,6 +181,7 @@ class schedule {
   struct lane_state {
     std::vector<std::uint32_t> requests;
     std::vector<open_request> open;
+    std::vector<std::uint32_t> detached;
   };
 
   std::uint32_t lba_stride() const { return shape_.max_blocks; }
@@ -254,6 +258,7 @@ class schedule {
     auto* const lists = memory_->make<std::byte>(prp_pages * detail::page_bytes, detail::page_bytes);
     options.prp_pages = buffer_ref(lists, prp_pages * detail::page_bytes, reinterpret_cast<std::uint64_t>(lists));
     options.mailbox_words = shape_.mailbox_words;
+    if (shape_.wait_timeout_ns != 0) options.timeout_ns = options.flush_timeout_ns = shape_.wait_timeout_ns;
     options.first_ticket = shape_.first_ticket;
     queues_ = std::make_unique<io_queues>(rings_, options, *memory_, *memory_);
 
@@ -331,62 +336,6 @@ class schedule {
     }
   }
 
-  /// As `recovery::answer` does, in the dialect, with the engine for a controller.
-  void recover() {
-    std::vector<recovery_request> asked;
-    auto const mailbox = queues_->state()->mailbox;
-    for (;;) {
-      recovery_request request;
-      bool found = false;
-      (void)agent_machine::wait_until(
-          [&] {
-            found = mailbox.take<agent_machine>(request);
-            return found || agent_machine::stopping();
-          },
-          simt::no_deadline);
-      if (!found) return;
-      queue_pair_state& pair = queues_->state()->pairs[request.pair_index];
-      // Not through the machine: advice that the host copies from the device's memory at any time.
-      if (!queues_->still_in_flight(request) || dead(pair)) continue;
-      bool const again = std::find(asked.begin(), asked.end(), request) != asked.end();
-      asked.push_back(request);
-      std::uint32_t const sq_id = request.pair_index + 1;
-      switch (shape_.recovery) {
-        case recovery_policy::none:
-          break;
-        case recovery_policy::abort:
-          engine_->begin_abort(sq_id - 1u, static_cast<std::uint16_t>(request.command_id));
-          wait_for_answer(sq_id);
-          break;
-        case recovery_policy::abort_then_delete:
-          // The first request meets a drive that does not honour Abort.
-          if (again) delete_queue(pair, sq_id, true);
-          break;
-        case recovery_policy::delete_silently:
-          delete_queue(pair, sq_id, true);
-          break;
-        case recovery_policy::delete_with_completions:
-          delete_queue(pair, sq_id, false);
-          break;
-      }
-    }
-  }
-  void wait_for_answer(std::uint32_t sq_id) {
-    agent_machine::check(agent_machine::wait_until([&] { return engine_->answered(sq_id - 1u); },
-                                                   agent_machine::clock_ns() + 1'000'000'000),
-                         "the drive does not answer the recovery thread");
-  }
-  void delete_queue(queue_pair_state& pair, std::uint32_t sq_id, bool silently) {
-    agent_machine::check(engine_->begin_detach(sq_id - 1u, silently), "the drive takes the request");
-    wait_for_answer(sq_id);
-    // Release pairs with the acquire in queue_pair_ref::dead().
-    simt::atomic<agent_machine, simt::scope::system>(pair.dead).store(1, simt::order::release);
-  }
-  static bool dead(queue_pair_state& pair) {
-    // Relaxed: this thread alone writes it.
-    return simt::atomic<agent_machine, simt::scope::system>(pair.dead).load(simt::order::relaxed) != 0;
-  }
-
   // The lanes
   // ----------------------------------------------------------------------------------------------------------
 
@@ -401,6 +350,7 @@ class schedule {
     for (std::uint32_t const r : mine.requests) {
       while (mine.open.size() >= shape_.open_per_lane) settle(mine, random);
       submit(queues, mine, r, random);
+      if (random.below(100) < shape_.settle_percent) settle_all(queues, mine);
     }
     if (me < shape_.gated_lanes) {
       client::check(
@@ -497,9 +447,35 @@ class schedule {
     }
     if (request.detached) {
       handle.detach();
+      mine.detached.push_back(index);
     } else {
       mine.open.push_back({index, handle});
     }
+  }
+
+  /// As a flush of the host does for buffers of detached requests: afterwards they are the lane's again.
+  void settle_all(io_queues_ref<client, Rules> queues, lane_state& mine) {
+    client::check(queues.settle(0, 1) == 0, "a healthy command was given up");
+    for (std::uint32_t const index : mine.detached) {
+      detail::planned_request const& request = requests_[index];
+      for (std::uint32_t c = 0; c < request.commands; ++c) {
+        planned_command const& command = commands_[request.first_command + c];
+        {
+          unobserved const quiet;
+          client::check(command.where == planned_command::state::posted,
+                        "a command of a detached request is in flight after all were waited for");
+        }
+        if (command.opcode != nvme::io_opcode::read || command.posted_status != 0) continue;
+        for_words(
+            command,
+            [&](std::uint64_t* word, std::uint64_t byte) {
+              client::check(client::ld(word) == detail::stamp(seed_, byte), "Q1: a read delivers the wrong data");
+              client::st(word, detail::stamp(seed_, byte));
+            },
+            detail::block_bytes);
+      }
+    }
+    mine.detached.clear();
   }
 
   /// Waits for one of the lane's requests; or looks at it first, and perhaps leaves it for later.
@@ -507,6 +483,16 @@ class schedule {
     std::size_t const which = random.below(static_cast<std::uint32_t>(mine.open.size()));
     open_request& open = mine.open[which];
     if (random.below(4) == 0 && !open.handle.ready() && random.below(2) == 0) return;
+    for (std::uint32_t polls = random.below(8); shape_.poll_ns != 0 && polls != 0; --polls) {
+      std::uint64_t const soon = client::clock_ns() + shape_.poll_ns;
+      if (random.below(2) == 0) {
+        (void)client::wait_until([&] { return open.handle.ready(); }, soon);
+      } else if (status const early = open.handle.wait(soon); early.kind() != fault::timed_out) {
+        verify(requests_[open.request], early);
+        mine.open.erase(mine.open.begin() + static_cast<std::ptrdiff_t>(which));
+        return;
+      }
+    }
     status const result = open.handle.wait(deadline());
     if (result.kind() == fault::timed_out) return timed_out(mine, which, random);
     verify(requests_[open.request], result);
@@ -613,9 +599,14 @@ class schedule {
   // After the run
   // ------------------------------------------------------------------------------------------------------
 
-  std::string settled_wrong(std::uint64_t timeouts) {
+  std::string settled_wrong(std::uint64_t timeouts, std::uint64_t asked) {
     bool const withholds = shape_.faults.withhold_ppm != 0;
-    if (!withholds && timeouts != 0) return "a wait reached its deadline, but nothing was withheld";
+    if (!withholds && timeouts != 0 && shape_.poll_ns == 0) {
+      return "a wait reached its deadline, but nothing was withheld";
+    }
+    if (!withholds && asked != 0) {
+      return "Q7: recovery was asked for a healthy command";
+    }
     for (std::size_t i = 0; i < commands_.size(); ++i) {
       planned_command const& command = commands_[i];
       std::string const name = "command " + std::to_string(i);
@@ -642,7 +633,7 @@ class schedule {
       queue_pair_state const& pair = state.pairs[i];
       std::string const where = " of queue " + std::to_string(i + 1);
       for (std::uint32_t id = 0; id + 1 < shape_.cq_entries; ++id) {
-        if (pair.commands[id].owner != 0) return "Q2: command id " + std::to_string(id) + where + " is lost";
+        if (pair.commands[id].word != 0) return "Q2: command id " + std::to_string(id) + where + " is lost";
       }
       if (pair.protocol_errors != 0) return "Q1: protocol errors" + where;
       if ((pair.cq_head & queue_pair_state::taken) != 0) return "Q4: the completion ring" + where + " is taken";

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "forebay/error.hpp"
 
@@ -105,6 +107,45 @@ TEST(Catalogue, TwoDamagedCopiesAreNoCatalogueWhereThatIsAskedFor) {
   EXPECT_TRUE(catalogue::load(16 * mib, i.reader()).has_value()) << "both copies are written at first";
   i.bytes[catalogue::copy_bytes + 40] ^= 1;
   EXPECT_FALSE(catalogue::load(16 * mib, i.reader(), true).has_value());
+}
+
+TEST(Catalogue, ADigitThatHasChangedIsNoticed) {
+  image i;
+  catalogue c(16 * mib);
+  c.create("edges", 5);
+  c.store(i.writer());
+  // Still a table of extents, by its looks.
+  std::string const was = R"("bytes":5,)", is = R"("bytes":7,)";
+  for (std::size_t at = 0; at < catalogue::reserved_bytes; at += catalogue::copy_bytes) {
+    auto const begin = i.bytes.begin() + static_cast<std::ptrdiff_t>(at);
+    auto const found = std::search(begin, begin + 4096, was.begin(), was.end());
+    ASSERT_NE(found, begin + 4096);
+    std::copy(is.begin(), is.end(), found);
+    if (at != 0) break;
+    EXPECT_EQ(catalogue::load(16 * mib, i.reader())->find("edges")->bytes, 5u) << "of the other copy";
+  }
+  EXPECT_THAT([&] { catalogue::load(16 * mib, i.reader()); }, ThrowsMessage<operation_failed>(HasSubstr("damaged")));
+}
+
+TEST(Catalogue, TheFirstStoreWritesBothCopies) {
+  for (std::size_t const damaged : {std::size_t{0}, std::size_t{catalogue::copy_bytes}}) {
+    image i;
+    catalogue c(16 * mib);
+    c.create("edges", 5);
+    c.store(i.writer());
+    std::memset(i.bytes.data() + damaged, 0, catalogue::copy_bytes);
+    auto const back = catalogue::load(16 * mib, i.reader());
+    ASSERT_TRUE(back.has_value()) << damaged;
+    EXPECT_NE(back->find("edges"), nullptr);
+  }
+}
+
+TEST(Catalogue, ALongOneIsReadToItsEnd) {
+  image i;
+  catalogue c(4096 * mib);
+  for (int k = 0; k < 900; ++k) c.create("extent " + std::to_string(k), mib);
+  c.store(i.writer());
+  EXPECT_EQ(catalogue::load(4096 * mib, i.reader())->extents().size(), 900u);
 }
 
 TEST(Catalogue, OfOtherDrivesIsRefused) {

@@ -48,7 +48,7 @@ struct cache_options {
   std::uint64_t frame_memory_bytes() const { return own_frames() * page_bytes; }
 };
 
-/// Move-only. The pages' bytes lie in memory of the caller's; what is known of them in `state_memory`: some 18 to 24
+/// Move-only. The pages' bytes lie in memory of the caller's; what is known of them in `state_memory`: some 19 to 25
 /// bytes for each frame.
 class cache {
  public:
@@ -92,7 +92,8 @@ class cache {
  private:
   template <class Ref>
   Ref make_ref() const {
-    return Ref(state_, host_copy_.words, host_copy_.frame_memory.data(), host_copy_.mapping, host_copy_.page_shift);
+    return Ref(state_, host_copy_.words, host_copy_.fingerprints, host_copy_.frame_memory.data(), host_copy_.mapping,
+               host_copy_.page_shift);
   }
   void check_ref(replacement_policy const& policy, bool counted, bool shares,
                  replacement_policy const& host_policy) const;

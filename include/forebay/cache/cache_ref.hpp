@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "forebay/cache/cache_state.hpp"
+#include "forebay/cache/fingerprints.hpp"
 #include "forebay/cache/frame_pools.hpp"
 #include "forebay/cache/page_word.hpp"
 #include "forebay/queue/io_queues_ref.hpp"
@@ -38,6 +39,12 @@ struct cache_rules {
   static constexpr bool look_again = true;
   /// C2: whether a frame may take another page.
   FOREBAY_DEVICE static constexpr bool evictable(page_word word) { return word.is_evictable(); }
+  /// C6: how a reader that does not pin looks at the word the first time.
+  static constexpr simt::order first_look = simt::order::acquire;
+  /// Whether who waits for an unpinned frame sees those outside the set, too.
+  static constexpr bool waits_outside_the_set = true;
+  /// C2: whether writing back goes on for as long as the drive completes anything.
+  static constexpr bool patient = true;
   /// C3: whether who lets go of a shared buffer takes its owner's pin away; `was_owner`: nobody has let go of it
   /// before.
   FOREBAY_DEVICE static constexpr bool takes_owners_pin(bool was_owner) { return was_owner; }
@@ -72,9 +79,14 @@ class cache_ref {
 
   cache_ref() = default;
   /// The other arguments repeat what `*state` says, so that no thread has to load it.
-  FOREBAY_DEVICE cache_ref(cache_state* state, std::uint64_t* words, std::byte* frames, page_sets mapping,
-                           std::uint32_t page_shift)
-      : s_(state), words_(words), frames_(frames), mapping_(mapping), page_shift_(page_shift) {}
+  FOREBAY_DEVICE cache_ref(cache_state* state, std::uint64_t* words, std::uint64_t* fingerprint_words,
+                           std::byte* frames, page_sets mapping, std::uint32_t page_shift)
+      : s_(state),
+        words_(words),
+        fingerprints_(fingerprint_words),
+        frames_(frames),
+        mapping_(mapping),
+        page_shift_(page_shift) {}
 
   FOREBAY_DEVICE std::uint32_t page_shift() const { return page_shift_; }
   FOREBAY_DEVICE std::byte* frame_data(std::uint32_t frame) const {
@@ -159,7 +171,6 @@ class cache_ref {
     page_word before;
     std::uint32_t const frame = find_valid(at, before);
     if (frame == none) return false;
-    M::acquire_dependent();
     value = M::ld_speculative(reinterpret_cast<T const*>(frame_data(frame) + offset_bytes));
     // Relaxed: the load above is ordered before this one, and only compared words matter.
     page_word const after{word(frame).load(simt::order::relaxed)};
@@ -221,6 +232,11 @@ class cache_ref {
     if (seen.state() != page_state::valid || !seen.is_dirty() || seen.is_writing()) return;
     if (begin_write_back(frame, seen)) (void)submit_write_back(frame, seen, 0);
   }
+  /// The same of a page, where a frame of its set has it.
+  FOREBAY_DEVICE void start_cleaning_page(std::uint64_t page) const {
+    std::uint32_t const frame = find(mapping_.locate(page));
+    if (frame != none) start_cleaning(frame);
+  }
   /// Waits until every write to `page` that came before the call is on the drive, wherever the page is now.
   FOREBAY_DEVICE status clean_page(std::uint64_t page, std::uint64_t deadline_ns) const {
     page_location const at = mapping_.locate(page);
@@ -274,25 +290,28 @@ class cache_ref {
     return held;
   }
 
-  /// Forgets `page`, so that the next access reads it from the drive. False if it is in use. Waits where it has to be
-  /// written back first.
-  FOREBAY_DEVICE bool invalidate(std::uint64_t page, std::uint64_t deadline_ns) const {
+  /// Forgets `page`, so that the next access reads it from the drive. `no_frame`: a thread has it pinned. Waits where
+  /// it has to be written back first, and where that fails says why.
+  FOREBAY_DEVICE status invalidate(std::uint64_t page, std::uint64_t deadline_ns) const {
     page_location const at = mapping_.locate(page);
     for (;;) {
-      if (!lock(at.set, deadline_ns)) return false;
+      if (!lock(at.set, deadline_ns)) return fault::timed_out;
       std::uint32_t const frame = find_locked(at, look_at(at));
       page_word seen;
       if (frame != none) seen = look(frame);
       bool const gone = frame == none || seen.is_free() || (seen.is_evictable() && drop(frame, seen));
       if (gone && s_->host.groups != 0) host().forget(at);
       unlock(at.set);
-      if (gone) return true;
+      if (gone) return {};
       // Somebody changed the word meanwhile, if only a hint in it.
       if (seen.is_evictable()) continue;
       bool const may_go = seen.state() == page_state::busy || seen.is_writing() || seen.is_dirty();
-      if (seen.pins() != 0 || !may_go) return false;
-      if (!seen.is_dirty() && !settle(frame, until::idle, deadline_ns)) return false;
-      if (seen.is_dirty() && !clean(frame, deadline_ns).ok()) return false;
+      if (seen.pins() != 0 || !may_go) return fault::no_frame;
+      if (!seen.is_dirty() && !settle(frame, until::idle, deadline_ns)) return fault::timed_out;
+      if (seen.is_dirty()) {
+        status const cleaned = clean(frame, deadline_ns);
+        if (!cleaned.ok()) return cleaned;
+      }
     }
   }
 
@@ -329,9 +348,26 @@ class cache_ref {
     if (Rules::takes_owners_pin(was_owner)) unpin(frame);
   }
   /// The same, and waits until the buffer is no page's frame: it has been written back, and nobody has it pinned. Where
-  /// that fails, or the deadline passes, the buffer still belongs to the cache.
+  /// that fails, or the deadline passes, the buffer still belongs to the cache. `no_frame`: another thread had it
+  /// pinned until then.
   FOREBAY_DEVICE status take_back(std::uint32_t frame, std::uint32_t ticket, std::uint64_t deadline_ns) const {
     return simt::out_of_line(&take_back_slowly)(s_, frame, ticket, deadline_ns);
+  }
+
+  static constexpr std::uint64_t no_page = outside_frame::no_page;
+  FOREBAY_DEVICE std::uint32_t drive_of(std::uint64_t page) const {
+    return s_->layout.piece_at(page << page_shift_, 1).drive;
+  }
+  /// The page in a frame that has to be written back or is being, `no_page` where there is none.
+  FOREBAY_DEVICE std::uint64_t page_to_clean(std::uint32_t frame) const {
+    page_word const seen = look(frame);
+    bool const unclean = seen.state() == page_state::valid && (seen.is_dirty() || seen.is_writing());
+    return unclean ? page_in(frame, seen) : no_page;
+  }
+  /// The page of a frame outside the sets, `no_page` where it has none.
+  FOREBAY_DEVICE std::uint64_t page_outside(std::uint32_t frame) const {
+    // Relaxed: a look.
+    return simt::atomic<M>(s_->outside[frame - first_outside()].page).load(simt::order::relaxed);
   }
 
   /// The frames that users' buffers may be, and of the `k`-th of them: the bytes, and the ticket, that it had last.
@@ -356,7 +392,7 @@ class cache_ref {
     io_queues_state* const q = s_->queues;
     return targets_type(record_pool<M>(q->records, q->free_records), s_);
   }
-  FOREBAY_DEVICE std::uint64_t default_deadline_ns() const { return M::clock_ns() + s_->queues->timeout_ns; }
+  FOREBAY_DEVICE std::uint64_t default_deadline_ns() const { return M::clock_ns() + s_->queues->limits.timeout_ns; }
 
  private:
   enum class until : std::uint8_t { read, idle };
@@ -428,23 +464,42 @@ class cache_ref {
     if (seen.is_unused()) word(frame).fetch_and(~page_word::unused, simt::order::relaxed);
   }
 
+  /// The ways of a set that may be for the page. Where none is, and the calling thread has not heard of a frame outside
+  /// the set, then every write to the page that came before the call is on the drive: whoever wrote had pinned a frame,
+  /// which he found by its fingerprint or under the lock under which that was written; so the fingerprint came before,
+  /// too.
+  FOREBAY_DEVICE std::uint32_t ways_of(page_location at) const {
+    simt::vec16 const both = M::load_pair(fingerprints_ + std::uint64_t{at.set} * fingerprints::words_per_set);
+    return fingerprints::ways_of(both.low, both.high, at.tag);
+  }
+  /// Under the lock of the set.
+  FOREBAY_DEVICE void write_fingerprint(page_location at, std::uint32_t way) const {
+    auto word = simt::atomic<M>(fingerprints_[std::uint64_t{at.set} * fingerprints::words_per_set + way / 8]);
+    // Relaxed, both: a hint, and nobody else writes it without the lock. In two steps, neither of which waits for the
+    // word to come.
+    word.fetch_and(~fingerprints::byte_of(way, 0xff), simt::order::relaxed);
+    word.fetch_or(fingerprints::byte_of(way, fingerprints::of(at.tag)), simt::order::relaxed);
+  }
   /// The frame that is for the page, read or being read, as far as a look without a lock can tell.
   FOREBAY_DEVICE std::uint32_t find(page_location at) const {
-    std::uint32_t found = none;
-    scan<cache_ways / 2>(at.set, [&](std::uint32_t frame, page_word seen) {
-      if (seen.names(at.tag) && seen.state() != page_state::failed) found = frame;
-    });
-    return found;
+    FOREBAY_ROLLED
+    for (std::uint32_t ways = ways_of(at); ways != 0; ways &= ways - 1) {
+      std::uint32_t const frame = at.set * cache_ways + simt::lowest_bit(ways);
+      page_word const seen = look(frame);
+      if (seen.names(at.tag) && seen.state() != page_state::failed) return frame;
+    }
+    return none;
   }
   /// The frame that holds the page, and its word.
-  FOREBAY_DEVICE std::uint32_t find_valid(page_location at, page_word& word) const {
-    std::uint32_t found = none;
-    scan<cache_ways / 2>(at.set, [&](std::uint32_t frame, page_word seen) {
-      if (!seen.holds(at.tag)) return;
-      found = frame;
-      word = seen;
-    });
-    return found;
+  FOREBAY_DEVICE std::uint32_t find_valid(page_location at, page_word& found) const {
+    FOREBAY_ROLLED
+    for (std::uint32_t ways = ways_of(at); ways != 0; ways &= ways - 1) {
+      std::uint32_t const frame = at.set * cache_ways + simt::lowest_bit(ways);
+      // Acquire pairs with the completion of the read, and with the unpin of those who wrote: the page's bytes.
+      found = {word(frame).load(Rules::first_look)};
+      if (found.holds(at.tag)) return frame;
+    }
+    return none;
   }
   /// `Batch` words are on their way at a time.
   template <std::uint32_t Batch, class Visit>
@@ -476,7 +531,8 @@ class cache_ref {
     // Relaxed: a hint that spares the exchange.
     std::uint32_t holder = flag.load(simt::order::relaxed);
     // Acquire pairs with the release in unlock(): what the previous holder did to the set.
-    bool const taken = holder == 0 && flag.compare_exchange(holder, M::thread_rank() + 1, simt::order::acquire);
+    bool const taken =
+        holder == 0 && flag.compare_exchange(holder, set_lock_word(M::thread_rank()), simt::order::acquire);
     if (debug_waits && taken) trace().locked(set);
     return taken;
   }
@@ -486,11 +542,13 @@ class cache_ref {
     return M::wait_until([&] { return simt::atomic<M>(set_at(set).lock).load(simt::order::relaxed) == 0; },
                          deadline_ns);
   }
-  /// Waits until some way of the set is not pinned. Those who hold pins wait for none of ours, unless we hold some.
-  FOREBAY_DEVICE bool wait_for_unpinned(std::uint32_t set, std::uint64_t deadline_ns) const {
-    return simt::out_of_line(&wait_for_unpinned_in)(s_, set, deadline_ns);
+  /// Waits until a frame that could take a page of the set is not pinned: a way of it, or an overflow frame, whose
+  /// number among them `overflow` then is. Those who hold pins wait for none of ours, unless we hold some.
+  FOREBAY_DEVICE bool wait_for_unpinned(std::uint32_t set, std::uint64_t deadline_ns, std::uint32_t& overflow) const {
+    return simt::out_of_line(&wait_for_unpinned_in)(s_, set, deadline_ns, overflow);
   }
-  FOREBAY_COLD static bool wait_for_unpinned_in(cache_state* state, std::uint32_t set, std::uint64_t deadline_ns) {
+  FOREBAY_COLD static bool wait_for_unpinned_in(cache_state* state, std::uint32_t set, std::uint64_t deadline_ns,
+                                                std::uint32_t& overflow) {
     cache_ref const self = from(state);
     [[maybe_unused]] auto const noted = self.trace().waits_for(wait_kind::unpinned_frame, set);
     return M::wait_until(
@@ -498,7 +556,17 @@ class cache_ref {
           bool any = false;
           self.template scan<cache_ways / 2>(set,
                                              [&](std::uint32_t, page_word seen) { any = any || seen.pins() == 0; });
-          return any;
+          if (any) return true;
+          if (!Rules::waits_outside_the_set) return false;
+          if (state->free_overflow.template seems_free<M>()) return true;
+          for (std::uint32_t k = 0; k < state->overflow_count; ++k) {
+            page_word const seen = self.look(self.first_outside() + k);
+            // One that holds no page is in the pool, or somebody's.
+            if (seen.pins() != 0 || seen.state() == page_state::invalid) continue;
+            overflow = k;
+            return true;
+          }
+          return false;
         },
         deadline_ns);
   }
@@ -675,6 +743,9 @@ class cache_ref {
       }
       if (out.what == claim::result::claimed && !prefetch) trace().pinned(out.frame);
     }
+    if (out.what == claim::result::claimed && out.frame < first_outside()) {
+      write_fingerprint(at, out.frame % cache_ways);
+    }
     unlock(at.set);
     return out;
   }
@@ -829,28 +900,34 @@ class cache_ref {
     page_command command{opcode, frame, target, none, none, page};
     status result = fault::busy;
     auto const attempt = [&] {
-      // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5): the second time
-      // after a look at all of them.
-      bool const may_help =
-          QueueRules::waiters_help && std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
-      std::uint32_t const rounds = may_help ? 2 : 1;
       FOREBAY_ROLLED
-      for (std::uint32_t round = 0; round < rounds; ++round) {
-        FOREBAY_ROLLED
-        for (std::uint32_t pair = 0; round != 0 && pair < s_->queues->pair_count; ++pair) help_all(pair);
-        result = simt::out_of_line(&submit_once)(s_, command, deadline_ns);
+      for (std::uint32_t late_helps = 0;;) {
+        bool any = false;
+        result = simt::out_of_line(&submit_once)(s_, command, any);
         if (result.kind() != fault::busy) return true;
+        // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5).
+        bool const may_help =
+            QueueRules::waiters_help && std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
+        FOREBAY_ROLLED
+        for (std::uint32_t pair = 0; may_help && pair < s_->queues->pair_count; ++pair) {
+          any = simt::out_of_line(&help_for)(s_, pair) || any;
+        }
+        // Round again, rather than stay at a pair: a busy one shall not keep the thread from the others. A thread that
+        // goes to sleep must have seen each ring empty; one that does not wait has helped once.
+        if (!any || (M::clock_ns() >= deadline_ns && ++late_helps >= (deadline_ns == 0 ? 2 : simt::late_helps_max))) {
+          return false;
+        }
       }
-      return false;
     };
-    if (deadline_ns == 0) {
-      (void)attempt();
-    } else {
-      [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::frame_command, frame);
-      (void)M::wait_until(attempt, deadline_ns);
-    }
+    // Most find room at once, and read no clock.
+    if (attempt() || deadline_ns == 0) return result;
+    if (deadline_ns == default_time) deadline_ns = default_deadline_ns();
+    [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::frame_command, frame);
+    (void)M::wait_until(attempt, deadline_ns);
     return result;
   }
+  /// A deadline after the default time, from when it is known that there is something to wait for.
+  static constexpr std::uint64_t default_time = 1;
 
   /// A command for a page, and the queue pair of its drive that it goes to.
   struct page_command {
@@ -861,9 +938,10 @@ class cache_ref {
     std::uint32_t noted;  ///< the one that the frame's note names, or `none`
     std::uint64_t page;
   };
-  /// As io_queues_ref::submit() does, in parts that each need few registers: tries each pair of the page's drive,
-  /// helping until the deadline where it has no room. `busy`, or `cancelled` where all pairs are dead.
-  FOREBAY_COLD static status submit_once(cache_state* state, page_command& command, std::uint64_t deadline_ns) {
+  /// As io_queues_ref::submit() does, in parts that each need few registers: tries each pair of the page's drive, and
+  /// helps once where it has no room. `busy`, or `cancelled` where all pairs are dead. `helped`: whether it delivered
+  /// anything.
+  FOREBAY_COLD static status submit_once(cache_state* state, page_command& command, bool& helped) {
     pair_range const of_drive =
         state->layout.pairs_of(state->layout.piece_at(command.page << state->page_shift, 1).drive);
     std::uint32_t const first = of_drive.first, pairs = of_drive.count;
@@ -878,11 +956,10 @@ class cache_ref {
         simt::atomic<M>(state->notes[command.frame]).store(pair, simt::order::relaxed);
       }
       command.noted = command.home;
-      submission outcome = submission::no_room;
-      for (bool last = false;;) {
+      submission outcome = simt::out_of_line(&send_for)(state, command, pair);
+      if (outcome == submission::no_room && simt::out_of_line(&help_for)(state, pair)) {
+        helped = true;
         outcome = simt::out_of_line(&send_for)(state, command, pair);
-        if (outcome != submission::no_room || last) break;
-        last = !simt::out_of_line(&help_for)(state, pair) || M::clock_ns() >= deadline_ns;
       }
       if (outcome == submission::yes) return {};
       if (outcome == submission::dead) ++dead_pairs;
@@ -906,16 +983,9 @@ class cache_ref {
       return false;
     }
   }
-  /// Delivers what has completed on a pair until nothing is left: whoever goes to sleep has seen the ring empty.
-  FOREBAY_DEVICE void help_all(std::uint32_t pair) const {
-    while (simt::out_of_line(&help_for)(s_, pair)) {
-    }
-  }
-
   FOREBAY_DEVICE std::uint64_t page_in(std::uint32_t frame, page_word seen) const {
-    if (frame < first_outside()) return mapping_.page_of({frame / cache_ways, seen.tag()});
-    // Relaxed: the frame holds a page, and keeps it while it is being written.
-    return simt::atomic<M>(s_->outside[frame - first_outside()].page).load(simt::order::relaxed);
+    // Outside the sets: the frame holds a page, and keeps it while it is being written.
+    return frame < first_outside() ? mapping_.page_of({frame / cache_ways, seen.tag()}) : page_outside(frame);
   }
 
   /// From here on whoever got true owes the submission of the write.
@@ -1002,18 +1072,19 @@ class cache_ref {
   /// Frames that a look for one to take back visits.
   static constexpr std::uint32_t outside_looks = 64;
 
-  /// An overflow frame that is in no set's list, or `none`. Does not wait.
-  FOREBAY_DEVICE std::uint32_t take_overflow_frame() const {
-    return take_outside_frame(s_->free_overflow, 0, s_->overflow_count);
+  /// An overflow frame that is in no set's list, or `none`. Does not wait. `look_from`: the number among them of the
+  /// one to look at first; `none`: any.
+  FOREBAY_DEVICE std::uint32_t take_overflow_frame(std::uint32_t look_from) const {
+    return take_outside_frame(s_->free_overflow, 0, s_->overflow_count, look_from);
   }
   /// A frame of `pool`, whose frames are `count` from the `first`-th outside frame on; else one of them that nobody
   /// uses any more.
-  FOREBAY_DEVICE std::uint32_t take_outside_frame(slot_pool const& pool, std::uint32_t first,
-                                                  std::uint32_t count) const {
+  FOREBAY_DEVICE std::uint32_t take_outside_frame(slot_pool const& pool, std::uint32_t first, std::uint32_t count,
+                                                  std::uint32_t look_from) const {
     if (count == 0) return none;
     std::uint32_t k = pool.template try_take<M>(M::thread_rank() * 7u);
     if (k != slot_pool::none) return first_outside() + first + k;
-    k = M::thread_rank() % count;
+    k = look_from != none ? look_from : M::thread_rank() % count;
     FOREBAY_ROLLED
     for (std::uint32_t looks = count < outside_looks ? count : outside_looks; looks != 0; --looks) {
       std::uint32_t const frame = first_outside() + first + k;
@@ -1116,7 +1187,7 @@ class cache_ref {
   /// A frame for a user's buffer, in no list; `none`: all are in use.
   FOREBAY_DEVICE std::uint32_t take_user_frame(buffer_ref const& buffer) const {
     if (buffer.data() == nullptr || buffer.size_bytes() < std::uint64_t{1} << page_shift_) return none;
-    std::uint32_t const frame = take_outside_frame(s_->free_users, s_->overflow_count, s_->user_count);
+    std::uint32_t const frame = take_outside_frame(s_->free_users, s_->overflow_count, s_->user_count, none);
     if (frame == none) return none;
     user_frame& user = s_->users[frame - first_user()];
     user.buffer = buffer;
@@ -1156,7 +1227,7 @@ class cache_ref {
       } else if (seen.pins() != 0) {
         [[maybe_unused]] auto const noted = self.trace().waits_for(wait_kind::page_unpinned, frame);
         bool const free = M::wait_until([&] { return is_back() || self.look(frame).pins() == 0; }, deadline_ns);
-        if (!free) return fault::timed_out;
+        if (!free) return fault::no_frame;
       } else {
         status const cleaned = self.clean(frame, deadline_ns);
         if (!cleaned.ok()) return cleaned;
@@ -1168,7 +1239,8 @@ class cache_ref {
   // --------------------------------------------------------------------------------------------------
 
   FOREBAY_DEVICE static cache_ref from(cache_state* state) {
-    return cache_ref(state, state->words, state->frame_memory.data(), state->mapping, state->page_shift);
+    return cache_ref(state, state->words, state->fingerprints, state->frame_memory.data(), state->mapping,
+                     state->page_shift);
   }
 
   FOREBAY_COLD static claim claim_for(cache_state* state, std::uint64_t page, purpose why, std::uint32_t spare,
@@ -1196,15 +1268,21 @@ class cache_ref {
     self.template count<&cache_counters::from_host>();
     return true;
   }
-  FOREBAY_COLD static std::uint32_t overflow_frame_for(cache_state* state) { return from(state).take_overflow_frame(); }
-
   /// What a miss has tried so far.
   struct effort {
     std::uint32_t spare = none;  ///< an overflow frame that nobody uses yet
     std::uint32_t failed_cleanings = 0;
+    std::uint32_t unpinned_overflow = none;  ///< the number of an overflow frame that was not pinned
     bool looked_for_spare = false;
     bool last_resort = false;
+    bool waited = false;  ///< for a frame that is not pinned
   };
+
+  /// Its arguments are such that no function below it is called with the like: ptxas takes each function whose address
+  /// is taken for a target of every such call, and cannot tell the stack that a kernel needs where that makes a circle.
+  FOREBAY_COLD static void find_spare(cache_state* state, effort& tried) {
+    tried.spare = from(state).take_overflow_frame(tried.unpinned_overflow);
+  }
 
   /// After a claim that took no frame: whether it is worth another one. If not, `outcome` says why.
   FOREBAY_COLD static bool make_room(cache_state* state, claim const& c, std::uint64_t page, when_full full,
@@ -1231,7 +1309,7 @@ class cache_ref {
       }
     }
     if (!tried.looked_for_spare) {
-      tried.spare = simt::out_of_line(&overflow_frame_for)(state);
+      simt::out_of_line (&find_spare)(state, tried);
       tried.looked_for_spare = true;
       return true;
     }
@@ -1241,8 +1319,18 @@ class cache_ref {
     }
     std::uint32_t const wait_for = c.to_clean != none ? c.to_clean : c.unsettled;
     if (wait_for == none) {
-      if (full == when_full::fail || !self.wait_for_unpinned(set, deadline_ns)) {
+      // Frames that others take again and again are no reason to go on for ever.
+      bool const too_late = tried.waited && M::clock_ns() >= deadline_ns;
+      tried.waited = true;
+      tried.unpinned_overflow = none;
+      if (full == when_full::fail || too_late || !self.wait_for_unpinned(set, deadline_ns, tried.unpinned_overflow)) {
         outcome = fault::no_frame;
+        return false;
+      }
+      // It may be on its way to or from its drive still; what it was written with is written back by who takes it.
+      if (tried.unpinned_overflow != none &&
+          !self.settle(self.first_outside() + tried.unpinned_overflow, until::idle, deadline_ns)) {
+        outcome = fault::timed_out;
         return false;
       }
     } else if (!self.settle(wait_for, until::idle, deadline_ns)) {
@@ -1336,8 +1424,7 @@ class cache_ref {
   /// Waits for room in the queues only.
   FOREBAY_COLD static void submit_read(cache_state* state, std::uint64_t page, std::uint32_t frame) {
     cache_ref const self = from(state);
-    status const sent =
-        self.submit_here(nvme::io_opcode::read, page, frame, targets_type::fill(frame), self.default_deadline_ns());
+    status const sent = self.submit_here(nvme::io_opcode::read, page, frame, targets_type::fill(frame), default_time);
     if (!sent.ok()) self.targets().filled(frame, sent);
   }
 
@@ -1417,6 +1504,7 @@ class cache_ref {
 
   cache_state* s_ = nullptr;
   std::uint64_t* words_ = nullptr;
+  std::uint64_t* fingerprints_ = nullptr;
   std::byte* frames_ = nullptr;
   page_sets mapping_;
   std::uint32_t page_shift_ = 12;

@@ -17,10 +17,17 @@
 
 namespace forebay {
 
+/// What the lock of a set that a thread holds says of it: 1 + its rank; of the last of 2^32 ranks the same as of the
+/// one before, for 0 is nobody.
+FOREBAY_DEVICE constexpr std::uint32_t set_lock_word(std::uint32_t thread_rank) {
+  return thread_rank != ~0u ? thread_rank + 1 : thread_rank;
+}
+
 /// What a set has beside the words of its frames. All but the lock belongs to the lock's holder.
 template <class Policy>
 struct alignas(32) cache_set {
-  std::uint32_t lock;     ///< 1: held. Only ever for a bounded number of steps, none of which is a wait.
+  std::uint32_t lock;     ///< 0, or `set_lock_word()` of who holds it. Only ever for a bounded number of steps, none of
+                          ///< which is a wait.
   std::uint32_t outside;  ///< atomic, for those who look without the lock: 1 + the first outside frame; 0: none
   std::uint32_t tick;     ///< pages that were let in, or refused
   std::uint32_t reserved;
@@ -47,8 +54,9 @@ struct user_frame {
 
 /// Written by the host before any thread uses it.
 struct cache_state : cache_core {
-  std::byte* sets = nullptr;    ///< an array of `cache_set<Policy>`
-  std::uint32_t set_bytes = 0;  ///< of one of them
+  std::uint64_t* fingerprints = nullptr;  ///< of each set two words (fingerprints.hpp)
+  std::byte* sets = nullptr;              ///< an array of `cache_set<Policy>`
+  std::uint32_t set_bytes = 0;            ///< of one of them
   page_sets mapping;
   std::uint32_t page_shift = 12;
   std::uint32_t overflow_count = 0;  ///< they come after the sets' frames

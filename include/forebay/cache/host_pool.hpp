@@ -152,8 +152,9 @@ class host_pool {
   }
   /// Of a page that was arriving, and may have arrived since.
   FOREBAY_DEVICE void doom(std::uint32_t way) const {
-    // Relaxed, both: under the lock, against arrived() only.
-    std::uint32_t const before = word(way).fetch_or(host_word::doomed, simt::order::relaxed);
+    // Acquire pairs with the release of arrived(): whoever gets the way next overwrites what was copied there. Relaxed:
+    // the lock orders it with that.
+    std::uint32_t const before = word(way).fetch_or(host_word::doomed, simt::order::acquire);
     if (host_word{before}.what() == host_word::content::page) word(way).store(0, simt::order::relaxed);
   }
 

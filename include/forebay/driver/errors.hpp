@@ -16,12 +16,12 @@ class command_error : public operation_failed {
  public:
   /// `what` names the command and what it was for; the message adds the status in words and in numbers.
   command_error(std::string const& what, std::uint16_t status_field);
-  forebay::status status() const { return status_; }
+  forebay::status status() const { return forebay::status::from_nvme(status_field_); }
   /// Status code type and status code as `nvme::status_field()` composes them, without "more" and "do not retry".
   std::uint16_t status_field() const;
 
  private:
-  forebay::status status_;
+  std::uint16_t status_field_;
 };
 
 /// The controller itself no longer works; `controller::reset()` may bring it back, except when it was removed.

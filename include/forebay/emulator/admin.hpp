@@ -31,13 +31,20 @@ struct admin_options {
   std::uint8_t mdts = 8;
 };
 
+/// How a controller that shuts down has what was written made durable, which may take long. Neither member waits.
+struct durability {
+  /// Asks for it; returns what to ask `done` about.
+  std::function<std::uint64_t()> ask;
+  /// Whether what was asked for is done, well or not.
+  std::function<bool(std::uint64_t ticket)> done;
+};
+
 /// A host actor: one thread calls `step` again and again. It never blocks: what needs an answer of a service unit is
 /// taken up again by a later step.
 class admin {
  public:
-  /// `sync` makes durable what was written; false: it could not.
   admin(admin_options const& options, register_file& registers, dma_region_table const& regions, media const& drive,
-        io_engine& engine, std::uint32_t first_slot, std::function<bool()> sync);
+        io_engine& engine, std::uint32_t first_slot, durability sync);
 
   /// Looks at registers and the admin queue once. Whether there was anything to do.
   bool step();
@@ -98,7 +105,8 @@ class admin {
   media drive_;
   io_engine& engine_;
   std::uint32_t const first_slot_;  ///< of the engine's queue slots; queue id 1 is in it
-  std::function<bool()> sync_;
+  durability sync_;
+  std::optional<std::uint64_t> shutdown_ticket_;  ///< of `sync_`, while the controller shuts down
 
   phase phase_ = phase::disabled;
   std::uint64_t page_bytes_ = 4096;

@@ -26,4 +26,18 @@ struct drain_kernel {
   }
 };
 
+/// A kernel whose threads share out the command ids, and wait until each command that is in flight when it begins is
+/// over: detached ones too, and those of waiters that gave up.
+template <class M, class Targets = record_pool<M>>
+struct settle_kernel {
+  io_queues_ref<M, queue_rules, Targets> queues;
+  std::uint32_t* given_up;  ///< receives how many are not over, since their drive completes nothing; zeroed before
+
+  FOREBAY_DEVICE void operator()() const {
+    std::uint32_t const commands = queues.settle_share();
+    // Relaxed: the launch orders it before the host's read.
+    if (commands != 0) simt::atomic<M>(*given_up).fetch_add(commands, simt::order::relaxed);
+  }
+};
+
 }  // namespace forebay

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "forebay/memory/resource.hpp"
 #include "forebay/queue/io_queues_ref.hpp"
@@ -27,7 +28,8 @@ struct io_queues_options {
   std::uint32_t records = 65536;    ///< requests that may be open at once
   buffer_ref prp_pages;             ///< registered memory for PRP lists, whole pages; empty: no command over two pages
   std::uint32_t page_bytes = 4096;  ///< memory page size of the controllers
-  std::uint64_t timeout_ns = 10'000'000'000;
+  std::uint64_t timeout_ns = 10'000'000'000;        ///< of waits, and of commands before recovery aborts them
+  std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< the same of a Flush
   std::uint32_t mailbox_words = 64;
   /// Threads whose notes of what they hold and wait for have room at a time (wait_trace.hpp), 128 bytes each; 0: none.
   std::uint32_t traced_threads = 0;
@@ -65,18 +67,21 @@ class io_queues {
   /// What the refs share, where it lies in `state_memory`: the host may look into it where it reaches that memory.
   io_queues_state* state() const { return state_; }
   std::uint32_t pair_count() const { return pair_count_; }
+  command_limits const& limits() const { return limits_; }
+  /// From now on; for commands that are in flight too.
+  void set_limits(command_limits const& limits);
   /// The next request that a device thread has posted, if any.
   bool take_recovery_request(recovery_request& request) const;
-  /// Whether the command of `request` is still in flight for the same target.
-  bool still_in_flight(recovery_request const& request) const;
+  /// The word of a command id (`command_slot`): it stays as it is while the command is in flight.
+  std::uint64_t command_word(std::uint32_t pair_index, std::uint32_t command_id) const;
   /// From now on the pair takes no command, and its commands in flight end as `cancelled`. Only after the controller
   /// has deleted the queue or was reset: the memory of those commands becomes free.
   void declare_dead(std::uint32_t pair_index) const;
   std::uint32_t protocol_errors(std::uint32_t pair_index) const;
 
  private:
-  command_slot* commands_of(std::uint32_t pair_index) const;
-  std::uint32_t load_word(std::uint32_t& word) const;
+  template <class Word>
+  Word load_word(Word& word) const;
 
   memory::allocation memory_;
   memory::allocation mailbox_memory_;
@@ -86,6 +91,8 @@ class io_queues {
   queue_pair_state* pairs_ = nullptr;
   completion_record* records_ = nullptr;
   slot_pool free_records_;
+  std::vector<command_slot*> commands_;  ///< of each pair
+  command_limits limits_;
   std::uint32_t pair_count_ = 0;
   std::uint32_t record_count_ = 0;
 };

@@ -15,6 +15,9 @@
 
 namespace forebay {
 
+template <class M, class Rules, class Targets>
+class alive_watch;
+
 /// Written by the host before any thread uses it; lies in the memory of the threads that drive the queues.
 struct io_queues_state {
   queue_pair_state* pairs = nullptr;
@@ -23,9 +26,24 @@ struct io_queues_state {
   slot_pool free_records;
   prp_page_pool prp_pages;
   recovery_mailbox mailbox;
-  std::uint64_t timeout_ns = 0;  ///< of waits that name no deadline
-  wait_table waits;              ///< read in debug builds only
+  command_limits limits;  ///< `timeout_ns` is that of waits that name no deadline, too
+  wait_table waits;       ///< read in debug builds only
+  /// Per record how many requests it has had; null where nothing is traced. Used in debug builds only.
+  std::uint32_t* generations = nullptr;
 };
+
+/// In a build with `FOREBAY_DEBUG_WAITS`: which of the requests of its record a token is of. Else nothing.
+struct counted_generation {
+  std::uint32_t number = 0;
+
+  FOREBAY_DEVICE void note(std::uint32_t n) { number = n; }
+  FOREBAY_DEVICE bool is(counted_generation const& other) const { return number == other.number; }
+};
+struct no_generation {
+  FOREBAY_DEVICE void note(std::uint32_t) {}
+  FOREBAY_DEVICE bool is(no_generation const&) const { return true; }
+};
+using token_generation = std::conditional_t<debug_waits, counted_generation, no_generation>;
 
 /// Trivially copyable; thread-safe. Functions that wait say so; every wait helps: it consumes completions for all
 /// threads, so it depends on nothing but the controllers (Q4, Q5). Commands complete to `Targets`
@@ -48,7 +66,8 @@ class io_queues_ref {
   FOREBAY_DEVICE Targets const& targets() const { return targets_; }
   FOREBAY_DEVICE record_pool<M> const& records() const { return targets_.records(); }
   FOREBAY_DEVICE prp_page_pool const& prp_pages() const { return s_->prp_pages; }
-  FOREBAY_DEVICE std::uint64_t timeout_ns() const { return s_->timeout_ns; }
+  FOREBAY_DEVICE std::uint64_t timeout_ns() const { return s_->limits.timeout_ns; }
+  FOREBAY_DEVICE std::uint64_t flush_timeout_ns() const { return s_->limits.flush_timeout_ns; }
   FOREBAY_DEVICE std::uint32_t pair_count() const { return s_->pair_count; }
   FOREBAY_DEVICE pair_type pair(std::uint32_t index) const { return pair_type{pairs_ + index}; }
 
@@ -90,6 +109,41 @@ class io_queues_ref {
     }
   }
 
+  /// How many commands ended well on the pairs of `range`, modulo 2^32, as far as was reported: a drive that completes
+  /// anything is alive. May fall for a moment.
+  FOREBAY_DEVICE std::uint32_t progress(pair_range range) const {
+    std::uint32_t sum = 0;
+    for (std::uint32_t k = 0; k < range.count; ++k) sum += pair(range.at(k)).progress();
+    return sum;
+  }
+
+  /// Waits until each command is over that is in flight now on the calling thread's share of the command ids of all
+  /// pairs, which all threads of the grid share out. Commands that are submitted later it does not wait for. Asks for
+  /// the recovery of those that take too long, and gives up those whose pair completes nothing, even so, for `patience`
+  /// times `recovery_time_ns()`: returns how many. What the others wrote or read, the caller may use again.
+  FOREBAY_DEVICE std::uint32_t settle_share() const { return settle(M::thread_rank(), M::thread_count()); }
+  /// The same of every `step`-th command id, from `first` on.
+  FOREBAY_DEVICE std::uint32_t settle(std::uint32_t first, std::uint32_t step) const {
+    std::uint32_t given_up = 0;
+    for (std::uint32_t k = 0; k < pair_count(); ++k) {
+      auto const queue = pair(k);
+      for (std::uint32_t id = first; id < queue.ids(); id += step) {
+        std::uint64_t const word = queue.command_word(id);
+        if (Rules::settles_all && word != 0 && !outlast(k, id, word)) ++given_up;
+      }
+      // A word that another command has by now tells nothing of the data of the one before.
+      (void)M::wait_until([&] { return queue.try_catch_up(); }, simt::no_deadline);
+    }
+    return given_up;
+  }
+  /// Times of recovery: one for the command, one for its abort, and one for the end of its queue, with one to spare.
+  static constexpr std::uint32_t patience = 4;
+  /// What each of them takes at most; the host looks for requests now and then only.
+  FOREBAY_DEVICE std::uint64_t recovery_time_ns() const {
+    constexpr std::uint64_t host_looks_ns = 100'000'000;
+    return timeout_ns() < host_looks_ns ? host_looks_ns : timeout_ns();
+  }
+
   /// Delivers what completes on the calling thread's share of the pairs, which all threads of the grid share out, until
   /// no command is in flight there. How many of them still have one at the deadline.
   FOREBAY_DEVICE std::uint32_t drain_share(std::uint64_t deadline_ns) const {
@@ -123,6 +177,7 @@ class io_queues_ref {
         },
         deadline_ns);
     if (done) {
+      end_generation(record);
       result = records().close(record);
       return true;
     }
@@ -130,18 +185,64 @@ class io_queues_ref {
     return false;
   }
 
-  /// Asks the host to abort the commands of `target` that are in flight on a pair. To be asked again where they are
-  /// waited for again (Q7).
-  FOREBAY_DEVICE void ask_for_recovery(std::uint32_t pair_index, std::uint32_t target) const {
-    auto const queue = pair(pair_index);
-    for (std::uint32_t id = queue.find_command(target, 0); id != slot_pool::none;
-         id = queue.find_command(target, id + 1)) {
-      s_->mailbox.template post<M>({pair_index, id, target});
+  /// What the token of a request that was just begun notes.
+  FOREBAY_DEVICE token_generation generation([[maybe_unused]] std::uint32_t record) const {
+    token_generation now;
+    if constexpr (debug_waits) {
+      // Relaxed, like all accesses to it: whoever has a record has it alone.
+      auto* const all = s_->generations;
+      if (all != nullptr) now.note(simt::atomic<M>(all[record]).load(simt::order::relaxed));
+    }
+    return now;
+  }
+  /// The record is about to go back to the pool.
+  FOREBAY_DEVICE void end_generation([[maybe_unused]] std::uint32_t record) const {
+    if constexpr (debug_waits) {
+      auto* const all = s_->generations;
+      if (all != nullptr) simt::atomic<M>(all[record]).fetch_add(1, simt::order::relaxed);
+    }
+  }
+  /// Ends the program where the request is over, and its record perhaps another's.
+  FOREBAY_DEVICE void check_generation([[maybe_unused]] std::uint32_t record,
+                                       [[maybe_unused]] token_generation of) const {
+    if constexpr (debug_waits) {
+      M::check(generation(record).is(of), "a token is used after another copy of it was waited for or detached");
     }
   }
 
+  /// Asks the host to abort the commands of `target`, or of all, that have been in flight on a pair for longer than the
+  /// limits allow. A caller whose own deadline has passed learns nothing of a command from that: it may have been
+  /// submitted a moment ago. To be asked again where they are waited for again (Q7).
+  FOREBAY_DEVICE void ask_for_recovery(std::uint32_t pair_index, std::uint32_t target = any_target) const {
+    auto const queue = pair(pair_index);
+    std::uint64_t const now_ns = M::clock_ns();
+    for (std::uint32_t id = 0; id < queue.ids(); ++id) {
+      std::uint64_t const word = queue.command_word(id);
+      if (word == 0 || (target != any_target && command_slot::target_of(word) != target)) continue;
+      if (Rules::asks_by_age && !command_slot::is_overdue(word, now_ns, s_->limits)) continue;
+      s_->mailbox.template post<M>({pair_index, id, command_slot::target_of(word)});
+    }
+  }
+  static constexpr std::uint32_t any_target = ~0u;
+
  private:
   FOREBAY_DEVICE wait_trace<M> trace() const { return wait_trace<M>(&s_->waits); }
+
+  /// Waits until the command of `word` is over. False: its pair completes nothing.
+  FOREBAY_DEVICE bool outlast(std::uint32_t pair_index, std::uint32_t id, std::uint64_t word) const {
+    auto const queue = pair(pair_index);
+    alive_watch<M, Rules, Targets> drive(*this, {pair_index, 1, 1});
+    for (std::uint32_t left = patience; left != 0; --left) {
+      std::uint64_t const now_ns = M::clock_ns();
+      std::uint64_t const limit_ns = left == patience ? command_slot::limit_ns(word, s_->limits) : recovery_time_ns();
+      std::uint64_t const deadline_ns = limit_ns < simt::no_deadline - now_ns ? now_ns + limit_ns : simt::no_deadline;
+      auto const over = [&] { return queue.command_word(id) != word; };
+      if (M::wait_until([&] { return serve(queue, over, deadline_ns); }, deadline_ns)) return true;
+      ask_for_recovery(pair_index, command_slot::target_of(word));
+      if (drive.has_completed()) left = patience + 1;
+    }
+    return false;
+  }
 
   FOREBAY_DEVICE static void ask_slowly(io_queues_ref const queues, pair_range range, std::uint32_t target) {
     for (std::uint32_t k = 0; k < range.count; ++k) queues.ask_for_recovery(range.at(k), target);
@@ -168,42 +269,71 @@ class io_queues_ref {
     auto const has_page = [&] { return !needs_list || prp_pages().free.template seems_free<M>(); };
     status result = fault::busy;
     [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::queue_room, range.first);
-    (void)M::wait_until(
+    bool const decided = M::wait_until(
         [&] {
-          std::uint32_t dead_pairs = 0;
-          // The list pages may all be held by commands of pairs outside `range`, for which nobody waits yet (Q5).
-          // Without a page, room is no reason to leave a ring that was not seen empty.
-          bool page = has_page();
-          std::uint32_t const others = page ? 0 : s_->pair_count;
-          for (std::uint32_t k = 0; k < others + range.count; ++k) {
-            if (k < others && page) continue;
-            bool const is_other = k < others;
-            auto const queue = pair(is_other ? k : range.at(home));
-            if (is_other || page) {
-              bool const served = serve(queue, [&] { return is_other ? has_page() : queue.has_room(); }, deadline_ns);
-              if (is_other) {
-                page = served;
-                continue;
-              }
-              if (served) {
+          for (std::uint32_t late_helps = 0;;) {
+            bool any = false;
+            // The list pages may all be held by commands of pairs outside `range`, for which nobody waits yet (Q5).
+            std::uint32_t const others = has_page() ? 0 : s_->pair_count;
+            for (std::uint32_t k = 0; k < others; ++k) any = helps(pair(k)) || any;
+            std::uint32_t dead_pairs = 0;
+            for (std::uint32_t k = 0; k < range.count; ++k) {
+              auto const queue = pair(range.at(home));
+              any = helps(queue) || any;
+              if (queue.has_room() && has_page()) {
                 result = status();
                 return true;
               }
+              if (queue.dead()) ++dead_pairs;
+              home = home + 1 < range.count ? home + 1 : 0;
             }
-            if (queue.dead()) ++dead_pairs;
-            home = home + 1 < range.count ? home + 1 : 0;
+            if (dead_pairs == range.count) {
+              result = fault::cancelled;
+              return true;
+            }
+            // Round again, rather than stay at a pair: a busy one shall not keep the thread from the others. A thread
+            // that goes to sleep must have seen each ring empty.
+            if (!any || (M::clock_ns() >= deadline_ns && ++late_helps == simt::late_helps_max)) return false;
           }
-          if (dead_pairs != range.count) return false;
-          result = fault::cancelled;
-          return true;
         },
         deadline_ns);
+    if (!decided && deadline_ns != 0) ask_slowly(*this, range, any_target);
     return result;
+  }
+  FOREBAY_DEVICE bool helps(pair_type queue) const {
+    if constexpr (Rules::waiters_help) {
+      return queue.try_poll(prp_pages(), targets_);
+    } else {
+      return false;
+    }
   }
 
   io_queues_state* s_ = nullptr;
   queue_pair_state* pairs_ = nullptr;
   Targets targets_;
+};
+
+/// Whether a drive is alive: one that completes commands is, however long some of them take.
+template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
+class alive_watch {
+ public:
+  /// `pairs`: those of the drive.
+  FOREBAY_DEVICE alive_watch(io_queues_ref<M, Rules, Targets> const& queues, pair_range pairs)
+      : queues_(queues), pairs_(pairs), seen_(queues.progress(pairs)) {}
+
+  /// Whether a command has ended well since this was asked for the last time, or since the watch began.
+  FOREBAY_DEVICE bool has_completed() {
+    std::uint32_t const now = queues_.progress(pairs_);
+    // A failing command makes the count fall for a moment.
+    bool const more = static_cast<std::int32_t>(now - seen_) > 0;
+    if (more) seen_ = now;
+    return more;
+  }
+
+ private:
+  io_queues_ref<M, Rules, Targets> queues_;
+  pair_range pairs_;
+  std::uint32_t seen_;
 };
 
 /// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all
@@ -216,7 +346,9 @@ class token {
   FOREBAY_DEVICE explicit token(status ended) : ended_(ended) {}
   /// A request whose commands are all on pairs of `range`.
   FOREBAY_DEVICE token(io_queues_ref<M, Rules, Targets> const& queues, std::uint32_t record, pair_range range)
-      : queues_(queues), record_(record), range_(range) {}
+      : queues_(queues), record_(record), range_(range) {
+    if (record_ != slot_pool::none) generation_ = queues_.generation(record_);
+  }
 
   /// A token that nobody looks at for long: half the registers, for some loads when it is woken.
   struct parked {
@@ -224,28 +356,32 @@ class token {
     std::uint32_t record;
     pair_range range;
     status ended;
+    [[no_unique_address]] token_generation generation;
   };
   FOREBAY_DEVICE parked park() const
     requires(std::is_same_v<Targets, record_pool<M>>)
   {
-    return {queues_.state(), record_, range_, ended_};
+    return {queues_.state(), record_, range_, ended_, generation_};
   }
   FOREBAY_DEVICE explicit token(parked const& p)
     requires(std::is_same_v<Targets, record_pool<M>>)
-      : record_(p.record), range_(p.range), ended_(p.ended) {
+      : record_(p.record), range_(p.range), ended_(p.ended), generation_(p.generation) {
     if (record_ != slot_pool::none) queues_ = io_queues_ref<M, Rules, Targets>(p.queues);
   }
 
-  /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs. A thread with
-  /// nothing else to do may pass `M::looks_per_poll`, to see its completion sooner.
+  /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs. So
+  /// `M::wait_until([&] { return t.ready(); }, deadline)` waits until a deadline of the caller's, as often as it likes:
+  /// that it passes says nothing of the request, and does nothing to it. A thread with nothing else to do may pass
+  /// `M::looks_per_poll`, to see its completion sooner.
   FOREBAY_DEVICE bool ready(std::uint32_t looks = 1) const {
-    if (record_ == slot_pool::none || queues_.records().done(record_)) return true;
-    if constexpr (Rules::waiters_help) {
-      for (std::uint32_t k = 0; k < range_.count; ++k) {
-        queues_.pair(range_.at(k)).try_poll(queues_.prp_pages(), queues_.targets(), looks);
-      }
+    if (record_ == slot_pool::none) return true;
+    queues_.check_generation(record_, generation_);
+    if (queues_.records().done(record_)) return true;
+    bool done = false;
+    for (std::uint32_t k = 0; k < range_.count && !done; ++k) {
+      done = queues_.serve(queues_.pair(range_.at(k)), [this] { return queues_.records().done(record_); }, 0, looks);
     }
-    return queues_.records().done(record_);
+    return done;
   }
 
   /// When the storage's default time, from now on, has passed; 0 for a request that has ended.
@@ -257,10 +393,12 @@ class token {
   FOREBAY_DEVICE status wait() { return wait(default_deadline_ns()); }
 
   /// The first failure among the request's commands, or success. After `timed_out` the buffer still belongs to the
-  /// request: wait again, or detach and leave it alone until the storage is destroyed. Lanes of a warp that call this
-  /// together return together, when the last of them may.
+  /// request: wait again, or detach and leave it alone until the storage was flushed or destroyed. Recovery has then
+  /// been asked for those of its commands that have been in flight for longer than the storage's limits allow, and for
+  /// no others. Lanes of a warp that call this together return together, when the last of them may.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (record_ == slot_pool::none) return ended_;
+    queues_.check_generation(record_, generation_);
     // Lanes that come together go on together: one that went on as soon as it could would come alone to whatever it
     // does next, and lanes that do the same thing one after the other take as many times as long. What each waits for
     // depends on the controllers only (Q4).
@@ -269,9 +407,20 @@ class token {
     return ended_;
   }
 
-  /// Gives up the result. The buffer belongs to the request until the storage is flushed or destroyed.
+  /// wait() of a caller who cannot wait again: after `timed_out` the request is detached.
+  FOREBAY_DEVICE status wait_once() { return wait_once(default_deadline_ns()); }
+  FOREBAY_DEVICE status wait_once(std::uint64_t deadline_ns) {
+    status const outcome = wait(deadline_ns);
+    if (Rules::detaches_for_good && outcome.kind() == fault::timed_out) detach();
+    return outcome;
+  }
+
+  /// Gives up the result. The buffer belongs to the request until the storage was flushed or destroyed.
   FOREBAY_DEVICE void detach() {
-    if (record_ != slot_pool::none) queues_.records().detach(record_);
+    if (record_ == slot_pool::none) return;
+    queues_.check_generation(record_, generation_);
+    queues_.end_generation(record_);
+    queues_.records().detach(record_);
     record_ = slot_pool::none;
   }
 
@@ -280,6 +429,7 @@ class token {
   std::uint32_t record_ = slot_pool::none;
   pair_range range_;
   status ended_;
+  [[no_unique_address]] token_generation generation_;
 };
 
 }  // namespace forebay

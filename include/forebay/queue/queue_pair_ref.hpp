@@ -45,6 +45,9 @@ struct command_words {
   FOREBAY_DEVICE command_words(io_command const& command, prp_pair const& data) : command_words(command) {
     prps = data;
   }
+  FOREBAY_DEVICE bool is_flush() const {
+    return opcode_and_blocks >> 16 == static_cast<std::uint32_t>(nvme::io_opcode::flush);
+  }
   FOREBAY_DEVICE nvme::submission_entry entry(std::uint32_t id) const {
     nvme::submission_entry entry =
         nvme::make_io_command(static_cast<nvme::io_opcode>(opcode_and_blocks >> 16), static_cast<std::uint16_t>(id),
@@ -89,6 +92,8 @@ class queue_pair_ref {
   /// The same for a command whose list, if it has one, is in `prp_page`; that stays the caller's if it fails.
   FOREBAY_DEVICE bool try_submit(command_words const& command, std::uint32_t prp_page, std::uint32_t target) const {
     together<M> const here(M::converged(), key());
+    // First, so that it has come by the time that a place is reserved.
+    std::uint64_t const now_ns = M::clock_ns();
     std::uint64_t first_word = 0;
     std::uint32_t granted = 0;
     if (here.leads()) granted = reserve(here.size(), first_word);
@@ -106,13 +111,15 @@ class queue_pair_ref {
       if (group.leads()) publish(first.slot, granted);
     }
     write_entry(slot, command.entry(Rules::command_id(id, slot)));
-    command_slot& mine = q_->commands[id];
-    std::uint32_t const owner = (target + 1) | (prp_page != prp_page_pool::none ? command_slot::has_prp_page : 0);
-    if (prp_page != prp_page_pool::none) M::st(&mine.prp_page, prp_page);
-    // Release pairs with the acquire in cancel_all(), which reads prp_page. Where there is none the fence in publish()
-    // is enough: who delivers the completion must find the owner of every command that the controller has seen.
-    simt::atomic<M>(mine.owner)
-        .store(owner, prp_page != prp_page_pool::none ? simt::order::release : simt::order::relaxed);
+    bool const has_page = prp_page != prp_page_pool::none;
+    std::uint32_t const owner =
+        (target + 1) | (has_page ? command_slot::has_prp_page : 0) | (command.is_flush() ? command_slot::is_flush : 0);
+    if (has_page) M::st(&q_->lent_pages[id], prp_page);
+    // Release pairs with the acquire in cancel_all(), which reads lent_pages. Where there is none the fence in
+    // publish() is enough: who delivers the completion must find the owner of every command that the controller has
+    // seen.
+    simt::atomic<M>(q_->commands[id].word)
+        .store(command_slot::make(owner, now_ns), has_page ? simt::order::release : simt::order::relaxed);
     group.sync();  // the entries and owners of all lanes are what the leader publishes
     if (group.leads()) {
       if constexpr (Rules::entry_before_publish) publish(first.slot, granted);
@@ -168,6 +175,17 @@ class queue_pair_ref {
     return delivered;
   }
 
+  /// What those did who consumed completions until now, the calling thread sees from now on. False if another thread is
+  /// at it.
+  FOREBAY_DEVICE bool try_catch_up() const {
+    std::uint64_t head_word = 0;
+    bool cancels = false;
+    if (!try_hold(head_word, cancels)) return false;
+    // Release pairs with the acquire in try_hold().
+    simt::atomic<M>(q_->cq_head).store(head_word, simt::order::release);
+    return true;
+  }
+
   FOREBAY_DEVICE bool dead() const {
     if (!looks_dead()) return false;
     // Acquire pairs with the host's release after the controller let go of the queue.
@@ -187,11 +205,24 @@ class queue_pair_ref {
   /// Advisory: the command may complete at any moment.
   FOREBAY_DEVICE std::uint32_t find_command(std::uint32_t target, std::uint32_t from) const {
     for (std::uint32_t id = from; id < q_->ids; ++id) {
-      // Relaxed: nothing is read on the strength of it.
-      std::uint32_t const owner = simt::atomic<M>(q_->commands[id].owner).load(simt::order::relaxed);
-      if ((owner & ~command_slot::has_prp_page) == target + 1) return id;
+      std::uint64_t const word = command_word(id);
+      if (word != 0 && command_slot::target_of(word) == target) return id;
     }
     return slot_pool::none;
+  }
+  /// The word of a command id (`command_slot`): it stays as it is while the command is in flight.
+  FOREBAY_DEVICE std::uint64_t command_word(std::uint32_t id) const {
+    // Relaxed: nothing is read on the strength of it.
+    return simt::atomic<M>(q_->commands[id].word).load(simt::order::relaxed);
+  }
+  FOREBAY_DEVICE std::uint32_t ids() const { return q_->ids; }
+
+  /// Counts commands that ended well, modulo 2^32, as far as they were reported: the drive is alive while it grows. May
+  /// fall for a moment while a command fails.
+  FOREBAY_DEVICE std::uint32_t progress() const {
+    // Relaxed, both: a look.
+    return simt::atomic<M>(q_->completed).load(simt::order::relaxed) -
+           simt::atomic<M>(q_->failed).load(simt::order::relaxed);
   }
 
   /// Whether every completion has been consumed and reported. Advisory while others submit.
@@ -348,10 +379,13 @@ class queue_pair_ref {
     // Relaxed: the controller saw the command, so its submitter's store comes before; the next store waits for the
     // limit to go beyond this id.
     std::uint32_t const owner =
-        mine && id < q_->ids ? simt::atomic<M>(q_->commands[id].owner).exchange(0, simt::order::relaxed) : 0;
+        mine && id < q_->ids
+            ? command_slot::owner_of(simt::atomic<M>(q_->commands[id].word).exchange(0, simt::order::relaxed))
+            : 0;
     std::uint32_t const done = group.ballot(owner != 0);
     if (owner != 0) {
-      finish(id, owner, status::from_nvme(dw3 >> 17), prp_pages, targets);
+      std::uint32_t const field = dw3 >> 17;
+      finish(id, owner, field == 0 ? status() : status::from_nvme(field), prp_pages, targets);
       M::st(&q_->free_ids[(freed + q_->ids + group.among(done)) & q_->free_ids_mask], static_cast<std::uint16_t>(id));
     } else if (mine) {
       count_protocol_error();
@@ -363,11 +397,13 @@ class queue_pair_ref {
   FOREBAY_DEVICE void finish(std::uint32_t id, std::uint32_t owner, status result, prp_page_pool const& prp_pages,
                              Targets const& targets) const {
     if ((owner & command_slot::has_prp_page) != 0) {
-      // Acquire pairs with the release of the owner in try_submit(), after prp_page was set and the list written.
+      // Acquire pairs with the release of the word in try_submit(), after lent_pages was set and the list written.
       M::fence(simt::scope::device, simt::order::acquire);
-      prp_pages.free.template give<M>(M::ld(&q_->commands[id].prp_page));
+      prp_pages.free.template give<M>(M::ld(&q_->lent_pages[id]));
     }
-    targets.complete((owner & command_slot::target_mask) - 1, result, 1);
+    // Relaxed: a count.
+    if (!result.ok()) simt::atomic<M>(q_->failed).fetch_add(1, simt::order::relaxed);
+    targets.complete(command_slot::target_of(owner), result, 1);
   }
 
   /// Gives the controller the entries up to `head` back, and the submitters what their commands held.
@@ -409,9 +445,11 @@ class queue_pair_ref {
   FOREBAY_DEVICE bool cancel_all(std::uint32_t freed, prp_page_pool const& prp_pages, Targets const& targets) const {
     std::uint32_t ended = 0;
     for (std::uint32_t id = 0; id < q_->ids; ++id) {
-      // Acquire pairs with the release in try_submit() after prp_page was set. An exchange, since a load could go on
-      // returning what was there before, and nothing else tells of a submitter who came late.
-      std::uint32_t const found = simt::atomic<M>(q_->commands[id].owner).exchange(0, simt::order::acquire);
+      // Release pairs with the acquire of who waits for the word to change. Acquire pairs with the release in
+      // try_submit() after lent_pages was set. An exchange, since a load could go on returning what was there before,
+      // and nothing else tells of a submitter who came late.
+      std::uint32_t const found =
+          command_slot::owner_of(simt::atomic<M>(q_->commands[id].word).exchange(0, simt::order::acq_rel));
       if (found == 0) continue;
       // Release pairs with the acquire of whoever sees that the target is complete.
       M::fence(simt::scope::device, simt::order::release);

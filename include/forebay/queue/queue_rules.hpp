@@ -31,6 +31,15 @@ struct queue_rules {
   /// Q6: the phase that an entry of completion-ring lap `lap` carries.
   FOREBAY_DEVICE static constexpr std::uint32_t phase(std::uint32_t lap) { return (lap & 1) ^ 1; }
 
+  /// Q7: whether recovery is asked for a command only once it is old enough.
+  static constexpr bool asks_by_age = true;
+  /// Q7: whether a request whose caller cannot wait again is detached when its time is up.
+  static constexpr bool detaches_for_good = true;
+  /// Whether those who want buffers back wait for commands that nobody else waits for.
+  static constexpr bool settles_all = true;
+  /// Whether a thread that consumes completions for others goes on to the next pair after a lap of a ring.
+  static constexpr bool goes_round = true;
+
   /// Q1: how many of `ready` entries that are consumed together reach their targets.
   FOREBAY_DEVICE static constexpr std::uint32_t delivered(std::uint32_t ready) { return ready; }
 };

@@ -5,23 +5,29 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "forebay/driver/controller.hpp"
 #include "forebay/queue/io_queues.hpp"
+#include "forebay/simt/native.hpp"
 
 namespace forebay {
 
-/// Answers the requests that waiters leave in the mailbox when their deadline passes. The first request for a command
-/// makes the controller abort it; when its waiter comes back with the command still in flight, the queue is deleted;
-/// when that fails, the controller is reset. A deleted queue, or every queue of a reset controller, is declared dead:
-/// its commands end as `cancelled`, and their memory is free.
+/// Answers the requests that waiters leave in the mailbox when their deadline passes. What is done to a command follows
+/// from its age, never from a waiter's deadline: it is aborted once it has been in flight for the limit of its queues
+/// (`command_limits`); its queue is deleted if it is still in flight `timeout_ns` after that, and a waiter has asked
+/// again since, who has looked for its completion; and where the controller does not delete the queue, it is reset. A
+/// deleted queue, or every queue of a reset controller, is declared dead: its commands end as `cancelled`, and their
+/// memory is free.
 class recovery {
  public:
   /// Which controller and which queue stand behind a pair.
   struct member {
     driver::controller* controller = nullptr;
     driver::io_queue* queue = nullptr;
+    std::string drive;  ///< its name, for texts
   };
   /// Queues with a mailbox of their own, and their members in the order of the pairs.
   struct group {
@@ -34,24 +40,46 @@ class recovery {
     std::atomic<std::uint64_t> queues_deleted = 0;
     std::atomic<std::uint64_t> controller_resets = 0;
   };
+  struct options {
+    std::uint64_t (*clock_ns)() = &simt::native::clock_ns;
+    /// Told of everything that is done to a command, a queue or a controller, in one sentence that names drive and
+    /// command. Called by step().
+    std::function<void(std::string const& event)> tell;
+  };
 
   /// Every group that has queues of the same controllers, since a reset ends them all. All must outlive the recovery.
-  explicit recovery(std::vector<group> groups);
+  explicit recovery(std::vector<group> groups) : recovery(std::move(groups), options()) {}
+  recovery(std::vector<group> groups, options o);
 
-  /// Answers one request of each group, if there is one; whether there was any. For one thread at a time.
+  /// Answers one request of each group, if there is one, and does what is due to the commands that it watches; whether
+  /// there was any. For one thread at a time.
   bool step();
   counters const& count() const { return count_; }
 
  private:
-  struct watched {
-    group members;
-    std::vector<recovery_request> asked_before;
+  /// A command that somebody asked about.
+  struct watched_command {
+    std::uint32_t pair_index = 0;
+    std::uint32_t command_id = 0;
+    std::uint64_t word = 0;    ///< `command_slot`: it is over when this has changed
+    std::uint64_t due_ns = 0;  ///< when to act
+    bool aborted = false;      ///< then its queue is deleted next
+    bool asked_again = false;  ///< long enough after the abort
   };
-  void answer(watched& of, recovery_request const& request);
-  void delete_queue(group const& of, std::uint32_t pair_index);
-  void reset_controller(driver::controller& controller);
+  struct watched_group {
+    group members;
+    std::vector<watched_command> commands;
+  };
 
-  std::vector<watched> groups_;
+  bool take_request(watched_group& of);
+  bool act(watched_group& of, watched_command& command);
+  void delete_queue(watched_group const& of, watched_command const& command);
+  void reset_controller(member const& of, std::string const& why);
+  std::string name_of(watched_group const& of, watched_command const& command) const;
+  void tell(std::string const& event) const;
+
+  std::vector<watched_group> groups_;
+  options options_;
   counters count_;
 };
 

@@ -135,8 +135,10 @@ class cached_storage_ref {
     return write_token(cache_, first >> shift, ((first + bytes - 1) >> shift) + 1);
   }
 
+  /// Starts and waits, for the storage's default time. After `timed_out` the request goes on, detached: the buffer
+  /// belongs to it until the storage was flushed or destroyed.
   FOREBAY_DEVICE status read(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
-    return read_async(to, offset_bytes, bytes).wait();
+    return read_async(to, offset_bytes, bytes).wait_once();
   }
   FOREBAY_DEVICE status write(buffer_ref const& from, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return write_async(from, offset_bytes, bytes).wait();

@@ -48,8 +48,10 @@ struct storage_options {
   /// other, of each as many bytes as of the smallest, down to a multiple of 65536; `drive_arrays()` is for such.
   std::uint64_t stripe_bytes = 1 << 16;
   std::uint32_t records = 0;  ///< requests that may be open at once, 2^28 at most; 0: 65,536 for `cpu`, 2^20 for a GPU
-  std::uint32_t prp_list_pages = 1024;        ///< commands beyond two pages that may be in flight at once
-  std::uint64_t timeout_ns = 10'000'000'000;  ///< of waits that name no deadline
+  std::uint32_t prp_list_pages = 1024;  ///< commands beyond two pages that may be in flight at once
+  /// Of waits that name no deadline; and how long a command may be in flight before recovery aborts it.
+  std::uint64_t timeout_ns = 10'000'000'000;
+  std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< the same of a Flush: a drive may have much to write
   std::uint64_t cache_bytes = 0;  ///< of pages kept in the device's memory, a multiple of 16 pages; 0: no cache
   std::uint32_t page_bytes =
       4096;  ///< a power of two, 512 to 65536; what the drives are read by where there is a cache

@@ -54,13 +54,16 @@ class storage_ref {
     return r.to_token();
   }
 
+  /// Starts and waits, for the storage's default time. After `timed_out` the request goes on, detached: the buffer
+  /// belongs to it until the storage was flushed or destroyed.
   FOREBAY_DEVICE status read(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
-    return read_async(to, offset_bytes, bytes).wait();
+    return read_async(to, offset_bytes, bytes).wait_once();
   }
   FOREBAY_DEVICE status write(buffer_ref const& from, std::uint64_t offset_bytes, std::uint64_t bytes) const {
-    return write_async(from, offset_bytes, bytes).wait();
+    return write_async(from, offset_bytes, bytes).wait_once();
   }
-  FOREBAY_DEVICE status flush() const { return flush_async().wait(); }
+  /// Waits for the storage's `flush_timeout_ns`.
+  FOREBAY_DEVICE status flush() const { return flush_async().wait_once(M::clock_ns() + queues_.flush_timeout_ns()); }
 
  private:
   using request_type = request<M, Rules>;
