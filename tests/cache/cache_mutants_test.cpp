@@ -46,6 +46,16 @@ struct first_look_relaxed : cache_rules {
   static constexpr simt::order first_look = simt::order::relaxed;
 };
 
+/// A flush that gives all pages together the time of one command.
+struct one_deadline_for_all : cache_rules {
+  static constexpr bool patient = false;
+};
+
+/// A thread that finds no room in the queues, and asks for the recovery of nothing there.
+struct silent_without_room : cache_rules {
+  static constexpr bool asks_for_room = false;
+};
+
 cache_shape shape_of(std::uint64_t seed) {
   simt::random_source random(emulator::mix(seed ^ 0x1f83d9abfb41bd6bu));
   cache_shape shape;
@@ -82,6 +92,22 @@ cache_shape busy_shape_of(std::uint64_t seed) {
   shape.flush = 0;
   shape.faults.seed = seed;
   shape.max_steps = 2'000'000;
+  return shape;
+}
+
+cache_shape slow_shape_of(std::uint64_t seed) {
+  simt::random_source random(emulator::mix(seed ^ 0x629a292a367cd507u));
+  return slow_drives(seed, random);
+}
+cache_shape withheld_shape_of(std::uint64_t seed) {
+  simt::random_source random(emulator::mix(seed ^ 0x9159015a3070dd17u));
+  cache_shape shape = withheld_commands(seed, random);
+  // Prefetches, for which nobody waits, fill the only queue of a drive.
+  shape.queues_per_drive = 1;
+  shape.entries = 2;
+  shape.flush = 0;
+  shape.prefetch = 15;
+  shape.faults.withhold_ppm = 50'000;
   return shape;
 }
 
@@ -127,6 +153,14 @@ TEST(CacheMutants, UserBufferDoubleReleaseIsCaught) {
 }
 TEST(CacheMutants, RelaxedFirstLookIsCaught) {
   EXPECT_NE(schedules_to_catch<first_look_relaxed>("relaxed first look", limit, &busy_shape_of), 0u);
+}
+TEST(CacheMutants, OneDeadlineForAllPagesIsCaught) {
+  EXPECT_EQ(schedules_to_catch<cache_rules>("none", survived, &slow_shape_of), 0u);
+  EXPECT_NE(schedules_to_catch<one_deadline_for_all>("one deadline for all pages", limit, &slow_shape_of), 0u);
+}
+TEST(CacheMutants, ASilentWaitForRoomIsCaught) {
+  EXPECT_EQ(schedules_to_catch<cache_rules>("none", survived, &withheld_shape_of), 0u);
+  EXPECT_NE(schedules_to_catch<silent_without_room>("silent without room", limit, &withheld_shape_of), 0u);
 }
 
 }  // namespace

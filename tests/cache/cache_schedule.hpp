@@ -17,46 +17,20 @@
 #include <string>
 #include <vector>
 
+#include "cache_shapes.hpp"
 #include "forebay/cache/cache_ref.hpp"
+#include "forebay/cache/clean.hpp"
 #include "forebay/emulator/dma_regions.hpp"
 #include "forebay/emulator/engine.hpp"
 #include "forebay/memory/resource.hpp"
+#include "forebay/queue/drain.hpp"
 #include "forebay/queue/io_queues.hpp"
 #include "forebay/simt/run.hpp"
 #include "forebay/storage/cached_storage_ref.hpp"
+#include "queue/recovery_agent.hpp"
 #include "queue/schedule.hpp"
 
 namespace forebay::test {
-
-struct cache_shape {
-  std::uint32_t sets = 1;
-  std::uint32_t overflow = 0;     ///< frames
-  std::uint32_t users = 0;        ///< frames for buffers that are shared
-  std::uint32_t host_groups = 1;  ///< of 16 pages for each set; not used without a host pool
-  std::uint32_t drives = 1;
-  std::uint32_t queues_per_drive = 1;
-  std::uint32_t entries = 4;  ///< of each queue's rings
-  std::uint32_t units = 1;    ///< service units of each drive
-  simt::grid lanes{1, 4, 0};
-  std::uint32_t operations = 40;  ///< of each lane
-  std::uint32_t pages = 24;       ///< of all drives together
-  std::uint32_t hot_pages = 4;    ///< that half of the operations go to
-  std::uint32_t whole_pages = 6;  ///< of those: the last ones, each written by one lane only
-  std::uint32_t guards = 1;       ///< pins that a lane holds at most
-  // Percent of the operations; the rest read through a pin.
-  std::uint32_t try_read = 20;
-  std::uint32_t write = 30;
-  std::uint32_t prefetch = 5;
-  std::uint32_t flush = 1;
-  std::uint32_t invalidate = 2;
-  std::uint32_t read_async = 4;
-  std::uint32_t write_async = 4;
-  std::uint32_t share = 0;
-  std::uint32_t reclaim = 0;  ///< takes a buffer back whose owner may be about to do the same
-  bool burst = false;         ///< all lanes read the same pages, in the same order, from the same moment on
-  emulator::fault_plan faults;
-  std::uint64_t max_steps = 20'000'000;
-};
 
 struct cache_outcome {
   bool ok = true;
@@ -66,6 +40,9 @@ struct cache_outcome {
   std::uint64_t commands = 0;
   std::uint64_t failures = 0;  ///< operations that ended with an injected status
   std::uint64_t no_frame = 0;
+  std::uint64_t late = 0;       ///< operations whose deadline passed
+  std::uint64_t cancelled = 0;  ///< operations whose command recovery ended
+  std::uint64_t asked = 0;      ///< commands that recovery was asked for, each counted once
   cache_counters counted{};
 };
 
@@ -146,6 +123,10 @@ class cache_schedule {
                           [this, d, unit] { serve(d, unit); }, true, 1 + d});
       }
     }
+    recovery_agent recovery(*queues_, shape_.recovery, [this](std::uint32_t pair) { return place_of(pair); });
+    if (shape_.recovery != recovery_policy::none) {
+      agents.push_back({"recovery", [&] { recovery.run(); }, true, 1 + shape_.drives});
+    }
     simt::run_options options;
     options.memory = memory;
     options.max_steps = shape_.max_steps;
@@ -157,12 +138,12 @@ class cache_schedule {
     outcome_.ok = result.ok;
     outcome_.what = result.what;
     outcome_.steps = result.steps;
-    for (std::uint32_t i = 0; i < queue_count(); ++i) {
-      auto const tail = ring_position::from_word(queues_->state()->pairs[i].sq_tail);
-      outcome_.commands += std::uint64_t{tail.lap} * shape_.entries + tail.slot;
-    }
+    for (std::uint32_t i = 0; i < queue_count(); ++i) outcome_.commands += commands_of(i);
     add_counters();
-    if (outcome_.ok && result.timeouts != 0) outcome_.what = "a wait reached its deadline";
+    if (outcome_.ok && result.timeouts != 0 && !shape_.has_timeout() && shape_.impatient == 0) {
+      outcome_.what = "a wait reached its deadline";
+    }
+    if (outcome_.ok && outcome_.what.empty()) outcome_.what = asked_wrong(recovery);
     if (outcome_.ok && outcome_.what.empty()) outcome_.what = settled_wrong();
     outcome_.ok = outcome_.what.empty();
     return outcome_;
@@ -239,7 +220,8 @@ class cache_schedule {
     io_queues_options options;
     options.records = 64;
     options.page_bytes = page_bytes;
-    options.timeout_ns = 1'000'000'000'000;
+    options.timeout_ns = options.flush_timeout_ns = shape_.timeout_ns;
+    options.mailbox_words = 64;
     queues_ = std::make_unique<io_queues>(rings_, options, *memory_, *memory_);
 
     for (std::uint32_t d = 0; d < shape_.drives; ++d) build_drive(d);
@@ -355,6 +337,18 @@ class cache_schedule {
     }
   }
 
+  recovery_agent::place place_of(std::uint32_t pair) {
+    std::uint32_t const drive = pair / shape_.queues_per_drive;
+    std::uint32_t alive = 0;
+    for (std::uint32_t q = 0; q < shape_.queues_per_drive; ++q) {
+      std::uint32_t const other = drive * shape_.queues_per_drive + q;
+      // Relaxed: the recovery agent, which asks, is the only one that writes it.
+      auto& dead = queues_->state()->pairs[other].dead;
+      alive += other != pair && simt::atomic<agent_machine, simt::scope::system>(dead).load(simt::order::relaxed) == 0;
+    }
+    return {engines_[drive].get(), pair % shape_.queues_per_drive, alive != 0};
+  }
+
   // The lanes
   // ----------------------------------------------------------------------------------------------------------
 
@@ -368,16 +362,37 @@ class cache_schedule {
     }
     while (!books_[me].held.empty()) let_go(me, 0);
     end_sharing(me, false);
-    // Acquire and release: the last lane to finish takes the others' results with it.
-    if (simt::atomic<agent_machine>(finished_).fetch_add(1, simt::order::acq_rel) + 1 == lane_count_) finish(me);
+    close();
   }
 
+  /// All lanes together: what came before in any of them comes before what follows.
   void meet() {
-    simt::atomic<agent_machine>(arrived_).fetch_add(1, simt::order::relaxed);
-    client::check(client::wait_until(
-                      [&] { return simt::atomic<agent_machine>(arrived_).load(simt::order::relaxed) == lane_count_; },
-                      simt::no_deadline),
-                  "meeting");
+    // Acquire and release pair with those of the other lanes.
+    std::uint32_t const before = simt::atomic<agent_machine>(arrived_).fetch_add(1, simt::order::acq_rel);
+    std::uint32_t const all = (before / lane_count_ + 1) * lane_count_;
+    client::check(
+        client::wait_until([&] { return simt::atomic<agent_machine>(arrived_).load(simt::order::acquire) >= all; },
+                           simt::no_deadline),
+        "meeting");
+  }
+
+  /// For a call that names one: none at all where no command takes for ever; else, or where the caller is in a hurry, a
+  /// short one.
+  std::uint64_t deadline(simt::random_source& random) {
+    if (random.below(100) < shape_.impatient) return client::clock_ns() + random.below(20'000);
+    return patient_deadline();
+  }
+  std::uint64_t patient_deadline() { return shape_.has_timeout() ? cache().default_deadline_ns() : simt::no_deadline; }
+  /// Calls `attempt`, which has a deadline, until it succeeds.
+  template <class Attempt>
+  void insist(char const* what, Attempt&& attempt) {
+    for (int tries = 0;; ++tries) {
+      client::check(tries < 200, what);
+      status const outcome = attempt();
+      if (outcome.ok()) return;
+      // Others may have to do something first.
+      if (is_late(outcome)) (void)client::wait_until([] { return false; }, client::clock_ns() + 1'000);
+    }
   }
 
   void operate(std::uint32_t me, simt::random_source& random, std::uint32_t step) {
@@ -400,9 +415,9 @@ class cache_schedule {
     if (is(shape_.try_read)) return look_without_pin(me, page, random);
     if (is(shape_.write)) return hold(me, page, true, random);
     if (is(shape_.prefetch)) return prefetch(me, page);
-    if (is(shape_.flush)) return flush(me);
+    if (is(shape_.flush)) return flush(me, random);
     // A page that is lent is pinned until its owner takes it back, who may be waiting for what this lane has pinned.
-    if (is(shape_.invalidate)) return (void)cache().invalidate(page, simt::no_deadline);
+    if (is(shape_.invalidate)) return (void)cache().invalidate(page, deadline(random));
     if (is(shape_.read_async)) return read_async(me, page, random);
     if (is(shape_.write_async)) return write_async(me, page, random);
     if constexpr (Pools::has_users) {
@@ -421,11 +436,25 @@ class cache_schedule {
         (1 + random.below(static_cast<std::uint32_t>(room / block_words))) * std::uint64_t{block_words};
     buffer_ref const to = buffer(me * buffers_per_lane, pages_per_request);
     auto token = storage().read_async(to, first * 8, count * 8);
-    status const outcome = token.wait(simt::no_deadline);
+    status outcome = token.wait(deadline(random));
+    while (outcome.kind() == fault::timed_out) {
+      failed(outcome);
+      if (random.below(2) == 0) return give_up(token, to);
+      outcome = token.wait(deadline(random));
+    }
     if (!outcome.ok()) return failed(outcome);
     for (std::uint64_t k = 0; k < count; ++k) {
       verify(me, (first + k) / words_per_page, static_cast<std::uint32_t>((first + k) % words_per_page),
              client::ld(reinterpret_cast<std::uint64_t const*>(to.data()) + k), "C6: an asynchronous read");
+    }
+  }
+
+  /// A request that nobody waits for any more, and its buffer, which is the lane's again as after a flush.
+  void give_up(typename storage_type::read_token& token, buffer_ref const& buffer) {
+    token.detach();
+    client::check(cache().queues().settle(0, 1) == 0, "a command that recovery could end was given up");
+    for (std::uint64_t at = 0; at < buffer.size_bytes(); at += 8) {
+      client::st(reinterpret_cast<std::uint64_t*>(buffer.data() + at), ~std::uint64_t{0});
     }
   }
 
@@ -455,7 +484,7 @@ class cache_schedule {
     auto token = storage().write_async(from, page * page_bytes + first * 8, count * 8,
                                        to_drive ? write_until::drive : write_until::cache);
     // Whatever became of it, the cache has it or has refused it: what follows tells.
-    status outcome = token.wait(simt::no_deadline);
+    status outcome = token.wait(deadline(random));
     if (!outcome.ok() && !wrote(page, first, number)) return failed(outcome);
     unobserved const quiet;
     for (std::uint32_t k = 0; k < count; ++k) {
@@ -468,7 +497,11 @@ class cache_schedule {
   }
   /// Whether a write whose token says that it failed is in the cache all the same: only its write-back failed.
   bool wrote(std::uint64_t page, std::uint32_t word, std::uint32_t number) {
-    page_pin const pinned = cache().pin(page, access::read, when_full::wait);
+    page_pin pinned;
+    insist("a page can never be pinned", [&] {
+      pinned = cache().pin(page, access::read, when_full::wait);
+      return is_late(pinned.outcome) ? pinned.outcome : status();
+    });
     std::uint64_t value = 0;
     if (pinned.outcome.ok()) {
       value = client::ld(word_in(pinned.frame, word));
@@ -510,7 +543,7 @@ class cache_schedule {
     }
     page_type shared = storage().share(lent, page * page_bytes, overwrite ? sharing_use::overwrite : sharing_use::read);
     if (shared.is_own()) books.buffers.pop_back();
-    status const outcome = shared.outcome().ok() ? shared.wait(simt::no_deadline) : shared.outcome();
+    status const outcome = shared.outcome().ok() ? shared.wait(deadline(random)) : shared.outcome();
     books.lent.push_back({page, index, overwrite, shared});
     if (!outcome.ok()) {
       end_sharing(me, false);
@@ -566,10 +599,7 @@ class cache_schedule {
       abandoned_.push_back(lent.shared);
     }
     if (abandon) return;
-    for (int tries = 0;; ++tries) {
-      client::check(tries < 200, "C2: a buffer is never given back");
-      if (lent.shared.take_back(simt::no_deadline).ok()) break;
-    }
+    insist("C2: a buffer is never given back", [&] { return lent.shared.take_back(patient_deadline()); });
     // Now it is this lane's alone.
     for (std::uint32_t w = 0; w < words_per_page; ++w) {
       client::st(reinterpret_cast<std::uint64_t*>(buffer(lent.buffer, 1).data()) + w, ~std::uint64_t{0});
@@ -587,9 +617,10 @@ class cache_schedule {
       shared = abandoned_[which];
       abandoned_.erase(abandoned_.begin() + static_cast<std::ptrdiff_t>(which));
     }
-    status const outcome = shared.take_back(simt::no_deadline);
+    status const outcome = shared.take_back(deadline(random));
     if (outcome.ok()) return;
-    failed(outcome);
+    // Others may have had it pinned until the deadline.
+    if (outcome.kind() != fault::no_frame || shape_.impatient == 0) failed(outcome);
     hand_over();
     unobserved const quiet;
     abandoned_.push_back(shared);
@@ -675,11 +706,26 @@ class cache_schedule {
     books.seen[at] = number;
   }
 
+  /// Whether it says that something took too long, or that recovery ended it for that.
+  bool is_late(status outcome) const {
+    return outcome.kind() == fault::timed_out || outcome.kind() == fault::busy || outcome.kind() == fault::cancelled;
+  }
   void failed(status outcome) {
     unobserved const quiet;
     if (outcome.kind() == fault::no_frame) {
       ++outcome_.no_frame;
-      client::check(lane_count_ * shape_.guards >= cache_ways, "C3: no frame, though they cannot all be pinned");
+      client::check(shape_.has_timeout() || lane_count_ * shape_.guards >= cache_ways,
+                    "C3: no frame, though they cannot all be pinned");
+      return;
+    }
+    if (outcome.kind() == fault::cancelled) {
+      client::check(shape_.withholds(), "Q7: a healthy command was cancelled");
+      ++outcome_.cancelled;
+      return;
+    }
+    if (is_late(outcome)) {
+      client::check(shape_.has_timeout() || shape_.impatient != 0, "C4: a deadline passed, but there was none");
+      ++outcome_.late;
       return;
     }
     client::check(shape_.faults.error_ppm != 0 && outcome == status::from_nvme(shape_.faults.error_status_field),
@@ -688,17 +734,13 @@ class cache_schedule {
   }
 
   /// C2: what returned before it is on the drive afterwards.
-  void flush(std::uint32_t me) {
+  void flush(std::uint32_t me, simt::random_source& random) {
     std::vector<std::uint32_t>& owed = books_[me].owed;
     {
       unobserved const quiet;
       std::copy(returned_.begin(), returned_.end(), owed.begin());
     }
-    status worst;
-    for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
-      status const outcome = cache().clean(frame, simt::no_deadline);
-      if (!outcome.ok()) worst = outcome;
-    }
+    status const worst = random.below(2) == 0 ? clean_each(random) : persist_each();
     if (!worst.ok()) return failed(worst);
     // What this lane wrote came before; what others wrote may not have.
     unobserved const quiet;
@@ -709,6 +751,45 @@ class cache_schedule {
                       "C2: a flush returns, and a write before it is not on the drive");
       }
     }
+  }
+  /// As a kernel would, with a deadline for each frame.
+  status clean_each(simt::random_source& random) {
+    status worst;
+    for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
+      status const outcome = cache().clean(frame, deadline(random));
+      if (!outcome.ok()) worst = outcome;
+    }
+    return worst;
+  }
+  /// As the host's flush does, whatever the drives take for all of it.
+  status persist_each() {
+    clean_result result;
+    {
+      auto const frames = this->frames();
+      cleaner<client, Rules> const work(frames, &result);
+      for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
+        std::uint64_t const page = frames.page_to_clean(frame);
+        if (page == frames.no_page) continue;
+        work.persist(page, [&](std::uint64_t deadline_ns) { return frames.clean(frame, deadline_ns); });
+      }
+    }
+    return worst_of(result);
+  }
+  frames_ref<client, Rules> frames() {
+    return frames_ref<client, Rules>(&state_, state_.words, state_.fingerprints, state_.frame_memory.data(),
+                                     state_.mapping, page_shift);
+  }
+  status worst_of(clean_result& result) const {
+    status worst;
+    for (std::uint32_t d = 0; d < shape_.drives; ++d) {
+      // Relaxed: whoever wrote it met this lane since.
+      std::uint32_t const bits = simt::atomic<client>(result.drives[d].first_failure).load(simt::order::relaxed);
+      if (bits != 0) worst = status::from_bits(bits);
+    }
+    if (is_late(worst)) {
+      client::check(shape_.withholds(), "C2: the write-back of a healthy drive ends before all is written");
+    }
+    return worst;
   }
 
   std::uint64_t on_drive(std::uint64_t page, std::uint32_t word) const {
@@ -762,37 +843,33 @@ class cache_schedule {
     return {};
   }
 
-  /// By the last lane: everything that was written must reach the drives, however often they fail.
-  void finish(std::uint32_t me) {
-    for (page_type& shared : abandoned_) {
-      for (int tries = 0;; ++tries) {
-        client::check(tries < 200, "C2: a buffer is never given back");
-        if (shared.take_back(simt::no_deadline).ok()) break;
+  /// By all lanes: everything that was written must reach the drives, however often they fail. As `~storage` has it.
+  void close() {
+    meet();
+    if (client::thread_rank() == 0) {
+      for (page_type& shared : abandoned_) {
+        insist("C2: a buffer is never given back", [&] { return shared.take_back(patient_deadline()); });
       }
     }
-    for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
-      for (int tries = 0;; ++tries) {
-        client::check(tries < 200, "C2: a page never reaches the drive");
-        if (cache().clean(frame, simt::no_deadline).ok()) break;
-      }
+    for (std::size_t round = 0;; ++round) {
+      client::check(round < cleaned_.size(), "C2: a page never reaches the drive");
+      meet();
+      clean_kernel<client, Rules>{frames(), &cleaned_[round]}();
+      meet();
+      if (worst_of(cleaned_[round]).ok()) break;
     }
-    auto const q = cache().queues();
-    client::check(client::wait_until(
-                      [&] {
-                        bool idle = true;
-                        for (std::uint32_t i = 0; i < queue_count(); ++i) {
-                          idle = q.serve(q.pair(i), [&] { return q.pair(i).idle(); }, simt::no_deadline) && idle;
-                        }
-                        return idle;
-                      },
-                      simt::no_deadline),
-                  "drain");
-    static_cast<void>(me);
+    settle_kernel<client, cache_targets<client>>{cache().queues(), &not_settled_}();
+    meet();
+    drain_kernel<client, cache_targets<client>>{cache().queues(), shape_.timeout_ns, &not_drained_}();
   }
 
   // After the run
   // ------------------------------------------------------------------------------------------------------
 
+  std::uint64_t commands_of(std::uint32_t pair) const {
+    auto const tail = ring_position::from_word(queues_->state()->pairs[pair].sq_tail);
+    return std::uint64_t{tail.lap} * shape_.entries + tail.slot;
+  }
   void add_counters() {
     for (std::uint32_t k = 0; k < cache_core::counter_stripes; ++k) {
       cache_counters const& c = state_.counters[k];
@@ -800,7 +877,31 @@ class cache_schedule {
     }
   }
 
+  /// Recovery is asked for commands that the drives keep back, and for no others (Q7).
+  std::string asked_wrong(recovery_agent const& recovery) {
+    std::vector<recovery_agent::asked_command> once;
+    for (auto const& command : recovery.asked()) {
+      if (std::find(once.begin(), once.end(), command) == once.end()) once.push_back(command);
+    }
+    outcome_.asked = once.size();
+    std::uint64_t withheld = 0;
+    for (std::uint32_t i = 0; i < queue_count(); ++i) {
+      emulator::fault_plan plan = shape_.faults;
+      plan.seed += i / shape_.queues_per_drive;
+      for (std::uint64_t n = 0; n < commands_of(i); ++n) {
+        withheld += plan.at((std::uint64_t{i % shape_.queues_per_drive + 1} << 48) + n).withheld;
+      }
+    }
+    if (once.size() > withheld) {
+      return "Q7: recovery was asked for " + std::to_string(once.size()) + " commands, but the drives kept " +
+             std::to_string(withheld) + " back";
+    }
+    return {};
+  }
+
   std::string settled_wrong() {
+    if (not_settled_ != 0) return "C4: " + std::to_string(not_settled_) + " commands were given up at the end";
+    if (not_drained_ != 0) return "C4: " + std::to_string(not_drained_) + " queues are busy at the end";
     for (std::uint64_t page = 0; page < shape_.pages; ++page) {
       for (std::uint32_t w = 0; w < words_per_page; ++w) {
         std::uint32_t const owner = owner_of(page, w);
@@ -841,7 +942,8 @@ class cache_schedule {
         return "C6: " + name + " is out of date";
       }
     }
-    bool const all_fit = shape_.pages <= shape_.sets && shape_.faults.error_ppm == 0 && shape_.invalidate == 0;
+    bool const all_fit =
+        shape_.pages <= shape_.sets && shape_.faults.error_ppm == 0 && !shape_.withholds() && shape_.invalidate == 0;
     if (all_fit && outcome_.counted.misses + outcome_.counted.prefetches > shape_.pages) {
       return "C1: a page that never left was read twice";
     }
@@ -875,9 +977,11 @@ class cache_schedule {
   std::vector<std::uint32_t> returned_;  // per word of the storage: the last number whose writer has let go
   cache_outcome outcome_;
   simt::memory_model memory_model_ = simt::memory_model::sequential;
-  std::uint32_t finished_ = 0;
   std::uint32_t handed_over_ = 0;
   std::uint32_t arrived_ = 0;
+  std::vector<clean_result> cleaned_ = std::vector<clean_result>(64);  // a round at the end each
+  std::uint32_t not_settled_ = 0;
+  std::uint32_t not_drained_ = 0;
 };
 
 /// Builds and runs the schedule that shape, seed and mode describe.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Invariants C1 to C6 of the page directory, each under schedules whose load stresses it.
+//! Invariants C1 to C6 of the page directory, and what is promised of deadlines, each under schedules whose load
+//! stresses it.
 //!
 //! FOREBAY_SCHEDULES: each test runs three times as many schedules (default 200 times three). FOREBAY_SEED: run that
 //! one alone.
@@ -18,103 +19,6 @@
 
 namespace forebay::test {
 namespace {
-
-emulator::fault_plan delays(std::uint64_t seed) {
-  emulator::fault_plan plan;
-  plan.seed = seed;
-  plan.delay_ppm = 400'000;
-  plan.delay_max_ns = 20'000;
-  return plan;
-}
-
-/// What all tests start from: more pages than frames, a few lanes, small rings.
-cache_shape load(std::uint64_t seed, simt::random_source& random) {
-  cache_shape shape;
-  shape.sets = 1 + random.below(3);
-  shape.drives = 1 + random.below(2);
-  shape.queues_per_drive = 1 + random.below(2);
-  constexpr std::uint32_t entries[] = {2, 3, 4, 16};
-  shape.entries = entries[random.below(4)];
-  shape.units = 1 + random.below(2);
-  if (shape.units > shape.queues_per_drive) shape.units = 1;
-  shape.lanes = {1 + random.below(2), 1u << random.below(3), 0};
-  shape.pages = shape.sets * cache_ways + 2 + random.below(2 * shape.sets * cache_ways);
-  shape.overflow = random.below(2) == 0 ? 0 : 1 + random.below(4);
-  shape.guards = 1 + random.below(3);
-  shape.users = random.below(4);
-  shape.host_groups = 1 + random.below(2);
-  shape.share = 6;
-  shape.reclaim = 2;
-  shape.faults = delays(seed);
-  return shape;
-}
-
-cache_shape c1_one_frame_a_page(std::uint64_t seed, simt::random_source& random) {
-  cache_shape shape = load(seed, random);
-  shape.invalidate = 0;
-  shape.flush = 0;
-  shape.share = shape.reclaim = 0;
-  shape.write_async = 0;
-  shape.burst = true;
-  shape.sets = 2 + random.below(6);
-  shape.pages = 1 + random.below(shape.sets);
-  shape.operations = 2 * shape.pages;
-  shape.lanes = {1 + random.below(2), 4, 0};
-  return shape;
-}
-cache_shape c2_no_write_is_lost(std::uint64_t seed, simt::random_source& random) {
-  cache_shape shape = load(seed, random);
-  shape.sets = 1;
-  shape.pages = cache_ways + 1 + random.below(2 * cache_ways);
-  shape.write = 45;
-  shape.flush = 5;
-  shape.invalidate = 5;
-  return shape;
-}
-cache_shape c3_pins_hold(std::uint64_t seed, simt::random_source& random) {
-  cache_shape shape = load(seed, random);
-  shape.sets = 1;
-  shape.pages = 2 * cache_ways;
-  shape.hot_pages = shape.pages;
-  shape.lanes = {1, 4, 0};
-  shape.guards = 4 + random.below(5);
-  // Halved, for the lowest bit says which pools there are.
-  if (seed / 2 % 4 == 0) {
-    // Crowded: the sets are full of pinned pages, and several lanes at a time want what is in overflow frames.
-    shape.sets = 2;
-    shape.pages = 2 * cache_ways + 2 + random.below(cache_ways);
-    shape.hot_pages = 1 + random.below(4);
-    shape.lanes = {1, 12, 0};
-    shape.guards = 10;
-    shape.overflow = 1 + random.below(3);
-  }
-  return shape;
-}
-cache_shape c4_failures_reach_their_callers(std::uint64_t seed, simt::random_source& random) {
-  cache_shape shape = load(seed, random);
-  shape.faults.error_ppm = 100'000;
-  shape.faults.delay_ppm = 300'000;
-  shape.flush = 3;
-  return shape;
-}
-cache_shape c5_prefetch_never_waits(std::uint64_t seed, simt::random_source& random) {
-  cache_shape shape = load(seed, random);
-  shape.entries = 2 + random.below(2);
-  shape.queues_per_drive = shape.units = 1;
-  shape.prefetch = 40;
-  shape.guards = 1 + random.below(4);
-  return shape;
-}
-cache_shape c6_reads_see_writes(std::uint64_t seed, simt::random_source& random) {
-  cache_shape shape = load(seed, random);
-  shape.sets = 1;
-  shape.hot_pages = 2;
-  shape.pages = cache_ways + 4;
-  shape.try_read = 40;
-  shape.write = 30;
-  shape.invalidate = 5;
-  return shape;
-}
 
 std::uint64_t number_from_environment(char const* name, std::uint64_t otherwise) {
   char const* const text = std::getenv(name);
@@ -151,6 +55,9 @@ cache_outcome explore(shape_of make, std::uint64_t salt) {
       sum.commands += outcome.commands;
       sum.failures += outcome.failures;
       sum.no_frame += outcome.no_frame;
+      sum.late += outcome.late;
+      sum.cancelled += outcome.cancelled;
+      sum.asked += outcome.asked;
       sum.counted += outcome.counted;
       if (outcome.ok) continue;
       failed.store(true, std::memory_order_relaxed);
@@ -165,8 +72,11 @@ cache_outcome explore(shape_of make, std::uint64_t salt) {
   work();
   second.join();
   auto const n = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
-  std::printf("  %llu operations, %llu steps, %llu commands, %llu failed, %llu without a frame\n", n(sum.operations),
-              n(sum.steps), n(sum.commands), n(sum.failures), n(sum.no_frame));
+  std::printf(
+      "  %llu operations, %llu steps, %llu commands, %llu failed, %llu without a frame, %llu late, %llu "
+      "cancelled, %llu asked for\n",
+      n(sum.operations), n(sum.steps), n(sum.commands), n(sum.failures), n(sum.no_frame), n(sum.late), n(sum.cancelled),
+      n(sum.asked));
   std::printf(
       "  %llu hits (%llu merged), %llu misses (%llu overflow), %llu evictions, %llu write-backs, %llu prefetches, %llu "
       "refused, %llu shared, %llu to the host, %llu back\n",
@@ -193,6 +103,23 @@ TEST(CacheInvariants, C5_PrefetchNeverWaits) {
 }
 TEST(CacheInvariants, C6_ReadsSeeTheWritesBeforeThem) {
   EXPECT_GT(explore(c6_reads_see_writes, 0xc6).counted.hits, 0u);
+}
+
+TEST(CacheDeadlines, AWriteBackThatTakesLongerThanTheTimeoutLosesNothing) {
+  cache_outcome const sum = explore(slow_drives, 0xd1);
+  EXPECT_GT(sum.late, 0u);
+  EXPECT_GT(sum.counted.write_backs, 0u);
+  EXPECT_EQ(sum.asked, 0u);
+}
+TEST(CacheDeadlines, CommandsThatTheDrivesKeepBackAreRecoveredAndNothingIsLost) {
+  cache_outcome const sum = explore(withheld_commands, 0xd2);
+  EXPECT_GT(sum.asked, 0u);
+  EXPECT_GT(sum.cancelled, 0u);
+}
+TEST(CacheDeadlines, ShortDeadlinesEndNoCommandAndLoseNothing) {
+  cache_outcome const sum = explore(impatient_callers, 0xd3);
+  EXPECT_GT(sum.late, 0u);
+  EXPECT_EQ(sum.asked, 0u);
 }
 
 }  // namespace

@@ -41,8 +41,8 @@ void recovery_agent::run() {
     // Not through the machine: advice that the host copies from the device's memory at any time.
     std::uint64_t const word = queues_.command_word(request.pair_index, request.command_id);
     if (word == 0 || command_slot::target_of(word) != request.target || dead(pair)) continue;
-    machine::check(command_slot::is_overdue(word, machine::clock_ns(), queues_.limits()),
-                   "Q7: recovery is asked for a command before its time");
+    // Another command of the same target, which was submitted since.
+    if (!command_slot::is_overdue(word, machine::clock_ns(), queues_.limits())) continue;
     asked_command const command{request.pair_index, request.command_id, word};
     bool const again = std::find(asked_.begin(), asked_.end(), command) != asked_.end();
     asked_.push_back(command);
@@ -52,7 +52,8 @@ void recovery_agent::run() {
         break;
       case recovery_policy::abort:
         // It has ended, though nobody has looked, and its id may be another command's before the drive hears of it.
-        if (again) break;
+        if (std::find(aborted_.begin(), aborted_.end(), command) != aborted_.end()) break;
+        aborted_.push_back(command);
         at.drive->begin_abort(at.sq_slot, static_cast<std::uint16_t>(request.command_id));
         wait_for_answer(at);
         break;

@@ -41,7 +41,7 @@ class recovery_agent {
 
   /// How many requests there were, those for commands that had ended among them.
   std::uint64_t requests() const { return requests_; }
-  /// Those for commands in flight.
+  /// Those for commands in flight that were old enough.
   std::vector<asked_command> const& asked() const { return asked_; }
 
  private:
@@ -52,6 +52,7 @@ class recovery_agent {
   std::function<place(std::uint32_t pair)> where_;
   std::uint64_t requests_ = 0;
   std::vector<asked_command> asked_;
+  std::vector<asked_command> aborted_;
 };
 
 }  // namespace forebay::test

@@ -144,9 +144,8 @@ class schedule {
     for (std::uint32_t unit = 0; unit < shape_.units; ++unit) {
       agents.push_back({"drive unit " + std::to_string(unit), [this, unit] { serve(unit); }, true, 1});
     }
-    recovery_agent recovery(*queues_, shape_.recovery, [this](std::uint32_t pair) {
-      return recovery_agent::place{engine_.get(), pair, true};
-    });
+    recovery_agent recovery(*queues_, shape_.recovery,
+                            [this](std::uint32_t pair) { return recovery_agent::place{engine_.get(), pair, true}; });
     if (shape_.recovery != recovery_policy::none) agents.push_back({"recovery", [&] { recovery.run(); }, true, 2});
     simt::run_options options;
     options.memory = memory;

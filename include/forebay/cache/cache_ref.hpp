@@ -43,6 +43,8 @@ struct cache_rules {
   static constexpr simt::order first_look = simt::order::acquire;
   /// Whether who waits for an unpinned frame sees those outside the set, too.
   static constexpr bool waits_outside_the_set = true;
+  /// Q7: whether who finds no room in a drive's queues asks for the recovery of what takes it.
+  static constexpr bool asks_for_room = true;
   /// C2: whether writing back goes on for as long as the drive completes anything.
   static constexpr bool patient = true;
   /// C3: whether who lets go of a shared buffer takes its owner's pin away; `was_owner`: nobody has let go of it
@@ -906,8 +908,7 @@ class cache_ref {
         result = simt::out_of_line(&submit_once)(s_, command, any);
         if (result.kind() != fault::busy) return true;
         // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5).
-        bool const may_help =
-            QueueRules::waiters_help && std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
+        bool const may_help = QueueRules::waiters_help && needs_prp_list();
         FOREBAY_ROLLED
         for (std::uint32_t pair = 0; may_help && pair < s_->queues->pair_count; ++pair) {
           any = simt::out_of_line(&help_for)(s_, pair) || any;
@@ -923,8 +924,19 @@ class cache_ref {
     if (attempt() || deadline_ns == 0) return result;
     if (deadline_ns == default_time) deadline_ns = default_deadline_ns();
     [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::frame_command, frame);
-    (void)M::wait_until(attempt, deadline_ns);
+    // Nobody may be waiting for those that take the room: prefetches, requests that were detached.
+    bool const decided = M::wait_until(attempt, deadline_ns);
+    if (Rules::asks_for_room && !decided) simt::out_of_line (&ask_for_room)(s_, page);
     return result;
+  }
+  FOREBAY_COLD static void ask_for_room(cache_state* state, std::uint64_t page) {
+    auto const self = from(state);
+    pair_range const in_the_way =
+        self.needs_prp_list() ? pair_range{0, state->queues->pair_count} : state->layout.pairs_of(self.drive_of(page));
+    for (std::uint32_t k = 0; k < in_the_way.count; ++k) self.queues().ask_for_recovery(in_the_way.at(k));
+  }
+  FOREBAY_DEVICE bool needs_prp_list() const {
+    return std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
   }
   /// A deadline after the default time, from when it is known that there is something to wait for.
   static constexpr std::uint64_t default_time = 1;

@@ -297,7 +297,7 @@ class io_queues_ref {
           }
         },
         deadline_ns);
-    if (!decided && deadline_ns != 0) ask_slowly(*this, range, any_target);
+    if (!decided && deadline_ns != 0) ask_slowly(*this, has_page() ? range : pair_range{0, s_->pair_count}, any_target);
     return result;
   }
   FOREBAY_DEVICE bool helps(pair_type queue) const {
