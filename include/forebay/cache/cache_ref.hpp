@@ -926,14 +926,15 @@ class cache_ref {
     [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::frame_command, frame);
     // Nobody may be waiting for those that take the room: prefetches, requests that were detached.
     bool const decided = M::wait_until(attempt, deadline_ns);
-    if (Rules::asks_for_room && !decided) simt::out_of_line (&ask_for_room)(s_, page);
+    if (Rules::asks_for_room && !decided) {
+      pair_range const in_the_way =
+          needs_prp_list() ? pair_range{0, s_->queues->pair_count} : s_->layout.pairs_of(drive_of(page));
+      FOREBAY_ROLLED
+      for (std::uint32_t k = 0; k < in_the_way.count; ++k) {
+        simt::out_of_line (&ask_for_recovery)(s_, in_the_way.at(k), none);
+      }
+    }
     return result;
-  }
-  FOREBAY_COLD static void ask_for_room(cache_state* state, std::uint64_t page) {
-    auto const self = from(state);
-    pair_range const in_the_way =
-        self.needs_prp_list() ? pair_range{0, state->queues->pair_count} : state->layout.pairs_of(self.drive_of(page));
-    for (std::uint32_t k = 0; k < in_the_way.count; ++k) self.queues().ask_for_recovery(in_the_way.at(k));
   }
   FOREBAY_DEVICE bool needs_prp_list() const {
     return std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
@@ -1061,8 +1062,10 @@ class cache_ref {
     if ((pair & cache_core::note_is_status) == 0) simt::out_of_line (&ask_for_recovery)(s_, pair, frame);
   }
 
+  /// Of the commands of `frame`, or, with `none`, of all.
   FOREBAY_COLD static void ask_for_recovery(cache_state* state, std::uint32_t pair, std::uint32_t frame) {
     auto const q = from(state).queues();
+    if (frame == none) return q.ask_for_recovery(pair);
     q.ask_for_recovery(pair, targets_type::fill(frame));
     q.ask_for_recovery(pair, targets_type::write_back(frame));
   }
