@@ -29,6 +29,7 @@
 #include "forebay/storage/cached_storage_ref.hpp"
 #include "queue/recovery_agent.hpp"
 #include "queue/schedule.hpp"
+#include "view_operations.hpp"
 
 namespace forebay::test {
 
@@ -63,6 +64,20 @@ struct cache_drive : simt::fiber {
 
 /// The lanes' machine: fibers that tell before they sleep.
 struct cache_client : simt::fiber {
+  /// By lane: whether it is about to read words of frames that others may be writing, which is no race of the cache's.
+  /// Of the schedule that this OS thread runs, like all below.
+  static std::vector<char>*& reads_along() {
+    thread_local std::vector<char>* lanes = nullptr;
+    return lanes;
+  }
+  template <simt::plain T>
+  static T ld(T const* address, location where = location::current()) {
+    auto* const lanes = reads_along();
+    std::uint32_t const me = thread_rank();
+    bool const along = lanes != nullptr && me < lanes->size() && (*lanes)[me] != 0;
+    return along && (*cache_drive::in_frame())(address) ? ld_speculative(address, where)
+                                                        : simt::fiber::ld(address, where);
+  }
   /// What others write meanwhile may be among it or not: no race.
   static void copy(void* to, void const* from, std::size_t bytes, location where = location::current()) {
     for (std::size_t at = 0; at < bytes; at += 8) {
@@ -71,7 +86,6 @@ struct cache_client : simt::fiber {
       st(reinterpret_cast<std::uint64_t*>(static_cast<char*>(to) + at), word, where);
     }
   }
-  /// Of the schedule that this OS thread runs.
   static std::function<void()>*& about_to_wait() {
     thread_local std::function<void()>* hook = nullptr;
     return hook;
@@ -91,7 +105,11 @@ struct cache_client : simt::fiber {
 
 template <class Policy, class Pools, class Rules>
 class cache_schedule {
+ public:
   using client = cache_client;
+
+ private:
+  friend class view_operations<cache_schedule>;
   using agent_machine = simt::fiber;
   using storage_type = cached_storage_ref<client, Policy, true, Pools, Rules>;
   using cache_type = typename storage_type::cache_type;
@@ -113,6 +131,7 @@ class cache_schedule {
   cache_outcome run(simt::scheduler& scheduler, simt::memory_model memory) {
     std::function<void()> hook = [this] { about_to_wait(); };
     client::about_to_wait() = &hook;
+    client::reads_along() = &reads_along_;
     std::function<bool(void const*)> in_frame = [this](void const* address) { return is_in_frame(address); };
     cache_drive::in_frame() = &in_frame;
     memory_model_ = memory;
@@ -133,6 +152,7 @@ class cache_schedule {
     options.record = false;
     auto const result = simt::run(options, scheduler, shape_.lanes, [this] { lane(); }, std::move(agents));
     client::about_to_wait() = nullptr;
+    client::reads_along() = nullptr;
     cache_drive::in_frame() = nullptr;
 
     outcome_.ok = result.ok;
@@ -183,7 +203,10 @@ class cache_schedule {
     return (page + 1) << 40 | std::uint64_t{word} << 32 | number;
   }
   std::uint32_t owner_of(std::uint64_t page, std::uint32_t word) const {
-    return (is_whole(page) ? static_cast<std::uint32_t>(page) : word) % lane_count_;
+    // Of more lanes than a page has words, each page serves some.
+    std::uint32_t const groups = std::max(1u, lane_count_ / words_per_page);
+    auto const p = static_cast<std::uint32_t>(page);
+    return (is_whole(page) ? p : p % groups * words_per_page + word) % lane_count_;
   }
   bool is_whole(std::uint64_t page) const { return page + shape_.whole_pages >= shape_.pages; }
   std::size_t index_of(std::uint64_t page, std::uint32_t word) const { return page * words_per_page + word; }
@@ -360,6 +383,13 @@ class cache_schedule {
       operate(me, random, i);
       inspect();
     }
+    simt::random_source common(emulator::mix(seed_ ^ 0xa54ff53a5f1d36f1u) + me / 32);
+    for (std::uint32_t i = 0; i < shape_.warp_operations; ++i) {
+      pin_nothing(me);
+      view_operations<cache_schedule>(*this, me, random).together(common);
+      if (random.below(4) == 0) operate(me, random, i);
+      inspect();
+    }
     while (!books_[me].held.empty()) let_go(me, 0);
     end_sharing(me, false);
     close();
@@ -420,6 +450,10 @@ class cache_schedule {
     if (is(shape_.invalidate)) return (void)cache().invalidate(page, deadline(random));
     if (is(shape_.read_async)) return read_async(me, page, random);
     if (is(shape_.write_async)) return write_async(me, page, random);
+    if (is(shape_.views)) {
+      pin_nothing(me);
+      return view_operations<cache_schedule>(*this, me, random).one(page);
+    }
     if constexpr (Pools::has_users) {
       if (is(shape_.share)) return share(me, page, random);
       if (is(shape_.reclaim)) return reclaim(me, random);
@@ -463,6 +497,7 @@ class cache_schedule {
     std::uint32_t count = words_per_page;
     if (!is_whole(page)) {
       first = own_word(me, page, random);
+      if (first == words_per_page) return;
       count = 1;
     } else {
       page = whole_page_of(me, page);
@@ -659,8 +694,19 @@ class cache_schedule {
 
   /// One that only this lane writes; `words_per_page`: there is none.
   std::uint32_t own_word(std::uint32_t me, std::uint64_t page, simt::random_source& random) const {
-    std::uint32_t const word = random.below(words_per_page / lane_count_) * lane_count_ + me;
+    std::uint32_t const group = std::min(lane_count_, words_per_page);
+    std::uint32_t const word = random.below(words_per_page / group) * group + me % words_per_page;
     return owner_of(page, word) == me ? word : words_per_page;
+  }
+  std::uint32_t page_count() const { return shape_.pages; }
+  /// Which number the lane writes next.
+  std::uint32_t next_number(std::uint32_t me, std::uint64_t page, std::uint32_t word) const {
+    return books_[me].written[index_of(page, word)] + 1;
+  }
+  void has_written(std::uint32_t me, std::uint64_t page, std::uint32_t word, std::uint32_t number) {
+    books_[me].written[index_of(page, word)] = number;
+    unobserved const quiet;
+    returned_[index_of(page, word)] = number;
   }
   void write_to(std::uint32_t me, std::uint64_t page, std::uint32_t frame, std::uint32_t word) {
     std::uint32_t const number = ++books_[me].written[index_of(page, word)];
@@ -680,8 +726,9 @@ class cache_schedule {
     lane_books& books = books_[me];
     held_page const held = books.held[which];
     // As late as a write can be.
-    if (held.written && owner_of(held.page, me) == me) write_to(me, held.page, held.frame, me);
-    look_at(me, held.page, held.frame, me);
+    std::uint32_t const word = me % words_per_page;
+    if (held.written && owner_of(held.page, word) == me) write_to(me, held.page, held.frame, word);
+    look_at(me, held.page, held.frame, word);
     {
       unobserved const quiet;
       client::check(page_word{state_.words[held.frame]}.names(state_.mapping.locate(held.page).tag),
@@ -733,6 +780,13 @@ class cache_schedule {
     ++outcome_.failures;
   }
 
+  /// One of which nobody tells the caller why.
+  void failed_unseen() {
+    unobserved const quiet;
+    client::check(shape_.faults.error_ppm != 0 || shape_.has_timeout(), "C4: an operation fails on sound drives");
+    ++outcome_.failures;
+  }
+
   /// C2: what returned before it is on the drive afterwards.
   void flush(std::uint32_t me, simt::random_source& random) {
     std::vector<std::uint32_t>& owed = books_[me].owed;
@@ -763,17 +817,22 @@ class cache_schedule {
   }
   /// As the host's flush does, whatever the drives take for all of it.
   status persist_each() {
-    clean_result result;
+    clean_result* result = nullptr;
+    {
+      // For as long as the schedule: a lane's stores may reach it late.
+      unobserved const quiet;
+      result = results_.emplace_back(std::make_unique<clean_result>()).get();
+    }
     {
       auto const frames = this->frames();
-      cleaner<client, Rules> const work(frames, &result);
+      cleaner<client, Rules> const work(frames, result);
       for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
         std::uint64_t const page = frames.page_to_clean(frame);
         if (page == frames.no_page) continue;
         work.persist(page, [&](std::uint64_t deadline_ns) { return frames.clean(frame, deadline_ns); });
       }
     }
-    return worst_of(result);
+    return worst_of(*result);
   }
   frames_ref<client, Rules> frames() {
     return frames_ref<client, Rules>(&state_, state_.words, state_.fingerprints, state_.frame_memory.data(),
@@ -892,7 +951,8 @@ class cache_schedule {
         withheld += plan.at((std::uint64_t{i % shape_.queues_per_drive + 1} << 48) + n).withheld;
       }
     }
-    if (once.size() > withheld) {
+    // Who looks once, at the end of his time, may find an old ring there, however long ago the drive wrote to it.
+    if (once.size() > withheld && memory_model_ != simt::memory_model::stale_reads) {
       return "Q7: recovery was asked for " + std::to_string(once.size()) + " commands, but the drives kept " +
              std::to_string(withheld) + " back";
     }
@@ -973,6 +1033,7 @@ class cache_schedule {
   cache_state state_;
   std::byte* buffers_ = nullptr;
   std::vector<lane_books> books_;
+  std::vector<char> reads_along_ = std::vector<char>(lane_count_, 0);
   std::vector<page_type> abandoned_;
   std::vector<std::uint32_t> returned_;  // per word of the storage: the last number whose writer has let go
   cache_outcome outcome_;
@@ -980,6 +1041,7 @@ class cache_schedule {
   std::uint32_t handed_over_ = 0;
   std::uint32_t arrived_ = 0;
   std::vector<clean_result> cleaned_ = std::vector<clean_result>(64);  // a round at the end each
+  std::vector<std::unique_ptr<clean_result>> results_;                 // of flushes
   std::uint32_t not_settled_ = 0;
   std::uint32_t not_drained_ = 0;
 };

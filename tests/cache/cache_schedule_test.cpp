@@ -105,6 +105,13 @@ TEST(CacheInvariants, C6_ReadsSeeTheWritesBeforeThem) {
   EXPECT_GT(explore(c6_reads_see_writes, 0xc6).counted.hits, 0u);
 }
 
+TEST(CacheViews, ViewsAndCursorsSeeWhatPinsSee) {
+  EXPECT_GT(explore(views, 0xe1).counted.hits, 0u);
+}
+TEST(CacheViews, WindowsAndWarpCursorsSeeWhatPinsSee) {
+  EXPECT_GT(explore(windows, 0xe2).counted.hits, 0u);
+}
+
 TEST(CacheDeadlines, AWriteBackThatTakesLongerThanTheTimeoutLosesNothing) {
   cache_outcome const sum = explore(slow_drives, 0xd1);
   EXPECT_GT(sum.late, 0u);

@@ -37,9 +37,13 @@ struct cache_shape {
   std::uint32_t invalidate = 2;
   std::uint32_t read_async = 4;
   std::uint32_t write_async = 4;
+  std::uint32_t views = 0;  ///< array views, cursors, elements in two pages
   std::uint32_t share = 0;
   std::uint32_t reclaim = 0;  ///< takes a buffer back whose owner may be about to do the same
-  bool burst = false;         ///< all lanes read the same pages, in the same order, from the same moment on
+  /// Not 0: each lane has as many operations with all others of its warp, and some of its own between them; warps are
+  /// full then.
+  std::uint32_t warp_operations = 0;
+  bool burst = false;  ///< all lanes read the same pages, in the same order, from the same moment on
   emulator::fault_plan faults;
   /// Of a command, and so of calls that name no deadline. Time passes only while every lane and drive waits.
   std::uint64_t timeout_ns = no_timeout;
@@ -78,6 +82,7 @@ inline cache_shape load(std::uint64_t seed, simt::random_source& random) {
   shape.host_groups = 1 + random.below(2);
   shape.share = 6;
   shape.reclaim = 2;
+  shape.views = 6;
   shape.faults = delays(seed);
   return shape;
 }
@@ -187,6 +192,32 @@ inline cache_shape impatient_callers(std::uint64_t seed, simt::random_source& ra
   shape.read_async = 10;
   shape.write_async = 10;
   shape.recovery = recovery_policy::delete_silently;
+  return shape;
+}
+
+/// Views, cursors and elements in two pages, with whatever else comes and goes.
+inline cache_shape views(std::uint64_t seed, simt::random_source& random) {
+  cache_shape shape = load(seed, random);
+  shape.views = 60;
+  shape.try_read = 5;
+  shape.write = 10;
+  shape.invalidate = 5;
+  shape.hot_pages = 8;
+  if (random.below(3) == 0) shape.faults.error_ppm = 30'000;
+  return shape;
+}
+/// Windows and cursors of full warps.
+inline cache_shape windows(std::uint64_t seed, simt::random_source& random) {
+  cache_shape shape = load(seed, random);
+  shape.lanes = {1 + random.below(4) / 3, 32, 0};
+  shape.sets = 1 + random.below(2);
+  shape.pages = shape.sets * cache_ways + 2 + random.below(2 * shape.sets * cache_ways);
+  shape.operations = 0;
+  shape.warp_operations = 4;
+  shape.guards = 1;
+  shape.share = shape.reclaim = 0;
+  shape.hot_pages = shape.pages;
+  if (random.below(4) == 0) shape.faults.error_ppm = 10'000;
   return shape;
 }
 

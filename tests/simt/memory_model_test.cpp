@@ -178,6 +178,22 @@ TEST(SpeculativeLoads, WhoSeesAValueSeesWhatItsWriterHadSeen) {
   }
 }
 
+TEST(StoreBuffers, ALanesStackIsItsOwn) {
+  program const p{{1, 2, 0},
+                  [] {},
+                  [] {
+                    std::uint64_t local = 1;
+                    fiber::st(&local, std::uint64_t{2});
+                    // The compiler knows no way for it to change.
+                    fiber::check(*static_cast<std::uint64_t volatile*>(&local) == 2,
+                                 "a variable has what it was given");
+                    local = 3;
+                    fiber::fence(scope::device, order::release);
+                    fiber::check(*static_cast<std::uint64_t volatile*>(&local) == 3, "an old store comes too late");
+                  }};
+  expect_passes_everywhere(p);
+}
+
 TEST(MessagePassing, BlockScopeIsEnoughWithinABlockOnly) {
   message_passing within, across{.to = 32};
   expect_passes_everywhere(within.make<scope::block>());

@@ -1087,8 +1087,8 @@ class cache_ref {
   /// Frames that a look for one to take back visits.
   static constexpr std::uint32_t outside_looks = 64;
 
-  /// An overflow frame that is in no set's list, or `none`. Does not wait. `look_from`: the number among them of the
-  /// one to look at first; `none`: any.
+  /// An overflow frame that is in no set's list, or `none`. `look_from`: the number among them of one that was not
+  /// pinned, for which the caller waits for a lock; `none`: it waits for nothing.
   FOREBAY_DEVICE std::uint32_t take_overflow_frame(std::uint32_t look_from) const {
     return take_outside_frame(s_->free_overflow, 0, s_->overflow_count, look_from);
   }
@@ -1104,7 +1104,7 @@ class cache_ref {
     for (std::uint32_t looks = count < outside_looks ? count : outside_looks; looks != 0; --looks) {
       std::uint32_t const frame = first_outside() + first + k;
       page_word const seen = look(frame);
-      if ((seen.is_evictable() || seen.is_free()) && try_unlink(first + k)) return frame;
+      if ((seen.is_evictable() || seen.is_free()) && try_unlink(first + k, k == look_from)) return frame;
       if (seen.is_cleanable() && begin_write_back(frame, seen)) (void)submit_write_back(frame, seen, 0);
       k = k + 1 < count ? k + 1 : 0;
     }
@@ -1113,14 +1113,15 @@ class cache_ref {
   FOREBAY_DEVICE void give_overflow_frame(std::uint32_t frame) const {
     s_->free_overflow.template give<M>(frame - first_outside());
   }
-  /// Takes an outside frame that nobody uses out of its set's list.
-  FOREBAY_DEVICE bool try_unlink(std::uint32_t k) const {
+  /// Takes an outside frame that nobody uses out of its set's list. Waits for the set's lock, or needs it at once.
+  FOREBAY_DEVICE bool try_unlink(std::uint32_t k, bool waits) const {
     auto page = simt::atomic<M>(s_->outside[k].page);
     // Relaxed: looked at again under the lock.
     std::uint64_t const seen_page = page.load(simt::order::relaxed);
     if (seen_page == outside_frame::no_page) return false;
     std::uint32_t const set = mapping_.locate(seen_page).set;
-    if (!try_lock(set)) return false;
+    // Many who look through a set for room hold its lock in turn: who tries only may never have it.
+    if (!(waits ? lock(set, simt::no_deadline) : try_lock(set))) return false;
     bool taken = false;
     std::uint32_t const frame = first_outside() + k;
     // Relaxed: under the lock of the set that it names, nobody changes it.
@@ -1232,7 +1233,7 @@ class cache_ref {
       if (is_back() || page == outside_frame::no_page) return {};
       page_word const seen = self.look(frame);
       if (seen.is_evictable() || seen.is_free()) {
-        if (self.try_unlink(k)) {
+        if (self.try_unlink(k, false)) {
           state->free_users.template give<M>(frame - self.first_user());
           return {};
         }

@@ -71,6 +71,8 @@ class page_cursor {
     constexpr access how = std::is_const_v<T> ? access::read : access::write;
     if constexpr (WholeWarp) {
       auto const warp = M::this_warp();
+      // Lane 0 pins nothing before all have come: those that have not may be waiting for a frame themselves.
+      warp.sync();
       if (warp.thread_rank() == 0) pinned = cache_.pin(page, how, when_full::wait);
       // What lane 0 has acquired, all have.
       warp.sync();

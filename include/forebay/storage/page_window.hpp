@@ -89,6 +89,8 @@ class page_window {
     if (pages < wanted) wanted = static_cast<std::uint32_t>(pages);
     if (wanted == 0) wanted = 1;
     page_pin pinned;
+    // No lane pins anything before all have come: those that have not may be waiting for a frame themselves.
+    warp.sync();
     if (lane < wanted) pinned = cache_.pin(page + lane, how, when_full::fail);
     // What a lane has acquired, all have.
     warp.sync();
