@@ -2,6 +2,7 @@
 #include "forebay/emulator/dma_regions.hpp"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "forebay/error.hpp"
@@ -40,15 +41,15 @@ dma_region_table dma_regions::table_in(memory::allocation const& memory, std::ui
   return {words, words + key_bytes(log2_granules) / sizeof(std::uint64_t), log2_granules};
 }
 
-void dma_regions::mirror(std::vector<std::uint32_t> const& slots) {
+void dma_regions::mirror(touched_slots const& touched) {
   if (unit_memory_.data() == nullptr) return;
   memory::resource& to = unit_memory_.from();
-  if (slots.size() > 64) {
+  if (touched.count > touched.slots.size()) {
     to.copy_in(unit_memory_.data(), memory_.data(), memory_.bytes());
     return;
   }
   constexpr std::size_t words = dma_region_table::words_per_granule;
-  for (std::uint32_t const slot : slots) {
+  for (std::uint32_t const slot : std::span(touched.slots).first(touched.count)) {
     to.copy_in(unit_table_.bits_ + slot * words, table_.bits_ + slot * words, words * sizeof(std::uint64_t));
     to.copy_in(unit_table_.keys_ + slot, table_.keys_ + slot, sizeof(std::uint64_t));
   }
@@ -61,8 +62,14 @@ void dma_regions::add(void const* address, std::size_t bytes) {
   }
   std::lock_guard const lock(mutex_);
   range const pages{start / dma_page_bytes, (start + bytes + dma_page_bytes - 1) / dma_page_bytes};
-  set(pages, true);
+  // First, since what is set would stay so if there were no memory for it.
   ranges_.push_back(pages);
+  try {
+    set(pages, true);
+  } catch (operation_failed const&) {
+    ranges_.pop_back();
+    throw;
+  }
 }
 
 void dma_regions::remove(void const* address, std::size_t bytes) {
@@ -76,10 +83,15 @@ void dma_regions::remove(void const* address, std::size_t bytes) {
     throw refused_input("registered region", describe(address, bytes), "unmap exactly a range that was mapped");
   }
   ranges_.erase(found);
-  set(pages, false);
-  for (range const& other : ranges_) {
-    range const overlap{std::max(other.first_page, pages.first_page), std::min(other.end_page, pages.end_page)};
-    if (overlap.first_page < overlap.end_page) set(overlap, true);
+  // What others cover stays registered all the while: commands of theirs are in flight.
+  for (std::uint64_t page = pages.first_page; page < pages.end_page;) {
+    std::uint64_t covered_until = page, next_covered = pages.end_page;
+    for (range const& other : ranges_) {
+      if (other.first_page <= page) covered_until = std::max(covered_until, other.end_page);
+      if (other.first_page > page) next_covered = std::min(next_covered, other.first_page);
+    }
+    if (covered_until == page) set({page, next_covered}, false);
+    page = covered_until == page ? next_covered : covered_until;
   }
 }
 
@@ -101,10 +113,10 @@ std::uint32_t dma_regions::find_or_insert(std::uint64_t granule) {
 }
 
 void dma_regions::set(range pages, bool value) {
-  std::vector<std::uint32_t> touched;
+  touched_slots touched;
   for (std::uint64_t page = pages.first_page; page < pages.end_page;) {
     std::uint32_t const slot = find_or_insert(page / pages_per_granule);
-    if (touched.empty() || touched.back() != slot) touched.push_back(slot);
+    touched.add(slot);
     std::uint64_t const in_granule = page % pages_per_granule;
     std::uint64_t const count = std::min<std::uint64_t>(pages.end_page - page, 64 - in_granule % 64);
     std::uint64_t const mask = dma_region_table::mask(in_granule % 64, count);

@@ -35,7 +35,12 @@ class host_resource final : public resource {
     constexpr std::size_t huge_page = std::size_t{2} << 20;
     if (bytes >= 2 * huge_page) madvise(mapped, length, MADV_HUGEPAGE);  // a hint: failure changes nothing
     std::lock_guard const lock(mutex_);
-    mappings_.emplace(address, mapping{mapped, length});
+    try {
+      mappings_.emplace(address, mapping{mapped, length});
+    } catch (std::bad_alloc const&) {
+      munmap(mapped, length);
+      throw;
+    }
     return address;
   }
 

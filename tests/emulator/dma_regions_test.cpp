@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "emulator/seed.hpp"
 #include "forebay/error.hpp"
@@ -50,6 +52,26 @@ TEST(dma_regions, overlapping_registrations_count) {
   EXPECT_TRUE(regions.table().contains<native>(0x12000, 0x4000));
   regions.remove(at(0x12000), 0x4000);
   EXPECT_FALSE(regions.table().contains<native>(0x12000, 1));
+}
+
+TEST(dma_regions, what_another_registration_covers_stays_all_the_while) {
+  dma_regions regions(memory::host(), 4);
+  regions.add(at(0x12000), 0x2000);
+  std::atomic<std::uint64_t> looks = 0;
+  std::uint64_t missing = 0;
+  std::thread unit([&] {
+    for (std::uint64_t look = 0; look < 20'000'000; ++look) {
+      missing += !regions.table().contains<native>(0x12000, 0x2000);
+      // Relaxed: ends the loop below, no more.
+      looks.store(look + 1, std::memory_order_relaxed);
+    }
+  });
+  while (looks.load(std::memory_order_relaxed) < 20'000'000) {
+    regions.add(at(0x10000), 0x8000);
+    regions.remove(at(0x10000), 0x8000);
+  }
+  unit.join();
+  EXPECT_EQ(missing, 0u);
 }
 
 TEST(dma_regions, refuses_what_makes_no_sense) {

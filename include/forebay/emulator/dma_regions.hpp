@@ -4,6 +4,7 @@
 //! host.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -106,6 +107,16 @@ class dma_regions {
     std::uint64_t first_page;
     std::uint64_t end_page;
   };
+  /// Of one call. Without memory of its own: a range must go even where there is none left.
+  struct touched_slots {
+    std::array<std::uint32_t, 64> slots;
+    std::size_t count = 0;  ///< more than there are places for: perhaps all
+    void add(std::uint32_t slot) {
+      if (count != 0 && count <= slots.size() && slots[count - 1] == slot) return;
+      if (count < slots.size()) slots[count] = slot;
+      ++count;
+    }
+  };
   std::uint32_t find_or_insert(std::uint64_t granule);
   void set(range pages, bool value);
 
@@ -114,7 +125,7 @@ class dma_regions {
   static std::size_t table_bytes(std::uint32_t log2_granules);
   static dma_region_table table_in(memory::allocation const& memory, std::uint32_t log2_granules);
   /// Brings slots of the table to where the units look them up, if that is not where the host writes them.
-  void mirror(std::vector<std::uint32_t> const& slots);
+  void mirror(touched_slots const& touched);
 
   memory::allocation memory_;
   memory::allocation unit_memory_;  ///< of a GPU; empty where the units share the host's table

@@ -244,7 +244,8 @@ class storage {
   extent find_extent(std::string const& name) const;
   /// Makes an extent, and the catalogue on drives whose first MiB is blank. Throws `refused_input` where other data is
   /// there and `allow_destroy` is not set. With `replace`, an extent of that name goes in the same step: where the new
-  /// one does not fit, the old one stays.
+  /// one does not fit, the old one stays. Throws `operation_failed` where a drive takes no catalogue: here all is then
+  /// as before, and on the drives perhaps not, until the next change.
   extent create_extent(std::string const& name, std::uint64_t bytes, bool replace = false);
   void remove_extent(std::string const& name);
 
