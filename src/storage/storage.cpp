@@ -1031,12 +1031,24 @@ void storage::pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset
 }
 
 void storage::flush() {
+  // Each in spite of what failed before it: a drive that is gone shall keep nothing from the others.
+  std::string wrong;
   if (std::uint32_t const lost = impl_->settle(); lost != 0) {
-    throw operation_failed("storage: " + std::to_string(lost) +
-                           " commands of kernels never completed: the buffers of their requests still belong to them");
+    wrong = "storage: " + std::to_string(lost) +
+            " commands of kernels never completed: the buffers of their requests still belong to them";
   }
-  if (impl_->pages) impl_->clean_pages();
-  impl_->flush();
+  auto const attempt = [&](auto const& part) {
+    try {
+      part();
+    } catch (operation_failed const& e) {
+      wrong += (wrong.empty() ? "" : "; ") + std::string(e.what());
+    }
+  };
+  attempt([&] {
+    if (impl_->pages) impl_->clean_pages();
+  });
+  attempt([&] { impl_->flush(); });
+  if (!wrong.empty()) throw operation_failed(wrong);
 }
 void storage::take_back(registered_buffer const& buffer) {
   if (impl_->pages && buffer.bytes() != 0) impl_->take_back(buffer.data(), buffer.bytes());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the schedules of the page directory look like.
+//! Parameters of the page directory's random schedules.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ struct cache_shape {
   simt::grid lanes{1, 4, 0};
   std::uint32_t operations = 40;  ///< of each lane
   std::uint32_t pages = 24;       ///< of all drives together
-  std::uint32_t hot_pages = 4;    ///< that half of the operations go to
-  std::uint32_t whole_pages = 6;  ///< of those: the last ones, each written by one lane only
+  std::uint32_t hot_pages = 4;    ///< the first ones: half of the operations go to these alone
+  std::uint32_t whole_pages = 6;  ///< the last of all pages, each written by one lane only
   std::uint32_t guards = 1;       ///< pins that a lane holds at most
   // Percent of the operations; the rest read through a pin.
   std::uint32_t try_read = 20;
@@ -40,14 +40,13 @@ struct cache_shape {
   std::uint32_t views = 0;  ///< array views, cursors, elements in two pages
   std::uint32_t share = 0;
   std::uint32_t reclaim = 0;  ///< takes a buffer back whose owner may be about to do the same
-  /// Not 0: each lane has as many operations with all others of its warp, and some of its own between them; warps are
-  /// full then.
+  /// Not 0: warps are full, and each lane does so many operations together with its warp, and some alone between them.
   std::uint32_t warp_operations = 0;
   bool burst = false;  ///< all lanes read the same pages, in the same order, from the same moment on
   emulator::fault_plan faults;
-  /// Of a command, and so of calls that name no deadline. Time passes only while every lane and drive waits.
+  /// Limit of a command, and of calls that name no deadline. Time passes only while every lane and drive waits.
   std::uint64_t timeout_ns = no_timeout;
-  std::uint32_t impatient = 0;  ///< percent of the calls that name a deadline: one before most commands have ended
+  std::uint32_t impatient = 0;  ///< percent of the calls that name a deadline: those name one that most commands miss
   recovery_policy recovery = recovery_policy::none;
   std::uint64_t max_steps = 20'000'000;
 

@@ -12,12 +12,12 @@
 
 namespace forebay::test {
 
-/// For lane `me` of a `cache_schedule`. The words of the storage are numbered from its first page on.
+/// Those of lane `me` of a `cache_schedule`. The words of the storage are numbered from its first page on.
 template <class Schedule>
 class view_operations {
   using client = typename Schedule::client;
   static constexpr std::uint32_t words_per_page = Schedule::words_per_page;
-  /// Lies in two pages now and then, for a page is no multiple of it.
+  /// A page is no multiple of it, so some elements lie in two pages.
   struct triple {
     std::uint64_t words[3];
   };
@@ -79,13 +79,13 @@ class view_operations {
     return s_.storage().template array<T>(begin * 8);
   }
 
-  /// Words of one page or of two, or of many: those that want the same page go together.
+  /// Words of one page or two, or of up to seven. Lanes that want the same page read it together.
   void load_together(simt::random_source& common) {
     for (std::uint32_t loads = 2 + common.below(6); loads != 0; --loads) {
       std::uint64_t const first = common.below(static_cast<std::uint32_t>(words_));
       std::uint32_t const pages = common.below(2) == 0 ? 1 : 6;
       std::uint64_t const word = (first + random_.below(pages * words_per_page)) % words_;
-      // Of words that only this lane writes, to read one while it changes is a race.
+      // The race detector watches reads of the lane's own words only: those of others may change meanwhile.
       std::uint32_t const own = random_.below(2) == 0 ? s_.own_word(me_, page_of(word), random_) : words_per_page;
       load(own == words_per_page ? word : page_of(word) * words_per_page + own);
     }

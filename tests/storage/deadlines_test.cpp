@@ -179,6 +179,31 @@ TEST(Deadlines, PagesThatADriveDoesNotTakeAreNamed) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), AllOf(HasSubstr("what was written is lost"), HasSubstr(drive)));
 }
 
+TEST(FailingDrives, AFlushReachesTheOthers) {
+  drive_file const file(8 << 20);
+  std::unique_ptr<storage> st;
+  // Few of such drives can be opened.
+  for (int seed = 0; st == nullptr && seed < 100; ++seed) {
+    storage_options o = options_of("emulated:size=8M,errors_ppm=900000,seed=" + std::to_string(seed));
+    o.drives.push_back("file:" + file.path());
+    o.stripe_bytes = 65536;
+    o.cache_bytes = 64 * page_bytes;
+    try {
+      st = std::make_unique<storage>(o);
+    } catch (operation_failed const&) {
+      continue;
+    }
+  }
+  ASSERT_NE(st, nullptr);
+  write_pages(*st, 64, 1);
+  auto const flushes = [&] {
+    return nlohmann::json::parse(st->report())["drives"][1]["statistics"]["flush_commands"].get<std::uint64_t>();
+  };
+  std::uint64_t const before = flushes();
+  EXPECT_THROW(st->flush(), operation_failed);
+  EXPECT_GT(flushes(), before);
+}
+
 TEST(Deadlines, ADriveThatCannotBeOpenedIsNamedAndWhatForItWasRead) {
   EXPECT_THAT([] { storage(options_of("emulated:size=64M,errors_ppm=1000000")); },
               ThrowsMessage<operation_failed>(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Short sequences of what kernels and the host do, once for every command of a drive and every allocation of the
-//! calling thread: that one fails. Whoever asked must hear of it; nothing else may be lost, and the next attempt must
-//! succeed.
+//! Each test repeats a short sequence of what kernels and the host do. Each time one more command of a drive fails, or
+//! one more allocation of the calling thread. The caller must get the error, no other data may be lost, and the next
+//! attempt must succeed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -65,8 +65,8 @@ class drive_files {
   std::string paths_[2];
 };
 
-/// Options of a drive with which the `n`-th command of queue `queue` fails, and none other of the first queues' first
-/// few hundred: a drive draws what fails from a seed.
+/// Options of a drive with which, of the first 400 commands of queues 1 to 4, command `n` of queue `queue` alone fails:
+/// a drive draws what fails from a seed.
 std::string fault_of(std::uint64_t queue, std::uint64_t n) {
   constexpr std::uint64_t queues = 4, commands = 400;
   emulator::fault_plan plan;

@@ -371,8 +371,9 @@ class token {
 
   /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs. So
   /// `M::wait_until([&] { return t.ready(); }, deadline)` waits until a deadline of the caller's, as often as it likes:
-  /// that it passes says nothing of the request, and does nothing to it. A thread with nothing else to do may pass
-  /// `M::looks_per_poll`, to see its completion sooner.
+  /// that it passes says nothing of the request, and does nothing to it. It never asks for recovery: of a command that
+  /// the drive has lost, only wait() hears. A thread with nothing else to do may pass `M::looks_per_poll`, to see its
+  /// completion sooner.
   FOREBAY_DEVICE bool ready(std::uint32_t looks = 1) const {
     if (record_ == slot_pool::none) return true;
     queues_.check_generation(record_, generation_);

@@ -140,6 +140,8 @@ class cached_storage_ref {
   FOREBAY_DEVICE status read(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return read_async(to, offset_bytes, bytes).wait_once();
   }
+  /// The same of a write. The buffer is the caller's when it returns, whatever it returns; after a failure the cache
+  /// may hold a part of what was to be written, and writes it back later.
   FOREBAY_DEVICE status write(buffer_ref const& from, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return write_async(from, offset_bytes, bytes).wait();
   }

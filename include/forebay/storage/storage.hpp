@@ -49,9 +49,10 @@ struct storage_options {
   std::uint64_t stripe_bytes = 1 << 16;
   std::uint32_t records = 0;  ///< requests that may be open at once, 2^28 at most; 0: 65,536 for `cpu`, 2^20 for a GPU
   std::uint32_t prp_list_pages = 1024;  ///< commands beyond two pages that may be in flight at once
-  /// Of waits that name no deadline; and how long a command may be in flight before recovery aborts it.
+  /// Of waits that name no deadline, but for `storage_ref::flush()`; and how long a command may be in flight before
+  /// recovery aborts it.
   std::uint64_t timeout_ns = 10'000'000'000;
-  std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< the same of a Flush: a drive may have much to write
+  std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< both of a Flush: a drive may have much to write
   std::uint64_t cache_bytes = 0;  ///< of pages kept in the device's memory, a multiple of 16 pages; 0: no cache
   std::uint32_t page_bytes =
       4096;  ///< a power of two, 512 to 65536; what the drives are read by where there is a cache
@@ -136,8 +137,9 @@ class storage {
   explicit storage(storage_options const& options);
   storage(storage&&) noexcept;
   storage& operator=(storage&&) noexcept;
-  /// Writes back the cache's pages, and waits, for the default timeout at most, until all requests in flight have
-  /// completed; says on standard error if pages were lost. No kernel may still use a ref.
+  /// Writes back the cache's pages, and waits until all requests in flight have completed, for as long as the drives
+  /// complete anything; gives a drive up that does not. Says on standard error which pages were lost. No kernel may
+  /// still use a ref.
   ~storage();
 
   /// Whether writes may go anywhere: not where the options or a drive forbid it, nor where the drives carry a catalogue
@@ -224,8 +226,11 @@ class storage {
   /// pages meanwhile, and one that a kernel has pinned makes it `operation_failed`.
   void pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
   void pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
-  /// Makes every write that completed before the call durable, those that the cache holds too. Throws
-  /// `operation_failed` if one could not be written: it stays in the cache.
+  /// Waits until each command of kernels is over that was in flight at the call: the buffers of requests that were
+  /// detached, or whose callers gave up, are the callers' again. Then makes every write that completed before the call
+  /// durable, those that the cache holds too. Throws `operation_failed` where a drive does not take a page, which then
+  /// stays in the cache, or never completes a command, whose buffer is then in use for as long as the storage; the
+  /// other drives have what is theirs all the same.
   void flush();
   /// Ends what kernels have not: every page that lies in this buffer because it was shared is written back where it was
   /// written, and the buffer is the caller's again. To be called before the buffer is destroyed, if it was ever shared.
