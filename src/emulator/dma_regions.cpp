@@ -68,6 +68,7 @@ void dma_regions::add(void const* address, std::size_t bytes) {
     set(pages, true);
   } catch (operation_failed const&) {
     ranges_.pop_back();
+    clear_uncovered(pages);
     throw;
   }
 }
@@ -83,6 +84,10 @@ void dma_regions::remove(void const* address, std::size_t bytes) {
     throw refused_input("registered region", describe(address, bytes), "unmap exactly a range that was mapped");
   }
   ranges_.erase(found);
+  clear_uncovered(pages);
+}
+
+void dma_regions::clear_uncovered(range pages) {
   // What others cover stays registered all the while: commands of theirs are in flight.
   for (std::uint64_t page = pages.first_page; page < pages.end_page;) {
     std::uint64_t covered_until = page, next_covered = pages.end_page;
@@ -115,10 +120,15 @@ std::uint32_t dma_regions::find_or_insert(std::uint64_t granule) {
 void dma_regions::set(range pages, bool value) {
   touched_slots touched;
   for (std::uint64_t page = pages.first_page; page < pages.end_page;) {
-    std::uint32_t const slot = find_or_insert(page / pages_per_granule);
-    touched.add(slot);
     std::uint64_t const in_granule = page % pages_per_granule;
     std::uint64_t const count = std::min<std::uint64_t>(pages.end_page - page, 64 - in_granule % 64);
+    std::uint64_t const granule = page / pages_per_granule;
+    std::uint32_t const slot = value ? find_or_insert(granule) : table_.find<simt::native>(granule);
+    if (slot == dma_region_table::none) {
+      page += count;
+      continue;
+    }
+    touched.add(slot);
     std::uint64_t const mask = dma_region_table::mask(in_granule % 64, count);
     auto const word = simt::atomic<simt::native, simt::scope::system>(
         table_.bits_[slot * dma_region_table::words_per_granule + in_granule / 64]);

@@ -33,7 +33,7 @@ bool recovery::take_request(watched_group& of) {
   if (!queues.take_recovery_request(request)) return false;
   std::uint64_t const word = queues.command_word(request.pair_index, request.command_id);
   // It has ended since, and perhaps another command has its id.
-  if (word == 0 || command_slot::target_of(word) != request.target) return true;
+  if (word == 0 || command_slot::time_of(word) != request.submitted) return true;
   auto const known = std::find_if(of.commands.begin(), of.commands.end(), [&](watched_command const& c) {
     return c.pair_index == request.pair_index && c.command_id == request.command_id && c.word == word;
   });

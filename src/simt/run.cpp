@@ -364,6 +364,8 @@ class deterministic final : public lockstep, public memory_host {
 
   scheduled_lane& me() { return *static_cast<scheduled_lane*>(current); }
   bool is_own_stack(void const* address) {
+    // No store of a lane's comes late to itself in the others.
+    if (options_.memory != memory_model::store_buffers) return false;
     std::byte const* const stack = (*stacks_)[me().id];
     return address >= stack && address < stack + stacks_->bytes();
   }

@@ -40,9 +40,9 @@ void recovery_agent::run() {
     queue_pair_state& pair = queues_.state()->pairs[request.pair_index];
     // Not through the machine: advice that the host copies from the device's memory at any time.
     std::uint64_t const word = queues_.command_word(request.pair_index, request.command_id);
-    if (word == 0 || command_slot::target_of(word) != request.target || dead(pair)) continue;
-    // Another command of the same target, which was submitted since.
-    if (!command_slot::is_overdue(word, machine::clock_ns(), queues_.limits())) continue;
+    if (word == 0 || command_slot::time_of(word) != request.submitted || dead(pair)) continue;
+    machine::check(command_slot::is_overdue(word, machine::clock_ns(), queues_.limits()),
+                   "Q7: recovery is asked for a command before its time");
     asked_command const command{request.pair_index, request.command_id, word};
     bool const again = std::find(asked_.begin(), asked_.end(), command) != asked_.end();
     asked_.push_back(command);

@@ -41,7 +41,7 @@ class recovery_agent {
 
   /// How many requests there were, those for commands that had ended among them.
   std::uint64_t requests() const { return requests_; }
-  /// Those for commands in flight that were old enough.
+  /// Those for commands in flight.
   std::vector<asked_command> const& asked() const { return asked_; }
 
  private:

@@ -26,6 +26,11 @@ std::uint64_t now_ns = 0;
 
 constexpr std::uint64_t timeout_ns = 1'000'000'000;
 
+/// What a waiter leaves behind for the command that has the id on the first pair.
+void post(io_queues const& queues, std::uint32_t id) {
+  queues.state()->mailbox.post<native>({0, id, command_slot::time_of(queues.command_word(0, id))});
+}
+
 /// One queue pair of an emulated drive that withholds every command. A waiter may ask for any of them at any time.
 struct silent_drive {
   emulator::controller drive{{.faults = {.withhold_ppm = 1'000'000}}, emulator::no_backing(1 << 20, 512)};
@@ -54,9 +59,7 @@ struct silent_drive {
     return record;
   }
   /// What the waiter of `record` leaves behind when its deadline passes, without its look at the queue.
-  void give_up(std::uint32_t record) const {
-    queues.state()->mailbox.post<native>({0, ref().pair(0).find_command(record, 0), record});
-  }
+  void give_up(std::uint32_t record) const { post(queues, ref().pair(0).find_command(record, 0)); }
   void answer_all() {
     while (host.step()) {
     }
@@ -119,7 +122,7 @@ struct deaf_drive : silent_drive {
   }
   void ask(std::uint32_t record) const {
     auto const ref = unheard.ref<native>();
-    unheard.state()->mailbox.post<native>({0, ref.pair(0).find_command(record, 0), record});
+    post(unheard, ref.pair(0).find_command(record, 0));
   }
   status wait_for(std::uint32_t record) const {
     return token<native>(unheard.ref<native>(), record, {0, 1}).wait(native::clock_ns() + 10'000'000'000);
@@ -147,6 +150,18 @@ TEST(Recovery, AQueueIsDeletedOnlyATimeoutAfterTheAbort) {
   EXPECT_EQ(deaf.events.back(),
             "drive 'deaf': command 0x0 of queue 1, which did not complete within 1000 ms: did not end after its abort: "
             "its queue is deleted");
+}
+
+TEST(Recovery, ARequestThatIsHeardLateEndsNoOtherCommand) {
+  deaf_drive deaf;
+  (void)deaf.submit_and_give_up();
+  // Before the host looks the command ends, and another one has its id and its record.
+  deaf.unheard.state()->pairs[0].commands[0].word += std::uint64_t{1} << 32;
+  while (deaf.of_unheard.step()) {
+  }
+  now_ns += timeout_ns;
+  EXPECT_FALSE(deaf.of_unheard.step());
+  EXPECT_TRUE(deaf.events.empty());
 }
 
 TEST(Recovery, AnotherCommandThatHasTheSameIdAndRecordStartsAfresh) {
@@ -257,7 +272,7 @@ TEST(Recovery, ADriveWhoseFileTakesLongToWriteIsAliveAndNotReset) {
   } const whatever_happens{gate};
   std::uint32_t const flush = start(nvme::io_opcode::flush);
   ASSERT_TRUE(native::wait_until([&] { return gate.waiting != 0; }, native::clock_ns() + 60'000'000'000));
-  queues.state()->mailbox.post<native>({0, ref.pair(0).find_command(flush, 0), flush});
+  post(queues, ref.pair(0).find_command(flush, 0));
   while (host.step()) {
   }
   EXPECT_EQ(host.count().aborts, 1u);
@@ -339,9 +354,7 @@ struct two_drives {
     ask(record);
     return record;
   }
-  void ask(std::uint32_t record) const {
-    kernels.state()->mailbox.post<native>({0, kernels.ref<native>().pair(0).find_command(record, 0), record});
-  }
+  void ask(std::uint32_t record) const { post(kernels, kernels.ref<native>().pair(0).find_command(record, 0)); }
   /// Of kernels, then of the host: whether the pairs of both drives are declared dead.
   std::string dead() const {
     std::string all;

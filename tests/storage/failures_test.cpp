@@ -359,9 +359,14 @@ TEST(Failures, EachAllocationOnceWhileOneIsOpened) {
     }
     test::allocations_left = -1;
     ASSERT_TRUE(opened || test::allocation_failed);
-    if (test::allocation_failed) continue;
+    if (!opened) continue;
     std::string const data = "all is well";
-    return st->pwrite(data.data(), data.size(), first_byte);
+    st->pwrite(data.data(), data.size(), first_byte);
+    st->flush();
+    std::string found(data.size(), ' ');
+    st->pread(found.data(), found.size(), first_byte);
+    ASSERT_EQ(found, data);
+    if (!test::allocation_failed) return;
   }
 }
 
@@ -393,6 +398,7 @@ TEST(Failures, EachAllocationOnceWhileOneIsUsed) {
       s.compare_everything("after one failed");
       if (!test::allocation_failed || testing::Test::HasFailure()) break;
     }
+    ASSERT_FALSE(test::allocation_failed) << "there are more allocations";
     s.flush_at_last();
     s.close();
     s.open();

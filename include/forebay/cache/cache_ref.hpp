@@ -1088,7 +1088,7 @@ class cache_ref {
   static constexpr std::uint32_t outside_looks = 64;
 
   /// An overflow frame that is in no set's list, or `none`. `look_from`: the number among them of one that was not
-  /// pinned, for which the caller waits for a lock; `none`: it waits for nothing.
+  /// pinned, for which the caller waits for a lock and for room in the queues; `none`: it waits for nothing.
   FOREBAY_DEVICE std::uint32_t take_overflow_frame(std::uint32_t look_from) const {
     return take_outside_frame(s_->free_overflow, 0, s_->overflow_count, look_from);
   }
@@ -1105,7 +1105,10 @@ class cache_ref {
       std::uint32_t const frame = first_outside() + first + k;
       page_word const seen = look(frame);
       if ((seen.is_evictable() || seen.is_free()) && try_unlink(first + k, k == look_from)) return frame;
-      if (seen.is_cleanable() && begin_write_back(frame, seen)) (void)submit_write_back(frame, seen, 0);
+      if (seen.is_cleanable() && begin_write_back(frame, seen)) {
+        // For the frame that it wants the caller waits for room, too: else nobody would ask what takes it.
+        (void)submit_write_back(frame, seen, k == look_from ? default_time : 0);
+      }
       k = k + 1 < count ? k + 1 : 0;
     }
     return none;

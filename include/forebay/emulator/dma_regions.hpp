@@ -119,6 +119,8 @@ class dma_regions {
   };
   std::uint32_t find_or_insert(std::uint64_t granule);
   void set(range pages, bool value);
+  /// Of `pages`: those that no range has.
+  void clear_uncovered(range pages);
 
   std::mutex mutex_;
   static std::size_t key_bytes(std::uint32_t log2_granules);

@@ -220,7 +220,7 @@ class io_queues_ref {
       std::uint64_t const word = queue.command_word(id);
       if (word == 0 || (target != any_target && command_slot::target_of(word) != target)) continue;
       if (Rules::asks_by_age && !command_slot::is_overdue(word, now_ns, s_->limits)) continue;
-      s_->mailbox.template post<M>({pair_index, id, command_slot::target_of(word)});
+      s_->mailbox.template post<M>({pair_index, id, command_slot::time_of(word)});
     }
   }
   static constexpr std::uint32_t any_target = ~0u;

@@ -40,6 +40,10 @@ struct command_slot {
   FOREBAY_DEVICE static constexpr std::uint32_t target_of(std::uint64_t word) {
     return (static_cast<std::uint32_t>(word) & target_mask) - 1;
   }
+  /// When the command was submitted, in units of time modulo 2^32.
+  FOREBAY_DEVICE static constexpr std::uint32_t time_of(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 32);
+  }
   FOREBAY_DEVICE static constexpr std::uint64_t limit_ns(std::uint64_t word, command_limits const& limits) {
     return (word & is_flush) != 0 ? limits.flush_timeout_ns : limits.timeout_ns;
   }

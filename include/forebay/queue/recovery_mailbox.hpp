@@ -9,14 +9,16 @@
 
 namespace forebay {
 
-/// A command whose waiter gave up.
+/// A command that is too old.
 struct recovery_request {
   std::uint32_t pair_index = 0;
   std::uint32_t command_id = 0;
-  std::uint32_t target = 0;  ///< what the command completes to
+  /// `command_slot::time_of` its word: tells it from one that has its id, and perhaps its target, by the time that the
+  /// host looks.
+  std::uint32_t submitted = 0;
 
   FOREBAY_DEVICE friend constexpr bool operator==(recovery_request const& a, recovery_request const& b) {
-    return a.pair_index == b.pair_index && a.command_id == b.command_id && a.target == b.target;
+    return a.pair_index == b.pair_index && a.command_id == b.command_id && a.submitted == b.submitted;
   }
 };
 
@@ -49,17 +51,18 @@ struct recovery_mailbox {
       if (found == 0) continue;
       // Relaxed: frees the word; nothing was written that a poster must see.
       word.store(0, simt::order::relaxed);
-      request = {static_cast<std::uint32_t>(found >> 48), static_cast<std::uint32_t>(found >> 32 & 0xffff),
-                 static_cast<std::uint32_t>(found) - 1};
+      request = {static_cast<std::uint32_t>(found >> 48) - 1, static_cast<std::uint32_t>(found >> 32 & 0xffff),
+                 static_cast<std::uint32_t>(found)};
       return true;
     }
     return false;
   }
 
  private:
+  /// Never 0: there are fewer than 65535 pairs.
   FOREBAY_DEVICE static std::uint64_t encode(recovery_request const& r) {
-    return static_cast<std::uint64_t>(r.pair_index) << 48 | static_cast<std::uint64_t>(r.command_id) << 32 |
-           (r.target + 1);
+    return static_cast<std::uint64_t>(r.pair_index + 1) << 48 | static_cast<std::uint64_t>(r.command_id) << 32 |
+           r.submitted;
   }
 };
 
