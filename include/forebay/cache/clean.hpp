@@ -113,6 +113,21 @@ struct clean_kernel {
   }
 };
 
+/// The calling thread's share of the pages [first_page, first_page + pages): calls `attempt(page, deadline_ns)` for
+/// each, as cleaner::persist() does, and begins to write those behind it back meanwhile.
+template <class M, class Attempt>
+FOREBAY_DEVICE void persist_pages(frames_ref<M> const& cache, std::uint64_t first_page, std::uint64_t pages,
+                                  clean_result* result, Attempt&& attempt) {
+  cleaner<M> const work(cache, result);
+  std::uint64_t const ahead = pages_begun_ahead<M>();
+  std::uint64_t begun = M::thread_rank();
+  for (std::uint64_t k = M::thread_rank(); k < pages; k += M::thread_count()) {
+    for (; begun < pages && begun < k + ahead; begun += M::thread_count())
+      cache.start_cleaning_page(first_page + begun);
+    work.persist(first_page + k, [&](std::uint64_t deadline_ns) { return attempt(first_page + k, deadline_ns); });
+  }
+}
+
 /// Writes back those of the pages [first_page, first_page + pages) that have been written.
 template <class M>
 struct clean_range_kernel {
@@ -122,15 +137,9 @@ struct clean_range_kernel {
   clean_result* result;
 
   FOREBAY_DEVICE void operator()() const {
-    cleaner<M> const work(cache, result);
-    std::uint64_t const ahead = pages_begun_ahead<M>();
-    std::uint64_t begun = M::thread_rank();
-    for (std::uint64_t k = M::thread_rank(); k < pages; k += M::thread_count()) {
-      for (; begun < pages && begun < k + ahead; begun += M::thread_count())
-        cache.start_cleaning_page(first_page + begun);
-      work.persist(first_page + k,
-                   [&](std::uint64_t deadline_ns) { return cache.clean_page(first_page + k, deadline_ns); });
-    }
+    persist_pages<M>(cache, first_page, pages, result, [&](std::uint64_t page, std::uint64_t deadline_ns) {
+      return cache.clean_page(page, deadline_ns);
+    });
   }
 };
 
@@ -143,15 +152,9 @@ struct forget_kernel {
   clean_result* result;
 
   FOREBAY_DEVICE void operator()() const {
-    cleaner<M> const work(cache, result);
-    std::uint64_t const ahead = pages_begun_ahead<M>();
-    std::uint64_t begun = M::thread_rank();
-    for (std::uint64_t k = M::thread_rank(); k < pages; k += M::thread_count()) {
-      for (; begun < pages && begun < k + ahead; begun += M::thread_count())
-        cache.start_cleaning_page(first_page + begun);
-      work.persist(first_page + k,
-                   [&](std::uint64_t deadline_ns) { return cache.invalidate(first_page + k, deadline_ns); });
-    }
+    persist_pages<M>(cache, first_page, pages, result, [&](std::uint64_t page, std::uint64_t deadline_ns) {
+      return cache.invalidate(page, deadline_ns);
+    });
   }
 };
 
