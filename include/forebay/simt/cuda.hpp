@@ -225,7 +225,7 @@ struct cuda {
   FOREBAY_DEVICE static void check(bool holds, char const* what) {
     if (holds) return;
 #if defined(__CUDA_ARCH__)
-    printf("forebay: check failed in block %u thread %u: %s\n", blockIdx.x, threadIdx.x, what);
+    printf("forebay: check failed in block %u thread %u: %s\n", block_rank(), rank_in_block(), what);
     __trap();
 #else
     not_on_host(what);
