@@ -73,6 +73,8 @@ def check_source(path: Path, lines: list[str]) -> Iterator[str]:
         code = line.split("//")[0]
         if layer != "simt" and path.parts[0] in {"include", "src", "apps"} and ONLY_IN_SIMT.search(code):
             yield f"{path}:{number}: CUDA's own words appear only under simt/"
+        if path.parts[0] in {"include", "src", "apps"} and "no_unique_address" in code:
+            yield f"{path}:{number}: nvcc lays such a member out otherwise than the host's compiler: make it a base"
         if re.search(r"\b(TODO|FIXME|XXX)\b", line):
             yield f"{path}:{number}: unfinished work is not left in the source"
 

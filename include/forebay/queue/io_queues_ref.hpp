@@ -32,7 +32,9 @@ struct io_queues_state {
   std::uint32_t* generations = nullptr;
 };
 
-/// In a build with `FOREBAY_DEBUG_WAITS`: which of the requests of its record a token is of. Else nothing.
+/// In a build with `FOREBAY_DEBUG_WAITS`: which of the requests of its record a token is of. Else nothing. Tokens have
+/// it as a base, not as a member with `[[no_unique_address]]`: nvcc 13.0 gives such a member room in device code, where
+/// the host compiler gives it none, and arrays of tokens that both see would have two layouts.
 struct counted_generation {
   std::uint32_t number = 0;
 
@@ -339,7 +341,7 @@ class alive_watch {
 /// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all
 /// copies: exactly one of them is waited for with success, or detached.
 template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
-class token {
+class token : private token_generation {
  public:
   token() = default;
   /// A request that ended before it began.
@@ -347,25 +349,24 @@ class token {
   /// A request whose commands are all on pairs of `range`.
   FOREBAY_DEVICE token(io_queues_ref<M, Rules, Targets> const& queues, std::uint32_t record, pair_range range)
       : queues_(queues), record_(record), range_(range) {
-    if (record_ != slot_pool::none) generation_ = queues_.generation(record_);
+    if (record_ != slot_pool::none) static_cast<token_generation&>(*this) = queues_.generation(record_);
   }
 
   /// A token that nobody looks at for long: half the registers, for some loads when it is woken.
-  struct parked {
+  struct parked : token_generation {
     io_queues_state* queues;
     std::uint32_t record;
     pair_range range;
     status ended;
-    [[no_unique_address]] token_generation generation;
   };
   FOREBAY_DEVICE parked park() const
     requires(std::is_same_v<Targets, record_pool<M>>)
   {
-    return {queues_.state(), record_, range_, ended_, generation_};
+    return {*this, queues_.state(), record_, range_, ended_};
   }
   FOREBAY_DEVICE explicit token(parked const& p)
     requires(std::is_same_v<Targets, record_pool<M>>)
-      : record_(p.record), range_(p.range), ended_(p.ended), generation_(p.generation) {
+      : token_generation(p), record_(p.record), range_(p.range), ended_(p.ended) {
     if (record_ != slot_pool::none) queues_ = io_queues_ref<M, Rules, Targets>(p.queues);
   }
 
@@ -376,7 +377,7 @@ class token {
   /// completion sooner.
   FOREBAY_DEVICE bool ready(std::uint32_t looks = 1) const {
     if (record_ == slot_pool::none) return true;
-    queues_.check_generation(record_, generation_);
+    queues_.check_generation(record_, *this);
     if (queues_.records().done(record_)) return true;
     bool done = false;
     for (std::uint32_t k = 0; k < range_.count && !done; ++k) {
@@ -399,7 +400,7 @@ class token {
   /// no others. Lanes of a warp that call this together return together, when the last of them may.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (record_ == slot_pool::none) return ended_;
-    queues_.check_generation(record_, generation_);
+    queues_.check_generation(record_, *this);
     // Lanes that come together go on together: one that went on as soon as it could would come alone to whatever it
     // does next, and lanes that do the same thing one after the other take as many times as long. What each waits for
     // depends on the controllers only (Q4).
@@ -419,7 +420,7 @@ class token {
   /// Gives up the result. The buffer belongs to the request until the storage was flushed or destroyed.
   FOREBAY_DEVICE void detach() {
     if (record_ == slot_pool::none) return;
-    queues_.check_generation(record_, generation_);
+    queues_.check_generation(record_, *this);
     queues_.end_generation(record_);
     queues_.records().detach(record_);
     record_ = slot_pool::none;
@@ -430,7 +431,6 @@ class token {
   std::uint32_t record_ = slot_pool::none;
   pair_range range_;
   status ended_;
-  [[no_unique_address]] token_generation generation_;
 };
 
 }  // namespace forebay
