@@ -16,22 +16,18 @@
 
 #include "forebay/cache/clock.hpp"
 #include "forebay/cache/s3_fifo.hpp"
+#include "support/environment.hpp"
 
 namespace forebay::test {
 namespace {
-
-std::uint64_t number_from_environment(char const* name, std::uint64_t otherwise) {
-  char const* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 using shape_of = cache_shape (*)(std::uint64_t seed, simt::random_source& random);
 
 /// Runs the schedules of one invariant on two threads, half with each replacement policy.
 cache_outcome explore(shape_of make, std::uint64_t salt) {
   bool const one = std::getenv("FOREBAY_SEED") != nullptr;
-  std::uint64_t const first = number_from_environment("FOREBAY_SEED", 0);
-  std::uint64_t const end = one ? first + 1 : 3 * number_from_environment("FOREBAY_SCHEDULES", 200);
+  std::uint64_t const first = test::number_from_environment("FOREBAY_SEED", 0);
+  std::uint64_t const end = one ? first + 1 : 3 * test::number_from_environment("FOREBAY_SCHEDULES", 200);
   std::atomic<std::uint64_t> next = first;
   std::atomic<bool> failed = false;
   std::mutex mutex;

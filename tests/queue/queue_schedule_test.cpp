@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "schedule.hpp"
+#include "support/environment.hpp"
 
 namespace forebay::test {
 namespace {
@@ -183,11 +184,6 @@ schedule_shape detach_and_settle(std::uint64_t seed, simt::random_source& random
   return shape;
 }
 
-std::uint64_t number_from_environment(char const* name, std::uint64_t otherwise) {
-  char const* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 using shape_of = schedule_shape (*)(std::uint64_t seed, simt::random_source& random);
 
 struct totals {
@@ -200,8 +196,8 @@ struct totals {
 /// Runs the schedules of one invariant on two threads. `least_depth`: the smallest ring that the invariant speaks of.
 void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
   bool const one = std::getenv("FOREBAY_SEED") != nullptr;
-  std::uint64_t const first = number_from_environment("FOREBAY_SEED", 0);
-  std::uint64_t const end = one ? first + 1 : number_from_environment("FOREBAY_SCHEDULES", 200);
+  std::uint64_t const first = test::number_from_environment("FOREBAY_SEED", 0);
+  std::uint64_t const end = one ? first + 1 : test::number_from_environment("FOREBAY_SCHEDULES", 200);
   std::atomic<std::uint64_t> next = first;
   std::atomic<bool> failed = false;
   std::mutex mutex;

@@ -19,6 +19,7 @@
 #include "forebay/queue/status_text.hpp"
 #include "forebay/simt/native.hpp"
 #include "forebay/storage/storage.hpp"
+#include "support/drive_files.hpp"
 
 namespace forebay {
 namespace {
@@ -42,23 +43,6 @@ std::string recovered(storage const& st) {
   return nlohmann::json::parse(st.report()).at("recovery").dump();
 }
 constexpr char const* nothing_recovered = R"({"aborts":0,"controller_resets":0,"queues_deleted":0})";
-
-/// A file of so many bytes, for a drive.
-class drive_file {
- public:
-  explicit drive_file(std::uint64_t bytes)
-      : path_(testing::TempDir() + "forebay-deadlines-" + std::to_string(getpid())) {
-    std::ofstream(path_).close();
-    EXPECT_EQ(truncate(path_.c_str(), static_cast<off_t>(bytes)), 0);
-  }
-  ~drive_file() { unlink(path_.c_str()); }
-  drive_file(drive_file const&) = delete;
-  drive_file& operator=(drive_file const&) = delete;
-  std::string const& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// Numbers every page of a storage through its cache, and leaves them there.
 void write_pages(storage& st, std::uint64_t pages, std::uint64_t salt) {
@@ -86,9 +70,9 @@ std::uint64_t missing_pages(std::string const& path, std::uint64_t pages, std::u
 
 TEST(Deadlines, AWriteBackLongerThanTheTimeoutLosesNothing) {
   constexpr std::uint64_t pages = 1024;
-  drive_file const file(pages * page_bytes);
+  test::drive_files const files(1, pages * page_bytes);
   // 4000 commands a second: a quarter of a second for all, in which no command takes long.
-  storage_options o = options_of("emulated:backing=file,path=" + file.path() + ",iops=4000,latency_us=100");
+  storage_options o = options_of("emulated:backing=file,path=" + files.paths()[0] + ",iops=4000,latency_us=100");
   o.cache_bytes = pages * page_bytes;
   o.timeout_ns = 100 * ms;
   std::uint64_t salt = 1;
@@ -97,7 +81,7 @@ TEST(Deadlines, AWriteBackLongerThanTheTimeoutLosesNothing) {
     write_pages(st, pages, salt);
     // The destructor.
   }
-  EXPECT_EQ(missing_pages(file.path(), pages, salt), 0u);
+  EXPECT_EQ(missing_pages(files.paths()[0], pages, salt), 0u);
   {
     storage st(o);
     salt = 10'000;
@@ -124,7 +108,7 @@ TEST(Deadlines, AWriteBackLongerThanTheTimeoutLosesNothing) {
     }
     st.pwrite(first.data(), first.size(), 0);
   }
-  EXPECT_EQ(missing_pages(file.path(), pages, salt), 0u);
+  EXPECT_EQ(missing_pages(files.paths()[0], pages, salt), 0u);
 }
 
 /// A storage's cache under other rules.
@@ -139,8 +123,8 @@ struct one_deadline_for_all : cache_rules {
 };
 TEST(Deadlines, OneDeadlineForAllPagesIsCaught) {
   constexpr std::uint64_t pages = 512;
-  drive_file const file(pages * page_bytes);
-  storage_options o = options_of("emulated:backing=file,path=" + file.path() + ",iops=1000");
+  test::drive_files const files(1, pages * page_bytes);
+  storage_options o = options_of("emulated:backing=file,path=" + files.paths()[0] + ",iops=1000");
   o.cache_bytes = pages * page_bytes;
   o.timeout_ns = 100 * ms;
   storage st(o);
@@ -180,12 +164,12 @@ TEST(Deadlines, PagesThatADriveDoesNotTakeAreNamed) {
 }
 
 TEST(FailingDrives, AFlushReachesTheOthers) {
-  drive_file const file(8 << 20);
+  test::drive_files const files(1, 8 << 20);
   std::unique_ptr<storage> st;
   // Few of such drives can be opened.
   for (int seed = 0; st == nullptr && seed < 100; ++seed) {
     storage_options o = options_of("emulated:size=8M,errors_ppm=900000,seed=" + std::to_string(seed));
-    o.drives.push_back("file:" + file.path());
+    o.drives.push_back("file:" + files.paths()[0]);
     o.stripe_bytes = 65536;
     o.cache_bytes = 64 * page_bytes;
     try {
@@ -229,14 +213,14 @@ TEST(FailingDrives, AChangeOfTheCatalogueThatFailsIsNotKept) {
   constexpr std::uint64_t bytes = 8 << 20;
   int failed = 0, done = 0;
   for (int seed = 0; seed < 60; ++seed) {
-    drive_file const file(bytes);
+    test::drive_files const files(1, bytes);
     {
-      storage(options_of("file:" + file.path())).create_extent("old", 5);
+      storage(options_of("file:" + files.paths()[0])).create_extent("old", 5);
     }
     bool created = false;
     try {
-      storage st(
-          options_of("emulated:backing=file,path=" + file.path() + ",errors_ppm=200000,seed=" + std::to_string(seed)));
+      storage st(options_of("emulated:backing=file,path=" + files.paths()[0] +
+                            ",errors_ppm=200000,seed=" + std::to_string(seed)));
       auto const flushes = [&] {
         return nlohmann::json::parse(st.report())["drives"][0]["statistics"]["flush_commands"].get<std::uint64_t>();
       };
@@ -252,7 +236,7 @@ TEST(FailingDrives, AChangeOfTheCatalogueThatFailsIsNotKept) {
       continue;  // it could not be opened
     }
     (created ? done : failed) += 1;
-    storage const again(options_of("file:" + file.path()));
+    storage const again(options_of("file:" + files.paths()[0]));
     EXPECT_EQ(again.find_extent("old").bytes, 5u) << "seed " << seed;
     if (!created) continue;
     EXPECT_EQ(again.find_extent("new").bytes, 7u) << "seed " << seed;

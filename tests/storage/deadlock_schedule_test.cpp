@@ -16,6 +16,7 @@
 #include "forebay/simt/run.hpp"
 #include "queue/schedule.hpp"
 #include "storage/wait_chains.hpp"
+#include "support/environment.hpp"
 
 namespace forebay {
 namespace {
@@ -181,16 +182,11 @@ class rig {
   outcome outcome_;
 };
 
-std::uint64_t number_of(char const* variable, std::uint64_t otherwise) {
-  char const* const text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 0) : otherwise;
-}
-
 /// Calls `check` with the outcome of each schedule.
 template <class Check>
 void for_schedules(program const& p, Check const& check) {
-  std::uint64_t const only = number_of("FOREBAY_SEED", 0);
-  std::uint64_t const last = only != 0 ? only : number_of("FOREBAY_SCHEDULES", 200);
+  std::uint64_t const only = test::number_from_environment("FOREBAY_SEED", 0);
+  std::uint64_t const last = only != 0 ? only : test::number_from_environment("FOREBAY_SCHEDULES", 200);
   for (std::uint64_t seed = only != 0 ? only : 1; seed <= last; ++seed) {
     SCOPED_TRACE("replay with FOREBAY_SEED=" + std::to_string(seed));
     auto const one = std::make_unique<rig>(p, seed);
@@ -234,7 +230,9 @@ TEST(DeadlockSchedule, ACircularWaitIsSeenWhereThereIsOneAndOnlyThere) {
     ++(o.given_up != 0 ? with : without);
   });
   // A few schedules, as under a sanitizer, may all be of one kind.
-  if (number_of("FOREBAY_SEED", 0) != 0 || number_of("FOREBAY_SCHEDULES", 200) < 100) return;
+  if (test::number_from_environment("FOREBAY_SEED", 0) != 0 ||
+      test::number_from_environment("FOREBAY_SCHEDULES", 200) < 100)
+    return;
   EXPECT_NE(with, 0u);
   EXPECT_NE(without, 0u);
 }

@@ -4,12 +4,10 @@
 //! one more allocation of the calling thread. The caller must get the error, no other data may be lost, and the next
 //! attempt must succeed.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <new>
@@ -24,11 +22,13 @@
 #include "forebay/queue/status_text.hpp"
 #include "forebay/simt/native.hpp"
 #include "forebay/storage/storage.hpp"
+#include "support/drive_files.hpp"
 
 namespace forebay {
 namespace {
 
 using native = simt::native;
+using test::drive_files;
 
 constexpr std::uint64_t drive_bytes = 3 << 20;
 constexpr std::uint32_t page_bytes = 4096;
@@ -36,34 +36,15 @@ constexpr std::uint64_t first_byte = catalogue::reserved_bytes;
 /// Of which the sequence writes.
 constexpr std::uint64_t used_bytes = 40 * page_bytes;
 
-/// Two files for drives.
-class drive_files {
- public:
-  drive_files() {
-    for (int i = 0; i < 2; ++i) {
-      paths_[i] = testing::TempDir() + "forebay-failures-" + std::to_string(getpid()) + "-" + std::to_string(i);
-      std::ofstream(paths_[i], std::ios::trunc).close();
-      EXPECT_EQ(truncate(paths_[i].c_str(), drive_bytes), 0);
-    }
+/// Two drives in files. `faulty`: the one that gets `faults`.
+std::vector<std::string> uris_of(drive_files const& files, std::size_t faulty = ~std::size_t{0},
+                                 std::string const& faults = "") {
+  std::vector<std::string> all;
+  for (std::string const& path : files.paths()) {
+    all.push_back("emulated:backing=file,path=" + path + (all.size() == faulty ? faults : ""));
   }
-  ~drive_files() {
-    for (std::string const& path : paths_) unlink(path.c_str());
-  }
-  drive_files(drive_files const&) = delete;
-  drive_files& operator=(drive_files const&) = delete;
-  /// `faulty`: the drive that gets `faults`.
-  std::vector<std::string> uris(int faulty = -1, std::string const& faults = "") const {
-    std::vector<std::string> all;
-    for (int i = 0; i < 2; ++i) {
-      all.push_back("emulated:backing=file,path=" + paths_[i] + ",size=" + std::to_string(drive_bytes) +
-                    (i == faulty ? faults : ""));
-    }
-    return all;
-  }
-
- private:
-  std::string paths_[2];
-};
+  return all;
+}
 
 /// Options of a drive with which, of the first 400 commands of queues 1 to 4, command `n` of queue `queue` alone fails:
 /// a drive draws what fails from a seed.
@@ -281,9 +262,9 @@ class sequence {
 };
 
 /// Whether the `n`-th command of the queue was there to fail.
-bool fails_one_command(bool cached, int drive, std::uint64_t queue, std::uint64_t n) {
-  drive_files const files;
-  sequence s(cached, files.uris(drive, fault_of(queue, n)));
+bool fails_one_command(bool cached, std::size_t drive, std::uint64_t queue, std::uint64_t n) {
+  drive_files const files(2, drive_bytes);
+  sequence s(cached, uris_of(files, drive, fault_of(queue, n)));
   std::uint64_t failures = 0;
   s.open();  // tries again
   std::uint64_t const while_opened = s.injected_errors();
@@ -303,14 +284,14 @@ bool fails_one_command(bool cached, int drive, std::uint64_t queue, std::uint64_
   EXPECT_LE(failures, 2 * (injected - while_opened)) << "more failed than was made to";
   s.compare_everything("before the end");
   s.close();
-  s.open(files.uris());
+  s.open(uris_of(files));
   s.compare_everything("after it was opened again");
   return injected != 0;
 }
 
 void each_command_fails(bool cached) {
   std::uint64_t failed = 0;
-  for (int drive = 0; drive < 2; ++drive) {
+  for (std::size_t drive = 0; drive < 2; ++drive) {
     for (std::uint64_t queue = 1; queue <= 2; ++queue) {
       // Which of two commands comes first may differ from run to run.
       for (std::uint64_t n = 0, missed = 0; missed < 3; ++n) {
@@ -335,9 +316,9 @@ TEST(Failures, EachCommandOnceWithACache) {
 }
 
 TEST(Failures, EachAllocationOnceWhileOneIsOpened) {
-  drive_files const files;
+  drive_files const files(2, drive_bytes);
   storage_options o;
-  o.drives = files.uris();
+  o.drives = uris_of(files);
   o.device = "cpu";
   o.queues_per_drive = 1;
   o.allow_destroy = true;
@@ -372,8 +353,8 @@ TEST(Failures, EachAllocationOnceWhileOneIsOpened) {
 
 TEST(Failures, EachAllocationOnceWhileOneIsUsed) {
   for (bool const cached : {false, true}) {
-    drive_files const files;
-    sequence s(cached, files.uris());
+    drive_files const files(2, drive_bytes);
+    sequence s(cached, uris_of(files));
     s.open();
     for (std::int64_t n = 0; n < 4000; ++n) {
       SCOPED_TRACE("allocation " + std::to_string(n));

@@ -5,12 +5,10 @@
 //!
 //! FOREBAY_SCHEDULES: fifty times the sequences that each test runs (default 200). FOREBAY_SEED: run that one alone.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,6 +19,8 @@
 #include "forebay/simt/native.hpp"
 #include "forebay/simt/schedulers.hpp"
 #include "forebay/storage/storage.hpp"
+#include "support/drive_files.hpp"
+#include "support/environment.hpp"
 
 namespace forebay {
 namespace {
@@ -41,31 +41,6 @@ struct plan {
   std::uint32_t user_frames = 0;
   std::uint32_t host_groups = 0;
   std::uint32_t steps = 50;
-};
-
-/// Files for drives, which outlive their storages.
-class drive_files {
- public:
-  drive_files(std::uint32_t count, std::uint64_t bytes) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-      paths_.push_back(testing::TempDir() + "forebay-model-" + std::to_string(getpid()) + "-" + std::to_string(i));
-      std::ofstream(paths_.back(), std::ios::trunc).close();
-      EXPECT_EQ(truncate(paths_.back().c_str(), static_cast<off_t>(bytes)), 0);
-    }
-  }
-  ~drive_files() {
-    for (std::string const& path : paths_) unlink(path.c_str());
-  }
-  drive_files(drive_files const&) = delete;
-  drive_files& operator=(drive_files const&) = delete;
-  std::vector<std::string> uris() const {
-    std::vector<std::string> all;
-    for (std::string const& path : paths_) all.push_back("file:" + path);
-    return all;
-  }
-
- private:
-  std::vector<std::string> paths_;
 };
 
 template <class Pools>
@@ -97,7 +72,8 @@ class sequence {
 
   void open() {
     storage_options o;
-    o.drives = files_.uris();
+    o.drives.clear();
+    for (std::string const& path : files_.paths()) o.drives.push_back("file:" + path);
     o.device = "cpu";
     o.stripe_bytes = plan_.stripe_bytes;
     o.allow_destroy = true;
@@ -339,7 +315,7 @@ class sequence {
   static constexpr std::uint64_t lent_pages = 4;
 
   plan const plan_;
-  drive_files files_;
+  test::drive_files files_;
   simt::random_source random_;
   std::unique_ptr<storage> st_;
   registered_buffer buffer_;
@@ -348,16 +324,11 @@ class sequence {
   std::map<std::string, extent> extents_;
 };
 
-std::uint64_t number_from_environment(char const* name, std::uint64_t otherwise) {
-  char const* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 template <class Pools>
 void explore(plan (*make)(simt::random_source& random)) {
   bool const one = std::getenv("FOREBAY_SEED") != nullptr;
-  std::uint64_t const first = number_from_environment("FOREBAY_SEED", 0);
-  std::uint64_t const end = one ? first + 1 : 1 + number_from_environment("FOREBAY_SCHEDULES", 200) / 50;
+  std::uint64_t const first = test::number_from_environment("FOREBAY_SEED", 0);
+  std::uint64_t const end = one ? first + 1 : 1 + test::number_from_environment("FOREBAY_SCHEDULES", 200) / 50;
   for (std::uint64_t seed = first; seed < end; ++seed) {
     simt::random_source random(seed ^ 0x6a09e667f3bcc908u);
     plan p = make(random);

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What the environment asks of a test: how much of it runs, and which seed.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+
+namespace forebay::test {
+
+/// The variable `name`, or `otherwise` where it is not set.
+inline std::uint64_t number_from_environment(char const* name, std::uint64_t otherwise) {
+  char const* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+}  // namespace forebay::test
