@@ -125,19 +125,20 @@ class clocks final : public memory {
     return read_bytes(address, bytes);
   }
   std::uint64_t speculative_load(lane& l, void const* address, std::uint32_t bytes) override {
-    // As on machines whose stores become visible to all at once: who sees a value sees what its writer had seen. No
-    // order that would excuse a race follows from it.
+    std::uint64_t value = read_bytes(address, bytes);
+    if (!stale_reads_) return value;
+    // As on machines whose stores become visible to all at once: who sees a value sees what its writer had seen when it
+    // stored it. No order that would excuse a race follows from it.
     auto& known = lanes_[l.id].at_fence;
     if (known.empty()) known.assign(lanes_.size(), 0);
     auto& c = cell_at(address);
-    std::size_t const version = stale_reads_ ? choose_version(l, c) : c.overwritten.size();
+    std::size_t const version = choose_version(l, c);
     if (version == c.overwritten.size()) {
       for (auto const& r : c.records)
-        if (r.write && (r.mask & mask_of(address, bytes)) != 0) join(known, lanes_[r.lane].now);
+        if (r.write && (r.mask & mask_of(address, bytes)) != 0) join(known, *r.known);
     } else if (version != 0) {
-      join(known, lanes_[c.overwritten[version - 1].lane].now);
+      join(known, *c.overwritten[version - 1].known);
     }
-    std::uint64_t value = read_bytes(address, bytes);
     auto const offset = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address) % 8);
     for (std::size_t i = c.overwritten.size(); i > version; --i) {
       old_value const& old = c.overwritten[i - 1];
@@ -156,6 +157,7 @@ class clocks final : public memory {
     std::array<shared_clock, scopes> released;      // at the last release fence of each scope
     std::array<clock_vector, scopes> read_relaxed;  // by the narrowest scope an acquire fence needs to learn it
     clock_vector at_fence;                          // what the last sequentially consistent fence must show
+    shared_clock known;                             // what `now` was at the last plain store
   };
   /// One value that a word had.
   struct message {
@@ -189,6 +191,7 @@ class clocks final : public memory {
     std::uint8_t mask;
     bool write;
     location where;
+    shared_clock known;  ///< of a write, where reads may be stale: its lane's clock then
   };
   /// A value that a plain store replaced.
   struct old_value {
@@ -196,6 +199,7 @@ class clocks final : public memory {
     std::uint32_t lane;   ///< whose store it was
     std::uint32_t time;   ///< of that lane
     std::uint8_t mask;    ///< the bytes that were stored: what lies beside them need not be anyone's
+    shared_clock known;   ///< that lane's clock then
   };
   /// Eight bytes of memory.
   struct cell {
@@ -293,7 +297,8 @@ class clocks final : public memory {
     std::erase_if(c.records, [&](plain_record const& r) {
       return (r.mask & ~mask) == 0 && (write || (r.lane == l.id && !r.write));
     });
-    c.records.push_back({l.id, lanes_[l.id].now[l.id], mask, write, where});
+    c.records.push_back(
+        {l.id, lanes_[l.id].now[l.id], mask, write, where, write && stale_reads_ ? known_to(l) : nullptr});
     return c;
   }
 
@@ -304,10 +309,18 @@ class clocks final : public memory {
     host_.stop();
   }
 
+  shared_clock known_to(lane const& l) {
+    auto& state = lanes_[l.id];
+    if (state.known == nullptr || *state.known != state.now) {
+      state.known = std::make_shared<clock_vector const>(state.now);
+    }
+    return state.known;
+  }
+
   void overwrite(lane const& l, cell& c, void const* address, std::uint32_t bytes) {
     std::uint64_t const shift = reinterpret_cast<std::uintptr_t>(address) % 8 * 8;
     c.overwritten.push_back(
-        {read_bytes(address, bytes) << shift, l.id, lanes_[l.id].now[l.id], mask_of(address, bytes)});
+        {read_bytes(address, bytes) << shift, l.id, lanes_[l.id].now[l.id], mask_of(address, bytes), known_to(l)});
     if (c.overwritten.size() <= history_length) return;
     c.overwritten.erase(c.overwritten.begin());
     ++c.dropped;

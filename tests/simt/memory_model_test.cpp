@@ -178,6 +178,34 @@ TEST(SpeculativeLoads, WhoSeesAValueSeesWhatItsWriterHadSeen) {
   }
 }
 
+TEST(SpeculativeLoads, TellNothingOfWhatTheWriterDidAfterwards) {
+  // The writer has stored `data` and then changed `claimed`: who sees the first need not see the second.
+  std::uint64_t data = 0;
+  std::uint32_t claimed = 0, stored = 0;
+  program const p{{1, 2, 0},
+                  [&] {
+                    data = 0;
+                    claimed = stored = 0;
+                  },
+                  [&] {
+                    if (fiber::thread_rank() == 0) {
+                      fiber::st(&data, std::uint64_t{7});
+                      fiber::fence(scope::device, order::release);
+                      atomic<fiber>(claimed).store(1, order::relaxed);
+                      atomic<fiber>(stored).store(1, order::relaxed);
+                      return;
+                    }
+                    // Relaxed: the claim has been stored, and nothing tells this lane.
+                    (void)fiber::wait_until([&] { return atomic<fiber>(stored).load(order::relaxed) == 1; },
+                                            no_deadline);
+                    std::uint64_t const seen = fiber::ld_speculative(&data);
+                    std::uint32_t const after = atomic<fiber>(claimed).load(order::relaxed);
+                    fiber::check(seen == 0 || after == 1, "the claim came after the data");
+                  }};
+  EXPECT_EQ(failures(p, memory_model::sequential), 0);
+  EXPECT_GT(failures(p, memory_model::stale_reads), 0);
+}
+
 TEST(StoreBuffers, ALanesStackIsItsOwn) {
   program const p{{1, 2, 0},
                   [] {},
