@@ -982,6 +982,13 @@ class cache_schedule {
     for (std::uint32_t set = 0; set < shape_.sets; ++set) {
       if (sets()[set].lock != 0) return "Q4: the lock of set " + std::to_string(set) + " is held";
     }
+    for (std::uint32_t frame = 0; frame < shape_.sets * cache_ways; ++frame) {
+      std::uint32_t const wanted = fingerprints::of(page_word{state_.words[frame]}.tag());
+      std::uint64_t const word = state_.fingerprints[frame / 8];
+      if ((word & fingerprints::byte_of(frame % 8, 0xff)) != fingerprints::byte_of(frame % 8, wanted)) {
+        return "C6: the fingerprint of frame " + std::to_string(frame) + " is another page's";
+      }
+    }
     std::string const twice = duplicates();
     if (!twice.empty()) return "C1: " + twice;
     std::uint32_t listed = 0;

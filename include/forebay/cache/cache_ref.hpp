@@ -474,13 +474,18 @@ class cache_ref {
     simt::vec16 const both = M::load_pair(fingerprints_ + std::uint64_t{at.set} * fingerprints::words_per_set);
     return fingerprints::ways_of(both.low, both.high, at.tag);
   }
-  /// Under the lock of the set.
-  FOREBAY_DEVICE void write_fingerprint(page_location at, std::uint32_t way) const {
-    auto word = simt::atomic<M>(fingerprints_[std::uint64_t{at.set} * fingerprints::words_per_set + way / 8]);
-    // Relaxed, both: a hint, and nobody else writes it without the lock. In two steps, neither of which waits for the
-    // word to come.
-    word.fetch_and(~fingerprints::byte_of(way, 0xff), simt::order::relaxed);
-    word.fetch_or(fingerprints::byte_of(way, fingerprints::of(at.tag)), simt::order::relaxed);
+  /// Under the lock of the set, by whoever has claimed `way`; `words`: what the words of the set's frames were under
+  /// it.
+  FOREBAY_DEVICE void write_fingerprint(page_location at, std::uint32_t way, page_word const* words) const {
+    std::uint32_t const first = way / 8 * 8;
+    std::uint64_t all = 0;
+    for (std::uint32_t w = 0; w < 8; ++w) {
+      // One multiplication each, which is sooner done than the word loaded that is there.
+      all |= fingerprints::byte_of(w, fingerprints::of(first + w == way ? at.tag : words[first + w].tag()));
+    }
+    // Relaxed: a hint, and nobody else writes it without the lock.
+    simt::atomic<M>(fingerprints_[std::uint64_t{at.set} * fingerprints::words_per_set + way / 8])
+        .store(all, simt::order::relaxed);
   }
   /// The frame that is for the page, read or being read, as far as a look without a lock can tell.
   FOREBAY_DEVICE std::uint32_t find(page_location at) const {
@@ -553,15 +558,24 @@ class cache_ref {
                                                 std::uint32_t& overflow) {
     cache_ref const self = from(state);
     [[maybe_unused]] auto const noted = self.trace().waits_for(wait_kind::unpinned_frame, set);
+    std::uint32_t const count = state->overflow_count;
+    // Most wait for their set no longer than a command takes: more of them than there are overflow frames would keep
+    // each other from what they look for. So a thread looks there now and then, at some, beginning at one of its own.
+    constexpr std::uint32_t turn = M::asks_again_and_again ? outside_turn : 1;
+    std::uint32_t const looks = M::asks_again_and_again && count > turn ? turn : count;
+    std::uint32_t next = count != 0 ? M::thread_rank() % count : 0;
+    std::uint32_t calls = 0;
     return M::wait_until(
         [&] {
           bool any = false;
           self.template scan<cache_ways / 2>(set,
                                              [&](std::uint32_t, page_word seen) { any = any || seen.pins() == 0; });
           if (any) return true;
-          if (!Rules::waits_outside_the_set) return false;
+          if (!Rules::waits_outside_the_set || ++calls % turn != 0) return false;
           if (state->free_overflow.template seems_free<M>()) return true;
-          for (std::uint32_t k = 0; k < state->overflow_count; ++k) {
+          for (std::uint32_t look = 0; look != looks; ++look) {
+            std::uint32_t const k = next;
+            next = next + 1 < count ? next + 1 : 0;
             page_word const seen = self.look(self.first_outside() + k);
             // One that holds no page is in the pool, or somebody's.
             if (seen.pins() != 0 || seen.state() == page_state::invalid) continue;
@@ -746,7 +760,7 @@ class cache_ref {
       if (out.what == claim::result::claimed && !prefetch) trace().pinned(out.frame);
     }
     if (out.what == claim::result::claimed && out.frame < first_outside()) {
-      write_fingerprint(at, out.frame % cache_ways);
+      write_fingerprint(at, out.frame % cache_ways, seen_set.words);
     }
     unlock(at.set);
     return out;
@@ -1086,6 +1100,8 @@ class cache_ref {
 
   /// Frames that a look for one to take back visits.
   static constexpr std::uint32_t outside_looks = 64;
+  /// A thread that waits for a frame looks so often at its set, and then at so many overflow frames.
+  static constexpr std::uint32_t outside_turn = 16;
 
   /// An overflow frame that is in no set's list, or `none`. `look_from`: the number among them of one that was not
   /// pinned, for which the caller waits for a lock and for room in the queues; `none`: it waits for nothing.

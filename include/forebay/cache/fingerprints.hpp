@@ -13,7 +13,8 @@ namespace forebay {
 
 /// The fingerprints of a set: way `w` has byte `w % 8` of word `w / 8`. A hint that lags behind the frames' words: it
 /// may name a way that has another page by now. A way that it does not name has no page that the thread can know to be
-/// there, since whoever learns of a page does so by it, or under the lock under which it is written.
+/// there, since whoever learns of a page does so by it, or under the lock under which it is written. Whenever nobody
+/// holds the lock, a way has the fingerprint of the tag in its frame's word, which stays there when the frame is freed.
 struct fingerprints {
   static constexpr std::uint32_t words_per_set = replacement::max_ways / 8;
 
