@@ -902,6 +902,18 @@ class cache_ref {
     return command;
   }
 
+  /// A command for a page, and the queue pair of its drive that it goes to.
+  struct page_command {
+    nvme::io_opcode opcode;
+    std::uint32_t frame;
+    std::uint32_t target;
+    std::uint32_t home;   ///< among the drive's; `none`: not known yet
+    std::uint32_t noted;  ///< the one that the frame's note names, or `none`
+    std::uint64_t page;
+    std::uint64_t deadline_ns;
+    bool helped = false;  ///< whether submit_once() delivered anything
+  };
+
   /// Waits for room in the queues until the deadline; with deadline 0 it does not wait.
   FOREBAY_DEVICE status submit(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame, std::uint32_t target,
                                std::uint64_t deadline_ns) const {
@@ -913,39 +925,50 @@ class cache_ref {
   }
   FOREBAY_DEVICE status submit_here(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t frame,
                                     std::uint32_t target, std::uint64_t deadline_ns) const {
-    page_command command{opcode, frame, target, none, none, page};
+    page_command command{opcode, frame, target, none, none, page, deadline_ns};
+    status const result = simt::out_of_line(&submit_once)(s_, command, command.helped);
+    // Most find room at once, and spare the stack that the others need.
+    return result.kind() != fault::busy ? result : simt::out_of_line(&submit_slowly)(s_, command);
+  }
+  /// The same of a command that has found no room. Its arguments are such that no function below it is called with the
+  /// like (find_spare()).
+  FOREBAY_COLD static status submit_slowly(cache_state* state, page_command& command) {
+    cache_ref const self = from(state);
     status result = fault::busy;
-    auto const attempt = [&] {
+    // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5).
+    bool const may_help = QueueRules::waiters_help && self.needs_prp_list();
+    auto const help_others = [&] {
       FOREBAY_ROLLED
-      for (std::uint32_t late_helps = 0;;) {
-        bool any = false;
-        result = simt::out_of_line(&submit_once)(s_, command, any);
-        if (result.kind() != fault::busy) return true;
-        // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5).
-        bool const may_help = QueueRules::waiters_help && needs_prp_list();
-        FOREBAY_ROLLED
-        for (std::uint32_t pair = 0; may_help && pair < s_->queues->pair_count; ++pair) {
-          any = simt::out_of_line(&help_for)(s_, pair) || any;
-        }
-        // Round again, rather than stay at a pair: a busy one shall not keep the thread from the others. A thread that
-        // goes to sleep must have seen each ring empty; one that does not wait has helped once.
-        if (!any || (M::clock_ns() >= deadline_ns && ++late_helps >= (deadline_ns == 0 ? 2 : simt::late_helps_max))) {
-          return false;
-        }
+      for (std::uint32_t pair = 0; may_help && pair < state->queues->pair_count; ++pair) {
+        command.helped = simt::out_of_line(&help_for)(state, pair) || command.helped;
       }
+      return command.helped;
     };
-    // Most find room at once, and read no clock.
-    if (attempt() || deadline_ns == 0) return result;
-    if (deadline_ns == default_time) deadline_ns = default_deadline_ns();
-    [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::frame_command, frame);
+    if (command.deadline_ns == 0)
+      return help_others() ? simt::out_of_line(&submit_once)(state, command, command.helped) : result;
+    if (command.deadline_ns == default_time) command.deadline_ns = self.default_deadline_ns();
+    [[maybe_unused]] auto const noted = self.trace().waits_for(wait_kind::frame_command, command.frame);
+    bool const decided = M::wait_until(
+        [&] {
+          FOREBAY_ROLLED
+          for (std::uint32_t late_helps = 0;;) {
+            command.helped = false;
+            result = simt::out_of_line(&submit_once)(state, command, command.helped);
+            if (result.kind() != fault::busy) return true;
+            // Round again, rather than stay at a pair: a busy one shall not keep the thread from the others. A thread
+            // that goes to sleep must have seen each ring empty.
+            if (!help_others()) return false;
+            if (M::clock_ns() >= command.deadline_ns && ++late_helps == simt::late_helps_max) return false;
+          }
+        },
+        command.deadline_ns);
     // Nobody may be waiting for those that take the room: prefetches, requests that were detached.
-    bool const decided = M::wait_until(attempt, deadline_ns);
     if (Rules::asks_for_room && !decided) {
-      pair_range const in_the_way =
-          needs_prp_list() ? pair_range{0, s_->queues->pair_count} : s_->layout.pairs_of(drive_of(page));
+      pair_range const in_the_way = self.needs_prp_list() ? pair_range{0, state->queues->pair_count}
+                                                          : state->layout.pairs_of(self.drive_of(command.page));
       FOREBAY_ROLLED
       for (std::uint32_t k = 0; k < in_the_way.count; ++k) {
-        simt::out_of_line (&ask_for_recovery)(s_, in_the_way.at(k), none);
+        simt::out_of_line (&ask_for_recovery)(state, in_the_way.at(k), none);
       }
     }
     return result;
@@ -956,18 +979,9 @@ class cache_ref {
   /// A deadline after the default time, from when it is known that there is something to wait for.
   static constexpr std::uint64_t default_time = 1;
 
-  /// A command for a page, and the queue pair of its drive that it goes to.
-  struct page_command {
-    nvme::io_opcode opcode;
-    std::uint32_t frame;
-    std::uint32_t target;
-    std::uint32_t home;   ///< among the drive's; `none`: not known yet
-    std::uint32_t noted;  ///< the one that the frame's note names, or `none`
-    std::uint64_t page;
-  };
   /// As io_queues_ref::submit() does, in parts that each need few registers: tries each pair of the page's drive, and
-  /// helps once where it has no room. `busy`, or `cancelled` where all pairs are dead. `helped`: whether it delivered
-  /// anything.
+  /// helps once where it has no room. `busy`, or `cancelled` where all pairs are dead. Sets `helped`, where it
+  /// delivered anything.
   FOREBAY_COLD static status submit_once(cache_state* state, page_command& command, bool& helped) {
     pair_range const of_drive =
         state->layout.pairs_of(state->layout.piece_at(command.page << state->page_shift, 1).drive);
