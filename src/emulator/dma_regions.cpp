@@ -2,6 +2,7 @@
 #include "forebay/emulator/dma_regions.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <span>
 #include <string>
 
@@ -95,7 +96,12 @@ void dma_regions::clear_uncovered(range pages) {
       if (other.first_page <= page) covered_until = std::max(covered_until, other.end_page);
       if (other.first_page > page) next_covered = std::min(next_covered, other.first_page);
     }
-    if (covered_until == page) set({page, next_covered}, false);
+    try {
+      if (covered_until == page) set({page, next_covered}, false);
+    } catch (std::exception const&) {
+      // Only a GPU's copy of the table can fail. A GPU that takes no copy runs no engine that would read it, and those
+      // who free memory cannot be told.
+    }
     page = covered_until == page ? next_covered : covered_until;
   }
 }

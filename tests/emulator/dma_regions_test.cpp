@@ -54,6 +54,35 @@ TEST(dma_regions, overlapping_registrations_count) {
   EXPECT_FALSE(regions.table().contains<native>(0x12000, 1));
 }
 
+/// A GPU's memory, which takes no copies once it is broken.
+struct breakable_memory : memory::resource {
+  bool broken = false;
+
+  memory::kind kind() const override { return memory::kind::device; }
+  void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
+    return memory::host().allocate(bytes, alignment_bytes);
+  }
+  void deallocate(void* address) noexcept override { memory::host().deallocate(address); }
+  void copy_in(void* to, void const* from_host, std::size_t bytes) override {
+    if (broken) throw operation_failed("the GPU takes no copies");
+    memory::host().copy_in(to, from_host, bytes);
+  }
+  void copy_out(void* to_host, void const* from, std::size_t bytes) override {
+    memory::host().copy_out(to_host, from, bytes);
+  }
+};
+
+TEST(dma_regions, are_removed_though_the_gpu_that_has_a_copy_fails) {
+  breakable_memory gpu;
+  dma_regions regions(gpu, 4);
+  regions.add(at(0x10000), 0x4000);
+  gpu.broken = true;
+  EXPECT_NO_THROW(regions.remove(at(0x10000), 0x4000));
+  EXPECT_FALSE(regions.table().contains<native>(0x10000, 1));
+  EXPECT_THROW(regions.add(at(0x10000), 0x4000), operation_failed);
+  EXPECT_FALSE(regions.table().contains<native>(0x10000, 1)) << "an attempt that failed left a part";
+}
+
 TEST(dma_regions, what_another_registration_covers_stays_all_the_while) {
   dma_regions regions(memory::host(), 4);
   regions.add(at(0x12000), 0x2000);
