@@ -78,9 +78,9 @@ TEST(dma_regions, are_removed_though_the_gpu_that_has_a_copy_fails) {
   regions.add(at(0x10000), 0x4000);
   gpu.broken = true;
   EXPECT_NO_THROW(regions.remove(at(0x10000), 0x4000));
-  EXPECT_FALSE(regions.table().contains<native>(0x10000, 1));
+  EXPECT_FALSE(regions.host_table().contains<native>(0x10000, 1));
   EXPECT_THROW(regions.add(at(0x10000), 0x4000), operation_failed);
-  EXPECT_FALSE(regions.table().contains<native>(0x10000, 1)) << "an attempt that failed left a part";
+  EXPECT_FALSE(regions.host_table().contains<native>(0x10000, 1)) << "an attempt that failed left a part";
 }
 
 TEST(dma_regions, what_another_registration_covers_stays_all_the_while) {

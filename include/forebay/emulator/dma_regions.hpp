@@ -94,7 +94,7 @@ class dma_regions {
   /// wrapping range and `operation_failed` when the table is full.
   void add(void const* address, std::size_t bytes);
   /// Takes back one `add` of the same range; pages that another registration covers stay. Throws `refused_input` for a
-  /// range that was not added.
+  /// range that was not added, and nothing else: whoever frees memory may call it.
   void remove(void const* address, std::size_t bytes);
 
   /// For the units.
