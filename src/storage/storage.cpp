@@ -20,6 +20,7 @@
 #include "forebay/queue/recovery.hpp"
 #include "forebay/queue/status_text.hpp"
 #include "forebay/simt/native.hpp"
+#include "storage/drive_limits.hpp"
 #include "storage/inspector.hpp"
 #include "storage/kernels_on_gpu.hpp"
 #include "storage/watchdog_parts.hpp"
@@ -458,36 +459,18 @@ struct storage::impl {
   }
 
   void choose_layout() {
-    auto const& first = drives->front().controller->identity();
-    std::uint64_t smallest = first.bytes();
-    std::uint64_t command_max = page_bytes / 8 * page_bytes;  // what one PRP list page names
-    for (std::size_t i = 0; i < drives->size(); ++i) {
-      auto const& id = (*drives)[i].controller->identity();
-      if (id.block_bytes != first.block_bytes) {
-        throw refused_input("drives", options.drives[i],
-                            "its block is " + std::to_string(id.block_bytes) + " bytes, that of '" + options.drives[0] +
-                                "' is " + std::to_string(first.block_bytes) + ": use drives with the same block size");
-      }
-      // Its bytes would be there twice.
-      for (std::size_t k = 0; k < i; ++k) {
-        if (id.serial.empty() || id.serial != (*drives)[k].controller->identity().serial) continue;
-        throw refused_input("drives", options.drives[i],
-                            "is the same drive as '" + options.drives[k] + "', by its serial number, " + id.serial +
-                                ": name each drive once");
-      }
-      if (id.io_queue_pairs < 2) {
-        throw refused_input("drives", options.drives[i],
-                            "it grants 1 I/O queue pair, a storage needs 2 or more: one is the host's");
-      }
-      smallest = std::min(smallest, id.bytes());
-      command_max = std::min(command_max, id.max_transfer_bytes);
-      write_protected = write_protected || id.write_protected;
-    }
+    std::vector<driver::drive_identity> identities;
+    for (auto const& d : *drives) identities.push_back(d.controller->identity());
+    constexpr std::uint64_t list_page_names = page_bytes / 8 * page_bytes;
+    drive_limits const limits = limits_of_all(identities, options.drives, list_page_names);
+    write_protected = limits.write_protected;
+    std::uint64_t const smallest = limits.bytes;
+    auto const& first = identities.front();
     layout.drive_count = static_cast<std::uint32_t>(drives->size());
     choose_queues();
     while (1u << layout.block_shift != first.block_bytes) ++layout.block_shift;
     layout.nsid = first.nsid;
-    layout.command_bytes_max = command_max;
+    layout.command_bytes_max = limits.command_bytes_max;
     layout.stripe_bytes = options.stripe_bytes;
     layout.size_bytes = smallest;
     if (layout.drive_count > 1) {

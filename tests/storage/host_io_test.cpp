@@ -276,6 +276,35 @@ TEST(StorageReport, SaysWhichQueuesEachDriveHas) {
   EXPECT_EQ(st.make_raw_queue_pair(1).rings().sq_entries, 8u);
 }
 
+TEST(StorageOptions, QueueCountsGoUpToWhatTheWeakestDriveLeaves) {
+  // One pair of each drive is the host's.
+  std::vector<std::string> const drives{"emulated:size=2M,queues=6", "emulated:size=2M,queues=4"};
+  auto const count_with = [&](auto change) {
+    storage_options o = on_cpu(drives);
+    change(o);
+    auto const report = nlohmann::json::parse(storage(o).report());
+    return report["drives"][0]["kernel_queues"]["count"].get<int>() * 10 +
+           report["drives"][1]["kernel_queues"]["count"].get<int>();
+  };
+  auto const refused_with = [&](auto change, char const* why) {
+    EXPECT_THAT([&] { count_with(change); }, ThrowsMessage<refused_input>(HasSubstr(why)));
+  };
+  EXPECT_EQ(count_with([](auto&) {}), 33) << "four are wanted";
+  EXPECT_EQ(count_with([](auto& o) { o.queues_per_drive = 3; }), 33);
+  refused_with([](auto& o) { o.queues_per_drive = 4; }, "queues_per_drive: '4': the drives leave at most 3");
+  EXPECT_EQ(count_with([](auto& o) { o.queues = {{.count = 5}, {.count = 3}}; }), 53);
+  refused_with([](auto& o) { o.queues = {{.count = 6}, {.count = 3}}; },
+               "queues[0].count: '6': the drive leaves at most 5");
+  refused_with([](auto& o) { o.queues = {{.count = 5}, {.count = 4}}; },
+               "queues[1].count: '4': the drive leaves at most 3");
+  // A drive whose count is given is no limit for the others.
+  EXPECT_EQ(count_with([](auto& o) {
+              o.queues = {{}, {.count = 1}};
+              o.queues_per_drive = 5;
+            }),
+            51);
+}
+
 TEST(StorageOptions, RefsMustFitTheQueues) {
   auto options = on_cpu({"emulated:size=2M", "emulated:size=2M", "emulated:size=2M"});
   options.queues = {{.count = 2}, {.count = 2}, {.count = 1}};
