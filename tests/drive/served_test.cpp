@@ -273,6 +273,63 @@ TEST(served_drive, refuses_memory_that_the_daemon_did_not_give) {
   EXPECT_EQ(again.ref().bus_address(0), buffer.ref().bus_address(4096));
 }
 
+TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
+  constexpr std::size_t whole = 64 << 20;  // all of a chunk
+  local_daemon const daemon;
+  auto const drive = open(drive_uri);
+  auto* const mine = static_cast<std::byte*>(drive->dma().allocate(whole));
+  auto const refused = HasSubstr("mapped memory");
+  EXPECT_THAT(refusal([&] { drive->dma().map(mine + whole / 2, whole); }), refused);
+  EXPECT_THAT(refusal([&] { drive->dma().map(mine, whole + 4096); }), refused);
+  EXPECT_THAT(refusal([&] { drive->dma().map(mine - 4096, whole); }), refused);
+  EXPECT_NO_THROW(drive->dma().map(mine + whole / 2, whole / 2));
+  EXPECT_NO_THROW(drive->dma().unmap(mine + whole / 2, whole / 2));
+
+  // A client of another make does not look first.
+  channel rude(served::connect_to(daemon.socket.path));
+  auto const answer_to = [&](json const& request) {
+    rude.send(request);
+    auto reply = rude.receive(10'000);
+    EXPECT_TRUE(reply) << request;
+    return reply ? reply->body : json();
+  };
+  answer_to({{"do", "open"}, {"protocol", 2}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
+  std::uint64_t const at = answer_to({{"do", "allocate"}, {"bytes", whole}, {"for_gpu", false}}).at("address");
+  for (char const* const what : {"map", "clear"}) {
+    for (auto const& [first, bytes] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{
+             {at + whole / 2, whole}, {at, whole + 1}, {at + whole, 1}, {at - 1, 2}, {at + 4096, ~std::uint64_t{0}}}) {
+      json const reply = answer_to({{"do", what}, {"address", first}, {"bytes", bytes}});
+      ASSERT_TRUE(reply.contains("refused")) << what << " of " << bytes << " at +" << first - at << ": " << reply;
+    }
+    EXPECT_FALSE(answer_to({{"do", what}, {"address", at + whole / 2}, {"bytes", whole / 2}}).contains("refused"));
+  }
+}
+
+TEST(served_drive, memory_of_two_chunks_is_never_one_piece) {
+  constexpr std::size_t whole = 64 << 20;  // all of a chunk
+  served::chunk_register all;
+  served::chunk_arena arena(all, {});
+  // Two chunks, one just above the other: where the system puts them it does not say, but usually there.
+  std::vector<std::byte*> pieces;
+  std::byte *below = nullptr, *above = nullptr;
+  while (below == nullptr && pieces.size() < 32) {
+    auto* const fresh = static_cast<std::byte*>(arena.allocate(whole, 4096));
+    for (std::byte* const other : pieces) {
+      if (other + whole == fresh) below = other, above = fresh;
+      if (fresh + whole == other) below = fresh, above = other;
+    }
+    pieces.push_back(fresh);
+  }
+  if (below == nullptr) GTEST_SKIP() << "no two of " << pieces.size() << " chunks are neighbours";
+  arena.deallocate(below);
+  arena.deallocate(above);
+  for (std::size_t const bytes : {2 * whole, whole + 4096}) {
+    auto* const one = static_cast<std::byte*>(arena.allocate(bytes, 4096));
+    EXPECT_NE(all.find(reinterpret_cast<std::uint64_t>(one), bytes), nullptr) << bytes << " bytes lie in two chunks";
+    arena.deallocate(one);
+  }
+}
+
 TEST(served_drive, memory_is_zeroed_again) {
   local_daemon const daemon;
   auto const drive = open(drive_uri);

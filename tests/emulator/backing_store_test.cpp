@@ -9,7 +9,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "forebay/error.hpp"
 #include "forebay/simt/native.hpp"
@@ -134,6 +136,46 @@ TEST(working_copy_test, what_was_marked_goes_home_and_nothing_else) {
   at_home[0] = std::byte{9};
   EXPECT_TRUE(copy->sync());
   EXPECT_EQ(at_home[0], std::byte{9}) << "marks are gone";
+}
+
+/// Host memory in which something happens once, just after a copy of so many bytes or more was made of it.
+struct interrupted_memory : memory::resource {
+  std::uint64_t least_bytes = 0;
+  std::function<void()> then;
+
+  memory::kind kind() const override { return memory::kind::host; }
+  void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
+    return memory::host().allocate(bytes, alignment_bytes);
+  }
+  void deallocate(void* address) noexcept override { memory::host().deallocate(address); }
+  void copy_in(void* to, void const* from_host, std::size_t bytes) override {
+    memory::host().copy_in(to, from_host, bytes);
+  }
+  void copy_out(void* to_host, void const* from, std::size_t bytes) override {
+    memory::host().copy_out(to_host, from, bytes);
+    if (then && bytes >= least_bytes) std::exchange(then, nullptr)();
+  }
+};
+
+TEST(working_copy_test, a_mark_that_arrives_during_the_copy_stays_for_the_next) {
+  constexpr std::uint64_t chunk = std::uint64_t{1} << media::dirty_chunk_log2;
+  auto home = memory_backing(2 * chunk, 512);
+  std::byte* const at_home = home->view().data;
+  interrupted_memory where;
+  auto const copy = working_copy(std::move(home), where);
+  media const view = copy->view();
+  view.data[chunk] = std::byte{1};
+  view.mark<simt::native>(chunk, 512);
+  where.least_bytes = chunk;
+  where.then = [&] {
+    view.data[chunk] = std::byte{2};
+    view.mark<simt::native>(chunk, 512);
+  };
+  EXPECT_TRUE(copy->sync());
+  EXPECT_FALSE(where.then) << "nothing was copied";
+  EXPECT_EQ(at_home[chunk], std::byte{1});
+  EXPECT_TRUE(copy->sync());
+  EXPECT_EQ(at_home[chunk], std::byte{2});
 }
 
 }  // namespace
