@@ -119,13 +119,7 @@ class server::session {
   }
 
   void leave() {
-    for (auto const& mapped : mapped_) {
-      try {
-        controller_->dma().unmap(pointer_of(mapped), mapped.bytes);
-      } catch (operation_failed const&) {
-        // A GPU that has failed: nothing uses the range any more, and the engine ends.
-      }
-    }
+    for (auto const& mapped : mapped_) controller_->dma().unmap(pointer_of(mapped), mapped.bytes);
     if (controller_ && !controller_->leave()) keep_for_ever();
     controller_.reset();  // the engine touches none of the client's memory any more
     mapped_.clear();
