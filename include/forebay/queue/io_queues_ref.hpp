@@ -32,21 +32,6 @@ struct io_queues_state {
   std::uint32_t* generations = nullptr;
 };
 
-/// In a build with `FOREBAY_DEBUG_WAITS`: which of the requests of its record a token is of. Else nothing. Tokens have
-/// it as a base, not as a member with `[[no_unique_address]]`: nvcc 13.0 gives such a member room in device code, where
-/// the host compiler gives it none, and arrays of tokens that both see would have two layouts.
-struct counted_generation {
-  std::uint32_t number = 0;
-
-  FOREBAY_DEVICE void note(std::uint32_t n) { number = n; }
-  FOREBAY_DEVICE bool is(counted_generation const& other) const { return number == other.number; }
-};
-struct no_generation {
-  FOREBAY_DEVICE void note(std::uint32_t) {}
-  FOREBAY_DEVICE bool is(no_generation const&) const { return true; }
-};
-using token_generation = std::conditional_t<debug_waits, counted_generation, no_generation>;
-
 /// Trivially copyable; thread-safe. Functions that wait say so; every wait helps: it consumes completions for all
 /// threads, so it depends on nothing but the controllers (Q4, Q5). Commands complete to `Targets`
 /// (completion_record.hpp).
@@ -187,15 +172,14 @@ class io_queues_ref {
     return false;
   }
 
-  /// What the token of a request that was just begun notes.
-  FOREBAY_DEVICE token_generation generation([[maybe_unused]] std::uint32_t record) const {
-    token_generation now;
+  /// Which of the requests of a record is the one that was just begun. Like the two below, of use in debug builds only.
+  FOREBAY_DEVICE std::uint32_t generation([[maybe_unused]] std::uint32_t record) const {
     if constexpr (debug_waits) {
       // Relaxed, like all accesses to it: whoever has a record has it alone.
       auto* const all = s_->generations;
-      if (all != nullptr) now.note(simt::atomic<M>(all[record]).load(simt::order::relaxed));
+      if (all != nullptr) return simt::atomic<M>(all[record]).load(simt::order::relaxed);
     }
-    return now;
+    return 0;
   }
   /// The record is about to go back to the pool.
   FOREBAY_DEVICE void end_generation([[maybe_unused]] std::uint32_t record) const {
@@ -205,10 +189,9 @@ class io_queues_ref {
     }
   }
   /// Ends the program where the request is over, and its record perhaps another's.
-  FOREBAY_DEVICE void check_generation([[maybe_unused]] std::uint32_t record,
-                                       [[maybe_unused]] token_generation of) const {
+  FOREBAY_DEVICE void check_generation([[maybe_unused]] std::uint32_t record, [[maybe_unused]] std::uint32_t of) const {
     if constexpr (debug_waits) {
-      M::check(generation(record).is(of), "a token is used after another copy of it was waited for or detached");
+      M::check(generation(record) == of, "a token is used after another copy of it was waited for or detached");
     }
   }
 
@@ -341,7 +324,7 @@ class alive_watch {
 /// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all
 /// copies: exactly one of them is waited for with success, or detached.
 template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
-class token : private token_generation {
+class token {
  public:
   token() = default;
   /// A request that ended before it began.
@@ -349,24 +332,25 @@ class token : private token_generation {
   /// A request whose commands are all on pairs of `range`.
   FOREBAY_DEVICE token(io_queues_ref<M, Rules, Targets> const& queues, std::uint32_t record, pair_range range)
       : queues_(queues), record_(record), range_(range) {
-    if (record_ != slot_pool::none) static_cast<token_generation&>(*this) = queues_.generation(record_);
+    if (record_ != slot_pool::none) generation_ = queues_.generation(record_);
   }
 
   /// A token that nobody looks at for long: half the registers, for some loads when it is woken.
-  struct parked : token_generation {
+  struct parked {
     io_queues_state* queues;
     std::uint32_t record;
     pair_range range;
     status ended;
+    std::uint32_t generation;
   };
   FOREBAY_DEVICE parked park() const
     requires(std::is_same_v<Targets, record_pool<M>>)
   {
-    return {*this, queues_.state(), record_, range_, ended_};
+    return {queues_.state(), record_, range_, ended_, generation_};
   }
   FOREBAY_DEVICE explicit token(parked const& p)
     requires(std::is_same_v<Targets, record_pool<M>>)
-      : token_generation(p), record_(p.record), range_(p.range), ended_(p.ended) {
+      : record_(p.record), range_(p.range), ended_(p.ended), generation_(p.generation) {
     if (record_ != slot_pool::none) queues_ = io_queues_ref<M, Rules, Targets>(p.queues);
   }
 
@@ -377,7 +361,7 @@ class token : private token_generation {
   /// completion sooner.
   FOREBAY_DEVICE bool ready(std::uint32_t looks = 1) const {
     if (record_ == slot_pool::none) return true;
-    queues_.check_generation(record_, *this);
+    queues_.check_generation(record_, generation_);
     if (queues_.records().done(record_)) return true;
     bool done = false;
     for (std::uint32_t k = 0; k < range_.count && !done; ++k) {
@@ -400,7 +384,7 @@ class token : private token_generation {
   /// no others. Lanes of a warp that call this together return together, when the last of them may.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (record_ == slot_pool::none) return ended_;
-    queues_.check_generation(record_, *this);
+    queues_.check_generation(record_, generation_);
     // Lanes that come together go on together: one that went on as soon as it could would come alone to whatever it
     // does next, and lanes that do the same thing one after the other take as many times as long. What each waits for
     // depends on the controllers only (Q4).
@@ -420,7 +404,7 @@ class token : private token_generation {
   /// Gives up the result. The buffer belongs to the request until the storage was flushed or destroyed.
   FOREBAY_DEVICE void detach() {
     if (record_ == slot_pool::none) return;
-    queues_.check_generation(record_, *this);
+    queues_.check_generation(record_, generation_);
     queues_.end_generation(record_);
     queues_.records().detach(record_);
     record_ = slot_pool::none;
@@ -431,6 +415,9 @@ class token : private token_generation {
   std::uint32_t record_ = slot_pool::none;
   pair_range range_;
   status ended_;
+  /// Which of the requests of its record. There in every build, so that code built with `FOREBAY_DEBUG_WAITS` and code
+  /// built without it agree about tokens.
+  std::uint32_t generation_ = 0;
 };
 
 }  // namespace forebay
