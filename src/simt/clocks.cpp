@@ -157,7 +157,7 @@ class clocks final : public memory {
     std::array<shared_clock, scopes> released;      // at the last release fence of each scope
     std::array<clock_vector, scopes> read_relaxed;  // by the narrowest scope an acquire fence needs to learn it
     clock_vector at_fence;                          // what the last sequentially consistent fence must show
-    shared_clock known;                             // what `now` was at the last plain store
+    shared_clock known;                             // what came before the last plain store
   };
   /// One value that a word had.
   struct message {
@@ -191,7 +191,7 @@ class clocks final : public memory {
     std::uint8_t mask;
     bool write;
     location where;
-    shared_clock known;  ///< of a write, where reads may be stale: its lane's clock then
+    shared_clock known;  ///< of a write, where reads may be stale: what came before it
   };
   /// A value that a plain store replaced.
   struct old_value {
@@ -199,7 +199,7 @@ class clocks final : public memory {
     std::uint32_t lane;   ///< whose store it was
     std::uint32_t time;   ///< of that lane
     std::uint8_t mask;    ///< the bytes that were stored: what lies beside them need not be anyone's
-    shared_clock known;   ///< that lane's clock then
+    shared_clock known;   ///< what came before that store
   };
   /// Eight bytes of memory.
   struct cell {
@@ -311,9 +311,12 @@ class clocks final : public memory {
 
   shared_clock known_to(lane const& l) {
     auto& state = lanes_[l.id];
+    // What it does until its time goes on may come after the store.
+    --state.now[l.id];
     if (state.known == nullptr || *state.known != state.now) {
       state.known = std::make_shared<clock_vector const>(state.now);
     }
+    ++state.now[l.id];
     return state.known;
   }
 
