@@ -5,6 +5,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "forebay/error.hpp"
 
@@ -45,15 +46,17 @@ dma_region_table dma_regions::table_in(memory::allocation const& memory, std::ui
 void dma_regions::mirror(touched_slots const& touched) {
   if (unit_memory_.data() == nullptr) return;
   memory::resource& to = unit_memory_.from();
-  if (touched.count > touched.slots.size()) {
+  bool const all = std::exchange(unit_table_stale_, true) || touched.count > touched.slots.size();
+  if (all) {
     to.copy_in(unit_memory_.data(), memory_.data(), memory_.bytes());
-    return;
+  } else {
+    constexpr std::size_t words = dma_region_table::words_per_granule;
+    for (std::uint32_t const slot : std::span(touched.slots).first(touched.count)) {
+      to.copy_in(unit_table_.bits_ + slot * words, table_.bits_ + slot * words, words * sizeof(std::uint64_t));
+      to.copy_in(unit_table_.keys_ + slot, table_.keys_ + slot, sizeof(std::uint64_t));
+    }
   }
-  constexpr std::size_t words = dma_region_table::words_per_granule;
-  for (std::uint32_t const slot : std::span(touched.slots).first(touched.count)) {
-    to.copy_in(unit_table_.bits_ + slot * words, table_.bits_ + slot * words, words * sizeof(std::uint64_t));
-    to.copy_in(unit_table_.keys_ + slot, table_.keys_ + slot, sizeof(std::uint64_t));
-  }
+  unit_table_stale_ = false;
 }
 
 void dma_regions::add(void const* address, std::size_t bytes) {
@@ -99,8 +102,8 @@ void dma_regions::clear_uncovered(range pages) {
     try {
       if (covered_until == page) set({page, next_covered}, false);
     } catch (std::exception const&) {
-      // Only a GPU's copy of the table can fail. A GPU that takes no copy runs no engine that would read it, and those
-      // who free memory cannot be told.
+      // The host's table is right. The GPU's copy is not, until the next change reaches it; mostly the GPU has failed,
+      // and runs no engine that would read it. A caller that is freeing memory could do nothing about it.
     }
     page = covered_until == page ? next_covered : covered_until;
   }

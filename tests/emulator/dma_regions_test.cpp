@@ -81,6 +81,11 @@ TEST(dma_regions, are_removed_though_the_gpu_that_has_a_copy_fails) {
   EXPECT_FALSE(regions.host_table().contains<native>(0x10000, 1));
   EXPECT_THROW(regions.add(at(0x10000), 0x4000), operation_failed);
   EXPECT_FALSE(regions.host_table().contains<native>(0x10000, 1)) << "an attempt that failed left a part";
+  EXPECT_TRUE(regions.table().contains<native>(0x10000, 1)) << "the copy was reached";
+  gpu.broken = false;
+  regions.add(at(0x80000000), 0x1000);
+  EXPECT_FALSE(regions.table().contains<native>(0x10000, 1)) << "what the copy missed it never got";
+  EXPECT_TRUE(regions.table().contains<native>(0x80000000, 0x1000));
 }
 
 TEST(dma_regions, what_another_registration_covers_stays_all_the_while) {

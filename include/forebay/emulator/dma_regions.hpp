@@ -133,6 +133,7 @@ class dma_regions {
   memory::allocation unit_memory_;  ///< of a GPU; empty where the units share the host's table
   dma_region_table table_;
   dma_region_table unit_table_;
+  bool unit_table_stale_ = false;  ///< a copy failed
   std::uint32_t used_granules_ = 0;
   std::vector<range> ranges_;
 };
