@@ -986,7 +986,7 @@ class cache_schedule {
       std::uint32_t const wanted = fingerprints::of(page_word{state_.words[frame]}.tag());
       std::uint64_t const word = state_.fingerprints[frame / 8];
       if ((word & fingerprints::byte_of(frame % 8, 0xff)) != fingerprints::byte_of(frame % 8, wanted)) {
-        return "C6: the fingerprint of frame " + std::to_string(frame) + " is another page's";
+        return "the fingerprint of frame " + std::to_string(frame) + " is another page's";
       }
     }
     std::string const twice = duplicates();

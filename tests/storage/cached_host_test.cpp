@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -33,6 +34,28 @@ storage_options cached(std::uint64_t cache_bytes = 16 * 4096) {
   o.device = "cpu";
   o.cache_bytes = cache_bytes;
   return o;
+}
+
+TEST(UnpinnedWait, FindsTheOneOverflowFrameOfManyThatIsNotPinned) {
+  storage_options o = cached();
+  o.overflow_frames = 100;  // more than one look for a spare one visits
+  storage st(o);
+  auto const cache = st.cached_ref<simt::native>().cache();
+  std::vector<std::uint32_t> held;
+  for (std::uint64_t page = 0; page < 16 + o.overflow_frames; ++page) {
+    page_pin const pinned = cache.pin(page, access::read);
+    ASSERT_TRUE(pinned.outcome.ok()) << page;
+    held.push_back(pinned.frame);
+  }
+  auto const last = std::max_element(held.begin(), held.end());
+  std::uint32_t const free = *last;
+  held.erase(last);
+  cache.unpin(free);
+  page_pin const pinned = cache.pin(200, access::read, when_full::wait);
+  EXPECT_TRUE(pinned.outcome.ok()) << to_string(pinned.outcome);
+  EXPECT_EQ(pinned.frame, free);
+  cache.unpin(pinned.frame);
+  for (std::uint32_t const frame : held) cache.unpin(frame);
 }
 
 TEST(CacheOptions, BadOnesAreRefusedByName) {

@@ -480,7 +480,7 @@ class cache_ref {
     std::uint32_t const first = way / 8 * 8;
     std::uint64_t all = 0;
     for (std::uint32_t w = 0; w < 8; ++w) {
-      // One multiplication each, which is sooner done than the word loaded that is there.
+      // Of what the caller knows, which is cheaper than to load the old word.
       all |= fingerprints::byte_of(w, fingerprints::of(first + w == way ? at.tag : words[first + w].tag()));
     }
     // Relaxed: a hint, and nobody else writes it without the lock.
@@ -559,32 +559,38 @@ class cache_ref {
     cache_ref const self = from(state);
     [[maybe_unused]] auto const noted = self.trace().waits_for(wait_kind::unpinned_frame, set);
     std::uint32_t const count = state->overflow_count;
-    // Most wait for their set no longer than a command takes: more of them than there are overflow frames would keep
-    // each other from what they look for. So a thread looks there now and then, at some, beginning at one of its own.
+    std::uint32_t next = count != 0 ? M::thread_rank() % count : 0;
+    auto const finds_overflow = [&](std::uint32_t looks) {
+      if (!Rules::waits_outside_the_set) return false;
+      if (state->free_overflow.template seems_free<M>()) return true;
+      FOREBAY_ROLLED
+      for (; looks != 0; --looks) {
+        std::uint32_t const k = next;
+        next = next + 1 < count ? next + 1 : 0;
+        page_word const seen = self.look(self.first_outside() + k);
+        // One that holds no page is in the pool, or somebody's.
+        if (seen.pins() != 0 || seen.state() == page_state::invalid) continue;
+        overflow = k;
+        return true;
+      }
+      return false;
+    };
+    // Most waits end within the time of one command, in the set. If every waiter looked at all overflow frames
+    // meanwhile, they would slow down those who pin and unpin. So each looks at a few of them now and then, from a
+    // start of its own.
     constexpr std::uint32_t turn = M::asks_again_and_again ? outside_turn : 1;
     std::uint32_t const looks = M::asks_again_and_again && count > turn ? turn : count;
-    std::uint32_t next = count != 0 ? M::thread_rank() % count : 0;
     std::uint32_t calls = 0;
-    return M::wait_until(
+    bool const found = M::wait_until(
         [&] {
           bool any = false;
           self.template scan<cache_ways / 2>(set,
                                              [&](std::uint32_t, page_word seen) { any = any || seen.pins() == 0; });
-          if (any) return true;
-          if (!Rules::waits_outside_the_set || ++calls % turn != 0) return false;
-          if (state->free_overflow.template seems_free<M>()) return true;
-          for (std::uint32_t look = 0; look != looks; ++look) {
-            std::uint32_t const k = next;
-            next = next + 1 < count ? next + 1 : 0;
-            page_word const seen = self.look(self.first_outside() + k);
-            // One that holds no page is in the pool, or somebody's.
-            if (seen.pins() != 0 || seen.state() == page_state::invalid) continue;
-            overflow = k;
-            return true;
-          }
-          return false;
+          return any || (++calls % turn == 0 && finds_overflow(looks));
         },
         deadline_ns);
+    // At the end at all of them: a thread may have been held up past its deadline.
+    return found || finds_overflow(count);
   }
   FOREBAY_DEVICE bool lock(std::uint32_t set, std::uint64_t deadline_ns) const {
     while (!try_lock(set)) {
@@ -927,11 +933,11 @@ class cache_ref {
                                     std::uint32_t target, std::uint64_t deadline_ns) const {
     page_command command{opcode, frame, target, none, none, page, deadline_ns};
     status const result = simt::out_of_line(&submit_once)(s_, command, command.helped);
-    // Most find room at once, and spare the stack that the others need.
+    // Most find room at once, and do not pay for the stack of the slow way.
     return result.kind() != fault::busy ? result : simt::out_of_line(&submit_slowly)(s_, command);
   }
-  /// The same of a command that has found no room. Its arguments are such that no function below it is called with the
-  /// like (find_spare()).
+  /// Goes on where submit_here() has found no room. No function that it calls, directly or not, has the same prototype
+  /// (find_spare() says why).
   FOREBAY_COLD static status submit_slowly(cache_state* state, page_command& command) {
     cache_ref const self = from(state);
     status result = fault::busy;
@@ -1114,7 +1120,7 @@ class cache_ref {
 
   /// Frames that a look for one to take back visits.
   static constexpr std::uint32_t outside_looks = 64;
-  /// A thread that waits for a frame looks so often at its set, and then at so many overflow frames.
+  /// After this many looks at its set, a thread that waits for a frame looks at this many overflow frames.
   static constexpr std::uint32_t outside_turn = 16;
 
   /// An overflow frame that is in no set's list, or `none`. `look_from`: the number among them of one that was not

@@ -28,8 +28,9 @@ namespace forebay::simt {
 struct cuda {
   /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
   static constexpr std::uint32_t looks_per_poll = 16;
-  /// Whether wait_until() calls its predicate again and again. Else it calls it again when something that the last call
-  /// read has changed: then a predicate must read all that could make it true.
+  /// Whether wait_until() calls its predicate again and again. If not, it calls the predicate again only after
+  /// something that it read has changed, so each call that returns false must have read everything that could make it
+  /// true.
   static constexpr bool asks_again_and_again = true;
   /// Lanes of a warp; 0: as many as its block has.
   static constexpr std::uint32_t full_warp_lanes = 32;
