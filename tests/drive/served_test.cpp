@@ -296,10 +296,12 @@ TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
   answer_to({{"do", "open"}, {"protocol", 2}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
   std::uint64_t const at = answer_to({{"do", "allocate"}, {"bytes", whole}, {"for_gpu", false}}).at("address");
   for (char const* const what : {"map", "clear"}) {
+    // The neighbouring pages may be another chunk: no range here lies in one.
     for (auto const& [first, bytes] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{
-             {at + whole / 2, whole}, {at, whole + 1}, {at + whole, 1}, {at - 1, 2}, {at + 4096, ~std::uint64_t{0}}}) {
+             {at + whole / 2, whole}, {at, whole + 4096}, {at - 4096, 8192}, {at + 4096, ~std::uint64_t{4095}}}) {
       json const reply = answer_to({{"do", what}, {"address", first}, {"bytes", bytes}});
-      ASSERT_TRUE(reply.contains("refused")) << what << " of " << bytes << " at +" << first - at << ": " << reply;
+      EXPECT_THAT(reply.dump(), HasSubstr("the drive daemon gave no such memory"))
+          << what << " of " << bytes << " at +" << first - at;
     }
     EXPECT_FALSE(answer_to({{"do", what}, {"address", at + whole / 2}, {"bytes", whole / 2}}).contains("refused"));
   }

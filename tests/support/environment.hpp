@@ -8,10 +8,10 @@
 
 namespace forebay::test {
 
-/// The variable `name`, or `otherwise` where it is not set.
+/// The variable `name`, in decimal or with 0x, or `otherwise` where it is not set.
 inline std::uint64_t number_from_environment(char const* name, std::uint64_t otherwise) {
   char const* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
 }
 
 }  // namespace forebay::test
