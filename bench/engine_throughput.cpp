@@ -49,7 +49,7 @@ double commands_a_second(workload const& work, double seconds) {
   emulator::engine_options options;
   options.epoch_ns = native::clock_ns();
   if (work.timed) options.timing.read = options.timing.write = {.per_command_ps = 1000, .latency_min_ps = 1000};
-  emulator::engine<native> engine(options, drive, regions.table());
+  emulator::engine<native> engine(options, drive);
 
   auto* const sq = rings.as<nvme::submission_entry>();
   auto* const cq = reinterpret_cast<nvme::completion_entry*>(sq + queues * queue_entries);
@@ -63,7 +63,8 @@ double commands_a_second(workload const& work, double seconds) {
                                     .entries = sq + q * queue_entries,
                                     .size = queue_entries,
                                     .tail_doorbell = &tail(q),
-                                    .cq_slot = q});
+                                    .cq_slot = q,
+                                    .regions = regions.table()});
   }
 
   std::mt19937_64 random(1);

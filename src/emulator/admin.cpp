@@ -89,11 +89,12 @@ std::uint32_t default_feature(std::uint8_t id, std::uint32_t max_queues) {
 
 }  // namespace
 
-admin::admin(admin_options const& options, register_file& file, dma_region_table const& regions, media const& drive,
+admin::admin(admin_options const& options, register_file& file, dma_regions const& regions, media const& drive,
              io_engine& engine, std::uint32_t first_slot, durability sync)
     : options_(options),
       registers_(file),
-      regions_(regions),
+      host_regions_(regions.host_table()),
+      unit_regions_(regions.table()),
       drive_(drive),
       engine_(engine),
       first_slot_(first_slot),
@@ -162,8 +163,8 @@ void admin::enable() {
       cc.command_set() == 0 && cc.arbitration() == 0 &&
       nvme::controller_capabilities{read64(registers_, registers::cap)}.max_page_bytes() >= page_bytes_ &&
       aqa.sq_entries() >= 2 && aqa.cq_entries() >= 2 && asq % page_bytes_ == 0 && acq % page_bytes_ == 0 &&
-      regions_.contains<native>(asq, aqa.sq_entries() * sizeof(nvme::submission_entry)) &&
-      regions_.contains<native>(acq, aqa.cq_entries() * sizeof(nvme::completion_entry));
+      host_regions_.contains<native>(asq, aqa.sq_entries() * sizeof(nvme::submission_entry)) &&
+      host_regions_.contains<native>(acq, aqa.cq_entries() * sizeof(nvme::completion_entry));
   if (!usable) {
     phase_ = phase::failed;
     registers_.set(registers::csts, nvme::controller_status::make(false, true, nvme::shutdown_status::none));
@@ -334,7 +335,7 @@ admin::completion admin::check_queue(nvme::submission_entry const& command, std:
     return {refuse(generic_status::invalid_field_in_command)};
   }
   if (command.prp1 % page_bytes_ != 0) return {refuse(generic_status::prp_offset_invalid)};
-  if (command.prp1 == 0 || !regions_.contains<native>(command.prp1, size * entry_bytes)) {
+  if (command.prp1 == 0 || !host_regions_.contains<native>(command.prp1, size * entry_bytes)) {
     return {refuse(generic_status::invalid_field_in_command)};
   }
   return {};
@@ -376,7 +377,8 @@ admin::outcome admin::create_submission_queue(nvme::submission_entry const& comm
                                    .size = (command.cdw10 >> 16) + 1,
                                    .tail_doorbell = registers_.fresh_doorbell(doorbell),
                                    .cq_slot = slot_of(cq_id),
-                                   .page_bytes = static_cast<std::uint32_t>(page_bytes_)});
+                                   .page_bytes = static_cast<std::uint32_t>(page_bytes_),
+                                   .regions = unit_regions_});
   sqs_[id] = {.exists = true, .cq_id = cq_id};
   ++cqs_[cq_id].users;
   return completion{};
@@ -435,7 +437,7 @@ admin::outcome admin::resume() {
 
 admin::completion admin::transfer_out(nvme::submission_entry const& command, void const* data, std::uint64_t bytes) {
   std::vector<dma_segment> segments(max_segments(bytes, page_bytes_));
-  prp_walk const walk = walk_prps<native>(simt::team<native>::here(), regions_, command.prp1, command.prp2, bytes,
+  prp_walk const walk = walk_prps<native>(simt::team<native>::here(), host_regions_, command.prp1, command.prp2, bytes,
                                           page_bytes_, segments.data());
   if (walk.status_field != 0) return {walk.status_field};
   auto const* from = static_cast<std::byte const*>(data);

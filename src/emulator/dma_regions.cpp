@@ -66,6 +66,7 @@ void dma_regions::add(void const* address, std::size_t bytes) {
   }
   std::lock_guard const lock(mutex_);
   range const pages{start / dma_page_bytes, (start + bytes + dma_page_bytes - 1) / dma_page_bytes};
+  check_room(pages);
   // First, since what is set would stay so if there were no memory for it.
   ranges_.push_back(pages);
   try {
@@ -109,21 +110,50 @@ void dma_regions::clear_uncovered(range pages) {
   }
 }
 
+bool dma_regions::is_empty(std::uint32_t slot) const {
+  constexpr std::size_t words = dma_region_table::words_per_granule;
+  std::uint64_t const* const bits = table_.bits_ + slot * words;
+  return std::all_of(bits, bits + words, [](std::uint64_t w) { return w == 0; });
+}
+
+void dma_regions::check_room(range pages) const {
+  std::uint32_t const most = (std::uint32_t{1} << table_.log2_granules_) - 1;
+  std::uint64_t const first = pages.first_page / pages_per_granule;
+  std::uint64_t const end = (pages.end_page - 1) / pages_per_granule + 1;
+  std::uint64_t more = end - first;
+  if (more <= most) {
+    for (std::uint64_t granule = first; granule < end; ++granule) {
+      std::uint32_t const slot = table_.find<simt::native>(granule);
+      if (slot != dma_region_table::none && !is_empty(slot)) --more;
+    }
+    if (more <= most - granules_) return;
+  }
+  throw operation_failed("registered memory: " + std::to_string((end - first) * dma_region_table::granule_bytes) +
+                         " bytes more do not fit into the table of " + std::to_string(most) +
+                         " distinct stretches of 2 MiB, of which " + std::to_string(most - granules_) +
+                         " are free; register less at a time");
+}
+
 std::uint32_t dma_regions::find_or_insert(std::uint64_t granule) {
+  if (std::uint32_t const known = table_.find<simt::native>(granule); known != dma_region_table::none) return known;
   std::uint32_t const slots = std::uint32_t{1} << table_.log2_granules_;
   std::uint32_t slot = table_.home(granule);
-  for (; table_.keys_[slot] != granule + 1; slot = (slot + 1) & (slots - 1)) {
-    if (table_.keys_[slot] != 0) continue;
-    if (used_granules_ + 1 >= slots) {
-      throw operation_failed("registered regions cover more than " + std::to_string(slots - 1) +
-                             " distinct stretches of 2 MiB; register fewer and larger buffers");
-    }
-    ++used_granules_;
-    // Relaxed: see dma_region_table::contains.
-    simt::atomic<simt::native, simt::scope::system>(table_.keys_[slot]).store(granule + 1, simt::order::relaxed);
-    break;
-  }
+  while (table_.keys_[slot] != 0 && !is_empty(slot)) slot = (slot + 1) & (slots - 1);  // `check_room` knows of one
+  // Relaxed: see dma_region_table::contains. Who looks for the granule that was here looks for memory that is no longer
+  // registered: only a client that gives memory back under its own commands, whose memory is all that this table has.
+  simt::atomic<simt::native, simt::scope::system>(table_.keys_[slot]).store(granule + 1, simt::order::relaxed);
   return slot;
+}
+
+void dma_regions::free_slots(std::uint32_t slot, touched_slots& touched) {
+  std::uint32_t const slots = std::uint32_t{1} << table_.log2_granules_;
+  // A free slot ends every search, so one may become free only where the next one is.
+  while (table_.keys_[(slot + 1) & (slots - 1)] == 0 && table_.keys_[slot] != 0 && is_empty(slot)) {
+    // Relaxed: see dma_region_table::contains.
+    simt::atomic<simt::native, simt::scope::system>(table_.keys_[slot]).store(0, simt::order::relaxed);
+    touched.add(slot);
+    slot = (slot - 1) & (slots - 1);
+  }
 }
 
 void dma_regions::set(range pages, bool value) {
@@ -138,6 +168,7 @@ void dma_regions::set(range pages, bool value) {
       continue;
     }
     touched.add(slot);
+    bool const was_empty = is_empty(slot);
     std::uint64_t const mask = dma_region_table::mask(in_granule % 64, count);
     auto const word = simt::atomic<simt::native, simt::scope::system>(
         table_.bits_[slot * dma_region_table::words_per_granule + in_granule / 64]);
@@ -146,6 +177,11 @@ void dma_regions::set(range pages, bool value) {
       word.fetch_or(mask, simt::order::relaxed);
     } else {
       word.fetch_and(~mask, simt::order::relaxed);
+    }
+    if (was_empty && value) ++granules_;
+    if (!was_empty && is_empty(slot)) {
+      --granules_;
+      free_slots(slot, touched);
     }
     page += count;
   }

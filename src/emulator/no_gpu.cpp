@@ -10,8 +10,7 @@ std::uint32_t multiprocessors(int) {
   return 0;
 }
 
-std::unique_ptr<engine_runner> run_on_gpu(engine_options, media const&, dma_region_table const&,
-                                          gpu_residency const& where) {
+std::unique_ptr<engine_runner> run_on_gpu(engine_options, media const&, gpu_residency const& where) {
   throw refused_input("residency", "GPU " + std::to_string(where.ordinal),
                       "CUDA is not built in; use backing=memory for a drive on CPU threads");
 }

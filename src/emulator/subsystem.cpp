@@ -62,10 +62,9 @@ engine_options engine_options_of(subsystem_options const& options, memory::alloc
 }
 
 std::unique_ptr<engine_runner> make(engine_maker const& make_engine, subsystem_options const& options,
-                                    engine_options const& of_engine, media const& drive,
-                                    dma_region_table const& regions) {
-  if (make_engine) return make_engine(of_engine, drive, regions);
-  return options.gpu ? run_on_gpu(of_engine, drive, regions, *options.gpu) : run_on_threads(of_engine, drive, regions);
+                                    engine_options const& of_engine, media const& drive) {
+  if (make_engine) return make_engine(of_engine, drive);
+  return options.gpu ? run_on_gpu(of_engine, drive, *options.gpu) : run_on_threads(of_engine, drive);
 }
 
 /// Not a leak, as a leak checker can see.
@@ -117,11 +116,10 @@ subsystem::implementation::implementation(subsystem_options const& options, std:
       store_(std::move(store)),
       media_(store_->view()),
       gpu_memory_(options_.gpu ? &memory::device(options_.gpu->ordinal) : nullptr),
-      regions_(gpu_memory_ != nullptr ? *gpu_memory_ : memory::host()),
       link_(options_.link.empty()
                 ? nullptr
                 : shared_link(gpu_memory_ != nullptr ? *gpu_memory_ : memory::host(), find_link_speed(options_.link))),
-      runner_(make(make_engine, options_, engine_options_of(options_, link_.get()), media_, regions_.table())),
+      runner_(make(make_engine, options_, engine_options_of(options_, link_.get()), media_)),
       slot_used_(options_.max_queues) {
   try {
     threads_.emplace_back([this] { run_admin(); });
@@ -169,8 +167,8 @@ std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t 
     if (doorbell_memory == nullptr) doorbell_memory = gpu_memory;
   }
   auto parts = std::make_unique<controller_parts>(
-      options_, queues, first, next_controller_id_++, regions_, media_, runner_->engine(), client_memory, gpu_memory,
-      doorbell_memory, [this] { wake(); },
+      options_, queues, first, next_controller_id_++, gpu_memory_ != nullptr ? *gpu_memory_ : memory::host(), media_,
+      runner_->engine(), client_memory, gpu_memory, doorbell_memory, [this] { wake(); },
       durability{.ask =
                      [this] {
                        // Release pairs with the acquire in write_back(): what was written before is there.

@@ -20,11 +20,12 @@ namespace forebay::emulator {
 /// What one controller is made of, beside what it shares.
 struct controller_parts {
   controller_parts(subsystem_options const& options, std::uint32_t queue_count, std::uint32_t slot,
-                   std::uint16_t controller_id, dma_regions& regions, media const& drive, io_engine& engine,
+                   std::uint16_t controller_id, memory::resource& unit_memory, media const& drive, io_engine& engine,
                    memory::resource& client_memory, memory::resource* gpu_memory, memory::resource* doorbell_memory,
                    std::function<void()> wake, durability sync)
       : first_slot(slot),
         queues(queue_count),
+        regions(unit_memory),
         dma(regions, client_memory, gpu_memory),
         registers(queue_count, client_memory, std::move(wake), doorbell_memory),
         commands({.serial = options.serial,
@@ -33,10 +34,11 @@ struct controller_parts {
                   .max_queues = queue_count,
                   .max_queue_entries = options.max_queue_entries,
                   .mdts = options.mdts},
-                 registers, regions.host_table(), drive, engine, slot, std::move(sync)) {}
+                 registers, regions, drive, engine, slot, std::move(sync)) {}
 
   std::uint32_t const first_slot;
   std::uint32_t const queues;
+  dma_regions regions;  ///< its own: no other controller's commands reach its client's memory
   emulator::dma_space dma;
   register_file registers;
   admin commands;
@@ -81,8 +83,7 @@ class subsystem::implementation {
   std::atomic<std::uint64_t> syncs_asked_{0};  ///< by controllers that shut down
   std::atomic<std::uint64_t> syncs_done_{0};   ///< of them
   memory::resource* gpu_memory_;               ///< null for an engine on CPU threads
-  dma_regions regions_;
-  std::shared_ptr<memory::allocation> link_;  ///< null: there is none
+  std::shared_ptr<memory::allocation> link_;   ///< null: there is none
   std::unique_ptr<engine_runner> runner_;
 
   std::mutex wake_mutex_;

@@ -283,7 +283,7 @@ class cache_schedule {
     media.data = bytes.data();
     media.bytes = bytes.size();
     media.block_bytes = block_bytes;
-    engines_.push_back(std::make_unique<emulator::engine<cache_drive, agent_machine>>(drive, media, regions_->table()));
+    engines_.push_back(std::make_unique<emulator::engine<cache_drive, agent_machine>>(drive, media));
     for (std::uint32_t q = 0; q < shape_.queues_per_drive; ++q) {
       queue_pair_rings const& rings = rings_[d * shape_.queues_per_drive + q];
       engines_[d]->attach_completion_queue({q, rings.cq, rings.cq_entries, rings.cq_doorbell});
@@ -293,7 +293,8 @@ class cache_schedule {
                                             .size = rings.sq_entries,
                                             .tail_doorbell = rings.sq_doorbell,
                                             .cq_slot = q,
-                                            .page_bytes = page_bytes});
+                                            .page_bytes = page_bytes,
+                                            .regions = regions_->table()});
     }
   }
 

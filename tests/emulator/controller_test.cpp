@@ -328,6 +328,71 @@ TEST_F(controller_test, a_reset_with_queues_and_traffic_comes_up_again) {
   }
 }
 
+/// Two clients of one drive.
+class shared_drive : public ::testing::Test {
+ protected:
+  static std::shared_ptr<subsystem> make() {
+    subsystem_options o;
+    o.serial = "SERIAL7";
+    o.max_queues = 4;
+    return std::make_shared<subsystem>(o, memory_backing(1 << 20, 512));
+  }
+  std::shared_ptr<subsystem> drive = make();
+  controller first{drive, 2}, second{drive, 2};
+  host owner{first}, other{second};
+};
+
+TEST_F(shared_drive, memory_of_one_client_is_out_of_reach_of_the_other) {
+  owner.enable();
+  other.enable();
+  auto const memory = owner.data_address();
+  // Admin commands, queues and the controller's registers.
+  auto identify = other.admin(admin_opcode::identify, 1);
+  identify.prp1 = memory;
+  EXPECT_EQ(other.code(identify), nvme::status_field(generic_status::data_transfer_error));
+  auto cq = other.admin(admin_opcode::create_io_completion_queue, 1 | 7u << 16, 1);
+  cq.prp1 = memory;
+  EXPECT_EQ(other.code(cq), nvme::status_field(generic_status::invalid_field_in_command));
+  cq.prp1 = other.data_address();
+  ASSERT_EQ(other.code(cq), 0);
+  auto sq = other.admin(admin_opcode::create_io_submission_queue, 1 | 7u << 16, 1 | 1u << 16);
+  sq.prp1 = memory;
+  EXPECT_EQ(other.code(sq), nvme::status_field(generic_status::invalid_field_in_command));
+  sq.prp1 = other.data_address(4096);
+  ASSERT_EQ(other.code(sq), 0);
+
+  // I/O commands: a page, the second of two pages, a list, and an entry of a list.
+  auto* const list = reinterpret_cast<std::uint64_t*>(other.data_address(16384));
+  std::fill_n(list, 3, other.data_address(32768));
+  list[1] = memory;
+  auto* const sqes = reinterpret_cast<nvme::submission_entry*>(other.data_address(4096));
+  auto const* const cqes = reinterpret_cast<nvme::completion_entry*>(other.data_address());
+  std::uint64_t const mine = other.data_address(32768);
+  std::uint64_t const prps[][2] = {
+      {memory, 0}, {mine, memory}, {mine, memory}, {mine, reinterpret_cast<std::uint64_t>(list)}, {mine, 0}};
+  std::uint32_t const blocks[] = {8, 16, 32, 32, 8};
+  for (std::uint16_t i = 0; i < 5; ++i) {
+    sqes[i] = nvme::make_io_command(nvme::io_opcode::write, i, 1, 0, blocks[i]);
+    sqes[i].prp1 = prps[i][0];
+    sqes[i].prp2 = prps[i][1];
+  }
+  other.regs().write32(registers::sq_tail_doorbell(1, 0), 5);
+  for (int i = 0; i < 5; ++i) {
+    // Acquire: pairs with the engine's release of the same word.
+    ASSERT_TRUE(eventually([&] {
+      return (std::atomic_ref(const_cast<std::uint32_t&>(cqes[i].dw3)).load(std::memory_order_acquire) >> 16 & 1) == 1;
+    }));
+    EXPECT_EQ(cqes[i].status_field() & nvme::status_code_mask,
+              cqes[i].command_id() == 4 ? 0 : nvme::status_field(generic_status::data_transfer_error))
+        << cqes[i].command_id();
+  }
+
+  other.disable();
+  other.set_up(memory, other.data_address());
+  other.regs().write32(registers::cc, nvme::controller_configuration::make(true, 4096));
+  EXPECT_TRUE(eventually([&] { return other.csts().fatal(); })) << "an admin queue in another client's memory";
+}
+
 TEST(subsystem_options_test, are_checked) {
   auto const refused = [](auto change) {
     subsystem_options o;
@@ -351,6 +416,15 @@ TEST(dma_space_test, allocations_are_registered_and_aligned) {
   EXPECT_FALSE(regions.table().contains<native>(reinterpret_cast<std::uint64_t>(memory), 1));
   EXPECT_THROW(space.map(reinterpret_cast<void*>(0x1001), 4096), refused_input);
   EXPECT_THROW(space.unmap(reinterpret_cast<void*>(0x1000), 4096), refused_input);
+}
+
+TEST(dma_space_test, memory_that_cannot_be_registered_is_given_back_and_the_rest_stays) {
+  dma_regions regions(memory::host(), 4);
+  dma_space space(regions, memory::host());
+  void* const kept = space.allocate(4096);
+  EXPECT_THROW(space.allocate(std::size_t{200} << 30), operation_failed);
+  EXPECT_TRUE(regions.table().contains<native>(space.bus_address(kept), 4096));
+  for (int i = 0; i < 100; ++i) space.deallocate(space.allocate(std::size_t{20} << 20));
 }
 
 }  // namespace

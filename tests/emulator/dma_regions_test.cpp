@@ -126,12 +126,43 @@ TEST(dma_regions, says_when_the_table_is_full) {
   EXPECT_TRUE(regions.table().contains<native>(0x200000, 4096));
 }
 
-TEST(dma_regions, agrees_with_a_set_of_pages) {
+TEST(dma_regions, a_range_that_does_not_fit_changes_nothing) {
+  dma_regions regions(memory::host(), 2);
+  regions.add(at(0x200000), 4096);
+  for (std::size_t const bytes : {std::size_t{3} * 0x200000, std::size_t{200} << 30, std::size_t{1} << 62}) {
+    EXPECT_THROW(regions.add(at(0x600000), bytes), operation_failed) << bytes;
+    EXPECT_FALSE(regions.table().contains<native>(0x600000, 1)) << bytes;
+    EXPECT_FALSE(regions.table().contains<native>(0x800000, 1)) << bytes;
+    EXPECT_TRUE(regions.table().contains<native>(0x200000, 4096));
+  }
+  regions.add(at(0x600000), 2 * 0x200000);
+  EXPECT_TRUE(regions.table().contains<native>(0x600000, 2 * 0x200000)) << "all that there is room for";
+}
+
+TEST(dma_regions, what_was_given_back_is_room_for_others) {
+  dma_regions regions(memory::host(), 2);
+  std::uint64_t constexpr granule = 0x200000;
+  for (std::uint64_t i = 1; i < 1000; ++i) {
+    for (std::uint64_t j = 0; j < 3; ++j) regions.add(at((7 * i + 5 * j) * granule + 0x1000), 4096);
+    for (std::uint64_t j = 0; j < 3; ++j) {
+      ASSERT_TRUE(regions.table().contains<native>((7 * i + 5 * j) * granule + 0x1000, 4096)) << i;
+    }
+    ASSERT_FALSE(regions.table().contains<native>((7 * i + 1) * granule + 0x1000, 1)) << i;
+    for (std::uint64_t j = 0; j < 3; ++j) regions.remove(at((7 * i + 5 * j) * granule + 0x1000), 4096);
+  }
+}
+
+class dma_regions_random : public ::testing::TestWithParam<bool> {};
+
+TEST_P(dma_regions_random, agrees_with_a_set_of_pages) {
   std::uint64_t const seed = testing::test_seed();
   SCOPED_TRACE(testing::replay(seed));
   std::mt19937_64 random(seed);
-  constexpr std::uint64_t pages = 4096;  // eight granules
-  dma_regions regions(memory::host(), 5);
+  // Granules that lie side by side, all of them; or many that come and go, of which the table holds a part.
+  bool const apart = GetParam();
+  std::uint64_t const pages = apart ? 64 * 512 : 8 * 512;
+  std::uint64_t const stride = apart ? 5 : 1;
+  dma_regions regions(memory::host(), apart ? 4 : 5);
   std::multiset<std::uint64_t> reference;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> added;
   for (int round = 0; round < 2000; ++round) {
@@ -142,19 +173,30 @@ TEST(dma_regions, agrees_with_a_set_of_pages) {
       regions.remove(at(first * 4096), count * 4096);
       for (std::uint64_t p = first; p < first + count; ++p) reference.erase(reference.find(p));
     } else {
-      std::uint64_t const first = random() % pages;
+      std::uint64_t const first = random() % pages * stride;
       std::uint64_t const count = 1 + random() % (random() % 4 == 0 ? 1200 : 20);
-      regions.add(at(first * 4096), count * 4096);
+      try {
+        regions.add(at(first * 4096), count * 4096);
+      } catch (operation_failed const&) {
+        std::set<std::uint64_t> granules;
+        for (std::uint64_t const p : reference) granules.insert(p / 512);
+        for (std::uint64_t p = first; p < first + count; ++p) granules.insert(p / 512);
+        ASSERT_GT(granules.size(), apart ? 15u : 31u) << "there was room";
+        continue;
+      }
       added.emplace_back(first, count);
       for (std::uint64_t p = first; p < first + count; ++p) reference.insert(p);
     }
-    std::uint64_t const address = random() % (pages * 4096);
+    std::uint64_t address = random() % (pages * stride * 4096);
+    if (!added.empty() && random() % 2 == 0) address = added[random() % added.size()].first * 4096;
     std::uint64_t const bytes = 1 + random() % 40000;
     bool expected = true;
     for (std::uint64_t p = address / 4096; p <= (address + bytes - 1) / 4096; ++p) expected &= reference.contains(p);
     ASSERT_EQ(regions.table().contains<native>(address, bytes), expected) << address << "+" << bytes;
   }
 }
+INSTANTIATE_TEST_SUITE_P(granules, dma_regions_random, ::testing::Bool(),
+                         [](auto const& about) { return about.param ? "apart" : "side_by_side"; });
 
 }  // namespace
 }  // namespace forebay::emulator

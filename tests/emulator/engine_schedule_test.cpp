@@ -48,8 +48,7 @@ class system {
     options.queue_slots = 8;
     options.faults = s.faults;
     options.timing = s.timing;
-    engine_ = std::make_unique<engine<fiber>>(options, media{store_.as<std::byte>(), 1 << 16, 512, nullptr},
-                                              regions_.table());
+    engine_ = std::make_unique<engine<fiber>>(options, media{store_.as<std::byte>(), 1 << 16, 512, nullptr});
     for (std::uint32_t q = 0; q < s.queues; ++q) {
       rings_.push_back(std::make_unique<rings>());
       std::uint32_t const id = q + 1;
@@ -62,7 +61,8 @@ class system {
                                         .entries = rings_[q]->sq.data(),
                                         .size = s.sq_entries,
                                         .tail_doorbell = &doorbells_[id * 2],
-                                        .cq_slot = cq - 1});
+                                        .cq_slot = cq - 1,
+                                        .regions = regions_.table()});
     }
   }
 

@@ -76,7 +76,7 @@ void play(scenario const& s) {
   options.dispatchers_per_unit = threads_per_block / 32;
   options.queue_slots = queue_count;
   options.timing = s.timing;
-  engine<cuda> drive(options, media{store.as<std::byte>(), drive_bytes, 512}, regions.table(), gpu);
+  engine<cuda> drive(options, media{store.as<std::byte>(), drive_bytes, 512}, gpu);
   std::vector<bench::raw_queue> queues(queue_count);
   for (std::uint32_t q = 0; q < queue_count; ++q) {
     std::byte* const ring = rings.as<std::byte>() + q * ring_bytes;
@@ -91,7 +91,8 @@ void play(scenario const& s) {
                                    .entries = queues[q].sq,
                                    .size = entries,
                                    .tail_doorbell = queues[q].tail_doorbell,
-                                   .cq_slot = q});
+                                   .cq_slot = q,
+                                   .regions = regions.table()});
   }
   gpu.copy_in(queue_states.data(), queues.data(), queue_states.bytes());
   residency_words const fresh;

@@ -59,7 +59,7 @@ class resident_rig {
     options.faults.seed = seed;
     plan_ = options.faults;
     engine_ = std::make_unique<engine<simt::fiber, simt::fiber>>(
-        options, media{store_.as<std::byte>(), store_.bytes(), 512, shape.syncs ? &sync_ : nullptr}, regions_.table());
+        options, media{store_.as<std::byte>(), store_.bytes(), 512, shape.syncs ? &sync_ : nullptr});
     units_.view = engine_->view();
     units_.words = &words_;
     for (std::uint32_t q = 0; q < shape.queues; ++q) {
@@ -193,7 +193,8 @@ class resident_rig {
                                       .entries = queues_[q]->sq.data(),
                                       .size = shape_.sq_entries,
                                       .tail_doorbell = &doorbells_[q * 2],
-                                      .cq_slot = cq_of(q)});
+                                      .cq_slot = cq_of(q),
+                                      .regions = regions_.table()});
   }
 
   bool ended() { return fiber::stopping() || simt::atomic<fiber, system>(ended_).load(order::relaxed) != 0; }

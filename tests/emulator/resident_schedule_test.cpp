@@ -153,7 +153,7 @@ struct batches {
     options.queue_slots = dispatchers + 1;
     options.timing = timing;
     options.post_ahead_ns = post_ahead_ns;
-    engine<fiber, fiber> engine(options, media{store.as<std::byte>(), store.bytes(), 512}, regions.table());
+    engine<fiber, fiber> engine(options, media{store.as<std::byte>(), store.bytes(), 512});
     struct ring {
       nvme::submission_entry sq[entries] = {};
       nvme::completion_entry cq[entries] = {};
@@ -168,7 +168,8 @@ struct batches {
                                       .entries = rings[q].sq,
                                       .size = entries,
                                       .tail_doorbell = &rings[q].tail,
-                                      .cq_slot = slot});
+                                      .cq_slot = slot,
+                                      .regions = regions.table()});
     }
     residency_words words;
     resident_units<fiber> const units{engine.view(), &words};
@@ -282,10 +283,9 @@ TEST(resident_schedule, units_leave_when_the_host_is_silent) {
   explore(
       [](std::uint64_t, simt::memory_model memory, simt::scheduler& schedule) {
         memory::allocation const store(memory::host(), 4096, 4096);
-        dma_regions const regions(memory::host(), 6);
         engine_options options;
         options.units = options.dispatchers_per_unit = 2;
-        engine<fiber, fiber> engine(options, media{store.as<std::byte>(), 4096, 512}, regions.table());
+        engine<fiber, fiber> engine(options, media{store.as<std::byte>(), 4096, 512});
         residency_words words;
         resident_units<fiber> const units{engine.view(), &words, timeout_ns};
         auto const host = [&] {
@@ -312,10 +312,9 @@ TEST(resident_schedule, orders_are_passed_on) {
     explore(
         [&](std::uint64_t, simt::memory_model memory, simt::scheduler& schedule) {
           memory::allocation const store(memory::host(), 4096, 4096);
-          dma_regions const regions(memory::host(), 6);
           engine_options options;
           options.units = options.dispatchers_per_unit = 2;
-          engine<fiber, fiber> engine(options, media{store.as<std::byte>(), 4096, 512}, regions.table());
+          engine<fiber, fiber> engine(options, media{store.as<std::byte>(), 4096, 512});
           residency_words words;
           residency_orders orders;
           resident_units<fiber> const units{engine.view(), &words, timeout_ns, &orders};

@@ -70,7 +70,7 @@ class rig {
     clocked::now_ns = 0;
     regions_.add(buffer_.data(), buffer_.bytes());
     drive_ = {store_.as<std::byte>(), drive_bytes, block_bytes, sync};
-    engine_.emplace(options, drive_, regions_.table());
+    engine_.emplace(options, drive_);
   }
 
   engine<M>& units() { return *engine_; }
@@ -98,7 +98,8 @@ class rig {
                                       .size = entries,
                                       .tail_doorbell = &queue->tail_doorbell,
                                       .cq_slot = cq_id - 1,
-                                      .page_bytes = page_bytes});
+                                      .page_bytes = page_bytes,
+                                      .regions = regions_.table()});
     return queue;
   }
 

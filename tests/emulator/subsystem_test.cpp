@@ -75,9 +75,8 @@ class subsystem_test : public ::testing::Test {
     options.serial = "SERIAL7";
     options.max_queues = 4;
     options.leave_timeout_ns = leave_timeout_ns;
-    drive = std::make_shared<subsystem>(options, std::move(store), [&](auto const&, auto const&, auto const&) {
-      return std::make_unique<stub_engine>(does);
-    });
+    drive = std::make_shared<subsystem>(options, std::move(store),
+                                        [&](auto const&, auto const&) { return std::make_unique<stub_engine>(does); });
   }
   std::unique_ptr<controller> join() { return std::make_unique<controller>(drive, 2, *client_memory); }
   static bool eventually(auto&& predicate) {

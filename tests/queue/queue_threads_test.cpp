@@ -47,7 +47,7 @@ struct drive_and_queues {
     media.data = media_bytes.data();
     media.bytes = media_bytes.size();
     media.block_bytes = block_bytes;
-    engine = std::make_unique<emulator::engine<native>>(drive, media, regions.table());
+    engine = std::make_unique<emulator::engine<native>>(drive, media);
     for (queue_pair_rings const& r : rings) {
       engine->attach_completion_queue({r.queue_id - 1u, r.cq, r.cq_entries, r.cq_doorbell});
       engine->attach_submission_queue({.slot = r.queue_id - 1u,
@@ -55,7 +55,8 @@ struct drive_and_queues {
                                        .entries = r.sq,
                                        .size = r.sq_entries,
                                        .tail_doorbell = r.sq_doorbell,
-                                       .cq_slot = r.queue_id - 1u});
+                                       .cq_slot = r.queue_id - 1u,
+                                       .regions = regions.table()});
     }
     for (std::uint32_t unit = 0; unit < 2; ++unit) {
       units.emplace_back([this, unit] {

@@ -273,7 +273,7 @@ class schedule {
     media.data = media_.data();
     media.bytes = media_.size();
     media.block_bytes = detail::block_bytes;
-    engine_ = std::make_unique<emulator::engine<audited_drive, agent_machine>>(drive, media, regions_->table());
+    engine_ = std::make_unique<emulator::engine<audited_drive, agent_machine>>(drive, media);
     for (queue_pair_rings const& rings : rings_) {
       engine_->attach_completion_queue({rings.queue_id - 1u, rings.cq, rings.cq_entries, rings.cq_doorbell});
       engine_->attach_submission_queue({.slot = rings.queue_id - 1u,
@@ -282,7 +282,8 @@ class schedule {
                                         .size = rings.sq_entries,
                                         .tail_doorbell = rings.sq_doorbell,
                                         .cq_slot = rings.queue_id - 1u,
-                                        .page_bytes = detail::page_bytes});
+                                        .page_bytes = detail::page_bytes,
+                                        .regions = regions_->table()});
     }
   }
 

@@ -83,7 +83,7 @@ class rig {
     media.data = media_.data();
     media.bytes = media_.size();
     media.block_bytes = page_bytes;
-    engine_ = std::make_unique<emulator::engine<fiber, fiber>>(drive, media, regions_.table());
+    engine_ = std::make_unique<emulator::engine<fiber, fiber>>(drive, media);
     engine_->attach_completion_queue({0, rings.cq, entries, rings.cq_doorbell});
     engine_->attach_submission_queue({.slot = 0,
                                       .id = 1,
@@ -91,7 +91,8 @@ class rig {
                                       .size = entries,
                                       .tail_doorbell = rings.sq_doorbell,
                                       .cq_slot = 0,
-                                      .page_bytes = page_bytes});
+                                      .page_bytes = page_bytes,
+                                      .regions = regions_.table()});
   }
 
   outcome run(simt::scheduler& scheduler) {

@@ -43,7 +43,7 @@ struct durability {
 /// taken up again by a later step.
 class admin {
  public:
-  admin(admin_options const& options, register_file& registers, dma_region_table const& regions, media const& drive,
+  admin(admin_options const& options, register_file& registers, dma_regions const& regions, media const& drive,
         io_engine& engine, std::uint32_t first_slot, durability sync);
 
   /// Looks at registers and the admin queue once. Whether there was anything to do.
@@ -101,7 +101,7 @@ class admin {
 
   admin_options const options_;
   register_file& registers_;
-  dma_region_table regions_;
+  dma_region_table host_regions_, unit_regions_;
   media drive_;
   io_engine& engine_;
   std::uint32_t const first_slot_;  ///< of the engine's queue slots; queue id 1 is in it

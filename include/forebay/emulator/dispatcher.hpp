@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include "forebay/emulator/decode.hpp"
-#include "forebay/emulator/dma_regions.hpp"
 #include "forebay/emulator/fault_plan.hpp"
 #include "forebay/emulator/frontend.hpp"
 #include "forebay/emulator/media.hpp"
@@ -92,7 +91,6 @@ template <class M>
 struct engine_view {
   engine_options options;
   media drive;
-  dma_region_table regions;
   timing_model<M> timing;
   dispatcher_mailbox* mailboxes = nullptr;           ///< one for each dispatcher
   submission_queue<M>* submission_queues = nullptr;  ///< `queues_per_dispatcher` for each dispatcher
@@ -614,6 +612,7 @@ class dispatcher {
       sq.held = request.held;
       sq.cq_slot = request.queue.cq_slot;
       sq.page_bytes = request.queue.page_bytes;
+      sq.regions = request.queue.regions;
       sq.id = request.queue.id;
       sq.owns_cq = request.owns_cq;
       if (has_ring(sq)) sq.ring = view_.completion_queues[sq.cq_slot].ring();
@@ -874,7 +873,7 @@ class dispatcher {
         } else if ((pending.flags & pending_command::held) == 0) {
           bool const plain = command.opcode == nvme::io_opcode::read || command.opcode == nvme::io_opcode::write;
           bool const moves =
-              plain && one_piece<M>(view_.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
+              plain && one_piece<M>(sq.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
           is_alone = !moves;
           reads_piece = moves && command.opcode == nvme::io_opcode::read;
           writes_piece = moves && !reads_piece;
@@ -968,8 +967,8 @@ class dispatcher {
     dma_segment* const segments = self.view_.segments + std::size_t{self.index_} * self.view_.segments_per_dispatcher;
     std::uint32_t segment_count = 0;
     if (command.transfer_bytes != 0) {
-      prp_walk const walk = walk_prps<M>(lanes, self.view_.regions, entry.prp1, entry.prp2, command.transfer_bytes,
-                                         sq.page_bytes, segments);
+      prp_walk const walk =
+          walk_prps<M>(lanes, sq.regions, entry.prp1, entry.prp2, command.transfer_bytes, sq.page_bytes, segments);
       if (walk.status_field != 0) {
         pending.status_field = walk.status_field;
         count_one(counts.failed_commands);

@@ -19,8 +19,8 @@ namespace forebay::emulator {
 /// Granularity of DMA registration.
 inline constexpr std::uint64_t dma_page_bytes = 4096;
 
-/// The units' view: a hash table from a 2 MiB granule of addresses to one bit for each of its pages. Granules are never
-/// taken out, so a look-up never meets a moving entry. Trivially copyable.
+/// The units' view: a hash table from a 2 MiB granule of addresses to one bit for each of its pages. A granule stays
+/// where it is as long as a page of it is registered, so a look-up never meets a moving entry. Trivially copyable.
 class dma_region_table {
  public:
   static constexpr std::uint64_t granule_bytes = std::uint64_t{2} << 20;
@@ -87,11 +87,11 @@ class dma_region_table {
 /// The host's side: owns the table and counts overlapping registrations. Thread-safe.
 class dma_regions {
  public:
-  /// `log2_granules`: 2^n distinct granules of 2 MiB can be registered over the life of the object.
+  /// `log2_granules`: less than 2^n distinct granules of 2 MiB can be registered at a time.
   explicit dma_regions(memory::resource& table_memory = memory::host(), std::uint32_t log2_granules = 16);
 
   /// Registers [address, address + bytes), widened to whole 4 KiB pages. Throws `refused_input` for an empty or
-  /// wrapping range and `operation_failed` when the table is full.
+  /// wrapping range, and `operation_failed` where the table has no room for all of it; then nothing has changed.
   void add(void const* address, std::size_t bytes);
   /// Takes back one `add` of the same range; pages that another registration covers stay. Throws `refused_input` for a
   /// range that was not added, and nothing else: whoever frees memory may call it.
@@ -117,8 +117,13 @@ class dma_regions {
       ++count;
     }
   };
+  bool is_empty(std::uint32_t slot) const;
+  void check_room(range pages) const;
   std::uint32_t find_or_insert(std::uint64_t granule);
   void set(range pages, bool value);
+  /// Frees the slots of granules without a page, from `slot` on backwards, where no other granule is looked for past
+  /// them.
+  void free_slots(std::uint32_t slot, touched_slots& touched);
   /// Of `pages`: those that no range has.
   void clear_uncovered(range pages);
 
@@ -134,7 +139,7 @@ class dma_regions {
   dma_region_table table_;
   dma_region_table unit_table_;
   bool unit_table_stale_ = false;  ///< a copy failed
-  std::uint32_t used_granules_ = 0;
+  std::uint32_t granules_ = 0;     ///< that have a registered page
   std::vector<range> ranges_;
 };
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "forebay/emulator/dispatcher.hpp"
-#include "forebay/emulator/dma_regions.hpp"
 #include "forebay/emulator/flash_state.hpp"
 #include "forebay/emulator/io_engine.hpp"
 #include "forebay/emulator/media.hpp"
@@ -33,9 +32,8 @@ namespace forebay::emulator {
 template <class M, class Host = simt::native>
 class engine final : public io_engine {
  public:
-  /// State lives in `state_memory`; what `drive` and `regions` point to must outlive the engine.
-  engine(engine_options const& options, media const& drive, dma_region_table const& regions,
-         memory::resource& state_memory = memory::host())
+  /// State lives in `state_memory`; what `drive` points to must outlive the engine.
+  engine(engine_options const& options, media const& drive, memory::resource& state_memory = memory::host())
       : memory_(state_memory),
         near_(state_memory.kind() != memory::kind::device),
         mailboxes_(state_memory, options.dispatchers()),
@@ -53,7 +51,6 @@ class engine final : public io_engine {
         posted_(options.dispatchers()) {
     view_.options = options;
     view_.drive = drive;
-    view_.regions = regions;
     if (options.timing.flash.channels != 0) {
       flash_ = std::make_unique<flash_state<M>>(options.timing.flash, drive.bytes, options.timing.seed, state_memory);
     }

@@ -28,8 +28,7 @@ class engine_runner {
 /// `longest_sleep_ns` at a time once they have been idle long. While a unit sleeps, its poll gap grows; the statistics
 /// say by how much.
 inline constexpr std::uint64_t longest_sleep_ns = 500'000;
-std::unique_ptr<engine_runner> run_on_threads(engine_options options, media const& drive,
-                                              dma_region_table const& regions);
+std::unique_ptr<engine_runner> run_on_threads(engine_options options, media const& drive);
 
 /// Where a resident engine runs, and when.
 struct gpu_residency {
@@ -39,11 +38,10 @@ struct gpu_residency {
   bool stays = false;
 };
 
-/// On `options.units` multiprocessors of a GPU. `options.dispatchers_per_unit` and times are chosen here. `drive` and
-/// `regions` name memory that the GPU reaches. Throws `refused_input` where CUDA is not built in or the GPU has too few
+/// On `options.units` multiprocessors of a GPU. `options.dispatchers_per_unit` and times are chosen here. `drive`
+/// names memory that the GPU reaches. Throws `refused_input` where CUDA is not built in or the GPU has too few
 /// multiprocessors.
-std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& drive, dma_region_table const& regions,
-                                          gpu_residency const& where);
+std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& drive, gpu_residency const& where);
 
 /// How many multiprocessors a GPU has; 0 where CUDA is not built in.
 std::uint32_t multiprocessors(int ordinal);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "forebay/emulator/dma_regions.hpp"
 #include "forebay/emulator/pending_set.hpp"
 #include "forebay/nvme/command.hpp"
 #include "forebay/simt/team.hpp"
@@ -29,6 +30,7 @@ struct submission_queue_addresses {
   std::uint32_t* tail_doorbell = nullptr;  ///< 0 when attached
   std::uint32_t cq_slot = 0;               ///< attached before; several submission queues may share it
   std::uint32_t page_bytes = 4096;         ///< CC.MPS of the controller that the queue belongs to
+  dma_region_table regions = {};           ///< memory that its commands may name; must outlive the queue
 };
 
 /// Where a completion queue lies, and how far it is filled. Who holds the queue has a copy in registers, so that what
@@ -184,6 +186,7 @@ struct submission_queue {
   nvme::submission_entry* held = nullptr;  ///< by pending slot: entries of commands that move their data late
   std::uint32_t cq_slot = 0;
   std::uint32_t page_bytes = 4096;
+  dma_region_table regions;  ///< of the controller that it belongs to
   std::uint16_t id = 0;
   bool owns_cq = false;  ///< no dispatcher of another place posts to the completion queue
 

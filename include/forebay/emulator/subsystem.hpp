@@ -36,9 +36,8 @@ struct subsystem_options {
   std::uint64_t leave_timeout_ns = 30'000'000'000;
 };
 
-/// Makes the engine of a subsystem, which reaches the memory that `drive` and `regions` name.
-using engine_maker = std::function<std::unique_ptr<engine_runner>(engine_options const& options, media const& drive,
-                                                                  dma_region_table const& regions)>;
+/// Makes the engine of a subsystem, which reaches the memory that `drive` names.
+using engine_maker = std::function<std::unique_ptr<engine_runner>(engine_options const& options, media const& drive)>;
 
 /// Its threads start with it and end with it: one for all admin queues, the engine's, and for an engine on a GPU one
 /// that brings the doorbells of host threads there. Thread-safe. Controllers share it, see `controller`.
