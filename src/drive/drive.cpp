@@ -297,6 +297,7 @@ class started_drive final : public emulated_drive {
       subsystem_options.faults.seed = what_.timing_of.timing.seed;
     }
     subsystem_options.frontend = options.frontend;
+    subsystem_options.cancel = options.cancel;
     shared_ = std::make_shared<emulator::subsystem>(subsystem_options, std::move(store));
   }
 

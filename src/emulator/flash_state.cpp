@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/emulator/flash_state.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -22,18 +25,19 @@ void write(model const& flash, std::uint64_t offset_bytes, std::uint64_t bytes) 
   model::assign(&flash, simt::team<simt::native>::here(), &command, 1, 0);
 }
 
-void precondition_die(model const& flash, std::uint32_t die, preconditioning start, std::uint64_t seed) {
+void precondition_die(model const& flash, std::uint32_t die, preconditioning start, std::uint64_t seed,
+                      std::stop_token const& cancel) {
   flash_geometry const& g = flash.geometry();
   std::uint64_t const stretches = (g.pages + g.pages_per_program - 1) / g.pages_per_program;
   std::uint64_t pages = 0;
-  for (std::uint64_t s = die; s < stretches; s += g.dies) {
+  for (std::uint64_t s = die; s < stretches && !cancel.stop_requested(); s += g.dies) {
     std::uint64_t const first = s * g.pages_per_program;
     std::uint64_t const here = std::min<std::uint64_t>(g.pages_per_program, g.pages - first);
     write(flash, first * g.page_bytes, here * g.page_bytes);
     pages += here;
   }
   if (start != preconditioning::random) return;
-  for (std::uint64_t i = 0; i < pages * overwrites; ++i) {
+  for (std::uint64_t i = 0; i < pages * overwrites && !cancel.stop_requested(); ++i) {
     std::uint64_t const page = mix(mix(seed ^ std::uint64_t{die} << 40) + i) % pages;
     std::uint64_t const stretch = page / g.pages_per_program * g.dies + die;
     write(flash, (stretch * g.pages_per_program + page % g.pages_per_program) * g.page_bytes, g.page_bytes);
@@ -100,7 +104,25 @@ flash_geometry flash_geometry_of(flash_parameters const& parameters, std::uint64
   return g;
 }
 
-void precondition(flash_model<simt::native> const& fresh, preconditioning start, std::uint64_t seed) {
+memory::allocation flash_memory(memory::resource& from, std::size_t bytes, preconditioning start,
+                                std::uint64_t drive_bytes) {
+  auto const pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 1L));
+  std::uint64_t const machine_bytes = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  bool const near = from.kind() != memory::kind::device;
+  try {
+    // Of a drive that is written all of it is touched; of a fresh one a part that grows.
+    if (near && start != preconditioning::fresh && bytes > machine_bytes) throw std::bad_alloc();
+    return memory::allocation(from, bytes, 128);
+  } catch (std::bad_alloc const&) {
+    throw refused_input("size", std::to_string(drive_bytes),
+                        "the state of its flash takes " + std::to_string(bytes >> 20) + " MiB of memory, and the machine " +
+                            "has " + std::to_string(machine_bytes >> 20) +
+                            "; give less, or a profile without a [flash] table");
+  }
+}
+
+void precondition(flash_model<simt::native> const& fresh, preconditioning start, std::uint64_t seed,
+                  std::stop_token const& cancel) {
   if (start == preconditioning::fresh) return;
   flash_geometry const& g = fresh.geometry();
   std::uint32_t const most = std::max(1u, std::thread::hardware_concurrency());
@@ -109,10 +131,11 @@ void precondition(flash_model<simt::native> const& fresh, preconditioning start,
     std::vector<std::jthread> threads;
     for (std::uint32_t t = 0; t < count; ++t) {
       threads.emplace_back([&, t] {
-        for (std::uint32_t die = t; die < g.dies; die += count) precondition_die(fresh, die, start, seed);
+        for (std::uint32_t die = t; die < g.dies; die += count) precondition_die(fresh, die, start, seed, cancel);
       });
     }
   }
+  if (cancel.stop_requested()) throw operation_failed("the drive was not opened: its opening was cancelled");
   auto const& at = fresh.memory();
   for (std::uint32_t d = 0; d < g.dies; ++d) {
     at.dies[d].next_free_ps = 0;

@@ -10,7 +10,8 @@ std::uint32_t multiprocessors(int) {
   return 0;
 }
 
-std::unique_ptr<engine_runner> run_on_gpu(engine_options, media const&, gpu_residency const& where) {
+std::unique_ptr<engine_runner> run_on_gpu(engine_options, media const&, gpu_residency const& where,
+                                          std::stop_token const&) {
   throw refused_input("residency", "GPU " + std::to_string(where.ordinal),
                       "CUDA is not built in; use backing=memory for a drive on CPU threads");
 }

@@ -41,7 +41,7 @@ class resident_engine final : public engine_runner {
         launches_(where.ordinal),
         words_(memory_, sizeof(residency_words), 128),
         orders_(memory::pinned(), sizeof(residency_orders), 128),
-        engine_(std::make_unique<emulator::engine<cuda>>(with_epoch(options), drive, memory_)) {
+        engine_(std::make_unique<emulator::engine<cuda>>(with_epoch(options), drive, memory_, cancel)) {
     if (where_.stays) {
       try {
         hold();
@@ -246,7 +246,8 @@ std::uint32_t multiprocessors(int ordinal) {
   return static_cast<std::uint32_t>(count);
 }
 
-std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& drive, gpu_residency const& where) {
+std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& drive, gpu_residency const& where,
+                                          std::stop_token const& cancel) {
   std::uint32_t const most = multiprocessors(where.ordinal);
   if (options.units >= most) {
     throw refused_input("sms", std::to_string(options.units),
@@ -255,7 +256,7 @@ std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& d
   }
   choose_for_gpu(options);
   refuse_too_many_queues(options, where.ordinal);
-  return std::make_unique<resident_engine>(options, drive, where);
+  return std::make_unique<resident_engine>(options, drive, where, cancel);
 }
 
 }  // namespace forebay::emulator

@@ -22,7 +22,8 @@ constexpr std::uint64_t deep_idle_ns = 1'000'000'000;  // after this long, sleep
 
 class threads final : public engine_runner {
  public:
-  threads(engine_options const& options, media const& drive) : engine_(options, drive) {
+  threads(engine_options const& options, media const& drive, std::stop_token const& cancel)
+      : engine_(options, drive, memory::host(), cancel) {
     try {
       for (std::uint32_t unit = 0; unit < options.units; ++unit) {
         threads_.emplace_back([this, unit] { run(unit); });
@@ -80,10 +81,11 @@ class threads final : public engine_runner {
 
 }  // namespace
 
-std::unique_ptr<engine_runner> run_on_threads(engine_options options, media const& drive) {
+std::unique_ptr<engine_runner> run_on_threads(engine_options options, media const& drive,
+                                              std::stop_token const& cancel) {
   static std::uint64_t const epoch_ns = native::clock_ns();
   options.epoch_ns = epoch_ns;
-  return std::make_unique<threads>(options, drive);
+  return std::make_unique<threads>(options, drive, cancel);
 }
 
 }  // namespace forebay::emulator

@@ -64,7 +64,8 @@ engine_options engine_options_of(subsystem_options const& options, memory::alloc
 std::unique_ptr<engine_runner> make(engine_maker const& make_engine, subsystem_options const& options,
                                     engine_options const& of_engine, media const& drive) {
   if (make_engine) return make_engine(of_engine, drive);
-  return options.gpu ? run_on_gpu(of_engine, drive, *options.gpu) : run_on_threads(of_engine, drive);
+  return options.gpu ? run_on_gpu(of_engine, drive, *options.gpu, options.cancel)
+                     : run_on_threads(of_engine, drive, options.cancel);
 }
 
 /// Not a leak, as a leak checker can see.

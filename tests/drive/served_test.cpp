@@ -8,10 +8,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -122,8 +124,10 @@ struct socket_path {
 
 /// A daemon in threads of this process.
 struct local_daemon {
-  explicit local_daemon(std::vector<std::string> const& drives = {})
-      : listening(served::listen_at(socket.path)), server(listening.get(), drives) {}
+  explicit local_daemon(std::vector<std::string> const& drives = {}, served::client_limits const& limits = {})
+      : listening(served::listen_at(socket.path)), server(listening.get(), nullptr, 0, limits) {
+    for (std::string const& uri : drives) server.open(uri);
+  }
   socket_path socket{"local.sock"};
   served::open_file listening;
   served::server server;
@@ -286,49 +290,46 @@ TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
   EXPECT_NO_THROW(drive->dma().unmap(mine + whole / 2, whole / 2));
 
   // A client of another make does not look first.
-  channel rude(served::connect_to(daemon.socket.path));
+  channel rude(served::connect_to(daemon.socket.path), served::from_daemon);
   auto const answer_to = [&](json const& request) {
     rude.send(request);
     auto reply = rude.receive(10'000);
     EXPECT_TRUE(reply) << request;
     return reply ? reply->body : json();
   };
-  answer_to({{"do", "open"}, {"protocol", 2}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
-  std::uint64_t const at = answer_to({{"do", "allocate"}, {"bytes", whole}, {"for_gpu", false}}).at("address");
+  answer_to({{"do", "open"}, {"protocol", served::protocol_version}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
+  json const given = answer_to({{"do", "allocate"}, {"bytes", whole}, {"for_gpu", false}});
+  std::uint64_t const at = given.at("address");
+  std::uint64_t const key = given.at("chunks").at(0).at("key");
   for (char const* const what : {"map", "clear"}) {
     // The neighbouring pages may be another chunk: no range here lies in one.
     for (auto const& [first, bytes] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{
              {at + whole / 2, whole}, {at, whole + 4096}, {at - 4096, 8192}, {at + 4096, ~std::uint64_t{4095}}}) {
-      json const reply = answer_to({{"do", what}, {"address", first}, {"bytes", bytes}});
+      json const reply = answer_to({{"do", what}, {"address", first}, {"bytes", bytes}, {"key", key}});
       EXPECT_THAT(reply.dump(), HasSubstr("the drive daemon gave no such memory"))
           << what << " of " << bytes << " at +" << first - at;
     }
-    EXPECT_FALSE(answer_to({{"do", what}, {"address", at + whole / 2}, {"bytes", whole / 2}}).contains("refused"));
+    EXPECT_FALSE(answer_to({{"do", what}, {"address", at + whole / 2}, {"bytes", whole / 2}, {"key", key}}).contains("refused"));
   }
 }
 
-TEST(served_drive, memory_of_two_chunks_is_never_one_piece) {
-  constexpr std::size_t whole = 64 << 20;  // all of a chunk
-  served::chunk_register all;
-  served::chunk_arena arena(all, {});
-  // Two chunks, one just above the other: where the system puts them it does not say, but usually there.
-  std::vector<std::byte*> pieces;
-  std::byte *below = nullptr, *above = nullptr;
-  while (below == nullptr && pieces.size() < 32) {
-    auto* const fresh = static_cast<std::byte*>(arena.allocate(whole, 4096));
-    for (std::byte* const other : pieces) {
-      if (other + whole == fresh) below = other, above = fresh;
-      if (fresh + whole == other) below = fresh, above = other;
+TEST(served_drive, chunks_have_no_neighbours) {
+  constexpr std::size_t bytes = 64 << 20;
+  std::vector<std::unique_ptr<served::chunk>> all;
+  for (int i = 0; i < 8; ++i) all.push_back(std::make_unique<served::chunk>(bytes));
+  for (auto const& one : all) {
+    for (std::byte* const outside : {one->data() - 1, one->data() + bytes}) {
+      auto* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(outside) / 4096 * 4096);
+      unsigned char resident = 0;
+      ASSERT_EQ(mincore(page, 4096, &resident), 0) << "nothing keeps others from mapping something there";
+      // The kernel reads for us, and says where nobody may.
+      int ends[2];
+      ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+      EXPECT_EQ(::write(ends[1], outside, 1), -1);
+      EXPECT_EQ(errno, EFAULT);
+      close(ends[0]);
+      close(ends[1]);
     }
-    pieces.push_back(fresh);
-  }
-  if (below == nullptr) GTEST_SKIP() << "no two of " << pieces.size() << " chunks are neighbours";
-  arena.deallocate(below);
-  arena.deallocate(above);
-  for (std::size_t const bytes : {2 * whole, whole + 4096}) {
-    auto* const one = static_cast<std::byte*>(arena.allocate(bytes, 4096));
-    EXPECT_NE(all.find(reinterpret_cast<std::uint64_t>(one), bytes), nullptr) << bytes << " bytes lie in two chunks";
-    arena.deallocate(one);
   }
 }
 
@@ -385,11 +386,11 @@ TEST(served_drive, without_a_daemon) {
 
 TEST(served_drive, of_another_version_is_refused_by_both) {
   local_daemon const daemon;
-  channel newer(served::connect_to(daemon.socket.path));
-  newer.send({{"do", "open"}, {"protocol", 3}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
+  channel newer(served::connect_to(daemon.socket.path), served::from_daemon);
+  newer.send({{"do", "open"}, {"protocol", served::protocol_version + 1}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
   auto const reply = newer.receive(10'000);
   ASSERT_TRUE(reply);
-  EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }), HasSubstr("protocol: '3': the drive daemon speaks 2"));
+  EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }), HasSubstr("protocol: '4': the drive daemon speaks 3"));
 
   // A daemon that the client is too new for answers the same.
   socket_path const old("old.sock");
@@ -403,11 +404,11 @@ TEST(served_drive, of_another_version_is_refused_by_both) {
         },
         native::clock_ns() + patience_ns);
     ASSERT_TRUE(came);
-    channel to(std::move(client));
+    channel to(std::move(client), served::from_client);
     to.receive(10'000);
-    to.send({{"refused", {{"field", "protocol"}, {"value", "2"}, {"remedy", "the drive daemon speaks 1"}}}});
+    to.send({{"refused", {{"field", "protocol"}, {"value", "3"}, {"remedy", "the drive daemon speaks 2"}}}});
   });
-  EXPECT_EQ(refused_open(drive_uri), "protocol: '2': the drive daemon speaks 1");
+  EXPECT_EQ(refused_open(drive_uri), "protocol: '3': the drive daemon speaks 2");
   answer.join();
 }
 
@@ -418,7 +419,7 @@ TEST(served_drive, nonsense_ends_one_connection_alone) {
     served::open_file const socket = served::connect_to(daemon.socket.path);
     ASSERT_GT(::write(socket.get(), nonsense.data(), nonsense.size()), 0);
   }
-  channel confused(served::connect_to(daemon.socket.path));
+  channel confused(served::connect_to(daemon.socket.path), served::from_daemon);
   for (json const& request : {json{{"do", "read"}, {"offset", 0}}, json{{"do", 7}}, json{{"do", "open"}}}) {
     confused.send(request);
     auto const reply = confused.receive(10'000);
@@ -525,7 +526,7 @@ TEST(drive_daemon, makes_room_for_one_that_reaches_the_gpu) {
   socket_path const socket("no-gpu.sock");
   served::open_file const listening = served::listen_at(socket.path);
   forgetful_keeper keeper;
-  served::server server(listening.get(), {}, &keeper, 1);
+  served::server server(listening.get(), &keeper, 1);
   std::string const on_gpu = "emulated:size=1M,backing=hbm,residency=served";
   EXPECT_THAT(refused_open(on_gpu), HasSubstr("no GPU was found"));
   EXPECT_THAT(refused_open("emulated:size=9,seed=1,residency=served"), HasSubstr("lba_bytes"));

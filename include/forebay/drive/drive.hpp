@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "forebay/driver/spaces.hpp"
@@ -46,6 +47,8 @@ struct open_options {
   /// A file is opened for reading only, and the drive is write protected. Other drives take no notice, nor does a file
   /// that a daemon serves.
   bool read_only = false;
+  /// Ends the opening, which may take minutes where flash is written first; `open` then throws `operation_failed`.
+  std::stop_token cancel;
   /// Faults that an emulated drive injects; for tests.
   emulator::fault_plan faults;
   /// For benchmarks.

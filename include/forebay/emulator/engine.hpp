@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -32,8 +33,10 @@ namespace forebay::emulator {
 template <class M, class Host = simt::native>
 class engine final : public io_engine {
  public:
-  /// State lives in `state_memory`; what `drive` points to must outlive the engine.
-  engine(engine_options const& options, media const& drive, memory::resource& state_memory = memory::host())
+  /// State lives in `state_memory`; what `drive` points to must outlive the engine. Throws `operation_failed` once
+  /// `cancel` says so: to write the flash of a large drive takes minutes.
+  engine(engine_options const& options, media const& drive, memory::resource& state_memory = memory::host(),
+         std::stop_token const& cancel = {})
       : memory_(state_memory),
         near_(state_memory.kind() != memory::kind::device),
         mailboxes_(state_memory, options.dispatchers()),
@@ -52,7 +55,7 @@ class engine final : public io_engine {
     view_.options = options;
     view_.drive = drive;
     if (options.timing.flash.channels != 0) {
-      flash_ = std::make_unique<flash_state<M>>(options.timing.flash, drive.bytes, options.timing.seed, state_memory);
+      flash_ = std::make_unique<flash_state<M>>(options.timing.flash, drive.bytes, options.timing.seed, state_memory, cancel);
     }
     view_.timing = timing_model<M>(options.timing, next_free_ps_.data(), options.link_free_ps,
                                    flash_ ? flash_->model() : nullptr, flash_ ? flash_->geometry() : flash_geometry{});

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 
 #include "forebay/emulator/dispatcher.hpp"
 #include "forebay/emulator/io_engine.hpp"
@@ -26,9 +27,10 @@ class engine_runner {
 
 /// On `options.units` CPU threads, which run as long as this lives: they poll, yield while idle, and sleep for at most
 /// `longest_sleep_ns` at a time once they have been idle long. While a unit sleeps, its poll gap grows; the statistics
-/// say by how much.
+/// say by how much. `cancel` ends the start, as it does that of an engine on a GPU, with `operation_failed`.
 inline constexpr std::uint64_t longest_sleep_ns = 500'000;
-std::unique_ptr<engine_runner> run_on_threads(engine_options options, media const& drive);
+std::unique_ptr<engine_runner> run_on_threads(engine_options options, media const& drive,
+                                              std::stop_token const& cancel = {});
 
 /// Where a resident engine runs, and when.
 struct gpu_residency {
@@ -41,7 +43,8 @@ struct gpu_residency {
 /// On `options.units` multiprocessors of a GPU. `options.dispatchers_per_unit` and times are chosen here. `drive`
 /// names memory that the GPU reaches. Throws `refused_input` where CUDA is not built in or the GPU has too few
 /// multiprocessors.
-std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& drive, gpu_residency const& where);
+std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& drive, gpu_residency const& where,
+                                          std::stop_token const& cancel = {});
 
 /// How many multiprocessors a GPU has; 0 where CUDA is not built in.
 std::uint32_t multiprocessors(int ordinal);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <stop_token>
 #include <vector>
 
 #include "forebay/emulator/flash_model.hpp"
@@ -22,22 +23,29 @@ namespace forebay::emulator {
 flash_geometry flash_geometry_of(flash_parameters const& parameters, std::uint64_t drive_bytes);
 
 /// Writes what `start` says to flash that nothing was written to, all dies in parallel; a function of the geometry and
-/// `seed` alone. Clocks and counters are 0 afterwards.
-void precondition(flash_model<simt::native> const& fresh, preconditioning start, std::uint64_t seed);
+/// `seed` alone. Clocks and counters are 0 afterwards. Throws `operation_failed` once `cancel` says so.
+void precondition(flash_model<simt::native> const& fresh, preconditioning start, std::uint64_t seed,
+                  std::stop_token const& cancel = {});
+
+/// Memory for the state of a drive's flash. Throws `refused_input` where there is not as much as it takes.
+memory::allocation flash_memory(memory::resource& from, std::size_t bytes, preconditioning start,
+                                std::uint64_t drive_bytes);
 
 /// Owns the state of a flash model of machine `M` in memory that the drive's units reach: 4 bytes for each logical page
 /// and 4 for each place.
 template <class M>
 class flash_state {
  public:
-  flash_state(flash_parameters const& parameters, std::uint64_t drive_bytes, std::uint64_t seed, memory::resource& from)
-      : geometry_(flash_geometry_of(parameters, drive_bytes)), from_(from), memory_(from, layout(nullptr).end, 128) {
+  flash_state(flash_parameters const& parameters, std::uint64_t drive_bytes, std::uint64_t seed, memory::resource& from,
+              std::stop_token const& cancel = {})
+      : geometry_(flash_geometry_of(parameters, drive_bytes)), from_(from),
+        memory_(flash_memory(from, layout(nullptr).end, parameters.start, drive_bytes)) {
     bool const near = from.kind() != memory::kind::device;
     memory::allocation apart;
-    if (!near) apart = memory::allocation(memory::host(), layout(nullptr).end, 128);
+    if (!near) apart = flash_memory(memory::host(), layout(nullptr).end, parameters.start, drive_bytes);
     std::byte* const image = (near ? memory_ : apart).template as<std::byte>();
     begin(layout(image));
-    precondition({geometry_, arrays_of<simt::native>(layout(image))}, parameters.start, seed);
+    precondition({geometry_, arrays_of<simt::native>(layout(image))}, parameters.start, seed, cancel);
     new (image) flash_model<M>(geometry_, arrays_of<M>(layout(memory_.as<std::byte>())));
     if (near) return;
     placed const at = layout(nullptr);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "forebay/emulator/backing_store.hpp"
@@ -34,6 +35,7 @@ struct subsystem_options {
   std::optional<gpu_residency> gpu;  ///< where the engine runs on a GPU; else it runs on CPU threads
   /// How long a controller that goes waits for the engine to let go of its queues.
   std::uint64_t leave_timeout_ns = 30'000'000'000;
+  std::stop_token cancel;  ///< ends the constructor, which then throws `operation_failed`
 };
 
 /// Makes the engine of a subsystem, which reaches the memory that `drive` names.

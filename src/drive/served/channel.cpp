@@ -12,13 +12,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "../bounded_json.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay::drive::served {
 namespace {
-
-constexpr std::uint32_t max_message_bytes = 16 << 20;
-constexpr int patience_ms = 30'000;  // for a peer in the middle of a message
 
 [[noreturn]] void fail(char const* what) {
   throw operation_failed(fmt::format("drive daemon: {}: {}", what, std::strerror(errno)));
@@ -52,13 +50,14 @@ open_file::~open_file() {
   if (number_ >= 0) ::close(number_);
 }
 
-channel::channel(open_file socket) : socket_(std::move(socket)) {
+channel::channel(open_file socket, message_limits const& accepts) : socket_(std::move(socket)), accepts_(accepts) {
   timeval const limit{patience_ms / 1000, 0};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
 void channel::send(nlohmann::json const& body, std::span<int const> files) {
-  std::string const text = body.dump();
+  if (files.size() > max_message_files) throw operation_failed("drive daemon: too many files for one message");
+  std::string const text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::uint32_t const bytes = static_cast<std::uint32_t>(text.size());
   std::string packet(sizeof bytes + text.size(), '\0');
   std::memcpy(packet.data(), &bytes, sizeof bytes);
@@ -99,8 +98,10 @@ bool channel::receive_bytes(void* to, std::size_t bytes, int limit_ms, std::vect
     msghdr header{};
     header.msg_iov = &piece;
     header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
+    if (accepts_.files != 0) {
+      header.msg_control = control;
+      header.msg_controllen = sizeof control;
+    }
     ssize_t const n = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != ECONNRESET) fail("cannot receive");
@@ -115,6 +116,10 @@ bool channel::receive_bytes(void* to, std::size_t bytes, int limit_ms, std::vect
         files.emplace_back(number);
       }
     }
+    // What there was no room for the kernel has closed.
+    if ((header.msg_flags & MSG_CTRUNC) != 0 || files.size() > accepts_.files) {
+      throw operation_failed("drive daemon: a message with more files than it may have");
+    }
   }
   return true;
 }
@@ -123,11 +128,12 @@ std::optional<message> channel::receive(int limit_ms) {
   message received;
   std::uint32_t bytes = 0;
   if (!receive_bytes(&bytes, sizeof bytes, limit_ms, received.files)) return std::nullopt;
-  if (bytes > max_message_bytes) throw operation_failed("drive daemon: what came is no message");
+  if (bytes > accepts_.bytes) throw operation_failed("drive daemon: what came is no message");
   std::string text(bytes, '\0');
   if (!receive_bytes(text.data(), text.size(), patience_ms, received.files)) return std::nullopt;
-  received.body = nlohmann::json::parse(text, nullptr, false);
-  if (!received.body.is_object()) throw operation_failed("drive daemon: what came is no message");
+  auto body = parse_foreign_json(text);
+  if (!body || !body->is_object()) throw operation_failed("drive daemon: what came is no message");
+  received.body = std::move(*body);
   return received;
 }
 
@@ -155,6 +161,18 @@ open_file listen_at(std::string const& path) {
   }
   if (::listen(listening.get(), 128) != 0) fail("cannot listen");
   return listening;
+}
+
+std::optional<file_identity> identity_of(std::string const& path) {
+  struct stat about{};
+  if (::lstat(path.c_str(), &about) != 0) return std::nullopt;
+  return file_identity{about.st_dev, about.st_ino};
+}
+
+int peer_of(open_file const& socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.pid : 0;
 }
 
 open_file connect_to(std::string const& path) {

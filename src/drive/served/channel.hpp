@@ -16,7 +16,7 @@
 namespace forebay::drive::served {
 
 /// What every message between the two must mean; they refuse each other where it differs.
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 
 /// An open file, owned. Move-only.
 class open_file {
@@ -43,16 +43,27 @@ struct message {
 
 inline constexpr std::size_t max_message_files = 16;
 inline constexpr int no_time_limit = -1;
+inline constexpr int patience_ms = 30'000;  ///< for a peer in the middle of a message, and for one that says nothing yet
+
+/// What a peer may send in one message.
+struct message_limits {
+  std::uint32_t bytes;
+  std::size_t files;
+};
+/// A client is trusted with nothing: a request is short, and it brings no files.
+inline constexpr message_limits from_client{64 << 10, 0};
+/// The engine of a daemon, as its clients and its supervisor hear it.
+inline constexpr message_limits from_daemon{16 << 20, max_message_files};
 
 /// One end of a connection. `receive` by one thread at a time; the others by any.
 class channel {
  public:
-  explicit channel(open_file socket);
+  channel(open_file socket, message_limits const& accepts);
 
   /// Throws `operation_failed` when the peer has gone, or takes nothing for 30 seconds.
   void send(nlohmann::json const& body, std::span<int const> files = {});
-  /// The next message; none once the peer has gone. Throws `operation_failed` for what is no message, and when none
-  /// has come within the limit.
+  /// The next message; none once the peer has gone. Throws `operation_failed` for what is no message or is more than is
+  /// accepted, and when none has come within the limit.
   std::optional<message> receive(int limit_ms);
   /// Ends the connection for both; a `receive` that waits returns.
   void hang_up() noexcept;
@@ -62,11 +73,20 @@ class channel {
   bool receive_bytes(void* to, std::size_t bytes, int limit_ms, std::vector<open_file>& files);
 
   open_file socket_;
+  message_limits const accepts_;
   std::mutex sending_;
 };
 
 /// The address where a daemon listens. Throws `refused_input` for a path that a socket cannot have.
 open_file listen_at(std::string const& path);
+/// Which file a path names, where it names one: so that a daemon removes its own socket, and none that came after it.
+struct file_identity {
+  std::uint64_t device = 0, number = 0;
+  bool operator==(file_identity const&) const = default;
+};
+std::optional<file_identity> identity_of(std::string const& path);
+/// The process at the other end of a connected socket.
+int peer_of(open_file const& socket);
 /// Throws `refused_input` where no daemon of this user or of root listens.
 open_file connect_to(std::string const& path);
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <utility>
 
 #include "forebay/error.hpp"
@@ -22,13 +23,24 @@ constexpr std::size_t usual_chunk_bytes = std::size_t{64} << 20;  // pages that 
   throw operation_failed(fmt::format("cannot share {} bytes of memory: {}", bytes, std::strerror(errno)));
 }
 
+/// Nobody guesses it.
+std::uint64_t random_key() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+std::uint64_t machine_bytes() {
+  long const pages = ::sysconf(_SC_PHYS_PAGES);
+  return static_cast<std::uint64_t>(std::max(pages, 1L)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 constexpr std::uintptr_t up(std::uintptr_t address, std::size_t alignment_bytes) {
   return (address + alignment_bytes - 1) & ~(static_cast<std::uintptr_t>(alignment_bytes) - 1);
 }
 
 }  // namespace
 
-chunk::chunk(std::size_t bytes, chunk_place const& where) : bytes_(bytes), where_(where) {
+chunk::chunk(std::size_t bytes, chunk_place const& where) : bytes_(bytes), where_(where), key_(random_key()) {
   if (where.kind == memory::kind::device) {
     on_gpu_ = std::make_unique<memory::shared_device_memory>(where.gpu, bytes);
     file_ = open_file(on_gpu_->file());
@@ -46,7 +58,7 @@ chunk::chunk(std::size_t bytes, chunk_place const& where) : bytes_(bytes), where
 }
 
 chunk::chunk(open_file made, std::size_t bytes, chunk_place const& where)
-    : file_(std::move(made)), bytes_(bytes), where_(where) {
+    : file_(std::move(made)), bytes_(bytes), where_(where), key_(random_key()) {
   if (where.kind == memory::kind::device) {
     on_gpu_ = std::make_unique<memory::shared_device_memory>(where.gpu, file_.get(), bytes);
     data_ = static_cast<std::byte*>(on_gpu_->data());
@@ -58,20 +70,33 @@ chunk::chunk(open_file made, std::size_t bytes, chunk_place const& where)
 chunk::~chunk() {
   if (on_gpu_) return;
   if (where_.kind == memory::kind::pinned) memory::unlock_pages(data_);
-  ::munmap(data_, bytes_);
+  ::munmap(data_ - page_bytes, bytes_ + 2 * page_bytes);
 }
 
 void chunk::map() {
-  void* const at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_.get(), 0);
-  if (at == MAP_FAILED) fail(bytes_);
-  data_ = static_cast<std::byte*>(at);
+  if (bytes_ > SIZE_MAX - 2 * page_bytes) fail(bytes_);
+  std::size_t const all = bytes_ + 2 * page_bytes;
+  void* const guarded = ::mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (guarded == MAP_FAILED) fail(bytes_);
+  data_ = static_cast<std::byte*>(guarded) + page_bytes;
+  if (::mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file_.get(), 0) ==
+      MAP_FAILED) {
+    int const error = errno;
+    ::munmap(guarded, all);
+    errno = error;
+    fail(bytes_);
+  }
   if (where_.kind != memory::kind::pinned) return;
   try {
     memory::lock_pages(data_, bytes_);
   } catch (...) {
-    ::munmap(data_, bytes_);
+    ::munmap(guarded, all);
     throw;
   }
+}
+
+void chunk::renew_key() {
+  key_ = random_key();
 }
 
 void chunk::drop(std::byte* from, std::size_t bytes) noexcept {
@@ -87,10 +112,22 @@ void chunk::drop(std::byte* from, std::size_t bytes) noexcept {
   }
 }
 
+chunk_register::chunk_register(client_limits const& limits) : limits_(limits) {
+  if (limits_.bytes == 0) limits_.bytes = machine_bytes() / 2;
+  if (limits_.all_bytes == 0) limits_.all_bytes = machine_bytes() / 4 * 3;
+}
+
 std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const& where) {
   std::unique_ptr<chunk> taken;
+  bool const counts = where.kind != memory::kind::device;
   {
     std::lock_guard const lock(mutex_);
+    if (counts && (bytes > limits_.all_bytes || host_bytes_ > limits_.all_bytes - bytes)) {
+      throw operation_failed(fmt::format("drive daemon: {} bytes of memory are more than is left of the {} that all of "
+                                         "its clients may have together",
+                                         bytes, limits_.all_bytes));
+    }
+    if (counts) host_bytes_ += bytes;
     std::erase_if(chunks_, [](std::weak_ptr<chunk> const& c) { return c.expired(); });
     auto const spare = std::find_if(spare_.begin(), spare_.end(),
                                     [&](auto const& c) { return c->bytes() == bytes && c->where() == where; });
@@ -101,25 +138,32 @@ std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const
   }
   if (taken) {
     taken->drop(taken->data(), bytes);
+    taken->renew_key();
   } else {
-    taken = std::make_unique<chunk>(bytes, where);
+    try {
+      taken = std::make_unique<chunk>(bytes, where);
+    } catch (...) {
+      std::lock_guard const lock(mutex_);
+      if (counts) host_bytes_ -= bytes;
+      throw;
+    }
   }
-  std::shared_ptr<chunk> made(taken.release(), [this](chunk* c) {
+  std::shared_ptr<chunk> made(taken.release(), [this, counts](chunk* c) {
     std::unique_ptr<chunk> owned(c);
-    if (c->where().kind == memory::kind::host) return;
     std::lock_guard const lock(mutex_);
-    spare_.push_back(std::move(owned));
+    if (counts) host_bytes_ -= c->bytes();
+    if (c->where().kind != memory::kind::host) spare_.push_back(std::move(owned));
   });
   std::lock_guard const lock(mutex_);
   chunks_.push_back(made);
   return made;
 }
 
-std::shared_ptr<chunk> chunk_register::find(std::uint64_t address, std::uint64_t bytes) {
+std::shared_ptr<chunk> chunk_register::find(std::uint64_t address, std::uint64_t bytes, std::uint64_t key) {
   std::lock_guard const lock(mutex_);
   for (std::weak_ptr<chunk> const& c : chunks_) {
     auto held = c.lock();
-    if (held && held->contains(address, bytes)) return held;
+    if (held && held->key() == key && held->contains(address, bytes)) return held;
   }
   return nullptr;
 }
@@ -145,10 +189,28 @@ void* chunk_arena::allocate(std::size_t bytes, std::size_t alignment_bytes) {
   std::lock_guard const lock(mutex_);
   if (void* const found = take(whole, alignment)) return found;
   std::size_t const least = std::max(usual_chunk_bytes, whole + (alignment - page_bytes));
-  auto made = all_.make(up(least, least > usual_chunk_bytes ? usual_chunk_bytes : page_bytes), where_);
+  auto made = make_chunk(up(least, least > usual_chunk_bytes ? usual_chunk_bytes : page_bytes));
   free_.emplace(reinterpret_cast<std::uintptr_t>(made->data()), made->bytes());
   chunks_.push_back(std::move(made));
   return take(whole, alignment);
+}
+
+std::shared_ptr<chunk> chunk_arena::make_chunk(std::size_t bytes) {
+  client_limits const& limits = all_.limits();
+  std::lock_guard const lock(share_.mutex);
+  bool const counts = where_.kind != memory::kind::device;
+  if (counts && (bytes > limits.bytes || share_.host_bytes > limits.bytes - bytes)) {
+    throw operation_failed(fmt::format(
+        "drive daemon: {} bytes of memory are more than is left of the {} that one client may have", bytes, limits.bytes));
+  }
+  if (share_.chunks == limits.chunks) {
+    throw operation_failed(fmt::format(
+        "drive daemon: a client may have {} stretches of memory; ask for fewer and larger ones", limits.chunks));
+  }
+  auto made = all_.make(bytes, where_);
+  ++share_.chunks;
+  if (counts) share_.host_bytes += bytes;
+  return made;
 }
 
 void chunk_arena::deallocate(void* address) noexcept {

@@ -28,7 +28,8 @@ struct chunk_place {
   bool operator==(chunk_place const&) const = default;
 };
 
-/// A stretch of memory that any process with its file can map. It cannot be cut while it is mapped.
+/// A stretch of memory that any process with its file can map. It cannot be cut while it is mapped. In host memory a page
+/// before it and one behind it are nobody's: who runs past its end hits those, and not a neighbour.
 class chunk {
  public:
   /// Makes one, zeroed. Throws `operation_failed`.
@@ -41,6 +42,9 @@ class chunk {
 
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
+  /// What only those know whom the chunk was given to: who names it may use the chunk.
+  std::uint64_t key() const { return key_; }
+  void renew_key();
   int file() const { return file_.get(); }
   chunk_place const& where() const { return where_; }
   bool contains(std::uint64_t address, std::uint64_t bytes) const {
@@ -56,29 +60,54 @@ class chunk {
   open_file file_;
   std::size_t bytes_;
   chunk_place where_;
+  std::uint64_t key_;
   std::unique_ptr<memory::shared_device_memory> on_gpu_;
   std::byte* data_ = nullptr;
+};
+
+/// What the clients of a daemon may take of its machine.
+struct client_limits {
+  std::uint64_t bytes = 0;      ///< of host memory, each; 0: half of the machine's
+  std::uint64_t all_bytes = 0;  ///< all of them together; 0: three quarters of it
+  std::size_t chunks = 256;     ///< each: so many files that both have open
+  std::size_t connections = 512;
+  std::size_t connections_of_process = 128;
+  std::size_t drives = 64;  ///< that the daemon has open
 };
 
 /// All chunks of a daemon's clients, so that one client's drives can share them. Outlives them. Thread-safe.
 class chunk_register {
  public:
+  explicit chunk_register(client_limits const& limits);
+
+  client_limits const& limits() const { return limits_; }
   /// Zeroed. What a GPU reaches comes back here when it is let go, for the next one who asks for as much: to take it
   /// from the GPU would wait for the engine, which does not end.
   std::shared_ptr<chunk> make(std::size_t bytes, chunk_place const& where);
-  /// The one that holds all of [address, address + bytes); null where there is none.
-  std::shared_ptr<chunk> find(std::uint64_t address, std::uint64_t bytes);
+  /// The one with this key that holds all of [address, address + bytes); null where there is none.
+  std::shared_ptr<chunk> find(std::uint64_t address, std::uint64_t bytes, std::uint64_t key);
 
  private:
+  client_limits limits_;
   std::mutex mutex_;
+  std::uint64_t host_bytes_ = 0;  ///< of the chunks that somebody has
   std::vector<std::weak_ptr<chunk>> chunks_;
   std::vector<std::unique_ptr<chunk>> spare_;
+};
+
+/// How much one client has. Thread-safe.
+struct client_share {
+  std::mutex mutex;
+  std::uint64_t host_bytes = 0;
+  std::size_t chunks = 0;
 };
 
 /// What one client's memory comes from: chunks, cut into whole pages.
 class chunk_arena final : public memory::resource {
  public:
-  explicit chunk_arena(chunk_register& all, chunk_place const& where = {}) : all_(all), where_(where) {}
+  /// `share` is counted up to the limits of `all`; `operation_failed` where they are reached.
+  chunk_arena(chunk_register& all, client_share& share, chunk_place const& where = {})
+      : all_(all), share_(share), where_(where) {}
 
   memory::kind kind() const override { return where_.kind; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override;
@@ -92,7 +121,10 @@ class chunk_arena final : public memory::resource {
  private:
   void* take(std::size_t bytes, std::size_t alignment_bytes);
 
+  std::shared_ptr<chunk> make_chunk(std::size_t bytes);
+
   chunk_register& all_;
+  client_share& share_;
   chunk_place const where_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<chunk>> chunks_;

@@ -31,8 +31,13 @@ constexpr int close_limit_ms = 10'000;
 /// same daemon. Thread-safe.
 class known_chunks {
  public:
-  /// `there` is the chunk's address in the daemon, and so on the bus.
-  void add(std::uint64_t daemon, std::uint64_t there, std::shared_ptr<chunk> here) {
+  /// Where bytes are in the daemon, and so on the bus, and what the daemon asks of who names them.
+  struct place {
+    std::uint64_t address = 0;  ///< 0: no chunk holds all of the bytes
+    std::uint64_t key = 0;
+  };
+
+  void add(std::uint64_t daemon, place const& there, std::shared_ptr<chunk> here) {
     std::unique_lock const lock(mutex_);
     chunks_.push_back({daemon, there, std::move(here)});
   }
@@ -47,22 +52,21 @@ class known_chunks {
     std::unique_lock const lock(mutex_);
     std::erase_if(chunks_, [&](entry const& e) { return std::find(gone.begin(), gone.end(), e.here) != gone.end(); });
   }
-  /// 0 where no chunk holds all of the bytes.
-  std::uint64_t there(std::uint64_t daemon, void const* address, std::size_t bytes) const {
+  place there(std::uint64_t daemon, void const* address, std::size_t bytes) const {
     auto const at = reinterpret_cast<std::uint64_t>(address);
     std::shared_lock const lock(mutex_);
     for (entry const& e : chunks_) {
       if (e.daemon == daemon && e.here->contains(at, bytes)) {
-        return e.there + (at - reinterpret_cast<std::uint64_t>(e.here->data()));
+        return {e.there.address + (at - reinterpret_cast<std::uint64_t>(e.here->data())), e.there.key};
       }
     }
-    return 0;
+    return {};
   }
   void* here(std::uint64_t daemon, std::uint64_t address) const {
     std::shared_lock const lock(mutex_);
     for (entry const& e : chunks_) {
-      if (e.daemon == daemon && address >= e.there && address - e.there < e.here->bytes()) {
-        return e.here->data() + (address - e.there);
+      if (e.daemon == daemon && address >= e.there.address && address - e.there.address < e.here->bytes()) {
+        return e.here->data() + (address - e.there.address);
       }
     }
     throw operation_failed("drive daemon: it named memory that it does not share");
@@ -71,7 +75,7 @@ class known_chunks {
  private:
   struct entry {
     std::uint64_t daemon;
-    std::uint64_t there;
+    place there;
     std::shared_ptr<chunk> here;
   };
   mutable std::shared_mutex mutex_;
@@ -87,7 +91,7 @@ known_chunks& chunks() {
 class connection {
  public:
   /// `with_gpu`: this process uses a GPU, which is to reach what it shares with the daemon.
-  connection(open_file socket, bool with_gpu) : channel_(std::move(socket)), with_gpu_(with_gpu) {}
+  connection(open_file socket, bool with_gpu) : channel_(std::move(socket), from_daemon), with_gpu_(with_gpu) {}
   ~connection() { chunks().remove(mapped_); }
   connection(connection const&) = delete;
   connection& operator=(connection const&) = delete;
@@ -99,7 +103,7 @@ class connection {
     try {
       channel_.send(request);
     } catch (operation_failed const&) {
-      lost();
+      // A daemon that takes no more clients says so before it hangs up.
     }
     std::optional<message> reply = channel_.receive(limit_ms);
     if (!reply) lost();
@@ -112,7 +116,9 @@ class connection {
 
   bool on_gpu(void const* address) const { return chunks().on_gpu(daemon_, address); }
   void* here(std::uint64_t address) const { return chunks().here(daemon_, address); }
-  std::uint64_t there(void const* address, std::size_t bytes) const { return chunks().there(daemon_, address, bytes); }
+  known_chunks::place there(void const* address, std::size_t bytes) const {
+    return chunks().there(daemon_, address, bytes);
+  }
 
  private:
   [[noreturn]] static void lost() {
@@ -128,7 +134,7 @@ class connection {
         where.kind = memory::kind::host;
       }
       mapped_.push_back(std::make_shared<chunk>(std::move(files[i]), fresh[i].at("bytes").get<std::size_t>(), where));
-      chunks().add(daemon_, fresh[i].at("address"), mapped_.back());
+      chunks().add(daemon_, {fresh[i].at("address"), fresh[i].at("key")}, mapped_.back());
     }
   }
 
@@ -183,7 +189,9 @@ class served_dma_space final : public driver::dma_space {
   void* allocate_for_gpu(std::size_t bytes) override { return allocate(bytes, true); }
   void deallocate(void* address) noexcept override {
     try {
-      if (std::uint64_t const there = to_.there(address, 1)) to_.call({{"do", "deallocate"}, {"address", there}});
+      if (auto const there = to_.there(address, 1); there.address != 0) {
+        to_.call({{"do", "deallocate"}, {"address", there.address}});
+      }
     } catch (std::exception const&) {
       // The daemon has gone, and all memory that it gave is let go with the connection.
     }
@@ -203,7 +211,7 @@ class served_dma_space final : public driver::dma_space {
       // Nothing is mapped for a daemon that has gone.
     }
   }
-  std::uint64_t bus_address(void const* address) const override { return there(address, 1); }
+  std::uint64_t bus_address(void const* address) const override { return there(address, 1).address; }
   std::size_t page_bytes() const override { return served::page_bytes; }
 
  private:
@@ -211,15 +219,16 @@ class served_dma_space final : public driver::dma_space {
     json const reply = to_.call({{"do", "allocate"}, {"bytes", bytes}, {"for_gpu", for_gpu}});
     return to_.here(reply.at("address"));
   }
-  std::uint64_t there(void const* address, std::size_t bytes) const {
-    if (std::uint64_t const found = to_.there(address, bytes)) return found;
+  known_chunks::place there(void const* address, std::size_t bytes) const {
+    if (auto const found = to_.there(address, bytes); found.address != 0) return found;
     throw refused_input("mapped memory",
                         std::to_string(reinterpret_cast<std::uintptr_t>(address)) + "+" + std::to_string(bytes),
                         "a served drive reaches only memory that its daemon gave: use allocate_buffer() or "
                         "allocate_device_buffer(), and no other drives in the same storage");
   }
   json request(char const* what, void* address, std::size_t bytes) const {
-    return {{"do", what}, {"address", there(address, bytes)}, {"bytes", bytes}};
+    auto const [at, key] = there(address, bytes);
+    return {{"do", what}, {"address", at}, {"bytes", bytes}, {"key", key}};
   }
 
   connection& to_;

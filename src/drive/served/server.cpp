@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <unordered_map>
 
@@ -29,8 +30,18 @@ constexpr std::uint32_t usual_gpu_queues = 128;
 std::uint64_t address(void const* p) {
   return reinterpret_cast<std::uint64_t>(p);
 }
+
+/// A whole number of a request, from 0 to `most`. A client of another make may send anything.
+std::uint64_t number(json const& request, char const* field, std::uint64_t most = ~std::uint64_t{0}) {
+  json const& value = request.at(field);
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() <= most) return value.get<std::uint64_t>();
+  throw refused_input(field, value.dump(), fmt::format("send a whole number from 0 to {}", most));
+}
+std::uint32_t number32(json const& request, char const* field) {
+  return static_cast<std::uint32_t>(number(request, field, ~std::uint32_t{0}));
+}
 void* pointer(json const& request) {
-  return reinterpret_cast<void*>(request.at("address").get<std::uint64_t>());
+  return reinterpret_cast<void*>(number(request, "address"));
 }
 
 /// The memory of one drive, as a resource that is asked once.
@@ -61,6 +72,14 @@ class kept_memory final : public memory::resource {
   std::unique_ptr<chunk> kept_;
 };
 
+/// What the drives of a daemon are known by: those of one name are one drive. Where a drive is in the memory of its client's
+/// GPU, or serves one, there is one for each GPU.
+std::string name_of(uri const& from, int gpu) {
+  std::string const backing = from.value("backing").value_or("memory");
+  if (backing != "hbm" && backing != "host") return from.text();
+  return fmt::format("{} for GPU {}", from.text(), gpu);
+}
+
 /// Where the bytes of a drive are to be; the URI's values are checked when it starts.
 chunk_place place_of(uri const& from, int gpu) {
   std::string const backing = from.value("backing").value_or("memory");
@@ -75,15 +94,18 @@ chunk_place place_of(uri const& from, int gpu) {
 }  // namespace
 
 struct server::served_drive {
-  std::unique_ptr<kept_memory> memory;  ///< before the drive, which lives in it
-  std::shared_ptr<emulated_drive> drive;
-  std::mutex joining;  ///< between asking for how many queues are free, and taking them
+  std::mutex starting;                    ///< held by the one that starts it
+  bool failed = false;                    ///< with `starting`: it could not be started, and is in the map no more
+  std::unique_ptr<kept_memory> memory;    ///< before the drive, which lives in it
+  std::shared_ptr<emulated_drive> drive;  ///< set with `starting` and `drives_mutex_`; read with either
+  std::mutex joining;                     ///< between asking for how many queues are free, and taking them
 };
 
 /// One client: its controller, its memory, and the thread that answers it.
 class server::session {
  public:
-  session(server& of, open_file socket) : of_(of), channel_(std::move(socket)), thread_([this] { run(); }) {}
+  session(server& of, open_file socket)
+      : of_(of), process_(peer_of(socket)), channel_(std::move(socket), from_client), thread_([this] { run(); }) {}
   ~session() {
     channel_.hang_up();
     thread_.join();
@@ -94,11 +116,14 @@ class server::session {
   // Acquire: pairs with the release at the end of `run`, after which the thread only returns.
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   void hang_up() { channel_.hang_up(); }
+  int process() const { return process_; }
 
  private:
   void run() {
     try {
-      while (auto request = channel_.receive(no_time_limit)) {
+      // Who says nothing keeps nobody out.
+      int limit_ms = patience_ms;
+      while (auto request = channel_.receive(std::exchange(limit_ms, no_time_limit))) {
         json reply;
         try {
           reply = answer(request->body);
@@ -123,16 +148,18 @@ class server::session {
     if (controller_ && !controller_->leave()) keep_for_ever();
     controller_.reset();  // the engine touches none of the client's memory any more
     mapped_.clear();
+    held_.clear();
     arenas_.clear();
+    share_.host_bytes = share_.chunks = 0;
     drive_.reset();
   }
 
   /// An engine that did not let go may still write to the client's memory: nobody else shall have it.
   void keep_for_ever() {
     static std::mutex mutex;
-    static auto* const all = new std::vector<std::pair<decltype(arenas_), decltype(mapped_)>>;
+    static auto* const all = new std::vector<std::pair<decltype(arenas_), decltype(held_)>>;
     std::lock_guard const lock(mutex);
-    all->emplace_back(std::move(arenas_), std::move(mapped_));
+    all->emplace_back(std::move(arenas_), std::move(held_));
   }
 
   /// A reply carries the chunks that the client does not know yet.
@@ -142,6 +169,7 @@ class server::session {
       for (auto const& c : arena->take_new()) {
         reply["chunks"].push_back({{"address", address(c->data())},
                                    {"bytes", c->bytes()},
+                                   {"key", c->key()},
                                    {"kind", static_cast<int>(c->where().kind)},
                                    {"gpu", c->where().gpu}});
         files.push_back(c->file());
@@ -156,22 +184,22 @@ class server::session {
     if (!controller_) throw operation_failed("drive daemon: open a drive first");
     driver::register_space& registers = controller_->registers();
     driver::dma_space& dma = controller_->dma();
-    if (what == "read") return {{"value", registers.read32(request.at("offset"))}};
+    if (what == "read") return {{"value", registers.read32(number32(request, "offset"))}};
     if (what == "write") {
-      registers.write32(request.at("offset"), request.at("value"));
+      registers.write32(number32(request, "offset"), number32(request, "value"));
     } else if (what == "doorbell") {
-      std::uint32_t const offset = request.at("offset");
+      std::uint32_t const offset = number32(request, "offset");
       auto* const word = request.at("for_gpu") ? registers.doorbell_for_gpu(offset) : registers.doorbell(offset);
       return {{"address", address(word)}};
     } else if (what == "allocate") {
-      std::size_t const bytes = request.at("bytes");
+      std::size_t const bytes = number(request, "bytes");
       void* const made = request.at("for_gpu") ? dma.allocate_for_gpu(bytes) : dma.allocate(bytes);
       return {{"address", address(made)}};
     } else if (what == "deallocate") {
       dma.deallocate(pointer(request));
     } else if (what == "clear") {
-      std::size_t const bytes = request.at("bytes");
-      check_shared(request, bytes);
+      std::size_t const bytes = number(request, "bytes");
+      auto const held = check_shared(request, bytes);
       dma.clear(pointer(request), bytes);
     } else if (what == "map") {
       map(request);
@@ -190,7 +218,7 @@ class server::session {
   }
 
   json open(json const& request) {
-    std::uint32_t const protocol = request.at("protocol");
+    std::uint32_t const protocol = number32(request, "protocol");
     if (protocol != protocol_version) {
       throw refused_input("protocol", std::to_string(protocol),
                           fmt::format("the drive daemon speaks {}: use the same version of Forebay for both, and start "
@@ -198,45 +226,54 @@ class server::session {
                                       protocol_version));
     }
     if (controller_) throw operation_failed("drive daemon: this connection has a drive already");
-    auto drive = of_.find(request.at("uri"), request.at("gpu"));
+    int const client_gpu = static_cast<int>(number(request, "gpu", 1023));
+    bool const with_gpu = request.at("with_gpu").get<bool>();
+    auto drive = of_.find(request.at("uri"), client_gpu);
     std::lock_guard const alone(drive->joining);
     auto const gpu = drive->drive->gpu();
-    std::uint32_t queues = request.at("queues");
+    std::uint32_t queues = number32(request, "queues");
     if (queues == 0) {
       queues = std::clamp(drive->drive->shared()->free_queues(), 1u, gpu ? usual_gpu_queues : usual_queues);
     }
     auto const arena = [this](chunk_place const& where) {
-      arenas_.push_back(std::make_unique<chunk_arena>(of_.chunks_, where));
+      arenas_.push_back(std::make_unique<chunk_arena>(of_.chunks_, share_, where));
       return arenas_.back().get();
     };
     if (gpu) {
+      if (client_gpu >= memory::device_count()) {
+        throw refused_input("gpu", std::to_string(client_gpu), "the drive daemon sees no such GPU; use one that it does");
+      }
       memory::resource& host = *arena({memory::kind::pinned, 0});
       memory::resource* const doorbells = arena({memory::kind::device, *gpu});
-      int const client_gpu = request.at("gpu");
       memory::resource* const data = client_gpu == *gpu ? doorbells : arena({memory::kind::device, client_gpu});
       controller_ = std::make_unique<emulator::controller>(drive->drive->shared(), queues, host, data, doorbells);
     } else {
       controller_ = std::make_unique<emulator::controller>(
-          drive->drive->shared(), queues, *arena({.locked_there = request.at("with_gpu").get<bool>()}));
+          drive->drive->shared(), queues, *arena({.locked_there = with_gpu}));
     }
     drive_ = std::move(drive);
     return {{"daemon", of_.id_}, {"gpu", gpu ? json(*gpu) : json()}};
   }
 
   std::shared_ptr<chunk> check_shared(json const& request, std::size_t bytes) {
-    auto held = of_.chunks_.find(address(pointer(request)), bytes);
+    // Memory that came with another drive of the same client is as good: it knows the key.
+    auto held = of_.chunks_.find(address(pointer(request)), bytes, number(request, "key"));
     if (held) return held;
     throw refused_input("mapped memory", fmt::format("{}+{}", address(pointer(request)), bytes),
                         "the drive daemon gave no such memory");
   }
   void map(json const& request) {
-    std::size_t const bytes = request.at("bytes");
+    std::size_t const bytes = number(request, "bytes");
+    if (mapped_.size() == most_mapped) {
+      throw operation_failed(fmt::format("drive daemon: a client may have {} stretches of memory mapped", most_mapped));
+    }
     auto held = check_shared(request, bytes);
+    if (std::find(held_.begin(), held_.end(), held) == held_.end()) held_.push_back(held);
     controller_->dma().map(pointer(request), bytes);
-    mapped_.push_back({address(pointer(request)), bytes, std::move(held)});
+    mapped_.push_back({address(pointer(request)), bytes});
   }
   void unmap(json const& request) {
-    std::size_t const bytes = request.at("bytes");
+    std::size_t const bytes = number(request, "bytes");
     auto const found = std::find_if(mapped_.begin(), mapped_.end(), [&](mapped_range const& m) {
       return m.address == address(pointer(request)) && m.bytes == bytes;
     });
@@ -257,24 +294,31 @@ class server::session {
   struct mapped_range {
     std::uint64_t address;
     std::size_t bytes;
-    std::shared_ptr<chunk> held;  ///< lives on even if the client that it was made for leaves first
   };
+  static constexpr std::size_t most_mapped = 65536;
   static void* pointer_of(mapped_range const& m) { return reinterpret_cast<void*>(m.address); }
 
   server& of_;
+  int const process_;
   channel channel_;
+  client_share share_;
   std::vector<std::unique_ptr<chunk_arena>> arenas_;
   std::shared_ptr<served_drive> drive_;
   std::unique_ptr<emulator::controller> controller_;
   std::vector<mapped_range> mapped_;
+  /// All that was ever mapped, until the engine has let go: commands that are under way may still name what was unmapped,
+  /// and the connection that it came with may end first.
+  std::vector<std::shared_ptr<chunk>> held_;
   baseline since_;
   std::atomic<bool> ended_{false};
   std::thread thread_;  ///< last: it uses all of them
 };
 
-server::server(int listening, std::vector<std::string> const& drives, memory_keeper* keeper, std::uint32_t restarts)
-    : keeper_(keeper), restarts_(restarts), id_(std::uint64_t{std::random_device()()} << 32 | std::random_device()()) {
-  for (std::string const& uri : drives) find(uri, 0);
+server::server(int listening, memory_keeper* keeper, std::uint32_t restarts, client_limits const& limits)
+    : keeper_(keeper),
+      restarts_(restarts),
+      id_(std::uint64_t{std::random_device()()} << 32 | std::random_device()()),
+      chunks_(limits) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw operation_failed(std::string("cannot make a pipe: ") + std::strerror(errno));
   stop_read_ = open_file(ends[0]);
@@ -289,6 +333,7 @@ server::~server() {
 }
 
 void server::stop() {
+  stopping_.request_stop();
   stop_write_ = open_file();
   if (acceptor_.joinable()) acceptor_.join();
   std::lock_guard const lock(sessions_mutex_);
@@ -296,10 +341,18 @@ void server::stop() {
   sessions_.clear();
 }
 
-json server::report() {
+std::vector<std::shared_ptr<server::served_drive>> server::open_drives() {
+  std::vector<std::shared_ptr<served_drive>> all;
   std::lock_guard const lock(drives_mutex_);
+  for (auto const& [name, d] : drives_) {
+    if (d->drive) all.push_back(d);
+  }
+  return all;
+}
+
+json server::report() {
   json all = json::array();
-  for (auto const& [name, d] : drives_) all.push_back(d->drive->report(nullptr));
+  for (auto const& d : open_drives()) all.push_back(d->drive->report(nullptr));
   return all;
 }
 
@@ -312,26 +365,62 @@ void server::check_gpus() {
   }
 }
 
+void server::open(std::string const& uri) {
+  find(uri, 0);
+}
+
 std::shared_ptr<server::served_drive> server::find(std::string const& text, int gpu) {
   uri const from = uri::parse(text);
   if (from.value("residency") != "served") {
     throw refused_input("drive", text, "a drive daemon serves drives with residency=served; add that");
   }
-  std::lock_guard const lock(drives_mutex_);
-  auto& found = drives_[{text, gpu}];
-  if (found) return found;
-  std::string const name = fmt::format("{} for GPU {}", text, gpu);
+  std::string const name = name_of(from, gpu);
+  for (;;) {
+    std::shared_ptr<served_drive> found;
+    {
+      std::lock_guard const lock(drives_mutex_);
+      auto const known = drives_.find(name);
+      if (known != drives_.end()) {
+        found = known->second;
+      } else if (drives_.size() >= chunks_.limits().drives) {
+        throw refused_input("drive", text,
+                            fmt::format("the drive daemon has {} drives open, which is all that it may; use one of them, "
+                                        "or start another daemon",
+                                        drives_.size()));
+      } else {
+        found = drives_.emplace(name, std::make_shared<served_drive>()).first->second;
+      }
+    }
+    // Who wants another drive does not wait here.
+    std::lock_guard const alone(found->starting);
+    if (found->drive) return found;
+    if (found->failed) continue;
+    try {
+      start(*found, from, gpu, name);
+    } catch (...) {
+      found->failed = true;
+      std::lock_guard const lock(drives_mutex_);
+      drives_.erase(name);
+      throw;
+    }
+    return found;
+  }
+}
+
+/// The caller holds `made.starting`.
+void server::start(served_drive& made, uri const& from, int gpu, std::string const& name) {
   try {
-    auto made = std::make_shared<served_drive>();
-    if (keeper_ != nullptr) made->memory = std::make_unique<kept_memory>(*keeper_, name, place_of(from, gpu));
+    chunk_place const where = place_of(from, gpu);
+    if (keeper_ != nullptr) made.memory = std::make_unique<kept_memory>(*keeper_, name, where);
     open_options options;
     options.gpu = gpu;
-    made->drive = start_emulated(from, options, made->memory.get());
-    if (auto const on = made->drive->gpu())
-      gpu_words_.try_emplace(*on, memory::device(*on), sizeof(std::uint32_t), 128);
-    return found = std::move(made);
+    options.cancel = stopping_.get_token();
+    auto drive = start_emulated(from, options, made.memory.get());
+    std::lock_guard const lock(drives_mutex_);
+    if (auto const on = drive->gpu()) gpu_words_.try_emplace(*on, memory::device(*on), sizeof(std::uint32_t), 128);
+    made.drive = std::move(drive);
   } catch (std::exception const& failed) {
-    drives_.erase({text, gpu});
+    std::lock_guard const lock(drives_mutex_);
     // A process that started too soon after a GPU was lost may never reach it, where the next one does.
     if (gpu_words_.empty() && keeper_ != nullptr && place_of(from, gpu).kind != memory::kind::host &&
         keeper_->was_there(name)) {
@@ -349,6 +438,20 @@ void server::collect_ended() {
   sessions_.erase(first, sessions_.end());
 }
 
+void server::refuse_one_more(int process) {
+  client_limits const& limits = chunks_.limits();
+  std::lock_guard const lock(sessions_mutex_);
+  if (sessions_.size() >= limits.connections) {
+    throw refused_input("connections", std::to_string(sessions_.size()),
+                        "the drive daemon takes no more; close some, or start another daemon");
+  }
+  auto const of_it = std::count_if(sessions_.begin(), sessions_.end(), [&](auto const& s) { return s->process() == process; });
+  if (static_cast<std::size_t>(of_it) >= limits.connections_of_process) {
+    throw refused_input("connections", std::to_string(of_it),
+                        fmt::format("the drive daemon takes no more of process {}; close some", process));
+  }
+}
+
 void server::accept_clients(int listening) {
   for (;;) {
     pollfd wanted[] = {{listening, POLLIN, 0}, {stop_read_.get(), 0, 0}};
@@ -360,6 +463,16 @@ void server::accept_clients(int listening) {
     if (!socket) {
       // Where no more files may be open, the client stays in the backlog for a while.
       ::poll(&wanted[1], 1, 100);
+      continue;
+    }
+    try {
+      refuse_one_more(peer_of(socket));
+    } catch (refused_input const&) {
+      try {
+        channel(std::move(socket), from_client).send(describe_current_exception());
+      } catch (operation_failed const&) {
+        // It does not wait for the answer.
+      }
       continue;
     }
     try {

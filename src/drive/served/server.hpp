@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,15 +35,18 @@ class server {
  public:
   /// `listening`: a socket, kept open by the caller. `keeper` (null: the drives' memory ends with them) must outlive
   /// it.
-  server(int listening, std::vector<std::string> const& drives, memory_keeper* keeper = nullptr,
-         std::uint32_t restarts = 0);
+  explicit server(int listening, memory_keeper* keeper = nullptr, std::uint32_t restarts = 0,
+                  client_limits const& limits = {});
   ~server();
   server(server const&) = delete;
   server& operator=(server const&) = delete;
 
-  /// Ends all connections; none is accepted any more.
+  /// Opens the drive that a URI names, if it is not open. Throws as `drive::open` does, and `operation_failed` where
+  /// `stop` came meanwhile. Thread-safe.
+  void open(std::string const& uri);
+  /// Ends all connections and every start of a drive; none is accepted any more.
   void stop();
-  /// Of each drive, for its whole life in this process.
+  /// Of each drive that is open, for its whole life in this process.
   nlohmann::json report();
   /// Throws `operation_failed` when a GPU that has a drive works no more in this process, or never did and should.
   void check_gpus();
@@ -53,14 +57,18 @@ class server {
 
   void accept_clients(int listening);
   std::shared_ptr<served_drive> find(std::string const& uri, int gpu);
+  void start(served_drive& made, uri const& from, int gpu, std::string const& name);
+  std::vector<std::shared_ptr<served_drive>> open_drives();
+  void refuse_one_more(int process);
   void collect_ended();
 
   memory_keeper* const keeper_;
   std::uint32_t const restarts_;
   std::uint64_t const id_;
   chunk_register chunks_;
-  std::mutex drives_mutex_;  ///< of the map; held while a drive starts, so that two clients do not start it twice
-  std::map<std::pair<std::string, int>, std::shared_ptr<served_drive>> drives_;
+  std::stop_source stopping_;
+  std::mutex drives_mutex_;  ///< of what follows, and never held while a drive starts
+  std::map<std::string, std::shared_ptr<served_drive>> drives_;
   std::map<int, memory::allocation> gpu_words_;  ///< of each GPU with a drive: something to reach for
   std::string no_gpu_;                           ///< why a drive that an earlier process had on one cannot be opened
   std::mutex sessions_mutex_;

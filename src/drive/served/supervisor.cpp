@@ -7,14 +7,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "channel.hpp"
@@ -35,8 +38,9 @@ using clock = std::chrono::steady_clock;
 
 constexpr int write_back_limit_ms = 120'000;
 constexpr int gpu_check_interval_ms = 100;
+constexpr int open_check_interval_ms = 5;
 constexpr auto soon = std::chrono::seconds(1);  // an engine that dies within it may never get further
-constexpr std::uint32_t most_quick_deaths = 8;
+constexpr std::uint32_t most_quick_deaths = 8;  // before it ever served; then there is data to keep
 
 /// The memory of each drive, by name, with its size: files that this process holds and its children inherit.
 using kept_files = std::map<std::string, std::pair<open_file, std::size_t>>;
@@ -76,15 +80,26 @@ int run_engine(int listening, serve_options const& options, kept_files const& ke
     // Code that is loaded at its first launch waits for the GPU to go idle, which it does not while it has a drive.
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     keep_with_supervisor keeper(kept, supervisor);
-    served::server server(listening, options.drives, &keeper, restarts);
-    supervisor.send({{"ready", true}});
+    served::server server(listening, &keeper, restarts);
+    // Beside this thread, which hears of the end meanwhile; what is being opened then ends early.
+    auto opening = std::async(std::launch::async, [&] {
+      for (std::string const& uri : options.drives) server.open(uri);
+    });
+    bool stopped = false;
     for (;;) {
       pollfd wanted{supervisor.file(), POLLIN, 0};
-      if (::poll(&wanted, 1, gpu_check_interval_ms) > 0) {
-        if (!supervisor.receive(served::no_time_limit)) return EXIT_SUCCESS;  // the drives are written back as they go
+      if (::poll(&wanted, 1, opening.valid() ? open_check_interval_ms : gpu_check_interval_ms) > 0) {
+        auto const order = supervisor.receive(served::no_time_limit);
+        stopped = true;
         server.stop();
+        if (opening.valid()) opening.wait();
+        if (!order) return EXIT_SUCCESS;  // the drives are written back as they go
         supervisor.send({{"drives", server.report()}});
         continue;
+      }
+      if (opening.valid() && !stopped && opening.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+        opening.get();
+        supervisor.send({{"ready", true}});
       }
       try {
         server.check_gpus();
@@ -105,7 +120,8 @@ int run_engine(int listening, serve_options const& options, kept_files const& ke
   }
 }
 
-/// SIGINT and SIGTERM as something to poll for, while it lives.
+/// SIGINT, SIGTERM and SIGHUP as something to poll for, while it lives. A pipe that nobody reads is an error to who writes
+/// to it, and no signal that ends the daemon.
 class end_signals {
  public:
   end_signals() {
@@ -124,10 +140,16 @@ class end_signals {
     };
     ::sigaction(SIGINT, &action, &interrupt_);
     ::sigaction(SIGTERM, &action, &terminate_);
+    ::sigaction(SIGHUP, nullptr, &hang_up_);
+    if (hang_up_.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
+    action.sa_handler = SIG_IGN;
+    ::sigaction(SIGPIPE, &action, &pipe_);
   }
   ~end_signals() {
     ::sigaction(SIGINT, &interrupt_, nullptr);
     ::sigaction(SIGTERM, &terminate_, nullptr);
+    ::sigaction(SIGHUP, &hang_up_, nullptr);
+    ::sigaction(SIGPIPE, &pipe_, nullptr);
   }
   end_signals(end_signals const&) = delete;
   end_signals& operator=(end_signals const&) = delete;
@@ -136,14 +158,14 @@ class end_signals {
  private:
   static inline sig_atomic_t volatile told = -1;
   open_file read_, write_;
-  struct sigaction interrupt_{}, terminate_{};
+  struct sigaction interrupt_{}, terminate_{}, hang_up_{}, pipe_{};
 };
 
 /// The process that has the drives, as its supervisor sees it.
 class engine_process {
  public:
   engine_process(int listening, serve_options const& options, kept_files const& kept, std::uint32_t restarts)
-      : started_(clock::now()), control_(start(listening, options, kept, restarts)) {}
+      : started_(clock::now()), control_(start(listening, options, kept, restarts), served::from_daemon) {}
   ~engine_process() {
     if (process_ <= 0) return;
     ::kill(process_, SIGKILL);
@@ -177,8 +199,9 @@ class engine_process {
       // A terminal's interrupt goes to all of its processes; this one ends when the supervisor says so, or has gone.
       ::signal(SIGINT, SIG_IGN);
       ::signal(SIGTERM, SIG_IGN);
+      ::signal(SIGHUP, SIG_IGN);
       ours = open_file();
-      channel supervisor(std::move(theirs));
+      channel supervisor(std::move(theirs), served::from_daemon);
       ::_exit(run_engine(listening, options, kept, restarts, supervisor));
     }
     return ours;
@@ -192,8 +215,13 @@ class engine_process {
 class supervisor {
  public:
   explicit supervisor(serve_options const& options)
-      : options_(options), listening_(served::listen_at(options.socket)) {}
-  ~supervisor() { ::unlink(options_.socket.c_str()); }
+      : options_(options),
+        listening_(served::listen_at(options.socket)),
+        socket_(served::identity_of(options.socket)) {}
+  ~supervisor() {
+    // Who removed the file may have put a daemon of his own there.
+    if (socket_ && served::identity_of(options_.socket) == socket_) ::unlink(options_.socket.c_str());
+  }
   supervisor(supervisor const&) = delete;
   supervisor& operator=(supervisor const&) = delete;
 
@@ -208,13 +236,13 @@ class supervisor {
       }
       std::string const how = engine.wait();
       quick_deaths = engine.died_soon() ? quick_deaths + 1 : 0;
-      if (quick_deaths == most_quick_deaths) {
+      if (!announced_ && quick_deaths == most_quick_deaths) {
         throw operation_failed(fmt::format("the process that serves the drives {} again and again", how));
       }
       tell(fmt::format("the process that serves the drives {}; it is started again (restarts: {})", how, restarts + 1));
       if (quick_deaths > 1) {
-        pollfd wanted{signals.file(), POLLIN, 0};
-        if (::poll(&wanted, 1, 50 << quick_deaths) > 0) continue;  // the signal is still there for `watch`
+        pollfd wanted[] = {{signals.file(), POLLIN, 0}, {options_.lifeline, 0, 0}};
+        ::poll(wanted, 2, 50 << std::min(quick_deaths, most_quick_deaths));  // what came is still there for `watch`
       }
     }
   }
@@ -224,8 +252,8 @@ class supervisor {
   std::optional<json> watch(engine_process& engine, int signal_file) {
     bool ending = false;
     for (;;) {
-      pollfd wanted[] = {{engine.control().file(), POLLIN, 0}, {signal_file, POLLIN, 0}};
-      int const ready = ::poll(wanted, ending ? 1 : 2, ending ? write_back_limit_ms : served::no_time_limit);
+      pollfd wanted[] = {{engine.control().file(), POLLIN, 0}, {signal_file, POLLIN, 0}, {options_.lifeline, 0, 0}};
+      int const ready = ::poll(wanted, ending ? 1 : 3, ending ? write_back_limit_ms : served::no_time_limit);
       if (ready < 0 && errno == EINTR) continue;
       if (ready == 0) throw operation_failed("the drives could not be written back in time; some flush never ended");
       if (wanted[0].revents != 0) {
@@ -246,7 +274,7 @@ class supervisor {
           return std::nullopt;
         }
         take(*told);
-      } else if (wanted[1].revents != 0) {
+      } else if (wanted[1].revents != 0 || wanted[2].revents != 0) {
         ending = true;
         try {
           engine.control().send({{"stop", true}});
@@ -266,16 +294,26 @@ class supervisor {
     if (auto const line = told.body.find("notice"); line != told.body.end()) tell(line->get<std::string>());
     if (told.body.contains("ready") && !announced_) {
       announced_ = true;
-      if (options_.ready) options_.ready();
+      quietly(options_.ready);
     }
   }
 
   void tell(std::string const& line) const {
-    if (options_.notice) options_.notice(line);
+    quietly(options_.notice, line);
+  }
+  /// Who would read it may have gone.
+  template <class... Arguments>
+  static void quietly(std::function<void(Arguments...)> const& tell, std::type_identity_t<Arguments> const&... what) {
+    try {
+      if (tell) tell(what...);
+    } catch (std::exception const&) {
+      // Then nobody is told.
+    }
   }
 
   serve_options const& options_;
   open_file listening_;
+  std::optional<served::file_identity> const socket_;
   kept_files kept_;
   bool announced_ = false;
 };
