@@ -12,8 +12,8 @@ namespace forebay::drive {
 /// How deep arrays and objects may lie in each other: deeper than in anything that this library writes.
 inline constexpr int max_json_depth = 32;
 
-/// What `text` says; none where it is not JSON, or nested deeper than `max_json_depth`. A nested value takes eighty times
-/// the memory of its text, so it is the caller who bounds the length.
+/// What `text` says; none where it is not JSON, or nested deeper than `max_json_depth`. A nested value takes eighty
+/// times the memory of its text, so it is the caller who bounds the length.
 inline std::optional<nlohmann::json> parse_foreign_json(std::string_view text) {
   struct too_deep {};
   try {

@@ -19,8 +19,8 @@
 namespace forebay::drive {
 namespace {
 
-/// Each dot may nest what follows it a level deeper, and the parser's stack, and that of what it returns, grows with the
-/// levels. A profile of this library has 34 in 3 KiB.
+/// Each dot may nest what follows it a level deeper, and the parser's stack, and that of what it returns, grows with
+/// the levels. A profile of this library has 34 in 3 KiB.
 constexpr std::size_t most_dots = 1000;
 constexpr std::size_t most_bytes = 64 << 10;
 
@@ -37,7 +37,8 @@ std::string bounded_text(std::string const& path) {
   }
   auto const dots = static_cast<std::size_t>(std::count(text.begin(), text.end(), '.'));
   if (dots > most_dots) {
-    throw refused_input("profile", path, fmt::format("has {} dots, which no profile needs; give at most {}", dots, most_dots));
+    throw refused_input("profile", path,
+                        fmt::format("has {} dots, which no profile needs; give at most {}", dots, most_dots));
   }
   return text;
 }

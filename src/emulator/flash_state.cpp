@@ -115,8 +115,8 @@ memory::allocation flash_memory(memory::resource& from, std::size_t bytes, preco
     return memory::allocation(from, bytes, 128);
   } catch (std::bad_alloc const&) {
     throw refused_input("size", std::to_string(drive_bytes),
-                        "the state of its flash takes " + std::to_string(bytes >> 20) + " MiB of memory, and the machine " +
-                            "has " + std::to_string(machine_bytes >> 20) +
+                        "the state of its flash takes " + std::to_string(bytes >> 20) +
+                            " MiB of memory, and the machine " + "has " + std::to_string(machine_bytes >> 20) +
                             "; give less, or a profile without a [flash] table");
   }
 }

@@ -143,6 +143,7 @@ dma_space::~dma_space() {
 void* dma_space::allocate(std::size_t bytes, memory::resource& from) {
   std::size_t const whole =
       bytes == 0 ? dma_page_bytes : (bytes + dma_page_bytes - 1) / dma_page_bytes * dma_page_bytes;
+  if (whole < bytes) throw operation_failed("cannot allocate " + std::to_string(bytes) + " bytes");
   void* const address = from.allocate(whole, dma_page_bytes);
   std::lock_guard const lock(mutex_);
   try {

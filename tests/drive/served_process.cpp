@@ -49,8 +49,9 @@ storage open(std::string const& uri) {
 
 int run(std::vector<std::string> const& arguments) {
   std::string const& what = arguments.at(0);
-  if (what == "serve") {
+  if (what == "serve" || what == "serve_for_a_parent") {
     forebay::drive::serve_options options;
+    if (what == "serve_for_a_parent") options.lifeline = STDIN_FILENO;
     options.socket = arguments.at(1);
     options.drives.assign(arguments.begin() + 2, arguments.end());
     options.ready = [] { say("ready"); };

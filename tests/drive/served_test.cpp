@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +27,7 @@
 
 #include "conformance/conformance.hpp"
 #include "conformance/suite.hpp"
+#include "drive/daemons.hpp"
 #include "drive/served/channel.hpp"
 #include "drive/served/server.hpp"
 #include "forebay/drive/drive.hpp"
@@ -34,9 +36,6 @@
 #include "forebay/nvme/registers.hpp"
 #include "forebay/simt/native.hpp"
 #include "forebay/storage/storage.hpp"
-#include "support/folders.hpp"
-
-extern char** environ;
 
 namespace forebay::drive {
 namespace {
@@ -44,116 +43,21 @@ namespace {
 using nlohmann::json;
 using served::channel;
 using simt::native;
+using test::far_daemon;
+using test::local_daemon;
+using test::process;
+using test::refusal;
+using test::socket_path;
+using test::temporary;
 using testing::HasSubstr;
 
 constexpr std::uint64_t patience_ns = 60'000'000'000;
 std::string const drive_uri = "emulated:size=8M,residency=served,queues=40";
 std::string const message = "across processes";
 
-std::string temporary(std::string const& name) {
-  return (std::filesystem::path(testing::TempDir()) / ("forebay-" + std::to_string(getpid()) + "-" + name)).string();
-}
-
-template <class Step>
-std::string refusal(Step&& step) {
-  try {
-    step();
-  } catch (refused_input const& refused) {
-    return refused.what();
-  }
-  return "accepted";
-}
 std::string refused_open(std::string const& uri) {
   return refusal([&] { open(uri); });
 }
-
-/// A child process whose standard output is read here, a line at a time. Killed at the end.
-class process {
- public:
-  explicit process(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), test::built_program("served_process"));
-    std::vector<char*> argv;
-    for (std::string& a : arguments) argv.push_back(a.data());
-    argv.push_back(nullptr);
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    int const error = posix_spawn(&id_, argv[0], &actions, nullptr, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    out_ = fdopen(ends[0], "r");
-    if (error != 0) throw std::runtime_error("cannot start " + arguments[0]);
-  }
-  ~process() {
-    if (id_ > 0) kill_and_wait(SIGKILL);
-    std::fclose(out_);
-  }
-  process(process const&) = delete;
-  process& operator=(process const&) = delete;
-
-  pid_t id() const { return id_; }
-  /// Empty at the end.
-  std::string line() {
-    std::string text;
-    for (int c = std::fgetc(out_); c != EOF && c != '\n'; c = std::fgetc(out_)) text.push_back(static_cast<char>(c));
-    return text;
-  }
-  int kill_and_wait(int signal) {
-    kill(id_, signal);
-    return wait();
-  }
-  int wait() {
-    int status = -1;
-    waitpid(std::exchange(id_, 0), &status, 0);
-    return status;
-  }
-
- private:
-  pid_t id_ = 0;
-  FILE* out_ = nullptr;
-};
-
-/// Clients of this process and of those that it starts find their daemon at `path`.
-struct socket_path {
-  explicit socket_path(std::string const& name) : path(temporary(name)) { setenv("FOREBAY_DAEMON", path.c_str(), 1); }
-  ~socket_path() { std::filesystem::remove(path); }
-  std::string path;
-};
-
-/// A daemon in threads of this process.
-struct local_daemon {
-  explicit local_daemon(std::vector<std::string> const& drives = {}, served::client_limits const& limits = {})
-      : listening(served::listen_at(socket.path)), server(listening.get(), nullptr, 0, limits) {
-    for (std::string const& uri : drives) server.open(uri);
-  }
-  socket_path socket{"local.sock"};
-  served::open_file listening;
-  served::server server;
-};
-
-/// A daemon in a process of its own.
-struct far_daemon {
-  explicit far_daemon(std::vector<std::string> const& drives = {}) : daemon(arguments(drives)) {
-    if (daemon.line() != "ready") throw std::runtime_error("the daemon does not start");
-  }
-  std::vector<std::string> arguments(std::vector<std::string> const& drives) const {
-    std::vector<std::string> all = {"serve", socket.path};
-    all.insert(all.end(), drives.begin(), drives.end());
-    return all;
-  }
-  /// The process that has the drives.
-  pid_t engine() const {
-    std::ifstream children("/proc/" + std::to_string(daemon.id()) + "/task/" + std::to_string(daemon.id()) +
-                           "/children");
-    pid_t id = 0;
-    children >> id;
-    return id;
-  }
-  socket_path socket{"far.sock"};
-  process daemon;
-};
 
 /// The conformance list's target on whatever `Daemon` serves.
 template <class Daemon>
@@ -224,6 +128,14 @@ TEST(served_drive, another_uri_is_another_drive) {
   put(first, message);
   storage second = open_storage(drive_uri + ",seed=1");
   EXPECT_EQ(get(second, message.size()), std::string(message.size(), '\0'));
+}
+
+TEST(served_drive, of_the_cpu_is_one_drive_whatever_gpu_its_clients_name) {
+  local_daemon const daemon;
+  storage first = open_storage();
+  put(first, message);
+  auto const other = open(drive_uri, {.gpu = 3});
+  EXPECT_GE(other->report()["statistics"]["write_commands"], 1);
 }
 
 TEST(served_drive, says_what_it_is) {
@@ -297,7 +209,12 @@ TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
     EXPECT_TRUE(reply) << request;
     return reply ? reply->body : json();
   };
-  answer_to({{"do", "open"}, {"protocol", served::protocol_version}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
+  answer_to({{"do", "open"},
+             {"protocol", served::protocol_version},
+             {"uri", drive_uri},
+             {"gpu", 0},
+             {"with_gpu", false},
+             {"queues", 0}});
   json const given = answer_to({{"do", "allocate"}, {"bytes", whole}, {"for_gpu", false}});
   std::uint64_t const at = given.at("address");
   std::uint64_t const key = given.at("chunks").at(0).at("key");
@@ -309,7 +226,8 @@ TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
       EXPECT_THAT(reply.dump(), HasSubstr("the drive daemon gave no such memory"))
           << what << " of " << bytes << " at +" << first - at;
     }
-    EXPECT_FALSE(answer_to({{"do", what}, {"address", at + whole / 2}, {"bytes", whole / 2}, {"key", key}}).contains("refused"));
+    EXPECT_FALSE(
+        answer_to({{"do", what}, {"address", at + whole / 2}, {"bytes", whole / 2}, {"key", key}}).contains("refused"));
   }
 }
 
@@ -387,7 +305,12 @@ TEST(served_drive, without_a_daemon) {
 TEST(served_drive, of_another_version_is_refused_by_both) {
   local_daemon const daemon;
   channel newer(served::connect_to(daemon.socket.path), served::from_daemon);
-  newer.send({{"do", "open"}, {"protocol", served::protocol_version + 1}, {"uri", drive_uri}, {"gpu", 0}, {"with_gpu", false}, {"queues", 0}});
+  newer.send({{"do", "open"},
+              {"protocol", served::protocol_version + 1},
+              {"uri", drive_uri},
+              {"gpu", 0},
+              {"with_gpu", false},
+              {"queues", 0}});
   auto const reply = newer.receive(10'000);
   ASSERT_TRUE(reply);
   EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }), HasSubstr("protocol: '4': the drive daemon speaks 3"));
@@ -463,6 +386,120 @@ TEST(drive_daemon, ends_when_it_is_told_and_reports) {
   EXPECT_EQ(report["drives"][0]["uri"], drive_uri);
   EXPECT_GE(report["drives"][0]["statistics"]["write_commands"], 1);
   EXPECT_FALSE(std::filesystem::exists(daemon.socket.path));
+}
+
+/// Minutes of writing its flash before it is open.
+std::string const slow_uri = "emulated:profile=970-pro,size=1T,precondition=random,data=none,residency=served";
+
+TEST(drive_daemon, a_drive_that_opens_slowly_holds_no_other_client_up_and_ends_with_the_daemon) {
+  std::atomic<bool> slow_is_over = false;
+  std::string outcome;
+  std::thread patient;
+  {
+    local_daemon daemon;
+    patient = std::thread([&] {
+      try {
+        open(slow_uri);
+        outcome = "opened";
+      } catch (std::exception const& failed) {
+        outcome = failed.what();
+      }
+      slow_is_over = true;
+    });
+    for (int i = 0; i < 20; ++i) {
+      storage other = open_storage();
+      put(other, message);
+      EXPECT_EQ(get(other, message.size()), message);
+    }
+    EXPECT_FALSE(slow_is_over) << "it was not slow: " << outcome;
+  }
+  patient.join();
+  EXPECT_THAT(outcome, testing::AnyOf(HasSubstr("its opening was cancelled"), HasSubstr("ended the connection")));
+}
+
+TEST(drive_daemon, two_clients_of_a_drive_that_cannot_be_opened_are_both_told_why) {
+  local_daemon const daemon;
+  std::vector<std::thread> clients;
+  std::atomic<int> told = 0;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back(
+        [&] { told += refused_open("emulated:size=1000,residency=served").starts_with("size: '1000'"); });
+  }
+  for (std::thread& c : clients) c.join();
+  EXPECT_EQ(told, 8);
+}
+
+TEST(drive_daemon, ends_while_its_first_drive_is_opened) {
+  for (int const signal : {SIGINT, SIGTERM, SIGHUP}) {
+    socket_path const socket("opening.sock");
+    process daemon({"serve", socket.path, slow_uri});
+    ASSERT_TRUE(
+        native::wait_until([&] { return std::filesystem::exists(socket.path); }, native::clock_ns() + patience_ns));
+    kill(daemon.id(), signal);
+    json const report = json::parse(daemon.line());
+    EXPECT_TRUE(report["drives"].empty());
+    EXPECT_EQ(daemon.wait(), 0);
+    EXPECT_FALSE(std::filesystem::exists(socket.path));
+  }
+}
+
+TEST(drive_daemon, writes_back_and_reports_when_it_is_hung_up_on) {
+  far_daemon daemon({drive_uri});
+  kill(daemon.daemon.id(), SIGHUP);
+  EXPECT_EQ(json::parse(daemon.daemon.line())["drives"].size(), 1u);
+  EXPECT_EQ(daemon.daemon.wait(), 0);
+}
+
+TEST(drive_daemon, ends_with_the_program_that_holds_its_lifeline) {
+  far_daemon daemon({drive_uri}, "serve_for_a_parent");
+  pid_t const engine = daemon.engine();
+  daemon.daemon.let_go();
+  EXPECT_EQ(json::parse(daemon.daemon.line())["drives"].size(), 1u);
+  EXPECT_EQ(daemon.daemon.wait(), 0);
+  EXPECT_EQ(kill(engine, 0), -1) << "the engine is still there";
+  EXPECT_FALSE(std::filesystem::exists(daemon.socket.path));
+}
+
+TEST(drive_daemon, keeps_its_drives_when_nobody_reads_what_it_says) {
+  far_daemon daemon({drive_uri});
+  storage before({.drives = {drive_uri}, .device = "cpu", .timeout_ns = 1'000'000'000});
+  put(before, message);
+  daemon.daemon.stop_reading();
+  pid_t const first = daemon.engine();
+  kill(first, SIGKILL);  // the supervisor has something to say
+  ASSERT_TRUE(native::wait_until([&] { return daemon.engine() != 0 && daemon.engine() != first; },
+                                 native::clock_ns() + patience_ns));
+  storage after = open_storage();
+  EXPECT_EQ(get(after, message.size()), message);
+  kill(daemon.daemon.id(), SIGTERM);
+  EXPECT_TRUE(daemon.daemon.wait_for(patience_ns));
+  EXPECT_FALSE(std::filesystem::exists(daemon.socket.path));
+}
+
+TEST(drive_daemon, keeps_its_drives_however_often_the_engine_dies) {
+  far_daemon daemon({drive_uri});
+  storage before({.drives = {drive_uri}, .device = "cpu", .timeout_ns = 1'000'000'000});
+  put(before, message);
+  pid_t last = 0;
+  for (int death = 1; death <= 10; ++death) {
+    ASSERT_TRUE(native::wait_until([&] { return daemon.engine() != 0 && daemon.engine() != last; },
+                                   native::clock_ns() + patience_ns))
+        << death;
+    last = daemon.engine();
+    kill(last, SIGKILL);
+    EXPECT_THAT(daemon.daemon.line(), HasSubstr("(restarts: " + std::to_string(death) + ")"));
+  }
+  storage after = open_storage();
+  EXPECT_EQ(get(after, message.size()), message);
+}
+
+TEST(drive_daemon, removes_no_socket_but_its_own) {
+  far_daemon daemon;
+  std::filesystem::remove(daemon.socket.path);
+  served::open_file const another = served::listen_at(daemon.socket.path);
+  kill(daemon.daemon.id(), SIGTERM);
+  EXPECT_EQ(daemon.daemon.wait(), 0);
+  EXPECT_TRUE(std::filesystem::exists(daemon.socket.path));
 }
 
 TEST(drive_daemon, survives_a_client_that_is_killed_with_commands_in_flight) {

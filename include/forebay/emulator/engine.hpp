@@ -55,7 +55,8 @@ class engine final : public io_engine {
     view_.options = options;
     view_.drive = drive;
     if (options.timing.flash.channels != 0) {
-      flash_ = std::make_unique<flash_state<M>>(options.timing.flash, drive.bytes, options.timing.seed, state_memory, cancel);
+      flash_ = std::make_unique<flash_state<M>>(options.timing.flash, drive.bytes, options.timing.seed, state_memory,
+                                                cancel);
     }
     view_.timing = timing_model<M>(options.timing, next_free_ps_.data(), options.link_free_ps,
                                    flash_ ? flash_->model() : nullptr, flash_ ? flash_->geometry() : flash_geometry{});

@@ -38,7 +38,8 @@ class flash_state {
  public:
   flash_state(flash_parameters const& parameters, std::uint64_t drive_bytes, std::uint64_t seed, memory::resource& from,
               std::stop_token const& cancel = {})
-      : geometry_(flash_geometry_of(parameters, drive_bytes)), from_(from),
+      : geometry_(flash_geometry_of(parameters, drive_bytes)),
+        from_(from),
         memory_(flash_memory(from, layout(nullptr).end, parameters.start, drive_bytes)) {
     bool const near = from.kind() != memory::kind::device;
     memory::allocation apart;

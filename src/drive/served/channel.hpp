@@ -43,7 +43,8 @@ struct message {
 
 inline constexpr std::size_t max_message_files = 16;
 inline constexpr int no_time_limit = -1;
-inline constexpr int patience_ms = 30'000;  ///< for a peer in the middle of a message, and for one that says nothing yet
+inline constexpr int patience_ms =
+    30'000;  ///< for a peer in the middle of a message, and for one that says nothing yet
 
 /// What a peer may send in one message.
 struct message_limits {

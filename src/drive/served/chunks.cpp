@@ -123,9 +123,10 @@ std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const
   {
     std::lock_guard const lock(mutex_);
     if (counts && (bytes > limits_.all_bytes || host_bytes_ > limits_.all_bytes - bytes)) {
-      throw operation_failed(fmt::format("drive daemon: {} bytes of memory are more than is left of the {} that all of "
-                                         "its clients may have together",
-                                         bytes, limits_.all_bytes));
+      throw operation_failed(
+          fmt::format("drive daemon: {} bytes of memory are more than is left of the {} that all of "
+                      "its clients may have together",
+                      bytes, limits_.all_bytes));
     }
     if (counts) host_bytes_ += bytes;
     std::erase_if(chunks_, [](std::weak_ptr<chunk> const& c) { return c.expired(); });
@@ -200,8 +201,9 @@ std::shared_ptr<chunk> chunk_arena::make_chunk(std::size_t bytes) {
   std::lock_guard const lock(share_.mutex);
   bool const counts = where_.kind != memory::kind::device;
   if (counts && (bytes > limits.bytes || share_.host_bytes > limits.bytes - bytes)) {
-    throw operation_failed(fmt::format(
-        "drive daemon: {} bytes of memory are more than is left of the {} that one client may have", bytes, limits.bytes));
+    throw operation_failed(
+        fmt::format("drive daemon: {} bytes of memory are more than is left of the {} that one client may have", bytes,
+                    limits.bytes));
   }
   if (share_.chunks == limits.chunks) {
     throw operation_failed(fmt::format(

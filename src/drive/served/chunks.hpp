@@ -28,8 +28,8 @@ struct chunk_place {
   bool operator==(chunk_place const&) const = default;
 };
 
-/// A stretch of memory that any process with its file can map. It cannot be cut while it is mapped. In host memory a page
-/// before it and one behind it are nobody's: who runs past its end hits those, and not a neighbour.
+/// A stretch of memory that any process with its file can map. It cannot be cut while it is mapped. In host memory a
+/// page before it and one behind it are nobody's: who runs past its end hits those, and not a neighbour.
 class chunk {
  public:
   /// Makes one, zeroed. Throws `operation_failed`.

@@ -72,8 +72,8 @@ class kept_memory final : public memory::resource {
   std::unique_ptr<chunk> kept_;
 };
 
-/// What the drives of a daemon are known by: those of one name are one drive. Where a drive is in the memory of its client's
-/// GPU, or serves one, there is one for each GPU.
+/// What the drives of a daemon are known by: those of one name are one drive. Where a drive is in the memory of its
+/// client's GPU, or serves one, there is one for each GPU.
 std::string name_of(uri const& from, int gpu) {
   std::string const backing = from.value("backing").value_or("memory");
   if (backing != "hbm" && backing != "host") return from.text();
@@ -241,15 +241,16 @@ class server::session {
     };
     if (gpu) {
       if (client_gpu >= memory::device_count()) {
-        throw refused_input("gpu", std::to_string(client_gpu), "the drive daemon sees no such GPU; use one that it does");
+        throw refused_input("gpu", std::to_string(client_gpu),
+                            "the drive daemon sees no such GPU; use one that it does");
       }
       memory::resource& host = *arena({memory::kind::pinned, 0});
       memory::resource* const doorbells = arena({memory::kind::device, *gpu});
       memory::resource* const data = client_gpu == *gpu ? doorbells : arena({memory::kind::device, client_gpu});
       controller_ = std::make_unique<emulator::controller>(drive->drive->shared(), queues, host, data, doorbells);
     } else {
-      controller_ = std::make_unique<emulator::controller>(
-          drive->drive->shared(), queues, *arena({.locked_there = with_gpu}));
+      controller_ =
+          std::make_unique<emulator::controller>(drive->drive->shared(), queues, *arena({.locked_there = with_gpu}));
     }
     drive_ = std::move(drive);
     return {{"daemon", of_.id_}, {"gpu", gpu ? json(*gpu) : json()}};
@@ -306,8 +307,8 @@ class server::session {
   std::shared_ptr<served_drive> drive_;
   std::unique_ptr<emulator::controller> controller_;
   std::vector<mapped_range> mapped_;
-  /// All that was ever mapped, until the engine has let go: commands that are under way may still name what was unmapped,
-  /// and the connection that it came with may end first.
+  /// All that was ever mapped, until the engine has let go: commands that are under way may still name what was
+  /// unmapped, and the connection that it came with may end first.
   std::vector<std::shared_ptr<chunk>> held_;
   baseline since_;
   std::atomic<bool> ended_{false};
@@ -383,10 +384,11 @@ std::shared_ptr<server::served_drive> server::find(std::string const& text, int 
       if (known != drives_.end()) {
         found = known->second;
       } else if (drives_.size() >= chunks_.limits().drives) {
-        throw refused_input("drive", text,
-                            fmt::format("the drive daemon has {} drives open, which is all that it may; use one of them, "
-                                        "or start another daemon",
-                                        drives_.size()));
+        throw refused_input(
+            "drive", text,
+            fmt::format("the drive daemon has {} drives open, which is all that it may; use one of them, "
+                        "or start another daemon",
+                        drives_.size()));
       } else {
         found = drives_.emplace(name, std::make_shared<served_drive>()).first->second;
       }
@@ -445,7 +447,8 @@ void server::refuse_one_more(int process) {
     throw refused_input("connections", std::to_string(sessions_.size()),
                         "the drive daemon takes no more; close some, or start another daemon");
   }
-  auto const of_it = std::count_if(sessions_.begin(), sessions_.end(), [&](auto const& s) { return s->process() == process; });
+  auto const of_it =
+      std::count_if(sessions_.begin(), sessions_.end(), [&](auto const& s) { return s->process() == process; });
   if (static_cast<std::size_t>(of_it) >= limits.connections_of_process) {
     throw refused_input("connections", std::to_string(of_it),
                         fmt::format("the drive daemon takes no more of process {}; close some", process));

@@ -120,8 +120,8 @@ int run_engine(int listening, serve_options const& options, kept_files const& ke
   }
 }
 
-/// SIGINT, SIGTERM and SIGHUP as something to poll for, while it lives. A pipe that nobody reads is an error to who writes
-/// to it, and no signal that ends the daemon.
+/// SIGINT, SIGTERM and SIGHUP as something to poll for, while it lives. A pipe that nobody reads is an error to who
+/// writes to it, and no signal that ends the daemon.
 class end_signals {
  public:
   end_signals() {
@@ -226,10 +226,9 @@ class supervisor {
   supervisor& operator=(supervisor const&) = delete;
 
   json run() {
-    end_signals const signals;
     for (std::uint32_t restarts = 0, quick_deaths = 0;; ++restarts) {
       engine_process engine(listening_.get(), options_, kept_, restarts);
-      auto const reports = watch(engine, signals.file());
+      auto const reports = watch(engine, signals_.file());
       if (reports) {
         engine.wait();
         return {{"socket", options_.socket}, {"restarts", restarts}, {"drives", *reports}};
@@ -241,8 +240,8 @@ class supervisor {
       }
       tell(fmt::format("the process that serves the drives {}; it is started again (restarts: {})", how, restarts + 1));
       if (quick_deaths > 1) {
-        pollfd wanted[] = {{signals.file(), POLLIN, 0}, {options_.lifeline, 0, 0}};
-        ::poll(wanted, 2, 50 << std::min(quick_deaths, most_quick_deaths));  // what came is still there for `watch`
+        pollfd wanted[] = {{signals_.file(), POLLIN, 0}, {options_.lifeline, 0, 0}};
+        ::poll(wanted, 2, std::min(50 << std::min(quick_deaths, 8u), 500));  // what came is still there for `watch`
       }
     }
   }
@@ -298,9 +297,7 @@ class supervisor {
     }
   }
 
-  void tell(std::string const& line) const {
-    quietly(options_.notice, line);
-  }
+  void tell(std::string const& line) const { quietly(options_.notice, line); }
   /// Who would read it may have gone.
   template <class... Arguments>
   static void quietly(std::function<void(Arguments...)> const& tell, std::type_identity_t<Arguments> const&... what) {
@@ -312,6 +309,7 @@ class supervisor {
   }
 
   serve_options const& options_;
+  end_signals const signals_;  ///< before the socket, which a signal must not leave behind
   open_file listening_;
   std::optional<served::file_identity> const socket_;
   kept_files kept_;
