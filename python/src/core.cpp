@@ -6,6 +6,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -353,8 +355,30 @@ NB_MODULE(_core, m) {
              });
            })
       .def("create_extent",
-           [](shared_storage& self, std::string const& name, std::uint64_t bytes, bool replace) {
-             return self.with([&](storage& s) { return to_json(s.create_extent(name, bytes, replace)).dump(); });
+           [](shared_storage& self, std::string const& name, std::uint64_t bytes) {
+             return self.with([&](storage& s) { return to_json(s.create_extent(name, bytes)).dump(); });
+           })
+      .def("stage_extent",
+           [](shared_storage& self, std::string const& name, std::uint64_t bytes) {
+             return self.with([&](storage& s) {
+               extent const e = s.stage_extent(name, bytes);
+               return std::make_tuple(e.first_byte, e.bytes);
+             });
+           })
+      .def("write_staged",
+           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes, std::string const& name,
+              std::uint64_t first_byte, std::uint64_t bytes) {
+             python_buffer const from(buffer, false);
+             extent const staged{name, first_byte, bytes};
+             self.with([&](storage& s) { s.pwrite(from.data(), from.bytes(), offset_bytes, &staged); });
+           })
+      .def("publish_extent",
+           [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes) {
+             self.with([&](storage& s) { s.publish_extent({name, first_byte, bytes}); });
+           })
+      .def("discard_extent",
+           [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes) {
+             self.with([&](storage& s) { s.discard_extent({name, first_byte, bytes}); });
            })
       .def("remove_extent",
            [](shared_storage& self, std::string const& name) { self.with([&](storage& s) { s.remove_extent(name); }); })

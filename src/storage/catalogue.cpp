@@ -8,14 +8,16 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
+#include <vector>
 
+#include "drive/bounded_json.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay {
 namespace {
 
 constexpr std::array<char, 8> magic = {'F', 'O', 'R', 'E', 'B', 'A', 'Y', 'C'};
-constexpr std::uint32_t version = 1;
+constexpr std::uint32_t version = 2;
 
 /// What each copy begins with, little-endian as on every machine that CUDA runs on. The JSON text follows.
 struct copy_header {
@@ -23,7 +25,7 @@ struct copy_header {
   std::uint32_t version;
   std::uint32_t text_bytes;
   std::uint64_t sequence;
-  std::uint64_t checksum;  ///< of `sequence`, `text_bytes` and the text
+  std::uint64_t checksum;  ///< of `version` (from version 2 on), `sequence`, `text_bytes` and the text
 };
 static_assert(sizeof(copy_header) == 32);
 
@@ -35,13 +37,33 @@ std::uint64_t fnv1a(std::uint64_t hash, void const* data, std::size_t bytes) {
 }
 
 std::uint64_t checksum_of(copy_header const& header, char const* text) {
-  std::uint64_t hash = fnv1a(0xcbf29ce484222325, &header.sequence, sizeof header.sequence);
+  std::uint64_t hash = 0xcbf29ce484222325;
+  if (header.version != 1) hash = fnv1a(hash, &header.version, sizeof header.version);
+  hash = fnv1a(hash, &header.sequence, sizeof header.sequence);
   hash = fnv1a(hash, &header.text_bytes, sizeof header.text_bytes);
   return fnv1a(hash, text, header.text_bytes);
 }
 
 std::uint64_t round_up(std::uint64_t bytes) {
   return (bytes + catalogue::alignment_bytes - 1) / catalogue::alignment_bytes * catalogue::alignment_bytes;
+}
+
+/// What is wrong with a name, as a remedy; empty: nothing.
+std::string problem_of(std::string const& name) {
+  if (name.empty() || name.size() > 255) return "give 1 to 255 bytes";
+  try {
+    std::ignore = nlohmann::json(name).dump();
+  } catch (nlohmann::json::exception const&) {
+    return "give a name in UTF-8";
+  }
+  // In UTF-8 the second 32 control characters are C2 80 to C2 9F.
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    auto const at = [&](std::size_t j) { return static_cast<unsigned char>(name[j]); };
+    if (at(i) < 0x20 || at(i) == 0x7f || (at(i) == 0xc2 && at(i + 1) < 0xa0)) {
+      return "give a name without control characters";
+    }
+  }
+  return {};
 }
 
 /// Where the next extent may begin.
@@ -54,6 +76,7 @@ std::uint64_t end_of(extent const& e) {
 std::optional<catalogue> catalogue::load(catalogue_home const& home, reader const& read, bool damaged_is_none) {
   if (home.bytes < reserved_bytes) return std::nullopt;
   std::optional<catalogue> newest;
+  copy_header unknown{};  // the newest whole copy of a version that is not known
   bool seen = false;
   std::vector<char> copy(copy_bytes);
   for (std::uint64_t at = 0; at < reserved_bytes; at += copy_bytes) {
@@ -69,15 +92,19 @@ std::optional<catalogue> catalogue::load(catalogue_home const& home, reader cons
     std::uint64_t const used_bytes = sizeof header + header.text_bytes;
     if (used_bytes > first_bytes) read(copy.data() + first_bytes, used_bytes - first_bytes, at + first_bytes);
     if (header.checksum != checksum_of(header, text)) continue;
-    if (header.version != version) {
-      throw operation_failed("catalogue: found version " + std::to_string(header.version) + ", can read version " +
-                             std::to_string(version) + ": use the Forebay release that wrote it");
+    if (header.version == 0 || header.version > version) {
+      if (header.sequence >= unknown.sequence) unknown = header;
+      continue;
     }
     if (newest && newest->sequence_ >= header.sequence) continue;
     catalogue found(home);
     found.sequence_ = header.sequence;
     if (!found.parse(std::string_view(text, header.text_bytes))) continue;
     newest = std::move(found);
+  }
+  if (unknown.version != 0 && (!newest || newest->sequence_ < unknown.sequence)) {
+    throw operation_failed("catalogue: found version " + std::to_string(unknown.version) + ", can read up to version " +
+                           std::to_string(version) + ": use the Forebay release that wrote it");
   }
   if (seen && !newest && !damaged_is_none) {
     throw operation_failed(
@@ -89,7 +116,9 @@ std::optional<catalogue> catalogue::load(catalogue_home const& home, reader cons
 
 bool catalogue::parse(std::string_view text) {
   try {
-    auto const table = nlohmann::json::parse(text);
+    auto const parsed = drive::parse_foreign_json(text);
+    if (!parsed) return false;
+    nlohmann::json const& table = *parsed;
     std::uint32_t const drives = table.at("drives");
     std::uint64_t const stripe_bytes = table.at("stripe_bytes");
     if (drives != home_.drives || stripe_bytes != home_.stripe_bytes) {
@@ -100,6 +129,7 @@ bool catalogue::parse(std::string_view text) {
     for (auto const& row : table.at("extents")) {
       extent e{row.at("name"), row.at("first_byte"), row.at("bytes")};
       std::uint64_t const least = extents_.empty() ? reserved_bytes : end_of(extents_.back());
+      if (!problem_of(e.name).empty() || find(e.name) != nullptr) return false;
       if (e.first_byte < least || e.first_byte % alignment_bytes != 0 || e.first_byte > home_.bytes || e.bytes == 0 ||
           e.bytes > home_.bytes - e.first_byte) {
         return false;
@@ -144,23 +174,49 @@ extent const* catalogue::find(std::string_view name) const {
 }
 
 extent const& catalogue::create(std::string const& name, std::uint64_t bytes) {
-  if (name.empty() || name.size() > 255) throw refused_input("name", name, "give 1 to 255 bytes");
-  try {
-    std::ignore = nlohmann::json(name).dump();
-  } catch (nlohmann::json::exception const&) {
-    throw refused_input("name", nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
-                        "give a name in UTF-8");
-  }
+  extent const made = claim(name, bytes);
   if (find(name) != nullptr) throw refused_input("name", name, "in use; remove that extent first or choose another");
+  return insert(made);
+}
+
+extent catalogue::stage(std::string const& name, std::uint64_t bytes) {
+  staged_.push_back(claim(name, bytes));
+  return staged_.back();
+}
+
+void catalogue::publish(extent const& staged) {
+  discard(staged);
+  std::erase_if(extents_, [&](extent const& e) { return e.name == staged.name; });
+  insert(staged);
+}
+
+void catalogue::discard(extent const& staged) {
+  if (std::erase_if(staged_, [&](extent const& e) { return e.first_byte == staged.first_byte; }) == 0) {
+    throw refused_input("extent", staged.name, "is not staged, or no longer; stage it first");
+  }
+}
+
+extent const& catalogue::insert(extent const& made) {
+  auto const at = std::find_if(extents_.begin(), extents_.end(),
+                               [&](extent const& e) { return e.first_byte > made.first_byte; });
+  return *extents_.insert(at, made);
+}
+
+extent catalogue::claim(std::string const& name, std::uint64_t bytes) const {
+  if (std::string const problem = problem_of(name); !problem.empty()) {
+    throw refused_input("name", nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
+                        problem);
+  }
   if (bytes == 0) throw refused_input("bytes", "0", "an extent holds at least one byte");
+  std::vector<extent> taken = extents_;
+  taken.insert(taken.end(), staged_.begin(), staged_.end());
+  std::sort(taken.begin(), taken.end(), [](extent const& a, extent const& b) { return a.first_byte < b.first_byte; });
   std::uint64_t const end = home_.bytes / alignment_bytes * alignment_bytes;
   std::uint64_t gap_begin = reserved_bytes;
-  for (auto at = extents_.begin();; ++at) {
-    std::uint64_t const gap_end = at == extents_.end() ? end : at->first_byte;
-    if (gap_end >= gap_begin && bytes <= gap_end - gap_begin) {
-      return *extents_.insert(at, {name, gap_begin, bytes});
-    }
-    if (at == extents_.end()) break;
+  for (auto at = taken.begin();; ++at) {
+    std::uint64_t const gap_end = at == taken.end() ? end : at->first_byte;
+    if (gap_end >= gap_begin && bytes <= gap_end - gap_begin) return {name, gap_begin, bytes};
+    if (at == taken.end()) break;
     gap_begin = end_of(*at);
   }
   throw refused_input("bytes", std::to_string(bytes),

@@ -844,6 +844,15 @@ struct storage::impl {
     table = std::move(changed);
   }
 
+  catalogue table_to_change(std::string const& extent) {
+    if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
+    if (!table && !options.allow_destroy && !first_mib_is_blank()) {
+      throw refused_input("extent", extent,
+                          "the drive holds data but no catalogue: set allow_destroy to put a catalogue over it");
+    }
+    return table.value_or(catalogue(home()));
+  }
+
   /// Null where drives differ.
   nlohmann::json same_of_all(std::uint32_t drive_queues::* what) const {
     for (drive_queues const& q : kernel_queues) {
@@ -1060,18 +1069,39 @@ extent storage::find_extent(std::string const& name) const {
   return *found;
 }
 
-extent storage::create_extent(std::string const& name, std::uint64_t bytes, bool replace) {
+extent storage::create_extent(std::string const& name, std::uint64_t bytes) {
   std::lock_guard lock(impl_->table_mutex);
-  if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
-  if (!impl_->table && !impl_->options.allow_destroy && !impl_->first_mib_is_blank()) {
-    throw refused_input("extent", name,
-                        "the drive holds data but no catalogue: set allow_destroy to put a catalogue over it");
-  }
-  catalogue changed = impl_->table.value_or(catalogue(impl_->home()));
-  if (replace && changed.find(name) != nullptr) changed.remove(name);
+  catalogue changed = impl_->table_to_change(name);
   extent const made = changed.create(name, bytes);
   impl_->store_catalogue(std::move(changed));
   return made;
+}
+
+extent storage::stage_extent(std::string const& name, std::uint64_t bytes) {
+  std::lock_guard lock(impl_->table_mutex);
+  catalogue changed = impl_->table_to_change(name);
+  extent const staged = changed.stage(name, bytes);
+  impl_->table = std::move(changed);
+  return staged;
+}
+
+void storage::publish_extent(extent const& staged) {
+  flush();
+  std::lock_guard lock(impl_->table_mutex);
+  catalogue changed = impl_->table_to_change(staged.name);
+  changed.publish(staged);
+  impl_->store_catalogue(std::move(changed));
+}
+
+void storage::discard_extent(extent const& staged) {
+  std::lock_guard lock(impl_->table_mutex);
+  catalogue changed = impl_->table_to_change(staged.name);
+  changed.discard(staged);
+  if (changed.is_nothing()) {
+    impl_->table.reset();
+  } else {
+    impl_->table = std::move(changed);
+  }
 }
 
 void storage::remove_extent(std::string const& name) {

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "forebay/error.hpp"
 
@@ -148,6 +150,108 @@ TEST(Catalogue, ALongOneIsReadToItsEnd) {
   EXPECT_EQ(catalogue::load(4096 * mib, i.reader())->extents().size(), 900u);
 }
 
+/// Changes the header or the text of the copy at `at`, and its checksum with it.
+void forge(image& i, std::size_t at, std::uint32_t version, std::string const& text) {
+  std::uint32_t const bytes = static_cast<std::uint32_t>(text.size());
+  std::uint64_t sequence = 0;
+  std::memcpy(&sequence, i.bytes.data() + at + 16, sizeof sequence);
+  std::uint64_t hash = 0xcbf29ce484222325;
+  auto const add = [&](void const* data, std::size_t n) {
+    for (std::size_t k = 0; k < n; ++k) hash = (hash ^ static_cast<unsigned char const*>(data)[k]) * 0x100000001b3;
+  };
+  if (version != 1) add(&version, sizeof version);
+  add(&sequence, sizeof sequence);
+  add(&bytes, sizeof bytes);
+  add(text.data(), text.size());
+  std::memcpy(i.bytes.data() + at + 8, &version, sizeof version);
+  std::memcpy(i.bytes.data() + at + 12, &bytes, sizeof bytes);
+  std::memcpy(i.bytes.data() + at + 24, &hash, sizeof hash);
+  std::memcpy(i.bytes.data() + at + 32, text.data(), text.size());
+}
+std::string text_of(image const& i, std::size_t at) {
+  std::uint32_t bytes = 0;
+  std::memcpy(&bytes, i.bytes.data() + at + 12, sizeof bytes);
+  return {i.bytes.data() + at + 32, bytes};
+}
+
+TEST(Catalogue, AnyByteThatFlipsInOneCopyLeavesTheOther) {
+  image i;
+  catalogue c(16 * mib);
+  c.create("edges", 5);
+  c.store(i.writer());
+  for (std::size_t const copy : {std::size_t{0}, std::size_t{catalogue::copy_bytes}}) {
+    std::size_t const used = 32 + text_of(i, copy).size();
+    for (std::size_t byte = 0; byte < used; ++byte) {
+      for (int const bit : {1, 2, 4, 64, 128}) {
+        image damaged = i;
+        damaged.bytes[copy + byte] = static_cast<char>(damaged.bytes[copy + byte] ^ bit);
+        std::optional<catalogue> back;
+        ASSERT_NO_THROW(back = catalogue::load(16 * mib, damaged.reader())) << "byte " << byte << " of " << copy;
+        ASSERT_TRUE(back && back->find("edges") != nullptr) << "byte " << byte << " of " << copy;
+      }
+    }
+  }
+}
+
+TEST(Catalogue, OfVersion1IsReadAndOfALaterOneRefused) {
+  image i;
+  catalogue c(16 * mib);
+  c.create("edges", 5);
+  c.store(i.writer());
+  std::string const text = text_of(i, 0);
+  for (std::size_t const copy : {std::size_t{0}, std::size_t{catalogue::copy_bytes}}) forge(i, copy, 1, text);
+  EXPECT_NE(catalogue::load(16 * mib, i.reader())->find("edges"), nullptr);
+  forge(i, 0, 3, text);
+  forge(i, catalogue::copy_bytes, 3, text);
+  EXPECT_THAT([&] { catalogue::load(16 * mib, i.reader()); },
+              ThrowsMessage<operation_failed>(HasSubstr("found version 3, can read up to version 2")));
+}
+
+TEST(Catalogue, WhatNobodyHereWouldStoreIsDamage) {
+  for (std::string const& extents :
+       {std::string(R"([{"name":"","first_byte":1048576,"bytes":5}])"),
+        std::string(R"([{"name":"a","first_byte":1048576,"bytes":5},{"name":"a","first_byte":2097152,"bytes":5}])"),
+        std::string("[{\"name\":\"a\\u0007\",\"first_byte\":1048576,\"bytes\":5}]"),
+        std::string("[{\"name\":\"\\u009b0m\",\"first_byte\":1048576,\"bytes\":5}]"),
+        std::string(R"([{"name":"a","first_byte":2097152,"bytes":5},{"name":"b","first_byte":1048576,"bytes":5}])"),
+        std::string(100'000, '[')}) {
+    image i;
+    catalogue c(16 * mib);
+    c.create("edges", 5);
+    c.store(i.writer());
+    std::string const text = R"({"drives":1,"extents":)" + extents + R"(,"stripe_bytes":0})";
+    forge(i, 0, 2, text);
+    EXPECT_NE(catalogue::load(16 * mib, i.reader())->find("edges"), nullptr) << extents.substr(0, 60);
+    forge(i, catalogue::copy_bytes, 2, text);
+    EXPECT_THAT([&] { catalogue::load(16 * mib, i.reader()); }, ThrowsMessage<operation_failed>(HasSubstr("damaged")))
+        << extents.substr(0, 60);
+  }
+}
+
+TEST(Catalogue, WhatIsStagedIsNotThereBeforeItIsPublished) {
+  image i;
+  catalogue c(8 * mib);
+  c.create("edges", mib);
+  c.store(i.writer());
+  extent const staged = c.stage("edges", 2 * mib);
+  EXPECT_EQ(staged.first_byte, 2 * mib) << "beside the one that it is to replace";
+  EXPECT_EQ(c.create("other", mib).first_byte, 4 * mib) << "the bytes are taken";
+  EXPECT_EQ(c.find("edges")->first_byte, mib);
+  c.store(i.writer());
+  EXPECT_EQ(catalogue::load(8 * mib, i.reader())->find("edges")->bytes, mib);
+  c.publish(staged);
+  c.store(i.writer());
+  auto back = *catalogue::load(8 * mib, i.reader());
+  EXPECT_EQ(back.extents().size(), 2u);
+  EXPECT_EQ(back.find("edges")->first_byte, 2 * mib);
+  EXPECT_EQ(back.create("third", mib).first_byte, mib) << "the old one is free";
+  EXPECT_THROW(c.publish(staged), refused_input);
+  extent const given_up = c.stage("x", mib);
+  c.discard(given_up);
+  EXPECT_EQ(c.stage("y", mib).first_byte, given_up.first_byte);
+  EXPECT_THROW(c.discard(given_up.name == "x" ? extent{"x", 7 * mib, mib} : given_up), refused_input);
+}
+
 TEST(Catalogue, OfOtherDrivesIsRefused) {
   image i;
   catalogue c(catalogue_home(16 * mib, 2, 65536));
@@ -183,6 +287,11 @@ TEST(Catalogue, RefusesBadNames) {
   EXPECT_THAT([&] { c.create("a", 1); }, ThrowsMessage<refused_input>(HasSubstr("in use")));
   EXPECT_THROW(c.create("", 1), refused_input);
   EXPECT_THROW(c.create(std::string(256, 'x'), 1), refused_input);
+  for (char const* const name : {"a\nb", "\x1b[2J", "tab\t", "\x7f", "\xc2\x85"}) {
+    EXPECT_THAT([&] { c.create(name, 1); }, ThrowsMessage<refused_input>(HasSubstr("control characters"))) << name;
+  }
+  EXPECT_NO_THROW(c.create("\xc2\xa0\xe2\x82\xac", 1));
+  c.remove("\xc2\xa0\xe2\x82\xac");
   EXPECT_THROW(c.create("b", 0), refused_input);
   EXPECT_THROW(c.remove("b"), refused_input);
 }

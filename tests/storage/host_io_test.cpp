@@ -128,13 +128,53 @@ TEST(HostIo, AnExtentThatDoesNotFitChangesNothing) {
 
   extent const e = st.create_extent("edges", 5);
   st.pwrite("hello", 5, 0, &e);
-  EXPECT_THROW(st.create_extent("edges", 9 << 20, true), refused_input);
+  EXPECT_THROW(st.stage_extent("edges", 9 << 20), refused_input);
   extent const kept = st.find_extent("edges");
   char text[6] = {};
   st.pread(text, 5, 0, &kept);
   EXPECT_STREQ(text, "hello");
-  EXPECT_EQ(st.create_extent("edges", 7 << 20, true).bytes, 7u << 20);
   EXPECT_EQ(st.extents().size(), 1u);
+}
+
+TEST(HostIo, AnExtentIsTheOldOneOrTheNewOneWhenever) {
+  scratch_file file(8 << 20);
+  auto const found = [&] {
+    // As the drive is now, for whoever opens it after a crash.
+    scratch_file copy(8 << 20, "-copy");
+    std::filesystem::copy_file(file.path, copy.path, std::filesystem::copy_options::overwrite_existing);
+    storage st(on_cpu({copy.uri()}));
+    if (st.extents().empty()) return std::string("none");
+    extent const e = st.find_extent("edges");
+    std::string text(e.bytes, '\0');
+    st.pread(text.data(), text.size(), 0, &e);
+    return text;
+  };
+  storage st(on_cpu({file.uri()}));
+  extent staged = st.stage_extent("edges", 5);
+  EXPECT_EQ(found(), "none");
+  st.pwrite("hello", 5, 0, &staged);
+  st.flush();
+  EXPECT_EQ(found(), "none");
+  st.publish_extent(staged);
+  EXPECT_EQ(found(), "hello");
+
+  staged = st.stage_extent("edges", 3);
+  EXPECT_EQ(st.find_extent("edges").bytes, 5u);
+  st.pwrite("new", 3, 0, &staged);
+  EXPECT_EQ(found(), "hello");
+  extent const other = st.stage_extent("given up", 1);
+  st.discard_extent(other);
+  st.publish_extent(staged);
+  EXPECT_EQ(found(), "new");
+  EXPECT_EQ(st.extents().size(), 1u);
+  EXPECT_THROW(st.publish_extent(staged), refused_input);
+  EXPECT_THROW(st.discard_extent(other), refused_input);
+}
+
+TEST(HostIo, AnExtentThatIsGivenUpLeavesNoCatalogue) {
+  storage st(on_cpu({"emulated:size=8M"}));
+  st.discard_extent(st.stage_extent("edges", 5));
+  EXPECT_NO_THROW(st.pwrite("still without a catalogue", 25, 0));
 }
 
 TEST(HostIo, ADamagedCatalogueIsStartedAfreshOnlyWhereThatIsAllowed) {

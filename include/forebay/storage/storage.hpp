@@ -248,10 +248,17 @@ class storage {
   /// Throws `refused_input` where there is none of that name.
   extent find_extent(std::string const& name) const;
   /// Makes an extent, and the catalogue on drives whose first MiB is blank. Throws `refused_input` where other data is
-  /// there and `allow_destroy` is not set. With `replace`, an extent of that name goes in the same step: where the new
-  /// one does not fit, the old one stays. Throws `operation_failed` where a drive takes no catalogue: here all is then
+  /// there and `allow_destroy` is not set. Throws `operation_failed` where a drive takes no catalogue: here all is then
   /// as before, and on the drives perhaps not, until the next change.
-  extent create_extent(std::string const& name, std::uint64_t bytes, bool replace = false);
+  extent create_extent(std::string const& name, std::uint64_t bytes);
+  /// Makes an extent in three steps, so that whatever ends the program leaves the old one or the new one whole: claim its
+  /// bytes, which nobody else sees yet and which need room beside an extent of the same name; write them (`pwrite` with
+  /// it as `within`, or kernels); and publish it, which makes what was written durable and then changes the catalogue,
+  /// once. Thread-safe. What is never published is free again when the storage is closed. Throw as `create_extent` does,
+  /// and `refused_input` for an extent that is not staged.
+  extent stage_extent(std::string const& name, std::uint64_t bytes);
+  void publish_extent(extent const& staged);
+  void discard_extent(extent const& staged);
   void remove_extent(std::string const& name);
 
   /// `entries` slots each, 0: the queue depth of this storage.
