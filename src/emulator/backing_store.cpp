@@ -10,10 +10,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "forebay/error.hpp"
+#include "forebay/simt/native.hpp"
+#include "mapped_file_guard.hpp"
 
 namespace forebay::emulator {
 namespace {
@@ -53,14 +56,18 @@ class file_store final : public backing_store {
     }
   }
   ~file_store() override {
+    guard_.reset();
     munmap(data_, bytes_);
     close(fd_);
   }
   file_store(file_store const&) = delete;
   file_store& operator=(file_store const&) = delete;
 
-  media view() override { return {static_cast<std::byte*>(data_), bytes_, block_bytes_, &sync_, nullptr, read_only_}; }
-  bool sync() override { return msync(data_, bytes_, MS_SYNC) == 0; }
+  media view() override {
+    return {static_cast<std::byte*>(data_), bytes_, block_bytes_, &sync_, nullptr, read_only_, guard_->lost()};
+  }
+  /// What was written to pages that are lost is lost.
+  bool sync() override { return msync(data_, bytes_, MS_SYNC) == 0 && !guard_->any_lost(); }
 
  private:
   void map(std::string const& path, std::uint64_t bytes) {
@@ -86,6 +93,12 @@ class file_store final : public backing_store {
     }
     data_ = mmap(nullptr, bytes_, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
     if (data_ == MAP_FAILED) throw operation_failed("cannot map " + path + ": " + std::strerror(errno));
+    try {
+      guard_.emplace(data_, bytes_, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE);
+    } catch (...) {
+      munmap(data_, bytes_);
+      throw;
+    }
   }
 
   std::uint32_t block_bytes_;
@@ -94,6 +107,7 @@ class file_store final : public backing_store {
   void* data_ = nullptr;
   std::uint64_t bytes_ = 0;
   sync_words sync_;
+  std::optional<mapped_file_guard> guard_;
 };
 
 class copied_store final : public backing_store {
@@ -106,6 +120,9 @@ class copied_store final : public backing_store {
         words_(where, sizeof(sync_words), 128),
         marks_(chunks()) {
     where.copy_in(data_.data(), home_view_.data, home_view_.bytes);
+    if (home_view_.has_lost<simt::native>(0, home_view_.bytes)) {
+      throw operation_failed("the file of the drive was cut shorter while it was opened: give it its size again");
+    }
   }
 
   media view() override {

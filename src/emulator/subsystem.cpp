@@ -274,6 +274,7 @@ void subsystem::implementation::run_write_back() {
   hold_while_busy engine(*runner_, stay_awake_ns);
   try {
     while (!stopping()) {
+      tell_of_lost_pages();
       if (write_back()) {
         engine.busy();
         continue;
@@ -325,6 +326,15 @@ void subsystem::implementation::fail(std::string const& what) {
 
 void subsystem::implementation::tell(std::string const& what) const noexcept {
   std::fprintf(stderr, "forebay: drive %s: %s\n", options_.serial.c_str(), what.c_str());
+}
+
+void subsystem::implementation::tell_of_lost_pages() {
+  if (told_of_lost_pages_ || !media_.has_lost<native>(0, media_.bytes)) return;
+  told_of_lost_pages_ = true;
+  tell(
+      "pages of its file cannot be had: the disk is full, or the file was cut shorter. Commands on them fail, and so "
+      "does "
+      "every Flush. Make room, or give the file its size again, and open the drive again");
 }
 
 /// Serves the Flush commands and the controllers that wait for the file. Whether there were any.

@@ -73,12 +73,14 @@ class subsystem::implementation {
   bool step_all();
   void run_write_back();
   bool write_back();
+  void tell_of_lost_pages();
   void fail(std::string const& what);
   void tell(std::string const& what) const noexcept;
 
   subsystem_options const options_;
   std::unique_ptr<backing_store> store_;
   media media_;
+  bool told_of_lost_pages_ = false;            ///< by the thread that writes back
   std::uint32_t written_back_ = 0;             ///< the `sync_words::requested` that was served last
   std::atomic<std::uint64_t> syncs_asked_{0};  ///< by controllers that shut down
   std::atomic<std::uint64_t> syncs_done_{0};   ///< of them

@@ -197,8 +197,8 @@ void catalogue::discard(extent const& staged) {
 }
 
 extent const& catalogue::insert(extent const& made) {
-  auto const at = std::find_if(extents_.begin(), extents_.end(),
-                               [&](extent const& e) { return e.first_byte > made.first_byte; });
+  auto const at =
+      std::find_if(extents_.begin(), extents_.end(), [&](extent const& e) { return e.first_byte > made.first_byte; });
   return *extents_.insert(at, made);
 }
 

@@ -124,6 +124,7 @@ storage_lease& storage_lease::operator=(storage_lease&&) noexcept = default;
 storage_lease::~storage_lease() = default;
 
 struct raw_queue_pair::parts {
+  std::shared_ptr<char> of;  ///< as many hold it as there are pairs, and their storage
   std::shared_ptr<opened_drives> drives;
   driver::drive_identity identity;
   driver::io_queue queue;
@@ -844,8 +845,32 @@ struct storage::impl {
     table = std::move(changed);
   }
 
+  /// The commands of a raw queue pair go by all that this class checks.
+  void refuse_raw_commands(driver::drive_identity const& drive) const {
+    if (pages) {
+      throw refused_input("cache_bytes", std::to_string(options.cache_bytes),
+                          "a raw queue pair passes by the cache: open the storage without one");
+    }
+    if (drive.write_protected) return;  // its controller refuses every write
+    if (options.read_only) {
+      throw refused_input(
+          "read_only", "true",
+          "a raw queue pair could write to this drive: open the storage for writing, or one whose drive "
+          "is write protected, as a file is that is opened with read_only");
+    }
+    if (!raw_writable()) {
+      throw refused_input(
+          "allow_destroy", "false",
+          "the drive carries a catalogue, and a raw queue pair could write anywhere: set allow_destroy");
+    }
+  }
+
   catalogue table_to_change(std::string const& extent) {
     if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
+    if (!table && !options.allow_destroy && raw_pairs.use_count() > 1) {
+      throw refused_input("extent", extent,
+                          "raw queue pairs could write over a catalogue: destroy them first, or set allow_destroy");
+    }
     if (!table && !options.allow_destroy && !first_mib_is_blank()) {
       throw refused_input("extent", extent,
                           "the drive holds data but no catalogue: set allow_destroy to put a catalogue over it");
@@ -906,6 +931,7 @@ struct storage::impl {
   std::vector<drive_queues> kernel_queues;  ///< of each drive, as made
   memory::allocation drive_pairs;           ///< of `layout`, where drives have different numbers of pairs
   bool write_protected = false;
+  std::shared_ptr<char> raw_pairs = std::make_shared<char>();  ///< who holds it beside this: a raw queue pair each
   registered_buffer bounce;  ///< before the queues: until those are deleted the drive may write it
   registered_buffer frames;  ///< for the same reason
   queue_group device;
@@ -1118,7 +1144,10 @@ raw_queue_pair storage::make_raw_queue_pair(std::uint32_t drive, std::uint32_t e
     throw refused_input("drive", std::to_string(drive), "the storage has " + std::to_string(impl_->drives->size()));
   }
   driver::controller& controller = *(*impl_->drives)[drive].controller;
+  std::lock_guard lock(impl_->table_mutex);
+  impl_->refuse_raw_commands(controller.identity());
   auto p = std::make_unique<raw_queue_pair::parts>();
+  p->of = impl_->raw_pairs;
   p->drives = impl_->drives;
   p->identity = controller.identity();
   p->queue = controller.create_io_queue_pair(

@@ -572,6 +572,21 @@ TEST(drive_daemon, makes_room_for_one_that_reaches_the_gpu) {
   EXPECT_THROW(server.check_gpus(), operation_failed);
 }
 
+TEST(drive_daemon, lives_on_when_the_file_of_a_drive_is_cut_shorter) {
+  std::string const file = temporary("cut.img");
+  std::string const uri = "emulated:backing=file,residency=served,queues=40,path=" + file;
+  create("emulated:backing=file,size=8M,path=" + file);
+  far_daemon const daemon({uri, drive_uri});
+  storage cut = open_storage(uri), other = open_storage();
+  put(other, message);
+  std::filesystem::resize_file(file, 4096);
+  EXPECT_THROW(put(cut, message), operation_failed);
+  EXPECT_THROW(cut.flush(), operation_failed);
+  EXPECT_EQ(get(other, message.size()), message);
+  EXPECT_EQ(json::parse(other.report())["drives"][0]["restarts"], 0);
+  std::filesystem::remove(file);
+}
+
 TEST(drive_daemon, whose_engine_died_has_left_the_bus) {
   far_daemon const daemon;
   auto const drive = open(drive_uri);

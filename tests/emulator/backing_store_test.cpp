@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/emulator/backing_store.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +18,8 @@
 #include <string>
 #include <utility>
 
+#include "emulator/hand_host.hpp"
+#include "forebay/emulator/controller.hpp"
 #include "forebay/error.hpp"
 #include "forebay/simt/native.hpp"
 
@@ -80,6 +87,119 @@ TEST_F(file_backing_test, what_is_read_only_is_not_mapped_for_writing) {
   EXPECT_TRUE(store->sync());
   EXPECT_NO_THROW(file_backing(path, 0, 512, true)) << "drives that only read may share it";
   EXPECT_NE(refusal(0, 512).find("another drive has the file open"), std::string::npos);
+}
+
+/// A drive in a file, and what its commands return.
+struct file_drive {
+  explicit file_drive(std::string const& path) : subsystem_(make(path)), controller_(subsystem_, 1) {
+    host.enable();
+    auto cq = host.admin(nvme::admin_opcode::create_io_completion_queue, 1 | 63u << 16, 1);
+    cq.prp1 = host.data_address();
+    EXPECT_EQ(host.code(cq), 0);
+    auto sq = host.admin(nvme::admin_opcode::create_io_submission_queue, 1 | 63u << 16, 1 | 1u << 16);
+    sq.prp1 = host.data_address(4096);
+    EXPECT_EQ(host.code(sq), 0);
+  }
+  static std::shared_ptr<subsystem> make(std::string const& path) {
+    subsystem_options options;
+    options.serial = "SERIAL7";
+    options.max_queues = 1;
+    return std::make_shared<subsystem>(options, file_backing(path, 0, 512));
+  }
+  /// The status of a command on `pages` pages from page `page` on, whose data is at 64 KiB.
+  std::uint16_t run(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t pages = 1) {
+    auto entry = nvme::make_io_command(opcode, static_cast<std::uint16_t>(count), 1, page * 8, pages * 8);
+    if (opcode == nvme::io_opcode::dataset_management) {
+      entry.cdw10 = 0;
+      entry.cdw11 = nvme::cdw11_attribute_deallocate;
+      nvme::dataset_management_range const range{0, pages * 8, page * 8};
+      std::memcpy(reinterpret_cast<void*>(host.data_address(65536)), &range, sizeof range);
+    }
+    entry.prp1 = host.data_address(65536);
+    if (pages == 2) entry.prp2 = host.data_address(65536 + 4096);
+    reinterpret_cast<nvme::submission_entry*>(host.data_address(4096))[count % 64] = entry;
+    auto const* const cqes = reinterpret_cast<nvme::completion_entry const*>(host.data_address());
+    auto& dw3 = const_cast<std::uint32_t&>(cqes[count % 64].dw3);
+    std::uint32_t const phase = count / 64 % 2 == 0 ? 1 : 0;
+    ++count;
+    host.regs().write32(nvme::registers::sq_tail_doorbell(1, 0), count % 64);
+    // Acquire: pairs with the engine's release of the same word.
+    EXPECT_TRUE(
+        test::eventually([&] { return (std::atomic_ref(dw3).load(std::memory_order_acquire) >> 16 & 1) == phase; }));
+    std::uint16_t const status = cqes[(count - 1) % 64].status_field() & nvme::status_code_mask;
+    host.regs().write32(nvme::registers::cq_head_doorbell(1, 0), count % 64);
+    return status;
+  }
+
+  std::shared_ptr<subsystem> subsystem_;
+  controller controller_;
+  test::hand_host host{controller_.registers(), controller_.dma()};
+  std::uint32_t count = 0;
+};
+
+constexpr std::uint16_t write_fault = nvme::status_field(nvme::media_status::write_fault);
+constexpr std::uint16_t read_error = nvme::status_field(nvme::media_status::unrecovered_read_error);
+
+TEST_F(file_backing_test, a_file_that_is_cut_shorter_fails_commands_and_nothing_else) {
+  using nvme::io_opcode;
+  make(64 * 4096);
+  file_drive drive(path);
+  EXPECT_EQ(drive.run(io_opcode::write, 10), 0);
+  EXPECT_EQ(drive.run(io_opcode::write, 40), 0);
+  EXPECT_EQ(drive.run(io_opcode::flush, 0), 0);
+  std::filesystem::resize_file(path, 32 * 4096);
+  EXPECT_EQ(drive.run(io_opcode::read, 10), 0);
+  EXPECT_EQ(drive.run(io_opcode::read, 40), read_error);
+  EXPECT_EQ(drive.run(io_opcode::read, 40), read_error) << "zeros are there now, which nobody wrote";
+  EXPECT_EQ(drive.run(io_opcode::write, 41), write_fault);
+  EXPECT_EQ(drive.run(io_opcode::read, 31, 2), read_error);
+  EXPECT_EQ(drive.run(io_opcode::compare, 42), read_error);
+  EXPECT_EQ(drive.run(io_opcode::write_zeroes, 43), write_fault);
+  EXPECT_EQ(drive.run(io_opcode::dataset_management, 44), write_fault);
+  EXPECT_EQ(drive.run(io_opcode::flush, 0), write_fault) << "what was written to lost pages is lost";
+  EXPECT_EQ(drive.run(io_opcode::write, 10), 0) << "pages that are there serve on";
+  EXPECT_EQ(drive.run(io_opcode::read, 10), 0);
+}
+
+TEST_F(file_backing_test, a_disk_that_is_full_fails_commands_and_nothing_else) {
+  std::string const disk = path + ".disk";
+  std::filesystem::create_directory(disk);
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=64k") != 0) {
+    std::filesystem::remove(disk);
+    GTEST_SKIP() << "no small disk can be mounted here: " << std::strerror(errno);
+  }
+  {
+    std::ofstream(disk + "/drive").close();
+    std::filesystem::resize_file(disk + "/drive", 64 * 4096);
+    file_drive drive(disk + "/drive");
+    std::uint32_t failed = 0;
+    for (std::uint64_t page = 0; page < 64; ++page) {
+      std::uint16_t const status = drive.run(nvme::io_opcode::write, page);
+      EXPECT_TRUE(status == 0 || status == write_fault) << status;
+      failed += status != 0;
+    }
+    EXPECT_GE(failed, 48u);
+    EXPECT_LT(failed, 64u);
+    EXPECT_EQ(drive.run(nvme::io_opcode::flush, 0), write_fault);
+  }
+  ::umount(disk.c_str());
+  std::filesystem::remove(disk);
+}
+
+void die_of_another_mapping(char const* path) {
+  int const file = ::open(path, O_RDWR);
+  void* const at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  *static_cast<char volatile*>(at) = 1;
+}
+
+TEST_F(file_backing_test, a_fault_of_somebody_elses_mapping_ends_the_program_as_ever) {
+  make(4096);
+  auto const store = file_backing(path, 0, 512);
+  std::string const other = path + ".other";
+  std::ofstream(other).close();
+  // A sanitizer says so first, and then ends it.
+  EXPECT_EXIT(die_of_another_mapping(other.c_str()), [](int status) { return status != 0; }, "");
+  std::remove(other.c_str());
 }
 
 TEST_F(file_backing_test, a_fifo_is_refused_at_once) {

@@ -12,6 +12,7 @@
 #include <random>
 
 #include "forebay/nvme/command.hpp"
+#include "forebay/nvme/status_code.hpp"
 #include "forebay/simt/native.hpp"
 #include "forebay/storage/storage.hpp"
 
@@ -240,6 +241,66 @@ TEST(HostIo, AClientOfItsOwnDrivesARawQueuePair) {
     // Release: the entry was read before the controller may write it again.
     simt::atomic<M, simt::scope::system>(*q.cq_doorbell).store((n + 1) % 4, simt::order::release);
   }
+}
+
+TEST(HostIo, ARawQueuePairCannotWriteWhatTheStorageMustNot) {
+  scratch_file file(8 << 20);
+  auto options = on_cpu({file.uri()});
+  auto const refused = [](storage_options const& o, char const* why) {
+    storage st(o);
+    EXPECT_THAT([&] { st.make_raw_queue_pair(); }, ThrowsMessage<refused_input>(HasSubstr(why)));
+  };
+  EXPECT_NO_THROW(storage(options).make_raw_queue_pair());
+  auto cached = options;
+  cached.cache_bytes = 1 << 20;
+  refused(cached, "cache_bytes");
+  auto in_memory = on_cpu({"emulated:size=8M"});
+  in_memory.read_only = true;
+  refused(in_memory, "read_only");
+  storage(options).create_extent("edges", 5);
+  refused(options, "allow_destroy");
+  options.allow_destroy = true;
+  EXPECT_NO_THROW(storage(options).make_raw_queue_pair());
+  {
+    storage blank(on_cpu({"emulated:size=8M"}));
+    {
+      raw_queue_pair const pair = blank.make_raw_queue_pair();
+      EXPECT_THAT([&] { blank.create_extent("edges", 5); }, ThrowsMessage<refused_input>(HasSubstr("raw queue pairs")));
+      EXPECT_THAT([&] { blank.stage_extent("edges", 5); }, ThrowsMessage<refused_input>(HasSubstr("raw queue pairs")));
+    }
+    EXPECT_NO_THROW(blank.create_extent("edges", 5));
+  }
+
+  // A file that is opened for reading only is write protected: the controller itself refuses.
+  options.allow_destroy = false;
+  options.read_only = true;
+  storage st(options);
+  raw_queue_pair const pair = st.make_raw_queue_pair(0, 4);
+  registered_buffer const buffer = st.allocate_buffer(4096);
+  nvme::submission_entry write = nvme::make_io_command(nvme::io_opcode::write, 7, pair.nsid(), 0, 1);
+  write.prp1 = buffer.ref().bus_address(0);
+  pair.rings().sq[0] = write;
+  using M = simt::native;
+  // Release pairs with the controller's read of the doorbell: the entry is written.
+  simt::atomic<M, simt::scope::system>(*pair.rings().sq_doorbell).store(1, simt::order::release);
+  nvme::completion_entry& done = pair.rings().cq[0];
+  ASSERT_TRUE(M::wait_until(
+      [&] {
+        // Acquire pairs with the controller's release of dw3.
+        return (simt::atomic<M, simt::scope::system>(done.dw3).load(simt::order::acquire) >> 16 & 1) == 1;
+      },
+      M::clock_ns() + 10'000'000'000));
+  EXPECT_EQ(done.status_field() & nvme::status_code_mask,
+            nvme::status_field(nvme::generic_status::namespace_is_write_protected));
+}
+
+TEST(HostIo, ARawQueuePairSaysWhatItCannotBe) {
+  storage st(on_cpu({"emulated:size=2M,queues=6"}));
+  EXPECT_THAT([&] { st.make_raw_queue_pair(1); }, ThrowsMessage<refused_input>(HasSubstr("the storage has 1")));
+  EXPECT_THROW(st.make_raw_queue_pair(0, 1), refused_input);
+  EXPECT_THROW(st.make_raw_queue_pair(0, 65537), refused_input);
+  raw_queue_pair const last = st.make_raw_queue_pair();  // the storage has taken five
+  EXPECT_THROW(st.make_raw_queue_pair(), operation_failed);
 }
 
 TEST(HostIo, RegisteredMemoryOfTheCallerIsATarget) {

@@ -895,6 +895,7 @@ class dispatcher {
     lanes_.sync();
     scratch_.moves.run(lanes_);
     if (view_.drive.dirty != nullptr) mark_written(*this, n, alone);
+    if (view_.drive.lost != nullptr) fail_lost(*this, n);
     for (; alone != 0; alone &= alone - 1) {
       std::uint32_t const i = team::lowest(alone);
       pending_command const done = execute(*this, sq, entry(i), scratch_.decoded[i], scratch_.commands[i]);
@@ -929,6 +930,25 @@ class dispatcher {
                          (pending.flags & pending_command::held) == 0 && (alone >> i & 1) == 0;
       if (wrote) drive.template mark<M>(command.offset_bytes, command.bytes);
     }
+  }
+
+  /// Fails the commands of the batch that were on pages which could not be had. Those that are executed alone find it
+  /// themselves.
+  FOREBAY_COLD static void fail_lost(dispatcher self, std::uint32_t n) {
+    for (std::uint32_t i = self.lanes_.rank(); i < n; i += self.lanes_.count()) {
+      pending_command& pending = self.scratch_.commands[i];
+      decoded_command const& command = self.scratch_.decoded[i];
+      if (pending.status_field != 0 || !self.view_.drive.template has_lost<M>(command.offset_bytes, command.bytes)) {
+        continue;
+      }
+      pending.status_field = lost_status(command.op);
+      count<M>(self.stats_.commands.failed_commands);
+    }
+    self.lanes_.sync();
+  }
+  FOREBAY_DEVICE static std::uint16_t lost_status(operation op) {
+    return nvme::status_field(op == operation::read ? nvme::media_status::unrecovered_read_error
+                                                    : nvme::media_status::write_fault);
   }
 
   FOREBAY_DEVICE void mark_one(std::uint64_t offset, std::uint64_t bytes) const {
@@ -1017,6 +1037,11 @@ class dispatcher {
         pending.flags = pending_command::waits_for_sync | lanes.broadcast(ticket) << 8;
         break;
     }
+    if (drive.lost != nullptr && pending.status_field == 0 &&
+        lanes.any(lanes.leader() && drive.template has_lost<M>(command.offset_bytes, command.bytes))) {
+      pending.status_field = lost_status(command.op);
+      count_one(counts.failed_commands);
+    }
     return pending;
   }
 
@@ -1039,6 +1064,9 @@ class dispatcher {
         std::uint64_t const bytes = std::uint64_t{range.length_blocks} * drive.block_bytes;
         drive.template zero<M>(lanes_, offset, bytes);
         mark_one(offset, bytes);
+        if (lanes_.any(lanes_.leader() && drive.template has_lost<M>(offset, bytes))) {
+          return nvme::status_field(nvme::media_status::write_fault);
+        }
         view_.timing.unmap(lanes_, offset, bytes);
       }
     }

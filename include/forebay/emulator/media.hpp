@@ -21,6 +21,14 @@ struct sync_words {
   std::uint32_t failed = 0;  ///< not 0 once a write-back failed: every later Flush fails too
 };
 
+/// Pages of a mapped file that could not be had, because the disk was full or the file was cut shorter: what they held
+/// is lost, and what is written to them goes nowhere.
+struct lost_pages {
+  static constexpr std::uint64_t page_bytes = 4096;
+  std::uint32_t any = 0;          ///< not 0 once there is one
+  std::uint64_t* bits = nullptr;  ///< one for each page
+};
+
 /// One namespace. Trivially copyable; units reach `data`. All lanes of a team call a member together.
 struct media {
   /// What one byte of `dirty` stands for.
@@ -32,8 +40,26 @@ struct media {
   sync_words* sync = nullptr;     ///< null where a write is as durable as it gets when it was executed
   std::uint8_t* dirty = nullptr;  ///< not null: 1 for each chunk that was written since the host cleared it
   bool read_only = false;         ///< the namespace is write protected: `data` may be mapped for reading only
+  lost_pages* lost = nullptr;     ///< of a mapped file; null: no page can be lost
 
   FOREBAY_DEVICE std::uint64_t blocks() const { return bytes / block_bytes; }
+
+  /// Whether a page of [offset, offset + length), which the caller has just read or written, is lost. By one lane.
+  template <class M>
+  FOREBAY_DEVICE bool has_lost(std::uint64_t offset, std::uint64_t length) const {
+    if (lost == nullptr || length == 0) return false;
+    // Acquire: pairs with the handler's release before it puts zeros in a page's place. Whoever moved those sees the
+    // note, and the fence keeps the look behind the access.
+    M::fence(simt::scope::system, simt::order::acquire);
+    if (simt::atomic<M, simt::scope::system>(lost->any).load(simt::order::acquire) == 0) return false;
+    std::uint64_t const last = (offset + length - 1) / lost_pages::page_bytes;
+    for (std::uint64_t page = offset / lost_pages::page_bytes; page <= last; ++page) {
+      // Relaxed: see above.
+      std::uint64_t const bits = simt::atomic<M, simt::scope::system>(lost->bits[page / 64]).load(simt::order::relaxed);
+      if ((bits >> page % 64 & 1) != 0) return true;
+    }
+    return false;
+  }
 
   /// Marks [offset, offset + length) as written. Called by one lane, after the data was stored and `before_marks`.
   template <class M>

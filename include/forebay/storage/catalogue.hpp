@@ -46,8 +46,9 @@ class catalogue {
 
   /// An empty table.
   explicit catalogue(catalogue_home const& home) : home_(home) {}
-  /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where the version of
-  /// the newest whole copy is not known or it is of other drives, and where there was one and neither copy is valid unless `damaged_is_none`.
+  /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where the version
+  /// of the newest whole copy is not known or it is of other drives, and where there was one and neither copy is valid
+  /// unless `damaged_is_none`.
   static std::optional<catalogue> load(catalogue_home const& home, reader const& read, bool damaged_is_none = false);
   /// Writes the older copy, and both the first time. The caller flushes.
   void store(writer const& write);
@@ -58,8 +59,8 @@ class catalogue {
   /// Claims the first gap that is large enough. Throws `refused_input` for a name in use, empty, over 255 bytes, not in
   /// UTF-8 or with control characters, for size 0, and where no gap is left.
   extent const& create(std::string const& name, std::uint64_t bytes);
-  /// Claims a gap for an extent that is to be written before anybody sees it: `store` does not know of it, so that it is
-  /// as if it had never been until it is published. Throws as `create` does, but the name may be in use.
+  /// Claims a gap for an extent that is to be written before anybody sees it: `store` does not know of it, so that it
+  /// is as if it had never been until it is published. Throws as `create` does, but the name may be in use.
   extent stage(std::string const& name, std::uint64_t bytes);
   /// Puts a staged extent into the table, in place of one of its name. Throws `refused_input` where it is not staged.
   void publish(extent const& staged);

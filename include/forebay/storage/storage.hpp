@@ -92,8 +92,8 @@ class registered_buffer {
 };
 
 /// An I/O queue pair for a client that does not use Forebay's queue layer. Move-only; destroy it before the storage.
-/// Data buffers come from `storage::allocate_buffer`, and their bus addresses from `buffer_ref::bus_address`; of an
-/// emulated drive the bus address is the pointer.
+/// Data buffers come from `storage::allocate_buffer`, and their bus addresses from `buffer_ref::bus_address`.
+/// docs/how-to/drive-a-raw-queue-pair.md says what such a client must know.
 class raw_queue_pair {
  public:
   raw_queue_pair(raw_queue_pair&&) noexcept;
@@ -251,17 +251,22 @@ class storage {
   /// there and `allow_destroy` is not set. Throws `operation_failed` where a drive takes no catalogue: here all is then
   /// as before, and on the drives perhaps not, until the next change.
   extent create_extent(std::string const& name, std::uint64_t bytes);
-  /// Makes an extent in three steps, so that whatever ends the program leaves the old one or the new one whole: claim its
-  /// bytes, which nobody else sees yet and which need room beside an extent of the same name; write them (`pwrite` with
-  /// it as `within`, or kernels); and publish it, which makes what was written durable and then changes the catalogue,
-  /// once. Thread-safe. What is never published is free again when the storage is closed. Throw as `create_extent` does,
-  /// and `refused_input` for an extent that is not staged.
+  /// Makes an extent in three steps, so that whatever ends the program leaves the old one or the new one whole: claim
+  /// its bytes, which nobody else sees yet and which need room beside an extent of the same name; write them (`pwrite`
+  /// with it as `within`, or kernels); and publish it, which makes what was written durable and then changes the
+  /// catalogue, once. Thread-safe. What is never published is free again when the storage is closed. Throw as
+  /// `create_extent` does, and `refused_input` for an extent that is not staged.
   extent stage_extent(std::string const& name, std::uint64_t bytes);
   void publish_extent(extent const& staged);
   void discard_extent(extent const& staged);
   void remove_extent(std::string const& name);
 
-  /// `entries` slots each, 0: the queue depth of this storage.
+  /// `entries` slots each, 0: the queue depth of this storage. Its commands go by the catalogue and the cache, so it is
+  /// given under the same rules as `pwrite`. Throws `refused_input` for a drive that is not there, for `entries` that
+  /// its controller does not take (2 to CAP.MQES + 1), for a storage with a cache, and, unless the drive itself is
+  /// write protected, for one that is `read_only` or carries a catalogue without `allow_destroy`; `operation_failed`
+  /// where the drive has no pair left. While one lives, a storage without `allow_destroy` makes no catalogue.
+  /// Thread-safe.
   raw_queue_pair make_raw_queue_pair(std::uint32_t drive = 0, std::uint32_t entries = 0);
 
   /// One JSON object: what the storage runs on and what its drives report (docs/reference/json.md).
