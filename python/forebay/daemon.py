@@ -51,9 +51,9 @@ def running(path: str, environment: dict[str, str]) -> Iterator[None]:
         yield
         return
     daemon = subprocess.Popen(
-        [sys.executable, "-m", "forebay", "drive", "serve", "--socket", path],
+        [sys.executable, "-m", "forebay", "drive", "serve", "--socket", path, "--until-stdin-ends"],
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # held open, so that it ends however this process does
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,  # an interrupt at the terminal ends the program, and then the daemon is ended
@@ -74,6 +74,9 @@ def end(daemon: "subprocess.Popen[str]", limit_s: float = _END_TIMEOUT_S) -> Non
         daemon.kill()
         daemon.wait()
         raise OperationFailed(f"the drive daemon did not end within {limit_s:g} s, and was killed") from None
+    finally:
+        if daemon.stdin:
+            daemon.stdin.close()
 
 
 def await_ready(daemon: "subprocess.Popen[str]", limit_s: float = _START_TIMEOUT_S) -> None:

@@ -258,9 +258,10 @@ nb::tuple run_bfs(shared_storage& drives, std::string const& edges, vertex_offse
 }
 
 /// Serves on this thread, on which the two functions are called too.
-std::string serve(std::string socket, std::vector<std::string> drives, nb::object const& ready,
+std::string serve(std::string socket, std::vector<std::string> drives, int lifeline, nb::object const& ready,
                   nb::object const& notice) {
   drive::serve_options options;
+  options.lifeline = lifeline;
   options.socket = std::move(socket);
   options.drives = std::move(drives);
   options.ready = [&] {
@@ -308,7 +309,7 @@ NB_MODULE(_core, m) {
   m.def("profile_folders", &drive::profile_folders);
   m.def("daemon_socket", &drive::daemon_socket);
   m.def("multiprocessors", &emulator::multiprocessors);
-  m.def("serve", &serve, nb::arg("socket"), nb::arg("drives"), nb::arg("ready"), nb::arg("notice"));
+  m.def("serve", &serve, nb::arg("socket"), nb::arg("drives"), nb::arg("lifeline"), nb::arg("ready"), nb::arg("notice"));
 
   nb::class_<shared_storage>(m, "Storage")
       .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t>(), nb::arg("drives"),

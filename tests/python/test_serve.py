@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`forebay drive serve` and `forebay run`, with clients in other processes."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -32,10 +34,9 @@ class Daemon:
         assert self.process.stdout.readline() == f"serving at {self.socket}\n"
 
     def engine(self) -> int:
-        """The process that has the drives."""
+        """The process that has the drives; 0 between two of them."""
         main = self.process.pid
-        (child,) = Path(f"/proc/{main}/task/{main}/children").read_text().split()
-        return int(child)
+        return int((Path(f"/proc/{main}/task/{main}/children").read_text().split() or [0])[0])
 
     def end(self) -> dict:
         self.process.send_signal(signal.SIGTERM)
@@ -135,6 +136,87 @@ def test_run_uses_the_daemon_that_is_there(daemon, forebay):
     forebay("run", "--socket", daemon.socket, "--", *FOREBAY, "drive", "info", URI)
     assert listens(daemon.socket)
     assert [drive["uri"] for drive in daemon.end()["drives"]] == [URI]
+
+
+def processes_of(socket: Path) -> list[int]:
+    """Every process that names the socket in its command line, or was forked from one that does."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if str(socket).encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+def until(condition) -> bool:
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL, signal.SIGTERM])
+def test_run_that_is_ended_leaves_no_daemon_and_no_socket(tmp_path, number):
+    socket = tmp_path / "s"
+    program = "import sys, time; print('runs', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [*FOREBAY, "run", "--socket", socket, "--", sys.executable, "-c", program],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=default_signals,
+    ) as run:  # fmt: skip
+        assert run.stdout.readline() == "runs\n"
+        assert listens(str(socket))
+        run.send_signal(number)
+        run.wait(60)
+        assert until(lambda: not socket.exists())
+        assert until(lambda: not processes_of(socket))
+
+
+def default_signals():
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def test_serve_writes_back_and_reports_when_the_terminal_hangs_up(daemon):
+    daemon.process.send_signal(signal.SIGHUP)
+    assert daemon.process.wait(60) == 0
+    assert len(json.loads(daemon.report.read_text())["drives"]) == 1
+    assert not Path(daemon.socket).exists()
+
+
+def test_a_supervisor_whose_reader_has_gone_keeps_its_drives(daemon):
+    with Storage(URI, device="cpu") as storage:
+        storage.pwrite(MESSAGE, 0).result()
+    first = daemon.engine()
+    daemon.process.stderr.close()
+    daemon.process.stdout.close()
+    os.kill(first, signal.SIGKILL)
+    assert until(lambda: daemon.engine() not in (0, first))
+    with Storage(URI, device="cpu") as storage:
+        back = bytearray(len(MESSAGE))
+        storage.pread(back, 0).result()
+        assert bytes(back) == MESSAGE
+    assert daemon.end()["restarts"] == 1
+
+
+SLOW = "emulated:profile=970-pro,size=1T,precondition=random,data=none,residency=served"
+
+
+def test_an_interrupt_while_a_drive_is_opened_ends_the_daemon(tmp_path):
+    socket = tmp_path / "s"
+    with subprocess.Popen(
+        [*FOREBAY, "drive", "serve", SLOW, "--socket", socket], stderr=subprocess.PIPE, preexec_fn=default_signals
+    ) as daemon:
+        try:
+            assert until(socket.exists)
+            daemon.send_signal(signal.SIGINT)
+            assert daemon.wait(60) == 0
+        finally:
+            daemon.kill()
+    assert not socket.exists()
+    assert until(lambda: not processes_of(socket))
 
 
 def test_run_passes_the_exit_status_on(forebay, tmp_path):

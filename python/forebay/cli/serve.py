@@ -16,6 +16,8 @@ from forebay._native import core
 from forebay.cli.contract import JsonOption, check_json_target, notice, write_json
 from forebay.errors import RefusedInput
 
+_STDIN = 0
+
 SocketOption = Annotated[
     str | None,
     typer.Option("--socket", metavar="PATH", help="Where the daemon listens; default: FOREBAY_DAEMON, or the user's."),
@@ -27,6 +29,9 @@ def serve(
         list[str] | None, typer.Argument(metavar="[URI]...", help="Drives to open at once, with residency=served.")
     ] = None,
     socket: SocketOption = None,
+    with_stdin: Annotated[
+        bool, typer.Option("--until-stdin-ends", help="End, too, when whoever has the other end of standard input ends.")
+    ] = False,
     json_target: JsonOption = None,
 ) -> None:
     """Serve emulated drives to other processes, until interrupted; others are opened when a client names them."""
@@ -41,7 +46,7 @@ def serve(
         os.environ.update(variables)
         for name, value in variables.items():
             notice(f"clients on the GPU need {name}={value}")
-        report = json.loads(core().serve(path, uris or [], ready, notice))
+        report = json.loads(core().serve(path, uris or [], _STDIN if with_stdin else -1, ready, notice))
     write_json(json_target, report)
 
 
@@ -62,6 +67,9 @@ def run_program(
     raise typer.Exit(status)
 
 
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def _run(command: list[str], environment: dict[str, str]) -> int:
     try:
         program = subprocess.Popen(command, env=environment)
@@ -73,7 +81,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
         if number != signal.SIGINT:
             program.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
     try:
         status = program.wait()
     finally:
