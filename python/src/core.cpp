@@ -309,7 +309,8 @@ NB_MODULE(_core, m) {
   m.def("profile_folders", &drive::profile_folders);
   m.def("daemon_socket", &drive::daemon_socket);
   m.def("multiprocessors", &emulator::multiprocessors);
-  m.def("serve", &serve, nb::arg("socket"), nb::arg("drives"), nb::arg("lifeline"), nb::arg("ready"), nb::arg("notice"));
+  m.def("serve", &serve, nb::arg("socket"), nb::arg("drives"), nb::arg("lifeline"), nb::arg("ready"),
+        nb::arg("notice"));
 
   nb::class_<shared_storage>(m, "Storage")
       .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t>(), nb::arg("drives"),

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "drive/hostile_client.hpp"
 #include "forebay/drive/served.hpp"
 #include "forebay/simt/native.hpp"
 #include "forebay/storage/storage.hpp"
@@ -47,6 +48,16 @@ storage open(std::string const& uri) {
   }
 }
 
+/// Writes and flushes one number after the other, and says each when it is flushed, until the drive goes.
+[[noreturn]] void count(std::string const& uri) {
+  storage s({.drives = {uri}, .device = "cpu", .timeout_ns = 300'000'000, .flush_timeout_ns = 300'000'000});
+  for (std::uint64_t number = 1;; ++number) {
+    s.pwrite(&number, sizeof number, 4096);
+    s.flush();
+    say(std::to_string(number));
+  }
+}
+
 int run(std::vector<std::string> const& arguments) {
   std::string const& what = arguments.at(0);
   if (what == "serve" || what == "serve_for_a_parent") {
@@ -63,6 +74,11 @@ int run(std::vector<std::string> const& arguments) {
     std::string text(std::stoul(arguments.at(2)), '\0');
     open(arguments.at(1)).pread(text.data(), text.size(), 12'345);
     say(text);
+  } else if (what == "harm") {
+    forebay::test::do_harm(arguments.at(1), arguments.at(2), arguments.at(3), std::stoull(arguments.at(4)),
+                           native::clock_ns() + std::stoull(arguments.at(5)));
+  } else if (what == "count") {
+    count(arguments.at(1));
   } else if (what == "busy") {
     stay_busy(arguments.at(1));
   }

@@ -30,7 +30,8 @@ def serve(
     ] = None,
     socket: SocketOption = None,
     with_stdin: Annotated[
-        bool, typer.Option("--until-stdin-ends", help="End, too, when whoever has the other end of standard input ends.")
+        bool,
+        typer.Option("--until-stdin-ends", help="End, too, when whoever has the other end of standard input ends."),
     ] = False,
     json_target: JsonOption = None,
 ) -> None:
