@@ -173,6 +173,10 @@ void admin::enable() {
   sq_entries_ = reinterpret_cast<nvme::submission_entry const*>(asq);
   sq_size_ = aqa.sq_entries();
   sq_head_ = 0;
+  bad_tail_ = 0;
+  // What was rung while there was no queue is nothing to this one.
+  registers_.set(registers::sq_tail_doorbell(0, 0), 0);
+  registers_.set(registers::cq_head_doorbell(0, 0), 0);
   cq_ = completion_ring({.slot = 0,
                          .entries = reinterpret_cast<nvme::completion_entry*>(acq),
                          .size = aqa.cq_entries(),

@@ -82,6 +82,17 @@ TEST_F(controller_test, an_admin_queue_out_of_reach_is_a_fatal_status_and_a_rese
   client.enable();
 }
 
+TEST_F(controller_test, admin_doorbells_that_were_rung_while_it_was_disabled_are_forgotten) {
+  client.regs().write32(registers::sq_tail_doorbell(0, 0), 3);
+  client.regs().write32(registers::cq_head_doorbell(0, 0), 2);
+  client.enable();
+  auto entry = client.admin(admin_opcode::get_features, 7);
+  client.start(entry);
+  client.start(entry);
+  EXPECT_EQ(client.take().sq_head(), 1);
+  EXPECT_EQ(client.take().command_id(), 1);
+}
+
 TEST_F(controller_test, many_queues_of_4096_entries) {
   client.enable();
   auto* const memory = static_cast<std::byte*>(client.dma().allocate(4096 * 80));
