@@ -2,6 +2,9 @@
 //! \file
 //! Ordinary memory of this process.
 #include <sys/mman.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include <cerrno>
 #include <cstdint>
@@ -15,32 +18,50 @@
 namespace forebay::memory {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
+/// AddressSanitizer knows nothing of what was mapped: it is told of a page before and after that nobody may touch.
+constexpr std::size_t guard_bytes = 4096;
+void guard(std::byte const* from, std::byte const* to) {
+  __asan_poison_memory_region(from, static_cast<std::size_t>(to - from));
+}
+/// Whoever is given the addresses next knows nothing of it.
+void unguard(std::byte const* from, std::byte const* to) {
+  __asan_unpoison_memory_region(from, static_cast<std::size_t>(to - from));
+}
+#else
+constexpr std::size_t guard_bytes = 0;
+void guard(std::byte const*, std::byte const*) {}
+void unguard(std::byte const*, std::byte const*) {}
+#endif
+
 /// Maps every allocation by itself: zeroed by the kernel, lazily, which matters for large sparse ones.
 class host_resource final : public resource {
  public:
   memory::kind kind() const override { return memory::kind::host; }
 
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
-    constexpr std::size_t page = 4096;
     if (bytes == 0) bytes = 1;
     std::size_t const slack = alignment_bytes > page ? alignment_bytes - page : 0;
-    std::size_t const length = (bytes + page - 1) / page * page + slack;
+    std::size_t const length = (bytes + page - 1) / page * page + slack + 2 * guard_bytes;
     if (length < bytes) throw std::bad_alloc();
     void* const mapped =
         mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
-    auto const start = reinterpret_cast<std::uintptr_t>(mapped);
+    auto const start = reinterpret_cast<std::uintptr_t>(mapped) + guard_bytes;
     std::uintptr_t const aligned = (start + slack) & ~(static_cast<std::uintptr_t>(alignment_bytes) - 1);
     void* const address = reinterpret_cast<void*>(aligned < start ? start : aligned);
     constexpr std::size_t huge_page = std::size_t{2} << 20;
     if (bytes >= 2 * huge_page) madvise(mapped, length, MADV_HUGEPAGE);  // a hint: failure changes nothing
     std::lock_guard const lock(mutex_);
     try {
-      mappings_.emplace(address, mapping{mapped, length});
+      mappings_.emplace(address, mapping{mapped, length, bytes});
     } catch (std::bad_alloc const&) {
       munmap(mapped, length);
       throw;
     }
+    auto const* const begin = static_cast<std::byte const*>(address);
+    guard(begin - guard_bytes, begin);
+    guard(begin + bytes, guard_end(begin, bytes));
     return address;
   }
 
@@ -49,6 +70,9 @@ class host_resource final : public resource {
     std::lock_guard const lock(mutex_);
     auto const found = mappings_.find(address);
     if (found == mappings_.end()) return;
+    auto const* const begin = static_cast<std::byte const*>(address);
+    unguard(begin - guard_bytes, begin);
+    unguard(begin + found->second.bytes, guard_end(begin, found->second.bytes));
     munmap(found->second.start, found->second.length);
     mappings_.erase(found);
   }
@@ -60,7 +84,12 @@ class host_resource final : public resource {
   struct mapping {
     void* start;
     std::size_t length;
+    std::size_t bytes;  ///< that were asked for
   };
+  static constexpr std::size_t page = 4096;
+  static std::byte const* guard_end(std::byte const* begin, std::size_t bytes) {
+    return begin + (bytes + page - 1) / page * page + guard_bytes;
+  }
   std::mutex mutex_;
   std::unordered_map<void*, mapping> mappings_;
 };

@@ -11,6 +11,10 @@
 
 #include "forebay/memory/resource.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace forebay::memory {
 namespace {
 
@@ -34,6 +38,18 @@ TEST(host_memory, copies) {
   host().copy_out(back, memory.data(), 8);
   EXPECT_STREQ(back, "forebay");
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST(host_memory, is_guarded_on_both_sides) {
+  for (std::size_t const bytes : {std::size_t{1}, std::size_t{4096}, std::size_t{5000}, std::size_t{3} << 20}) {
+    allocation const memory(host(), bytes, 128);
+    auto* const begin = memory.as<char>();
+    EXPECT_EQ(__asan_region_is_poisoned(begin, bytes), nullptr);
+    EXPECT_TRUE(__asan_address_is_poisoned(begin - 1));
+    EXPECT_TRUE(__asan_address_is_poisoned(begin + bytes));
+  }
+}
+#endif
 
 TEST(host_memory, too_much_is_refused) {
   EXPECT_THROW(allocation(host(), ~std::size_t{0} - 5000, 16), std::bad_alloc);
