@@ -551,11 +551,15 @@ class session {
   std::uint64_t ranges(choices& pick, std::uint32_t count) {
     std::uint64_t const at = memory().of(arena::lists, pick.below(16), pick.rarely(48) ? pick.below(1024) * 4 : 0);
     std::uint64_t const blocks = drive_.facts.blocks;
-    for (std::uint32_t i = 0; i < std::min(count, 8u); ++i) {
-      std::uint64_t const first = pick.rarely(24) ? pick.one_of<std::uint64_t>({blocks, ~std::uint64_t{0}, blocks + 1})
-                                                  : pick.word<std::uint16_t>() % blocks;
-      std::uint64_t const length =
-          pick.one_of<std::uint32_t>({1, 0, 8, 64, static_cast<std::uint32_t>(blocks), ~std::uint32_t{0}, 100});
+    std::uint64_t first = 0, length = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      // The rest is like the eighth, so that long lists are valid too.
+      if (i < 8) {
+        first = pick.rarely(24) ? pick.one_of<std::uint64_t>({blocks, ~std::uint64_t{0}, blocks + 1})
+                                : pick.word<std::uint16_t>() % blocks;
+        length = pick.one_of<std::uint32_t>({1, 0, 8, 64, static_cast<std::uint32_t>(blocks), ~std::uint32_t{0}, 100});
+        if (!pick.rarely(32) && first < blocks) length = std::min(length, blocks - first);
+      }
       memory().store(at / 8 * 8 + 16 * i, length << 32);
       memory().store(at / 8 * 8 + 16 * i + 8, first);
     }
@@ -736,12 +740,12 @@ class session {
     for (io_queue const& q : who.io) {
       if (q.there) queues.push_back({q.sq, std::min(q.sq_size, 64u)});
     }
-    std::uint32_t const turns = 64u << pick_.below(6);
+    std::uint32_t const turns = 64u << pick_.below(8);
     std::uint32_t const kinds = pick_.byte();  // a bit for each that is allowed
-    std::uint64_t const seed = pick_.word<std::uint32_t>();
+    std::uint32_t const seed = pick_.word<std::uint32_t>();
     std::uint32_t const ids = who.queues + 1;
     meddlers_.emplace_back([this, queues, turns, kinds, seed, ids, &drive = *who.drive] {
-      choices pick(seed);
+      choices pick(std::uint64_t{seed});
       for (std::uint32_t turn = 0; turn < turns; ++turn) {
         std::uint32_t const kind = pick.below(8);
         if ((kinds >> kind & 1) == 0 && kinds != 0) continue;
@@ -756,10 +760,12 @@ class session {
             break;
           case 2:
           case 3: {
-            // Whole words, each of which a list may hold.
-            std::uint64_t const at = memory().of(arena::lists, pick.below(16), 8 * pick.below(512));
-            memory().store(at,
-                           pick.rarely(128) ? address(arena::data, pick) : memory().of(arena::data, pick.below(64)));
+            // Whole words, each of which a list may hold; most of them in one page, to meet what reads it.
+            std::uint64_t const at =
+                memory().of(arena::lists, pick.rarely(192) ? seed % 16 : pick.below(16), 8 * pick.below(512));
+            memory().store(at, pick.rarely(128)   ? address(arena::data, pick)
+                               : pick.rarely(128) ? memory().address(arena::pages - 1)
+                                                  : memory().of(arena::data, pick.below(64)));
             break;
           }
           case 4:

@@ -108,6 +108,7 @@ class honest_host {
   static constexpr std::uint32_t pages = 12;
   static constexpr std::uint16_t poison_id = 0xdead;
   static constexpr std::byte beyond{0xa5};
+  static constexpr std::uint64_t first_hope_ns = 500'000;
 
   struct rings {
     std::uint16_t id = 0;
@@ -156,9 +157,10 @@ class honest_host {
     ring(r, false, r.tail);
     auto const done = [&] { return has_completion(r); };
     if (facts_.withholds && r.id != 0) {
-      // An abort that comes before the command was fetched finds nothing.
-      constexpr std::uint64_t hope_ns = 500'000;
-      for (std::uint32_t attempt = 0; attempt < 1000 && !soon(done, hope_ns); ++attempt) {
+      // An abort that comes before the command was fetched finds nothing; one that comes too early each time would
+      // leave no Flush the time that its file takes.
+      for (; !soon(done, hope_ns_); hope_ns_ *= 2) {
+        demand(hope_ns_ < 20'000'000'000, "an I/O command completes once it is aborted");
         nvme::submission_entry abort;
         abort.cdw0 = nvme::make_cdw0(nvme::admin_opcode::abort, 0);
         abort.cdw10 = r.id | static_cast<std::uint32_t>(entry.command_id()) << 16;
@@ -183,6 +185,7 @@ class honest_host {
 
   void expect(rings& r, nvme::submission_entry const& entry, std::uint16_t status, char const* what) {
     std::uint16_t found = 0;
+    if (r.id != 0) hope_ns_ = first_hope_ns;
     for (std::uint32_t attempt = 0; attempt < 200; ++attempt) {
       found = run(r, entry);
       bool const injected = facts_.injected_status != 0 && found == facts_.injected_status;
@@ -353,6 +356,7 @@ class honest_host {
   rings admin_;
   rings io_;
   std::uint16_t next_id_ = 0x1234;
+  std::uint64_t hope_ns_ = first_hope_ns;  ///< how long a command is waited for before it is taken to be withheld
 };
 
 }  // namespace forebay::emulator::testing
