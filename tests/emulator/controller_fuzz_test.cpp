@@ -383,7 +383,7 @@ class session {
   /// Enables a controller: `wild`, with queues of any size anywhere.
   void enable(client& who, bool wild) {
     if (meddlers_.empty()) quieten(*who.drive);
-    std::uint32_t const sizes[] = {8, 2, 64, 3, 256, 1024, 4096, 1};
+    std::uint32_t const sizes[] = {8, 2, 65, 3, 257, 1024, 4096, 1};
     who.sq_size = wild ? pick_.one_of(sizes) : 8 + pick_.below(40);
     who.cq_size = wild ? pick_.one_of(sizes) : 8 + pick_.below(40);
     who.asq = wild ? address(arena::admin_queues) : memory().of(arena::admin_queues, pick_.below(2));
@@ -570,8 +570,8 @@ class session {
     return pick_.rarely(24) ? pick_.one_of({0u, who.queues + 1, 0xffffu, 0x100u}) : 1 + pick_.below(who.queues);
   }
   std::uint32_t queue_size() {
-    return pick_.rarely(48) ? pick_.one_of({1u, 65536u, drive_.options.max_queue_entries + 1, 1025u, 1024u, 257u})
-                            : pick_.one_of({16u, 2u, 3u, 7u, 32u, 64u, 256u, 20u});
+    return pick_.rarely(48) ? pick_.one_of({1u, 65536u, drive_.options.max_queue_entries + 1, 1025u, 1024u, 513u})
+                            : pick_.one_of({16u, 2u, 3u, 7u, 65u, 64u, 257u, 20u});
   }
 
   nvme::submission_entry admin_command(client& who) {
@@ -685,11 +685,11 @@ class session {
     q = {};
     q.sq_size = queue_size();
     q.cq_size = queue_size();
-    q.cq = memory().of(arena::completion_queues, pick_.below(14));
-    // At the end of the pool, so that the entry behind the last one faults.
+    q.cq = memory().of(arena::completion_queues, pick_.rarely(64) ? 15 : pick_.below(14));
+    // At the end of the pool the entry behind the last one faults; in its last page a queue may be too long for it.
     std::uint32_t const sq_pages = (q.sq_size * 64 + 4095) / 4096;
-    q.sq = pick_.rarely(128) && sq_pages <= 16 ? memory().of(arena::submission_queues, 16 - sq_pages)
-                                               : memory().of(arena::submission_queues, pick_.below(16));
+    std::uint32_t const ends[] = {pick_.below(16), sq_pages <= 16 ? 16 - sq_pages : 0, 15, 0};
+    q.sq = memory().of(arena::submission_queues, pick_.one_of(ends));
     clear(q.cq, std::min<std::uint64_t>(q.cq_size * sizeof(nvme::completion_entry), 2 * page));
     nvme::submission_entry e;
     e.cdw0 = nvme::make_cdw0(admin_opcode::create_io_completion_queue, 5);
@@ -710,6 +710,11 @@ class session {
   void submit_io(client& who, std::uint32_t id) {
     io_queue& q = who.io[id];
     if (!q.there || q.sq_size < 2) return create_pair(who, id);
+    if (pick_.rarely(24)) {  // all but one, whatever they say
+      q.tail = (q.tail + q.sq_size - 1) % q.sq_size;
+      q.rung = true;
+      return who.regs().write32(registers::sq_tail_doorbell(id, 0), q.tail);
+    }
     std::uint32_t const n = 1 + pick_.below(pick_.rarely(48) ? 40 : 6);
     for (std::uint32_t i = 0; i < n; ++i) {
       memory().store(q.sq + q.tail * sizeof(nvme::submission_entry), io_command(pick_));
@@ -761,8 +766,8 @@ class session {
           case 2:
           case 3: {
             // Whole words, each of which a list may hold; most of them in one page, to meet what reads it.
-            std::uint64_t const at =
-                memory().of(arena::lists, pick.rarely(192) ? seed % 16 : pick.below(16), 8 * pick.below(512));
+            std::uint64_t const at = memory().of(arena::lists, pick.rarely(192) ? seed % 16 : pick.below(16),
+                                                 8 * (pick.rarely(128) ? pick.below(16) : pick.below(512)));
             memory().store(at, pick.rarely(128)   ? address(arena::data, pick)
                                : pick.rarely(128) ? memory().address(arena::pages - 1)
                                                   : memory().of(arena::data, pick.below(64)));

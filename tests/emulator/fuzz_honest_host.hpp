@@ -252,6 +252,12 @@ class honest_host {
   }
 
   void bad_doorbells() {
+    constexpr std::uint64_t moment_ns = 100'000;
+    for (std::uint32_t const value : {admin_.sq_size, ~0u}) {
+      ring(admin_, false, value);
+      demand(!soon([&] { return has_completion(admin_); }, moment_ns), "an invalid admin doorbell fetches nothing");
+    }
+    ring(admin_, false, admin_.tail);
     for (std::uint32_t const value : {io_.sq_size, io_.sq_size + 1, 0x10000u, ~0u}) {
       ring(io_, false, value);
       admin_round_trip();
