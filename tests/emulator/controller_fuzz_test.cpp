@@ -177,8 +177,9 @@ chosen_drive choose_drive(choices& pick) {
   switch (pick.below(6)) {
     case 1:
     case 2:
-      o.timing.read = {.per_command_ps = 1'000'000, .per_byte_fs = 100, .latency_min_ps = 20'000'000};
-      o.timing.write = {.per_command_ps = 3'000'000, .per_byte_fs = 300, .latency_min_ps = 10'000'000};
+      // Cheap commands: hostile ones come by the ten thousand, and what they cost would keep the drive busy long after.
+      o.timing.read = {.per_command_ps = 10'000, .per_byte_fs = 100, .latency_min_ps = 20'000'000};
+      o.timing.write = {.per_command_ps = 30'000, .per_byte_fs = 100, .latency_min_ps = 10'000'000};
       o.timing.other = {.latency_min_ps = 5'000'000};
       o.timing.channels = 1 + pick.below(64);
       o.timing.channel_stride_bytes = pick.one_of({512u, 4096u, 65536u, 1000u});
@@ -193,10 +194,10 @@ chosen_drive choose_drive(choices& pick) {
                         .read_bytes = 8192,
                         .program_bytes = 8192,
                         .block_bytes = 65536,
-                        .read_ps = 10'000'000,
-                        .program_ps = 30'000'000,
-                        .erase_ps = 60'000'000,
-                        .channel_byte_fs = 100,
+                        .read_ps = 100'000,
+                        .program_ps = 300'000,
+                        .erase_ps = 600'000,
+                        .channel_byte_fs = 10,
                         .buffer_bytes = 65536,
                         .spare_ppm = 500'000,
                         .start = pick.one_of({preconditioning::fresh, preconditioning::full, preconditioning::random})};
