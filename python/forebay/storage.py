@@ -2,12 +2,19 @@
 """Storage over one or more drives, as Python sees it."""
 
 import json
+import os
+import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from forebay._native import core
+from forebay._buffers import flat, text, whole, within
+from forebay._native import core, interruptible
+from forebay._transfers import Transfers
+
+_CLOSE_PATIENCE_S = 1.0  # with drives that an interrupted run still uses
 
 Buffer = Any  # collections.abc.Buffer is Python 3.12's
 
@@ -19,7 +26,7 @@ def build_info() -> dict[str, Any]:
 
 def create_drive(uri: str) -> None:
     """Makes the file that a drive URI names, sparse and zeroed."""
-    core().create_drive(uri)
+    core().create_drive(text("drive", uri))
 
 
 def profile_folders() -> list[str]:
@@ -30,7 +37,8 @@ def profile_folders() -> list[str]:
 class Storage:
     """One range of bytes over the drives that `uris` name. Safe to use from several threads.
 
-    Raises RefusedInput for an URI or an option that cannot be, OperationFailed when a drive does not come up.
+    Raises RefusedInput for an URI or an option that cannot be, OperationFailed when a drive does not come up, and for
+    every use after `close`, or in a process that was forked from the one that opened it.
     """
 
     def __init__(
@@ -50,8 +58,18 @@ class Storage:
             allow_destroy: write anywhere on drives that carry a catalogue, not only in its extents.
             queue_depth: entries of each queue; 0 for the default.
         """
-        self.native = core().Storage(list(uris), device, read_only, allow_destroy, queue_depth)
-        self._host_io = ThreadPoolExecutor(max_workers=4, thread_name_prefix="forebay-io")
+        for uri in uris:
+            text("uris", uri, "must be strings: write Storage(*uris) to open several")
+        self._process = os.getpid()
+        self.native = interruptible(
+            core().Storage,
+            list(uris),
+            text("device", device),
+            bool(read_only),
+            bool(allow_destroy),
+            whole("queue_depth", queue_depth, 2**32 - 1),
+        )
+        self._transfers = Transfers()
 
     @property
     def size_bytes(self) -> int:
@@ -69,30 +87,44 @@ class Storage:
         return self.native.raw_writable
 
     def pread(self, buffer: Buffer, file_offset: int = 0) -> "Future[int]":
-        """Starts filling `buffer` from `file_offset`; the future gives the number of bytes."""
-        return self._host_io.submit(self._transfer, self.native.pread, buffer, file_offset)
+        """Starts filling `buffer` from `file_offset`; the future gives the number of bytes.
+
+        Raises RefusedInput at once for a buffer that cannot be filled, and for a range that is not in the storage.
+        """
+        return self._submit(self.native.pread, flat(buffer, writable=True), file_offset, writes=False)
 
     def pwrite(self, buffer: Buffer, file_offset: int = 0) -> "Future[int]":
-        """Starts writing `buffer` at `file_offset`; the future gives the number of bytes."""
-        return self._host_io.submit(self._transfer, self.native.pwrite, buffer, file_offset)
+        """Starts writing `buffer` at `file_offset`; the future gives the number of bytes.
 
-    @staticmethod
-    def _transfer(function: Callable[[Buffer, int], None], buffer: Buffer, file_offset: int) -> int:
-        size = memoryview(buffer).nbytes
-        function(buffer, file_offset)
-        return size
+        Raises RefusedInput as `pread` does. Where it fails later and nobody asks the future, `close` raises it.
+        """
+        return self._submit(self.native.pwrite, flat(buffer, writable=False), file_offset, writes=True)
+
+    def _submit(
+        self, function: Callable[[Buffer, int], None], view: memoryview, offset: int, *, writes: bool
+    ) -> "Future[int]":
+        offset = within("file_offset", offset, len(view), self.native.size_bytes)
+        return self._transfers.submit(function, view, offset, writes=writes)
 
     def read_extent(self, name: str, buffer: Buffer, offset: int = 0) -> None:
         """Fills `buffer` from `offset` of an extent."""
-        self.native.pread_extent(buffer, offset, name)
+        self._move(self.native.pread_extent, name, flat(buffer, writable=True), offset)
 
     def write_extent(self, name: str, buffer: Buffer, offset: int = 0) -> None:
         """Writes `buffer` at `offset` of an extent."""
-        self.native.pwrite_extent(buffer, offset, name)
+        self._move(self.native.pwrite_extent, name, flat(buffer, writable=False), offset)
+
+    def _move(self, function: Callable[[Buffer, int, str], None], name: str, view: memoryview, offset: int) -> None:
+        text("name", name)
+        offset = whole("offset", offset)
+        for extent in self.extents():  # what is not there, the extension refuses
+            if extent["name"] == name:
+                within("offset", offset, len(view), extent["bytes"])
+        self._transfers.move(lambda piece, at: function(piece, at, name), view, offset)
 
     def flush(self) -> None:
         """Makes everything written before durable."""
-        self.native.flush()
+        interruptible(self.native.flush)
 
     def extents(self) -> list[dict[str, Any]]:
         """The catalogue: name, first_byte and bytes of each extent; empty where there is no catalogue."""
@@ -103,11 +135,12 @@ class Storage:
 
         With `replace`, an extent of that name is freed in the same step; where the new one does not fit, it stays.
         """
-        return json.loads(self.native.create_extent(name, size_bytes, replace))
+        size_bytes = whole("size_bytes", size_bytes)
+        return json.loads(self.native.create_extent(text("name", name), size_bytes, bool(replace)))
 
     def remove_extent(self, name: str) -> None:
         """Frees the bytes of a name."""
-        self.native.remove_extent(name)
+        self.native.remove_extent(text("name", name))
 
     def reset_statistics(self) -> None:
         """Forgets what `report` has counted."""
@@ -118,9 +151,30 @@ class Storage:
         return json.loads(self.native.report())
 
     def close(self) -> None:
-        """Ends the transfers that were begun and shuts the drives down."""
-        self._host_io.shutdown()
-        self.native.close()
+        """Ends the transfers that were begun and shuts the drives down.
+
+        On the way out of Ctrl-C it cancels them instead. Raises OperationFailed for writes that failed and whose
+        futures nobody asked. In a process that was forked from the one that opened the storage it does nothing.
+        """
+        self._shut(cancel=isinstance(sys.exc_info()[1], KeyboardInterrupt))
+        if failure := self._transfers.failure():
+            raise failure
+
+    def _shut(self, *, cancel: bool) -> None:
+        if self._process != os.getpid():
+            return
+        try:
+            self._transfers.end(cancel=cancel)
+            if not cancel:
+                interruptible(self.native.close)
+        except KeyboardInterrupt:
+            self._shut(cancel=True)
+            raise
+        if cancel:
+            # A run that was interrupted uses the drives until it ends: they are shut down then.
+            closing = threading.Thread(target=self.native.close, name="forebay-close", daemon=True)
+            closing.start()
+            closing.join(_CLOSE_PATIENCE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -128,6 +182,9 @@ class Storage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is KeyboardInterrupt:
-            return  # what was interrupted may still use the drives: closing them would wait for it
-        self.close()
+        self._shut(cancel=isinstance(error, KeyboardInterrupt))
+        failure = self._transfers.failure()
+        if failure and error:
+            error.add_note(str(failure))
+        elif failure:
+            raise failure

@@ -8,13 +8,13 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -48,30 +48,45 @@ class shared_storage {
   shared_storage(std::vector<std::string> uris, std::string device, bool read_only, bool allow_destroy,
                  std::uint32_t queue_depth) {
     nb::gil_scoped_release const unlocked;
-    storage_.emplace(storage_options{.drives = std::move(uris),
-                                     .device = std::move(device),
-                                     .queue_depth = queue_depth,
-                                     .read_only = read_only,
-                                     .allow_destroy = allow_destroy});
+    storage_ = std::make_unique<storage>(storage_options{.drives = std::move(uris),
+                                                         .device = std::move(device),
+                                                         .queue_depth = queue_depth,
+                                                         .read_only = read_only,
+                                                         .allow_destroy = allow_destroy});
+  }
+  shared_storage(shared_storage const&) = delete;
+  shared_storage& operator=(shared_storage const&) = delete;
+  ~shared_storage() {
+    if (is_forked()) static_cast<void>(storage_.release());  // its threads are not there to be joined
   }
 
-  /// What `use(storage&)` returns, without Python's lock. Throws `operation_failed` once closed.
+  /// What `use(storage&)` returns, without Python's lock. Throws `operation_failed` once closed, and in a process that
+  /// was forked from the one that opened it: neither the drives' threads nor whoever holds the mutex are there.
   template <class Use>
   auto with(Use&& use) {
+    if (is_forked()) {
+      throw operation_failed("the storage was opened by process " + std::to_string(opened_by_) +
+                             ", of which this one is a fork: open it here, in a DataLoader in worker_init_fn, or start "
+                             "processes by 'spawn'");
+    }
     nb::gil_scoped_release const unlocked;
     std::shared_lock const in_use(mutex_);
-    if (!storage_) throw operation_failed("the storage is closed");
+    if (!storage_) throw operation_failed("the storage is closed: open it again");
     return use(*storage_);
   }
   void close() {
+    if (is_forked()) return;
     nb::gil_scoped_release const unlocked;
     std::unique_lock const alone(mutex_);
     storage_.reset();
   }
 
  private:
+  bool is_forked() const { return getpid() != opened_by_; }
+
+  pid_t const opened_by_ = getpid();
   std::shared_mutex mutex_;
-  std::optional<storage> storage_;
+  std::unique_ptr<storage> storage_;
 };
 
 /// A contiguous buffer of Python's, held while C++ uses it. Made and destroyed under Python's lock.
