@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from forebay.documents import read_json
 from forebay.errors import RefusedInput
 from forebay.units import format_bytes, parse_size
 
@@ -297,16 +298,7 @@ def _sizes(points: list[Point]) -> str:
 
 
 def _read_file(path: Path, measurements: Measurements) -> None:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        # fio's warnings may stand before the document, where both went into one file.
-        text = re.sub(r"\A.*?^(?={)", "", text, flags=re.DOTALL | re.MULTILINE)
-        document = json.loads(text, object_pairs_hook=_Object)
-    except OSError as error:
-        raise RefusedInput("fio", path, f"cannot be read: {error.strerror}; check the path") from None
-    except (ValueError, RecursionError) as error:
-        remedy = f"is not JSON ({error}); {_WRITE_AGAIN}"
-        raise RefusedInput("fio", path, remedy) from None
+    document = read_json("fio", path, _WRITE_AGAIN, _Object)
     jobs = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(jobs, list) or not jobs or not all(isinstance(job, dict) for job in jobs):
         raise RefusedInput("fio", path, f"has no jobs; {_WRITE_AGAIN}")

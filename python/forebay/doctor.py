@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from forebay import memory
 from forebay.errors import OperationFailed
 from forebay.graph import wordnet
 
@@ -112,7 +113,7 @@ def _memory(machine: Machine) -> Check:
 
 
 def _meminfo(machine: Machine) -> dict[str, int]:
-    return {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+)", machine.read("proc/meminfo") or "", re.M)}
+    return memory.facts(machine.read("proc/meminfo") or "")
 
 
 def _extension(built: dict[str, Any] | str) -> Check:

@@ -11,6 +11,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from forebay.files import writing
 from forebay.units import format_ns, format_rate
 
 _BLUE, _ORANGE, _GREY = "#1f6f9f", "#d9822b", "#5a6570"
@@ -34,8 +35,11 @@ def plot_search(document: dict[str, Any], path: Path) -> None:
     setting = f"{', '.join(document['drives'])}; threads on {document['device']}"
     figure.text(0.995, -0.02, setting, ha="right", fontsize=8, color=_GREY)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight")
-    plt.close(figure)
+    try:
+        with writing("--plot", path) as file:
+            figure.savefig(file, format="png", bbox_inches="tight")
+    finally:
+        plt.close(figure)
 
 
 def _draw_frontier(axes: Axes, frontier: list[int]) -> None:

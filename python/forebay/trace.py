@@ -11,11 +11,13 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
+from forebay import memory
 from forebay.errors import RefusedInput
+from forebay.files import reading
 
 FORMATS = ("auto", "msr", "iolog")
 READ, WRITE, FLUSH = 0, 1, 2
@@ -26,7 +28,11 @@ OPERATION = np.dtype(
 
 _IOLOG = b"fio version "
 _MSR_FIELDS = (b"Timestamp", b"Hostname", b"DiskNumber", b"Type", b"Offset", b"Size", b"ResponseTime")
-_FIRST_LINE_MAX = 4096
+_FIRST_LINE_MAX, _LINE_MAX = 4096, 1 << 16
+# Of gzip: a thousandfold is the most there is, and traces of one line over and over get there; they are short.
+_UNPACKED_FREE, _UNPACKED_RATIO = 4 << 20, 250
+_OPERATION_BYTES = 96  # in memory, while a trace is read
+_OPERATIONS_A_CHECK = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 _NUMBER_MAX = 2**63 - 1
 _DIGITS_MAX = 19
@@ -63,19 +69,35 @@ def load(path: str | Path, trace_format: str = "auto", *, disk: int | None = Non
     if trace_format not in FORMATS:
         raise RefusedInput("--format", trace_format, f"must be one of {', '.join(FORMATS)}")
     name = str(path)
-    try:
-        with Path(path).open("rb") as raw:
+    with reading("trace", path) as raw:
+        try:
             return _load(name, raw, trace_format, disk, file)
-    except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            raise RefusedInput("trace", name, f"is no whole gzip file: {error}") from error
-        raise RefusedInput("trace", name, f"cannot be read: {error.strerror}") from error
-    except (EOFError, zlib.error) as error:
-        raise RefusedInput("trace", name, f"is no whole gzip file: {error}; fetch it again") from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise RefusedInput("trace", name, f"is no whole gzip file: {error}; fetch it again") from error
 
 
-def _load(name: str, raw: io.BufferedReader, trace_format: str, disk: int | None, file: str | None) -> Trace:
-    stream: BinaryIO = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+class _Unpacked(io.RawIOBase):
+    """What a gzip file holds. One that was made to unpack for ever is refused."""
+
+    def __init__(self, name: str, packed: BinaryIO) -> None:
+        self._name, self._packed, self._file = name, packed, gzip.GzipFile(fileobj=packed)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (any buffer)
+        count = self._file.readinto(buffer)
+        unpacked, packed = self._file.tell(), self._packed.tell()
+        if unpacked > _UNPACKED_FREE and unpacked > _UNPACKED_RATIO * packed:
+            found = f"unpacks to more than {_UNPACKED_RATIO} times its size, as no trace does"
+            raise RefusedInput("trace", self._name, f"{found}; if it is one, unpack it first")
+        return count
+
+
+def _load(name: str, raw: BinaryIO, trace_format: str, disk: int | None, file: str | None) -> Trace:
+    packed = raw.read(2) == b"\x1f\x8b"
+    raw.seek(0)
+    stream = io.BufferedReader(_Unpacked(name, raw), 1 << 16) if packed else raw
     first = stream.readline(_FIRST_LINE_MAX)
     if not first:
         raise RefusedInput("trace", name, "is empty; give a trace with at least one operation")
@@ -156,7 +178,13 @@ class _Reader:
 
     def _numbered(self, first: bytes, rest: BinaryIO) -> Iterator[tuple[int, bytes]]:
         yield 1, first
-        yield from enumerate(rest, 2)
+        for number, line in enumerate(iter(lambda: rest.readline(_LINE_MAX), b""), 2):
+            if len(line) == _LINE_MAX:
+                self._refuse(number, "line", line, f"must be shorter than {_LINE_MAX} bytes")
+            if number % _OPERATIONS_A_CHECK == 0:
+                what, remedy = f"{len(self._kinds)} operations and as many again", "split the trace"
+                memory.require(len(self._kinds) * _OPERATION_BYTES, "trace", self.name, what, remedy)
+            yield number, line
 
     def _add(self, line: int, kind: int, time: int, offset: int, size: int) -> None:
         self._kinds.append(kind)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command contract: exit status, one line for refused input, one JSON document."""
 
+import contextlib
 import json
 import os
 import signal
@@ -45,7 +46,7 @@ DRIVE = "emulated:size=4M"
         (["graph", "info", "/no/such.sg"], ["/no/such.sg", "no such file"]),
         (["graph", "info", "/no/such.txt"], ["/no/such.txt", ".sg"]),
         (["graph", "bfs"], ["-f"]),
-        (["graph", "info", "x" * 300 + ".sg"], ["path", "too long", "name another"]),
+        (["graph", "info", "x" * 300 + ".sg"], ["graph file", "too long", "check the path"]),
         (["graph", "convert", "a.el", "/no/such/y.sg"], ["TO", "there is no directory"]),
         (["graph", "bfs", "-f", "/no/such.sg", "-n", "0"], ["-n", "'0'"]),
         (["graph", "bfs", "-f", "/no/such.sg", "-n", "9" * 30], ["-n", "1000000"]),
@@ -95,7 +96,7 @@ def test_a_full_standard_output_is_a_failure_without_a_traceback():
     command = f"{sys.executable} -m forebay drive info emulated:size=1M --json - >/dev/full"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
     assert done.returncode == 1
-    assert done.stderr == "forebay: operating system: No space left on device\n"
+    assert done.stderr == "forebay: standard output: No space left on device\n"
 
 
 def test_a_reader_that_goes_away_is_no_traceback():
@@ -164,3 +165,162 @@ def test_convert(forebay, tmp_path):
     assert document["edges"] == 2
     assert document["arcs"] == 4
     forebay("graph", "convert", tmp_path / "g.el", tmp_path / "g.txt").refused("TO", "g.txt")
+
+
+def run_shell(words, cwd=None, before=""):
+    """Runs the program with the redirections of a shell."""
+    command = f"{before} {sys.executable} -m forebay {words}"
+    return subprocess.run(  # noqa: S602
+        command, shell=True, capture_output=True, text=True, check=False, cwd=cwd, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    "words", ["doctor >&-", "doctor --json - >&-", "drive info emulated:size=1M >&-", "--help >&-"]
+)
+def test_a_closed_standard_output_is_a_failure_that_says_so(words):
+    done = run_shell(words)
+    assert (done.returncode, done.stderr) == (1, "forebay: standard output: Bad file descriptor\n")
+
+
+def test_a_closed_standard_output_is_no_file_of_the_drive(tmp_path):
+    """What the command opens must not get its number, and then be printed to."""
+    assert run_shell(f"drive create {tmp_path}/a.img --size 1M").returncode == 0
+    run_shell(f"drive info emulated:backing=file,path={tmp_path}/a.img >&-")
+    assert (tmp_path / "a.img").read_bytes() == bytes(1 << 20)
+
+
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_without_standard_error_the_exit_status_stands(where):
+    done = run_shell(f"graph info /no/such.sg {where}")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+    assert run_shell(f"drive info emulated:size=1M --bad {where}").returncode == 2
+
+
+def test_a_closed_standard_input_is_no_matter():
+    assert run_shell("drive info emulated:size=1M <&-").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("doctor", 0),
+        ("drive info emulated:size=1M", 0),
+        ("graph info a.sg", 2),
+        ("drive create a.img --size 1M", 2),
+        ("doctor --json a.json", 2),
+        ("demo --json a/a.json --plot a.png", 2),
+    ],
+)
+def test_a_working_directory_that_is_gone_is_no_defect(tmp_path, words, status):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = run_shell(words, cwd=gone, before=f"rmdir {gone};")
+    assert done.returncode == status, done.stderr
+    assert done.stderr.count("\n") == (1 if status else 0), done.stderr
+
+
+def test_an_encoding_without_the_characters_is_no_failure():
+    done = run_shell("doctor", before="PYTHONIOENCODING=ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+LARGE = 100_000_000  # bytes
+
+
+def interrupt(command, ready, limit_s=10):
+    """Runs a command, sends it Ctrl-C once `ready(pid)`, and returns how it ended."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "forebay", *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as run:
+        try:
+            ready(run.pid)
+            run.send_signal(signal.SIGINT)
+            out, err = run.communicate(timeout=limit_s)
+        finally:
+            run.kill()
+    return run.returncode, out, err
+
+
+def wait_until_it_has_open(path):
+    """A function that returns once a process has a file open."""
+
+    def wait(pid):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(FileNotFoundError):
+                if any(link.resolve() == path for link in Path(f"/proc/{pid}/fd").iterdir()):
+                    return
+        pytest.fail("the file was not opened within 60 seconds")
+
+    return wait
+
+
+@pytest.mark.parametrize("kind", ["el", "trace", "wordnet"])
+def test_an_interrupt_ends_the_reading_of_a_large_file(tmp_path, kind):
+    line = {"el": b"0 1\n", "trace": b"1,host,0,Read,0,4096,1\n", "wordnet": b"  1 a licence\n"}[kind]
+    path = tmp_path / {"el": "g.el", "trace": "t.csv", "wordnet": "data.noun"}[kind]
+    path.write_bytes(line * (LARGE // len(line)))
+    command = {
+        "el": ["graph", "info", path],
+        "trace": ["replay", path, "--drive", DRIVE],
+        "wordnet": ["demo", "--wordnet", tmp_path, "--drive", DRIVE],
+    }[kind]
+    assert interrupt(command, wait_until_it_has_open(path)) == (130, "", "forebay: interrupted\n")
+
+
+def test_an_interrupt_ends_a_slow_open():
+    uri = "emulated:profile=970-pro,size=1T,precondition=random"
+    assert interrupt(["drive", "info", uri], wait_until_it_runs) == (130, "", "forebay: interrupted\n")
+
+
+def test_an_interrupt_ends_what_the_main_thread_does_not_hear():
+    """A library that does not look for signals, as C code does not while it computes."""
+    script = (
+        "import ctypes, sys, forebay.cli.doctor as doctor\n"
+        "from forebay.cli import main\n"
+        "mutex = ctypes.create_string_buffer(64)\n"
+        "lock = ctypes.CDLL(None).pthread_mutex_lock\n"
+        "lock(mutex)\n"
+        "doctor.examine = lambda: (print('deaf', flush=True), lock(mutex))\n"
+        "sys.exit(main(['doctor']))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as run:
+        try:
+            assert run.stdout.readline() == "deaf\n"
+            run.send_signal(signal.SIGINT)
+            _, err = run.communicate(timeout=10)
+        finally:
+            run.kill()
+    assert (run.returncode, err) == (130, "forebay: interrupted\n")
+
+
+def test_an_interrupt_while_modules_load_is_one_line():
+    script = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from forebay.__main__ import main\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "forebay: interrupted\n")

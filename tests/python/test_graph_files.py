@@ -154,9 +154,70 @@ def test_load_goes_by_the_suffix(tmp_path):
         load(tmp_path / "missing.sg")
 
 
-def test_an_edge_list_whose_nodes_do_not_fit_the_memory_is_refused(tmp_path, monkeypatch):
+def test_an_edge_list_whose_nodes_do_not_fit_the_memory_is_refused_by_its_line(tmp_path, monkeypatch):
     (tmp_path / "g.el").write_text("0 1\n1 2000000000\n")
-    monkeypatch.setattr("forebay.graph.gap._memory_bytes", lambda: 32 << 30)
-    with pytest.raises(RefusedInput, match=r"44[.]7 GiB of memory, and there are 32[.]0 GiB") as refused:
+    monkeypatch.setattr("forebay.memory.available_bytes", lambda: 32 << 30)
+    with pytest.raises(RefusedInput, match=r"44[.]7 GiB of memory, and 32[.]0 GiB are available") as refused:
         load(tmp_path / "g.el")
     assert refused.value.value == "2000000000"
+    assert refused.value.field == f"{tmp_path / 'g.el'}:2: node"
+
+
+def test_a_serialized_graph_that_does_not_fit_the_memory_is_refused(tmp_path, monkeypatch):
+    write_sg(BASE, tmp_path / "g.sg")
+    monkeypatch.setattr("forebay.memory.available_bytes", lambda: 100)
+    with pytest.raises(RefusedInput, match="100 B are available"):
+        load(tmp_path / "g.sg")
+
+
+@pytest.mark.parametrize("id_", ["2147483647", "2147483646"])
+def test_an_edge_list_of_two_nodes_far_apart_is_answered_at_once(tmp_path, monkeypatch, id_):
+    """Where there is the memory, the answer takes as long as it takes to fill it."""
+    (tmp_path / "g.el").write_text(f"0 {id_}\n")
+    monkeypatch.setattr("forebay.memory.available_bytes", lambda: 24 << 30)
+    with pytest.raises(RefusedInput, match=r"48[.]0 GiB of memory, and 24[.]0 GiB are available"):
+        load(tmp_path / "g.el")
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("0 1\n0\n", "2: line", "0"),
+        ("0 1 2\n", "1: line", "0 1 2"),
+        ("0 1\n\n# x\n0 x\n0\n", "4: line", "0 x"),
+        ("0 1\n-1 0\n", "2: node", "-1"),
+        ("0 1\n0 2147483648\n1 x\n", "2: node", "2147483648"),
+        ("0 99999999999999999999", "1: node", "99999999999999999999"),
+        ("0 1\n1.5 2\n", "2: line", "1.5 2"),
+    ],
+)
+def test_an_edge_list_is_refused_by_its_line(tmp_path, text, field, value):
+    path = tmp_path / "g.el"
+    path.write_text(text)
+    with pytest.raises(RefusedInput) as refused:
+        read_el(path)
+    assert (refused.value.field, refused.value.value) == (f"{path}:{field}", value)
+
+
+def test_a_line_is_counted_across_the_pieces_in_which_a_file_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("forebay.graph.gap._PIECE_BYTES", 64)
+    path = tmp_path / "g.el"
+    path.write_text("".join(f"{i} {i + 1}\n" for i in range(1000)) + "7 seven\n")
+    with pytest.raises(RefusedInput) as refused:
+        read_el(path)
+    assert refused.value.field == f"{path}:1001: line"
+    path.write_text("".join(f"{i} {i + 1}  # {'x' * (i % 90)}\n" for i in range(1000)))
+    assert arcs(read_el(path)) == {(i, i + 1) for i in range(1000)}
+
+
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("forebay.graph.gap._PIECE_BYTES", 64)
+    monkeypatch.setattr("forebay.graph.gap._LINE_MAX", 64)
+    (tmp_path / "g.el").write_text("0 1\n# " + "x" * 1000)
+    with pytest.raises(RefusedInput, match=r"g.el:2: line: .*goes on and on"):
+        read_el(tmp_path / "g.el")
+
+
+def test_what_follows_a_hash_is_a_comment(tmp_path):
+    (tmp_path / "g.el").write_text("# Nodes: 3\n0 1 # the first\n1 2# the second\n  # 5 6\n")
+    assert arcs(read_el(tmp_path / "g.el")) == {(0, 1), (1, 2)}

@@ -452,3 +452,22 @@ def test_seed_and_offset_make_the_data(tmp_path):
     assert contents[0] == contents[1] != contents[2]
     assert not any(contents[0][:4096])
     assert len({contents[0][at : at + 8] for at in range(4096, 12288, 8)}) == 1024
+
+
+def test_a_trace_of_more_operations_than_the_memory_holds_is_refused(forebay, tmp_path, monkeypatch):
+    monkeypatch.setattr("forebay.trace._OPERATIONS_A_CHECK", 4)
+    monkeypatch.setattr("forebay.memory.available_bytes", lambda: 100)
+    path = write(tmp_path / "trace", b"1,usr,0,Read,0,512,1\n" * 8)
+    forebay("replay", path, "--drive", DRIVE).refused("100 B are available", "split the trace")
+
+
+def test_a_short_trace_may_be_gzipped_a_thousandfold(tmp_path):
+    path = tmp_path / "trace.gz"
+    path.write_bytes(gzip.compress(b"1,usr,0,Read,0,512,1\n" * 20_000 + b"\n" * (1 << 20)))
+    assert len(load(path).operations) == 20_000
+
+
+def test_a_gzip_file_that_unpacks_for_ever_is_refused(forebay, tmp_path):
+    path = tmp_path / "trace.gz"
+    path.write_bytes(gzip.compress(b"1,usr,0,Read,0,512,1\n" + b"\n" * (16 << 20)))
+    forebay("replay", path, "--drive", DRIVE).refused("unpacks to more than 250 times its size", "unpack it first")

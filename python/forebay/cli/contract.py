@@ -7,23 +7,26 @@ error that names field, value and remedy, usage errors too. Data goes to standar
 
 import contextlib
 import errno
+import io
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from forebay.cli.interrupts import INTERRUPTED, interrupts_heard
 from forebay.errors import OperationFailed, RefusedInput
+from forebay.files import check_file_to_write, writing
 from forebay.storage import Storage
 
 SCHEMA_VERSION = 1
-DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, REFUSED = 0, 1, 2
 
+_STDOUT = "standard output"
 _NO_NAME = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP)  # what no file can be named
 _UsageError = typer.BadParameter.__mro__[1]
 
@@ -46,9 +49,15 @@ class NotVerifiedError(Exception):
 
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Runs `app`; turns every outcome into an exit status and at most one line on standard error."""
+    _replace_closed_streams()
     for argument in arguments:
         if not _is_utf8(argument):
             return _complain(f"argument: {argument!r}: must be UTF-8", REFUSED)
+    with interrupts_heard(lambda: _complain("interrupted", INTERRUPTED)):
+        return _run(app, arguments)
+
+
+def _run(app: typer.Typer, arguments: list[str]) -> int:
     try:
         status = app(args=arguments, prog_name="forebay", standalone_mode=False)
         sys.stdout.flush()
@@ -62,15 +71,8 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
         _interrupted()
     except MemoryError:
         return _complain("out of memory: ask for fewer or smaller commands in flight, or a smaller drive", FAILED)
-    except BrokenPipeError:
-        # Who read standard output has gone; nothing may be written there again, at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
     except OSError as error:
-        if error.errno in _NO_NAME:
-            refused = RefusedInput("path", error.filename, f"{error.strerror}; name another file")
-            return _complain(str(refused), REFUSED)
-        return _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", FAILED)
+        return _operating_system(error)
     except Exception as error:
         if os.environ.get("FOREBAY_TRACEBACK"):
             raise
@@ -82,6 +84,33 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
     return status if isinstance(status, int) else DONE
 
 
+class _StandardOutput(io.FileIO):
+    """Standard output, whose errors say so."""
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 (any buffer)
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = _STDOUT
+            raise
+
+
+def _replace_closed_streams() -> None:
+    """Puts something in the place of closed standard streams, lest a file that is opened later be taken for them."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY)  # the lowest free number, which is this one; writes fail as before
+    if sys.stderr is None:
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True)
+    if sys.stdout is sys.__stdout__:
+        raw = io.BufferedWriter(_StandardOutput(1, "w", closefd=False))
+        encoding = "utf-8" if sys.stdout is None else sys.stdout.encoding
+        # An encoding that does not have a character is no reason to fail.
+        sys.stdout = io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=raw.isatty())
+
+
 def _is_utf8(argument: str) -> bool:
     try:
         argument.encode()
@@ -90,13 +119,24 @@ def _is_utf8(argument: str) -> bool:
     return True
 
 
+def _operating_system(error: OSError) -> int:
+    if error.filename == _STDOUT:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing may be written there again, at exit either
+    if isinstance(error, BrokenPipeError):  # its reader has what it wanted
+        return FAILED
+    if error.errno in _NO_NAME:
+        refused = RefusedInput("path", error.filename, f"{error.strerror}; name another file")
+        return _complain(str(refused), REFUSED)
+    return _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", FAILED)
+
+
 def _interrupted() -> NoReturn:
     _complain("interrupted", INTERRUPTED)
     os._exit(INTERRUPTED)  # a thread may still be in the extension: not waited for
 
 
 def _complain(message: str, status: int) -> int:
-    print("forebay:", " ".join(message.split()), file=sys.stderr)
+    notice(message)
     return status
 
 
@@ -138,7 +178,10 @@ def terminal(json_target: str | None) -> Console:
 
 def notice(message: str) -> None:
     """One line for the person at the terminal."""
-    print(f"forebay: {message}", file=sys.stderr)
+    try:
+        print("forebay:", " ".join(message.split()), file=sys.stderr, flush=True)
+    except OSError:  # the exit status is all that can be said
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def check_json_target(target: str | None) -> None:
@@ -147,17 +190,7 @@ def check_json_target(target: str | None) -> None:
         return
     if not target:
         raise RefusedInput("--json", target, "name a file, or - for standard output")
-    check_file_to_write("--json", Path(target))
-
-
-def check_file_to_write(field: str, path: Path) -> None:
-    """Refuses a file that cannot be made or written over."""
-    if not _exists(field, path):
-        check_new_file(field, path)
-    elif path.is_dir():
-        raise RefusedInput(field, path, "is a directory; name a file")
-    elif not os.access(path, os.W_OK):
-        raise RefusedInput(field, path, "is not writable; name another file")
+    check_file_to_write("--json", target)
 
 
 def require_raw_writable(storage: Storage, uris: list[str]) -> None:
@@ -171,24 +204,6 @@ def require_raw_writable(storage: Storage, uris: list[str]) -> None:
     )
 
 
-def check_new_file(field: str, path: Path) -> None:
-    """Refuses a file that is there, or that cannot be made."""
-    if _exists(field, path):
-        raise RefusedInput(field, path, "exists; name another file, or remove it first")
-    parent = path.resolve().parent
-    if not parent.is_dir():
-        raise RefusedInput(field, path, f"there is no directory {parent}; create it first")
-    if not os.access(parent, os.W_OK):
-        raise RefusedInput(field, path, f"the directory {parent} is not writable; name another")
-
-
-def _exists(field: str, path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError) as error:  # a name that no file can have
-        raise RefusedInput(field, path, f"cannot be a file: {getattr(error, 'strerror', None) or error}") from None
-
-
 def write_json(target: str | None, document: dict[str, Any]) -> None:
     """Writes the one JSON document of a command, where one was asked for."""
     if target is None:
@@ -197,10 +212,8 @@ def write_json(target: str | None, document: dict[str, Any]) -> None:
     if target == "-":
         sys.stdout.write(text)
         return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OperationFailed(f"--json: '{target}': cannot be written: {error.strerror or error}") from error
+    with writing("--json", target) as file:
+        file.write(text.encode())
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ from forebay.cli.contract import (
     FAILED,
     DeviceOption,
     JsonOption,
-    check_file_to_write,
     check_json_target,
     progress,
     terminal,
@@ -22,6 +21,7 @@ from forebay.cli.contract import (
 )
 from forebay.demo import START, Demo
 from forebay.errors import RefusedInput
+from forebay.files import check_file_to_write, make_folder_of
 from forebay.graph.bfs import default_launch
 from forebay.storage import Storage
 from forebay.units import format_bytes, format_ns, format_rate
@@ -49,12 +49,14 @@ def demo(
     json_target: JsonOption = None,
 ) -> None:
     """Search WordNet, read from an emulated NVMe drive by the threads that search, and check every distance."""
-    for path in (json_target, plot):
+    for option, path in (("--json", json_target), ("--plot", plot)):
         if path not in (None, "-"):
-            Path(path).resolve().parent.mkdir(parents=True, exist_ok=True)
+            make_folder_of(option, path)
     check_json_target(json_target)
     if plot:
         check_file_to_write("--plot", plot)
+        if plot.suffix != ".png":
+            raise RefusedInput("--plot", plot, "the name must end in .png")
     for option, value in (("--iodepth", iodepth), ("--gpu-threads", gpu_threads)):
         if value is not None and value < 1:
             raise RefusedInput(option, value, "must be at least 1")
@@ -63,22 +65,22 @@ def demo(
         work = Demo.prepare(wordnet)
     # The document has standard output to itself; a person still sees the result.
     out = Console(stderr=True) if json_target == "-" else terminal(json_target)
-    out.print(
-        Panel(
-            "Breadth-first search over [bold]WordNet[/], whose edge list lies on an NVMe\n"
-            "drive: each thread that searches reads neighbour lists straight from it,\n"
-            "many small reads in flight. SciPy then checks every distance.",
-            title="[bold]forebay demo[/]",
-            expand=False,
-        )
-    )
-    graph = work.wordnet.graph
-    out.print(
-        f"[bold]graph[/]   {graph.vertices:,} synsets, {work.wordnet.pointers:,} pointers, {graph.arcs:,} edges, "
-        f"{format_bytes(graph.arcs * 4)} of edge list",
-        highlight=False,
-    )
     with Storage(*uris, device=device) as storage:
+        out.print(
+            Panel(
+                "Breadth-first search over [bold]WordNet[/], whose edge list lies on an NVMe\n"
+                "drive: each thread that searches reads neighbour lists straight from it,\n"
+                "many small reads in flight. SciPy then checks every distance.",
+                title="[bold]forebay demo[/]",
+                expand=False,
+            )
+        )
+        graph = work.wordnet.graph
+        out.print(
+            f"[bold]graph[/]   {graph.vertices:,} synsets, {work.wordnet.pointers:,} pointers, {graph.arcs:,} edges, "
+            f"{format_bytes(graph.arcs * 4)} of edge list",
+            highlight=False,
+        )
         threads, reads = default_launch(storage, gpu_threads, iodepth)
         on = storage.report()["device"]
         out.print(f"[bold]drive[/]   {', '.join(uris)}", highlight=False)

@@ -14,13 +14,13 @@ from forebay import calibrate as fitting
 from forebay.cli.contract import (
     JsonOption,
     check_json_target,
-    check_new_file,
     notice,
     progress,
     terminal,
     write_json,
 )
 from forebay.errors import OperationFailed, RefusedInput
+from forebay.files import check_new_file, making
 from forebay.storage import Storage, create_drive
 from forebay.units import format_bytes, format_rate, parse_size
 
@@ -152,7 +152,7 @@ def export_extent(
         if not found:
             raise RefusedInput("extent", name, f"is not on the drive; `forebay drive ls {uri}` lists what is")
         size_bytes = found[0]["bytes"]
-        with file.open("xb") as target:
+        with making("file", file) as target:
             for at in range(0, size_bytes, _CHUNK_BYTES):
                 chunk = bytearray(min(_CHUNK_BYTES, size_bytes - at))
                 storage.read_extent(name, chunk, at)
@@ -194,7 +194,8 @@ def calibrate(
     check_new_file("--output", output)
 
     fit = fitting.calibrate(files, name)
-    output.write_text(fitting.to_toml(fit), encoding="utf-8")
+    with making("--output", output) as target:
+        target.write(fitting.to_toml(fit).encode())
     uri = f"emulated:profile={output},size=1M"
     try:
         with Storage(uri, device="cpu"):  # what was written loads

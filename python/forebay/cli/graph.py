@@ -13,13 +13,13 @@ from forebay.cli.contract import (
     JsonOption,
     NotVerifiedError,
     SeedOption,
-    check_file_to_write,
     check_json_target,
     progress,
     terminal,
     write_json,
 )
 from forebay.errors import RefusedInput
+from forebay.files import check_file_to_write
 from forebay.graph import gap
 from forebay.graph.bfs import BfsResult, bfs, default_launch, require_edges, verify_distances, write_edges
 from forebay.graph.csr import Graph

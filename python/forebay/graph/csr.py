@@ -51,7 +51,8 @@ class Graph:
         if not keep_loops:
             kept = sources != targets
             sources, targets = sources[kept], targets[kept]
-        pairs = np.unique(sources * max(vertices, 1) + targets)
+        pairs = np.sort(sources * max(vertices, 1) + targets)
+        pairs = pairs[np.diff(pairs, prepend=-1) != 0]
         sources, targets = np.divmod(pairs, max(vertices, 1))
         row_begin = np.zeros(vertices + 1, dtype=np.int64)
         np.cumsum(np.bincount(sources, minlength=vertices), out=row_begin[1:])

@@ -6,19 +6,29 @@ offsets[vertices + 1], int32 neighbours[arcs]; offsets and neighbours of the inv
 """
 
 import os
+import re
 import struct
-import warnings
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
+from forebay import memory
 from forebay.errors import RefusedInput
+from forebay.files import reading, writing
 from forebay.graph.csr import Graph
-from forebay.units import format_bytes
 
 _HEADER = struct.Struct("<?qq")
 _MAX_VERTICES = 2**31
-_BYTES_A_VERTEX = 24  # while a graph is built: three arrays of int64
+# While a graph is built of an edge list.
+_BYTES_A_VERTEX, _BYTES_AN_EDGE = 24, 80
+_PIECE_BYTES = 4 << 20
+_LINE_MAX = 1 << 16
+_DIGITS_MAX = 18  # more may be no int64
+_SHOWN_MAX = 80
+_LINE = "each line must be two node numbers"
+_STRANGE = ~np.isin(np.arange(256), list(b"0123456789 \t\r\n"))
+_COMMENT = re.compile(rb"#[^\n]*")
 
 
 def load(path: Path | str, *, symmetrize: bool = False) -> Graph:
@@ -40,34 +50,34 @@ def save(graph: Graph, path: Path | str) -> None:
     writers[path.suffix](graph, path)
 
 
-def _require_file(path: Path) -> None:
-    if not path.is_file():
-        raise RefusedInput("graph file", path, "no such file; check the path")
-
-
 def read_sg(path: Path) -> Graph:
     """Reads a serialized graph and checks all of it; the inverse graph is checked and dropped."""
-    _require_file(path)
-    data = path.read_bytes()
     remedy = "write the file again with GAP's converter or `forebay graph convert`"
 
     def refuse(field: str, value: object, found: str) -> RefusedInput:
         return RefusedInput(f"{path}: {field}", value, f"{found}; {remedy}")
 
-    if len(data) < _HEADER.size:
-        raise refuse("size", len(data), f"a header has {_HEADER.size} bytes")
-    if data[0] > 1:
-        raise refuse("directed", data[0], "must be 0 or 1")
-    directed, arcs, vertices = _HEADER.unpack_from(data)
-    if not 0 <= vertices <= _MAX_VERTICES:
-        raise refuse("num_nodes", vertices, f"must be 0 to {_MAX_VERTICES}")
-    if arcs < 0:
-        raise refuse("num_edges", arcs, "must not be negative")
-    part = 8 * (vertices + 1) + 4 * arcs
-    expected = _HEADER.size + part * (2 if directed else 1)
+    with reading("graph file", path) as file:
+        size, header = os.fstat(file.fileno()).st_size, file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            raise refuse("size", size, f"a header has {_HEADER.size} bytes")
+        if header[0] > 1:
+            raise refuse("directed", header[0], "must be 0 or 1")
+        directed, arcs, vertices = _HEADER.unpack(header)
+        if not 0 <= vertices <= _MAX_VERTICES:
+            raise refuse("num_nodes", vertices, f"must be 0 to {_MAX_VERTICES}")
+        if arcs < 0:
+            raise refuse("num_edges", arcs, "must not be negative")
+        part = 8 * (vertices + 1) + 4 * arcs
+        expected = _HEADER.size + part * (2 if directed else 1)
+        if size != expected:
+            kind = "directed edges" if directed else "edges"
+            raise refuse("size", size, f"{vertices} nodes and {arcs} {kind} need {expected} bytes")
+        memory.require(2 * expected, "graph file", path, f"{vertices} nodes and {arcs} edges", "use a larger machine")
+        file.seek(0)
+        data = file.read()
     if len(data) != expected:
-        kind = "directed edges" if directed else "edges"
-        raise refuse("size", len(data), f"{vertices} nodes and {arcs} {kind} need {expected} bytes")
+        raise refuse("size", len(data), "it changed while it was read")
 
     def read_part(at: int, prefix: str) -> tuple[np.ndarray, np.ndarray]:
         row_begin = np.frombuffer(data, "<i8", vertices + 1, at)
@@ -92,7 +102,7 @@ def read_sg(path: Path) -> Graph:
 
 def write_sg(graph: Graph, path: Path) -> None:
     """Writes a serialized graph, with its inverse if it is directed."""
-    with path.open("wb") as out:
+    with writing("graph file", path) as out:
         out.write(_HEADER.pack(graph.directed, graph.arcs, graph.vertices))
         for part in (graph, graph.inverse()) if graph.directed else (graph,):
             out.write(part.row_begin.astype("<i8").tobytes())
@@ -100,35 +110,77 @@ def write_sg(graph: Graph, path: Path) -> None:
 
 
 def read_el(path: Path) -> Graph:
-    """Reads an edge list, one `source target` a line, as a directed graph; duplicates and loops are dropped."""
-    _require_file(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # an empty list is a graph of no vertex
-        try:
-            pairs = np.loadtxt(path, dtype=np.int64, ndmin=2)
-        except (ValueError, OverflowError) as error:
-            cause = " ".join(str(error).split()).rstrip(".;")
-            raise RefusedInput(f"{path}: line", cause, "each line must be two node numbers") from None
-    if pairs.size == 0:
+    """Reads an edge list, one `source target` a line, as a directed graph; duplicates and loops are dropped.
+
+    Blank lines, and what follows a `#` in a line, are left out. GAP's own reader ends at the first `#`, in silence.
+    """
+    edges: list[npt.NDArray[np.int32]] = []
+    largest, lines, count = -1, 0, 0
+    with reading("graph file", path) as file:
+        while piece := file.read(_PIECE_BYTES):
+            piece += file.readline(_LINE_MAX)
+            pairs, at_lines = _read_lines(path, piece, lines)
+            lines += piece.count(b"\n")
+            if not piece.endswith(b"\n") and file.peek(1):
+                raise RefusedInput(
+                    f"{path}:{lines + 1}: line", _shown(piece.rpartition(b"\n")[2]), f"goes on and on; {_LINE}"
+                )
+            if not len(pairs):
+                continue
+            edges.append(pairs)
+            count += len(pairs)
+            if pairs.max() > largest:
+                at = int(pairs.argmax()) // 2
+                largest, where = int(pairs.max()), f"{path}:{at_lines[at]}: node"
+            needed = (largest + 1) * _BYTES_A_VERTEX + count * (_BYTES_AN_EDGE - pairs.itemsize * 2)
+            what, remedy = f"{count} edges and nodes up to that one", "number the nodes without gaps"
+            memory.require(needed, where, largest, what, remedy)
+    if not edges:
         return Graph.from_arcs([], [], 0)
-    if pairs.shape[1] != 2:
-        raise RefusedInput(f"{path}: columns", pairs.shape[1], "each line must be two node numbers")
-    bad = np.flatnonzero((pairs < 0) | (pairs >= _MAX_VERTICES))
-    if len(bad):
-        raise RefusedInput(f"{path}: node", pairs.flat[bad[0]], f"must be 0 to {_MAX_VERTICES - 1}")
-    vertices = int(pairs.max()) + 1
-    needed, there = vertices * _BYTES_A_VERTEX, _memory_bytes()
-    if needed > there:
-        found = f"nodes up to that one need {format_bytes(needed)} of memory, and there are {format_bytes(there)}"
-        raise RefusedInput(f"{path}: node", vertices - 1, f"{found}; number the nodes without gaps")
-    return Graph.from_arcs(pairs[:, 0], pairs[:, 1], vertices)
+    both = np.concatenate(edges)
+    return Graph.from_arcs(both[:, 0], both[:, 1], largest + 1)
 
 
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _read_lines(path: Path, piece: bytes, before: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """The pairs of whole lines, and the number of the line that each is in; what is no pair is refused."""
+    if b"#" in piece:
+        piece = _COMMENT.sub(b"", piece)
+    characters = np.frombuffer(piece, np.uint8)
+    digit = (characters >= ord("0")) & (characters <= ord("9"))
+    changes = np.diff(digit.astype(np.int8), prepend=np.int8(0), append=np.int8(0))
+    starts, ends = np.flatnonzero(changes == 1), np.flatnonzero(changes == -1)
+    line_ends = np.flatnonzero(characters == ord("\n"))
+    at_lines = np.searchsorted(line_ends, starts)
+    numbers = np.bincount(at_lines, minlength=1)
+    bad = [
+        *np.flatnonzero((numbers != 0) & (numbers != 2))[:1],
+        *np.searchsorted(line_ends, np.flatnonzero(_STRANGE[characters])[:1]),
+        *at_lines[ends - starts > _DIGITS_MAX][:1],
+    ]
+    if not bad:
+        values = np.fromstring(piece, np.int64, sep=" ")
+        bad = [*at_lines[values >= _MAX_VERTICES][:1]]
+    if bad:
+        line = int(min(bad))
+        _read_lines(path, b"\n".join(piece.split(b"\n", line)[:line]), before)  # numbers above it may be too large
+        raise _refused_line(f"{path}:{before + line + 1}", piece.split(b"\n", line + 1)[line])
+    return values.astype(np.int32).reshape(-1, 2), before + at_lines[::2] + 1
+
+
+def _refused_line(where: str, line: bytes) -> RefusedInput:
+    fields = line.split()
+    if len(fields) == 2 and all(re.fullmatch(rb"-?[0-9]+", field) for field in fields):
+        wrong = next(field for field in fields if field.startswith(b"-") or int(field[:20]) >= _MAX_VERTICES)
+        return RefusedInput(f"{where}: node", _shown(wrong), f"must be 0 to {_MAX_VERTICES - 1}")
+    return RefusedInput(f"{where}: line", _shown(line), _LINE)
+
+
+def _shown(text: bytes) -> str:
+    return text[:_SHOWN_MAX].strip().decode("utf-8", "backslashreplace")
 
 
 def write_el(graph: Graph, path: Path) -> None:
     """Writes an edge list, each arc on a line of its own."""
     sources = np.repeat(np.arange(graph.vertices, dtype=np.int64), graph.degrees)
-    np.savetxt(path, np.column_stack([sources, graph.neighbours]), fmt="%d")
+    with writing("graph file", path) as out:
+        np.savetxt(out, np.column_stack([sources, graph.neighbours]), fmt="%d")

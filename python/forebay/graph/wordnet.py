@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from forebay.errors import RefusedInput
+from forebay.files import reading
 from forebay.graph.csr import Graph
 
 _FILES = {"n": "data.noun", "v": "data.verb", "a": "data.adj", "r": "data.adv"}
+_LINE_MAX = 1 << 16  # the longest is a fifth of it
 _DEFAULT = Path("/usr/share/wordnet")
 
 
@@ -37,17 +39,13 @@ def load(directory: Path | None = None) -> WordNet:
     pointers: list[tuple[int, str]] = []
     for part, name in _FILES.items():
         path = directory / name
-        if not path.is_file():
-            raise RefusedInput(
-                "WordNet", path, "no such file; install Debian's package wordnet-base, or set FOREBAY_WORDNET"
-            )
-        with path.open(encoding="latin-1") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.startswith(" "):  # the licence
+        with reading("WordNet", path, "install Debian's package wordnet-base, or set FOREBAY_WORDNET") as file:
+            for number, line in enumerate(iter(lambda: file.readline(_LINE_MAX), b""), 1):
+                if line.startswith(b" "):  # the licence
                     continue
                 try:
-                    offset, word, targets = _parse_synset(line)
-                except (ValueError, IndexError, KeyError):
+                    offset, word, targets = _parse_synset(line.decode("latin-1"))
+                except (ValueError, IndexError):
                     raise RefusedInput(
                         "WordNet", f"{path}:{number}", "is no synset of wndb(5WN); install wordnet-base again"
                     ) from None
