@@ -41,9 +41,7 @@ class Demo:
 
     def write(self, storage: Storage, tell: Callable[[float], None] | None = None) -> None:
         """Writes the edge list as an extent, in place of one that an earlier run left."""
-        if any(extent["name"] == EXTENT for extent in storage.extents()):
-            storage.remove_extent(EXTENT)
-        write_edges(storage, self.wordnet.graph, EXTENT, tell)
+        write_edges(storage, self.wordnet.graph, EXTENT, tell, replace=True)
         storage.reset_statistics()
 
     def search(

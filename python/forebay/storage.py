@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Storage over one or more drives, as Python sees it."""
 
+import contextlib
 import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +14,7 @@ from typing import Any, Self
 from forebay._buffers import flat, text, whole, within
 from forebay._native import core, interruptible
 from forebay._transfers import Transfers
+from forebay.errors import OperationFailed, RefusedInput
 
 _CLOSE_PATIENCE_S = 1.0  # with drives that an interrupted run still uses
 
@@ -130,13 +132,39 @@ class Storage:
         """The catalogue: name, first_byte and bytes of each extent; empty where there is no catalogue."""
         return json.loads(self.native.extents())
 
-    def create_extent(self, name: str, size_bytes: int, *, replace: bool = False) -> dict[str, Any]:
-        """Claims `size_bytes` bytes under a name; makes the catalogue if there is none.
+    def create_extent(self, name: str, size_bytes: int) -> dict[str, Any]:
+        """Claims `size_bytes` bytes under a name; makes the catalogue if there is none."""
+        return json.loads(self.native.create_extent(text("name", name), whole("size_bytes", size_bytes)))
 
-        With `replace`, an extent of that name is freed in the same step; where the new one does not fit, it stays.
+    @contextlib.contextmanager
+    def new_extent(
+        self, name: str, size_bytes: int, *, replace: bool = False
+    ) -> "Iterator[Callable[[Buffer, int], None]]":
+        """An extent that nobody sees before the block has ended: yields the function that writes a buffer at an offset.
+
+        Where the block ends well, what was written is made durable and the extent gets its name, in one step. Where it
+        does not, or the program is killed at any point, all is as before. With `replace`, it takes the place of one of
+        that name, and needs room beside it.
         """
-        size_bytes = whole("size_bytes", size_bytes)
-        return json.loads(self.native.create_extent(text("name", name), size_bytes, bool(replace)))
+        text("name", name)
+        if not replace and any(extent["name"] == name for extent in self.extents()):
+            raise RefusedInput("name", name, "in use; remove that extent first or choose another")
+        first_byte, size = self.native.stage_extent(name, whole("size_bytes", size_bytes))
+
+        def write(buffer: Buffer, offset: int) -> None:
+            view = flat(buffer, writable=False)
+            offset = within("offset", offset, len(view), size)
+            self._transfers.move(
+                lambda piece, at: self.native.write_staged(piece, at, name, first_byte, size), view, offset
+            )
+
+        try:
+            yield write
+            interruptible(self.native.publish_extent, name, first_byte, size)
+        except BaseException:
+            with contextlib.suppress(OperationFailed, RefusedInput):  # closed, or published after all
+                self.native.discard_extent(name, first_byte, size)
+            raise
 
     def remove_extent(self, name: str) -> None:
         """Frees the bytes of a name."""

@@ -49,8 +49,8 @@ storage open(std::string const& uri) {
 }
 
 /// Writes and flushes one number after the other, and says each when it is flushed, until the drive goes.
-[[noreturn]] void count(std::string const& uri) {
-  storage s({.drives = {uri}, .device = "cpu", .timeout_ns = 300'000'000, .flush_timeout_ns = 300'000'000});
+[[noreturn]] void count(std::string const& uri, std::uint64_t timeout_ns) {
+  storage s({.drives = {uri}, .device = "cpu", .timeout_ns = timeout_ns, .flush_timeout_ns = timeout_ns});
   for (std::uint64_t number = 1;; ++number) {
     s.pwrite(&number, sizeof number, 4096);
     s.flush();
@@ -78,7 +78,7 @@ int run(std::vector<std::string> const& arguments) {
     forebay::test::do_harm(arguments.at(1), arguments.at(2), arguments.at(3), std::stoull(arguments.at(4)),
                            native::clock_ns() + std::stoull(arguments.at(5)));
   } else if (what == "count") {
-    count(arguments.at(1));
+    count(arguments.at(1), std::stoull(arguments.at(2)));
   } else if (what == "busy") {
     stay_busy(arguments.at(1));
   }

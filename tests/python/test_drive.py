@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
+import signal
+import subprocess
+import time
+
 import numpy as np
 import pytest
 from forebay import OperationFailed, RefusedInput, Storage
+from forebay.cli import main
+
+KILLS = int(os.environ.get("FOREBAY_KILLS", "8"))
 
 
 @pytest.fixture
@@ -58,24 +66,25 @@ def test_import_refuses_what_does_not_fit(forebay, tmp_path, uri):
 
 
 def test_import_refuses_what_has_no_size(forebay, uri):
-    forebay("drive", "import", uri, "x", "/dev/null").refused("/dev/null", "no ordinary file")
-    forebay("drive", "import", uri, "x", "/no/such").refused("/no/such", "No such file")
+    forebay("drive", "import", uri, "x", "/dev/null").refused("/dev/null", "ordinary file")
+    forebay("drive", "import", uri, "x", "/no/such").refused("/no/such", "no such file")
 
 
 @pytest.mark.parametrize("size", [3, 30])
 def test_import_of_a_file_that_changes_meanwhile_fails(forebay, tmp_path, uri, monkeypatch, size):
     path = tmp_path / "in"
     path.write_bytes(bytes(10))
-    create = Storage.create_extent
+    make = Storage.new_extent
 
-    def create_late(*arguments, **named):
+    def make_late(*arguments, **named):
         path.write_bytes(bytes(size))
-        return create(*arguments, **named)
+        return make(*arguments, **named)
 
-    monkeypatch.setattr(Storage, "create_extent", create_late)
+    monkeypatch.setattr(Storage, "new_extent", make_late)
     outcome = forebay("drive", "import", uri, "x", path)
     assert outcome.status == 1
     assert "its size changed" in outcome.err
+    assert forebay("drive", "ls", uri, "--json", "-").json()["extents"] == []
 
 
 def test_import_that_does_not_fit_leaves_what_it_would_replace(forebay, tmp_path, uri):
@@ -85,6 +94,57 @@ def test_import_that_does_not_fit_leaves_what_it_would_replace(forebay, tmp_path
     forebay("drive", "import", "--replace", uri, "edges", tmp_path / "big").refused("9437184")
     assert forebay("drive", "export", uri, "edges", tmp_path / "out").status == 0
     assert (tmp_path / "out").read_bytes() == b"kept"
+
+
+def test_import_under_a_name_in_use_is_refused_before_anything_is_written(forebay, tmp_path, uri):
+    (tmp_path / "in").write_bytes(b"kept")
+    assert forebay("drive", "import", uri, "edges", tmp_path / "in").status == 0
+    forebay("drive", "import", uri, "edges", tmp_path / "in").refused("name", "edges", "in use")
+
+
+def test_import_that_is_killed_at_any_point_leaves_the_old_extent_or_the_new_one(forebay, tmp_path):
+    drive = tmp_path / "drive.img"
+    uri = f"emulated:backing=file,bandwidth=100M,path={drive}"
+    old, new = b"old" * 1_000_000, b"new." * 1_000_000
+    (tmp_path / "old").write_bytes(old)
+    (tmp_path / "new").write_bytes(new)
+    assert forebay("drive", "create", drive, "--size", "16M").status == 0
+    assert forebay("drive", "import", uri, "edges", tmp_path / "old").status == 0
+    blank = drive.read_bytes()
+    found = []
+    # A warm process forks one import after the other; each is killed a little later than the one before.
+    for step in range(KILLS):
+        drive.write_bytes(blank)
+        child = os.fork()
+        if child == 0:
+            os.close(1)
+            os._exit(main(["drive", "import", "--replace", uri, "edges", str(tmp_path / "new")]))
+        time.sleep(0.15 * step / KILLS)  # what is to be killed at any point
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        (tmp_path / "out").unlink(missing_ok=True)
+        assert forebay("drive", "export", f"file:{drive}", "edges", tmp_path / "out").status == 0
+        found.append((tmp_path / "out").read_bytes())
+        assert found[-1] in (old, new), f"killed after step {step} of {KILLS}"
+    assert old in found
+
+
+def test_import_onto_a_disk_that_is_full_leaves_no_half_made_extent(forebay, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], check=False, capture_output=True)
+    if mounted.returncode:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        (tmp_path / "in").write_bytes(b"x" * (4 << 20))
+        assert forebay("drive", "create", disk / "drive.img", "--size", "8M").status == 0
+        uri = f"emulated:backing=file,path={disk / 'drive.img'}"
+        outcome = forebay("drive", "import", uri, "edges", tmp_path / "in")
+        assert outcome.status == 1
+        assert "write fault" in outcome.err
+        assert forebay("drive", "ls", uri, "--json", "-").json()["extents"] == []
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 def test_names_are_text(forebay, tmp_path, uri):

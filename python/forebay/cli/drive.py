@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`forebay drive`: make drives, name and move what lies on them, and fit a profile to a real one."""
 
+import os
 import re
-import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from forebay.cli.contract import (
     write_json,
 )
 from forebay.errors import OperationFailed, RefusedInput
-from forebay.files import check_new_file, making
+from forebay.files import check_new_file, making, reading
 from forebay.storage import Storage, create_drive
 from forebay.units import format_bytes, format_rate, parse_size
 
@@ -109,30 +109,25 @@ def import_extent(
     uri: Uri,
     name: Name,
     file: Annotated[Path, typer.Argument(help="The file to copy onto the drive.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Free an extent of that name.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Take the place of an extent of that name.")] = False,
     json_target: JsonOption = None,
 ) -> None:
     """Copy a file onto a drive, as a named extent."""
     check_json_target(json_target)
-    try:
-        about = file.stat()
-    except OSError as error:
-        raise RefusedInput("file", file, f"cannot be read: {error.strerror}; check the path") from None
-    if not stat.S_ISREG(about.st_mode):
-        raise RefusedInput("file", file, "is no ordinary file, whose size is known; copy it into one")
-    size_bytes = about.st_size
-    if size_bytes == 0:
-        raise RefusedInput("file", file, "is empty; an extent has at least one byte")
-    with Storage(uri, device="cpu") as storage, file.open("rb") as source, progress(f"importing {name}", 1.0) as tell:
-        extent = storage.create_extent(name, size_bytes, replace=replace)
-        done = 0
-        while chunk := source.read(min(_CHUNK_BYTES, size_bytes - done)):
-            storage.write_extent(name, chunk, done)
-            done += len(chunk)
-            tell(done / size_bytes)
-        storage.flush()
-        if done != size_bytes or source.read(1):
-            raise OperationFailed(f"{file}: its size changed while it was read; import it again, with --replace")
+    with reading("file", file) as source:
+        size_bytes = os.fstat(source.fileno()).st_size
+        if size_bytes == 0:
+            raise RefusedInput("file", file, "is empty; an extent has at least one byte")
+        with Storage(uri, device="cpu") as storage, progress(f"importing {name}", 1.0) as tell:
+            with storage.new_extent(name, size_bytes, replace=replace) as write:
+                done = 0
+                while chunk := source.read(min(_CHUNK_BYTES, size_bytes - done)):
+                    write(chunk, done)
+                    done += len(chunk)
+                    tell(done / size_bytes)
+                if done != size_bytes or source.read(1):
+                    raise OperationFailed(f"{file}: its size changed while it was read; import it again")
+            (extent,) = (extent for extent in storage.extents() if extent["name"] == name)
     write_json(json_target, {"uri": uri, "extent": extent})
     terminal(json_target).print(f"{name}: {format_bytes(size_bytes)} at byte {extent['first_byte']}", highlight=False)
 

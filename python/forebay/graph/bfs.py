@@ -89,18 +89,25 @@ def default_launch(storage: Storage, threads: int | None = None, iodepth: int | 
 
 
 def write_edges(
-    storage: Storage, graph: Graph, extent: str = "edges", tell: Callable[[float], None] | None = None
+    storage: Storage,
+    graph: Graph,
+    extent: str = "edges",
+    tell: Callable[[float], None] | None = None,
+    *,
+    replace: bool = False,
 ) -> None:
-    """Writes the neighbour lists to a new extent; `tell` is called with the share of it that is done."""
+    """Writes the neighbour lists to a new extent, in place of one of its name where `replace` says so.
+
+    `tell` is called with the share of it that is done.
+    """
     if not graph.arcs:
         raise RefusedInput("graph", f"{graph.vertices} vertices", "has no edge: there is nothing to read from a drive")
     data = memoryview(graph.neighbours.astype("<i4", copy=False)).cast("B")
-    storage.create_extent(extent, len(data))
-    for at in range(0, len(data), _CHUNK_BYTES):
-        storage.write_extent(extent, data[at : at + _CHUNK_BYTES], at)
-        if tell:
-            tell(min(at + _CHUNK_BYTES, len(data)) / len(data))
-    storage.flush()
+    with storage.new_extent(extent, len(data), replace=replace) as write:
+        for at in range(0, len(data), _CHUNK_BYTES):
+            write(data[at : at + _CHUNK_BYTES], at)
+            if tell:
+                tell(min(at + _CHUNK_BYTES, len(data)) / len(data))
 
 
 def require_edges(storage: Storage, graph: Graph, extent: str = "edges") -> None:
