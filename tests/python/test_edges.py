@@ -94,6 +94,7 @@ def has_json(command):
 
 
 SUFFIX = {"sg": ".sg", "el": ".el", "fio": ".json", "profile": ".toml", "image": ".img", "gz": ".gz", "trace": ".csv"}
+LARGE = {"fio": 16 << 20, "profile": 1 << 20}  # bytes of files that are large for their kind
 # Kinds of which any bytes are good data.
 ANY_BYTES = ("data", "image")
 
@@ -142,6 +143,12 @@ def image_bytes():
         return image.read_bytes()
 
 
+def good_image(path):
+    with path.open("wb") as file:
+        file.write(image_bytes()[: 2 << 20])  # the rest is zero
+        file.truncate(8 << 20)
+
+
 PROFILE_TEXT = (Path(__file__).parents[2] / "profiles" / "d7-ps1010.toml").read_text()
 TRACE = b"1,host,0,Read,0,4096,1\n2,host,0,Read,4096,4096,1\n"
 GOOD_FILES = {
@@ -152,7 +159,7 @@ GOOD_FILES = {
     "trace": lambda path: path.write_bytes(TRACE),
     "gz": lambda path: path.write_bytes(gzip.compress(TRACE)),
     "data": lambda path: path.write_bytes(b"data" * 1024),
-    "image": lambda path: path.write_bytes(image_bytes()),
+    "image": good_image,
     "wordnet": good_wordnet,
     "noun": good_wordnet,
 }
@@ -191,9 +198,10 @@ def bad_files(folder, suffix, kind):
         random = bytes((i * i * 7 + i * 131) % 251 for i in range(4096 * 16))
         put("binary", random + b"\0\xff\xfe")
         put("zeros", bytes(65537))
-        put("one long line", b"7" * (8 << 20))
-        put("brackets", b"[" * (16 << 20))
-        put("quotes", b'"' + b'\\"' * (4 << 20))
+        many = LARGE.get(kind, 6 << 20)
+        put("one long line", b"7" * many)
+        put("brackets", b"[" * many)
+        put("quotes", b'"' + b'\\"' * (many // 2))
         put("no UTF-8", b"\xff\xfe 1\n")
         put("gzip of zeros", bomb(bytes(1 << 20)))
         put("gzip of blank lines", bomb(b"\n" * (1 << 20)))
