@@ -107,6 +107,8 @@ launch_result launch(storage& drives, workload const& work) {
 
 result run(storage& drives, options const& wanted, progress const& tell) {
   workload const work = validated(drives, wanted);
+  // Or the first access of each page would be measured, and reads of pages that are not there.
+  bool const populated = drives.populate(work.region_bytes);
   if (work.laid_down) lay_down(drives, work, tell);
 
   if (tell) tell("run", 0);
@@ -128,6 +130,7 @@ result run(storage& drives, options const& wanted, progress const& tell) {
   r.processor = share;
   r.threads = work.threads;
   r.size_bytes = work.region_bytes;
+  r.populated = populated;
   r.mismatches = launched.mismatches;
   r.first_mismatch_byte = launched.first_mismatch_byte;
   r.verified_blocks = work.verify ? r.read.completion.summary.count : 0;

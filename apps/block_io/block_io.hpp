@@ -37,6 +37,7 @@ struct result {
   double seconds = 0;  ///< length of the interval
   apps::processor_share processor;
   std::uint32_t threads = 0;
+  bool populated = true;  ///< false: memory for what is accessed first was found while it was measured
   std::uint64_t size_bytes = 0;
   std::uint64_t verified_blocks = 0;
   std::uint64_t mismatches = 0;

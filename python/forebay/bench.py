@@ -125,6 +125,7 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
             "verified": verified,
             "verified_blocks": native["verified_blocks"],
             "mismatches": native["mismatches"],
+            "populated": native["populated"],
             "first_mismatch_byte": native["first_mismatch_byte"],
             "errors": native["errors"],
             "first_error": native["first_error"],

@@ -29,6 +29,14 @@ _START_TIMEOUT_S = 180
 _END_TIMEOUT_S = 150  # its own limit for writing drives back is 120
 
 
+class DidNotServe(OperationFailed):
+    """A daemon that ended before it served, and has said why on standard error."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the drive daemon ended with status {status} before it served")
+        self.status = status
+
+
 def default_socket() -> str:
     """Where a daemon listens unless told otherwise, and where clients look."""
     return core().daemon_socket()
@@ -80,7 +88,7 @@ def end(daemon: "subprocess.Popen[str]", limit_s: float = _END_TIMEOUT_S) -> Non
 
 
 def await_ready(daemon: "subprocess.Popen[str]", limit_s: float = _START_TIMEOUT_S) -> None:
-    """Returns once it serves. Throws OperationFailed where it ends before, or takes too long and is killed."""
+    """Returns once it serves. Throws DidNotServe where it ends before, OperationFailed where it has to be killed."""
     expired = threading.Event()
 
     def give_up() -> None:
@@ -96,7 +104,11 @@ def await_ready(daemon: "subprocess.Popen[str]", limit_s: float = _START_TIMEOUT
                 return
         if expired.is_set():
             raise OperationFailed(f"the drive daemon did not serve within {limit_s:g} s, and was killed")
-        raise OperationFailed(f"the drive daemon ended with status {daemon.wait()} before it served")
+        raise DidNotServe(daemon.wait())
+    except OperationFailed:
+        if daemon.stdout:
+            daemon.stdout.close()
+        raise
     finally:
         timer.cancel()
 

@@ -178,6 +178,7 @@ std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read
               {"sys_cpu", r.processor.system_percent},
               {"threads", r.threads},
               {"size_bytes", r.size_bytes},
+              {"populated", r.populated},
               {"verified_blocks", r.verified_blocks},
               {"mismatches", r.mismatches},
               {"first_mismatch_byte", r.mismatches == 0 ? json() : json(r.first_mismatch_byte)},

@@ -365,6 +365,7 @@ class emulated_device final : public device {
   std::optional<int> gpu() const override { return drive_->gpu(); }
   void hold() override { drive_->shared()->hold(); }
   void release() noexcept override { drive_->shared()->release(); }
+  std::uint64_t populate(std::uint64_t bytes) override { return drive_->shared()->populate(bytes); }
   void reset_statistics() override { since_.set(drive_->shared()->collect()); }
   nlohmann::json report() override {
     return since_.with([this](emulator::statistics const* since) { return drive_->report(since); });

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,6 +22,16 @@
 namespace forebay::emulator {
 namespace {
 
+/// Of the machine's memory: what programs can have without anything being swapped; 0 where the system does not say.
+std::uint64_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, rest;
+  for (std::uint64_t kib = 0; file >> key >> kib; std::getline(file, rest)) {
+    if (key == "MemAvailable:") return kib << 10;
+  }
+  return 0;
+}
+
 class memory_store final : public backing_store {
  public:
   memory_store(std::uint64_t bytes, std::uint32_t block_bytes, memory::resource& from)
@@ -28,6 +39,19 @@ class memory_store final : public backing_store {
   media view() override { return {memory_.as<std::byte>(), memory_.bytes(), block_bytes_, nullptr}; }
   memory::resource& where() override { return memory_.from(); }
   bool sync() override { return true; }
+  std::uint64_t populate(std::uint64_t bytes) override {
+    bytes = std::min<std::uint64_t>(bytes, memory_.bytes());
+    if (memory_.from().kind() != memory::kind::host || bytes == 0) return bytes;
+    if (bytes > available_bytes() / 2) return 0;
+    if (madvise(memory_.data(), bytes, MADV_POPULATE_WRITE) == 0) return bytes;
+    // A kernel before 5.14, or a part of the memory that is in use just now: page by page, and nothing changes.
+    for (std::uint64_t at = 0; at < bytes; at += 4096) {
+      // Relaxed: it orders nothing.
+      simt::atomic<simt::native, simt::scope::system>(*reinterpret_cast<std::uint32_t*>(memory_.as<std::byte>() + at))
+          .fetch_or(0, simt::order::relaxed);
+    }
+    return bytes;
+  }
 
  private:
   std::uint32_t block_bytes_;

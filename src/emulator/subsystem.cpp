@@ -387,6 +387,9 @@ void subsystem::hold() {
 void subsystem::release() noexcept {
   implementation_->runner().release();
 }
+std::uint64_t subsystem::populate(std::uint64_t bytes) {
+  return implementation_->populate(bytes);
+}
 std::unique_ptr<statistics> subsystem::collect() {
   auto sum = std::make_unique<statistics>();
   implementation_->runner().engine().collect(*sum);

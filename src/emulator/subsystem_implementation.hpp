@@ -57,6 +57,7 @@ class subsystem::implementation {
   subsystem_options const& options() const { return options_; }
   engine_runner& runner() { return *runner_; }
   std::uint32_t free_queues();
+  std::uint64_t populate(std::uint64_t bytes) { return store_->populate(bytes); }
 
   std::unique_ptr<controller_parts> join(std::uint32_t queues, memory::resource& client_memory,
                                          memory::resource* gpu_memory, memory::resource* doorbell_memory);

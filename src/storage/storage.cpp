@@ -1081,6 +1081,23 @@ bool storage::drain(std::uint64_t timeout_ns) {
   return impl_->drain(timeout_ns);
 }
 
+bool storage::populate(std::uint64_t bytes) {
+  bytes = std::min(bytes, impl_->layout.size_bytes);
+  std::uint64_t const stripe = impl_->layout.stripe_bytes;
+  std::uint32_t const count = impl_->layout.drive_count;
+  bool all = true;
+  for (std::uint32_t d = 0; d < count; ++d) {
+    std::uint64_t part = bytes;
+    if (count > 1 && impl_->layout.one_after_the_other()) {
+      part = bytes <= d * stripe ? 0 : std::min(bytes - d * stripe, stripe);
+    } else if (count > 1) {
+      part = (bytes + stripe * count - 1) / (stripe * count) * stripe;
+    }
+    if (part != 0) all = (*impl_->drives)[d].source->populate(part) != 0 && all;
+  }
+  return all;
+}
+
 std::vector<extent> storage::extents() const {
   std::lock_guard lock(impl_->table_mutex);
   return impl_->table ? impl_->table->extents() : std::vector<extent>();

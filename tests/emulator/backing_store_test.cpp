@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -17,6 +18,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "emulator/hand_host.hpp"
 #include "forebay/emulator/controller.hpp"
@@ -221,6 +223,28 @@ TEST(memory_backing_test, a_large_drive_is_zeroed_and_costs_nothing_until_writte
   media const view = store->view();
   EXPECT_EQ(view.blocks(), (std::uint64_t{64} << 30) / 4096);
   EXPECT_EQ(view.data[(std::uint64_t{63} << 30) + 17], std::byte{0});
+}
+
+std::size_t resident_pages(std::byte* from, std::size_t bytes) {
+  std::vector<unsigned char> pages(bytes / 4096);
+  EXPECT_EQ(::mincore(from, bytes, pages.data()), 0);
+  return static_cast<std::size_t>(
+      std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; }));
+}
+
+TEST(memory_backing_test, is_populated_when_asked_and_keeps_what_it_holds) {
+  constexpr std::uint64_t bytes = 8 << 20;
+  auto const store = memory_backing(2 * bytes, 512);
+  std::byte* const data = store->view().data;
+  std::memcpy(data + 4096, "hello", 5);
+  EXPECT_LT(resident_pages(data, bytes), bytes / 4096);
+  EXPECT_EQ(store->populate(bytes), bytes);
+  EXPECT_EQ(resident_pages(data, bytes), bytes / 4096);
+  EXPECT_EQ(std::memcmp(data + 4096, "hello", 5), 0);
+  EXPECT_EQ(data[bytes - 1], std::byte{0});
+  EXPECT_EQ(store->populate(~std::uint64_t{0}), 2 * bytes) << "no more than there is";
+  EXPECT_EQ(memory_backing(std::uint64_t{1} << 44, 512)->populate(std::uint64_t{1} << 44), 0u)
+      << "more than the machine has";
 }
 
 TEST(no_backing_test, has_a_size_and_no_bytes) {

@@ -132,6 +132,11 @@ def test_run_starts_a_daemon_and_ends_it(forebay, tmp_path):
     assert not socket.exists()
 
 
+def test_run_says_once_why_no_daemon_can_be(forebay, tmp_path):
+    forebay("run", "--socket", tmp_path / ("s" * 120), "--", "true").refused("socket", "1 to 107 bytes")
+    forebay("run", "--socket", tmp_path / "no" / "s", "--", "true").refused("socket", "no")
+
+
 def test_run_uses_the_daemon_that_is_there(daemon, forebay):
     forebay("run", "--socket", daemon.socket, "--", *FOREBAY, "drive", "info", URI)
     assert listens(daemon.socket)

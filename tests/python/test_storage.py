@@ -127,6 +127,7 @@ USES = {
     "flush": lambda s: s.flush(),
     "extents": lambda s: s.extents(),
     "create_extent": lambda s: s.create_extent("x", 512),
+    "new_extent": lambda s: s.new_extent("x", 512).__enter__(),
     "remove_extent": lambda s: s.remove_extent("x"),
     "report": lambda s: s.report(),
     "reset_statistics": lambda s: s.reset_statistics(),

@@ -172,6 +172,18 @@ TEST(HostIo, AnExtentIsTheOldOneOrTheNewOneWhenever) {
   EXPECT_THROW(st.discard_extent(other), refused_input);
 }
 
+TEST(HostIo, DrivesInMemoryArePopulatedWhereTheMachineHasRoom) {
+  for (std::uint64_t const stripe : {std::uint64_t{0}, std::uint64_t{65536}}) {
+    auto options = on_cpu({"emulated:size=4M", "emulated:size=4M,seed=1"});
+    options.stripe_bytes = stripe;
+    storage st(options);
+    for (std::uint64_t const bytes : {std::uint64_t{1}, std::uint64_t{5 << 20}, ~std::uint64_t{0}}) {
+      EXPECT_TRUE(st.populate(bytes)) << bytes;
+    }
+  }
+  EXPECT_FALSE(storage(on_cpu({"emulated:size=16T"})).populate(std::uint64_t{16} << 40));
+}
+
 TEST(HostIo, AnExtentThatIsGivenUpLeavesNoCatalogue) {
   storage st(on_cpu({"emulated:size=8M"}));
   st.discard_extent(st.stage_extent("edges", 5));

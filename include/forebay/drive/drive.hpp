@@ -32,6 +32,10 @@ class device {
   /// For drives that always run they do nothing. Thread-safe. `hold` throws `operation_failed` where a GPU is full.
   virtual void hold() {}
   virtual void release() noexcept {}
+  /// Has memory found for the drive's first `bytes` bytes before they are accessed, where an emulated drive keeps them
+  /// in ordinary memory. How many of them need no page to be found any more: all, or none where they would take more
+  /// than half of what the machine has left. Thread-safe.
+  virtual std::uint64_t populate(std::uint64_t bytes) { return bytes; }
   /// From now on `report()` counts from here, so that set-up and warm-up stay out of a result. Thread-safe.
   virtual void reset_statistics() = 0;
 };

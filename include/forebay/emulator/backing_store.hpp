@@ -23,6 +23,11 @@ class backing_store {
   virtual memory::resource& where() { return memory::host(); }
   /// Makes durable what was written before the call. False: the operating system could not.
   virtual bool sync() = 0;
+  /// Has the system find memory for [0, bytes) now, and not at the first access of each page, which would take far
+  /// longer than the drive. What the pages hold stays. Does nothing where the pages are not ordinary memory, and where
+  /// they would take more than half of what the machine has left. How many bytes of them need no such thing any more.
+  /// Thread-safe.
+  virtual std::uint64_t populate(std::uint64_t bytes) { return bytes; }
 };
 
 /// Zeroed memory of `from`; pages that nobody wrote cost nothing.

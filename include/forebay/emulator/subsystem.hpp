@@ -69,6 +69,8 @@ class subsystem {
 
   /// A snapshot, exact once all commands completed.
   std::unique_ptr<statistics> collect();
+  /// See `backing_store::populate`.
+  std::uint64_t populate(std::uint64_t bytes);
 
  private:
   friend class controller;

@@ -244,6 +244,11 @@ class storage {
   /// Waits until no request of any kernel is in flight; false if some still are after `timeout_ns`.
   bool drain(std::uint64_t timeout_ns);
 
+  /// Has the emulated drives find memory for bytes [0, bytes) before they are accessed, which takes far longer than an
+  /// access: for measurements. False where a drive's part would take more than half of what the machine has left;
+  /// nothing of that part is then done. Other drives do nothing. Throws `operation_failed` where a daemon has gone.
+  bool populate(std::uint64_t bytes);
+
   std::vector<extent> extents() const;
   /// Throws `refused_input` where there is none of that name.
   extent find_extent(std::string const& name) const;

@@ -63,8 +63,11 @@ def run_program(
     with daemon.shared_gpu() as variables:
         environment = {**os.environ, **variables, daemon.VARIABLE: path}
         limit = daemon.limit_to_rest(sms, with_gpu=bool(variables) or "CUDA_MPS_PIPE_DIRECTORY" in environment)
-        with daemon.running(path, environment):
-            status = _run(command, {**environment, **limit})
+        try:
+            with daemon.running(path, environment):
+                status = _run(command, {**environment, **limit})
+        except daemon.DidNotServe as ended:
+            status = ended.status  # it has said why
     raise typer.Exit(status)
 
 

@@ -260,6 +260,9 @@ class served_device final : public device {
   driver::dma_space& dma() override { return dma_; }
   std::optional<int> gpu() const override { return gpu_; }
   json report() override { return connection_.call({{"do", "report"}}).at("report"); }
+  std::uint64_t populate(std::uint64_t bytes) override {
+    return connection_.call({{"do", "populate"}, {"bytes", bytes}}, open_limit_ms).at("bytes");
+  }
   void reset_statistics() override { connection_.call({{"do", "reset_statistics"}}); }
 
  private:

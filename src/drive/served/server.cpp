@@ -207,6 +207,8 @@ class server::session {
       unmap(request);
     } else if (what == "report") {
       return {{"report", report()}};
+    } else if (what == "populate") {
+      return {{"bytes", drive_->drive->shared()->populate(number(request, "bytes"))}};
     } else if (what == "reset_statistics") {
       since_.set(drive_->drive->shared()->collect());
     } else if (what == "close") {
