@@ -35,7 +35,8 @@ struct read_clock {
 
 class resident_engine final : public engine_runner {
  public:
-  resident_engine(engine_options const& options, media const& drive, gpu_residency const& where)
+  resident_engine(engine_options const& options, media const& drive, gpu_residency const& where,
+                  std::stop_token const& cancel)
       : where_(where),
         memory_(memory::device(where.ordinal)),
         launches_(where.ordinal),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/drive/profile.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -137,6 +138,21 @@ TEST_F(profile_test, refusals_name_line_and_remedy) {
   expect("[other]", "[others]", "18", "unknown key others; did you mean other?");
   expect("description = \"Intel Optane SSD DC P5800X\"", "description = 5", "4",
          "description must be a text that is not empty");
+}
+
+TEST_F(profile_test, what_would_overflow_a_stack_or_fill_the_memory_is_refused_before_it_is_parsed) {
+  std::string deep = "a";
+  for (int i = 0; i < 20'000; ++i) deep += ".a";
+  auto const refused = [this](std::string const& text) { return refusal(write("deep.toml", text)); };
+  EXPECT_THAT(refused(deep + " = 1\n"), ::testing::HasSubstr("has 20000 dots"));
+  // As deep as is let through.
+  std::string allowed = "a";
+  for (int i = 0; i < 1000; ++i) allowed += ".a";
+  EXPECT_THAT(refused(allowed + " = 1\n"), ::testing::HasSubstr("unknown key a"));
+  for (char const open : {'[', '{'}) {
+    EXPECT_THAT(refused("a = " + std::string(60'000, open)), ::testing::HasSubstr("not valid TOML")) << open;
+  }
+  EXPECT_THAT(refused(std::string(100'000, '#')), ::testing::HasSubstr("is longer than the 65536 bytes"));
 }
 
 TEST_F(profile_test, a_flash_table_is_optional_and_read_in_full) {

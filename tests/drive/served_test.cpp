@@ -572,6 +572,20 @@ TEST(drive_daemon, makes_room_for_one_that_reaches_the_gpu) {
   EXPECT_THROW(server.check_gpus(), operation_failed);
 }
 
+TEST(drive_daemon, lives_on_when_a_client_names_a_profile_that_nests_without_end) {
+  std::string const file = temporary("deep.toml");
+  std::string deep = "a";
+  for (int i = 0; i < 30'000; ++i) deep += ".a";
+  std::ofstream(file) << deep << " = 1\n";
+  far_daemon const daemon({drive_uri});
+  storage other = open_storage();
+  EXPECT_THAT(refused_open("emulated:size=1M,residency=served,profile=" + file), HasSubstr("has 30000 dots"));
+  put(other, message);
+  EXPECT_EQ(get(other, message.size()), message);
+  EXPECT_EQ(json::parse(other.report())["drives"][0]["restarts"], 0);
+  std::filesystem::remove(file);
+}
+
 TEST(drive_daemon, lives_on_when_the_file_of_a_drive_is_cut_shorter) {
   std::string const file = temporary("cut.img");
   std::string const uri = "emulated:backing=file,residency=served,queues=40,path=" + file;
