@@ -22,25 +22,11 @@ std::string describe(void const* address, std::size_t bytes) {
 
 dma_regions::dma_regions(memory::resource& table_memory, std::uint32_t log2_granules) {
   bool const near = table_memory.kind() != memory::kind::device;
-  memory_ = memory::allocation(near ? table_memory : memory::host(), table_bytes(log2_granules), 64);
-  table_ = unit_table_ = table_in(memory_, log2_granules);
+  memory_ = memory::allocation(near ? table_memory : memory::host(), dma_region_table::bytes(log2_granules), 64);
+  table_ = unit_table_ = dma_region_table(memory_.data(), log2_granules);
   if (near) return;
-  unit_memory_ = memory::allocation(table_memory, table_bytes(log2_granules), 64);
-  unit_table_ = table_in(unit_memory_, log2_granules);
-}
-
-std::size_t dma_regions::key_bytes(std::uint32_t log2_granules) {
-  return std::max<std::size_t>((std::size_t{1} << log2_granules) * sizeof(std::uint64_t), 64);
-}
-
-std::size_t dma_regions::table_bytes(std::uint32_t log2_granules) {
-  return key_bytes(log2_granules) +
-         (std::size_t{1} << log2_granules) * dma_region_table::words_per_granule * sizeof(std::uint64_t);
-}
-
-dma_region_table dma_regions::table_in(memory::allocation const& memory, std::uint32_t log2_granules) {
-  auto* const words = memory.as<std::uint64_t>();
-  return {words, words + key_bytes(log2_granules) / sizeof(std::uint64_t), log2_granules};
+  unit_memory_ = memory::allocation(table_memory, dma_region_table::bytes(log2_granules), 64);
+  unit_table_ = dma_region_table(unit_memory_.data(), log2_granules);
 }
 
 void dma_regions::mirror(touched_slots const& touched) {
@@ -52,8 +38,8 @@ void dma_regions::mirror(touched_slots const& touched) {
   } else {
     constexpr std::size_t words = dma_region_table::words_per_granule;
     for (std::uint32_t const slot : std::span(touched.slots).first(touched.count)) {
-      to.copy_in(unit_table_.bits_ + slot * words, table_.bits_ + slot * words, words * sizeof(std::uint64_t));
-      to.copy_in(unit_table_.keys_ + slot, table_.keys_ + slot, sizeof(std::uint64_t));
+      to.copy_in(unit_table_.bits() + slot * words, table_.bits() + slot * words, words * sizeof(std::uint64_t));
+      to.copy_in(unit_table_.keys() + slot, table_.keys() + slot, sizeof(std::uint64_t));
     }
   }
   unit_table_stale_ = false;
@@ -112,12 +98,12 @@ void dma_regions::clear_uncovered(range pages) {
 
 bool dma_regions::is_empty(std::uint32_t slot) const {
   constexpr std::size_t words = dma_region_table::words_per_granule;
-  std::uint64_t const* const bits = table_.bits_ + slot * words;
+  std::uint64_t const* const bits = table_.bits() + slot * words;
   return std::all_of(bits, bits + words, [](std::uint64_t w) { return w == 0; });
 }
 
 void dma_regions::check_room(range pages) const {
-  std::uint32_t const most = (std::uint32_t{1} << table_.log2_granules_) - 1;
+  std::uint32_t const most = (std::uint32_t{1} << table_.log2_granules()) - 1;
   std::uint64_t const first = pages.first_page / pages_per_granule;
   std::uint64_t const end = (pages.end_page - 1) / pages_per_granule + 1;
   std::uint64_t more = end - first;
@@ -136,21 +122,21 @@ void dma_regions::check_room(range pages) const {
 
 std::uint32_t dma_regions::find_or_insert(std::uint64_t granule) {
   if (std::uint32_t const known = table_.find<simt::native>(granule); known != dma_region_table::none) return known;
-  std::uint32_t const slots = std::uint32_t{1} << table_.log2_granules_;
+  std::uint32_t const slots = std::uint32_t{1} << table_.log2_granules();
   std::uint32_t slot = table_.home(granule);
-  while (table_.keys_[slot] != 0 && !is_empty(slot)) slot = (slot + 1) & (slots - 1);  // `check_room` knows of one
+  while (table_.keys()[slot] != 0 && !is_empty(slot)) slot = (slot + 1) & (slots - 1);  // `check_room` knows of one
   // Relaxed: see dma_region_table::contains. Who looks for the granule that was here looks for memory that is no longer
   // registered: only a client that gives memory back under its own commands, whose memory is all that this table has.
-  simt::atomic<simt::native, simt::scope::system>(table_.keys_[slot]).store(granule + 1, simt::order::relaxed);
+  simt::atomic<simt::native, simt::scope::system>(table_.keys()[slot]).store(granule + 1, simt::order::relaxed);
   return slot;
 }
 
 void dma_regions::free_slots(std::uint32_t slot, touched_slots& touched) {
-  std::uint32_t const slots = std::uint32_t{1} << table_.log2_granules_;
+  std::uint32_t const slots = std::uint32_t{1} << table_.log2_granules();
   // A free slot ends every search, so one may become free only where the next one is.
-  while (table_.keys_[(slot + 1) & (slots - 1)] == 0 && table_.keys_[slot] != 0 && is_empty(slot)) {
+  while (table_.keys()[(slot + 1) & (slots - 1)] == 0 && table_.keys()[slot] != 0 && is_empty(slot)) {
     // Relaxed: see dma_region_table::contains.
-    simt::atomic<simt::native, simt::scope::system>(table_.keys_[slot]).store(0, simt::order::relaxed);
+    simt::atomic<simt::native, simt::scope::system>(table_.keys()[slot]).store(0, simt::order::relaxed);
     touched.add(slot);
     slot = (slot - 1) & (slots - 1);
   }
@@ -171,7 +157,7 @@ void dma_regions::set(range pages, bool value) {
     bool const was_empty = is_empty(slot);
     std::uint64_t const mask = dma_region_table::mask(in_granule % 64, count);
     auto const word = simt::atomic<simt::native, simt::scope::system>(
-        table_.bits_[slot * dma_region_table::words_per_granule + in_granule / 64]);
+        table_.bits()[slot * dma_region_table::words_per_granule + in_granule / 64]);
     // Relaxed: see dma_region_table::contains.
     if (value) {
       word.fetch_or(mask, simt::order::relaxed);

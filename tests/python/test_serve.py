@@ -29,6 +29,7 @@ class Daemon:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=default_signals,
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == f"serving at {self.socket}\n"

@@ -895,7 +895,9 @@ class dispatcher {
     lanes_.sync();
     scratch_.moves.run(lanes_);
     if (view_.drive.dirty != nullptr) mark_written(*this, n, alone);
-    if (view_.drive.lost != nullptr) fail_lost(*this, n);
+    if constexpr (media::may_lose<M>) {
+      if (view_.drive.lost != nullptr) fail_lost(*this, n);
+    }
     for (; alone != 0; alone &= alone - 1) {
       std::uint32_t const i = team::lowest(alone);
       pending_command const done = execute(*this, sq, entry(i), scratch_.decoded[i], scratch_.commands[i]);
@@ -1037,10 +1039,11 @@ class dispatcher {
         pending.flags = pending_command::waits_for_sync | lanes.broadcast(ticket) << 8;
         break;
     }
-    if (drive.lost != nullptr && pending.status_field == 0 &&
-        lanes.any(lanes.leader() && drive.template has_lost<M>(command.offset_bytes, command.bytes))) {
-      pending.status_field = lost_status(command.op);
-      count_one(counts.failed_commands);
+    if constexpr (media::may_lose<M>) {
+      if (pending.status_field == 0 && drive.template has_lost<M>(command.offset_bytes, command.bytes)) {
+        pending.status_field = lost_status(command.op);
+        count_one(counts.failed_commands);
+      }
     }
     return pending;
   }
@@ -1064,8 +1067,10 @@ class dispatcher {
         std::uint64_t const bytes = std::uint64_t{range.length_blocks} * drive.block_bytes;
         drive.template zero<M>(lanes_, offset, bytes);
         mark_one(offset, bytes);
-        if (lanes_.any(lanes_.leader() && drive.template has_lost<M>(offset, bytes))) {
-          return nvme::status_field(nvme::media_status::write_fault);
+        if constexpr (media::may_lose<M>) {
+          if (drive.template has_lost<M>(offset, bytes)) {
+            return nvme::status_field(nvme::media_status::write_fault);
+          }
         }
         view_.timing.unmap(lanes_, offset, bytes);
       }

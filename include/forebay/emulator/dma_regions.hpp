@@ -27,8 +27,12 @@ class dma_region_table {
   static constexpr std::uint32_t words_per_granule = granule_bytes / dma_page_bytes / 64;
 
   dma_region_table() = default;
-  dma_region_table(std::uint64_t* keys, std::uint64_t* bits, std::uint32_t log2_granules)
-      : keys_(keys), bits_(bits), log2_granules_(log2_granules) {}
+  /// `memory`: at least `bytes(log2_granules)`, aligned to 64 and zeroed.
+  dma_region_table(void* memory, std::uint32_t log2_granules)
+      : place_(reinterpret_cast<std::uint64_t>(memory) | log2_granules) {}
+  static constexpr std::size_t bytes(std::uint32_t log2_granules) {
+    return (key_words(log2_granules) + (std::size_t{words_per_granule} << log2_granules)) * sizeof(std::uint64_t);
+  }
 
   /// Whether every page that [address, address + bytes) touches is registered. An empty range is.
   template <class M>
@@ -47,7 +51,7 @@ class dma_region_table {
       // Relaxed: whoever rang the doorbell of a command on this memory registered it first, and the unit's acquire of
       // the doorbell orders this load after that registration.
       std::uint64_t const found =
-          simt::atomic<M, simt::scope::system>(bits_[slot * words_per_granule + page_in_granule / 64])
+          simt::atomic<M, simt::scope::system>(bits()[slot * words_per_granule + page_in_granule / 64])
               .load(simt::order::relaxed);
       if ((found & wanted) != wanted) return false;
       page += count;
@@ -64,24 +68,35 @@ class dma_region_table {
     return ~std::uint64_t{0} >> (64 - count) << first;
   }
   FOREBAY_DEVICE std::uint32_t home(std::uint64_t granule) const {
-    return static_cast<std::uint32_t>(granule * 0x9e3779b97f4a7c15u >> (64 - log2_granules_));
+    return static_cast<std::uint32_t>(granule * 0x9e3779b97f4a7c15u >> (64 - log2_granules()));
   }
   template <class M>
   FOREBAY_DEVICE std::uint32_t find(std::uint64_t granule) const {
-    std::uint32_t const slots = std::uint32_t{1} << log2_granules_;
+    std::uint32_t const slots = std::uint32_t{1} << log2_granules();
     std::uint32_t slot = home(granule);
     for (std::uint32_t probes = 0; probes < slots; ++probes, slot = (slot + 1) & (slots - 1)) {
       // Relaxed, for the reason given in `contains`.
-      std::uint64_t const key = simt::atomic<M, simt::scope::system>(keys_[slot]).load(simt::order::relaxed);
+      std::uint64_t const key = simt::atomic<M, simt::scope::system>(keys()[slot]).load(simt::order::relaxed);
       if (key == granule + 1) return slot;
       if (key == 0) return none;
     }
     return none;
   }
 
-  std::uint64_t* keys_ = nullptr;  ///< granule + 1; 0 marks a free slot
-  std::uint64_t* bits_ = nullptr;
-  std::uint32_t log2_granules_ = 1;
+  static constexpr std::size_t key_words(std::uint32_t log2_granules) {
+    return log2_granules < 3 ? 8 : std::size_t{1} << log2_granules;
+  }
+  FOREBAY_DEVICE std::uint32_t log2_granules() const { return static_cast<std::uint32_t>(place_ & 63); }
+  /// granule + 1; 0 marks a free slot.
+  FOREBAY_DEVICE std::uint64_t* keys() const { return reinterpret_cast<std::uint64_t*>(place_ & ~std::uint64_t{63}); }
+  FOREBAY_DEVICE std::uint64_t* bits() const {
+    std::uint32_t const log2 = log2_granules();
+    return keys() + (std::uint64_t{1} << (log2 < 3 ? 3 : log2));
+  }
+
+  /// Where the keys begin, and the bits follow, with the logarithm in the bits that are 0 by alignment: units on a GPU
+  /// keep one of these for each queue in shared memory, and every word more cost them registers.
+  std::uint64_t place_ = 1;
 };
 
 /// The host's side: owns the table and counts overlapping registrations. Thread-safe.
@@ -128,9 +143,6 @@ class dma_regions {
   void clear_uncovered(range pages);
 
   std::mutex mutex_;
-  static std::size_t key_bytes(std::uint32_t log2_granules);
-  static std::size_t table_bytes(std::uint32_t log2_granules);
-  static dma_region_table table_in(memory::allocation const& memory, std::uint32_t log2_granules);
   /// Brings slots of the table to where the units look them up, if that is not where the host writes them.
   void mirror(touched_slots const& touched);
 

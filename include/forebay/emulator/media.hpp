@@ -44,6 +44,11 @@ struct media {
 
   FOREBAY_DEVICE std::uint64_t blocks() const { return bytes / block_bytes; }
 
+  /// Whether units of this machine can lose pages at all: those on a GPU never reach a mapped file. What is left to them of
+  /// the code for it, even if they never come there, costs them registers, and a quarter of what they serve.
+  template <class M>
+  static constexpr bool may_lose = M::full_warp_lanes == 1;
+
   /// Whether a page of [offset, offset + length), which the caller has just read or written, is lost. By one lane.
   template <class M>
   FOREBAY_DEVICE bool has_lost(std::uint64_t offset, std::uint64_t length) const {
