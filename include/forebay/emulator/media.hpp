@@ -44,8 +44,8 @@ struct media {
 
   FOREBAY_DEVICE std::uint64_t blocks() const { return bytes / block_bytes; }
 
-  /// Whether units of this machine can lose pages at all: those on a GPU never reach a mapped file. What is left to them of
-  /// the code for it, even if they never come there, costs them registers, and a quarter of what they serve.
+  /// Whether units of this machine can lose pages at all: those on a GPU never reach a mapped file. What is left to
+  /// them of the code for it, even if they never come there, costs them registers, and a quarter of what they serve.
   template <class M>
   static constexpr bool may_lose = M::full_warp_lanes == 1;
 
