@@ -151,17 +151,26 @@ class Storage:
             raise RefusedInput("name", name, "in use; remove that extent first or choose another")
         first_byte, size = self.native.stage_extent(name, whole("size_bytes", size_bytes))
 
+        ended = threading.Event()
+
+        def write_piece(piece: Buffer, at: int) -> None:
+            if ended.is_set():
+                raise OperationFailed(
+                    f"extent '{name}': was published or given up: nothing more can be written to it here"
+                )
+            self.native.write_staged(piece, at, name, first_byte, size)
+
         def write(buffer: Buffer, offset: int) -> None:
             view = flat(buffer, writable=False)
             offset = within("offset", offset, len(view), size)
-            self._transfers.move(
-                lambda piece, at: self.native.write_staged(piece, at, name, first_byte, size), view, offset
-            )
+            self._transfers.move(write_piece, view, offset)
 
         try:
             yield write
-            interruptible(self.native.publish_extent, name, first_byte, size)
+            ended.set()
+            interruptible(self.native.publish_extent, name, first_byte, size, bool(replace))
         except BaseException:
+            ended.set()
             with contextlib.suppress(OperationFailed, RefusedInput):  # closed, or published after all
                 self.native.discard_extent(name, first_byte, size)
             raise

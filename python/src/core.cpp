@@ -391,9 +391,8 @@ NB_MODULE(_core, m) {
              self.with([&](storage& s) { s.pwrite(from.data(), from.bytes(), offset_bytes, &staged); });
            })
       .def("publish_extent",
-           [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes) {
-             self.with([&](storage& s) { s.publish_extent({name, first_byte, bytes}); });
-           })
+           [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes,
+              bool replace) { self.with([&](storage& s) { s.publish_extent({name, first_byte, bytes}, replace); }); })
       .def("discard_extent",
            [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes) {
              self.with([&](storage& s) { s.discard_extent({name, first_byte, bytes}); });

@@ -353,6 +353,9 @@ bool subsystem::implementation::write_back() {
   // Relaxed: this thread alone writes it.
   if (wanted == written_back_ && asked == syncs_done_.load(std::memory_order_relaxed)) return false;
   std::uint32_t const failed = store_->sync() ? 0 : 1;
+  if (failed != 0 && !std::exchange(told_of_failed_sync_, true)) {
+    tell("what was written cannot be made durable: the operating system failed to write its file");
+  }
   written_back_ = wanted;
   if (near) {
     // Relaxed: the release below publishes it. Once failed, failed for ever.

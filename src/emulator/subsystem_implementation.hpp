@@ -81,7 +81,8 @@ class subsystem::implementation {
   subsystem_options const options_;
   std::unique_ptr<backing_store> store_;
   media media_;
-  bool told_of_lost_pages_ = false;            ///< by the thread that writes back
+  bool told_of_lost_pages_ = false;  ///< by the thread that writes back, as the next
+  bool told_of_failed_sync_ = false;
   std::uint32_t written_back_ = 0;             ///< the `sync_words::requested` that was served last
   std::atomic<std::uint64_t> syncs_asked_{0};  ///< by controllers that shut down
   std::atomic<std::uint64_t> syncs_done_{0};   ///< of them

@@ -184,7 +184,10 @@ extent catalogue::stage(std::string const& name, std::uint64_t bytes) {
   return staged_.back();
 }
 
-void catalogue::publish(extent const& staged) {
+void catalogue::publish(extent const& staged, bool replace) {
+  if (!replace && find(staged.name) != nullptr) {
+    throw refused_input("name", staged.name, "in use; remove that extent first or choose another");
+  }
   discard(staged);
   std::erase_if(extents_, [&](extent const& e) { return e.name == staged.name; });
   insert(staged);

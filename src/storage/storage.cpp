@@ -839,9 +839,11 @@ struct storage::impl {
   void store_catalogue(catalogue changed) {
     // Before, so that a write-back cannot overwrite it; afterwards, so that the next access reads it.
     if (pages) forget_pages(0, catalogue::reserved_bytes);
+    table_uncertain = true;
     changed.store([this](void const* from, std::uint64_t n, std::uint64_t at) { write(from, n, at); });
     flush();
     if (pages) forget_pages(0, catalogue::reserved_bytes);
+    table_uncertain = false;
     table = std::move(changed);
   }
 
@@ -941,6 +943,8 @@ struct storage::impl {
   std::mutex host_mutex;     ///< guards the bounce buffer
   mutable std::mutex table_mutex;
   std::optional<catalogue> table;
+  /// The last attempt to store one failed: the one on the drive may name bytes that are only staged here.
+  bool table_uncertain = false;
   std::unique_ptr<recovery> recovery_steps;
   std::jthread recovery_thread;  ///< last, so that it stops before anything that it uses goes
 };
@@ -1128,16 +1132,17 @@ extent storage::stage_extent(std::string const& name, std::uint64_t bytes) {
   return staged;
 }
 
-void storage::publish_extent(extent const& staged) {
+void storage::publish_extent(extent const& staged, bool replace) {
   flush();
   std::lock_guard lock(impl_->table_mutex);
   catalogue changed = impl_->table_to_change(staged.name);
-  changed.publish(staged);
+  changed.publish(staged, replace);
   impl_->store_catalogue(std::move(changed));
 }
 
 void storage::discard_extent(extent const& staged) {
   std::lock_guard lock(impl_->table_mutex);
+  if (impl_->table_uncertain) return;  // nobody else may write there until a table has been stored
   catalogue changed = impl_->table_to_change(staged.name);
   changed.discard(staged);
   if (changed.is_nothing()) {

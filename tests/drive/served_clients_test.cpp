@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "drive/daemons.hpp"
@@ -141,6 +143,47 @@ TEST(served_client, whose_queues_lie_in_memory_of_a_drive_that_it_closed_harms_n
                                  native::clock_ns() + patience_ns));
   auto const other = open(drive_uri);
   EXPECT_EQ(other->report()["restarts"], 0);
+}
+
+TEST(served_client, that_leaves_while_another_one_names_memory_holds_nobody_up) {
+  served::chunk_register all({});
+  std::atomic<bool> ended = false;
+  std::thread looks([&] {
+    while (!ended) EXPECT_EQ(all.find(0, 1, 0), nullptr);
+  });
+  // Who lets go of a chunk last takes the lock of the register: that must not be who looks through it.
+  for (int i = 0; i < 20'000; ++i) all.make(4096, {});
+  ended = true;
+  looks.join();
+}
+
+TEST(served_client, whose_request_is_cleared_in_place) {
+  local_daemon const daemon;
+  raw_client client;
+  ASSERT_TRUE(client.open().contains("daemon"));
+  constexpr std::uint64_t bytes = 32 << 20;
+  std::uint64_t const at = client.allocate(bytes).at("address");
+  auto const& chunk = client.given.back();
+  std::byte* const here = chunk.here->data() + (at - chunk.there);
+  std::memset(here, 0x5a, 12288);
+  // A part that is no whole page.
+  EXPECT_EQ(client.ask({{"do", "clear"}, {"address", at + 100}, {"bytes", 8192}, {"key", chunk.key}}), json::object());
+  EXPECT_EQ(here[99], std::byte{0x5a});
+  EXPECT_TRUE(std::all_of(here + 100, here + 8292, [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_EQ(here[8292], std::byte{0x5a});
+}
+
+TEST(served_client, that_names_drives_which_cannot_be_opened_leaves_no_files_in_the_supervisor) {
+  far_daemon const daemon;
+  raw_client client;
+  std::size_t const files = open_files(daemon.daemon.id());
+  for (int i = 0; i < 20; ++i) {
+    // Its memory is there before its flash turns out to be too small.
+    json const reply = client.open("emulated:size=1M,profile=970-pro,residency=served,seed=" + std::to_string(i));
+    ASSERT_TRUE(reply.contains("refused")) << reply;
+  }
+  EXPECT_TRUE(
+      native::wait_until([&] { return open_files(daemon.daemon.id()) <= files; }, native::clock_ns() + patience_ns));
 }
 
 TEST(served_client, has_a_limit_of_bytes) {

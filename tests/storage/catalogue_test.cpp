@@ -239,13 +239,14 @@ TEST(Catalogue, WhatIsStagedIsNotThereBeforeItIsPublished) {
   EXPECT_EQ(c.find("edges")->first_byte, mib);
   c.store(i.writer());
   EXPECT_EQ(catalogue::load(8 * mib, i.reader())->find("edges")->bytes, mib);
-  c.publish(staged);
+  EXPECT_THROW(c.publish(staged, false), refused_input) << "the name is in use";
+  c.publish(staged, true);
   c.store(i.writer());
   auto back = *catalogue::load(8 * mib, i.reader());
   EXPECT_EQ(back.extents().size(), 2u);
   EXPECT_EQ(back.find("edges")->first_byte, 2 * mib);
   EXPECT_EQ(back.create("third", mib).first_byte, mib) << "the old one is free";
-  EXPECT_THROW(c.publish(staged), refused_input);
+  EXPECT_THROW(c.publish(staged, true), refused_input);
   extent const given_up = c.stage("x", mib);
   c.discard(given_up);
   EXPECT_EQ(c.stage("y", mib).first_byte, given_up.first_byte);

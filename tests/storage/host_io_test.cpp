@@ -165,7 +165,9 @@ TEST(HostIo, AnExtentIsTheOldOneOrTheNewOneWhenever) {
   EXPECT_EQ(found(), "hello");
   extent const other = st.stage_extent("given up", 1);
   st.discard_extent(other);
-  st.publish_extent(staged);
+  EXPECT_THROW(st.publish_extent(staged), refused_input) << "somebody has made one of that name meanwhile";
+  EXPECT_EQ(found(), "hello");
+  st.publish_extent(staged, true);
   EXPECT_EQ(found(), "new");
   EXPECT_EQ(st.extents().size(), 1u);
   EXPECT_THROW(st.publish_extent(staged), refused_input);

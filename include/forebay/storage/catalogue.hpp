@@ -62,8 +62,9 @@ class catalogue {
   /// Claims a gap for an extent that is to be written before anybody sees it: `store` does not know of it, so that it
   /// is as if it had never been until it is published. Throws as `create` does, but the name may be in use.
   extent stage(std::string const& name, std::uint64_t bytes);
-  /// Puts a staged extent into the table, in place of one of its name. Throws `refused_input` where it is not staged.
-  void publish(extent const& staged);
+  /// Puts a staged extent into the table, with `replace` in place of one of its name. Throws `refused_input` where it
+  /// is not staged, and where the name is in use and `replace` is not set.
+  void publish(extent const& staged, bool replace);
   /// Frees the bytes of a staged extent. Throws `refused_input` where it is not staged.
   void discard(extent const& staged);
   /// Whether there is nothing in it that anybody could miss: no extent, none staged, and no copy on a drive.

@@ -259,10 +259,11 @@ class storage {
   /// Makes an extent in three steps, so that whatever ends the program leaves the old one or the new one whole: claim
   /// its bytes, which nobody else sees yet and which need room beside an extent of the same name; write them (`pwrite`
   /// with it as `within`, or kernels); and publish it, which makes what was written durable and then changes the
-  /// catalogue, once. Thread-safe. What is never published is free again when the storage is closed. Throw as
-  /// `create_extent` does, and `refused_input` for an extent that is not staged.
+  /// catalogue, once, with `replace` in place of an extent of that name. Thread-safe. What is never published is free
+  /// again when the storage is closed. Throw as `create_extent` does, and `refused_input` for an extent that is not
+  /// staged, and for a name in use.
   extent stage_extent(std::string const& name, std::uint64_t bytes);
-  void publish_extent(extent const& staged);
+  void publish_extent(extent const& staged, bool replace = false);
   void discard_extent(extent const& staged);
   void remove_extent(std::string const& name);
 

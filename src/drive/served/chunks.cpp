@@ -122,19 +122,19 @@ std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const
   bool const counts = where.kind != memory::kind::device;
   {
     std::lock_guard const lock(mutex_);
-    if (counts && (bytes > limits_.all_bytes || host_bytes_ > limits_.all_bytes - bytes)) {
-      throw operation_failed(
-          fmt::format("drive daemon: {} bytes of memory are more than is left of the {} that all of "
-                      "its clients may have together",
-                      bytes, limits_.all_bytes));
-    }
-    if (counts) host_bytes_ += bytes;
     std::erase_if(chunks_, [](std::weak_ptr<chunk> const& c) { return c.expired(); });
     auto const spare = std::find_if(spare_.begin(), spare_.end(),
                                     [&](auto const& c) { return c->bytes() == bytes && c->where() == where; });
     if (spare != spare_.end()) {
       taken = std::move(*spare);
       spare_.erase(spare);
+    } else if (counts && (bytes > limits_.all_bytes || host_bytes_ > limits_.all_bytes - bytes)) {
+      throw operation_failed(
+          fmt::format("drive daemon: {} bytes of memory are more than is left of the {} that all of "
+                      "its clients may have together",
+                      bytes, limits_.all_bytes));
+    } else if (counts) {
+      host_bytes_ += bytes;
     }
   }
   if (taken) {
@@ -149,11 +149,14 @@ std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const
       throw;
     }
   }
-  std::shared_ptr<chunk> made(taken.release(), [this, counts](chunk* c) {
+  std::shared_ptr<chunk> made(taken.release(), [this](chunk* c) {
     std::unique_ptr<chunk> owned(c);
     std::lock_guard const lock(mutex_);
-    if (counts) host_bytes_ -= c->bytes();
-    if (c->where().kind != memory::kind::host) spare_.push_back(std::move(owned));
+    if (c->where().kind != memory::kind::host) {
+      spare_.push_back(std::move(owned));  // its pages stay locked, and counted
+    } else {
+      host_bytes_ -= c->bytes();
+    }
   });
   std::lock_guard const lock(mutex_);
   chunks_.push_back(made);
@@ -161,9 +164,11 @@ std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const
 }
 
 std::shared_ptr<chunk> chunk_register::find(std::uint64_t address, std::uint64_t bytes, std::uint64_t key) {
+  // Let go after the lock: an owner may leave meanwhile, and who has a chunk last takes the lock to give it back.
+  std::vector<std::shared_ptr<chunk>> looked_at;
   std::lock_guard const lock(mutex_);
   for (std::weak_ptr<chunk> const& c : chunks_) {
-    auto held = c.lock();
+    auto const& held = looked_at.emplace_back(c.lock());
     if (held && held->key() == key && held->contains(address, bytes)) return held;
   }
   return nullptr;

@@ -90,7 +90,7 @@ class chunk_register {
  private:
   client_limits limits_;
   std::mutex mutex_;
-  std::uint64_t host_bytes_ = 0;  ///< of the chunks that somebody has
+  std::uint64_t host_bytes_ = 0;  ///< of the chunks that somebody has, and of spare ones
   std::vector<std::weak_ptr<chunk>> chunks_;
   std::vector<std::unique_ptr<chunk>> spare_;
 };

@@ -199,8 +199,8 @@ class server::session {
       dma.deallocate(pointer(request));
     } else if (what == "clear") {
       std::size_t const bytes = number(request, "bytes");
-      auto const held = check_shared(request, bytes);
-      dma.clear(pointer(request), bytes);
+      // In place, and where the chunk is: a client may ask for all of it.
+      check_shared(request, bytes)->drop(static_cast<std::byte*>(pointer(request)), bytes);
     } else if (what == "map") {
       map(request);
     } else if (what == "unmap") {
@@ -271,6 +271,13 @@ class server::session {
       throw operation_failed(fmt::format("drive daemon: a client may have {} stretches of memory mapped", most_mapped));
     }
     auto held = check_shared(request, bytes);
+    memory::kind const out_of_reach = drive_->drive->gpu() ? memory::kind::host : memory::kind::device;
+    if (held->where().kind == out_of_reach) {
+      throw refused_input(
+          "mapped memory", fmt::format("{}+{}", address(pointer(request)), bytes),
+          "the engine of this drive does not reach it: use one storage for drives on a GPU, and another "
+          "for those on the CPU");
+    }
     if (std::find(held_.begin(), held_.end(), held) == held_.end()) held_.push_back(held);
     controller_->dma().map(pointer(request), bytes);
     mapped_.push_back({address(pointer(request)), bytes});
@@ -424,6 +431,7 @@ void server::start(served_drive& made, uri const& from, int gpu, std::string con
     if (auto const on = drive->gpu()) gpu_words_.try_emplace(*on, memory::device(*on), sizeof(std::uint32_t), 128);
     made.drive = std::move(drive);
   } catch (std::exception const& failed) {
+    if (keeper_ != nullptr && !keeper_->was_there(name)) keeper_->forget(name);
     std::lock_guard const lock(drives_mutex_);
     // A process that started too soon after a GPU was lost may never reach it, where the next one does.
     if (gpu_words_.empty() && keeper_ != nullptr && place_of(from, gpu).kind != memory::kind::host &&

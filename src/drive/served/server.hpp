@@ -26,6 +26,8 @@ class memory_keeper {
   virtual ~memory_keeper() = default;
   /// The memory of `drive`, made at its first call.
   virtual std::unique_ptr<chunk> memory_of(std::string const& drive, std::size_t bytes, chunk_place const& where) = 0;
+  /// Lets go of the memory of a drive that could not be opened, if it has any.
+  virtual void forget(std::string const& drive) = 0;
   /// Whether an earlier process had it.
   virtual bool was_there(std::string const& drive) const = 0;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,8 +40,11 @@ using clock = std::chrono::steady_clock;
 constexpr int write_back_limit_ms = 120'000;
 constexpr int gpu_check_interval_ms = 100;
 constexpr int open_check_interval_ms = 5;
+constexpr int end_check_interval_ms = 2;
 constexpr auto soon = std::chrono::seconds(1);  // an engine that dies within it may never get further
 constexpr std::uint32_t most_quick_deaths = 8;  // before it ever served; then there is data to keep
+
+std::string const ended_well = "ended";
 
 /// The memory of each drive, by name, with its size: files that this process holds and its children inherit.
 using kept_files = std::map<std::string, std::pair<open_file, std::size_t>>;
@@ -66,6 +70,7 @@ class keep_with_supervisor final : public served::memory_keeper {
     supervisor_.send({{"keep", drive}, {"bytes", bytes}}, {&file, 1});
     return made;
   }
+  void forget(std::string const& drive) override { supervisor_.send({{"forget", drive}}); }
   bool was_there(std::string const& drive) const override { return kept_.contains(drive); }
 
  private:
@@ -177,13 +182,19 @@ class engine_process {
   channel& control() { return control_; }
   bool died_soon() const { return clock::now() - started_ < soon; }
 
-  /// Waits for its end, and says in words what it was.
+  /// Tells it that nobody listens any more, upon which it ends; kills it where that takes too long. Says in words how
+  /// it ended.
   std::string wait() {
+    control_.hang_up();
+    auto const limit = clock::now() + std::chrono::milliseconds(write_back_limit_ms);
     int status = 0;
-    while (::waitpid(std::exchange(process_, 0), &status, 0) < 0 && errno == EINTR) {
+    while (::waitpid(process_, &status, WNOHANG) == 0) {
+      if (clock::now() > limit) ::kill(process_, SIGKILL);
+      ::poll(nullptr, 0, end_check_interval_ms);
     }
+    process_ = 0;
     if (WIFSIGNALED(status)) return fmt::format("was killed by signal {}", WTERMSIG(status));
-    return fmt::format("ended with status {}", WEXITSTATUS(status));
+    return WEXITSTATUS(status) == 0 ? ended_well : fmt::format("ended with status {}", WEXITSTATUS(status));
   }
 
  private:
@@ -230,7 +241,9 @@ class supervisor {
       engine_process engine(listening_.get(), options_, kept_, restarts);
       auto const reports = watch(engine, signals_.file());
       if (reports) {
-        engine.wait();
+        if (std::string const how = engine.wait(); how != ended_well) {
+          throw operation_failed("the process that serves the drives " + how + " while it wrote them back");
+        }
         return {{"socket", options_.socket}, {"restarts", restarts}, {"drives", *reports}};
       }
       std::string const how = engine.wait();
@@ -290,6 +303,8 @@ class supervisor {
       kept_.insert_or_assign(keep->get<std::string>(),
                              std::pair(std::move(told.files.front()), told.body.at("bytes").get<std::size_t>()));
     }
+    if (auto const forget = told.body.find("forget"); forget != told.body.end())
+      kept_.erase(forget->get<std::string>());
     if (auto const line = told.body.find("notice"); line != told.body.end()) tell(line->get<std::string>());
     if (told.body.contains("ready") && !announced_) {
       announced_ = true;
@@ -329,6 +344,12 @@ std::string daemon_socket() {
 }
 
 json serve(serve_options const& options) {
+  // Each client takes some files, and each drive in memory one.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);  // as many as are allowed will do too
+  }
   return supervisor(options).run();
 }
 
