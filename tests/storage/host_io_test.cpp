@@ -183,7 +183,8 @@ TEST(HostIo, DrivesInMemoryArePopulatedWhereTheMachineHasRoom) {
       EXPECT_TRUE(st.populate(bytes)) << bytes;
     }
   }
-  EXPECT_FALSE(storage(on_cpu({"emulated:size=16T"})).populate(std::uint64_t{16} << 40));
+  std::uint64_t const machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
+  EXPECT_FALSE(storage(on_cpu({"emulated:size=" + std::to_string(machine)})).populate(machine));
 }
 
 TEST(HostIo, AnExtentThatIsGivenUpLeavesNoCatalogue) {
