@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import default_signals, started
 
 DRIVE = "emulated:size=4M"
 
@@ -107,20 +108,10 @@ def test_a_reader_that_goes_away_is_no_traceback():
 
 def test_an_interrupt_ends_a_long_run_at_once():
     command = [sys.executable, "-m", "forebay", "bench", "write", "--drive", DRIVE, "--verify", "--runtime", "10m"]
-    # A job in the background of a shell ignores the signal, and so would its children.
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as run:
-        try:
-            wait_until_it_runs(run.pid)
-            run.send_signal(signal.SIGINT)
-            out, err = run.communicate(timeout=60)
-        finally:
-            run.kill()
+    with started(command) as run:
+        wait_until_it_runs(run.pid)
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
     assert run.returncode == 130
     assert (out, err) == ("", "forebay: interrupted\n")
 
@@ -230,19 +221,10 @@ LARGE = 100_000_000  # bytes
 
 def interrupt(command, ready, limit_s=10):
     """Runs a command, sends it Ctrl-C once `ready(pid)`, and returns how it ended."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "forebay", *map(str, command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as run:
-        try:
-            ready(run.pid)
-            run.send_signal(signal.SIGINT)
-            out, err = run.communicate(timeout=limit_s)
-        finally:
-            run.kill()
+    with started([sys.executable, "-m", "forebay", *map(str, command)]) as run:
+        ready(run.pid)
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=limit_s)
     return run.returncode, out, err
 
 
@@ -289,19 +271,10 @@ def test_an_interrupt_ends_what_the_main_thread_does_not_hear():
         "doctor.examine = lambda: (print('deaf', flush=True), lock(mutex))\n"
         "sys.exit(main(['doctor']))\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as run:
-        try:
-            assert run.stdout.readline() == "deaf\n"
-            run.send_signal(signal.SIGINT)
-            _, err = run.communicate(timeout=10)
-        finally:
-            run.kill()
+    with started([sys.executable, "-c", script]) as run:
+        assert run.stdout.readline() == "deaf\n"
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=10)
     assert (run.returncode, err) == (130, "forebay: interrupted\n")
 
 
@@ -321,6 +294,6 @@ def test_an_interrupt_while_modules_load_is_one_line():
         text=True,
         check=False,
         timeout=60,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=default_signals,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "forebay: interrupted\n")

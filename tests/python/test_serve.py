@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from forebay import OperationFailed, Storage
 from forebay.daemon import await_ready, end, listens
+from processes import default_signals
 
 URI = "emulated:size=8M,residency=served"
 MESSAGE = b"across processes"
@@ -178,11 +179,6 @@ def test_run_that_is_ended_leaves_no_daemon_and_no_socket(tmp_path, number):
         run.wait(60)
         assert until(lambda: not socket.exists())
         assert until(lambda: not processes_of(socket))
-
-
-def default_signals():
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def test_serve_writes_back_and_reports_when_the_terminal_hangs_up(daemon):

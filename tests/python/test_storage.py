@@ -4,13 +4,13 @@
 import contextlib
 import ctypes
 import signal
-import subprocess
 import sys
 import textwrap
 
 import numpy as np
 import pytest
 from forebay import OperationFailed, RefusedInput, Storage
+from processes import started
 
 SIZE = 4 << 20
 DEADLINE_S = 30
@@ -203,20 +203,11 @@ def test_a_write_whose_failure_was_seen_is_not_raised_again(read_only, ask):
 
 def run_python(script, *arguments, interrupt=False, status=None):
     """Runs a script; with `interrupt` sends it Ctrl-C at its first line. Returns what it said."""
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as run:
-        try:
-            if interrupt:
-                assert run.stdout.readline() == "ready\n", run.stderr.read()
-                run.send_signal(signal.SIGINT)
-            out, err = run.communicate(timeout=DEADLINE_S)
-        finally:
-            run.kill()
+    with started([sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]) as run:
+        if interrupt:
+            assert run.stdout.readline() == "ready\n", run.stderr.read()
+            run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=DEADLINE_S)
     if status is not None:
         assert run.returncode == status, err
     return out, err
@@ -337,19 +328,10 @@ def test_an_interrupt_ends_a_program_and_frees_its_drive(name, tmp_path):
         file.truncate(1 << 30)
     uri = f"emulated:backing=file,path={path},bandwidth=50M"
     script = "import sys, time, forebay\nuri = sys.argv[1]\n" + textwrap.dedent(INTERRUPTED[name])
-    with subprocess.Popen(
-        [sys.executable, "-c", script, uri],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as run:
-        try:
-            assert run.stdout.readline() == "ready\n"
-            run.send_signal(signal.SIGINT)
-            _, err = run.communicate(timeout=8)
-        finally:
-            run.kill()
+    with started([sys.executable, "-c", script, uri]) as run:
+        assert run.stdout.readline() == "ready\n"
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=8)
     assert run.returncode == -signal.SIGINT, err
     assert err.rstrip().endswith("KeyboardInterrupt"), err
     assert "Exception ignored" not in err
