@@ -10,27 +10,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "forebay/error.hpp"
+#include "forebay/memory/machine.hpp"
 #include "forebay/simt/native.hpp"
 #include "mapped_file_guard.hpp"
 
 namespace forebay::emulator {
 namespace {
-
-/// Of the machine's memory: what programs can have without anything being swapped; 0 where the system does not say.
-std::uint64_t available_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, rest;
-  for (std::uint64_t kib = 0; file >> key >> kib; std::getline(file, rest)) {
-    if (key == "MemAvailable:") return kib << 10;
-  }
-  return 0;
-}
 
 class memory_store final : public backing_store {
  public:
@@ -42,7 +32,7 @@ class memory_store final : public backing_store {
   std::uint64_t populate(std::uint64_t bytes) override {
     bytes = std::min<std::uint64_t>(bytes, memory_.bytes());
     if (memory_.from().kind() != memory::kind::host || bytes == 0) return bytes;
-    if (bytes > available_bytes() / 2) return 0;
+    if (bytes > memory::available_bytes() / 2) return 0;
     if (madvise(memory_.data(), bytes, MADV_POPULATE_WRITE) == 0) return bytes;
     // A kernel before 5.14, or a part of the memory that is in use just now: page by page, and nothing changes.
     for (std::uint64_t at = 0; at < bytes; at += 4096) {

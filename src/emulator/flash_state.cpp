@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/emulator/flash_state.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 #include <string>
 #include <thread>
 
 #include "forebay/error.hpp"
+#include "forebay/memory/machine.hpp"
 
 namespace forebay::emulator {
 namespace {
@@ -106,8 +105,7 @@ flash_geometry flash_geometry_of(flash_parameters const& parameters, std::uint64
 
 memory::allocation flash_memory(memory::resource& from, std::size_t bytes, preconditioning start,
                                 std::uint64_t drive_bytes) {
-  auto const pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 1L));
-  std::uint64_t const machine_bytes = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::uint64_t const machine_bytes = memory::machine_bytes();
   bool const near = from.kind() != memory::kind::device;
   try {
     // Of a drive that is written all of it is touched; of a fresh one a part that grows.

@@ -23,6 +23,7 @@
 #include "emulator/hand_host.hpp"
 #include "forebay/emulator/controller.hpp"
 #include "forebay/error.hpp"
+#include "forebay/memory/machine.hpp"
 #include "forebay/simt/native.hpp"
 
 namespace forebay::emulator {
@@ -243,7 +244,7 @@ TEST(memory_backing_test, is_populated_when_asked_and_keeps_what_it_holds) {
   EXPECT_EQ(std::memcmp(data + 4096, "hello", 5), 0);
   EXPECT_EQ(data[bytes - 1], std::byte{0});
   EXPECT_EQ(store->populate(~std::uint64_t{0}), 2 * bytes) << "no more than there is";
-  std::uint64_t const machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
+  std::uint64_t const machine = memory::machine_bytes();
   EXPECT_EQ(memory_backing(machine, 512)->populate(machine), 0u) << "more than half of what the machine has";
 }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "forebay/memory/machine.hpp"
 #include "forebay/nvme/command.hpp"
 #include "forebay/nvme/status_code.hpp"
 #include "forebay/simt/native.hpp"
@@ -183,7 +184,7 @@ TEST(HostIo, DrivesInMemoryArePopulatedWhereTheMachineHasRoom) {
       EXPECT_TRUE(st.populate(bytes)) << bytes;
     }
   }
-  std::uint64_t const machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
+  std::uint64_t const machine = memory::machine_bytes();
   EXPECT_FALSE(storage(on_cpu({"emulated:size=" + std::to_string(machine)})).populate(machine));
 }
 

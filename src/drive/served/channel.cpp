@@ -169,10 +169,12 @@ std::optional<file_identity> identity_of(std::string const& path) {
   return file_identity{about.st_dev, about.st_ino};
 }
 
-int peer_of(open_file const& socket) {
+ucred peer_of(open_file const& socket) {
   ucred peer{};
   socklen_t bytes = sizeof peer;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.pid : 0;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+    fail("cannot ask who is at the other end");
+  return peer;
 }
 
 open_file connect_to(std::string const& path) {
@@ -184,9 +186,7 @@ open_file connect_to(std::string const& path) {
                                     "the program with `forebay run -- program`",
                                     path, std::strerror(errno)));
   }
-  ucred peer{};
-  socklen_t bytes = sizeof peer;
-  if (::getsockopt(made.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) fail("cannot ask who listens");
+  ucred const peer = peer_of(made);
   if (peer.uid != ::geteuid() && peer.uid != 0) {
     throw refused_input("FOREBAY_DAEMON", path,
                         fmt::format("user {} listens there; start a daemon of your own", peer.uid));

@@ -4,6 +4,8 @@
 //! on a Unix stream socket.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -43,8 +45,8 @@ struct message {
 
 inline constexpr std::size_t max_message_files = 16;
 inline constexpr int no_time_limit = -1;
-inline constexpr int patience_ms =
-    30'000;  ///< for a peer in the middle of a message, and for one that says nothing yet
+/// For a peer in the middle of a message, and for one that says nothing yet.
+inline constexpr int patience_ms = 30'000;
 
 /// What a peer may send in one message.
 struct message_limits {
@@ -86,8 +88,8 @@ struct file_identity {
   bool operator==(file_identity const&) const = default;
 };
 std::optional<file_identity> identity_of(std::string const& path);
-/// The process at the other end of a connected socket.
-int peer_of(open_file const& socket);
+/// Who made the other end of a connected socket.
+ucred peer_of(open_file const& socket);
 /// Throws `refused_input` where no daemon of this user or of root listens.
 open_file connect_to(std::string const& path);
 

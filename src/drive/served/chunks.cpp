@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "forebay/error.hpp"
+#include "forebay/memory/machine.hpp"
 
 namespace forebay::drive::served {
 namespace {
@@ -27,11 +28,6 @@ constexpr std::size_t usual_chunk_bytes = std::size_t{64} << 20;  // pages that 
 std::uint64_t random_key() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();
-}
-
-std::uint64_t machine_bytes() {
-  long const pages = ::sysconf(_SC_PHYS_PAGES);
-  return static_cast<std::uint64_t>(std::max(pages, 1L)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 constexpr std::uintptr_t up(std::uintptr_t address, std::size_t alignment_bytes) {
@@ -113,8 +109,8 @@ void chunk::drop(std::byte* from, std::size_t bytes) noexcept {
 }
 
 chunk_register::chunk_register(client_limits const& limits) : limits_(limits) {
-  if (limits_.bytes == 0) limits_.bytes = machine_bytes() / 2;
-  if (limits_.all_bytes == 0) limits_.all_bytes = machine_bytes() / 4 * 3;
+  if (limits_.bytes == 0) limits_.bytes = memory::machine_bytes() / 2;
+  if (limits_.all_bytes == 0) limits_.all_bytes = memory::machine_bytes() / 4 * 3;
 }
 
 std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const& where) {
@@ -203,7 +199,6 @@ void* chunk_arena::allocate(std::size_t bytes, std::size_t alignment_bytes) {
 
 std::shared_ptr<chunk> chunk_arena::make_chunk(std::size_t bytes) {
   client_limits const& limits = all_.limits();
-  std::lock_guard const lock(share_.mutex);
   bool const counts = where_.kind != memory::kind::device;
   if (counts && (bytes > limits.bytes || share_.host_bytes > limits.bytes - bytes)) {
     throw operation_failed(

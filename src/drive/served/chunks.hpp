@@ -95,9 +95,8 @@ class chunk_register {
   std::vector<std::unique_ptr<chunk>> spare_;
 };
 
-/// How much one client has. Thread-safe.
+/// How much one client has. Of the one thread that answers it.
 struct client_share {
-  std::mutex mutex;
   std::uint64_t host_bytes = 0;
   std::size_t chunks = 0;
 };

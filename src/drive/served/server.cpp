@@ -105,7 +105,7 @@ struct server::served_drive {
 class server::session {
  public:
   session(server& of, open_file socket)
-      : of_(of), process_(peer_of(socket)), channel_(std::move(socket), from_client), thread_([this] { run(); }) {}
+      : of_(of), process_(peer_of(socket).pid), channel_(std::move(socket), from_client), thread_([this] { run(); }) {}
   ~session() {
     channel_.hang_up();
     thread_.join();
@@ -479,18 +479,15 @@ void server::accept_clients(int listening) {
       continue;
     }
     try {
-      refuse_one_more(peer_of(socket));
+      refuse_one_more(peer_of(socket).pid);
+      std::lock_guard const lock(sessions_mutex_);
+      sessions_.push_back(std::make_unique<session>(*this, std::move(socket)));
     } catch (refused_input const&) {
       try {
         channel(std::move(socket), from_client).send(describe_current_exception());
       } catch (operation_failed const&) {
         // It does not wait for the answer.
       }
-      continue;
-    }
-    try {
-      std::lock_guard const lock(sessions_mutex_);
-      sessions_.push_back(std::make_unique<session>(*this, std::move(socket)));
     } catch (std::exception const&) {
       // No thread, or no memory, for one more client: it is hung up on.
     }
