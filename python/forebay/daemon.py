@@ -52,9 +52,16 @@ def listens(path: str) -> bool:
     return True
 
 
+class LostData(OperationFailed):
+    """A daemon that could not write its drives back, and has said why on standard error."""
+
+
 @contextlib.contextmanager
 def running(path: str, environment: dict[str, str]) -> Iterator[None]:
-    """A daemon at `path`: the one that is there, or one that is started and ended here."""
+    """A daemon at `path`: the one that is there, or one that is started and ended here.
+
+    Throws LostData where that one ends with a failure.
+    """
     if listens(path):
         yield
         return
@@ -69,8 +76,12 @@ def running(path: str, environment: dict[str, str]) -> Iterator[None]:
     try:
         await_ready(daemon)
         yield
-    finally:
+    except BaseException:
         end(daemon)
+        raise
+    end(daemon)
+    if daemon.returncode != 0:
+        raise LostData(f"the drive daemon ended with status {daemon.returncode}: see what it said before")
 
 
 def end(daemon: "subprocess.Popen[str]", limit_s: float = _END_TIMEOUT_S) -> None:

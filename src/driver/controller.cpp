@@ -70,6 +70,14 @@ std::uint64_t controller::generation() const {
   return generation_;
 }
 
+bool controller::has_left() {
+  std::unique_lock const lock(mutex_, std::try_to_lock);
+  if (!lock || !registers_.has_left()) return false;
+  if (state_ != state::disabled) ++generation_;
+  state_ = state::disabled;
+  return true;
+}
+
 void controller::reset() {
   std::lock_guard const lifecycle(lifecycle_mutex_);
   bring_up();

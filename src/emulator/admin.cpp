@@ -89,11 +89,12 @@ std::uint32_t default_feature(std::uint8_t id, std::uint32_t max_queues) {
 
 }  // namespace
 
-admin::admin(admin_options const& options, register_file& file, dma_regions const& regions, media const& drive,
-             io_engine& engine, std::uint32_t first_slot, durability sync)
+admin::admin(admin_options const& options, register_file& file, dma_regions const& regions, dma_regions const& of_host,
+             media const& drive, io_engine& engine, std::uint32_t first_slot, durability sync)
     : options_(options),
       registers_(file),
-      host_regions_(regions.host_table()),
+      host_regions_(of_host.host_table()),
+      queue_regions_(regions.host_table()),
       unit_regions_(regions.table()),
       drive_(drive),
       engine_(engine),
@@ -339,7 +340,7 @@ admin::completion admin::check_queue(nvme::submission_entry const& command, std:
     return {refuse(generic_status::invalid_field_in_command)};
   }
   if (command.prp1 % page_bytes_ != 0) return {refuse(generic_status::prp_offset_invalid)};
-  if (command.prp1 == 0 || !host_regions_.contains<native>(command.prp1, size * entry_bytes)) {
+  if (command.prp1 == 0 || !queue_regions_.contains<native>(command.prp1, size * entry_bytes)) {
     return {refuse(generic_status::invalid_field_in_command)};
   }
   return {};

@@ -65,17 +65,21 @@ void dma_regions::add(void const* address, std::size_t bytes) {
 }
 
 void dma_regions::remove(void const* address, std::size_t bytes) {
+  if (remove_if_added(address, bytes)) return;
+  throw refused_input("registered region", describe(address, bytes), "unmap exactly a range that was mapped");
+}
+
+bool dma_regions::remove_if_added(void const* address, std::size_t bytes) noexcept {
   auto const start = reinterpret_cast<std::uint64_t>(address);
   range const pages{start / dma_page_bytes, (start + bytes + dma_page_bytes - 1) / dma_page_bytes};
   std::lock_guard const lock(mutex_);
   auto const found = std::find_if(ranges_.begin(), ranges_.end(), [&](range const& r) {
     return r.first_page == pages.first_page && r.end_page == pages.end_page;
   });
-  if (found == ranges_.end()) {
-    throw refused_input("registered region", describe(address, bytes), "unmap exactly a range that was mapped");
-  }
+  if (found == ranges_.end()) return false;
   ranges_.erase(found);
   clear_uncovered(pages);
+  return true;
 }
 
 void dma_regions::clear_uncovered(range pages) {

@@ -135,7 +135,7 @@ void register_file::clear_doorbells() {
 
 dma_space::~dma_space() {
   for (auto const& [address, block] : allocations_) {
-    regions_.remove(address, block.bytes);
+    remove(address, block.bytes);
     block.from->deallocate(address);
   }
 }
@@ -148,7 +148,7 @@ void* dma_space::allocate(std::size_t bytes, memory::resource& from) {
   std::lock_guard const lock(mutex_);
   try {
     allocations_.emplace(address, owned_block{whole, &from});
-    regions_.add(address, whole);
+    add(address, whole, from.kind() != memory::kind::device);
   } catch (...) {
     allocations_.erase(address);
     from.deallocate(address);
@@ -162,7 +162,7 @@ void dma_space::deallocate(void* address) noexcept {
   std::lock_guard const lock(mutex_);
   auto const found = allocations_.find(address);
   if (found == allocations_.end()) return;
-  regions_.remove(address, found->second.bytes);
+  remove(address, found->second.bytes);
   found->second.from->deallocate(address);
   allocations_.erase(found);
 }
@@ -183,11 +183,27 @@ void dma_space::map(void* address, std::size_t bytes) {
                         std::to_string(reinterpret_cast<std::uintptr_t>(address)) + "+" + std::to_string(bytes),
                         "address and size must be multiples of 4096");
   }
-  regions_.add(address, bytes);
+  add(address, bytes, of_host_ == nullptr || memory::host_reaches(address));
 }
 
 void dma_space::unmap(void* address, std::size_t bytes) {
+  remove(address, bytes);
+}
+
+void dma_space::add(void const* address, std::size_t bytes, bool host_reaches) {
+  regions_.add(address, bytes);
+  if (of_host_ == nullptr || !host_reaches) return;
+  try {
+    of_host_->add(address, bytes);
+  } catch (...) {
+    regions_.remove(address, bytes);
+    throw;
+  }
+}
+
+void dma_space::remove(void const* address, std::size_t bytes) {
   regions_.remove(address, bytes);
+  if (of_host_ != nullptr) of_host_->remove_if_added(address, bytes);
 }
 
 }  // namespace forebay::emulator

@@ -133,15 +133,22 @@ subsystem::implementation::implementation(subsystem_options const& options, std:
 }
 
 subsystem::implementation::~implementation() {
+  close();
+}
+
+bool subsystem::implementation::close() noexcept {
+  if (std::exchange(closed_, true)) return closed_well_;
   stop();
-  if (media_.sync == nullptr) return;
+  if (media_.sync == nullptr) return true;
   // What was written reaches the file even if no client ever flushed.
   try {
-    if (store_->sync()) return;
-    tell("its file could not be written: what was written since the last good flush is lost");
+    closed_well_ = store_->sync();
+    if (!closed_well_) tell("its file could not be written: what was written since the last good flush is lost");
   } catch (operation_failed const& failed) {
+    closed_well_ = false;
     tell(std::string("what was written since the last good flush is lost: ") + failed.what());
   }
+  return closed_well_;
 }
 
 std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t queues, memory::resource& client_memory,
@@ -389,6 +396,9 @@ void subsystem::hold() {
 }
 void subsystem::release() noexcept {
   implementation_->runner().release();
+}
+bool subsystem::close() noexcept {
+  return implementation_->close();
 }
 std::uint64_t subsystem::populate(std::uint64_t bytes) {
   return implementation_->populate(bytes);

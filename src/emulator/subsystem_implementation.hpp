@@ -26,7 +26,8 @@ struct controller_parts {
       : first_slot(slot),
         queues(queue_count),
         regions(unit_memory),
-        dma(regions, client_memory, gpu_memory),
+        host_regions(gpu_memory != nullptr ? std::make_unique<dma_regions>() : nullptr),
+        dma(regions, client_memory, gpu_memory, host_regions.get()),
         registers(queue_count, client_memory, std::move(wake), doorbell_memory),
         commands({.serial = options.serial,
                   .model = options.model,
@@ -34,11 +35,12 @@ struct controller_parts {
                   .max_queues = queue_count,
                   .max_queue_entries = options.max_queue_entries,
                   .mdts = options.mdts},
-                 registers, regions, drive, engine, slot, std::move(sync)) {}
+                 registers, regions, host_regions ? *host_regions : regions, drive, engine, slot, std::move(sync)) {}
 
   std::uint32_t const first_slot;
   std::uint32_t const queues;
-  dma_regions regions;  ///< its own: no other controller's commands reach its client's memory
+  dma_regions regions;                        ///< its own: no other controller's commands reach its client's memory
+  std::unique_ptr<dma_regions> host_regions;  ///< of them: what the admin thread reaches; null: all
   emulator::dma_space dma;
   register_file registers;
   admin commands;
@@ -51,6 +53,7 @@ class subsystem::implementation {
   implementation(subsystem_options const& options, std::unique_ptr<backing_store> store,
                  engine_maker const& make_engine);
   ~implementation();
+  bool close() noexcept;
   implementation(implementation const&) = delete;
   implementation& operator=(implementation const&) = delete;
 
@@ -83,6 +86,8 @@ class subsystem::implementation {
   media media_;
   bool told_of_lost_pages_ = false;  ///< by the thread that writes back, as the next
   bool told_of_failed_sync_ = false;
+  bool closed_ = false;
+  bool closed_well_ = true;
   std::uint32_t written_back_ = 0;             ///< the `sync_words::requested` that was served last
   std::atomic<std::uint64_t> syncs_asked_{0};  ///< by controllers that shut down
   std::atomic<std::uint64_t> syncs_done_{0};   ///< of them

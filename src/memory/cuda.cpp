@@ -11,6 +11,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -210,6 +211,13 @@ void connect_gpus(int ordinal, int other) {
 int device_count() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+bool host_reaches(void const* address) {
+  cudaPointerAttributes known{};
+  if (cudaPointerGetAttributes(&known, address) == cudaSuccess) return known.type != cudaMemoryTypeDevice;
+  std::ignore = cudaGetLastError();  // or the next call would report it
+  return false;
 }
 
 }  // namespace forebay::memory

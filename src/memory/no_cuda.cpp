@@ -25,4 +25,8 @@ int device_count() {
   return 0;
 }
 
+bool host_reaches(void const*) {
+  return true;
+}
+
 }  // namespace forebay::memory

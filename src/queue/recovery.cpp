@@ -10,11 +10,13 @@
 
 namespace forebay {
 
-recovery::recovery(std::vector<group> groups, options o) : options_(std::move(o)) {
+recovery::recovery(std::vector<group> groups, options o)
+    : options_(std::move(o)), next_look_ns_(options_.clock_ns() + look_interval_ns) {
   for (group& g : groups) groups_.push_back({std::move(g), {}});
 }
 
 bool recovery::step() {
+  look_for_losses();
   bool any = false;
   for (watched_group& of : groups_) {
     any = take_request(of) || any;
@@ -104,6 +106,7 @@ void recovery::reset_controller(member const& of, std::string const& why) {
   try {
     controller.reset();
     ++count_.controller_resets;
+    std::erase(gone_, &controller);
   } catch (driver::controller_failure const& failure) {
     removed = failure.why() == driver::controller_failure::cause::removed;
     tell(fmt::format("drive '{}': {}", of.drive, failure.what()));
@@ -111,12 +114,29 @@ void recovery::reset_controller(member const& of, std::string const& why) {
     // It came back, but not as the drive that it was; its queues are gone all the same.
     tell(fmt::format("drive '{}': {}", of.drive, failure.what()));
   }
+  end_queues(controller, removed);
+}
+
+void recovery::end_queues(driver::controller const& of, bool removed) {
   for (watched_group const& w : groups_) {
     for (std::uint32_t i = 0; i < w.members.members.size(); ++i) {
       member const& m = w.members.members[i];
       // A controller that still knows a queue may still write, so that queue's commands keep their memory; one that has
       // left the bus cannot write.
-      if (m.controller == &controller && (removed || !m.queue->live())) w.members.queues->declare_dead(i);
+      if (m.controller == &of && (removed || !m.queue->live())) w.members.queues->declare_dead(i);
+    }
+  }
+}
+
+void recovery::look_for_losses() {
+  if (options_.clock_ns() < next_look_ns_) return;
+  next_look_ns_ = options_.clock_ns() + look_interval_ns;
+  for (watched_group const& w : groups_) {
+    for (member const& m : w.members.members) {
+      if (std::find(gone_.begin(), gone_.end(), m.controller) != gone_.end() || !m.controller->has_left()) continue;
+      end_queues(*m.controller, true);
+      gone_.push_back(m.controller);
+      tell(fmt::format("drive '{}': has gone; its commands are cancelled", m.drive));
     }
   }
 }

@@ -142,6 +142,16 @@ bool catalogue::parse(std::string_view text) {
   return true;
 }
 
+void catalogue::catch_up(catalogue const& stored) {
+  if (stored.sequence_ == sequence_) return;
+  sequence_ = stored.sequence_;
+  extents_ = stored.extents_;
+  std::erase_if(staged_, [&](extent const& s) {
+    return std::any_of(extents_.begin(), extents_.end(),
+                       [&](extent const& e) { return e.first_byte < end_of(s) && s.first_byte < end_of(e); });
+  });
+}
+
 void catalogue::store(writer const& write) {
   // Twice at first, so that both copies say that there is a catalogue.
   do {
@@ -195,7 +205,9 @@ void catalogue::publish(extent const& staged, bool replace) {
 
 void catalogue::discard(extent const& staged) {
   if (std::erase_if(staged_, [&](extent const& e) { return e.first_byte == staged.first_byte; }) == 0) {
-    throw refused_input("extent", staged.name, "is not staged, or no longer; stage it first");
+    throw refused_input(
+        "extent", staged.name,
+        "is not staged: it is no longer, or another program has taken its bytes; stage it, and write it again");
   }
 }
 

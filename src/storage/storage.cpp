@@ -869,6 +869,7 @@ struct storage::impl {
 
   catalogue table_to_change(std::string const& extent) {
     if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
+    catch_up();
     if (!table && !options.allow_destroy && raw_pairs.use_count() > 1) {
       throw refused_input("extent", extent,
                           "raw queue pairs could write over a catalogue: destroy them first, or set allow_destroy");
@@ -878,6 +879,18 @@ struct storage::impl {
                           "the drive holds data but no catalogue: set allow_destroy to put a catalogue over it");
     }
     return table.value_or(catalogue(home()));
+  }
+  /// Another client of a served drive may have stored a table since.
+  void catch_up() {
+    if (table_uncertain) return;  // the next table goes over whichever lies there
+    auto stored =
+        catalogue::load(home(), [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); }, true);
+    if (!stored) return;
+    if (table) {
+      table->catch_up(*stored);
+    } else {
+      table = std::move(stored);
+    }
   }
 
   /// Null where drives differ.
@@ -1143,7 +1156,7 @@ void storage::publish_extent(extent const& staged, bool replace) {
 void storage::discard_extent(extent const& staged) {
   std::lock_guard lock(impl_->table_mutex);
   if (impl_->table_uncertain) return;  // nobody else may write there until a table has been stored
-  catalogue changed = impl_->table_to_change(staged.name);
+  catalogue changed = impl_->table.value_or(catalogue(impl_->home()));
   changed.discard(staged);
   if (changed.is_nothing()) {
     impl_->table.reset();
@@ -1155,6 +1168,7 @@ void storage::discard_extent(extent const& staged) {
 void storage::remove_extent(std::string const& name) {
   std::lock_guard lock(impl_->table_mutex);
   if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
+  impl_->catch_up();
   if (!impl_->table) throw refused_input("extent", name, "the drive has no catalogue");
   catalogue changed = *impl_->table;
   changed.remove(name);

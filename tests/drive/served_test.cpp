@@ -179,6 +179,20 @@ TEST(served_drive, one_storage_over_two_of_a_daemon) {
   EXPECT_EQ(back, data);
 }
 
+TEST(served_drive, clients_that_open_it_side_by_side_keep_each_others_extents) {
+  local_daemon const daemon;
+  storage one = open_storage(), other = open_storage();
+  one.create_extent("one", 1);
+  other.create_extent("other", 1);
+  one.remove_extent("one");
+  extent const staged = one.stage_extent("staged", 1);
+  other.create_extent("where one has staged", 1);
+  EXPECT_THAT(refusal([&] { one.publish_extent(staged, false); }), HasSubstr("another program has taken its bytes"));
+  std::vector<std::string> names;
+  for (extent const& e : open_storage().extents()) names.push_back(e.name);
+  EXPECT_THAT(names, testing::UnorderedElementsAre("other", "where one has staged"));
+}
+
 TEST(served_drive, refuses_memory_that_the_daemon_did_not_give) {
   local_daemon const daemon;
   storage s = open_storage();
@@ -602,11 +616,31 @@ TEST(drive_daemon, lives_on_when_the_file_of_a_drive_is_cut_shorter) {
   std::filesystem::remove(file);
 }
 
+TEST(drive_daemon, that_cannot_write_a_drive_back_ends_with_a_failure) {
+  std::string const file = temporary("cut.img");
+  std::string const uri = "emulated:backing=file,residency=served,path=" + file;
+  create("emulated:backing=file,size=8M,path=" + file);
+  far_daemon daemon({uri});
+  {
+    storage cut = open_storage(uri);
+    put(cut, message);
+    std::filesystem::resize_file(file, 0);
+    EXPECT_THROW(put(cut, message), operation_failed);
+  }
+  kill(daemon.daemon.id(), SIGTERM);
+  EXPECT_EQ(daemon.daemon.line(), "not all drives were written back: the process that serves them ended with status 1");
+  EXPECT_EQ(WEXITSTATUS(daemon.daemon.wait()), 1);
+  std::filesystem::remove(file);
+}
+
 TEST(drive_daemon, whose_engine_died_has_left_the_bus) {
   far_daemon const daemon;
   auto const drive = open(drive_uri);
   driver::controller controller(drive->registers(), drive->dma());
+  EXPECT_FALSE(controller.has_left());
   kill(daemon.engine(), SIGKILL);
+  EXPECT_TRUE(native::wait_until([&] { return controller.has_left(); }, native::clock_ns() + patience_ns))
+      << "seen by who only looks";
   EXPECT_TRUE(
       native::wait_until([&] { return drive->registers().read32(nvme::registers::csts) == nvme::removed_value; },
                          native::clock_ns() + patience_ns));

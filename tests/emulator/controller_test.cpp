@@ -4,12 +4,16 @@
 #include "forebay/emulator/controller.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <new>
+#include <unordered_map>
+#include <utility>
 
 #include "emulator/hand_host.hpp"
 #include "forebay/emulator/dma_regions.hpp"
@@ -312,6 +316,56 @@ TEST_F(shared_drive, memory_of_one_client_is_out_of_reach_of_the_other) {
   other.set_up(memory, other.data_address());
   other.regs().write32(registers::cc, nvme::controller_configuration::make(true, 4096));
   EXPECT_TRUE(eventually([&] { return other.csts().fatal(); })) << "an admin queue in another client's memory";
+}
+
+/// Address space where host threads must not go, as a GPU's memory.
+class untouchable_memory final : public memory::resource {
+ public:
+  memory::kind kind() const override { return memory::kind::device; }
+  void* allocate(std::size_t bytes, std::size_t) override {
+    void* const made = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) throw std::bad_alloc();
+    bytes_.emplace(made, bytes);
+    return made;
+  }
+  void deallocate(void* address) noexcept override {
+    ::munmap(address, bytes_.at(address));
+    bytes_.erase(address);
+  }
+  void copy_in(void*, void const*, std::size_t) override {}
+  void copy_out(void*, void const*, std::size_t) override {}
+
+ private:
+  std::unordered_map<void*, std::size_t> bytes_;
+};
+
+TEST(controller_for_a_gpu, does_not_touch_memory_that_only_the_gpu_reaches) {
+  untouchable_memory gpu;
+  auto const drive = std::make_shared<subsystem>(subsystem_options{}, memory_backing(1 << 20, 512));
+  // The doorbells are not the GPU's: this engine runs on threads.
+  controller one{drive, 2, memory::host(), &gpu};
+  hand_host client{one.registers(), one.dma()};
+  void* const far = one.dma().allocate_for_gpu(1 << 20);
+  auto const address = one.dma().bus_address(far);
+  client.enable();
+  auto identify = client.admin(admin_opcode::identify, 1);
+  identify.prp1 = address;
+  EXPECT_EQ(client.code(identify), nvme::status_field(generic_status::data_transfer_error)) << "data";
+  auto log = client.admin(admin_opcode::get_log_page, 1 | (3 * 4096 / 4 - 1) << 16);
+  log.prp2 = address;
+  EXPECT_EQ(client.code(log), nvme::status_field(generic_status::data_transfer_error)) << "a PRP list";
+  auto cq = client.admin(admin_opcode::create_io_completion_queue, 1 | 7u << 16, 1);
+  cq.prp1 = address;
+  EXPECT_EQ(client.code(cq), 0) << "queues are the GPU's";
+  client.disable();
+  for (auto const& [asq, acq] :
+       {std::pair(address, client.data_address()), std::pair(client.data_address(), address)}) {
+    client.set_up(asq, acq);
+    client.regs().write32(registers::cc, nvme::controller_configuration::make(true, 4096));
+    EXPECT_TRUE(eventually([&] { return client.csts().fatal(); })) << "an admin queue";
+    client.disable();
+  }
+  one.dma().deallocate(far);
 }
 
 TEST(subsystem_options_test, are_checked) {

@@ -139,6 +139,23 @@ def test_run_says_once_why_no_daemon_can_be(forebay, tmp_path):
     forebay("run", "--socket", tmp_path / "no" / "s", "--", "true").refused("socket", "no")
 
 
+@pytest.mark.parametrize(("program_status", "status"), [(0, 1), (7, 7)])
+def test_run_fails_when_its_daemon_could_not_write_a_drive_back(forebay, tmp_path, program_status, status):
+    image = tmp_path / "image"
+    image.write_bytes(bytes(8 << 20))
+    program = f"""
+import os, sys, forebay
+with forebay.Storage("emulated:backing=file,residency=served,path={image}") as storage:
+    os.truncate({str(image)!r}, 0)
+    assert storage.pwrite(bytes(4096)).exception()
+sys.exit({program_status})
+"""
+    outcome = forebay("run", "--socket", tmp_path / "s", "--", sys.executable, "-c", program)
+    assert outcome.status == status, outcome.err
+    assert "the drive daemon ended with status 1" in outcome.err
+    assert "not all drives were written back" in outcome.err
+
+
 def test_run_uses_the_daemon_that_is_there(daemon, forebay):
     forebay("run", "--socket", daemon.socket, "--", *FOREBAY, "drive", "info", URI)
     assert listens(daemon.socket)

@@ -400,5 +400,22 @@ TEST(Recovery, ACommandOfAControllerThatLeftTheBusIsCancelled) {
   EXPECT_EQ(both.wait_for(record), status(fault::cancelled));
 }
 
+TEST(Recovery, CommandsOfADriveThatHasGoneDoNotWaitForTheirTime) {
+  two_drives both;
+  auto const ref = both.kernels.ref<native>();
+  std::uint32_t const record = ref.records().try_open(1);
+  std::uint32_t home = 0;
+  ASSERT_TRUE(ref.submit({0, 1}, home, {.opcode = nvme::io_opcode::flush}, record, native::clock_ns()).ok());
+  both.one.registers.fails = failing_registers::failure::removed;
+  now_ns += recovery::look_interval_ns;
+  both.rescue.step();  // nobody has asked
+  EXPECT_EQ(both.dead(), "d-d-");
+  EXPECT_EQ(both.wait_for(record), status(fault::cancelled));
+  EXPECT_EQ(both.events, std::vector<std::string>{"drive 'one': has gone; its commands are cancelled"});
+  now_ns += recovery::look_interval_ns;
+  both.rescue.step();
+  EXPECT_EQ(both.events.size(), 1u) << "it is told once";
+}
+
 }  // namespace
 }  // namespace forebay

@@ -253,6 +253,27 @@ TEST(Catalogue, WhatIsStagedIsNotThereBeforeItIsPublished) {
   EXPECT_THROW(c.discard(given_up.name == "x" ? extent{"x", 7 * mib, mib} : given_up), refused_input);
 }
 
+TEST(Catalogue, TakesOverWhatAnotherProgramStored) {
+  image i;
+  catalogue first(16 * mib);
+  first.create("first", 1);
+  first.store(i.writer());
+  catalogue second = *catalogue::load(16 * mib, i.reader());
+  extent const lost = first.stage("lost", mib + 1), kept = first.stage("kept", 1);
+  second.create("second", 1);  // where `lost` begins
+  second.remove("first");
+  second.store(i.writer());
+
+  first.catch_up(*catalogue::load(16 * mib, i.reader()));
+  ASSERT_EQ(first.extents().size(), 1u);
+  EXPECT_EQ(first.extents()[0].name, "second");
+  EXPECT_THROW(first.publish(lost, false), refused_input);
+  first.publish(kept, false);
+  first.store(i.writer());
+  second.catch_up(*catalogue::load(16 * mib, i.reader()));
+  EXPECT_NE(second.find("kept"), nullptr) << "the sequence goes on from the other's";
+}
+
 TEST(Catalogue, OfOtherDrivesIsRefused) {
   image i;
   catalogue c(catalogue_home(16 * mib, 2, 65536));

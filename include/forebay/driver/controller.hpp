@@ -92,6 +92,10 @@ class controller {
   /// Counts bring-ups; a queue of an earlier generation is no longer known to the controller.
   std::uint64_t generation() const;
 
+  /// Whether the device is found to have left its bus. Then all queues and commands are gone, as after a reset. Waits
+  /// for nothing: false while another member is at work.
+  bool has_left();
+
   /// Disables the controller and brings it up again. All I/O queues and admin commands under way are gone: the
   /// controller touches no memory that they named. `io_queue`s keep id and rings, for `recreate()`.
   void reset();

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "forebay/nvme/registers.hpp"
+
 namespace forebay::driver {
 
 /// The controller's registers (NVMe 1.4, section 3.1). Implementations need not be thread-safe: one driver owns one.
@@ -29,6 +31,8 @@ class register_space {
   virtual std::uint32_t* doorbell(std::uint32_t offset_bytes) = 0;
   /// The same for threads of a GPU, where that is another word. A queue uses one of the two.
   virtual std::uint32_t* doorbell_for_gpu(std::uint32_t offset_bytes) { return doorbell(offset_bytes); }
+  /// Whether the device has left its bus, as far as is known without waiting for it.
+  virtual bool has_left() { return read32(nvme::registers::csts) == nvme::removed_value; }
 };
 
 /// Memory that the controller may read and write. Thread-safe.

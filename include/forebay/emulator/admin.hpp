@@ -43,8 +43,9 @@ struct durability {
 /// taken up again by a later step.
 class admin {
  public:
-  admin(admin_options const& options, register_file& registers, dma_regions const& regions, media const& drive,
-        io_engine& engine, std::uint32_t first_slot, durability sync);
+  /// `regions`: what units reach; `of_host`: what the thread that calls `step` does, which may be the same.
+  admin(admin_options const& options, register_file& registers, dma_regions const& regions, dma_regions const& of_host,
+        media const& drive, io_engine& engine, std::uint32_t first_slot, durability sync);
 
   /// Looks at registers and the admin queue once. Whether there was anything to do.
   bool step();
@@ -101,7 +102,9 @@ class admin {
 
   admin_options const options_;
   register_file& registers_;
-  dma_region_table host_regions_, unit_regions_;
+  dma_region_table host_regions_;   ///< of admin queues and of what admin commands read and write
+  dma_region_table queue_regions_;  ///< of I/O queues, as the host looks it up
+  dma_region_table unit_regions_;   ///< the same, as units do
   media drive_;
   io_engine& engine_;
   std::uint32_t const first_slot_;  ///< of the engine's queue slots; queue id 1 is in it

@@ -111,6 +111,8 @@ class dma_regions {
   /// Takes back one `add` of the same range; pages that another registration covers stay. Throws `refused_input` for a
   /// range that was not added, and nothing else: whoever frees memory may call it.
   void remove(void const* address, std::size_t bytes);
+  /// The same, but false instead of `refused_input`.
+  bool remove_if_added(void const* address, std::size_t bytes) noexcept;
 
   /// For the units.
   dma_region_table table() const { return unit_table_; }

@@ -70,9 +70,10 @@ class register_file final : public driver::register_space {
 class dma_space final : public driver::dma_space {
  public:
   /// `from` is where `allocate` takes memory from: pinned memory where GPUs are clients. `gpu_memory`: where
-  /// `allocate_for_gpu` does, if that is another place.
-  dma_space(dma_regions& regions, memory::resource& from, memory::resource* gpu_memory = nullptr)
-      : regions_(regions), from_(from), for_gpu_(gpu_memory != nullptr ? *gpu_memory : from) {}
+  /// `allocate_for_gpu` does, if that is another place. `of_host`, if given, has only what host threads reach too.
+  dma_space(dma_regions& regions, memory::resource& from, memory::resource* gpu_memory = nullptr,
+            dma_regions* of_host = nullptr)
+      : regions_(regions), of_host_(of_host), from_(from), for_gpu_(gpu_memory != nullptr ? *gpu_memory : from) {}
   ~dma_space() override;
   dma_space(dma_space const&) = delete;
   dma_space& operator=(dma_space const&) = delete;
@@ -92,8 +93,11 @@ class dma_space final : public driver::dma_space {
     memory::resource* from;
   };
   void* allocate(std::size_t bytes, memory::resource& from);
+  void add(void const* address, std::size_t bytes, bool host_reaches);
+  void remove(void const* address, std::size_t bytes);
 
   dma_regions& regions_;
+  dma_regions* of_host_;
   memory::resource& from_;
   memory::resource& for_gpu_;
   std::mutex mutex_;

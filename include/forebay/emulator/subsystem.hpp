@@ -52,7 +52,7 @@ class subsystem {
   /// options out of range.
   subsystem(subsystem_options const& options, std::unique_ptr<backing_store> store,
             engine_maker const& make_engine = {});
-  /// Writes back what the store holds.
+  /// As `close()`.
   ~subsystem();
   subsystem(subsystem const&) = delete;
   subsystem& operator=(subsystem const&) = delete;
@@ -69,6 +69,9 @@ class subsystem {
 
   /// A snapshot, exact once all commands completed.
   std::unique_ptr<statistics> collect();
+  /// Ends all but its queues, and writes back what the store holds. False: what was written since the last good flush
+  /// is lost, as it says on standard error. There must be no controller left; then only the destructor may be called.
+  bool close() noexcept;
   /// See `backing_store::populate`.
   std::uint64_t populate(std::uint64_t bytes);
 

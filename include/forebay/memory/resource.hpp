@@ -35,6 +35,8 @@ resource& device(int ordinal);
 void connect_gpus(int ordinal, int other);
 /// How many GPUs this process can use; 0 where CUDA is not built in.
 int device_count();
+/// Whether host threads may read and write at `address`: not where it is a GPU's own memory.
+bool host_reaches(void const* address);
 
 /// Owns one allocation of a resource. Move-only.
 class allocation {

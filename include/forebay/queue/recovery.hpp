@@ -20,9 +20,12 @@ namespace forebay {
 /// (`command_limits`); its queue is deleted if it is still in flight `timeout_ns` after that, and a waiter has asked
 /// again since, who has looked for its completion; and where the controller does not delete the queue, it is reset. A
 /// deleted queue, or every queue of a reset controller, is declared dead: its commands end as `cancelled`, and their
-/// memory is free.
+/// memory is free. Every `look_interval_ns` it looks for controllers that have left their bus, and declares their
+/// queues dead without being asked.
 class recovery {
  public:
+  static constexpr std::uint64_t look_interval_ns = 1'000'000'000;
+
   /// Which controller and which queue stand behind a pair.
   struct member {
     driver::controller* controller = nullptr;
@@ -73,13 +76,17 @@ class recovery {
 
   bool take_request(watched_group& of);
   bool act(watched_group& of, watched_command& command);
+  void look_for_losses();
   void delete_queue(watched_group const& of, watched_command const& command);
   void reset_controller(member const& of, std::string const& why);
+  void end_queues(driver::controller const& of, bool removed);
   std::string name_of(watched_group const& of, watched_command const& command) const;
   void tell(std::string const& event) const;
 
   std::vector<watched_group> groups_;
   options options_;
+  std::uint64_t next_look_ns_;
+  std::vector<driver::controller const*> gone_;  ///< that have been told of
   counters count_;
 };
 

@@ -50,6 +50,9 @@ class catalogue {
   /// of the newest whole copy is not known or it is of other drives, and where there was one and neither copy is valid
   /// unless `damaged_is_none`.
   static std::optional<catalogue> load(catalogue_home const& home, reader const& read, bool damaged_is_none = false);
+  /// Takes over `stored`, which was loaded just now, if another program has stored it since this was. What is staged
+  /// stays staged, but for bytes that have been taken meanwhile.
+  void catch_up(catalogue const& stored);
   /// Writes the older copy, and both the first time. The caller flushes.
   void store(writer const& write);
 

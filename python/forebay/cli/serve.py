@@ -64,10 +64,15 @@ def run_program(
         environment = {**os.environ, **variables, daemon.VARIABLE: path}
         limit = daemon.limit_to_rest(sms, with_gpu=bool(variables) or "CUDA_MPS_PIPE_DIRECTORY" in environment)
         try:
+            status = os.EX_OK
             with daemon.running(path, environment):
                 status = _run(command, {**environment, **limit})
         except daemon.DidNotServe as ended:
             status = ended.status  # it has said why
+        except daemon.LostData as lost:
+            if status == os.EX_OK:
+                raise
+            notice(str(lost))
     raise typer.Exit(status)
 
 

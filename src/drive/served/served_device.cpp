@@ -2,6 +2,7 @@
 #include "served_device.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cstring>
@@ -114,6 +115,10 @@ class connection {
     return std::move(reply->body);
   }
 
+  bool has_left() const {
+    pollfd look{channel_.file(), POLLRDHUP, 0};
+    return ::poll(&look, 1, 0) > 0;
+  }
   bool on_gpu(void const* address) const { return chunks().on_gpu(daemon_, address); }
   void* here(std::uint64_t address) const { return chunks().here(daemon_, address); }
   known_chunks::place there(void const* address, std::size_t bytes) const {
@@ -171,6 +176,8 @@ class served_registers final : public driver::register_space {
   }
   std::uint32_t* doorbell(std::uint32_t offset_bytes) override { return doorbell(offset_bytes, false); }
   std::uint32_t* doorbell_for_gpu(std::uint32_t offset_bytes) override { return doorbell(offset_bytes, true); }
+  /// By the end of the connection: a daemon that only takes long has not gone.
+  bool has_left() override { return to_.has_left(); }
 
  private:
   std::uint32_t* doorbell(std::uint32_t offset_bytes, bool for_gpu) {

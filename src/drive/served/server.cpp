@@ -351,6 +351,13 @@ void server::stop() {
   sessions_.clear();
 }
 
+bool server::close() {
+  stop();
+  bool well = true;
+  for (auto const& d : open_drives()) well = d->drive->shared()->close() && well;
+  return well;
+}
+
 std::vector<std::shared_ptr<server::served_drive>> server::open_drives() {
   std::vector<std::shared_ptr<served_drive>> all;
   std::lock_guard const lock(drives_mutex_);

@@ -48,6 +48,8 @@ class server {
   void open(std::string const& uri);
   /// Ends all connections and every start of a drive; none is accepted any more.
   void stop();
+  /// As `stop`; then writes the drives back. False: what was written to one of them since its last good flush is lost.
+  bool close();
   /// Of each drive that is open, for its whole life in this process.
   nlohmann::json report();
   /// Throws `operation_failed` when a GPU that has a drive works no more in this process, or never did and should.

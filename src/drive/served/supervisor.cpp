@@ -98,7 +98,7 @@ int run_engine(int listening, serve_options const& options, kept_files const& ke
         stopped = true;
         server.stop();
         if (opening.valid()) opening.wait();
-        if (!order) return EXIT_SUCCESS;  // the drives are written back as they go
+        if (!order) return server.close() ? EXIT_SUCCESS : EXIT_FAILURE;
         supervisor.send({{"drives", server.report()}});
         continue;
       }
@@ -242,7 +242,7 @@ class supervisor {
       auto const reports = watch(engine, signals_.file());
       if (reports) {
         if (std::string const how = engine.wait(); how != ended_well) {
-          throw operation_failed("the process that serves the drives " + how + " while it wrote them back");
+          throw operation_failed("not all drives were written back: the process that serves them " + how);
         }
         return {{"socket", options_.socket}, {"restarts", restarts}, {"drives", *reports}};
       }
