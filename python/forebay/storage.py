@@ -63,6 +63,7 @@ class Storage:
         for uri in uris:
             text("uris", uri, "must be strings: write Storage(*uris) to open several")
         self._process = os.getpid()
+        opening = core().StopSource()
         self.native = interruptible(
             core().Storage,
             list(uris),
@@ -70,6 +71,8 @@ class Storage:
             bool(read_only),
             bool(allow_destroy),
             whole("queue_depth", queue_depth, 2**32 - 1),
+            opening,
+            on_interrupt=opening.request_stop,
         )
         self._transfers = Transfers()
 

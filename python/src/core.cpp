@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 #include <shared_mutex>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -42,17 +43,37 @@ using nlohmann::json;
 namespace forebay {
 namespace {
 
+/// Lets go of Python's lock while it lives. A thread that wants it back while the interpreter ends stays here, as from
+/// Python 3.14 on. Earlier ones unwind its stack, past functions that nothing may leave that way.
+class without_lock {
+ public:
+  without_lock() : state_(PyEval_SaveThread()) {}
+  ~without_lock() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) pause();
+    }
+  }
+  without_lock(without_lock const&) = delete;
+  without_lock& operator=(without_lock const&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 /// A storage that Python may close while other threads use it: they have ended before it is gone.
 class shared_storage {
  public:
   shared_storage(std::vector<std::string> uris, std::string device, bool read_only, bool allow_destroy,
-                 std::uint32_t queue_depth) {
-    nb::gil_scoped_release const unlocked;
+                 std::uint32_t queue_depth, std::stop_source const& cancel) {
+    without_lock const unlocked;
     storage_ = std::make_unique<storage>(storage_options{.drives = std::move(uris),
                                                          .device = std::move(device),
                                                          .queue_depth = queue_depth,
                                                          .read_only = read_only,
-                                                         .allow_destroy = allow_destroy});
+                                                         .allow_destroy = allow_destroy,
+                                                         .cancel = cancel.get_token()});
   }
   shared_storage(shared_storage const&) = delete;
   shared_storage& operator=(shared_storage const&) = delete;
@@ -69,14 +90,14 @@ class shared_storage {
                              ", of which this one is a fork: open it here, in a DataLoader in worker_init_fn, or start "
                              "processes by 'spawn'");
     }
-    nb::gil_scoped_release const unlocked;
+    without_lock const unlocked;
     std::shared_lock const in_use(mutex_);
     if (!storage_) throw operation_failed("the storage is closed: open it again");
     return use(*storage_);
   }
   void close() {
     if (is_forked()) return;
-    nb::gil_scoped_release const unlocked;
+    without_lock const unlocked;
     std::unique_lock const alone(mutex_);
     storage_.reset();
   }
@@ -288,7 +309,7 @@ std::string serve(std::string socket, std::vector<std::string> drives, int lifel
     nb::gil_scoped_acquire const locked;
     notice(line);
   };
-  nb::gil_scoped_release const unlocked;
+  without_lock const unlocked;
   return drive::serve(options).dump();
 }
 
@@ -319,7 +340,7 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);
   m.def("build_info", &build_info);
   m.def("create_drive", [](std::string const& uri) {
-    nb::gil_scoped_release const unlocked;
+    without_lock const unlocked;
     drive::create(uri);
   });
   m.def("profile_folders", &drive::profile_folders);
@@ -328,9 +349,14 @@ NB_MODULE(_core, m) {
   m.def("serve", &serve, nb::arg("socket"), nb::arg("drives"), nb::arg("lifeline"), nb::arg("ready"),
         nb::arg("notice"));
 
+  nb::class_<std::stop_source>(m, "StopSource").def(nb::init<>()).def("request_stop", [](std::stop_source& self) {
+    without_lock const unlocked;
+    self.request_stop();
+  });
   nb::class_<shared_storage>(m, "Storage")
-      .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t>(), nb::arg("drives"),
-           nb::arg("device"), nb::arg("read_only"), nb::arg("allow_destroy"), nb::arg("queue_depth"))
+      .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t, std::stop_source const&>(),
+           nb::arg("drives"), nb::arg("device"), nb::arg("read_only"), nb::arg("allow_destroy"), nb::arg("queue_depth"),
+           nb::arg("cancel"))
       .def_prop_ro("size_bytes",
                    [](shared_storage& self) { return self.with([](storage& s) { return s.size_bytes(); }); })
       .def_prop_ro("block_bytes",

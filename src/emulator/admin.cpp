@@ -134,8 +134,8 @@ bool admin::step() {
 
 bool admin::shut_down(nvme::controller_configuration cc) {
   nvme::controller_status const csts{registers_.get(registers::csts)};
-  auto const show = [&](nvme::shutdown_status status) {
-    registers_.set(registers::csts, nvme::controller_status::make(csts.ready(), csts.fatal(), status));
+  auto const show = [&](nvme::shutdown_status status, bool failed = false) {
+    registers_.set(registers::csts, nvme::controller_status::make(csts.ready(), csts.fatal() || failed, status));
   };
   switch (csts.shutdown()) {
     case nvme::shutdown_status::none:
@@ -144,10 +144,13 @@ bool admin::shut_down(nvme::controller_configuration cc) {
       return true;
     case nvme::shutdown_status::occurring:
       if (!shutdown_ticket_) shutdown_ticket_ = sync_.ask();
-      if (!sync_.done(*shutdown_ticket_)) return false;
-      shutdown_ticket_.reset();
-      show(nvme::shutdown_status::complete);
-      return true;
+      if (auto const durable = sync_.done(*shutdown_ticket_)) {
+        shutdown_ticket_.reset();
+        // No completion could carry the failure, which is what the fatal status is for.
+        show(nvme::shutdown_status::complete, !*durable);
+        return true;
+      }
+      return false;
     case nvme::shutdown_status::complete:
       break;
   }

@@ -29,21 +29,29 @@ class memory_store final : public backing_store {
   media view() override { return {memory_.as<std::byte>(), memory_.bytes(), block_bytes_, nullptr}; }
   memory::resource& where() override { return memory_.from(); }
   bool sync() override { return true; }
-  std::uint64_t populate(std::uint64_t bytes) override {
+  std::uint64_t populate(std::uint64_t bytes, std::stop_token const& cancel) override {
     bytes = std::min<std::uint64_t>(bytes, memory_.bytes());
     if (memory_.from().kind() != memory::kind::host || bytes == 0) return bytes;
     if (bytes > memory::available_bytes() / 2) return 0;
-    if (madvise(memory_.data(), bytes, MADV_POPULATE_WRITE) == 0) return bytes;
-    // A kernel before 5.14, or a part of the memory that is in use just now: page by page, and nothing changes.
-    for (std::uint64_t at = 0; at < bytes; at += 4096) {
-      // Relaxed: it orders nothing.
-      simt::atomic<simt::native, simt::scope::system>(*reinterpret_cast<std::uint32_t*>(memory_.as<std::byte>() + at))
-          .fetch_or(0, simt::order::relaxed);
+    constexpr std::uint64_t step_bytes = std::uint64_t{256} << 20;  // some tenths of a second
+    for (std::uint64_t at = 0; at < bytes; at += step_bytes) {
+      if (cancel.stop_requested()) return 0;
+      find_pages(memory_.as<std::byte>() + at, std::min(step_bytes, bytes - at));
     }
     return bytes;
   }
 
  private:
+  static void find_pages(std::byte* from, std::uint64_t bytes) {
+    if (madvise(from, bytes, MADV_POPULATE_WRITE) == 0) return;
+    // A kernel before 5.14, or a part of the memory that is in use just now: page by page, and nothing changes.
+    for (std::uint64_t at = 0; at < bytes; at += 4096) {
+      // Relaxed: it orders nothing.
+      simt::atomic<simt::native, simt::scope::system>(*reinterpret_cast<std::uint32_t*>(from + at))
+          .fetch_or(0, simt::order::relaxed);
+    }
+  }
+
   std::uint32_t block_bytes_;
   memory::allocation memory_;
 };

@@ -182,8 +182,11 @@ std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t 
                        // Release pairs with the acquire in write_back(): what was written before is there.
                        return media_.sync == nullptr ? 0 : syncs_asked_.fetch_add(1, std::memory_order_release) + 1;
                      },
-                 // Acquire pairs with the release in write_back().
-                 .done = [this](std::uint64_t t) { return syncs_done_.load(std::memory_order_acquire) >= t; }});
+                 .done = [this](std::uint64_t t) -> std::optional<bool> {
+                   // Acquire pairs with the release in write_back(), for the failure too.
+                   if (syncs_done_.load(std::memory_order_acquire) < t) return std::nullopt;
+                   return !sync_failed_.load(std::memory_order_relaxed);
+                 }});
   std::fill_n(slot_used_.begin() + first, queues, true);
   controllers_.push_back(parts.get());
   return parts;
@@ -360,7 +363,8 @@ bool subsystem::implementation::write_back() {
   // Relaxed: this thread alone writes it.
   if (wanted == written_back_ && asked == syncs_done_.load(std::memory_order_relaxed)) return false;
   std::uint32_t const failed = store_->sync() ? 0 : 1;
-  if (failed != 0 && !std::exchange(told_of_failed_sync_, true)) {
+  // Relaxed: the release of `syncs_done_` publishes it. Once failed, failed for ever.
+  if (failed != 0 && !sync_failed_.exchange(true, std::memory_order_relaxed)) {
     tell("what was written cannot be made durable: the operating system failed to write its file");
   }
   written_back_ = wanted;
@@ -400,8 +404,8 @@ void subsystem::release() noexcept {
 bool subsystem::close() noexcept {
   return implementation_->close();
 }
-std::uint64_t subsystem::populate(std::uint64_t bytes) {
-  return implementation_->populate(bytes);
+std::uint64_t subsystem::populate(std::uint64_t bytes, std::stop_token const& cancel) {
+  return implementation_->populate(bytes, cancel);
 }
 std::unique_ptr<statistics> subsystem::collect() {
   auto sum = std::make_unique<statistics>();

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -60,7 +62,7 @@ class subsystem::implementation {
   subsystem_options const& options() const { return options_; }
   engine_runner& runner() { return *runner_; }
   std::uint32_t free_queues();
-  std::uint64_t populate(std::uint64_t bytes) { return store_->populate(bytes); }
+  std::uint64_t populate(std::uint64_t bytes, std::stop_token const& cancel) { return store_->populate(bytes, cancel); }
 
   std::unique_ptr<controller_parts> join(std::uint32_t queues, memory::resource& client_memory,
                                          memory::resource* gpu_memory, memory::resource* doorbell_memory);
@@ -84,13 +86,13 @@ class subsystem::implementation {
   subsystem_options const options_;
   std::unique_ptr<backing_store> store_;
   media media_;
-  bool told_of_lost_pages_ = false;  ///< by the thread that writes back, as the next
-  bool told_of_failed_sync_ = false;
+  bool told_of_lost_pages_ = false;  ///< of the thread that writes back
   bool closed_ = false;
   bool closed_well_ = true;
   std::uint32_t written_back_ = 0;             ///< the `sync_words::requested` that was served last
   std::atomic<std::uint64_t> syncs_asked_{0};  ///< by controllers that shut down
   std::atomic<std::uint64_t> syncs_done_{0};   ///< of them
+  std::atomic<bool> sync_failed_{false};       ///< of any sync, at any time
   memory::resource* gpu_memory_;               ///< null for an engine on CPU threads
   std::shared_ptr<memory::allocation> link_;   ///< null: there is none
   std::unique_ptr<engine_runner> runner_;

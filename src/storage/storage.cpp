@@ -435,6 +435,7 @@ struct storage::impl {
                                                  .gpu = on_gpu() ? gpu : 0,
                                                  .queues = shared_queues(i),
                                                  .read_only = options.read_only,
+                                                 .cancel = options.cancel,
                                                  .faults = {},
                                                  .frontend = {}});
       driver::controller_options o;

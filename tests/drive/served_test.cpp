@@ -431,6 +431,17 @@ TEST(drive_daemon, a_drive_that_opens_slowly_holds_no_other_client_up_and_ends_w
   EXPECT_THAT(outcome, testing::AnyOf(HasSubstr("its opening was cancelled"), HasSubstr("ended the connection")));
 }
 
+TEST(served_drive, a_client_need_not_wait_for_a_drive_that_opens_slowly) {
+  local_daemon const daemon;
+  std::stop_source cancel;
+  std::thread impatient([&] { EXPECT_THROW(open(slow_uri, {.cancel = cancel.get_token()}), operation_failed); });
+  storage other = open_storage();
+  put(other, message);
+  cancel.request_stop();
+  impatient.join();
+  EXPECT_EQ(get(other, message.size()), message);
+}
+
 TEST(drive_daemon, two_clients_of_a_drive_that_cannot_be_opened_are_both_told_why) {
   local_daemon const daemon;
   std::vector<std::thread> clients;

@@ -244,6 +244,9 @@ TEST(memory_backing_test, is_populated_when_asked_and_keeps_what_it_holds) {
   EXPECT_EQ(std::memcmp(data + 4096, "hello", 5), 0);
   EXPECT_EQ(data[bytes - 1], std::byte{0});
   EXPECT_EQ(store->populate(~std::uint64_t{0}), 2 * bytes) << "no more than there is";
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(store->populate(bytes, stop.get_token()), 0u);
   std::uint64_t const machine = memory::machine_bytes();
   EXPECT_EQ(memory_backing(machine, 512)->populate(machine), 0u) << "more than half of what the machine has";
 }

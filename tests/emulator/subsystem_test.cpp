@@ -206,6 +206,19 @@ class lost_store final : public backing_store {
   sync_words words_;
 };
 
+TEST_F(subsystem_test, a_shutdown_that_cannot_write_back_is_a_fatal_status) {
+  make(never_ns, std::make_unique<lost_store>(false));
+  auto const one = join();
+  bring_up(*one);
+  auto& regs = one->registers();
+  regs.write32(registers::cc, nvme::controller_configuration::with_shutdown(regs.read32(registers::cc),
+                                                                            nvme::shutdown_notification::normal));
+  ASSERT_TRUE(eventually([&] { return status_of(*one).shutdown() == nvme::shutdown_status::complete; }));
+  EXPECT_TRUE(status_of(*one).fatal());
+  regs.write32(registers::cc, 0);
+  EXPECT_TRUE(eventually([&] { return regs.read32(registers::csts) == 0; }));
+}
+
 TEST_F(subsystem_test, what_cannot_be_written_back_at_the_end_is_told) {
   for (bool const throws : {false, true}) {
     make(never_ns, std::make_unique<lost_store>(throws));

@@ -35,8 +35,8 @@ struct admin_options {
 struct durability {
   /// Asks for it; returns what to ask `done` about.
   std::function<std::uint64_t()> ask;
-  /// Whether what was asked for is done, well or not.
-  std::function<bool(std::uint64_t ticket)> done;
+  /// Nothing: what was asked for is not done yet; then whether all of it, and all before, is durable.
+  std::function<std::optional<bool>(std::uint64_t ticket)> done;
 };
 
 /// A host actor: one thread calls `step` again and again. It never blocks: what needs an answer of a service unit is

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "forebay/emulator/media.hpp"
@@ -26,8 +27,11 @@ class backing_store {
   /// Has the system find memory for [0, bytes) now, and not at the first access of each page, which would take far
   /// longer than the drive. What the pages hold stays. Does nothing where the pages are not ordinary memory, and where
   /// they would take more than half of what the machine has left. How many bytes of them need no such thing any more.
-  /// Thread-safe.
-  virtual std::uint64_t populate(std::uint64_t bytes) { return bytes; }
+  /// Ends early, and then none, where `cancel` says so. Thread-safe.
+  virtual std::uint64_t populate(std::uint64_t bytes, std::stop_token const& cancel = {}) {
+    static_cast<void>(cancel);
+    return bytes;
+  }
 };
 
 /// Zeroed memory of `from`; pages that nobody wrote cost nothing.

@@ -73,7 +73,7 @@ class subsystem {
   /// is lost, as it says on standard error. There must be no controller left; then only the destructor may be called.
   bool close() noexcept;
   /// See `backing_store::populate`.
-  std::uint64_t populate(std::uint64_t bytes);
+  std::uint64_t populate(std::uint64_t bytes, std::stop_token const& cancel = {});
 
  private:
   friend class controller;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -70,6 +71,8 @@ struct storage_options {
   /// Refuse every write. A file that no daemon serves need not be writable then, and several may have it open.
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
+  /// Ends the opening of drives, which may take minutes; the constructor then throws `operation_failed`.
+  std::stop_token cancel;
 };
 
 /// Registered memory: what commands may read and write. Move-only. Must be destroyed only once no request names it.

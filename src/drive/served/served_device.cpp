@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <shared_mutex>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,6 +116,8 @@ class connection {
     return std::move(reply->body);
   }
 
+  /// Whoever waits for an answer gets `operation_failed`.
+  void hang_up() noexcept { channel_.hang_up(); }
   bool has_left() const {
     pollfd look{channel_.file(), POLLRDHUP, 0};
     return ::poll(&look, 1, 0) > 0;
@@ -245,6 +248,7 @@ class served_device final : public device {
  public:
   served_device(uri const& from, open_options const& options)
       : connection_(connect_to(daemon_socket()), uses_gpu(options)) {
+    std::stop_callback const ends_it(options.cancel, [this] { connection_.hang_up(); });
     json const reply = connection_.call({{"do", "open"},
                                          {"protocol", protocol_version},
                                          {"uri", from.text()},

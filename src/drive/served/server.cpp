@@ -208,7 +208,7 @@ class server::session {
     } else if (what == "report") {
       return {{"report", report()}};
     } else if (what == "populate") {
-      return {{"bytes", drive_->drive->shared()->populate(number(request, "bytes"))}};
+      return {{"bytes", drive_->drive->shared()->populate(number(request, "bytes"), of_.stopping_.get_token())}};
     } else if (what == "reset_statistics") {
       since_.set(drive_->drive->shared()->collect());
     } else if (what == "close") {
