@@ -4,8 +4,12 @@
 //! needed; with the bytes in the GPU's memory and in the host's.
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "conformance/emulated.hpp"
 #include "conformance/suite.hpp"
+#include "emulator/hand_host.hpp"
+#include "forebay/emulator/controller.hpp"
 #include "forebay/memory/resource.hpp"
 
 namespace forebay::conformance {
@@ -35,6 +39,33 @@ TEST_P(visiting, conforms) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   run(on(), GetParam());
 }
+TEST(controller_on_gpu, admin_commands_do_not_reach_memory_of_the_gpu) {
+  if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
+  emulator::subsystem_options options;
+  options.gpu = emulator::gpu_residency{.ordinal = 0, .stays = false};
+  auto const drive = std::make_shared<emulator::subsystem>(
+      options, emulator::memory_backing(1 << 20, 512, memory::device(0)));
+  emulator::controller one(drive, 2, memory::pinned(), &memory::device(0));
+  test::hand_host client(one.registers(), one.dma());
+  memory::allocation const mapped(memory::device(0), 65536, 65536);
+  one.dma().map(mapped.data(), mapped.bytes());
+  void* const given = one.dma().allocate_for_gpu(65536);
+  client.enable();
+  auto identify = client.admin(nvme::admin_opcode::identify, 1);
+  EXPECT_EQ(client.code(identify), 0) << "page-locked host memory";
+  for (void const* const memory : {given, static_cast<void*>(mapped.data())}) {
+    identify.prp1 = one.dma().bus_address(memory);
+    EXPECT_EQ(client.code(identify), nvme::status_field(nvme::generic_status::data_transfer_error));
+    auto queue = client.admin(nvme::admin_opcode::create_io_completion_queue, 1 | 7u << 16, 1);
+    queue.prp1 = identify.prp1;
+    EXPECT_EQ(client.code(queue), 0) << "I/O queues may lie there";
+    EXPECT_EQ(client.code(client.admin(nvme::admin_opcode::delete_io_completion_queue, 1)), 0);
+  }
+  client.disable();
+  one.dma().deallocate(given);
+  one.dma().unmap(mapped.data(), mapped.bytes());
+}
+
 INSTANTIATE_TEST_SUITE_P(on_gpu, resident, testing::ValuesIn(checks()), name_of);
 INSTANTIATE_TEST_SUITE_P(on_gpu, visiting, testing::ValuesIn(checks()), name_of);
 
