@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs command lines, each in a forked child of this process, which has the package loaded and no drive open.
 
-Reads a request in JSON a line, and answers each with a line: the exit status, or null where the child was killed
-because it took too long.
+Reads a request in JSON a line, and answers each with a line: the exit status, or null where the child took too long,
+or too much processor time.
 """
 
 import contextlib
@@ -44,8 +44,9 @@ def answer(request):
     if not ended:
         os.kill(child, signal.SIGKILL)
     os.close(handle)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status) if ended else None
+    _, status, used = os.wait4(child, 0)
+    in_time = ended and used.ru_utime + used.ru_stime <= request["processor_limit_s"]
+    return os.waitstatus_to_exitcode(status) if in_time else None
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ import pytest
 import typer
 from forebay.cli import app
 
-LIMIT_S = 20  # four times what is promised: the machine may be busy
+PROCESSOR_LIMIT_S = 5  # what is promised
+LIMIT_S = 20  # of waiting: the machine may be busy
 SERVER = Path(__file__).with_name("command_server.py")
 IMAGE = "emulated:backing=file,path=@image"
 PROFILE = "emulated:profile=@profile,size=8M"
@@ -288,6 +289,7 @@ class Server:
             "stdout": str(out),
             "stderr": str(err),
             "limit_s": LIMIT_S,
+            "processor_limit_s": PROCESSOR_LIMIT_S,
             "user": user,
         }
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -348,7 +350,7 @@ def files(tmp_path_factory):
 def broken(status, out, err, statuses):
     """What of the contract does not hold; empty where all does."""
     if status is None:
-        return f"still running after {LIMIT_S} s"
+        return f"still running after {LIMIT_S} s, or {PROCESSOR_LIMIT_S} s of processor time"
     if status not in statuses:
         return f"status {status}, not one of {statuses}"
     if any(word in err for word in ("Traceback", "defect", "Error:", "Exception")):
