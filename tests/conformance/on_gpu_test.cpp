@@ -43,8 +43,8 @@ TEST(controller_on_gpu, admin_commands_do_not_reach_memory_of_the_gpu) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   emulator::subsystem_options options;
   options.gpu = emulator::gpu_residency{.ordinal = 0, .stays = false};
-  auto const drive = std::make_shared<emulator::subsystem>(
-      options, emulator::memory_backing(1 << 20, 512, memory::device(0)));
+  auto const drive =
+      std::make_shared<emulator::subsystem>(options, emulator::memory_backing(1 << 20, 512, memory::device(0)));
   emulator::controller one(drive, 2, memory::pinned(), &memory::device(0));
   test::hand_host client(one.registers(), one.dma());
   memory::allocation const mapped(memory::device(0), 65536, 65536);
