@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "forebay/emulator/engine.hpp"
+#include "forebay/detail/emulator/engine.hpp"
 
 namespace {
 

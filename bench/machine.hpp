@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/cuda_stream.hpp"
 
 namespace forebay::bench {
 

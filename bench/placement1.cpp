@@ -16,7 +16,7 @@
 
 #include "apps/block_io/block_io.hpp"
 #include "forebay/error.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "machine.hpp"
 
 namespace {

@@ -4,6 +4,7 @@
 Prints ``file:line: what is wrong`` for each breach and exits 1 if there is any.
 """
 
+import functools
 import re
 import subprocess
 import sys
@@ -31,7 +32,11 @@ for _layer, _direct in {
 
 SOURCE = {".hpp", ".cpp", ".cu", ".cuh"}
 LICENSED = SOURCE | {".py", ".cmake", ".bash"}
-INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]forebay/(\w+)/([\w/.]+)[>"]')
+INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]forebay/([\w/.]+)[>"]')
+HEADERS = Path("include/forebay")
+INTERNAL = "detail"  # below it lie the layers' own headers; those above it are public
+# What is written as a user writes it.
+OUTSIDE = ("apps", "docs", "examples", "tests/package", "README.md")
 ONLY_IN_SIMT = re.compile(
     r"__CUDA_ARCH__|\b__(syncwarp|shfl_sync|ballot_sync|activemask|threadfence\w*|nanosleep)\b|\basm\b"
 )
@@ -52,13 +57,42 @@ def tracked() -> list[Path]:
 
 
 def layer_of(path: Path) -> str | None:
-    """Returns the layer that a file in include/forebay or src belongs to, or None."""
+    """Returns the layer that an internal header or a file in src belongs to, or None."""
     parts = path.parts
-    if parts[:2] == ("include", "forebay") and len(parts) > 3:
-        return parts[2]
+    if parts[:3] == (*HEADERS.parts, INTERNAL) and len(parts) > 4:
+        return parts[3]
     if parts[0] == "src" and len(parts) > 2:
         return parts[1]
     return None
+
+
+@functools.cache
+def layers_used(header: str) -> frozenset[str]:
+    """Returns the layers that a header includes, itself or through public headers; its own, if it is internal.
+
+    So a public header needs no place among the layers: it stands just above those that it uses.
+    """
+    if layer := layer_of(HEADERS / header):
+        return frozenset({layer})
+    path = ROOT / HEADERS / header
+    lines = path.read_text().splitlines() if path.is_file() else []
+    included = (INCLUDE.match(line) for line in lines)
+    return frozenset().union(*(layers_used(include[1]) for include in included if include))
+
+
+def check_includes(path: Path, lines: list[str]) -> Iterator[str]:
+    """Checks that a layer includes only layers below it, and that what is written as users write it is public."""
+    layer = layer_of(path)
+    outside = str(path).startswith(OUTSIDE)
+    for number, line in enumerate(lines, 1):
+        include = INCLUDE.match(line)
+        if not include:
+            continue
+        if layer in BELOW:
+            for other in sorted(layers_used(include[1]) & BELOW.keys() - BELOW[layer] - {layer}):
+                yield f"{path}:{number}: {layer} may not include {include[1]}, which is of {other}, not below it"
+        if outside and include[1].startswith(INTERNAL + "/"):
+            yield f"{path}:{number}: {include[1]} is internal: include a header that lies directly in {HEADERS}"
 
 
 def check_source(path: Path, lines: list[str]) -> Iterator[str]:
@@ -67,9 +101,6 @@ def check_source(path: Path, lines: list[str]) -> Iterator[str]:
         yield f"{path}:1: a header starts with its licence, its \\file comment and #pragma once"
     layer = layer_of(path)
     for number, line in enumerate(lines, 1):
-        include = INCLUDE.match(line)
-        if include and layer in BELOW and include[1] in BELOW and include[1] not in BELOW[layer] | {layer}:
-            yield f"{path}:{number}: {layer} may not include {include[1]}/{include[2]}, which is not below it"
         code = line.split("//")[0]
         if layer != "simt" and path.parts[0] in {"include", "src", "apps"} and ONLY_IN_SIMT.search(code):
             yield f"{path}:{number}: CUDA's own words appear only under simt/"
@@ -123,6 +154,8 @@ def main() -> int:
         lines = (ROOT / path).read_text().splitlines()
         if path.suffix != ".md" and not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:2]):
             breaches.append(f"{path}:1: the line 'SPDX-License-Identifier: Apache-2.0' is missing")
+        if path.suffix in SOURCE | {".md"}:
+            breaches.extend(check_includes(path, lines))
         if path.suffix in SOURCE:
             breaches.extend(check_source(path, lines))
         if path.suffix == ".md":

@@ -10,7 +10,7 @@
 #include "apps/common/command_latencies.hpp"
 #include "apps/common/processor_time.hpp"
 #include "forebay/status.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::block_io {
 

@@ -12,7 +12,7 @@
 #include "apps/common/latency_histogram.hpp"
 #include "apps/common/pattern.hpp"
 #include "apps/common/random.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay::block_io {

@@ -13,8 +13,8 @@
 #include "apps/common/device_array.hpp"
 #include "apps/common/io_buffer.hpp"
 #include "apps/common/latency_histogram.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::block_io {
 

@@ -5,9 +5,8 @@
 
 #include <cstdint>
 
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/fiber.hpp"
-#include "forebay/simt/launch.hpp"
+#include "forebay/machine.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::apps {
 

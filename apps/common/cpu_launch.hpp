@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/fiber.hpp"
-#include "forebay/simt/launch.hpp"
+#include "forebay/machine.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::apps {
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::apps {
 

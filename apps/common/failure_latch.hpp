@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay::apps {

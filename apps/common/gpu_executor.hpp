@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/machine.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::apps {
 

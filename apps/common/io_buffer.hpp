@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "forebay/error.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::apps {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
 
 namespace forebay::apps {
 

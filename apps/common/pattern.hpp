@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "apps/common/random.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
 
 namespace forebay::apps {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
 
 namespace forebay::apps {
 

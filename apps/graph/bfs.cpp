@@ -11,7 +11,7 @@
 #include "apps/common/cpu_launch.hpp"
 #include "apps/graph/run_on.hpp"
 #include "forebay/error.hpp"
-#include "forebay/queue/status_text.hpp"
+#include "forebay/status_text.hpp"
 
 namespace forebay::graph {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "apps/common/latency_histogram.hpp"
 #include "forebay/status.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::graph {
 

@@ -9,7 +9,7 @@
 
 #include "apps/common/in_flight.hpp"
 #include "apps/common/latency_histogram.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay::graph {

@@ -14,8 +14,8 @@
 #include "apps/common/io_buffer.hpp"
 #include "apps/graph/bfs.hpp"
 #include "apps/graph/bfs_level.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::graph {
 

@@ -13,7 +13,7 @@
 #include "apps/common/latency_histogram.hpp"
 #include "apps/common/pattern.hpp"
 #include "apps/replay/operation.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay::replay {

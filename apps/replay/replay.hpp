@@ -11,7 +11,7 @@
 #include "apps/common/processor_time.hpp"
 #include "apps/replay/operation.hpp"
 #include "forebay/status.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::replay {
 

@@ -16,8 +16,8 @@
 #include "apps/replay/kernel.hpp"
 #include "apps/replay/operation.hpp"
 #include "apps/replay/replay.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::replay {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "forebay/emulator/frontend.hpp"
+#include "forebay/detail/emulator/frontend.hpp"
 
 namespace forebay::bench {
 

@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "event_timer.hpp"
-#include "forebay/emulator/mover.hpp"
-#include "forebay/emulator/timing_model.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/emulator/mover.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/memory.hpp"
 #include "machine.hpp"
 
 namespace {

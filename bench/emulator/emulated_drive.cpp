@@ -28,9 +28,9 @@
 #include "emulator/rig.hpp"
 #include "emulator/served.hpp"
 #include "event_timer.hpp"
+#include "forebay/cuda_stream.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 #include "machine.hpp"
 
 namespace {

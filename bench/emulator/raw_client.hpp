@@ -11,8 +11,8 @@
 
 #include "emulator/raw_thread.hpp"
 #include "emulator/raw_workload.hpp"
-#include "forebay/simt/team.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/team.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

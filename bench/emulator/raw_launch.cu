@@ -2,8 +2,8 @@
 #include "emulator/own_queue_client.hpp"
 #include "emulator/raw_client.hpp"
 #include "emulator/raw_launch.hpp"
-#include "forebay/emulator/timing_model.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 
 namespace forebay::bench {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "emulator/raw_workload.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "emulator/raw_workload.hpp"
-#include "forebay/emulator/timing_model.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "forebay/nvme/command.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

@@ -12,11 +12,11 @@
 
 #include "emulator/raw_launch.hpp"
 #include "event_timer.hpp"
-#include "forebay/drive/drive.hpp"
-#include "forebay/driver/controller.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/driver/controller.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::bench {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "emulator/child_process.hpp"
 #include "emulator/rig.hpp"
-#include "forebay/drive/served.hpp"
+#include "forebay/detail/drive/served.hpp"
 
 namespace forebay::bench {
 

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "event_timer.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/cuda.hpp"
+#include "forebay/memory.hpp"
 #include "library/cache_bench.hpp"
 
 namespace forebay::bench {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/cache_kernels.hpp"
 
 namespace forebay::bench {

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "forebay/emulator/timing_model.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

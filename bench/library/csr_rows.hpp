@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "forebay/simt/team.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/team.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "apps/common/random.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay::bench {

@@ -6,7 +6,7 @@
 #include "apps/common/io_buffer.hpp"
 #include "event_timer.hpp"
 #include "forebay/error.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/ctc_bench.hpp"
 
 namespace forebay::bench {

@@ -23,7 +23,7 @@
 
 #include "apps/common/command_line.hpp"
 #include "forebay/error.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/dlrm.hpp"
 #include "library/dlrm_storage.hpp"
 #include "library/dlrm_trace.hpp"

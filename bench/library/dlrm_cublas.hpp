@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::bench {
 

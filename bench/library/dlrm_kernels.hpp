@@ -11,8 +11,8 @@
 
 #include "apps/common/failure_latch.hpp"
 #include "apps/common/random.hpp"
-#include "forebay/simt/bits.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/bits.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "forebay/error.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/dlrm_on_gpu.hpp"
 #include "library/dlrm_storage.hpp"
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "apps/common/random.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay::bench {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/drives.hpp"
 
 namespace forebay::bench {

@@ -19,7 +19,7 @@
 
 #include "apps/common/command_line.hpp"
 #include "forebay/error.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/graph_build.hpp"
 #include "library/graph_storage.hpp"
 #include "library/spmv_cusparse.hpp"

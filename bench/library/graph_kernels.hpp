@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "apps/common/random.hpp"
-#include "forebay/simt/team.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/team.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

@@ -10,7 +10,7 @@
 #include "apps/common/device_array.hpp"
 #include "apps/common/gpu_executor.hpp"
 #include "event_timer.hpp"
-#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/cuda_stream.hpp"
 #include "library/bfs.hpp"
 #include "library/graph_bench.hpp"
 #include "library/graph_build.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "forebay/error.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/forget_pages.hpp"
 #include "library/graph_parts.hpp"
 #include "library/graph_storage.hpp"

@@ -8,10 +8,10 @@
 #include <cstdint>
 
 #include "emulator/raw_workload.hpp"
-#include "forebay/emulator/timing_model.hpp"
-#include "forebay/queue/buffer_ref.hpp"
-#include "forebay/simt/vocabulary.hpp"
-#include "forebay/storage/storage_ref.hpp"
+#include "forebay/buffer_ref.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/storage_ref.hpp"
 
 namespace forebay::bench {
 

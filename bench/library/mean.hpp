@@ -10,8 +10,8 @@
 #include "apps/common/device_array.hpp"
 #include "apps/common/failure_latch.hpp"
 #include "apps/common/random.hpp"
-#include "forebay/simt/team.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/team.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

@@ -26,10 +26,10 @@
 #include "emulator/rig.hpp"
 #include "emulator/served.hpp"
 #include "event_timer.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/memory.hpp"
 #include "machine.hpp"
 
 namespace {

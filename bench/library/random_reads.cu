@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/queue_rules.hpp"
 #include "library/random_reads.hpp"
 
 namespace forebay::bench {

@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "emulator/raw_workload.hpp"
-#include "forebay/simt/vocabulary.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/storage.hpp"
 #include "library/library_client.hpp"
 
 namespace forebay::bench {

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "apps/common/random.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::bench {
 

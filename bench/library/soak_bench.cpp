@@ -16,7 +16,7 @@
 #include <string>
 
 #include "apps/common/command_line.hpp"
-#include "forebay/queue/status_text.hpp"
+#include "forebay/status_text.hpp"
 #include "machine.hpp"
 
 namespace {

@@ -3,9 +3,9 @@
 
 #include "apps/common/device_array.hpp"
 #include "apps/common/io_buffer.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/simt/cuda.hpp"
 #include "library/soak_bench.hpp"
 
 namespace forebay::bench {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/soak.hpp"
 
 namespace forebay::bench {

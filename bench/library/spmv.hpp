@@ -16,8 +16,8 @@
 
 #include "apps/common/device_array.hpp"
 #include "apps/common/failure_latch.hpp"
-#include "forebay/simt/team.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/team.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 #include "library/csr_rows.hpp"
 
 namespace forebay::bench {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::bench {
 

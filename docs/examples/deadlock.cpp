@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Two threads that each hold half of a cache and want more of it.
-#include "forebay/simt/launch.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/machine.hpp"
+#include "forebay/storage.hpp"
 
 using machine = forebay::simt::fiber;
 constexpr std::uint64_t page_bytes = 4096;

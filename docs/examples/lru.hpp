@@ -5,9 +5,8 @@
 
 #include <cstdint>
 
-#include "forebay/cache/policy.hpp"
-#include "forebay/simt/bits.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
+#include "forebay/policy.hpp"
 
 struct lru {
   static constexpr char const* name = "lru";

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "forebay/storage/pipeline.hpp"
-#include "forebay/storage/storage.hpp"
-#include "forebay/storage/token_group.hpp"
+#include "forebay/pipeline.hpp"
+#include "forebay/storage.hpp"
+#include "forebay/token_group.hpp"
 
 namespace overlap_reads {
 

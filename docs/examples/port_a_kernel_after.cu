@@ -6,8 +6,8 @@
 #include <fstream>
 #include <string>
 
-#include "forebay/simt/cuda.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/machine.hpp"
+#include "forebay/storage.hpp"
 
 __global__ void sum(auto values, std::uint64_t n, double* total) {
   double mine = 0;

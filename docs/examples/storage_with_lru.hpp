@@ -6,7 +6,7 @@
 #include <string>
 
 #include "docs/examples/lru.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 inline forebay::storage open_with_lru(std::string const& drive, std::string const& device) {
   forebay::storage_options options;

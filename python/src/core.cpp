@@ -28,14 +28,14 @@
 #include "apps/graph/bfs.hpp"
 #include "apps/replay/replay.hpp"
 #include "build_info.hpp"
-#include "forebay/drive/drive.hpp"
-#include "forebay/drive/profile.hpp"
-#include "forebay/drive/served.hpp"
-#include "forebay/emulator/engine_runner.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/drive/profile.hpp"
+#include "forebay/detail/drive/served.hpp"
+#include "forebay/detail/emulator/engine_runner.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/storage.hpp"
 
 namespace nb = nanobind;
 using nlohmann::json;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/cache/cache.hpp"
+#include "forebay/detail/cache/cache.hpp"
 
 #include <bit>
 #include <vector>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/cache/inspection.hpp"
+#include "forebay/detail/cache/inspection.hpp"
 
 #include <cstring>
 
-#include "forebay/memory/peek.hpp"
+#include "forebay/detail/memory/peek.hpp"
 
 namespace forebay {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/drive/drive.hpp"
+#include "forebay/detail/drive/drive.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,11 +15,11 @@
 #include <optional>
 
 #include "emulated_drive.hpp"
-#include "forebay/drive/profile.hpp"
-#include "forebay/drive/uri.hpp"
-#include "forebay/emulator/controller.hpp"
-#include "forebay/emulator/link.hpp"
-#include "forebay/emulator/statistics.hpp"
+#include "forebay/detail/drive/profile.hpp"
+#include "forebay/detail/drive/uri.hpp"
+#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/detail/emulator/link.hpp"
+#include "forebay/detail/emulator/statistics.hpp"
 #include "forebay/error.hpp"
 #include "served/served_device.hpp"
 

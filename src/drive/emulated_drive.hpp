@@ -9,11 +9,11 @@
 #include <optional>
 #include <utility>
 
-#include "forebay/drive/drive.hpp"
-#include "forebay/drive/uri.hpp"
-#include "forebay/emulator/statistics.hpp"
-#include "forebay/emulator/subsystem.hpp"
-#include "forebay/memory/resource.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/drive/uri.hpp"
+#include "forebay/detail/emulator/statistics.hpp"
+#include "forebay/detail/emulator/subsystem.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::drive {
 

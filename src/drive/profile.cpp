@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/drive/profile.hpp"
+#include "forebay/detail/drive/profile.hpp"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -12,7 +12,7 @@
 #include <fstream>
 #include <initializer_list>
 
-#include "forebay/drive/uri.hpp"
+#include "forebay/detail/drive/uri.hpp"
 #include "forebay/error.hpp"
 #include "profile_folders.hpp"
 

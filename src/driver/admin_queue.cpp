@@ -5,9 +5,9 @@
 
 #include <cstring>
 
-#include "forebay/driver/errors.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/driver/errors.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::driver {
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "forebay/driver/dma_buffer.hpp"
-#include "forebay/driver/spaces.hpp"
-#include "forebay/nvme/command.hpp"
+#include "forebay/detail/driver/dma_buffer.hpp"
+#include "forebay/detail/driver/spaces.hpp"
+#include "forebay/detail/nvme/command.hpp"
 
 namespace forebay::driver {
 

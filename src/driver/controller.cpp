@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/driver/controller.hpp"
+#include "forebay/detail/driver/controller.hpp"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "admin_queue.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::driver {
 

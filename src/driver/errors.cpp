@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/driver/errors.hpp"
+#include "forebay/detail/driver/errors.hpp"
 
 #include <fmt/core.h>
 
-#include "forebay/nvme/status_text.hpp"
+#include "forebay/detail/nvme/status_text.hpp"
 
 namespace forebay::driver {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/driver/io_queue.hpp"
+#include "forebay/detail/driver/io_queue.hpp"
 
-#include "forebay/driver/controller.hpp"
+#include "forebay/detail/driver/controller.hpp"
 
 namespace forebay::driver {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/admin.hpp"
+#include "forebay/detail/emulator/admin.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -7,12 +7,12 @@
 #include <memory>
 #include <string>
 
-#include "forebay/emulator/decode.hpp"
-#include "forebay/emulator/prp.hpp"
-#include "forebay/nvme/feature.hpp"
-#include "forebay/nvme/identify.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/nvme/status_code.hpp"
+#include "forebay/detail/emulator/decode.hpp"
+#include "forebay/detail/emulator/prp.hpp"
+#include "forebay/detail/nvme/feature.hpp"
+#include "forebay/detail/nvme/identify.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/backing_store.hpp"
+#include "forebay/detail/emulator/backing_store.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "forebay/detail/memory/machine.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/machine.hpp"
-#include "forebay/simt/native.hpp"
 #include "mapped_file_guard.hpp"
 
 namespace forebay::emulator {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/controller.hpp"
+#include "forebay/detail/emulator/controller.hpp"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/dma_regions.hpp"
+#include "forebay/detail/emulator/dma_regions.hpp"
 
 #include <algorithm>
 #include <exception>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/flash_state.hpp"
+#include "forebay/detail/emulator/flash_state.hpp"
 
 #include <algorithm>
 #include <new>
 #include <string>
 #include <thread>
 
+#include "forebay/detail/memory/machine.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/machine.hpp"
 
 namespace forebay::emulator {
 namespace {

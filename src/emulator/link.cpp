@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/link.hpp"
+#include "forebay/detail/emulator/link.hpp"
 
 #include <map>
 #include <mutex>

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <string>
 
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "forebay/emulator/media.hpp"
-#include "forebay/memory/resource.hpp"
+#include "forebay/detail/emulator/media.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::emulator {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include "forebay/emulator/engine_runner.hpp"
+#include "forebay/detail/emulator/engine_runner.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay::emulator {

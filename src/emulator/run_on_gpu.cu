@@ -8,14 +8,14 @@
 #include <string>
 #include <thread>
 
-#include "forebay/emulator/engine.hpp"
-#include "forebay/emulator/engine_runner.hpp"
-#include "forebay/emulator/resident_units.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/emulator/engine_runner.hpp"
+#include "forebay/detail/emulator/resident_units.hpp"
+#include "forebay/detail/simt/cuda.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/cuda.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "forebay/emulator/engine.hpp"
-#include "forebay/emulator/engine_runner.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/emulator/engine_runner.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/spaces.hpp"
+#include "forebay/detail/emulator/spaces.hpp"
 
 #include <string>
 #include <utility>
 
+#include "forebay/detail/nvme/registers.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/registers.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/subsystem.hpp"
+#include "forebay/detail/emulator/subsystem.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "forebay/emulator/link.hpp"
+#include "forebay/detail/emulator/link.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/simt/native.hpp"
 #include "subsystem_implementation.hpp"
 
 namespace forebay::emulator {

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "forebay/emulator/admin.hpp"
-#include "forebay/emulator/dma_regions.hpp"
-#include "forebay/emulator/spaces.hpp"
-#include "forebay/emulator/subsystem.hpp"
+#include "forebay/detail/emulator/admin.hpp"
+#include "forebay/detail/emulator/dma_regions.hpp"
+#include "forebay/detail/emulator/spaces.hpp"
+#include "forebay/detail/emulator/subsystem.hpp"
 
 namespace forebay::emulator {
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::memory {
 namespace {

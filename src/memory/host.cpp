@@ -13,7 +13,7 @@
 #include <new>
 #include <unordered_map>
 
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::memory {
 namespace {

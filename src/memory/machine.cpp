@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/memory/machine.hpp"
+#include "forebay/detail/memory/machine.hpp"
 
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::memory {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/shared.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/memory/shared.hpp"
 
 namespace forebay::memory {
 namespace {

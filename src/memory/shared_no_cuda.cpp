@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "forebay/memory/shared.hpp"
+#include "forebay/detail/memory/shared.hpp"
 
 namespace forebay::memory {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/queue/inspection.hpp"
+#include "forebay/detail/queue/inspection.hpp"
 
 #include <algorithm>
 #include <bit>
 
-#include "forebay/memory/peek.hpp"
+#include "forebay/detail/memory/peek.hpp"
 
 namespace forebay {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/queue/recovery.hpp"
+#include "forebay/detail/queue/recovery.hpp"
 
 #include <fmt/format.h>
 

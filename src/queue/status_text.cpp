@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/queue/status_text.hpp"
+#include "forebay/status_text.hpp"
 
 #include <fmt/format.h>
 
-#include "forebay/nvme/status_text.hpp"
+#include "forebay/detail/nvme/status_text.hpp"
 
 namespace forebay {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "context.hpp"
-#include "forebay/simt/detail/lane.hpp"
+#include "forebay/detail/simt/lane.hpp"
 
 namespace forebay::simt::detail {
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <string>
 
-#include "forebay/simt/detail/lane.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/lane.hpp"
+#include "forebay/detail/simt/run.hpp"
 #include "lanes.hpp"
 
 namespace forebay::simt::detail {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/simt/schedulers.hpp"
+#include "forebay/detail/simt/schedulers.hpp"
 
 #include <algorithm>
 #include <bit>

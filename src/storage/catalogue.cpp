@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/storage/catalogue.hpp"
+#include "forebay/detail/storage/catalogue.hpp"
 
 #include <algorithm>
 #include <array>

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "forebay/driver/controller.hpp"
+#include "forebay/detail/driver/controller.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "forebay/queue/status_text.hpp"
+#include "forebay/status_text.hpp"
 #include "storage/wait_chains.hpp"
 
 namespace forebay::detail {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "forebay/cache/inspection.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/queue/inspection.hpp"
-#include "forebay/storage/watchdog.hpp"
+#include "forebay/detail/cache/inspection.hpp"
+#include "forebay/detail/queue/inspection.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/watchdog.hpp"
 
 namespace forebay::detail {
 

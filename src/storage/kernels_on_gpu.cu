@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/queue/drain.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/queue/drain.hpp"
+#include "forebay/detail/simt/cuda.hpp"
+#include "forebay/memory.hpp"
 #include "storage/kernels_on_gpu.hpp"
 
 namespace forebay::detail {

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "forebay/cache/cache.hpp"
-#include "forebay/cache/clean.hpp"
-#include "forebay/queue/io_queues.hpp"
+#include "forebay/detail/cache/cache.hpp"
+#include "forebay/detail/cache/clean.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
 
 namespace forebay::detail {
 

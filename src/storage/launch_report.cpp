@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/storage/launch_report.hpp"
+#include "forebay/launch_report.hpp"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "forebay/memory/cuda_stream.hpp"
+#include "forebay/cuda_stream.hpp"
 
 namespace forebay::detail {
 

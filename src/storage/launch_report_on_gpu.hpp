@@ -7,7 +7,7 @@
 #include <string>
 
 #include "forebay/error.hpp"
-#include "forebay/storage/launch_report.hpp"
+#include "forebay/launch_report.hpp"
 
 namespace forebay::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -13,13 +13,14 @@
 #include <numeric>
 #include <thread>
 
-#include "forebay/drive/drive.hpp"
-#include "forebay/driver/controller.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/queue/drain.hpp"
+#include "forebay/detail/queue/recovery.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/storage/catalogue.hpp"
 #include "forebay/error.hpp"
-#include "forebay/queue/drain.hpp"
-#include "forebay/queue/recovery.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/status_text.hpp"
 #include "storage/drive_limits.hpp"
 #include "storage/inspector.hpp"
 #include "storage/kernels_on_gpu.hpp"

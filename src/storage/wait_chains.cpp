@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "forebay/cache/cache_state.hpp"
+#include "forebay/detail/cache/cache_state.hpp"
 
 namespace forebay::detail {
 namespace {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "forebay/queue/wait_trace.hpp"
+#include "forebay/detail/queue/wait_trace.hpp"
 
 namespace forebay::detail {
 

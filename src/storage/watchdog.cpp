@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/storage/watchdog.hpp"
+#include "forebay/watchdog.hpp"
 
 #include <chrono>
 #include <condition_variable>

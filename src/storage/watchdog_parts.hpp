@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "forebay/storage/watchdog.hpp"
+#include "forebay/watchdog.hpp"
 #include "storage/inspector.hpp"
 
 namespace forebay {

@@ -8,7 +8,7 @@
 
 #include "apps/graph/bfs_level.hpp"
 #include "apps/memory_storage.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::graph {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "apps/block_io/kernel.hpp"
 #include "apps/memory_storage.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::block_io {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/virtual_time.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace forebay::apps {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "apps/common/random.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::apps {
 namespace {

@@ -15,7 +15,7 @@
 #include "apps/graph/bfs_level.hpp"
 #include "apps/replay/replay.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay {
 namespace {

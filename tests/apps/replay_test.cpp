@@ -10,10 +10,10 @@
 #include "apps/memory_storage.hpp"
 #include "apps/replay/kernel.hpp"
 #include "apps/virtual_time.hpp"
-#include "forebay/drive/drive.hpp"
-#include "forebay/driver/dma_buffer.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage_ref.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/driver/dma_buffer.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/storage_ref.hpp"
 #include "queue/controller_rig.hpp"
 
 namespace forebay::replay {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::testing {
 

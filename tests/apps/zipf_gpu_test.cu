@@ -7,9 +7,9 @@
 #include "apps/chi_square.hpp"
 #include "apps/common/random.hpp"
 #include "apps/common/zipf.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/cuda.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::test {
 namespace {

@@ -12,9 +12,9 @@
 #include "emulator/own_queue_client.hpp"
 #include "emulator/raw_client.hpp"
 #include "emulator/raw_workload.hpp"
-#include "forebay/drive/uri.hpp"
+#include "forebay/detail/drive/uri.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::bench {
 namespace {

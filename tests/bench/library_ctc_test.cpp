@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "apps/memory_storage.hpp"
-#include "forebay/simt/fiber.hpp"
-#include "forebay/simt/launch.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/simt/run.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/detail/simt/fiber.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/simt/run.hpp"
+#include "forebay/storage.hpp"
 #include "library/ctc.hpp"
 
 namespace forebay::bench {

@@ -7,7 +7,7 @@
 
 #include "apps/common/cpu_executor.hpp"
 #include "forebay/error.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/drives.hpp"
 
 namespace forebay::bench {

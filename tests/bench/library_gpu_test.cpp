@@ -8,7 +8,7 @@
 #include "apps/common/cpu_executor.hpp"
 #include "bench/library_outcomes.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::bench {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "apps/common/cpu_executor.hpp"
 #include "bench/library_outcomes.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "library/cache_kernels.hpp"
 #include "library/forget_pages.hpp"
 #include "library/mean.hpp"

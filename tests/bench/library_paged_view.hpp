@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "forebay/simt/fiber.hpp"
+#include "forebay/detail/simt/fiber.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay::testing {

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/fiber.hpp"
-#include "forebay/simt/launch.hpp"
+#include "forebay/detail/simt/fiber.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/status_text.hpp"
 #include "library/soak.hpp"
 
 namespace forebay::bench {

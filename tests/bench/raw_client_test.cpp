@@ -12,11 +12,11 @@
 
 #include "emulator/own_queue_client.hpp"
 #include "emulator/schedules.hpp"
-#include "forebay/emulator/dma_regions.hpp"
-#include "forebay/emulator/engine.hpp"
-#include "forebay/emulator/resident_units.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/emulator/dma_regions.hpp"
+#include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/emulator/resident_units.hpp"
+#include "forebay/detail/simt/run.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::bench {
 namespace {

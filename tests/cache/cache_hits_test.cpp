@@ -11,9 +11,9 @@
 
 #include "docs/examples/storage_with_lru.hpp"
 #include "emulator/seed.hpp"
-#include "forebay/cache/page_sets.hpp"
-#include "forebay/simt/launch.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/detail/cache/page_sets.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/storage.hpp"
 #include "policy_models.hpp"
 #include "policy_traces.hpp"
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "cache_schedule.hpp"
-#include "forebay/cache/clock.hpp"
+#include "forebay/clock.hpp"
 
 namespace forebay::test {
 namespace {

@@ -14,8 +14,8 @@
 #include <mutex>
 #include <thread>
 
-#include "forebay/cache/clock.hpp"
-#include "forebay/cache/s3_fifo.hpp"
+#include "forebay/clock.hpp"
+#include "forebay/s3_fifo.hpp"
 #include "support/environment.hpp"
 
 namespace forebay::test {

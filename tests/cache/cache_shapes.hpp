@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "forebay/cache/cache_state.hpp"
-#include "forebay/emulator/fault_plan.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/cache/cache_state.hpp"
+#include "forebay/detail/emulator/fault_plan.hpp"
+#include "forebay/detail/simt/run.hpp"
 #include "queue/recovery_agent.hpp"
 
 namespace forebay::test {

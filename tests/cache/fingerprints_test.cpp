@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/cache/fingerprints.hpp"
+#include "forebay/detail/cache/fingerprints.hpp"
 
 #include <gtest/gtest.h>
 

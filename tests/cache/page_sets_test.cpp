@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Pages and (set, tag) name each other, for any number of sets.
-#include "forebay/cache/page_sets.hpp"
+#include "forebay/detail/cache/page_sets.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The bits of a frame's word: that they lie where nothing else does, and what each question makes of them.
-#include "forebay/cache/page_word.hpp"
+#include "forebay/detail/cache/page_word.hpp"
 
 #include <gtest/gtest.h>
 

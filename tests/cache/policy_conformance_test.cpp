@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "docs/examples/lru.hpp"
-#include "forebay/cache/clock.hpp"
-#include "forebay/cache/s3_fifo.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/clock.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/simt/run.hpp"
+#include "forebay/s3_fifo.hpp"
 #include "policy_set.hpp"
 
 namespace forebay::test {

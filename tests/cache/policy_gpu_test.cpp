@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 #include "policy_hits.hpp"
 #include "policy_models.hpp"
 

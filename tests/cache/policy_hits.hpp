@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "policy_set.hpp"
 #include "policy_traces.hpp"
 

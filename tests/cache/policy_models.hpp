@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "docs/examples/lru.hpp"
-#include "forebay/cache/clock.hpp"
-#include "forebay/cache/s3_fifo.hpp"
+#include "forebay/clock.hpp"
+#include "forebay/s3_fifo.hpp"
 #include "policy_reference.hpp"
 
 namespace forebay::test {

@@ -4,11 +4,11 @@
 
 #include "apps/common/device_array.hpp"
 #include "docs/examples/lru.hpp"
-#include "forebay/cache/clock.hpp"
-#include "forebay/cache/s3_fifo.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/clock.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/cuda.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/s3_fifo.hpp"
 #include "policy_hits.hpp"
 
 namespace forebay::test {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "emulator/seed.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/simt/schedulers.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/simt/schedulers.hpp"
 #include "policy_hits.hpp"
 #include "policy_models.hpp"
 #include "policy_set.hpp"

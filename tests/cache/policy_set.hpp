@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "forebay/cache/policy.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/policy.hpp"
 
 namespace forebay::test {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "forebay/cache/cache.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/schedulers.hpp"
+#include "forebay/detail/cache/cache.hpp"
+#include "forebay/detail/simt/schedulers.hpp"
+#include "forebay/status_text.hpp"
 #include "prompt_drive.hpp"
 
 namespace forebay::test {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/run.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay::test {

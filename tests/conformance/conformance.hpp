@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "forebay/driver/spaces.hpp"
+#include "forebay/detail/driver/spaces.hpp"
 
 namespace forebay::conformance {
 

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "conformance/conformance.hpp"
-#include "forebay/emulator/backing_store.hpp"
-#include "forebay/emulator/controller.hpp"
-#include "forebay/memory/resource.hpp"
+#include "forebay/detail/emulator/backing_store.hpp"
+#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::conformance {
 

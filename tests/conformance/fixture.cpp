@@ -9,7 +9,7 @@
 #include <ostream>
 #include <stdexcept>
 
-#include "forebay/nvme/status_text.hpp"
+#include "forebay/detail/nvme/status_text.hpp"
 
 namespace forebay::conformance {
 

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "conformance/conformance.hpp"
-#include "forebay/driver/controller.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::conformance {
 

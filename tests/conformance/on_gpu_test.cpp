@@ -9,8 +9,8 @@
 #include "conformance/emulated.hpp"
 #include "conformance/suite.hpp"
 #include "emulator/hand_host.hpp"
-#include "forebay/emulator/controller.hpp"
-#include "forebay/memory/resource.hpp"
+#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::conformance {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "conformance/suite.hpp"
-#include "forebay/nvme/status_code.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
 #include "qemu/qemu_nvme.hpp"
 
 namespace forebay::conformance {

@@ -22,8 +22,8 @@
 
 #include "drive/served/channel.hpp"
 #include "drive/served/server.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/native.hpp"
 #include "support/folders.hpp"
 
 extern char** environ;

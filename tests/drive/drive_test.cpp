@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/drive/drive.hpp"
+#include "forebay/detail/drive/drive.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,11 +11,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "forebay/driver/controller.hpp"
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::drive {
 namespace {

@@ -15,10 +15,10 @@
 
 #include "drive/served/channel.hpp"
 #include "drive/served/chunks.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::test {
 namespace {

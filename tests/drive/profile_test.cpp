@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/drive/profile.hpp"
+#include "forebay/detail/drive/profile.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -23,12 +23,12 @@
 #include "drive/served/channel.hpp"
 #include "drive/served/chunks.hpp"
 #include "emulator/hand_host.hpp"
-#include "forebay/drive/drive.hpp"
-#include "forebay/drive/served.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/drive/served.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::drive {
 namespace {

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "drive/daemons.hpp"
-#include "forebay/drive/drive.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "support/environment.hpp"
 
 namespace forebay::drive {

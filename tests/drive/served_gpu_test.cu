@@ -15,9 +15,9 @@
 
 #include "conformance/conformance.hpp"
 #include "conformance/suite.hpp"
-#include "forebay/drive/drive.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 #include "storage/storage_suite.hpp"
 
 namespace forebay {

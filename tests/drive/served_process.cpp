@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "drive/hostile_client.hpp"
-#include "forebay/drive/served.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/detail/drive/served.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/storage.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Drives that a daemon serves: in this process, and in one of its own with clients in others.
-#include "forebay/drive/served.hpp"
+#include "forebay/detail/drive/served.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -30,12 +30,12 @@
 #include "drive/daemons.hpp"
 #include "drive/served/channel.hpp"
 #include "drive/served/server.hpp"
-#include "forebay/drive/drive.hpp"
-#include "forebay/driver/controller.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::drive {
 namespace {

@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "forebay/drive/profile.hpp"
-#include "forebay/emulator/flash_state.hpp"
-#include "forebay/emulator/timing_model.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/drive/profile.hpp"
+#include "forebay/detail/emulator/flash_state.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "support/folders.hpp"
 
 namespace forebay::drive {

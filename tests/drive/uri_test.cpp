@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/drive/uri.hpp"
+#include "forebay/detail/drive/uri.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The driver against controllers that misbehave. What working ones do is tested by the conformance list.
-#include "forebay/driver/controller.hpp"
+#include "forebay/detail/driver/controller.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "driver/fake_controller.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::driver {
 namespace {

@@ -13,12 +13,12 @@
 #include <optional>
 #include <vector>
 
-#include "forebay/driver/spaces.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/feature.hpp"
-#include "forebay/nvme/identify.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/nvme/status_code.hpp"
+#include "forebay/detail/driver/spaces.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/feature.hpp"
+#include "forebay/detail/nvme/identify.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
 
 namespace forebay::test {
 

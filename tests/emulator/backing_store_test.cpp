@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/backing_store.hpp"
+#include "forebay/detail/emulator/backing_store.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "emulator/hand_host.hpp"
-#include "forebay/emulator/controller.hpp"
+#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/detail/memory/machine.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/machine.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! What the conformance list does not say of an emulated controller: its limits, its counters, its reactions to misuse.
-#include "forebay/emulator/controller.hpp"
+#include "forebay/detail/emulator/controller.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -16,16 +16,16 @@
 #include <utility>
 
 #include "emulator/hand_host.hpp"
-#include "forebay/emulator/dma_regions.hpp"
-#include "forebay/emulator/spaces.hpp"
+#include "forebay/detail/emulator/dma_regions.hpp"
+#include "forebay/detail/emulator/spaces.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/feature.hpp"
+#include "forebay/detail/nvme/identify.hpp"
+#include "forebay/detail/nvme/log_page.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/feature.hpp"
-#include "forebay/nvme/identify.hpp"
-#include "forebay/nvme/log_page.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! What is refused before a command is carried out, without a controller.
-#include "forebay/emulator/decode.hpp"
+#include "forebay/detail/emulator/decode.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "emulator/schedules.hpp"
-#include "forebay/emulator/engine.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace forebay::emulator::testing {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/engine.hpp"
+#include "forebay/detail/emulator/engine.hpp"
 
 #include <gtest/gtest.h>
 

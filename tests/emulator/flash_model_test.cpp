@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/flash_model.hpp"
+#include "forebay/detail/emulator/flash_model.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,10 +16,10 @@
 
 #include "emulator/rig.hpp"
 #include "emulator/schedules.hpp"
-#include "forebay/emulator/flash_state.hpp"
-#include "forebay/emulator/timing_model.hpp"
+#include "forebay/detail/emulator/flash_state.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {

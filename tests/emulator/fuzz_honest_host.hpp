@@ -13,14 +13,14 @@
 #include <stdexcept>
 #include <string>
 
-#include "forebay/driver/spaces.hpp"
-#include "forebay/emulator/controller.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/feature.hpp"
-#include "forebay/nvme/identify.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/driver/spaces.hpp"
+#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/feature.hpp"
+#include "forebay/detail/nvme/identify.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::emulator::testing {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::emulator::testing {
 

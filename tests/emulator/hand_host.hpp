@@ -10,11 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "forebay/driver/spaces.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/driver/spaces.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::test {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Copies by one thread and by teams of lanes: every byte of the targets, and none beside them.
-#include "forebay/emulator/mover.hpp"
+#include "forebay/detail/emulator/mover.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "emulator/schedules.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "emulator/own_queue_client.hpp"
 #include "emulator/raw_client.hpp"
-#include "forebay/emulator/dma_regions.hpp"
-#include "forebay/emulator/engine.hpp"
-#include "forebay/emulator/resident_units.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/emulator/dma_regions.hpp"
+#include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/emulator/resident_units.hpp"
+#include "forebay/detail/simt/cuda.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::emulator::testing {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The set of commands in flight against a plain map, by one thread and by teams of lanes.
-#include "forebay/emulator/pending_set.hpp"
+#include "forebay/detail/emulator/pending_set.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "emulator/schedules.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/emulator/prp.hpp"
+#include "forebay/detail/emulator/prp.hpp"
 
 #include <gtest/gtest.h>
 

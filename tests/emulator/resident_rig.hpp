@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "emulator/schedules.hpp"
-#include "forebay/emulator/engine.hpp"
-#include "forebay/emulator/resident_units.hpp"
-#include "forebay/simt/launch.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/emulator/resident_units.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace forebay::emulator::testing {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "forebay/emulator/engine.hpp"
+#include "forebay/detail/emulator/engine.hpp"
 
 namespace forebay::emulator::testing {
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "emulator/seed.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace forebay::emulator::testing {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! What a subsystem does when its engine does not answer, or fails.
-#include "forebay/emulator/subsystem.hpp"
+#include "forebay/detail/emulator/subsystem.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,11 +9,11 @@
 #include <memory>
 #include <string>
 
-#include "forebay/emulator/controller.hpp"
+#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {

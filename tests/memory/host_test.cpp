@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "forebay/memory/resource.hpp"
+#include "forebay/memory.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 #include <libnvme.h>
 
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/feature.hpp"
-#include "forebay/nvme/identify.hpp"
-#include "forebay/nvme/log_page.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/nvme/status_code.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/feature.hpp"
+#include "forebay/detail/nvme/identify.hpp"
+#include "forebay/detail/nvme/log_page.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
 
 namespace forebay::nvme {
 namespace {

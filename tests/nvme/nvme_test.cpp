@@ -3,13 +3,13 @@
 //! Accessors and helpers of the nvme layer, against numbers worked out by hand from the specification.
 #include <gtest/gtest.h>
 
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/feature.hpp"
-#include "forebay/nvme/identify.hpp"
-#include "forebay/nvme/log_page.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/nvme/status_text.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/feature.hpp"
+#include "forebay/detail/nvme/identify.hpp"
+#include "forebay/detail/nvme/log_page.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/nvme/status_text.hpp"
 
 namespace forebay::nvme {
 namespace {

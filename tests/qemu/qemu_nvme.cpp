@@ -22,9 +22,9 @@
 #include <string_view>
 #include <thread>
 
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::test {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "forebay/driver/spaces.hpp"
+#include "forebay/detail/driver/spaces.hpp"
 #include "qemu/shared_memory.hpp"
 
 namespace forebay::test {

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <string_view>
 
-#include "forebay/driver/controller.hpp"
-#include "forebay/nvme/registers.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/nvme/registers.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/native.hpp"
 
 namespace forebay::test {
 namespace {

@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-#include "forebay/driver/spaces.hpp"
+#include "forebay/detail/driver/spaces.hpp"
 
 namespace forebay::test {
 

@@ -12,11 +12,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "forebay/emulator/fault_plan.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/queue/io_queues.hpp"
-#include "forebay/queue/queue_pair_state.hpp"
-#include "forebay/simt/fiber.hpp"
+#include "forebay/detail/emulator/fault_plan.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
+#include "forebay/detail/queue/queue_pair_state.hpp"
+#include "forebay/detail/simt/fiber.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 extern "C" {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/queue/buffer_ref.hpp"
-
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "forebay/nvme/command.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/simt/schedulers.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/queue/prp.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/simt/schedulers.hpp"
 
 namespace forebay {
 namespace {

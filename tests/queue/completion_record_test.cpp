@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/queue/completion_record.hpp"
+#include "forebay/detail/queue/completion_record.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <vector>
 
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "schedule.hpp"
 
 namespace forebay::test {

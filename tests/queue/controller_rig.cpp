@@ -8,8 +8,8 @@
 #include <cstring>
 #include <random>
 
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/status_text.hpp"
 
 namespace forebay::queue_test {
 

@@ -10,12 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "forebay/driver/controller.hpp"
-#include "forebay/driver/dma_buffer.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/queue/io_queues.hpp"
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/driver/dma_buffer.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
+#include "forebay/token.hpp"
 
 namespace forebay::queue_test {
 

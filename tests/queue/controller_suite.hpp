@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "forebay/queue/recovery.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/launch.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/queue/recovery.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/status_text.hpp"
 #include "queue/controller_rig.hpp"
 
 namespace forebay::queue_test {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The queue layer on the emulated controller, driven by threads and by fibers.
-#include "forebay/emulator/controller.hpp"
+#include "forebay/detail/emulator/controller.hpp"
 
 #include <gtest/gtest.h>
 
-#include "forebay/emulator/backing_store.hpp"
+#include "forebay/detail/emulator/backing_store.hpp"
 #include "queue/controller_suite.hpp"
 
 namespace forebay::queue_test {

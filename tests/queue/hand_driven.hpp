@@ -8,9 +8,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "forebay/memory/resource.hpp"
-#include "forebay/queue/io_queues.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/token.hpp"
 
 namespace forebay::test {
 

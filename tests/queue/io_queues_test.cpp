@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The owner of the queues, and single steps of a queue pair against rings that the test writes itself.
-#include "forebay/queue/io_queues.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <array>
 #include <vector>
 
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/memory.hpp"
 #include "hand_driven.hpp"
 
 namespace forebay {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "forebay/memory/resource.hpp"
-#include "forebay/queue/io_queues.hpp"
-#include "forebay/simt/fiber.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
+#include "forebay/detail/simt/fiber.hpp"
+#include "forebay/detail/simt/run.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::test {
 

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "forebay/queue_rules.hpp"
 #include "schedule.hpp"
 #include "support/environment.hpp"
 

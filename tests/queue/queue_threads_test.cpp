@@ -8,11 +8,13 @@
 #include <thread>
 #include <vector>
 
-#include "forebay/emulator/dma_regions.hpp"
-#include "forebay/emulator/engine.hpp"
-#include "forebay/queue/io_queues.hpp"
-#include "forebay/queue/service.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/emulator/dma_regions.hpp"
+#include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/queue_rules.hpp"
+#include "forebay/service.hpp"
+#include "forebay/token.hpp"
 
 namespace forebay {
 namespace {

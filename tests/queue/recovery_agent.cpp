@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "forebay/simt/fiber.hpp"
+#include "forebay/detail/simt/fiber.hpp"
 
 namespace forebay::test {
 

@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include "forebay/emulator/io_engine.hpp"
-#include "forebay/queue/io_queues.hpp"
+#include "forebay/detail/emulator/io_engine.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
 
 namespace forebay::test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/queue/recovery_mailbox.hpp"
+#include "forebay/detail/queue/recovery_mailbox.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <array>
 #include <vector>
 
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "schedule.hpp"
 
 namespace forebay::test {

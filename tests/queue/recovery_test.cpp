@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! What the host makes of the requests of waiters that gave up, against a drive that completes nothing.
-#include "forebay/queue/recovery.hpp"
+#include "forebay/detail/queue/recovery.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "forebay/emulator/backing_store.hpp"
-#include "forebay/emulator/controller.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/emulator/backing_store.hpp"
+#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/token.hpp"
 
 namespace forebay {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/queue/ring_position.hpp"
+#include "forebay/detail/queue/ring_position.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,12 +13,13 @@
 #include <vector>
 
 #include "audit.hpp"
-#include "forebay/emulator/dma_regions.hpp"
-#include "forebay/emulator/engine.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/queue/io_queues.hpp"
-#include "forebay/queue/service.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/emulator/dma_regions.hpp"
+#include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
+#include "forebay/detail/simt/run.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/service.hpp"
+#include "forebay/token.hpp"
 #include "recovery_agent.hpp"
 
 namespace forebay::test {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Fairness of what consumes completions for others: one pair that is always busy, one that is quiet.
-#include "forebay/queue/service.hpp"
+#include "forebay/service.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "forebay/simt/schedulers.hpp"
+#include "forebay/detail/simt/schedulers.hpp"
+#include "forebay/queue_rules.hpp"
+#include "forebay/token.hpp"
 #include "prompt_drive.hpp"
 
 namespace forebay::test {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/queue/slot_pool.hpp"
+#include "forebay/detail/queue/slot_pool.hpp"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <vector>
 
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "schedule.hpp"
 
 namespace forebay::test {

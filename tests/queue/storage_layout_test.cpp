@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Where the bytes of a storage lie: on one drive, striped, and on drives one after the other.
-#include "forebay/queue/storage_layout.hpp"
+#include "forebay/detail/queue/storage_layout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,13 +9,14 @@
 #include <thread>
 #include <vector>
 
-#include "forebay/driver/controller.hpp"
-#include "forebay/emulator/backing_store.hpp"
-#include "forebay/emulator/controller.hpp"
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/emulator/backing_store.hpp"
+#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/queue/io_queues.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/token.hpp"
 
 namespace forebay {
 namespace {

@@ -3,7 +3,7 @@
 #include <set>
 #include <utility>
 
-#include "forebay/simt/cuda.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 #include "machine_conformance.hpp"
 
 namespace forebay::simt::testing {

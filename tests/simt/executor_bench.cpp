@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "forebay/simt/launch.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace {
 

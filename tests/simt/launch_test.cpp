@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/simt/launch.hpp"
+#include "forebay/detail/simt/launch.hpp"
 
 #include <gmock/gmock.h>
 

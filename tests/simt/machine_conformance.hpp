@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "forebay/simt/vocabulary.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::simt::testing {
 

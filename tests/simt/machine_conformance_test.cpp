@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine_conformance.hpp"
 
-#include "forebay/simt/launch.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace forebay::simt::testing {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace forebay::simt {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 #include <gmock/gmock.h>
 

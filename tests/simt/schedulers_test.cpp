@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/simt/schedulers.hpp"
+#include "forebay/detail/simt/schedulers.hpp"
 
 #include <gmock/gmock.h>
 
 #include <memory>
 #include <set>
 
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace forebay::simt {
 namespace {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Teams of one thread, of whole warps and of what a block leaves over: each member against a plain loop.
-#include "forebay/simt/team.hpp"
+#include "forebay/detail/simt/team.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <iterator>
 
-#include "forebay/simt/native.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace forebay::simt {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "forebay/simt/launch.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/run.hpp"
 
 namespace forebay::simt {
 namespace {

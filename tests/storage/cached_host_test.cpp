@@ -10,15 +10,16 @@
 #include <thread>
 #include <vector>
 
-#include "forebay/cache/clean.hpp"
-#include "forebay/cache/s3_fifo.hpp"
+#include "forebay/detail/cache/clean.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/launch.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/queue_rules.hpp"
+#include "forebay/s3_fifo.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay {
 namespace {

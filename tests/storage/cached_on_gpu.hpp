@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 #include "storage/cached_storage_suite.hpp"
 
 namespace forebay::storage_test {

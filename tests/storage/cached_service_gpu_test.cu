@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The cached storage suite on a GPU where a service consumes completions.
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/queue_rules.hpp"
 #include "storage/cached_on_gpu.hpp"
 
 namespace forebay::storage_test {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "forebay/storage/cached_storage_ref.hpp"
+#include "forebay/cached_storage_ref.hpp"
 #include "storage/storage_kernels.hpp"
 
 namespace forebay::storage_test {

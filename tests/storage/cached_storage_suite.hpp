@@ -11,11 +11,13 @@
 #include <tuple>
 #include <vector>
 
-#include "forebay/cache/s3_fifo.hpp"
-#include "forebay/drive/drive.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/storage/catalogue.hpp"
 #include "forebay/error.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/queue_rules.hpp"
+#include "forebay/s3_fifo.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/storage.hpp"
 #include "storage/cached_storage_kernels.hpp"
 #include "storage/patience.hpp"
 

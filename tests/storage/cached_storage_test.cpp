@@ -3,8 +3,9 @@
 //! The cached storage suite on CPU fibers.
 #include <thread>
 
-#include "forebay/simt/launch.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/queue_rules.hpp"
 #include "storage/cached_storage_suite.hpp"
 
 namespace forebay::storage_test {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "forebay/simt/launch.hpp"
+#include "forebay/detail/simt/launch.hpp"
 
 #define __global__
 

@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "forebay/cache/clean.hpp"
+#include "forebay/detail/cache/clean.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/storage.hpp"
 #include "support/drive_files.hpp"
 
 namespace forebay {

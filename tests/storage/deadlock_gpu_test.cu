@@ -3,8 +3,8 @@
 //! A deadlock of GPU threads is reported while their kernel runs.
 #include <string>
 
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 #include "storage/deadlock_suite.hpp"
 
 namespace forebay::storage_test {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "forebay/cache/cache.hpp"
-#include "forebay/emulator/dma_regions.hpp"
-#include "forebay/emulator/engine.hpp"
-#include "forebay/queue/inspection.hpp"
-#include "forebay/simt/run.hpp"
+#include "forebay/detail/cache/cache.hpp"
+#include "forebay/detail/emulator/dma_regions.hpp"
+#include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/queue/inspection.hpp"
+#include "forebay/detail/simt/run.hpp"
 #include "queue/schedule.hpp"
 #include "storage/wait_chains.hpp"
 #include "support/environment.hpp"

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::storage_test {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! What a build with FOREBAY_DEBUG_WAITS finds: a deadlock of CPU fibers is reported, and a token that is used twice.
-#include "forebay/simt/launch.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/storage.hpp"
 #include "storage/deadlock_suite.hpp"
 
 namespace forebay::storage_test {

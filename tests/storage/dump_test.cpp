@@ -10,11 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "forebay/driver/controller.hpp"
-#include "forebay/emulator/controller.hpp"
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/queue_rules.hpp"
+#include "forebay/storage.hpp"
 #include "storage/inspector.hpp"
 
 namespace forebay {

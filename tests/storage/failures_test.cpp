@@ -17,11 +17,12 @@
 #include <vector>
 
 #include "failing_allocations.hpp"
-#include "forebay/emulator/fault_plan.hpp"
+#include "forebay/detail/emulator/fault_plan.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/storage/catalogue.hpp"
 #include "forebay/error.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/storage.hpp"
 #include "support/drive_files.hpp"
 
 namespace forebay {

@@ -11,11 +11,13 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "forebay/memory/machine.hpp"
-#include "forebay/nvme/command.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/detail/memory/machine.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/storage/catalogue.hpp"
+#include "forebay/queue_rules.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
+#include "forebay/detail/simt/cuda.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/simt/cuda.hpp"
-#include "forebay/storage/launch_report.hpp"
+#include "forebay/launch_report.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/storage/launch_report.hpp"
+#include "forebay/launch_report.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "forebay/detail/simt/fiber.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/fiber.hpp"
 #include "storage/launch_report_on_gpu.hpp"
 
 namespace forebay {

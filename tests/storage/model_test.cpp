@@ -14,11 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/simt/schedulers.hpp"
+#include "forebay/detail/storage/catalogue.hpp"
 #include "forebay/error.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/native.hpp"
-#include "forebay/simt/schedulers.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/storage.hpp"
 #include "support/drive_files.hpp"
 #include "support/environment.hpp"
 

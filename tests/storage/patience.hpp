@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::storage_test {
 

@@ -4,8 +4,8 @@
 //! itself.
 #include <string>
 
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 #include "storage/pipeline_suite.hpp"
 
 namespace forebay::storage_test {

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "forebay/storage/cached_storage_ref.hpp"
-#include "forebay/storage/pipeline.hpp"
-#include "forebay/storage/token_group.hpp"
+#include "forebay/cached_storage_ref.hpp"
+#include "forebay/pipeline.hpp"
+#include "forebay/token_group.hpp"
 #include "storage/storage_kernels.hpp"
 
 namespace forebay::storage_test {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "docs/examples/overlap_reads.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/storage.hpp"
 #include "storage/patience.hpp"
 #include "storage/pipeline_kernels.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The loop of `pipeline` over requests whose times and outcomes the test chooses.
-#include "forebay/storage/pipeline.hpp"
+#include "forebay/pipeline.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/run.hpp"
-#include "forebay/storage/token_group.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/run.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/token_group.hpp"
 
 namespace forebay {
 namespace {

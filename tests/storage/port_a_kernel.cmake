@@ -6,7 +6,6 @@ foreach(when IN ITEMS before after)
   file(READ "${source}" text)
   string(REGEX REPLACE "([a-z_]+)<<<([^>]*)>>>\\(([^;]*)\\);"
                        "forebay::cuda_words::launch(\\2, [&] { \\1(\\3); });" text "${text}")
-  string(REPLACE "simt/cuda.hpp" "simt/fiber.hpp" text "${text}")
   string(REPLACE "simt::cuda" "simt::fiber" text "${text}")
   string(REPLACE ", .cache_bytes" ", .device = \"cpu\", .cache_bytes" text "${text}")
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/on_cpu/port_a_kernel_${when}.cu" CONTENT "${text}" @ONLY)

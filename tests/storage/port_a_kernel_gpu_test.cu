@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The programs of docs/how-to/port-a-kernel.md on a GPU, as they are.
-#include "forebay/simt/cuda.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/detail/simt/cuda.hpp"
+#include "forebay/storage.hpp"
 #include "storage/port_a_kernel.hpp"
 
 // The examples are written as CUDA programs are.

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "forebay/storage/storage.hpp"
+#include "forebay/storage.hpp"
 #include "storage/cuda_words.hpp"
 #include "support/folders.hpp"
 

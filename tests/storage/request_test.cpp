@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Requests of several commands whose submission ends midway.
-#include "forebay/storage/request.hpp"
+#include "forebay/detail/storage/request.hpp"
 
 #include <gtest/gtest.h>
 
-#include "forebay/queue/status_text.hpp"
-#include "forebay/storage/storage_ref.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/storage_ref.hpp"
 #include "hand_driven.hpp"
 
 namespace forebay {

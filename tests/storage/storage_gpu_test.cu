@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "forebay/drive/drive.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/simt/cuda.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/simt/cuda.hpp"
 #include "storage/storage_suite.hpp"
 
 namespace forebay::storage_test {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "forebay/storage/storage_ref.hpp"
+#include "forebay/storage_ref.hpp"
 
 namespace forebay::storage_test {
 

@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "forebay/detail/nvme/status_code.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/status_code.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/queue_rules.hpp"
+#include "forebay/status_text.hpp"
+#include "forebay/storage.hpp"
 #include "storage/patience.hpp"
 #include "storage/storage_kernels.hpp"
 

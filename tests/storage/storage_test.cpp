@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The storage suite on CPU fibers.
-#include "forebay/simt/launch.hpp"
+#include "forebay/detail/simt/launch.hpp"
 #include "storage/storage_suite.hpp"
 
 namespace forebay::storage_test {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "forebay/cache/cache_state.hpp"
+#include "forebay/detail/cache/cache_state.hpp"
 
 namespace forebay::detail {
 namespace {

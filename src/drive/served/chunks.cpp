@@ -12,8 +12,8 @@
 #include <random>
 #include <utility>
 
+#include "forebay/detail/memory/machine.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/machine.hpp"
 
 namespace forebay::drive::served {
 namespace {

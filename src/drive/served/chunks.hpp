@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "channel.hpp"
-#include "forebay/memory/resource.hpp"
-#include "forebay/memory/shared.hpp"
+#include "forebay/detail/memory/shared.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::drive::served {
 

@@ -16,9 +16,9 @@
 
 #include "channel.hpp"
 #include "chunks.hpp"
-#include "forebay/drive/served.hpp"
+#include "forebay/detail/drive/served.hpp"
+#include "forebay/detail/nvme/registers.hpp"
 #include "forebay/error.hpp"
-#include "forebay/nvme/registers.hpp"
 
 namespace forebay::drive::served {
 namespace {

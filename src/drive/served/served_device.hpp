@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "forebay/drive/drive.hpp"
-#include "forebay/drive/uri.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/drive/uri.hpp"
 
 namespace forebay::drive::served {
 

@@ -16,7 +16,7 @@
 #include <random>
 #include <unordered_map>
 
-#include "forebay/emulator/controller.hpp"
+#include "forebay/detail/emulator/controller.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay::drive::served {

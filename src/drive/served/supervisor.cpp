@@ -23,7 +23,7 @@
 
 #include "channel.hpp"
 #include "chunks.hpp"
-#include "forebay/drive/served.hpp"
+#include "forebay/detail/drive/served.hpp"
 #include "forebay/error.hpp"
 #include "server.hpp"
 

@@ -13,8 +13,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/native.hpp"
 
 extern char** environ;
 

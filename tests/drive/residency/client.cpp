@@ -9,11 +9,11 @@
 #include <thread>
 #include <utility>
 
+#include "forebay/detail/simt/fiber.hpp"
+#include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/queue/status_text.hpp"
-#include "forebay/simt/fiber.hpp"
-#include "forebay/simt/launch.hpp"
-#include "forebay/simt/native.hpp"
+#include "forebay/status_text.hpp"
 
 namespace forebay::residency {
 namespace {

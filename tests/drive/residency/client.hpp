@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "forebay/memory/resource.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/storage.hpp"
 #include "watchdog.hpp"
 #include "wave.hpp"
 

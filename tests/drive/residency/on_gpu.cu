@@ -23,10 +23,10 @@
 
 #include "apps/common/random.hpp"
 #include "client.hpp"
+#include "forebay/cuda_stream.hpp"
+#include "forebay/detail/simt/cuda.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/memory/cuda_stream.hpp"
-#include "forebay/simt/cuda.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::residency {
 namespace {

@@ -24,12 +24,12 @@
 
 #include "child.hpp"
 #include "client.hpp"
-#include "forebay/drive/drive.hpp"
-#include "forebay/drive/served.hpp"
-#include "forebay/drive/uri.hpp"
-#include "forebay/emulator/engine_runner.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/drive/served.hpp"
+#include "forebay/detail/drive/uri.hpp"
+#include "forebay/detail/emulator/engine_runner.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "forebay/simt/native.hpp"
 
 namespace forebay::residency {
 namespace {

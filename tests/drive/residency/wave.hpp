@@ -8,8 +8,8 @@
 
 #include "apps/common/pattern.hpp"
 #include "apps/common/random.hpp"
-#include "forebay/simt/vocabulary.hpp"
-#include "forebay/storage/storage_ref.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/storage_ref.hpp"
 
 namespace forebay::residency {
 

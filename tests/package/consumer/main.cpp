@@ -7,9 +7,8 @@
 #include <numeric>
 #include <vector>
 
-#include "forebay/simt/fiber.hpp"
-#include "forebay/simt/launch.hpp"
-#include "forebay/storage/storage.hpp"
+#include "forebay/machine.hpp"
+#include "forebay/storage.hpp"
 
 namespace simt = forebay::simt;
 

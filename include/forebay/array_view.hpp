@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A storage as an array: elements that are read and written where they are used, through the cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "forebay/detail/cache/cache_ref.hpp"
+#include "forebay/detail/simt/bits.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/page_cursor.hpp"
+#include "forebay/page_window.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay {
+
+/// `size()` elements of type `T` from a byte of a storage on. Trivially copyable; thread-safe. `array_view<T const,
+/// ...>` only reads. Every access checks the cache, and reads the page from its drive where it has to: then it waits.
+///
+/// Threads of a warp that miss the same page at the same time are one miss. Runs of accesses to one page cost one
+/// lookup through a cursor: `thread_page()`, `warp_page()`; runs over many pages, one for several: `warp_pages()`.
+///
+/// An access that fails returns a value-initialised element, or writes nothing, and latches the first error for the
+/// host (`storage::first_error()`); `try_load` and `try_store` return it.
+template <class T, class Cache, class M>
+class array_view {
+ public:
+  using value_type = std::remove_const_t<T>;
+  static_assert(std::is_trivially_copyable_v<value_type>);
+
+  array_view() = default;
+  /// Elements from byte `first_byte` of the storage on: a multiple of what a `T` is aligned to.
+  FOREBAY_DEVICE array_view(Cache const& cache, std::uint64_t first_byte, std::uint64_t size, bool writable)
+      : cache_(cache), first_byte_(first_byte), size_(size), writable_(writable) {}
+
+  FOREBAY_DEVICE std::uint64_t size() const { return size_; }
+
+  /// One element as an lvalue would be: reads where it is used as a value, writes where it is assigned to. It has a
+  /// view of its own, since that which it came from may be a temporary, as in `drives[d][i]`.
+  class reference {
+   public:
+    FOREBAY_DEVICE reference(array_view const& view, std::uint64_t i) : view_(view), i_(i) {}
+    FOREBAY_DEVICE operator value_type() const { return view_.load(i_); }
+    FOREBAY_DEVICE value_type operator=(value_type const& value) const
+      requires(!std::is_const_v<T>)
+    {
+      view_.store(i_, value);
+      return value;
+    }
+    FOREBAY_DEVICE value_type operator=(reference const& other) const
+      requires(!std::is_const_v<T>)
+    {
+      return *this = static_cast<value_type>(other);
+    }
+
+   private:
+    array_view view_;
+    std::uint64_t i_;
+  };
+
+  FOREBAY_DEVICE auto operator[](std::uint64_t i) const {
+    if constexpr (std::is_const_v<T>) {
+      return load(i);
+    } else {
+      return reference(*this, i);
+    }
+  }
+
+  FOREBAY_DEVICE value_type load(std::uint64_t i) const {
+    value_type value{};
+    status const outcome = try_load(i, value);
+    if (!outcome.ok()) {
+      cache_.targets().report(outcome);
+      value = value_type{};
+    }
+    return value;
+  }
+  FOREBAY_DEVICE void store(std::uint64_t i, value_type const& value) const
+    requires(!std::is_const_v<T>)
+  {
+    status const outcome = try_store(i, value);
+    if (!outcome.ok()) cache_.targets().report(outcome);
+  }
+
+  FOREBAY_DEVICE status try_load(std::uint64_t i, value_type& value) const {
+    if (i >= size_) return fault::out_of_range;
+    std::uint64_t const byte = first_byte_ + i * sizeof(T);
+    if constexpr (simt::plain<value_type> && stays_in_a_page) {
+      if (cache_.try_read(byte >> cache_.page_shift(), offset_in_page(byte), value)) return {};
+      return read_bytes<true>(byte, reinterpret_cast<std::byte*>(&value));
+    } else {
+      return read_bytes<false>(byte, reinterpret_cast<std::byte*>(&value));
+    }
+  }
+  FOREBAY_DEVICE status try_store(std::uint64_t i, value_type const& value) const
+    requires(!std::is_const_v<T>)
+  {
+    if (i >= size_) return fault::out_of_range;
+    if (!writable_) return fault::read_only;
+    return with_parts(first_byte_ + i * sizeof(T), access::write,
+                      [&](std::byte* in_frame, std::size_t at, std::size_t n) {
+                        move(in_frame, reinterpret_cast<std::byte const*>(&value) + at, n);
+                      });
+  }
+  /// Adds to an element in one step that no other access to it divides; returns what it was.
+  FOREBAY_DEVICE value_type fetch_add(std::uint64_t i, value_type amount) const
+    requires(!std::is_const_v<T> && simt::word<value_type>)
+  {
+    status outcome = i >= size_ ? fault::out_of_range : !writable_ ? fault::read_only : fault::none;
+    value_type before{};
+    if (outcome.ok()) {
+      outcome =
+          with_parts(first_byte_ + i * sizeof(T), access::write, [&](std::byte* in_frame, std::size_t, std::size_t) {
+            // Relaxed: the pin orders it with those who pin the page before and afterwards.
+            before = simt::atomic<M>(*reinterpret_cast<value_type*>(in_frame)).fetch_add(amount, simt::order::relaxed);
+          });
+    }
+    if (!outcome.ok()) cache_.targets().report(outcome);
+    return before;
+  }
+
+  /// Copies elements [first, first + count) to `to`, a lookup for each page.
+  FOREBAY_DEVICE status load(std::uint64_t first, std::uint64_t count, value_type* to) const {
+    if (first > size_ || count > size_ - first) return fault::out_of_range;
+    std::uint64_t byte = first_byte_ + first * sizeof(T);
+    auto* out = reinterpret_cast<std::byte*>(to);
+    for (std::uint64_t left = count * sizeof(T); left != 0;) {
+      std::uint32_t const offset = offset_in_page(byte);
+      std::uint64_t const room = page_bytes() - offset;
+      std::uint64_t const n = left < room ? left : room;
+      page_pin const pinned = cache_.pin(byte >> cache_.page_shift(), access::read, when_full::wait);
+      if (!pinned.outcome.ok()) return pinned.outcome;
+      M::copy(out, cache_.frame_data(pinned.frame) + offset, n);
+      cache_.unpin(pinned.frame);
+      byte += n;
+      out += n;
+      left -= n;
+    }
+    return {};
+  }
+
+  /// Whether the page of element `i` is in a set of the cache, or on its way there; if so, that counts as a hit to the
+  /// replacement policy. Who prefetches many pages at once touches all of them first: those that come push out none of
+  /// the others. The few pages in overflow frames and users' buffers count as missing.
+  FOREBAY_DEVICE bool touch(std::uint64_t i) const {
+    return i < size_ && cache_.touch_page((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
+  }
+
+  /// The same, and starts bringing it into the cache where it is not. Never waits. False if there was no room.
+  FOREBAY_DEVICE bool prefetch(std::uint64_t i) const {
+    if (i >= size_) return false;
+    return cache_.prefetch((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
+  }
+
+  /// Delivers what has been prefetched, until no command of the storage is in flight: false where one still is at the
+  /// deadline. Else a page that was prefetched is there only when somebody waits, for whatever it be, and finds its
+  /// completion. For a small kernel that follows one which prefetches and runs beside others. Its threads share out
+  /// the queue pairs of all drives: with much less than a thread for each, drives read faster than it delivers.
+  FOREBAY_DEVICE bool await_prefetches(std::uint64_t deadline_ns) const {
+    return cache_.queues().drain_share(deadline_ns) == 0;
+  }
+
+  /// How many pages, of all arrays of the storage, may be prefetched before the first of them is used. Who looks
+  /// further ahead prefetches what has gone by the time it is wanted.
+  FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return cache_.prefetch_distance_max(); }
+
+  /// A cursor of one thread, or of the full warp that the calling thread belongs to: its lanes call its functions
+  /// together. It must not outlive the view.
+  FOREBAY_DEVICE page_cursor<T, Cache, M, false> thread_page() const& {
+    return {cache_, first_byte_, size_, writable_};
+  }
+  FOREBAY_DEVICE page_cursor<T, Cache, M, true> warp_page() const& { return {cache_, first_byte_, size_, writable_}; }
+  void thread_page() const&& = delete;
+  void warp_page() const&& = delete;
+  /// The same of up to `pages` pages that the warp's lanes look up together, each one of them: 1 to 32. More
+  /// are taken as 32, since a warp has no more lanes, and 0 as 1.
+  FOREBAY_DEVICE page_window<T, Cache, M> warp_pages(std::uint32_t pages) const& {
+    return {cache_, first_byte_, size_, writable_, pages};
+  }
+  void warp_pages(std::uint32_t pages) const&& = delete;
+
+ private:
+  /// Whether no element lies in two pages, whatever the page size: all are powers of two, 512 at least. An element that
+  /// need not lie at a multiple of its size may well.
+  static constexpr bool stays_in_a_page = alignof(T) == sizeof(T) && sizeof(T) <= 512;
+
+  FOREBAY_DEVICE std::uint32_t page_bytes() const { return 1u << cache_.page_shift(); }
+  FOREBAY_DEVICE std::uint32_t offset_in_page(std::uint64_t byte) const {
+    return static_cast<std::uint32_t>(byte) & (page_bytes() - 1);
+  }
+
+  /// Calls `use(bytes in the frame, offset in the element, how many)` for each page that the element at `byte` lies in,
+  /// while it is pinned.
+  template <class Use>
+  FOREBAY_DEVICE status with_parts(std::uint64_t byte, access how, Use&& use) const {
+    for (std::size_t done = 0; done < sizeof(T);) {
+      std::uint32_t const offset = offset_in_page(byte + done);
+      std::size_t n = sizeof(T) - done;
+      if constexpr (!stays_in_a_page) {
+        if (n > page_bytes() - offset) n = page_bytes() - offset;
+      }
+      page_pin const pinned = cache_.pin((byte + done) >> cache_.page_shift(), how, when_full::wait);
+      if (!pinned.outcome.ok()) return pinned.outcome;
+      use(cache_.frame_data(pinned.frame) + offset, done, n);
+      cache_.unpin(pinned.frame);
+      done += n;
+    }
+    return {};
+  }
+
+  /// Reads an element whose page has to be pinned; `LookedAt`: it was in no frame. Lanes that come together and want
+  /// the same page pin it once.
+  template <bool LookedAt>
+  FOREBAY_DEVICE status read_bytes(std::uint64_t byte, std::byte* to) const {
+    for (std::size_t done = 0; done < sizeof(T);) {
+      std::uint32_t const offset = offset_in_page(byte + done);
+      std::size_t n = sizeof(T) - done;
+      if constexpr (!stays_in_a_page) {
+        if (n > page_bytes() - offset) n = page_bytes() - offset;
+      }
+      std::uint64_t const page = (byte + done) >> cache_.page_shift();
+      auto const here = M::converged();
+      auto const same = here.subset(here.match_any(page));
+      std::uint32_t const leader = simt::lowest_bit(same.mask());
+      page_pin pinned;
+      if (same.thread_rank() == leader) {
+        pinned = LookedAt ? cache_.pin_missing(page, access::read, when_full::wait)
+                          : cache_.pin(page, access::read, when_full::wait);
+      }
+      // What the leader has acquired, all have.
+      same.sync();
+      pinned = same.shfl(pinned, leader);
+      if (pinned.outcome.ok()) {
+        move(to + done, cache_.frame_data(pinned.frame) + offset, n);
+        // All have read before the leader unpins.
+        same.sync();
+        if (same.thread_rank() == leader) cache_.unpin(pinned.frame);
+      }
+      // They go on together: nobody holds a page that another one waits for.
+      here.sync();
+      if (!pinned.outcome.ok()) return pinned.outcome;
+      done += n;
+    }
+    return {};
+  }
+
+  /// Copies bytes of an element, in one access where the element allows it.
+  FOREBAY_DEVICE static void move(std::byte* to, std::byte const* from, std::size_t bytes) {
+    if constexpr (simt::plain<value_type> && stays_in_a_page) {
+      M::st(reinterpret_cast<value_type*>(to), M::ld(reinterpret_cast<value_type const*>(from)));
+    } else {
+      M::copy(to, from, bytes);
+    }
+  }
+
+  Cache cache_;
+  std::uint64_t first_byte_ = 0;
+  std::uint64_t size_ = 0;
+  bool writable_ = false;
+};
+
+}  // namespace forebay

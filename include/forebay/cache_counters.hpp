@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a cache counts.
+#pragma once
+
+#include <cstdint>
+
+namespace forebay {
+
+/// What happens in a cache, where it is counted. Many of them, summed up by the host, so that threads do not meet at
+/// one.
+struct alignas(128) cache_counters {
+  std::uint64_t hits;                ///< accesses that found their page, or its read under way
+  std::uint64_t misses;              ///< accesses whose page was in no frame: from a drive, or `from_host`
+  std::uint64_t merged;              ///< of the hits: those that found the read under way
+  std::uint64_t prefetches;          ///< pages that prefetches read
+  std::uint64_t refused_prefetches;  ///< for want of a frame or of room in the queues
+  std::uint64_t evictions;
+  std::uint64_t write_backs;
+  std::uint64_t overflow_frames;  ///< of the misses: those that no way of their set had room for
+  std::uint64_t shared;           ///< buffers of users that became a page's frame
+  std::uint64_t from_host;        ///< pages that came from the host pool, without a drive
+  std::uint64_t to_host;          ///< of the evictions: those whose page went to the host pool
+
+  cache_counters& operator+=(cache_counters const& other) {
+    hits += other.hits;
+    misses += other.misses;
+    merged += other.merged;
+    prefetches += other.prefetches;
+    refused_prefetches += other.refused_prefetches;
+    evictions += other.evictions;
+    write_backs += other.write_backs;
+    overflow_frames += other.overflow_frames;
+    shared += other.shared;
+    from_host += other.from_host;
+    to_host += other.to_host;
+    return *this;
+  }
+};
+
+}  // namespace forebay

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A write through the cache that is on its way to the drives.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/detail/queue/together.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay {
+
+/// What `cached_storage_ref::write_async()` returns. Trivially copyable; the cache owns what was written, so that a
+/// token may be waited for never, once or often.
+template <class Cache, class M>
+class cached_write {
+ public:
+  cached_write() = default;
+  /// A write that ended before it began.
+  FOREBAY_DEVICE explicit cached_write(status ended) : ended_(ended) {}
+  /// Of the pages [first_page, end_page).
+  FOREBAY_DEVICE cached_write(Cache const& cache, std::uint64_t first_page, std::uint64_t end_page)
+      : cache_(cache), first_page_(first_page), end_page_(end_page) {}
+
+  /// When the storage's default time, from now on, has passed; 0 for a write that has ended.
+  FOREBAY_DEVICE std::uint64_t default_deadline_ns() const {
+    return first_page_ == end_page_ ? 0 : cache_.default_deadline_ns();
+  }
+  /// Waits for the storage's default time.
+  FOREBAY_DEVICE status wait() { return wait(default_deadline_ns()); }
+  /// Waits until the drives have what was written. After `timed_out` it may be waited for again; after any other
+  /// failure what was written is still in the cache, and goes to the drive with the next flush.
+  FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
+    if (first_page_ == end_page_) return ended_;
+    // Lanes that come together go on together, as from token::wait().
+    auto const here = M::converged();
+    status outcome;
+    for (; first_page_ != end_page_; ++first_page_) {
+      outcome = cache_.clean_page(first_page_, deadline_ns);
+      if (!outcome.ok()) break;
+    }
+    here.sync();
+    if (outcome.kind() != fault::timed_out) end_page_ = first_page_;
+    ended_ = outcome;
+    return outcome;
+  }
+  /// Nobody will wait.
+  FOREBAY_DEVICE void detach() { end_page_ = first_page_; }
+
+ private:
+  Cache cache_;
+  std::uint64_t first_page_ = 0;
+  std::uint64_t end_page_ = 0;
+  status ended_;
+};
+
+}  // namespace forebay

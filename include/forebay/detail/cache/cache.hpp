@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Host owner of the state behind `cache_ref`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "forebay/clock.hpp"
+#include "forebay/detail/cache/cache_ref.hpp"
+#include "forebay/detail/cache/no_policy.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/frame_pools.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/policy.hpp"
+#include "forebay/replacement_policy.hpp"
+
+namespace forebay {
+
+struct cache_options {
+  std::uint64_t bytes = 0;              ///< of pages: a multiple of 16 of them
+  std::uint32_t page_bytes = 4096;      ///< a power of two, 512 to 65536
+  std::uint32_t overflow_frames = 256;  ///< for pages whose set has every frame in use
+  bool statistics = false;              ///< count what happens; kernels must then use a ref that counts
+  replacement_policy policy = replacement_policy::of<replacement::clock>();
+  std::uint32_t user_frames = 0;  ///< buffers of users that may be pages' frames at once; 0: none ever is
+  std::uint64_t host_bytes = 0;   ///< of pages kept in host memory: a multiple of `bytes`; 0: none
+  replacement_policy host_policy = replacement_policy::of<replacement::clock>();
+
+  /// Those that the cache has memory of its own for.
+  std::uint64_t own_frames() const { return bytes / page_bytes + overflow_frames; }
+  std::uint64_t frames() const { return own_frames() + user_frames; }
+  /// What the frames take: registered memory that the threads and every drive reach.
+  std::uint64_t frame_memory_bytes() const { return own_frames() * page_bytes; }
+};
+
+/// Move-only. The pages' bytes lie in memory of the caller's; what is known of them in `state_memory`: some 19 to 25
+/// bytes for each frame.
+class cache {
+ public:
+  /// Throws `refused_input` for a size that no page has.
+  static void check_page(std::uint32_t page_bytes);
+  /// Throws `refused_input` for an option that is out of range, or that does not fit the drives.
+  static void check(cache_options const& options, storage_layout const& layout);
+
+  /// After check(). `frames`: `frame_memory_bytes()` long; `host_memory`: of the host pool. All arguments must outlive
+  /// the cache.
+  cache(cache_options const& options, storage_layout const& layout, io_queues const& queues, buffer_ref frames,
+        memory::resource& state_memory, memory::resource& host_memory);
+
+  /// Throws `refused_input` where the cache was made for another policy or other pools, or does not count and `Counted`
+  /// is set, or the other way round.
+  template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>, class QueueRules = queue_rules>
+  cache_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> ref() const {
+    static_assert(sharing_policy<typename Pools::sharing, M>);
+    check_ref(replacement_policy::of<Policy>(), Counted, Pools::has_users,
+              Pools::has_host ? replacement_policy::of<typename Pools::host_policy>() : replacement_policy{});
+    return make_ref<cache_ref<M, Policy, Counted, Pools, cache_rules, QueueRules>>();
+  }
+  /// For what works on frames without asking the policy: `clean`, `invalidate`, `take_back`.
+  template <class M>
+  cache_ref<M, replacement::no_policy> frames_ref() const {
+    return make_ref<cache_ref<M, replacement::no_policy>>();
+  }
+  cache_core* core() const { return state_; }
+  cache_options const& options() const { return options_; }
+  std::uint32_t frame_count() const { return host_copy_.frames; }
+
+  /// Of all stripes together; all zero where nothing is counted.
+  cache_counters counted() const;
+  void reset_counters();
+  /// The first status with which a page could not be written back, or an element not be read or written; success: none.
+  status first_error() const;
+  std::uint64_t failed_write_backs() const;
+  /// Forgets the first error.
+  void clear_error();
+
+ private:
+  template <class Ref>
+  Ref make_ref() const {
+    return Ref(state_, host_copy_.words, host_copy_.fingerprints, host_copy_.frame_memory.data(), host_copy_.mapping,
+               host_copy_.page_shift);
+  }
+  void check_ref(replacement_policy const& policy, bool counted, bool shares,
+                 replacement_policy const& host_policy) const;
+  cache_core core_copy() const;
+
+  cache_options options_;
+  memory::allocation memory_;
+  memory::allocation host_frames_;
+  cache_state host_copy_;  ///< as it was made: its pointers are those of the state in device memory
+  cache_state* state_ = nullptr;
+};
+
+}  // namespace forebay

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The part of a cache that commands complete to: frames' words, and what became of the commands on them.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/cache_counters.hpp"
+#include "forebay/detail/cache/page_word.hpp"
+#include "forebay/detail/queue/completion_record.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay {
+
+/// Written by the host before any thread uses it; lies in the memory of the threads that use the cache.
+struct cache_core {
+  std::uint64_t* words = nullptr;  ///< per frame: a `page_word`
+  /// Per frame: while a command is under way the queue pair that it is on; after one that failed, its status.
+  std::uint32_t* notes = nullptr;
+  std::uint32_t frames = 0;
+  /// Bits of the first status with which a page could not be written back or an element not be read; 0: none.
+  std::uint32_t first_error = 0;
+  std::uint64_t failed_write_backs = 0;
+  cache_counters* counters = nullptr;
+  static constexpr std::uint32_t counter_stripes = 64;
+
+  /// Of a note: the rest is a status.
+  static constexpr std::uint32_t note_is_status = 1u << 31;
+};
+
+/// What a command of a cached storage completes to: a record of the pool, or a frame. Trivially copyable; thread-safe.
+template <class M>
+class cache_targets {
+ public:
+  static constexpr std::uint32_t index_bits = 28;
+  /// Frames that a cache may have.
+  static constexpr std::uint32_t max_frames = 1u << index_bits;
+
+  FOREBAY_DEVICE static constexpr std::uint32_t fill(std::uint32_t frame) { return 1u << index_bits | frame; }
+  FOREBAY_DEVICE static constexpr std::uint32_t write_back(std::uint32_t frame) { return 2u << index_bits | frame; }
+
+  cache_targets() = default;
+  FOREBAY_DEVICE cache_targets(record_pool<M> const& records, cache_core* core) : records_(records), core_(core) {}
+
+  FOREBAY_DEVICE record_pool<M> const& records() const { return records_; }
+
+  /// Called by whoever consumed the completion, however long ago the thread that submitted the command went away, after
+  /// a release fence at device scope.
+  FOREBAY_DEVICE void complete(std::uint32_t target, status result, std::uint32_t commands = 1) const {
+    std::uint32_t const frame = target & (max_frames - 1);
+    switch (target >> index_bits) {
+      case 0:
+        return records_.complete(target, result, commands);
+      case 1:
+        return filled(frame, result);
+      default:
+        return written(frame, result);
+    }
+  }
+
+  /// The read of a busy frame ended.
+  FOREBAY_DEVICE void filled(std::uint32_t frame, status result) const {
+    auto word = simt::atomic<M>(core_->words[frame]);
+    if (result.ok()) {
+      // Relaxed: after the fence that complete() is called after, which pairs with the acquire of whoever pins the
+      // frame or reads it without: the page's bytes.
+      word.fetch_or(page_word::busy_to_valid, simt::order::relaxed);
+      return;
+    }
+    // Relaxed: released by the word.
+    simt::atomic<M>(core_->notes[frame]).store(cache_core::note_is_status | result.bits(), simt::order::relaxed);
+    // Release pairs with the acquire of the waiters: the note.
+    word.fetch_add(page_word::busy_to_failed, simt::order::release);
+  }
+
+  /// The write-back of a frame ended. Where it failed the page stays dirty.
+  FOREBAY_DEVICE void written(std::uint32_t frame, status result) const {
+    auto word = simt::atomic<M>(core_->words[frame]);
+    if (result.ok()) {
+      // Relaxed: after the fence that complete() is called after, which pairs with the acquire of whoever claims the
+      // frame: the controller has read its bytes.
+      word.fetch_and(~page_word::writing, simt::order::relaxed);
+      return;
+    }
+    report(result);
+    // Relaxed, both: a count; and the note, which the word releases.
+    simt::atomic<M>(core_->failed_write_backs).fetch_add(1, simt::order::relaxed);
+    simt::atomic<M>(core_->notes[frame]).store(cache_core::note_is_status | result.bits(), simt::order::relaxed);
+    // Dirty first: a frame that is neither would be clean. Relaxed: ordered by the release below, on the same word.
+    word.fetch_or(page_word::dirty, simt::order::relaxed);
+    // Release pairs with the acquire of those who wait for the write-back: the note.
+    word.fetch_and(~page_word::writing, simt::order::release);
+  }
+
+  /// Latches the first error.
+  FOREBAY_DEVICE void report(status error) const {
+    std::uint32_t none = 0;
+    // Relaxed: it stands for itself.
+    simt::atomic<M>(core_->first_error).compare_exchange(none, error.bits(), simt::order::relaxed);
+  }
+
+ private:
+  record_pool<M> records_;
+  cache_core* core_ = nullptr;
+};
+
+}  // namespace forebay

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Opening a drive by its URI.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "forebay/detail/driver/spaces.hpp"
+#include "forebay/detail/emulator/fault_plan.hpp"
+#include "forebay/detail/emulator/frontend.hpp"
+#include "forebay/memory.hpp"
+
+namespace forebay::drive {
+
+/// A controller within reach, whatever is behind it. Destroy it after everything that uses its spaces.
+class device {
+ public:
+  virtual ~device() = default;
+  virtual driver::register_space& registers() = 0;
+  virtual driver::dma_space& dma() = 0;
+  /// What the drive says about itself: `uri`, `profile`, `residency`, `backing`, `size_bytes`, `lba_bytes`, `timing`,
+  /// `statistics`, `lateness`, `poll_gap` and `fidelity`. Exact once no command is in flight. Thread-safe.
+  virtual nlohmann::json report() = 0;
+  /// The GPU whose threads reach the drive's queues in its own memory; none for a drive whose engine runs on the CPU.
+  virtual std::optional<int> gpu() const { return std::nullopt; }
+  /// Keep the engine running between the two; a kernel that is to use the drive must not start before `hold` returned.
+  /// For drives that always run they do nothing. Thread-safe. `hold` throws `operation_failed` where a GPU is full.
+  virtual void hold() {}
+  virtual void release() noexcept {}
+  /// Has memory found for the drive's first `bytes` bytes before they are accessed, where an emulated drive keeps them
+  /// in ordinary memory. How many of them need no page to be found any more: all, or none where they would take more
+  /// than half of what the machine has left. Thread-safe.
+  virtual std::uint64_t populate(std::uint64_t bytes) { return bytes; }
+  /// From now on `report()` counts from here, so that set-up and warm-up stay out of a result. Thread-safe.
+  virtual void reset_statistics() = 0;
+};
+
+struct open_options {
+  /// Where the registers and the DMA space's allocations live: pinned memory where a GPU is the client.
+  memory::resource* client_memory = &memory::host();
+  /// The GPU that `backing=hbm` and `backing=host` mean.
+  int gpu = 0;
+  /// I/O queue pairs to take of a drive that a daemon serves to several clients. 0: as many as are free, at most 16, or
+  /// 128 of a drive on a GPU.
+  std::uint32_t queues = 0;
+  /// A file is opened for reading only, and the drive is write protected. Other drives take no notice, nor does a file
+  /// that a daemon serves.
+  bool read_only = false;
+  /// Ends the opening, which may take minutes where flash is written first; `open` then throws `operation_failed`.
+  std::stop_token cancel;
+  /// Faults that an emulated drive injects; for tests.
+  emulator::fault_plan faults;
+  /// For benchmarks.
+  emulator::frontend_techniques frontend;
+};
+
+/// Opens the drive that `uri` names. Throws `refused_input` for what it cannot mean, before anything starts, and
+/// `operation_failed` when a drive that exists cannot be opened.
+std::unique_ptr<device> open(std::string const& uri, open_options const& options = {});
+
+/// Makes the file that `uri` (`file:PATH,size=...` or `emulated:backing=file,path=...,size=...`) names, sparse and
+/// zeroed. Throws `refused_input` when it exists already.
+void create(std::string const& uri);
+
+}  // namespace forebay::drive

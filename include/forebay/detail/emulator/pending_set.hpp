@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Commands of one submission queue that were fetched and not completed, in groups of 32 slots, each with the time at
+//! which its first command becomes due. Fixed capacity, no order: a command that takes long holds up no other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/simt/team.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+
+namespace forebay::emulator {
+
+/// What is posted for a command, and how.
+struct pending_command {
+  static constexpr std::uint32_t timed = 1;           ///< its lateness says something about the engine
+  static constexpr std::uint32_t held = 2;            ///< moves its data just before it completes
+  static constexpr std::uint32_t waits_for_sync = 4;  ///< a Flush that needs the host to write back first
+
+  std::uint16_t command_id = 0;
+  std::uint16_t status_field = 0;
+  std::uint32_t flags = 0;  ///< the above; with `waits_for_sync`, the low 24 bits of the ticket in 31:8
+};
+
+/// For one team at a time, whose lanes all call each member together. What a lane stored before the team's `sync` the
+/// others see after it. Which groups are in use, and until when, lies in the object itself for the first few groups:
+/// an object in a GPU's shared memory is looked through without an access to the GPU's memory.
+template <class M>
+class pending_set {
+ public:
+  using team = simt::team<M>;
+  static constexpr std::uint32_t group_slots = 32;
+
+  /// Bytes of storage, to be zeroed, for at least `commands` in flight.
+  static constexpr std::size_t storage_bytes(std::uint32_t commands) {
+    std::uint32_t const groups = (commands + group_slots - 1) / group_slots;
+    return std::size_t{groups} * sizeof(group);
+  }
+
+  FOREBAY_DEVICE std::uint32_t capacity() const { return group_count_ * group_slots; }
+  FOREBAY_DEVICE std::uint32_t size() const { return size_; }
+  FOREBAY_DEVICE std::uint32_t free() const { return capacity() - size_; }
+  FOREBAY_DEVICE bool empty() const { return size_ == 0; }
+  /// When the first command becomes due; `never_ps` when none ever will. For a team that does not have the set, a hint.
+  FOREBAY_DEVICE std::uint64_t next_due_ps() const {
+    // Relaxed: who acts on it takes the set first.
+    return simt::atomic<M, simt::scope::block>(next_due_ps_).load(simt::order::relaxed);
+  }
+
+  /// Starts anew, empty, in `storage`, as `storage_bytes` says; it may hold what an earlier set left. Others may ask
+  /// for `next_due_ps` meanwhile, and for nothing else.
+  FOREBAY_DEVICE void start(team const& lanes, void* storage, std::uint32_t commands) {
+    lanes.sync();
+    if (lanes.leader()) {
+      groups_ = static_cast<group*>(storage);
+      group_count_ = (commands + group_slots - 1) / group_slots;
+    }
+    lanes.sync();
+    for (std::uint32_t g = lanes.rank(); g < group_count_; g += lanes.count()) state_of(g) = {};
+    keep(lanes, 0, 0, never_ps);
+  }
+
+  /// Gives `count` commands (at most `free()`) a slot each, in `slots`, which the lanes share. `insert` follows.
+  FOREBAY_DEVICE void reserve(team const& lanes, std::uint32_t count, std::uint32_t* slots) {
+    std::uint32_t cursor = cursor_;
+    for (std::uint32_t done = 0; done < count;) {
+      std::uint32_t const g = cursor / group_slots;
+      std::uint32_t const occupied = state_of(g).occupied;
+      std::uint32_t const vacant = ~occupied & from(cursor);
+      std::uint32_t const here = team::ones(vacant);
+      std::uint32_t const taken = here < count - done ? here : count - done;
+      std::uint32_t const going = number(lanes, vacant, taken, g * group_slots, slots + done);
+      lanes.sync();
+      if (taken != 0 && lanes.leader()) state_of(g).occupied = occupied | going;
+      lanes.sync();
+      done += taken;
+      cursor = g * group_slots + (done < count ? group_slots : team::highest(going) + 1);
+      if (cursor == capacity()) cursor = 0;
+    }
+    keep(lanes, size_ + count, cursor, next_due_ps());
+  }
+
+  /// Enters `command` into a reserved slot. Called by one lane for each slot; `settle` follows.
+  FOREBAY_DEVICE void insert(std::uint32_t slot, std::uint64_t due_ps, pending_command const& command) {
+    group& to = groups_[slot / group_slots];
+    to.due_ps[slot % group_slots] = due_ps;
+    to.command[slot % group_slots] = command;
+  }
+
+  /// Takes the commands into account that were inserted in `slots`, due at `first_due_ps` or later.
+  FOREBAY_DEVICE void settle(team const& lanes, std::uint32_t count, std::uint32_t const* slots,
+                             std::uint64_t first_due_ps) {
+    for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
+      std::uint32_t const g = slots[i] / group_slots;
+      // One lane for each group. `reserve` goes round once, so that only the first group can come a second time.
+      if (i != 0 && (slots[i - 1] / group_slots == g || slots[0] / group_slots == g)) continue;
+      if (first_due_ps < state_of(g).first_due_ps) state_of(g).first_due_ps = first_due_ps;
+    }
+    std::uint64_t const next_ps = next_due_ps();
+    keep(lanes, size_, cursor_, first_due_ps < next_ps ? first_due_ps : next_ps);
+  }
+
+  /// Takes out commands that are due at `now_ps`, at most `room`, the longest there first. For each, one lane calls
+  /// `ready(due_ps, command)`; if that is false the command stays, due at what `due_ps` was set to. For those that go a
+  /// lane calls `take(position, slot, due_ps, command)`, positions counting from 0. Returns how many went.
+  template <class Ready, class Take>
+  FOREBAY_DEVICE std::uint32_t take_due(team const& lanes, std::uint64_t now_ps, std::uint32_t room, Ready&& ready,
+                                        Take&& take) {
+    std::uint32_t taken = 0;
+    std::uint64_t next_ps = never_ps;
+    // The group of the cursor comes twice: its slots from the cursor on are the oldest, those before it the newest.
+    std::uint32_t const first_group = cursor_ / group_slots;
+    std::uint32_t const older = from(cursor_);
+    std::uint32_t const parts = older == ~0u ? group_count_ : group_count_ + 1;
+    for (std::uint32_t first = 0; first < parts; first += lanes.count()) {
+      std::uint32_t const mine = first + lanes.rank();
+      std::uint64_t first_due_ps = mine < parts ? state_of(group_of(first_group, mine)).first_due_ps : never_ps;
+      std::uint32_t due_parts = lanes.ballot(first_due_ps <= now_ps && mine < parts);
+      entry ahead;
+      if (due_parts != 0) ahead = load(group_of(first_group, first + team::lowest(due_parts)), lanes.rank());
+      while (due_parts != 0 && taken < room) {
+        std::uint32_t const lane = team::lowest(due_parts);
+        std::uint32_t const part = first + lane;
+        std::uint32_t const g = group_of(first_group, part);
+        due_parts &= due_parts - 1;
+        entry const loaded = ahead;
+        // The next group is on its way while this one is worked on; unless it is the same, which may change.
+        std::uint32_t const next = due_parts != 0 ? group_of(first_group, first + team::lowest(due_parts)) : g;
+        if (next != g) ahead = load(next, lanes.rank());
+        std::uint32_t const slots = part == 0 ? older : part == group_count_ ? ~older : ~0u;
+        std::uint64_t const left_ps = take_from(lanes, g, slots, loaded, now_ps, room, taken, ready, take);
+        if (lanes.rank() == lane) first_due_ps = left_ps;
+        if (next == g && due_parts != 0) ahead = load(next, lanes.rank());
+      }
+      // What is left of the first group is known when its second part was looked at.
+      if (mine == 0 && parts > group_count_) first_due_ps = never_ps;
+      next_ps = first_due_ps < next_ps ? first_due_ps : next_ps;
+    }
+    keep(lanes, size_ - taken, cursor_, lanes.min(next_ps));
+    return taken;
+  }
+
+  /// Calls `change(slot, due_ps, command)`, by one lane each, for all commands; what it changes is kept. For rare
+  /// events: it looks at every slot.
+  template <class Change>
+  FOREBAY_DEVICE void for_each(team const& lanes, Change&& change) {
+    std::uint64_t next_ps = never_ps;
+    for (std::uint32_t g = lanes.rank(); g < group_count_; g += lanes.count()) {
+      group& in = groups_[g];
+      std::uint64_t first_due_ps = never_ps;
+      for (std::uint32_t rest = state_of(g).occupied; rest != 0; rest &= rest - 1) {
+        std::uint32_t const i = team::lowest(rest);
+        change(g * group_slots + i, in.due_ps[i], in.command[i]);
+        if (in.due_ps[i] < first_due_ps) first_due_ps = in.due_ps[i];
+      }
+      state_of(g).first_due_ps = first_due_ps;
+      if (first_due_ps < next_ps) next_ps = first_due_ps;
+    }
+    keep(lanes, size_, cursor_, lanes.min(next_ps));
+  }
+
+ private:
+  static constexpr std::uint32_t near_groups = 32;
+
+  /// Of a group: its occupied slots, and when the first of their commands becomes due.
+  struct group_state {
+    std::uint64_t first_due_ps = never_ps;
+    std::uint32_t occupied = 0;
+    std::uint32_t unused = 0;
+  };
+  struct group {
+    std::uint64_t due_ps[group_slots];
+    pending_command command[group_slots];
+    group_state far;
+  };
+
+  FOREBAY_DEVICE group_state& state_of(std::uint32_t g) { return g < near_groups ? near_[g] : groups_[g].far; }
+
+  /// Numbers the first `count` ones of `vacant`: slot `base` + position of the nth goes to `slots[n]`. Which ones.
+  FOREBAY_DEVICE static std::uint32_t number(team const& lanes, std::uint32_t vacant, std::uint32_t count,
+                                             std::uint32_t base, std::uint32_t* slots) {
+    std::uint32_t going = 0;
+    if constexpr (M::full_warp_lanes == 1) {
+      for (std::uint32_t n = 0; n < count; ++n, vacant &= vacant - 1) {
+        std::uint32_t const i = team::lowest(vacant);
+        slots[n] = base + i;
+        going |= 1u << i;
+      }
+    } else {
+      for (std::uint32_t first = 0; first < group_slots; first += lanes.count()) {
+        std::uint32_t const i = first + lanes.rank();
+        bool const is_vacant = i < group_slots && (vacant >> i & 1) != 0;
+        std::uint32_t const n = is_vacant ? team::ones(vacant & ((1u << i) - 1)) : count;
+        if (n < count) slots[n] = base + i;
+        going |= lanes.ballot(n < count) << first;
+      }
+    }
+    return going;
+  }
+
+  FOREBAY_DEVICE static std::uint32_t from(std::uint32_t slot) { return ~0u << slot % group_slots; }
+  FOREBAY_DEVICE std::uint32_t group_of(std::uint32_t first_group, std::uint32_t part) const {
+    std::uint32_t const g = first_group + (part == group_count_ ? 0 : part);
+    return g < group_count_ ? g : g - group_count_;
+  }
+
+  struct entry {
+    std::uint64_t due_ps = never_ps;
+    pending_command command;
+  };
+  /// What lies in a slot, whether or not it is occupied: so that nobody waits to know that before.
+  FOREBAY_DEVICE entry load(std::uint32_t index, std::uint32_t i) const {
+    if (i >= group_slots) return {};
+    group const& from = groups_[index];
+    return {from.due_ps[i], from.command[i]};
+  }
+
+  /// `take_due` in those of a group's slots that `slots` has; `loaded` is the lane's first. When the first command that
+  /// is left in the group becomes due.
+  template <class Ready, class Take>
+  FOREBAY_DEVICE std::uint64_t take_from(team const& lanes, std::uint32_t index, std::uint32_t slots,
+                                         entry const& loaded, std::uint64_t now_ps, std::uint32_t room,
+                                         std::uint32_t& taken, Ready&& ready, Take&& take) {
+    group& in = groups_[index];
+    std::uint32_t const occupied = state_of(index).occupied;
+    std::uint32_t gone = 0;
+    std::uint64_t left_ps = never_ps;
+    for (std::uint32_t first = 0; first < group_slots; first += lanes.count()) {
+      std::uint32_t const i = first + lanes.rank();
+      entry const there = first == 0 ? loaded : load(index, i);
+      pending_command command = there.command;
+      bool const here = i < group_slots && (occupied >> i & 1) != 0;
+      std::uint64_t due_ps = here ? there.due_ps : never_ps;
+      bool due = here && due_ps <= now_ps && (slots >> i & 1) != 0;
+      if (due && !ready(due_ps, command)) {
+        in.due_ps[i] = due_ps;
+        due = false;
+      }
+      std::uint32_t const due_lanes = lanes.ballot(due);
+      std::uint32_t const position = taken + team::ones(due_lanes & ((1u << lanes.rank()) - 1));
+      bool const goes = due && position < room;
+      if (goes) take(position, index * group_slots + i, due_ps, command);
+      if (here && !goes && due_ps < left_ps) left_ps = due_ps;
+      std::uint32_t const going = lanes.ballot(goes);
+      gone |= going << first;
+      taken += team::ones(going);
+    }
+    left_ps = lanes.min(left_ps);
+    lanes.sync();
+    if (lanes.leader()) state_of(index) = {left_ps, occupied & ~gone};
+    lanes.sync();  // the next part may be of the same group
+    return left_ps;
+  }
+
+  /// Ends a member: all lanes have read what the set was, and see what it is.
+  FOREBAY_DEVICE void keep(team const& lanes, std::uint32_t size, std::uint32_t cursor, std::uint64_t next_due_ps) {
+    lanes.sync();
+    if (lanes.leader()) {
+      size_ = size;
+      cursor_ = cursor;
+      // Relaxed: as in `next_due_ps`.
+      simt::atomic<M, simt::scope::block>(next_due_ps_).store(next_due_ps, simt::order::relaxed);
+    }
+    lanes.sync();
+  }
+
+  group* groups_ = nullptr;
+  std::uint32_t group_count_ = 0;
+  std::uint32_t size_ = 0;
+  std::uint32_t cursor_ = 0;  ///< the slot from which on the next command looks for a vacant one
+  mutable std::uint64_t next_due_ps_ = never_ps;
+  group_state near_[near_groups];
+};
+
+}  // namespace forebay::emulator

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A command as the timing models see it. Times are picoseconds since the engine's epoch, which 64 bits hold for 213
+//! days.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/detail/simt/vocabulary.hpp"
+
+namespace forebay::emulator {
+
+/// A due time that never comes.
+inline constexpr std::uint64_t never_ps = ~std::uint64_t{0};
+
+/// Spreads the bits of `x` (the finaliser of MurmurHash3).
+FOREBAY_DEVICE constexpr std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ x >> 33) * 0xff51afd7ed558ccdu;
+  x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53u;
+  return x ^ x >> 33;
+}
+
+/// What the models tell apart.
+enum class operation : std::uint8_t { read, write, other };
+
+/// One command of a batch.
+struct timed_command {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t bytes = 0;     ///< 0 for a command without a range, which occupies every channel
+  std::uint64_t sequence = 0;  ///< identifies the command: the jitter is a function of seed and sequence
+  operation op = operation::read;
+  bool charged = true;  ///< false for a command that failed its checks: due on arrival
+  std::uint64_t target_ps = 0;
+};
+
+/// Occupies what is free from `next_free_ps` on for `charge_ps`, not before `not_before_ps`; returns from when on.
+template <class M>
+FOREBAY_DEVICE std::uint64_t advance(std::uint64_t& next_free_ps, std::uint64_t not_before_ps,
+                                     std::uint64_t charge_ps) {
+  // Relaxed: the clocks order nothing but themselves. Another unit may come between the two: then this one starts
+  // after that unit's, still not before `not_before_ps`.
+  auto const clock = simt::atomic<M, simt::scope::device>(next_free_ps);
+  clock.fetch_max(not_before_ps, simt::order::relaxed);
+  return clock.fetch_add(charge_ps, simt::order::relaxed);
+}
+
+}  // namespace forebay::emulator

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! How the bytes of a storage lie on its drives, and which queue pairs lead there.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/detail/queue/pair_range.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+
+namespace forebay {
+
+/// How bytes are spread over drives, and what a command may carry. Byte `b` lies in stripe `b / stripe_bytes`, and
+/// stripe `s` is stripe `s / drive_count` of drive `s % drive_count`. Where a stripe is all that is used of a drive,
+/// the drives lie one after the other.
+struct storage_layout {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t stripe_bytes = 0;       ///< multiple of the block; not used where there is one drive
+  std::uint64_t command_bytes_max = 0;  ///< multiple of the block
+  std::uint32_t block_shift = 9;        ///< the block is `1 << block_shift` bytes on every drive
+  std::uint32_t drive_count = 1;
+  std::uint32_t pairs_per_drive = 1;  ///< pair `p` of drive `d` is pair `d * pairs_per_drive + p`
+  std::uint32_t nsid = 1;
+  /// Where drives have different numbers of pairs, `pairs_per_drive` at most: those of each, in memory that the
+  /// submitting threads reach.
+  pair_range const* drive_pairs = nullptr;
+
+  FOREBAY_DEVICE pair_range pairs_of(std::uint32_t drive) const {
+    if (drive_pairs != nullptr) return drive_pairs[drive];
+    return {drive * pairs_per_drive, pairs_per_drive};
+  }
+
+  /// Whether drive `d` holds bytes [d * bytes_per_drive(), (d + 1) * bytes_per_drive()).
+  FOREBAY_DEVICE bool one_after_the_other() const { return drive_count == 1 || stripe_bytes == bytes_per_drive(); }
+  /// What is used of each drive.
+  FOREBAY_DEVICE std::uint64_t bytes_per_drive() const { return size_bytes / drive_count; }
+
+  /// Bytes of one drive.
+  struct piece {
+    std::uint32_t drive;
+    std::uint64_t byte_on_drive;
+    std::uint64_t bytes;
+  };
+  /// The longest run from byte `at` on that one command can carry, at most `left` bytes.
+  FOREBAY_DEVICE piece piece_at(std::uint64_t at, std::uint64_t left) const {
+    piece p{0, at, left};
+    if (drive_count > 1) {
+      std::uint64_t const stripe = at / stripe_bytes;
+      std::uint64_t const within = at - stripe * stripe_bytes;
+      p.drive = static_cast<std::uint32_t>(stripe % drive_count);
+      p.byte_on_drive = stripe / drive_count * stripe_bytes + within;
+      if (p.bytes > stripe_bytes - within) p.bytes = stripe_bytes - within;
+    }
+    if (p.bytes > command_bytes_max) p.bytes = command_bytes_max;
+    return p;
+  }
+  /// Byte `byte_on_drive` of drive `drive`, as a byte of the storage.
+  FOREBAY_DEVICE std::uint64_t byte_at(std::uint32_t drive, std::uint64_t byte_on_drive) const {
+    if (drive_count == 1) return byte_on_drive;
+    std::uint64_t const stripe = byte_on_drive / stripe_bytes;
+    return (stripe * drive_count + drive) * stripe_bytes + (byte_on_drive - stripe * stripe_bytes);
+  }
+};
+
+/// Which of a drive's `pairs` pairs the calling thread's commands go to first. The lanes of a warp share one, so that
+/// commands that are ready together share a doorbell write.
+template <class M>
+FOREBAY_DEVICE std::uint32_t home_pair(std::uint32_t pairs) {
+  auto const block = M::this_block();
+  std::uint32_t const warps_per_block = (block.size() + 31) / 32;
+  return (block.rank * warps_per_block + block.thread_rank() / 32) % pairs;
+}
+
+}  // namespace forebay

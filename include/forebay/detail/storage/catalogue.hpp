@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Named extents: what lies where on a storage.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "forebay/extent.hpp"
+
+namespace forebay {
+
+/// The storage that a catalogue is of: bytes mean something else on other drives, or on the same ones striped
+/// otherwise.
+struct catalogue_home {
+  catalogue_home(std::uint64_t storage_bytes, std::uint32_t drive_count = 1, std::uint64_t stripe = 0)
+      : bytes(storage_bytes), drives(drive_count), stripe_bytes(drive_count > 1 ? stripe : 0) {}
+  std::uint64_t bytes;
+  std::uint32_t drives;
+  std::uint64_t stripe_bytes;  ///< 0 with one drive
+};
+
+/// The table of extents in the first MiB of a storage: two copies, each with version, sequence number and checksum,
+/// written in turn, so that a crash while one is written leaves the other. A value: loaded, changed, stored.
+/// docs/reference/catalogue.md has the format.
+class catalogue {
+ public:
+  static constexpr std::uint64_t reserved_bytes = 1 << 20;
+  static constexpr std::uint64_t copy_bytes = reserved_bytes / 2;
+  /// Extents begin at multiples of this.
+  static constexpr std::uint64_t alignment_bytes = 1 << 20;
+
+  /// Reads or writes `bytes` bytes of the storage at an offset.
+  using reader = std::function<void(void* to, std::uint64_t bytes, std::uint64_t offset_bytes)>;
+  using writer = std::function<void(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes)>;
+
+  /// An empty table.
+  explicit catalogue(catalogue_home const& home) : home_(home) {}
+  /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where the version
+  /// of the newest whole copy is not known or it is of other drives, and where there was one and neither copy is valid
+  /// unless `damaged_is_none`.
+  static std::optional<catalogue> load(catalogue_home const& home, reader const& read, bool damaged_is_none = false);
+  /// Takes over `stored`, which was loaded just now, if another program has stored it since this was. What is staged
+  /// stays staged, but for bytes that have been taken meanwhile.
+  void catch_up(catalogue const& stored);
+  /// Writes the older copy, and both the first time. The caller flushes.
+  void store(writer const& write);
+
+  std::vector<extent> const& extents() const { return extents_; }
+  /// Null where there is none.
+  extent const* find(std::string_view name) const;
+  /// Claims the first gap that is large enough. Throws `refused_input` for a name in use, empty, over 255 bytes, not in
+  /// UTF-8 or with control characters, for size 0, and where no gap is left.
+  extent const& create(std::string const& name, std::uint64_t bytes);
+  /// Claims a gap for an extent that is to be written before anybody sees it: `store` does not know of it, so that it
+  /// is as if it had never been until it is published. Throws as `create` does, but the name may be in use.
+  extent stage(std::string const& name, std::uint64_t bytes);
+  /// Puts a staged extent into the table, with `replace` in place of one of its name. Throws `refused_input` where it
+  /// is not staged, and where the name is in use and `replace` is not set.
+  void publish(extent const& staged, bool replace);
+  /// Frees the bytes of a staged extent. Throws `refused_input` where it is not staged.
+  void discard(extent const& staged);
+  /// Whether there is nothing in it that anybody could miss: no extent, none staged, and no copy on a drive.
+  bool is_nothing() const { return sequence_ == 0 && extents_.empty() && staged_.empty(); }
+  /// Throws `refused_input` where there is no such extent.
+  void remove(std::string const& name);
+
+ private:
+  /// Appends the extents of one copy; false where they cannot be this storage's.
+  bool parse(std::string_view text);
+
+  void store_once(writer const& write);
+  extent claim(std::string const& name, std::uint64_t bytes) const;
+  extent const& insert(extent const& made);
+
+  catalogue_home home_;
+  std::uint64_t sequence_ = 0;
+  std::vector<extent> extents_;  ///< by first byte
+  std::vector<extent> staged_;
+};
+
+}  // namespace forebay

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The drives of a storage as one array each.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/array_view.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+
+namespace forebay {
+
+/// `values[drive][i]`: element `i` of a drive, each of which is an `array_view` from its first byte on, all of the same
+/// size. Trivially copyable; thread-safe. Of a drive that is not there the array is empty: an access to it fails with
+/// `out_of_range`, as one beyond the end of any array does.
+template <class T, class Cache, class M>
+class drive_arrays_view {
+ public:
+  using view_type = array_view<T, Cache, M>;
+
+  drive_arrays_view() = default;
+  /// Drive `d` is bytes [d * bytes_per_drive, (d + 1) * bytes_per_drive) of the storage: a multiple of what a `T` is
+  /// aligned to.
+  FOREBAY_DEVICE drive_arrays_view(Cache const& cache, std::uint32_t drives, std::uint64_t bytes_per_drive,
+                                   bool writable)
+      : cache_(cache),
+        bytes_per_drive_(bytes_per_drive),
+        elements_(bytes_per_drive / sizeof(T)),
+        drives_(drives),
+        writable_(writable) {}
+
+  /// How many drives.
+  FOREBAY_DEVICE std::uint32_t size() const { return drives_; }
+  FOREBAY_DEVICE view_type operator[](std::uint32_t drive) const {
+    return view_type(cache_, drive * bytes_per_drive_, drive < drives_ ? elements_ : 0, writable_);
+  }
+
+ private:
+  Cache cache_;
+  std::uint64_t bytes_per_drive_ = 0;
+  std::uint64_t elements_ = 0;
+  std::uint32_t drives_ = 0;
+  bool writable_ = false;
+};
+
+}  // namespace forebay

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a kernel costs a GPU: registers, spills, and how many of its blocks are resident at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "forebay/detail/simt/vocabulary.hpp"
+
+#if defined(__CUDACC__)
+#include "forebay/detail/simt/cuda.hpp"
+#endif
+
+namespace forebay {
+
+/// What a launch of one kernel in one shape takes. docs/reference/launch-report.md explains the numbers.
+struct launch_report {
+  /// Of a GPU. Lanes on the CPU have no registers and no multiprocessor of their own.
+  struct gpu_use {
+    std::uint32_t registers_per_thread = 0;
+    std::uint64_t local_bytes_per_thread = 0;  ///< spilled registers, arrays indexed at run time, frames of calls
+    std::uint64_t static_shared_bytes = 0;     ///< of a block, beside `shape.shared_bytes`
+    std::uint32_t max_threads_per_block = 0;   ///< that the kernel can be launched with
+    std::uint32_t resident_blocks_per_sm = 0;  ///< 0: this shape cannot be launched
+    std::uint32_t max_threads_per_sm = 0;
+    std::uint32_t sms = 0;
+    /// What keeps more blocks from being resident: `registers`, `shared_memory`, `threads`, `blocks`, or
+    /// `max_threads_per_block` if the shape cannot be launched for it.
+    std::string limited_by;
+  };
+
+  std::string device;  ///< the GPU's name, or `cpu`
+  simt::grid shape;
+  std::optional<gpu_use> gpu;  ///< nothing on the CPU
+
+  /// Resident threads of an SM over those that it has room for, 0 to 1. 0 on the CPU.
+  double occupancy() const;
+  /// Some lines for people, the last with its end of line.
+  std::string text() const;
+  /// One JSON object.
+  std::string json() const;
+};
+
+namespace detail {
+/// \param entry a kernel's `__global__` function.
+launch_report report_cuda_launch(void const* entry, simt::grid const& shape, int ordinal);
+launch_report report_cpu_launch(simt::grid const& shape);
+}  // namespace detail
+
+/// The report on `simt::launch<M>(shape, kernel)`, which need not happen. For `simt::cuda`, in sources compiled by
+/// nvcc, on GPU `ordinal`; for the other machines it says that it is the CPU.
+/// \throws refused_input if the shape has no blocks or no threads
+/// \throws operation_failed if the GPU cannot be asked, or cannot give that much shared memory
+template <class M, class Kernel>
+launch_report report_launch(simt::grid const& shape, Kernel const&, [[maybe_unused]] int ordinal = 0) {
+#if defined(__CUDACC__)
+  if constexpr (std::is_same_v<M, simt::cuda>) {
+    return detail::report_cuda_launch(reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Kernel>()), shape,
+                                      ordinal);
+  } else {
+    return detail::report_cpu_launch(shape);
+  }
+#else
+  return detail::report_cpu_launch(shape);
+#endif
+}
+
+}  // namespace forebay

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A place in an array whose page stays where it is while one is there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "forebay/detail/cache/cache_ref.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay {
+
+/// Holds the page of one element pinned, so that accesses to all elements of that page are plain ones. `WholeWarp`: all
+/// lanes of a full warp have one together; they make it, call `seek` and end it together, with the same index. Not to
+/// be copied. What it holds it lets go of when it seeks elsewhere, and when it ends.
+///
+/// A thread may have several. Where cursors and accesses have every frame pinned that could take the page, `seek` waits
+/// for them, and returns `no_frame` after the storage's default time: threads that hold cursors and seek with others
+/// may wait for each other.
+template <class T, class Cache, class M, bool WholeWarp>
+class page_cursor {
+ public:
+  using value_type = std::remove_const_t<T>;
+
+  FOREBAY_DEVICE page_cursor(Cache const& cache, std::uint64_t first_byte, std::uint64_t size, bool writable)
+      : cache_(cache), first_byte_(first_byte), size_(size), writable_(writable) {}
+  page_cursor(page_cursor const&) = delete;
+  page_cursor& operator=(page_cursor const&) = delete;
+  FOREBAY_DEVICE ~page_cursor() { release(); }
+
+  /// Makes sure that element `i` is within reach. Waits where its page has to be read.
+  FOREBAY_DEVICE status seek(std::uint64_t i) {
+    if (i - first_ < end_ - first_) return {};
+    return move_to(i);
+  }
+  /// The elements [first(), end()) are within reach: those that lie wholly in the page.
+  FOREBAY_DEVICE std::uint64_t first() const { return first_; }
+  FOREBAY_DEVICE std::uint64_t end() const { return end_; }
+
+  /// Element `i`, within reach.
+  FOREBAY_DEVICE T& operator[](std::uint64_t i) const { return data_[i - first_]; }
+  /// The elements within reach, from `first()` on.
+  FOREBAY_DEVICE T* data() const { return data_; }
+
+  FOREBAY_DEVICE void release() {
+    if (end_ == first_) return;
+    if constexpr (WholeWarp) {
+      // All lanes are done with the page before one of them unpins it.
+      M::this_warp().sync();
+      if (M::this_warp().thread_rank() == 0) cache_.unpin(frame_);
+    } else {
+      cache_.unpin(frame_);
+    }
+    end_ = first_ = 0;
+  }
+
+ private:
+  FOREBAY_DEVICE status move_to(std::uint64_t i) {
+    release();
+    if (i >= size_) return fault::out_of_range;
+    if (!std::is_const_v<T> && !writable_) return fault::read_only;
+    std::uint32_t const page_bytes = 1u << cache_.page_shift();
+    std::uint64_t const byte = first_byte_ + i * sizeof(T);
+    std::uint64_t const page = byte >> cache_.page_shift();
+    std::uint64_t const page_begin = page << cache_.page_shift();
+    if (byte + sizeof(T) > page_begin + page_bytes) return fault::bad_alignment;
+    page_pin pinned;
+    constexpr access how = std::is_const_v<T> ? access::read : access::write;
+    if constexpr (WholeWarp) {
+      auto const warp = M::this_warp();
+      // Lane 0 pins nothing before all have come: those that have not may be waiting for a frame themselves.
+      warp.sync();
+      if (warp.thread_rank() == 0) pinned = cache_.pin(page, how, when_full::wait);
+      // What lane 0 has acquired, all have.
+      warp.sync();
+      pinned = warp.shfl(pinned, 0);
+    } else {
+      pinned = cache_.pin(page, how, when_full::wait);
+    }
+    if (!pinned.outcome.ok()) return pinned.outcome;
+    frame_ = pinned.frame;
+    std::uint64_t const before = page_begin > first_byte_ ? (page_begin - first_byte_ + sizeof(T) - 1) / sizeof(T) : 0;
+    std::uint64_t const after = (page_begin + page_bytes - first_byte_) / sizeof(T);
+    first_ = before;
+    end_ = after < size_ ? after : size_;
+    data_ = reinterpret_cast<T*>(cache_.frame_data(pinned.frame) + (first_byte_ + before * sizeof(T) - page_begin));
+    return {};
+  }
+
+  Cache const& cache_;
+  std::uint64_t first_byte_;
+  std::uint64_t size_;
+  std::uint64_t first_ = 0;
+  std::uint64_t end_ = 0;
+  T* data_ = nullptr;
+  std::uint32_t frame_ = 0;
+  bool writable_;
+};
+
+}  // namespace forebay

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Consuming completions for threads that only look at what they wait for (`service_rules`).
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/detail/queue/io_queues_ref.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+
+namespace forebay {
+
+/// A resident kernel whose warps share out the pairs; a warp looks at as many entries of a pair at a time as it has
+/// lanes. Runs until the host, or whoever else, sets `*stop`; nobody who waits by `service_rules` goes on without it.
+template <class M, class Targets = record_pool<M>, class Rules = queue_rules>
+struct service_kernel {
+  io_queues_ref<M, Rules, Targets> queues;
+  std::uint32_t* stop = nullptr;  ///< in memory that its writer and the kernel reach
+  std::uint32_t first_block = 0;  ///< of the launch; those before are not the service's
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    std::uint32_t const warps_per_block = (block.size() + 31) / 32;
+    std::uint32_t const warp = (block.rank - first_block) * warps_per_block + block.thread_rank() / 32;
+    std::uint32_t const warps = (M::thread_count() / block.size() - first_block) * warps_per_block;
+    (void)M::wait_until(
+        [&] {
+          for (;;) {
+            bool any = false;
+            // One lap of a ring at most, then the next pair: a busy one shall not keep the others waiting.
+            for (std::uint32_t k = warp; k < queues.pair_count(); k += warps) {
+              do {
+                if (!queues.help(k)) break;
+                any = true;
+              } while (!Rules::goes_round);
+            }
+            // Acquire pairs with a release of whoever stops it.
+            if (simt::atomic<M, simt::scope::system>(*stop).load(simt::order::acquire) != 0) return true;
+            // A thread that goes to sleep must have seen each ring empty.
+            if (!any) return false;
+          }
+        },
+        simt::no_deadline);
+  }
+};
+
+}  // namespace forebay

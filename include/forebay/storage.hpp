@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Storage for GPU kernels and host threads over one or more NVMe drives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "forebay/cache_counters.hpp"
+#include "forebay/cached_storage_ref.hpp"
+#include "forebay/detail/cache/cache.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/queue/io_queues.hpp"
+#include "forebay/error.hpp"
+#include "forebay/extent.hpp"
+#include "forebay/queue_pair_rings.hpp"
+#include "forebay/queue_rules.hpp"
+#include "forebay/replacement_policy.hpp"
+#include "forebay/service.hpp"
+#include "forebay/storage_ref.hpp"
+#include "forebay/token.hpp"
+#include "forebay/watchdog.hpp"
+
+namespace forebay {
+
+namespace simt {
+struct cuda;
+}
+
+/// The queues that kernels have on one drive; what is 0 is as for all drives.
+struct drive_queues {
+  std::uint32_t count = 0;
+  std::uint32_t depth = 0;  ///< entries of each, 2 to 65536
+  /// From which queues the controller takes commands first: these, or others of its own, which have `medium`: the
+  /// host's and raw ones. Refused where a controller has no weighted round robin arbitration; no emulated one has.
+  std::optional<nvme::queue_priority> priority;
+};
+
+/// All are checked when the storage is made, before anything starts.
+struct storage_options {
+  std::vector<std::string> drives;     ///< drive URIs; all with the same block size
+  std::string device = "auto";         ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
+  std::uint32_t queues_per_drive = 0;  ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
+  std::uint32_t queue_depth = 0;       ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
+  /// Empty, or of each drive. Where their counts differ, refs must be taken with `uneven_rules`.
+  std::vector<drive_queues> queues;
+  /// Consecutive bytes on one drive, a multiple of the block; not used with one drive. 0: the drives lie one after the
+  /// other, of each as many bytes as of the smallest, down to a multiple of 65536; `drive_arrays()` is for such.
+  std::uint64_t stripe_bytes = 1 << 16;
+  std::uint32_t records = 0;  ///< requests that may be open at once, 2^28 at most; 0: 65,536 for `cpu`, 2^20 for a GPU
+  std::uint32_t prp_list_pages = 1024;  ///< commands beyond two pages that may be in flight at once
+  /// Of waits that name no deadline, but for `storage_ref::flush()`; and how long a command may be in flight before
+  /// recovery aborts it.
+  std::uint64_t timeout_ns = 10'000'000'000;
+  std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< both of a Flush: a drive may have much to write
+  std::uint64_t cache_bytes = 0;  ///< of pages kept in the device's memory, a multiple of 16 pages; 0: no cache
+  std::uint32_t page_bytes =
+      4096;  ///< a power of two, 512 to 65536; what the drives are read by where there is a cache
+  std::uint32_t overflow_frames = 256;  ///< pages for accesses that find every frame of their set in use
+  bool cache_statistics = false;        ///< count what the cache does; refs must then be taken with `Counted`
+  /// Which page leaves: `replacement_policy::of<replacement::s3_fifo>()`, or the user's own.
+  replacement_policy policy = replacement_policy::of<replacement::clock>();
+  std::uint32_t user_frames = 0;  ///< buffers that kernels may share as pages at once; refs then need such `Pools`
+  std::uint64_t host_bytes = 0;   ///< of pages that left the cache, kept in host memory: a multiple of `cache_bytes`
+  /// Which page leaves the host memory.
+  replacement_policy host_policy = replacement_policy::of<replacement::clock>();
+  /// Threads whose notes of what they hold and wait for have room at a time, 128 bytes of device memory each. Only
+  /// kernels compiled with `FOREBAY_DEBUG_WAITS` leave any.
+  std::uint32_t traced_threads = debug_waits ? 65536 : 0;
+  /// Refuse every write. A file that no daemon serves need not be writable then, and several may have it open.
+  bool read_only = false;
+  bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
+  /// Ends the opening of drives, which may take minutes; the constructor then throws `operation_failed`.
+  std::stop_token cancel;
+};
+
+/// Registered memory: what commands may read and write. Move-only. Must be destroyed only once no request names it.
+class registered_buffer {
+ public:
+  registered_buffer();
+  registered_buffer(registered_buffer&&) noexcept;
+  registered_buffer& operator=(registered_buffer&&) noexcept;
+  ~registered_buffer();
+
+  std::byte* data() const;
+  std::size_t bytes() const;
+  buffer_ref ref() const;
+
+ private:
+  friend class storage;
+  struct parts;
+  explicit registered_buffer(std::unique_ptr<parts> p);
+  std::unique_ptr<parts> parts_;
+};
+
+/// An I/O queue pair for a client that does not use Forebay's queue layer. Move-only; destroy it before the storage.
+/// Data buffers come from `storage::allocate_buffer`, and their bus addresses from `buffer_ref::bus_address`.
+/// docs/how-to/drive-a-raw-queue-pair.md says what such a client must know.
+class raw_queue_pair {
+ public:
+  raw_queue_pair(raw_queue_pair&&) noexcept;
+  raw_queue_pair& operator=(raw_queue_pair&&) noexcept;
+  ~raw_queue_pair();
+
+  queue_pair_rings const& rings() const;
+  /// False once recovery of some other queue has reset the controller: the rings are then nobody's.
+  bool live() const;
+  std::uint32_t nsid() const;
+  std::uint32_t block_bytes() const;
+  std::uint64_t blocks() const;
+
+ private:
+  friend class storage;
+  struct parts;
+  explicit raw_queue_pair(std::unique_ptr<parts> p);
+  std::unique_ptr<parts> parts_;
+};
+
+/// While it lives, the engines of a storage's drives run. Those of drives that always run cost nothing; a drive whose
+/// engine shares the client's process and GPU (`residency=in_process`) serves nobody without, and while one is held
+/// `cudaFree` and `cudaDeviceSynchronize` of the process do not return. Move-only; thread-safe to make and to end.
+class storage_lease {
+ public:
+  storage_lease(storage_lease&&) noexcept;
+  storage_lease& operator=(storage_lease&&) noexcept;
+  ~storage_lease();
+
+ private:
+  friend class storage;
+  struct parts;
+  explicit storage_lease(std::unique_ptr<parts> p);
+  std::unique_ptr<parts> parts_;
+};
+
+/// Owns drives, controllers, queues and the recovery thread. Move-only. Members may be called from any thread.
+class storage {
+ public:
+  /// Throws `refused_input` for a bad option or URI, `operation_failed` for a drive that does not come up.
+  explicit storage(storage_options const& options);
+  storage(storage&&) noexcept;
+  storage& operator=(storage&&) noexcept;
+  /// Writes back the cache's pages, and waits until all requests in flight have completed, for as long as the drives
+  /// complete anything; gives a drive up that does not. Says on standard error which pages were lost. No kernel may
+  /// still use a ref.
+  ~storage();
+
+  /// Whether writes may go anywhere: not where the options or a drive forbid it, nor where the drives carry a catalogue
+  /// and `allow_destroy` is not set.
+  bool raw_writable() const;
+
+  /// All bytes, past no cache: throws `refused_input` where there is one, since kernels would not see what it holds.
+  /// Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
+  /// With `service_rules` a kernel of `service()` must run beside. Throws `refused_input` where drives have different
+  /// numbers of queues, unless `Rules` are `uneven_rules`.
+  template <class M, class Rules = queue_rules>
+  storage_ref<M, Rules> ref() const {
+    return view<M, Rules>(0, size_bytes(), raw_writable());
+  }
+  /// The bytes of one extent, up to the next multiple of the block.
+  template <class M, class Rules = queue_rules>
+  storage_ref<M, Rules> ref(extent const& part) const {
+    std::uint64_t const block = block_bytes();
+    return view<M, Rules>(part.first_byte, (part.bytes + block - 1) / block * block, writable());
+  }
+  /// A kernel that consumes completions for threads whose refs have `service_rules`, until `*stop` is set.
+  template <class M>
+  service_kernel<M> service(std::uint32_t* stop) const {
+    require_device(std::is_same_v<M, simt::cuda>);
+    require_no_cache("cached_service()");
+    return {device_queues().template ref<M>(), stop};
+  }
+
+  /// The same through the cache. Throws `refused_input` where there is none, or one for another policy or other pools.
+  /// Begins at a page. `QueueRules` are as in ref(); with `service_rules` a kernel of `cached_service()` must run
+  /// beside.
+  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
+            class QueueRules = queue_rules>
+  cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_ref() const {
+    return cached_view<M, Policy, Counted, Pools, QueueRules>(
+        0, size_bytes(), raw_writable(), layout().one_after_the_other() ? layout().drive_count : 0);
+  }
+  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
+            class QueueRules = queue_rules>
+  cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_ref(extent const& part) const {
+    std::uint64_t const block = block_bytes();
+    return cached_view<M, Policy, Counted, Pools, QueueRules>(part.first_byte, (part.bytes + block - 1) / block * block,
+                                                              writable(), 0);
+  }
+  /// The drives as arrays of their own, through the cache: `drive_arrays<M, float>()[drive][i]`. Throws `refused_input`
+  /// where they are striped, and as cached_ref() does.
+  template <class M, class T, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
+            class QueueRules = queue_rules>
+  auto drive_arrays() const {
+    require_one_after_the_other();
+    return cached_ref<M, Policy, Counted, Pools, QueueRules>().template drive_arrays<T>();
+  }
+  /// As service(), for threads whose refs are through the cache.
+  template <class M>
+  service_kernel<M, cache_targets<M>> cached_service(std::uint32_t* stop) const {
+    require_device(std::is_same_v<M, simt::cuda>);
+    cache_targets<M> const targets(device_queues().template records<M>(), pages().core());
+    return {device_queues().template ref<M>(targets), stop};
+  }
+
+  std::uint64_t size_bytes() const { return layout().size_bytes; }
+  std::uint32_t block_bytes() const { return 1u << layout().block_shift; }
+  storage_layout const& layout() const;
+  bool on_gpu() const;
+  int gpu_ordinal() const;
+  /// Where kernels of this storage's device keep their own data.
+  memory::resource& device_memory() const;
+
+  /// Registers memory that the caller owns: whole pages, in memory that the drives can reach (host memory; page-locked
+  /// where a GPU drives the queues). Throws `refused_input`.
+  registered_buffer register_buffer(void* address, std::size_t bytes);
+  /// Zeroed registered memory that the storage's device and the host both reach.
+  registered_buffer allocate_buffer(std::size_t bytes);
+  /// The same where the storage's device reaches it fastest and every drive still does; the host may not reach it.
+  registered_buffer allocate_device_buffer(std::size_t bytes);
+
+  /// To be taken before a kernel that uses the storage is launched, and held until it has ended. The host's own I/O
+  /// takes one itself. Throws `operation_failed` where other kernels fill the GPU.
+  storage_lease lease() const;
+
+  /// Host I/O of any offset and length. Throws `refused_input` for a range outside, `operation_failed` with the NVMe
+  /// status. A write that covers part of a block reads the block first: no kernel may write it meanwhile. Where there
+  /// is a cache, what it holds is written back first, and pages that the host writes leave it: no kernel may use those
+  /// pages meanwhile, and one that a kernel has pinned makes it `operation_failed`.
+  void pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
+  void pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
+  /// Waits until each command of kernels is over that was in flight at the call: the buffers of requests that were
+  /// detached, or whose callers gave up, are the callers' again. Then makes every write that completed before the call
+  /// durable, those that the cache holds too. Throws `operation_failed` where a drive does not take a page, which then
+  /// stays in the cache, or never completes a command, whose buffer is then in use for as long as the storage; the
+  /// other drives have what is theirs all the same.
+  void flush();
+  /// Ends what kernels have not: every page that lies in this buffer because it was shared is written back where it was
+  /// written, and the buffer is the caller's again. To be called before the buffer is destroyed, if it was ever shared.
+  /// No kernel may be sharing pages meanwhile. Throws `operation_failed` where a page cannot be written back or a
+  /// kernel has one pinned: the buffer then still belongs to the storage.
+  void take_back(registered_buffer const& buffer);
+  /// The first status that an access through an array view, or a write-back, failed with; success: none.
+  status first_error() const;
+  /// What the cache did, where `cache_statistics` is set; all zero else.
+  cache_counters cache_statistics() const;
+  /// Waits until no request of any kernel is in flight; false if some still are after `timeout_ns`.
+  bool drain(std::uint64_t timeout_ns);
+
+  /// Has the emulated drives find memory for bytes [0, bytes) before they are accessed, which takes far longer than an
+  /// access: for measurements. False where a drive's part would take more than half of what the machine has left;
+  /// nothing of that part is then done. Other drives do nothing. Throws `operation_failed` where a daemon has gone.
+  bool populate(std::uint64_t bytes);
+
+  std::vector<extent> extents() const;
+  /// Throws `refused_input` where there is none of that name.
+  extent find_extent(std::string const& name) const;
+  /// Makes an extent, and the catalogue on drives whose first MiB is blank. Throws `refused_input` where other data is
+  /// there and `allow_destroy` is not set. Throws `operation_failed` where a drive takes no catalogue: here all is then
+  /// as before, and on the drives perhaps not, until the next change.
+  extent create_extent(std::string const& name, std::uint64_t bytes);
+  /// Makes an extent in three steps, so that whatever ends the program leaves the old one or the new one whole: claim
+  /// its bytes, which nobody else sees yet and which need room beside an extent of the same name; write them (`pwrite`
+  /// with it as `within`, or kernels); and publish it, which makes what was written durable and then changes the
+  /// catalogue, once, with `replace` in place of an extent of that name. Thread-safe. What is never published is free
+  /// again when the storage is closed. Throw as `create_extent` does, and `refused_input` for an extent that is not
+  /// staged, and for a name in use.
+  extent stage_extent(std::string const& name, std::uint64_t bytes);
+  void publish_extent(extent const& staged, bool replace = false);
+  void discard_extent(extent const& staged);
+  void remove_extent(std::string const& name);
+
+  /// `entries` slots each, 0: the queue depth of this storage. Its commands go by the catalogue and the cache, so it is
+  /// given under the same rules as `pwrite`. Throws `refused_input` for a drive that is not there, for `entries` that
+  /// its controller does not take (2 to CAP.MQES + 1), for a storage with a cache, and, unless the drive itself is
+  /// write protected, for one that is `read_only` or carries a catalogue without `allow_destroy`; `operation_failed`
+  /// where the drive has no pair left. While one lives, a storage without `allow_destroy` makes no catalogue.
+  /// Thread-safe.
+  raw_queue_pair make_raw_queue_pair(std::uint32_t drive = 0, std::uint32_t entries = 0);
+
+  /// One JSON object: what the storage runs on and what its drives report (docs/reference/json.md).
+  std::string report() const;
+  /// What a kernel that does not go on may wait for, in words, while it runs: commands in flight with what they are
+  /// for, open records, locks, pinned and busy frames; and, in a build with `FOREBAY_DEBUG_WAITS`, what each thread
+  /// holds and waits for, with a circular wait where there is one. Waits for no kernel. Throws `operation_failed` where
+  /// the GPU cannot be asked any more.
+  std::string dump() const;
+  /// Reports on standard error, or as the options say, when the storage's kernels make no progress. Throws
+  /// `refused_input`.
+  watchdog watch(watchdog_options const& options = {}) const;
+  /// From now on the statistics in `report()`, the drives' and the cache's, count from here.
+  void reset_statistics();
+
+ private:
+  template <class M, class Rules>
+  storage_ref<M, Rules> view(std::uint64_t first_byte, std::uint64_t bytes, bool writable) const {
+    require_device(std::is_same_v<M, simt::cuda>);
+    require_no_cache("cached_ref()");
+    if constexpr (Rules::even_pairs) require_even_pairs();
+    return storage_ref<M, Rules>(device_queues().template ref<M, Rules>(), layout(), first_byte, bytes, writable);
+  }
+  template <class M, class Policy, bool Counted, class Pools, class QueueRules>
+  cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_view(std::uint64_t first_byte,
+                                                                                     std::uint64_t bytes, bool writable,
+                                                                                     std::uint32_t drives) const {
+    require_device(std::is_same_v<M, simt::cuda>);
+    if constexpr (QueueRules::even_pairs) require_even_pairs();
+    return {pages().template ref<M, Policy, Counted, Pools, QueueRules>(), first_byte, bytes, writable, drives};
+  }
+  void require_device(bool gpu) const;
+  void require_no_cache(char const* instead) const;
+  void require_one_after_the_other() const;
+  void require_even_pairs() const;
+  cache const& pages() const;
+  io_queues const& device_queues() const;
+  bool writable() const;
+
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace forebay

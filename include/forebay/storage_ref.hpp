@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Storage as a kernel sees it: one range of bytes over one or more drives, read and written asynchronously.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/detail/queue/io_queues_ref.hpp"
+#include "forebay/detail/queue/storage_layout.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/detail/storage/request.hpp"
+#include "forebay/status.hpp"
+
+namespace forebay {
+
+/// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first
+/// byte.
+template <class M, class Rules = queue_rules>
+class storage_ref {
+ public:
+  using token_type = token<M, Rules>;
+
+  storage_ref() = default;
+  /// Bytes [first_byte, first_byte + bytes) of the storage; both multiples of the block.
+  FOREBAY_DEVICE storage_ref(io_queues_ref<M, Rules> queues, storage_layout const& layout, std::uint64_t first_byte,
+                             std::uint64_t bytes, bool writable)
+      : queues_(queues), layout_(layout), first_byte_(first_byte), bytes_(bytes), writable_(writable) {}
+
+  FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
+  /// Offsets, lengths and nothing smaller: what every transfer is a multiple of.
+  FOREBAY_DEVICE std::uint32_t block_bytes() const { return 1u << layout_.block_shift; }
+
+  /// Starts reading `bytes` bytes from `offset_bytes` into the start of `to`. Of any size: split over commands and
+  /// drives. May wait for room in the queues, and helps meanwhile. The buffer belongs to the request until its token
+  /// was waited for.
+  FOREBAY_DEVICE token_type read_async(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
+    return transfer(nvme::io_opcode::read, to, offset_bytes, bytes);
+  }
+  /// Starts writing `bytes` bytes from the start of `from` at `offset_bytes`. As read_async() in all else.
+  FOREBAY_DEVICE token_type write_async(buffer_ref const& from, std::uint64_t offset_bytes, std::uint64_t bytes) const {
+    if (!writable_) return token_type(fault::read_only);
+    return transfer(nvme::io_opcode::write, from, offset_bytes, bytes);
+  }
+  /// Starts making durable, on every drive, each write that completed before the call.
+  FOREBAY_DEVICE token_type flush_async() const {
+    request_type r(queues_, layout_);
+    if (!r.open(layout_.drive_count)) return token_type(fault::no_record);
+    for (std::uint32_t drive = 0; drive < layout_.drive_count; ++drive) {
+      io_command command;
+      command.opcode = nvme::io_opcode::flush;
+      command.nsid = layout_.nsid;
+      if (!r.submit(drive, command)) break;
+    }
+    return r.to_token();
+  }
+
+  /// Starts and waits, for the storage's default time. After `timed_out` the request goes on, detached: the buffer
+  /// belongs to it until the storage was flushed or destroyed.
+  FOREBAY_DEVICE status read(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
+    return read_async(to, offset_bytes, bytes).wait_once();
+  }
+  FOREBAY_DEVICE status write(buffer_ref const& from, std::uint64_t offset_bytes, std::uint64_t bytes) const {
+    return write_async(from, offset_bytes, bytes).wait_once();
+  }
+  /// Waits for the storage's `flush_timeout_ns`.
+  FOREBAY_DEVICE status flush() const { return flush_async().wait_once(M::clock_ns() + queues_.flush_timeout_ns()); }
+
+ private:
+  using request_type = request<M, Rules>;
+
+  FOREBAY_DEVICE token_type transfer(nvme::io_opcode opcode, buffer_ref const& buffer, std::uint64_t offset_bytes,
+                                     std::uint64_t bytes) const {
+    status const refusal = transfer_refusal(layout_, buffer, offset_bytes, bytes, bytes_);
+    if (!refusal.ok()) return token_type(refusal);
+    if (bytes == 0) return token_type(status());
+
+    std::uint64_t const first = first_byte_ + offset_bytes;
+    std::uint32_t commands = 0;
+    for (std::uint64_t done = 0; done < bytes; ++commands) done += layout_.piece_at(first + done, bytes - done).bytes;
+    request_type r(queues_, layout_);
+    if (!r.open(commands)) return token_type(fault::no_record);
+    r.transfer(opcode, buffer, first, bytes);
+    return r.to_token();
+  }
+
+  io_queues_ref<M, Rules> queues_;
+  storage_layout layout_;
+  std::uint64_t first_byte_ = 0;
+  std::uint64_t bytes_ = 0;
+  bool writable_ = false;
+};
+
+}  // namespace forebay
