@@ -14,7 +14,7 @@ namespace forebay::bench {
 namespace {
 
 using simt::cuda;
-using drive_storage = cached_storage_ref<cuda, replacement::clock>;
+using drive_storage = storage_ref<cuda, cached>;
 using drive_view = drive_storage::view_type<cache_element>;
 using const_drive_view = drive_storage::view_type<cache_element const>;
 constexpr std::uint32_t threads_per_block = 256;
@@ -38,8 +38,8 @@ struct cache_rig::parts {
     run_elements = options.page_bytes / sizeof(cache_element);
   }
 
-  drive_view view() const { return drives.cached_ref<cuda>().array<cache_element>(); }
-  const_drive_view const_view() const { return drives.cached_ref<cuda>().array<cache_element const>(); }
+  drive_view view() const { return drives.ref<cuda, cached>().array<cache_element>(); }
+  const_drive_view const_view() const { return drives.ref<cuda, cached>().array<cache_element const>(); }
   memory_view<cache_element> in_memory() const { return {array.as<cache_element>(), memory_elements}; }
 
   template <class Kernel>

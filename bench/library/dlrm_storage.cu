@@ -12,7 +12,7 @@ namespace forebay::bench {
 
 namespace {
 
-using storage_view = cached_storage_ref<simt::cuda, replacement::clock>;
+using storage_view = storage_ref<simt::cuda, cached>;
 using table_view = storage_view::view_type<dlrm_quad const>;
 
 template <class Kernel>
@@ -32,7 +32,7 @@ struct dlrm_on_storage::impl {
       : drives(options),
         inputs(drives.device_memory(), trace),
         quads(trace.rows_of_all_tables() * config.floats / dlrm_quad_floats),
-        gpu(config, drives.cached_ref<simt::cuda>().array<dlrm_quad const>(0, quads),
+        gpu(config, drives.ref<simt::cuda, cached>().array<dlrm_quad const>(0, quads),
             options.page_bytes / sizeof(dlrm_quad), samples_max, math) {
     if (drives.size_bytes() < quads * sizeof(dlrm_quad)) {
       throw refused_input("drive", options.drives[0],
@@ -45,7 +45,7 @@ struct dlrm_on_storage::impl {
     }
     running.emplace(drives.lease());
     apps::device_array<apps::failure_latch> const failure(drives.device_memory(), 1);
-    auto const table = drives.cached_ref<simt::cuda>().array<float>(0, quads * dlrm_quad_floats);
+    auto const table = drives.ref<simt::cuda, cached>().array<float>(0, quads * dlrm_quad_floats);
     // Few warps for a small cache: they would wait for each other's frames most of the time.
     auto const warps = std::clamp<std::uint64_t>(table.prefetch_distance_max() / 4, 4, gpu.run().warps() / 4);
     gpu.run()({.blocks = static_cast<std::uint32_t>(warps / 4), .threads_per_block = 128},
@@ -99,7 +99,7 @@ std::uint64_t dlrm_on_storage::wrong_floats() {
 }
 
 std::uint64_t dlrm_on_storage::prefetch_distance_max() const {
-  return impl_->drives.cached_ref<simt::cuda>().cache().prefetch_distance_max();
+  return impl_->drives.ref<simt::cuda, cached>().cache().prefetch_distance_max();
 }
 
 bool dlrm_on_storage::failed() const {

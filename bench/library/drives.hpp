@@ -48,7 +48,7 @@ FOREBAY_DEVICE std::uint64_t drives_stamp(std::uint64_t block) {
   return apps::mix64(block + 0x51ed270b76e5a3c1u) | 1;
 }
 
-/// Each thread has one transfer of a block under way at a time. `Storage` is a `storage_ref` or a `cached_storage_ref`.
+/// Each thread has one transfer of a block under way at a time. `Storage` is a `storage_ref`, past or through a cache.
 template <class M, class Storage, class Buffer>
 struct transfer_blocks {
   static constexpr unsigned max_threads_per_block = 512;

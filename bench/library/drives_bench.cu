@@ -17,7 +17,7 @@ namespace {
 
 using simt::cuda;
 using direct = storage_ref<cuda>;
-using cached = cached_storage_ref<cuda, replacement::clock>;
+using through_cache = storage_ref<cuda, cached>;
 constexpr std::uint32_t threads_per_block = 256;
 
 }  // namespace
@@ -64,7 +64,7 @@ struct drives_on_gpu::impl {
 drives_on_gpu::drives_on_gpu(storage_options const& options, std::uint32_t client_sms, std::uint32_t block_bytes)
     : impl_(std::make_unique<impl>(options, client_sms, block_bytes)) {
   impl& i = *impl_;
-  timing const filled = i.has_cache ? i.fill(i.drives.cached_ref<cuda>()) : i.fill(i.drives.ref<cuda>());
+  timing const filled = i.has_cache ? i.fill(i.drives.ref<cuda, cached>()) : i.fill(i.drives.ref<cuda>());
   if (filled.seen.failed != 0) {
     throw operation_failed(std::to_string(filled.seen.failed) + " writes failed while the drives were filled");
   }
@@ -79,9 +79,9 @@ drives_on_gpu::timing drives_on_gpu::run(bool writes, std::uint64_t run_ns, std:
   how.run_ns = run_ns;
   how.seed = seed;
   if (!i.has_cache) return i.transfer(i.drives.ref<cuda>(), how);
-  if (writes) return i.transfer(i.drives.cached_ref<cuda>(), how);
-  auto const words = i.drives.cached_ref<cuda>().array<std::uint64_t const>();
-  return i.timed(load_blocks<cuda, cached::view_type<std::uint64_t const>>{words, how, i.result.data()});
+  if (writes) return i.transfer(i.drives.ref<cuda, cached>(), how);
+  auto const words = i.drives.ref<cuda, cached>().array<std::uint64_t const>();
+  return i.timed(load_blocks<cuda, through_cache::view_type<std::uint64_t const>>{words, how, i.result.data()});
 }
 
 std::uint64_t drives_on_gpu::wrong_blocks() {

@@ -16,7 +16,7 @@ namespace forebay::bench {
 namespace {
 
 using apps::gpu_executor;
-using storage_view = cached_storage_ref<simt::cuda, replacement::clock>;
+using storage_view = storage_ref<simt::cuda, cached>;
 using column_view = storage_view::view_type<std::uint32_t const>;
 using value_view = storage_view::view_type<float const>;
 constexpr std::uint32_t tile = 512;
@@ -64,7 +64,7 @@ struct graph_on_storage::impl {
         host_values(parts.graph.values.to_host()),
         drives(options) {
     write();
-    auto const ref = drives.cached_ref<simt::cuda>();
+    auto const ref = drives.ref<simt::cuda, cached>();
     columns = ref.array<std::uint32_t const>(0, parts.graph.entries());
     values = ref.array<float const>(layout.columns_bytes, parts.graph.entries());
     search_768.emplace(parts.run, parts.bfs_of(), columns, page_bytes / 4);
@@ -122,7 +122,7 @@ graph_on_storage::~graph_on_storage() = default;
 
 void graph_on_storage::make_cold() {
   impl& i = *impl_;
-  auto const cache = i.drives.cached_ref<simt::cuda>().cache();
+  auto const cache = i.drives.ref<simt::cuda, cached>().cache();
   std::uint64_t const kept = counted(i.parts, [&](std::uint64_t* count) {
     return forget_pages<simt::cuda, storage_view::cache_type>{cache, i.layout.bytes() / i.page_bytes, count};
   });

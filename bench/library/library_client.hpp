@@ -52,10 +52,10 @@ struct library_tally {
 };
 
 /// Random reads with `Open` requests open a thread.
-template <class M, std::uint32_t Open, class Rules = queue_rules>
+template <class M, std::uint32_t Open, class Traits = uncached>
 struct library_reader {
   static constexpr unsigned max_threads_per_block = Open == 1 ? 1024 : 512;
-  storage_ref<M, Rules> storage;
+  storage_ref<M, Traits> storage;
   buffer_ref buffers;  ///< `Open` blocks for each thread
   raw_workload work;
   library_result* result = nullptr;
@@ -64,7 +64,7 @@ struct library_reader {
     std::uint32_t const thread = M::thread_rank();
     std::uint32_t const word_step = work.check_all ? 1 : work.block_bytes / 4;
     std::uint64_t const stop_ns = work.run_ns == 0 ? ~std::uint64_t{0} : M::clock_ns() + work.run_ns;
-    typename storage_ref<M, Rules>::token_type tokens[Open];
+    typename storage_ref<M, Traits>::token_type tokens[Open];
     std::uint64_t offsets[Open];
     library_tally<M> tally;
     std::uint32_t started = 0;

@@ -8,20 +8,24 @@
 namespace forebay::bench {
 namespace {
 
-/// Calls `with` with the reader of that kind, and the rules of its queues.
+struct serviced : uncached {
+  using queue_rules = service_rules;
+};
+
+/// Calls `with` with the reader of that kind, and the traits of its ref.
 template <class With>
 auto for_kind(reader_kind kind, With&& with) {
   if (kind.serviced) {
     if (kind.open != 1) throw refused_input("open", std::to_string(kind.open), "use 1 with a service");
-    return with(library_reader<simt::cuda, 1, service_rules>{}, service_rules());
+    return with(library_reader<simt::cuda, 1, serviced>{}, serviced());
   }
   switch (kind.open) {
     case 1:
-      return with(library_reader<simt::cuda, 1>{}, queue_rules());
+      return with(library_reader<simt::cuda, 1>{}, uncached());
     case 2:
-      return with(library_reader<simt::cuda, 2>{}, queue_rules());
+      return with(library_reader<simt::cuda, 2>{}, uncached());
     case 4:
-      return with(library_reader<simt::cuda, 4>{}, queue_rules());
+      return with(library_reader<simt::cuda, 4>{}, uncached());
     default:
       throw refused_input("open", std::to_string(kind.open), "use 1, 2 or 4");
   }
@@ -30,7 +34,7 @@ auto for_kind(reader_kind kind, With&& with) {
 }  // namespace
 
 kernel_shape library_reader_shape(reader_kind kind, std::uint32_t threads_per_block) {
-  return for_kind(kind, [&]<class Reader, class Rules>(Reader const&, Rules) {
+  return for_kind(kind, [&]<class Reader, class Traits>(Reader const&, Traits) {
     auto const entry = reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Reader>());
     cudaFuncAttributes found{};
     memory::check_cuda(cudaFuncGetAttributes(&found, entry), "cudaFuncGetAttributes");
@@ -45,8 +49,8 @@ kernel_shape library_reader_shape(reader_kind kind, std::uint32_t threads_per_bl
 
 void launch_library_reader(simt::grid const& shape, storage const& drives, buffer_ref const& buffers,
                            raw_workload const& work, reader_kind kind, library_result* result, cudaStream_t stream) {
-  for_kind(kind, [&]<class Reader, class Rules>(Reader reader, Rules) {
-    reader.storage = drives.ref<simt::cuda, Rules>();
+  for_kind(kind, [&]<class Reader, class Traits>(Reader reader, Traits) {
+    reader.storage = drives.ref<simt::cuda, Traits>();
     reader.buffers = buffers;
     reader.work = work;
     reader.result = result;

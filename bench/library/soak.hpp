@@ -74,7 +74,7 @@ FOREBAY_DEVICE constexpr bool belongs(std::uint64_t word, std::uint64_t i) {
   return word >> 24 == i + 1;
 }
 
-/// `Storage`: a `cached_storage_ref` whose pools have users' buffers.
+/// `Storage`: a `storage_ref` whose pools have users' buffers.
 template <class M, class Storage>
 struct soak_kernel {
   static constexpr unsigned max_threads_per_block = 256;
@@ -181,7 +181,7 @@ struct soak_kernel {
         auto shared = storage.share(mine(), page * storage.page_bytes(), sharing_use::read);
         outcome = shared.wait();
         if (outcome.ok()) {
-          shared.will_write();
+          outcome = shared.will_write();
           auto* const data = reinterpret_cast<std::uint64_t*>(shared.data());
           std::uint32_t const number = ++numbers[thread];
           for (std::uint32_t w = word; w < words; w += 7) {

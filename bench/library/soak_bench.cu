@@ -14,7 +14,7 @@ namespace {
 
 using simt::cuda;
 using pools = frame_pools<share_all>;
-using soaked = cached_storage_ref<cuda, replacement::clock, false, pools>;
+using soaked = storage_ref<cuda, traits_of<replacement::clock, false, pools>>;
 constexpr std::uint32_t threads_per_block = 128;
 
 std::vector<std::uint64_t> first_words(std::uint64_t bytes) {
@@ -65,7 +65,7 @@ soak_on_gpu::~soak_on_gpu() = default;
 
 void soak_on_gpu::start(std::uint64_t run_ns, std::uint64_t seed) {
   impl& i = *impl_;
-  auto const ref = i.drives.cached_ref<cuda, replacement::clock, false, pools>();
+  auto const ref = i.drives.ref<cuda, traits_of<replacement::clock, false, pools>>();
   std::uint32_t const threads = i.blocks * threads_per_block;
   std::uint64_t const page = ref.page_bytes();
   for (std::uint32_t s = 0; s < i.streams.size(); ++s) {

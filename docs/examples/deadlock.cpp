@@ -23,7 +23,7 @@ int main() {
   options.overflow_frames = 0;
   options.timeout_ns = 2'000'000'000;
   forebay::storage drive(options);
-  auto const bytes = drive.cached_ref<machine>().array<std::uint8_t const>();
+  auto const bytes = drive.ref<machine, forebay::cached>().array<std::uint8_t const>();
 
   auto const dog = drive.watch({.interval_ns = 100'000'000});
   forebay::simt::launch<machine>({.blocks = 1, .threads_per_block = 2},

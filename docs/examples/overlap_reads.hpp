@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "forebay/pipeline.hpp"
+#include "forebay/slots.hpp"
 #include "forebay/storage.hpp"
 #include "forebay/token_group.hpp"
 
@@ -52,17 +53,15 @@ struct by_threads {
 
   FOREBAY_DEVICE void operator()() const {
     std::uint64_t const me = M::thread_rank(), records = drive.size_bytes() / record_bytes;
-    auto const place = [&](std::uint32_t slot) {
-      return buffers.subspan((me * depth + slot) * record_bytes, record_bytes);
-    };
+    forebay::slots<M, depth> const place(buffers, record_bytes);
     result r;
     r.status = forebay::pipeline<depth>(
         forebay::grid_stride<M>(records),
         [&](std::uint64_t i, std::uint32_t slot) {
-          return drive.read_async(place(slot), i * record_bytes, record_bytes);
+          return drive.read_async(place[slot], i * record_bytes, record_bytes);
         },
         [&](std::uint64_t, std::uint32_t slot) {
-          auto const* words = reinterpret_cast<std::uint64_t const*>(place(slot).data());
+          auto const* words = reinterpret_cast<std::uint64_t const*>(place[slot].data());
           for (std::uint32_t w = 0; w < words_per_record; ++w) r.sum += M::ld(words + w);
         });
     results[me] = r;
@@ -81,9 +80,8 @@ struct by_warps {
   FOREBAY_DEVICE void operator()() const {
     std::uint64_t const records = drive.size_bytes() / record_bytes;
     std::uint32_t const warp = M::thread_rank() / 32, lane = M::thread_rank() % 32;
-    auto const place = [&](std::uint32_t slot) {
-      return buffers.subspan((std::uint64_t{warp} * depth + slot) * record_bytes, record_bytes);
-    };
+    forebay::slots<M, depth> const places(buffers, record_bytes);
+    auto const place = [&](std::uint32_t slot) { return places.of(warp, slot); };
     result r;
     r.status = forebay::pipeline<depth>(
         forebay::warp_stride<M>(records),
@@ -110,8 +108,9 @@ struct compare_halves {
 
   FOREBAY_DEVICE void operator()() const {
     std::uint64_t const me = M::thread_rank(), half = drive.size_bytes() / record_bytes / 2;
+    forebay::slots<M, depth> const places(buffers, 2 * record_bytes);
     auto const place = [&](std::uint32_t slot, std::uint32_t side) {
-      return buffers.subspan(((me * depth + slot) * 2 + side) * record_bytes, record_bytes);
+      return places[slot].subspan(side * record_bytes, record_bytes);
     };
     result r;
     r.status = forebay::pipeline<depth>(
@@ -137,7 +136,7 @@ template <class M>
 struct through_the_cache {
   static constexpr std::uint32_t depth = 8;
 
-  forebay::cached_storage_ref<M, forebay::replacement::clock> drive;
+  forebay::storage_ref<M, forebay::cached> drive;
   result* results;
 
   FOREBAY_DEVICE void operator()() const {

@@ -22,7 +22,7 @@ int main(int, char** argv) {
   file.seekg(0, std::ios::end);
   std::uint64_t const bytes = file.tellg(), n = bytes / sizeof(float);
   forebay::storage drive({.drives = {"file:" + path}, .cache_bytes = 64 << 20});
-  auto const values = drive.cached_ref<forebay::simt::cuda>().array<float const>();
+  auto const values = drive.ref<forebay::simt::cuda, forebay::cached>().array<float const>();
   auto const running = drive.lease();
   double* total = nullptr;
   cudaMallocManaged(&total, sizeof(double));

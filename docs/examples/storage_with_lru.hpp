@@ -17,8 +17,12 @@ inline forebay::storage open_with_lru(std::string const& drive, std::string cons
   return forebay::storage(options);
 }
 
+struct cached_by_lru : forebay::cached {
+  using policy = lru;
+};
+
 /// What a kernel takes by value.
 template <class M>
 auto ref_with_lru(forebay::storage const& opened) {
-  return opened.cached_ref<M, lru>();
+  return opened.ref<M, cached_by_lru>();
 }

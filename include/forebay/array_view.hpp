@@ -23,12 +23,15 @@ namespace forebay {
 /// lookup through a cursor: `thread_page()`, `warp_page()`; runs over many pages, one for several: `warp_pages()`.
 ///
 /// An access that fails returns a value-initialised element, or writes nothing, and latches the first error for the
-/// host (`storage::first_error()`); `try_load` and `try_store` return it.
-template <class T, class Cache, class M>
+/// host (`storage::take_errors()`); `try_load` and `try_store` return it.
+template <class T, class Cache>
 class array_view {
  public:
+  using machine = typename Cache::machine;
   using value_type = std::remove_const_t<T>;
-  static_assert(std::is_trivially_copyable_v<value_type>);
+  static_assert(std::is_trivially_copyable_v<value_type>,
+                "array<T>: T must be trivially copyable, since a drive holds its bytes and runs no constructor: use a "
+                "plain struct of numbers and arrays of fixed size");
 
   array_view() = default;
   /// Elements from byte `first_byte` of the storage on: a multiple of what a `T` is aligned to.
@@ -37,25 +40,70 @@ class array_view {
 
   FOREBAY_DEVICE std::uint64_t size() const { return size_; }
 
-  /// One element as an lvalue would be: reads where it is used as a value, writes where it is assigned to. It has a
-  /// view of its own, since that which it came from may be a temporary, as in `drives[d][i]`.
+  /// One element, as `view[i]` gives it: reads where it is used as a value, writes where it is assigned to. It has a
+  /// view of its own, since that which it came from may be a temporary, as in `drives[d][i]`. `auto x = view[i]` is a
+  /// reference, not a value: only a temporary can be assigned to, so that `x = 5` does not compile rather than write
+  /// the drive. `+=` and its kin read and then write, as they do on any array: use `fetch_add` where threads meet.
   class reference {
    public:
     FOREBAY_DEVICE reference(array_view const& view, std::uint64_t i) : view_(view), i_(i) {}
     FOREBAY_DEVICE operator value_type() const { return view_.load(i_); }
-    FOREBAY_DEVICE value_type operator=(value_type const& value) const
+    reference(reference const&) = default;
+    FOREBAY_DEVICE value_type operator=(value_type const& value) const&&
       requires(!std::is_const_v<T>)
     {
-      view_.store(i_, value);
-      return value;
+      return assign(value);
     }
-    FOREBAY_DEVICE value_type operator=(reference const& other) const
+    FOREBAY_DEVICE value_type operator=(reference const& other) const&&
       requires(!std::is_const_v<T>)
     {
-      return *this = static_cast<value_type>(other);
+      return assign(static_cast<value_type>(other));
+    }
+    FOREBAY_DEVICE value_type operator+=(value_type const& amount) const&&
+      requires(!std::is_const_v<T> && requires(value_type a) { a + a; })
+    {
+      return assign(static_cast<value_type>(static_cast<value_type>(*this) + amount));
+    }
+    FOREBAY_DEVICE value_type operator-=(value_type const& amount) const&&
+      requires(!std::is_const_v<T> && requires(value_type a) { a - a; })
+    {
+      return assign(static_cast<value_type>(static_cast<value_type>(*this) - amount));
+    }
+    FOREBAY_DEVICE value_type operator*=(value_type const& factor) const&&
+      requires(!std::is_const_v<T> && requires(value_type a) { a * a; })
+    {
+      return assign(static_cast<value_type>(static_cast<value_type>(*this) * factor));
+    }
+    FOREBAY_DEVICE value_type operator++() const&&
+      requires(!std::is_const_v<T> && std::is_arithmetic_v<value_type>)
+    {
+      return assign(static_cast<value_type>(static_cast<value_type>(*this) + 1));
+    }
+    FOREBAY_DEVICE value_type operator--() const&&
+      requires(!std::is_const_v<T> && std::is_arithmetic_v<value_type>)
+    {
+      return assign(static_cast<value_type>(static_cast<value_type>(*this) - 1));
+    }
+    FOREBAY_DEVICE value_type operator++(int) const&&
+      requires(!std::is_const_v<T> && std::is_arithmetic_v<value_type>)
+    {
+      value_type const before = *this;
+      (void)assign(static_cast<value_type>(before + 1));
+      return before;
+    }
+    FOREBAY_DEVICE value_type operator--(int) const&&
+      requires(!std::is_const_v<T> && std::is_arithmetic_v<value_type>)
+    {
+      value_type const before = *this;
+      (void)assign(static_cast<value_type>(before - 1));
+      return before;
     }
 
    private:
+    FOREBAY_DEVICE value_type assign(value_type const& value) const {
+      view_.store(i_, value);
+      return value;
+    }
     array_view view_;
     std::uint64_t i_;
   };
@@ -72,7 +120,7 @@ class array_view {
     value_type value{};
     status const outcome = try_load(i, value);
     if (!outcome.ok()) {
-      cache_.targets().report(outcome);
+      cache_.targets().report(outcome, byte_of(i));
       value = value_type{};
     }
     return value;
@@ -81,7 +129,7 @@ class array_view {
     requires(!std::is_const_v<T>)
   {
     status const outcome = try_store(i, value);
-    if (!outcome.ok()) cache_.targets().report(outcome);
+    if (!outcome.ok()) cache_.targets().report(outcome, byte_of(i));
   }
 
   FOREBAY_DEVICE status try_load(std::uint64_t i, value_type& value) const {
@@ -114,10 +162,11 @@ class array_view {
       outcome =
           with_parts(first_byte_ + i * sizeof(T), access::write, [&](std::byte* in_frame, std::size_t, std::size_t) {
             // Relaxed: the pin orders it with those who pin the page before and afterwards.
-            before = simt::atomic<M>(*reinterpret_cast<value_type*>(in_frame)).fetch_add(amount, simt::order::relaxed);
+            before =
+                simt::atomic<machine>(*reinterpret_cast<value_type*>(in_frame)).fetch_add(amount, simt::order::relaxed);
           });
     }
-    if (!outcome.ok()) cache_.targets().report(outcome);
+    if (!outcome.ok()) cache_.targets().report(outcome, byte_of(i));
     return before;
   }
 
@@ -132,7 +181,7 @@ class array_view {
       std::uint64_t const n = left < room ? left : room;
       page_pin const pinned = cache_.pin(byte >> cache_.page_shift(), access::read, when_full::wait);
       if (!pinned.outcome.ok()) return pinned.outcome;
-      M::copy(out, cache_.frame_data(pinned.frame) + offset, n);
+      machine::copy(out, cache_.frame_data(pinned.frame) + offset, n);
       cache_.unpin(pinned.frame);
       byte += n;
       out += n;
@@ -168,15 +217,13 @@ class array_view {
 
   /// A cursor of one thread, or of the full warp that the calling thread belongs to: its lanes call its functions
   /// together. It must not outlive the view.
-  FOREBAY_DEVICE page_cursor<T, Cache, M, false> thread_page() const& {
-    return {cache_, first_byte_, size_, writable_};
-  }
-  FOREBAY_DEVICE page_cursor<T, Cache, M, true> warp_page() const& { return {cache_, first_byte_, size_, writable_}; }
+  FOREBAY_DEVICE page_cursor<T, Cache, false> thread_page() const& { return {cache_, first_byte_, size_, writable_}; }
+  FOREBAY_DEVICE page_cursor<T, Cache, true> warp_page() const& { return {cache_, first_byte_, size_, writable_}; }
   void thread_page() const&& = delete;
   void warp_page() const&& = delete;
   /// The same of up to `pages` pages that the warp's lanes look up together, each one of them: 1 to 32. More
   /// are taken as 32, since a warp has no more lanes, and 0 as 1.
-  FOREBAY_DEVICE page_window<T, Cache, M> warp_pages(std::uint32_t pages) const& {
+  FOREBAY_DEVICE page_window<T, Cache> warp_pages(std::uint32_t pages) const& {
     return {cache_, first_byte_, size_, writable_, pages};
   }
   void warp_pages(std::uint32_t pages) const&& = delete;
@@ -186,6 +233,7 @@ class array_view {
   /// need not lie at a multiple of its size may well.
   static constexpr bool stays_in_a_page = alignof(T) == sizeof(T) && sizeof(T) <= 512;
 
+  FOREBAY_DEVICE std::uint64_t byte_of(std::uint64_t i) const { return first_byte_ + i * sizeof(T); }
   FOREBAY_DEVICE std::uint32_t page_bytes() const { return 1u << cache_.page_shift(); }
   FOREBAY_DEVICE std::uint32_t offset_in_page(std::uint64_t byte) const {
     return static_cast<std::uint32_t>(byte) & (page_bytes() - 1);
@@ -221,7 +269,7 @@ class array_view {
         if (n > page_bytes() - offset) n = page_bytes() - offset;
       }
       std::uint64_t const page = (byte + done) >> cache_.page_shift();
-      auto const here = M::converged();
+      auto const here = machine::converged();
       auto const same = here.subset(here.match_any(page));
       std::uint32_t const leader = simt::lowest_bit(same.mask());
       page_pin pinned;
@@ -249,9 +297,9 @@ class array_view {
   /// Copies bytes of an element, in one access where the element allows it.
   FOREBAY_DEVICE static void move(std::byte* to, std::byte const* from, std::size_t bytes) {
     if constexpr (simt::plain<value_type> && stays_in_a_page) {
-      M::st(reinterpret_cast<value_type*>(to), M::ld(reinterpret_cast<value_type const*>(from)));
+      machine::st(reinterpret_cast<value_type*>(to), machine::ld(reinterpret_cast<value_type const*>(from)));
     } else {
-      M::copy(to, from, bytes);
+      machine::copy(to, from, bytes);
     }
   }
 

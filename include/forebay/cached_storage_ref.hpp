@@ -14,6 +14,8 @@
 #include "forebay/drive_arrays.hpp"
 #include "forebay/shared_page.hpp"
 #include "forebay/status.hpp"
+#include "forebay/storage_ref.hpp"
+#include "forebay/traits.hpp"
 
 namespace forebay {
 
@@ -26,25 +28,25 @@ enum class write_until : std::uint8_t {
 /// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first
 /// byte. Threads of all kernels that have a ref of the same storage see each other's writes, whichever path each takes
 /// (C6).
-template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>, class Rules = cache_rules,
-          class QueueRules = queue_rules>
-class cached_storage_ref {
+template <class M, cached_traits Traits>
+class storage_ref<M, Traits> {
  public:
-  using cache_type = cache_ref<M, Policy, Counted, Pools, Rules, QueueRules>;
-  using queue_rules_type = QueueRules;
-  using read_token = token<M, QueueRules, cache_targets<M>>;
-  using write_token = cached_write<cache_type, M>;
-  using page_type = shared_page<cache_type, M>;
+  using machine = M;
+  using traits = Traits;
+  using cache_type = cache_ref<M, Traits>;
+  using read_token = token<M, typename cache_type::queues_type>;
+  using write_token = cached_write<cache_type>;
+  using page_type = shared_page<cache_type>;
   template <class T>
-  using view_type = array_view<T, cache_type, M>;
+  using view_type = array_view<T, cache_type>;
   template <class T>
-  using drives_type = drive_arrays_view<T, cache_type, M>;
+  using drives_type = drive_arrays_view<T, cache_type>;
 
-  cached_storage_ref() = default;
+  storage_ref() = default;
   /// Bytes [first_byte, first_byte + bytes) of the storage; `first_byte` is a multiple of the page. `drives`: how many
   /// lie in the window one after the other, as large as each other; 0: none do.
-  FOREBAY_DEVICE cached_storage_ref(cache_type const& cache, std::uint64_t first_byte, std::uint64_t bytes,
-                                    bool writable, std::uint32_t drives = 0)
+  FOREBAY_DEVICE storage_ref(cache_type const& cache, std::uint64_t first_byte, std::uint64_t bytes, bool writable,
+                             std::uint32_t drives = 0)
       : cache_(cache), first_byte_(first_byte), bytes_(bytes), drives_(drives), writable_(writable) {}
 
   FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
@@ -90,7 +92,7 @@ class cached_storage_ref {
     std::uint64_t const first = first_byte_ + offset_bytes;
     std::uint32_t const shift = cache_.page_shift();
     auto const queues = cache_.queues();
-    request<M, QueueRules, cache_targets<M>> r(queues, layout);
+    request<M, typename cache_type::queues_type> r(queues, layout);
     // A page is on one drive, and one command can carry it.
     auto const pages = static_cast<std::uint32_t>(((first + bytes - 1) >> shift) - (first >> shift) + 1);
     if (!r.open(pages)) return read_token(fault::no_record);

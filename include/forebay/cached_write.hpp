@@ -11,11 +11,13 @@
 
 namespace forebay {
 
-/// What `cached_storage_ref::write_async()` returns. Trivially copyable; the cache owns what was written, so that a
-/// token may be waited for never, once or often.
-template <class Cache, class M>
-class cached_write {
+/// What `write_async()` of a ref through the cache returns. Trivially copyable; the cache owns what was written, so
+/// that a token may be waited for never, once or often.
+template <class Cache>
+class [[nodiscard]] cached_write {
  public:
+  using machine = typename Cache::machine;
+
   cached_write() = default;
   /// A write that ended before it began.
   FOREBAY_DEVICE explicit cached_write(status ended) : ended_(ended) {}
@@ -34,7 +36,7 @@ class cached_write {
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (first_page_ == end_page_) return ended_;
     // Lanes that come together go on together, as from token::wait().
-    auto const here = M::converged();
+    auto const here = machine::converged();
     status outcome;
     for (; first_page_ != end_page_; ++first_page_) {
       outcome = cache_.clean_page(first_page_, deadline_ns);

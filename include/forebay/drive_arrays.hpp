@@ -13,10 +13,11 @@ namespace forebay {
 /// `values[drive][i]`: element `i` of a drive, each of which is an `array_view` from its first byte on, all of the same
 /// size. Trivially copyable; thread-safe. Of a drive that is not there the array is empty: an access to it fails with
 /// `out_of_range`, as one beyond the end of any array does.
-template <class T, class Cache, class M>
+template <class T, class Cache>
 class drive_arrays_view {
  public:
-  using view_type = array_view<T, Cache, M>;
+  using machine = typename Cache::machine;
+  using view_type = array_view<T, Cache>;
 
   drive_arrays_view() = default;
   /// Drive `d` is bytes [d * bytes_per_drive, (d + 1) * bytes_per_drive) of the storage: a multiple of what a `T` is

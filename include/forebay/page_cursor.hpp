@@ -20,9 +20,10 @@ namespace forebay {
 /// A thread may have several. Where cursors and accesses have every frame pinned that could take the page, `seek` waits
 /// for them, and returns `no_frame` after the storage's default time: threads that hold cursors and seek with others
 /// may wait for each other.
-template <class T, class Cache, class M, bool WholeWarp>
+template <class T, class Cache, bool WholeWarp>
 class page_cursor {
  public:
+  using machine = typename Cache::machine;
   using value_type = std::remove_const_t<T>;
 
   FOREBAY_DEVICE page_cursor(Cache const& cache, std::uint64_t first_byte, std::uint64_t size, bool writable)
@@ -34,7 +35,16 @@ class page_cursor {
   /// Makes sure that element `i` is within reach. Waits where its page has to be read.
   FOREBAY_DEVICE status seek(std::uint64_t i) {
     if (i - first_ < end_ - first_) return {};
-    return move_to(i);
+    return move_to<false>(i);
+  }
+  /// The same where the caller writes every element of [first(), end()) before it seeks elsewhere or lets go, and does
+  /// not wait meanwhile: a page that the array covers whole is then not read first. What the caller leaves out has any
+  /// value afterwards.
+  FOREBAY_DEVICE status seek_overwrite(std::uint64_t i)
+    requires(!std::is_const_v<T>)
+  {
+    if (i - first_ < end_ - first_) return {};
+    return move_to<true>(i);
   }
   /// The elements [first(), end()) are within reach: those that lie wholly in the page.
   FOREBAY_DEVICE std::uint64_t first() const { return first_; }
@@ -49,15 +59,20 @@ class page_cursor {
     if (end_ == first_) return;
     if constexpr (WholeWarp) {
       // All lanes are done with the page before one of them unpins it.
-      M::this_warp().sync();
-      if (M::this_warp().thread_rank() == 0) cache_.unpin(frame_);
+      machine::this_warp().sync();
+      if (machine::this_warp().thread_rank() == 0) let_go();
     } else {
-      cache_.unpin(frame_);
+      let_go();
     }
     end_ = first_ = 0;
   }
 
  private:
+  FOREBAY_DEVICE void let_go() {
+    if (overwrites_) cache_.publish(frame_);
+    cache_.unpin(frame_);
+  }
+  template <bool Overwrites>
   FOREBAY_DEVICE status move_to(std::uint64_t i) {
     release();
     if (i >= size_) return fault::out_of_range;
@@ -67,10 +82,17 @@ class page_cursor {
     std::uint64_t const page = byte >> cache_.page_shift();
     std::uint64_t const page_begin = page << cache_.page_shift();
     if (byte + sizeof(T) > page_begin + page_bytes) return fault::bad_alignment;
+    std::uint64_t const before = page_begin > first_byte_ ? (page_begin - first_byte_ + sizeof(T) - 1) / sizeof(T) : 0;
+    std::uint64_t const after = (page_begin + page_bytes - first_byte_) / sizeof(T);
     page_pin pinned;
-    constexpr access how = std::is_const_v<T> ? access::read : access::write;
+    access how = std::is_const_v<T> ? access::read : access::write;
+    if constexpr (Overwrites) {
+      bool const covers = page_begin >= first_byte_ && (page_begin - first_byte_) % sizeof(T) == 0 &&
+                          page_bytes % sizeof(T) == 0 && after <= size_;
+      if (covers) how = access::overwrite;
+    }
     if constexpr (WholeWarp) {
-      auto const warp = M::this_warp();
+      auto const warp = machine::this_warp();
       // Lane 0 pins nothing before all have come: those that have not may be waiting for a frame themselves.
       warp.sync();
       if (warp.thread_rank() == 0) pinned = cache_.pin(page, how, when_full::wait);
@@ -82,8 +104,7 @@ class page_cursor {
     }
     if (!pinned.outcome.ok()) return pinned.outcome;
     frame_ = pinned.frame;
-    std::uint64_t const before = page_begin > first_byte_ ? (page_begin - first_byte_ + sizeof(T) - 1) / sizeof(T) : 0;
-    std::uint64_t const after = (page_begin + page_bytes - first_byte_) / sizeof(T);
+    overwrites_ = Overwrites && how == access::overwrite;
     first_ = before;
     end_ = after < size_ ? after : size_;
     data_ = reinterpret_cast<T*>(cache_.frame_data(pinned.frame) + (first_byte_ + before * sizeof(T) - page_begin));
@@ -97,6 +118,7 @@ class page_cursor {
   std::uint64_t end_ = 0;
   T* data_ = nullptr;
   std::uint32_t frame_ = 0;
+  bool overwrites_ = false;  ///< the page is published when the cursor lets go of it
   bool writable_;
 };
 

@@ -24,9 +24,10 @@ namespace forebay {
 /// others only when it has let go of all of its own, so warps with one window each do not wait for each other in a
 /// circle. With more than one, or other cursors, they may, and `seek` returns `no_frame` after the storage's default
 /// time. Of an array that can be written, every page that the window takes counts as written.
-template <class T, class Cache, class M>
+template <class T, class Cache>
 class page_window {
  public:
+  using machine = typename Cache::machine;
   using value_type = std::remove_const_t<T>;
 
   /// Of at most `pages` pages, and no more than a warp has lanes, since each holds one; of 1 where `pages` is 0.
@@ -66,7 +67,7 @@ class page_window {
   /// Lets go of all pages.
   FOREBAY_DEVICE void release() {
     if (held_ == 0) return;
-    auto const warp = M::this_warp();
+    auto const warp = machine::this_warp();
     // All lanes are done with the pages before they are unpinned.
     warp.sync();
     if (warp.thread_rank() < held_) cache_.unpin(frame_);
@@ -81,7 +82,7 @@ class page_window {
     if (!std::is_const_v<T> && !writable_) return fault::read_only;
     constexpr access how = std::is_const_v<T> ? access::read : access::write;
     if (stop > size_) stop = size_;
-    auto const warp = M::this_warp();
+    auto const warp = machine::this_warp();
     std::uint32_t const lane = warp.thread_rank();
     std::uint64_t const pages =
         stop <= i ? 1 : ((first_byte_ + stop * sizeof(T) - 1) >> cache_.page_shift()) - page + 1;
@@ -116,7 +117,7 @@ class page_window {
 
   /// Brings a page that the window holds within reach.
   FOREBAY_DEVICE void show(std::uint64_t page) {
-    std::uint32_t const frame = M::this_warp().shfl(frame_, static_cast<std::uint32_t>(page - first_page_));
+    std::uint32_t const frame = machine::this_warp().shfl(frame_, static_cast<std::uint32_t>(page - first_page_));
     std::uint64_t const page_begin = page << cache_.page_shift();
     std::uint64_t const page_end = (page + 1) << cache_.page_shift();
     std::uint64_t const before = page_begin > first_byte_ ? (page_begin - first_byte_ + sizeof(T) - 1) / sizeof(T) : 0;

@@ -3,6 +3,7 @@
 //! A loop whose reads are under way while it computes on those that came before.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
@@ -56,6 +57,15 @@ FOREBAY_DEVICE strided_range<M, true> warp_stride(std::uint64_t count) {
   std::uint64_t const lanes = M::this_block().size() < 32 ? M::this_block().size() : 32;
   return {M::thread_rank() / lanes, count, M::thread_count() / lanes};
 }
+
+/// What `pipeline` goes through: `grid_stride<M>(count)`, `warp_stride<M>(count)`, or a range of the user's with these
+/// members.
+template <class R>
+concept pipeline_range = requires(R range, typename R::index_type& index) {
+  typename R::machine;
+  { R::whole_warp } -> std::convertible_to<bool>;
+  { range.next(index) } -> std::same_as<bool>;
+};
 
 namespace detail {
 
@@ -152,7 +162,7 @@ FOREBAY_DEVICE status pipeline_agreed(Warp const& warp, status mine) {
 /// warp holds from one of its indices to the next: a cursor that outlives compute() is `warp_page()`, or the cache has
 /// more frames than threads have such cursors. With a range of whole warps all lanes wait for the requests of each, get
 /// the same status, and stop where one of them wants to.
-template <std::uint32_t Depth, class Range, class Issue, class Compute>
+template <std::uint32_t Depth, pipeline_range Range, class Issue, class Compute>
 [[nodiscard]] FOREBAY_DEVICE status pipeline(Range range, Issue&& issue, Compute&& compute) {
   static_assert(Depth >= 1 && Depth <= 32, "pipeline<Depth> has 1 to 32 requests of a thread in flight");
   using M = typename Range::machine;
@@ -227,6 +237,16 @@ template <std::uint32_t Depth, class Range, class Issue, class Compute>
     slot = slot + 1 < Depth ? slot + 1 : 0;
   }
   return gave_up ? status(fault::timed_out) : result;
+}
+
+/// A number is no range: `pipeline<4>(grid_stride<M>(10), issue, compute)`.
+template <std::uint32_t Depth, class Range, class Issue, class Compute>
+  requires(!pipeline_range<Range>)
+status pipeline(Range, Issue&&, Compute&&) {
+  static_assert(pipeline_range<Range>,
+                "pipeline<Depth>(range, issue, compute): the first argument is a range, such as grid_stride<M>(count) "
+                "or warp_stride<M>(count)");
+  return {};
 }
 
 }  // namespace forebay

@@ -12,9 +12,9 @@ namespace forebay {
 
 /// A resident kernel whose warps share out the pairs; a warp looks at as many entries of a pair at a time as it has
 /// lanes. Runs until the host, or whoever else, sets `*stop`; nobody who waits by `service_rules` goes on without it.
-template <class M, class Targets = record_pool<M>, class Rules = queue_rules>
+template <class M, class Queues = io_queues_ref<M>>
 struct service_kernel {
-  io_queues_ref<M, Rules, Targets> queues;
+  Queues queues;
   std::uint32_t* stop = nullptr;  ///< in memory that its writer and the kernel reach
   std::uint32_t first_block = 0;  ///< of the launch; those before are not the service's
 
@@ -32,7 +32,7 @@ struct service_kernel {
               do {
                 if (!queues.help(k)) break;
                 any = true;
-              } while (!Rules::goes_round);
+              } while (!Queues::rules_type::goes_round);
             }
             // Acquire pairs with a release of whoever stops it.
             if (simt::atomic<M, simt::scope::system>(*stop).load(simt::order::acquire) != 0) return true;

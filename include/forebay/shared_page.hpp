@@ -12,12 +12,14 @@
 
 namespace forebay {
 
-/// What `cached_storage_ref::share()` returns: one page, pinned, whose bytes every thread of every kernel finds where
+/// What `storage_ref::share()` returns: one page, pinned, whose bytes every thread of every kernel finds where
 /// data() points, whichever path it takes. Trivially copyable, but there is one pin behind all copies: exactly one of
 /// them calls take_back() or leave().
-template <class Cache, class M>
-class shared_page {
+template <class Cache>
+class [[nodiscard]] shared_page {
  public:
+  using machine = typename Cache::machine;
+
   shared_page() = default;
   FOREBAY_DEVICE shared_page(Cache const& cache, std::uint64_t page, page_share const& shared, bool writable)
       : cache_(cache), page_(page), shared_(shared), writable_(writable) {}

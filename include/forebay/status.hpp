@@ -26,7 +26,7 @@ enum class fault : std::uint8_t {
 /// Success, a fault of Forebay's own, or the status field of an NVMe completion. Value 0 is success.
 /// Bits 0-14: NVMe status field as in CQE DW3 bits 31:17 (SC 7:0, SCT 10:8, CRD 12:11, M 13, DNR 14).
 /// Bits 16-23: `fault`.
-class status {
+class [[nodiscard]] status {
  public:
   constexpr status() = default;
   FOREBAY_DEVICE constexpr status(fault f) : bits_(static_cast<std::uint32_t>(f) << 16) {}

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "forebay/access_errors.hpp"
 #include "forebay/cache_counters.hpp"
 #include "forebay/cached_storage_ref.hpp"
 #include "forebay/detail/cache/cache.hpp"
@@ -25,6 +26,7 @@
 #include "forebay/service.hpp"
 #include "forebay/storage_ref.hpp"
 #include "forebay/token.hpp"
+#include "forebay/traits.hpp"
 #include "forebay/watchdog.hpp"
 
 namespace forebay {
@@ -39,17 +41,17 @@ struct drive_queues {
   std::uint32_t depth = 0;  ///< entries of each, 2 to 65536
   /// From which queues the controller takes commands first: these, or others of its own, which have `medium`: the
   /// host's and raw ones. Refused where a controller has no weighted round robin arbitration; no emulated one has.
-  std::optional<nvme::queue_priority> priority;
+  std::optional<nvme::queue_priority> priority = {};
 };
 
 /// All are checked when the storage is made, before anything starts.
 struct storage_options {
-  std::vector<std::string> drives;     ///< drive URIs; all with the same block size
-  std::string device = "auto";         ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
-  std::uint32_t queues_per_drive = 0;  ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
-  std::uint32_t queue_depth = 0;       ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
-  /// Empty, or of each drive. Where their counts differ, refs must be taken with `uneven_rules`.
-  std::vector<drive_queues> queues;
+  std::vector<std::string> drives = {};  ///< drive URIs; all with the same block size
+  std::string device = "auto";           ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
+  std::uint32_t queues_per_drive = 0;    ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
+  std::uint32_t queue_depth = 0;         ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
+  /// Empty, or of each drive. Where their counts differ, refs must have traits with `uneven_rules`.
+  std::vector<drive_queues> queues = {};
   /// Consecutive bytes on one drive, a multiple of the block; not used with one drive. 0: the drives lie one after the
   /// other, of each as many bytes as of the smallest, down to a multiple of 65536; `drive_arrays()` is for such.
   std::uint64_t stripe_bytes = 1 << 16;
@@ -63,10 +65,10 @@ struct storage_options {
   std::uint32_t page_bytes =
       4096;  ///< a power of two, 512 to 65536; what the drives are read by where there is a cache
   std::uint32_t overflow_frames = 256;  ///< pages for accesses that find every frame of their set in use
-  bool cache_statistics = false;        ///< count what the cache does; refs must then be taken with `Counted`
+  bool cache_statistics = false;        ///< count what the cache does; refs must then have traits that are `counted`
   /// Which page leaves: `replacement_policy::of<replacement::s3_fifo>()`, or the user's own.
   replacement_policy policy = replacement_policy::of<replacement::clock>();
-  std::uint32_t user_frames = 0;  ///< buffers that kernels may share as pages at once; refs then need such `Pools`
+  std::uint32_t user_frames = 0;  ///< buffers that kernels may share as pages at once; refs then need such `pools`
   std::uint64_t host_bytes = 0;   ///< of pages that left the cache, kept in host memory: a multiple of `cache_bytes`
   /// Which page leaves the host memory.
   replacement_policy host_policy = replacement_policy::of<replacement::clock>();
@@ -77,7 +79,7 @@ struct storage_options {
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
   /// Ends the opening of drives, which may take minutes; the constructor then throws `operation_failed`.
-  std::stop_token cancel;
+  std::stop_token cancel = {};
 };
 
 /// Registered memory: what commands may read and write. Move-only. Must be destroyed only once no request names it.
@@ -154,58 +156,43 @@ class storage {
   /// and `allow_destroy` is not set.
   bool raw_writable() const;
 
-  /// All bytes, past no cache: throws `refused_input` where there is one, since kernels would not see what it holds.
+  /// A kernel's handle on all bytes: past no cache with `uncached` traits, through the cache with `cached` ones.
   /// Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
-  /// With `service_rules` a kernel of `service()` must run beside. Throws `refused_input` where drives have different
-  /// numbers of queues, unless `Rules` are `uneven_rules`.
-  template <class M, class Rules = queue_rules>
-  storage_ref<M, Rules> ref() const {
-    return view<M, Rules>(0, size_bytes(), raw_writable());
+  /// With `service_rules` a kernel of `service()` must run beside.
+  /// Throws `refused_input` where the traits do not fit the storage: `uncached` where there is a cache, since kernels
+  /// would not see what it holds; `cached` where there is none, or one for another policy or other pools, or one that
+  /// counts where the traits do not; and even pairs where drives have different numbers of queues.
+  template <class M, ref_traits Traits = uncached>
+  storage_ref<M, Traits> ref() const {
+    std::uint32_t drives = 0;
+    if constexpr (Traits::uses_cache) drives = layout().one_after_the_other() ? layout().drive_count : 0;
+    return view<M, Traits>(0, size_bytes(), raw_writable(), drives);
   }
-  /// The bytes of one extent, up to the next multiple of the block.
-  template <class M, class Rules = queue_rules>
-  storage_ref<M, Rules> ref(extent const& part) const {
+  /// The same of the bytes of one extent, up to the next multiple of the block.
+  template <class M, ref_traits Traits = uncached>
+  storage_ref<M, Traits> ref(extent const& part) const {
     std::uint64_t const block = block_bytes();
-    return view<M, Rules>(part.first_byte, (part.bytes + block - 1) / block * block, writable());
-  }
-  /// A kernel that consumes completions for threads whose refs have `service_rules`, until `*stop` is set.
-  template <class M>
-  service_kernel<M> service(std::uint32_t* stop) const {
-    require_device(std::is_same_v<M, simt::cuda>);
-    require_no_cache("cached_service()");
-    return {device_queues().template ref<M>(), stop};
-  }
-
-  /// The same through the cache. Throws `refused_input` where there is none, or one for another policy or other pools.
-  /// Begins at a page. `QueueRules` are as in ref(); with `service_rules` a kernel of `cached_service()` must run
-  /// beside.
-  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
-            class QueueRules = queue_rules>
-  cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_ref() const {
-    return cached_view<M, Policy, Counted, Pools, QueueRules>(
-        0, size_bytes(), raw_writable(), layout().one_after_the_other() ? layout().drive_count : 0);
-  }
-  template <class M, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
-            class QueueRules = queue_rules>
-  cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_ref(extent const& part) const {
-    std::uint64_t const block = block_bytes();
-    return cached_view<M, Policy, Counted, Pools, QueueRules>(part.first_byte, (part.bytes + block - 1) / block * block,
-                                                              writable(), 0);
+    return view<M, Traits>(part.first_byte, (part.bytes + block - 1) / block * block, writable(), 0);
   }
   /// The drives as arrays of their own, through the cache: `drive_arrays<M, float>()[drive][i]`. Throws `refused_input`
-  /// where they are striped, and as cached_ref() does.
-  template <class M, class T, class Policy = replacement::clock, bool Counted = false, class Pools = frame_pools<>,
-            class QueueRules = queue_rules>
+  /// where they are striped, and as ref() does.
+  template <class M, class T, cached_traits Traits = cached>
   auto drive_arrays() const {
     require_one_after_the_other();
-    return cached_ref<M, Policy, Counted, Pools, QueueRules>().template drive_arrays<T>();
+    return ref<M, Traits>().template drive_arrays<T>();
   }
-  /// As service(), for threads whose refs are through the cache.
-  template <class M>
-  service_kernel<M, cache_targets<M>> cached_service(std::uint32_t* stop) const {
+  /// A kernel that consumes completions for threads whose refs have `service_rules`, until `*stop` is set. The traits
+  /// are those of the refs.
+  template <class M, ref_traits Traits = uncached>
+  auto service(std::uint32_t* stop) const {
     require_device(std::is_same_v<M, simt::cuda>);
-    cache_targets<M> const targets(device_queues().template records<M>(), pages().core());
-    return {device_queues().template ref<M>(targets), stop};
+    if constexpr (Traits::uses_cache) {
+      cache_targets<M> const targets(device_queues().template records<M>(), pages().core());
+      return service_of<M>(device_queues().template ref<M>(targets), stop);
+    } else {
+      require_no_cache();
+      return service_of<M>(device_queues().template ref<M>(), stop);
+    }
   }
 
   std::uint64_t size_bytes() const { return layout().size_bytes; }
@@ -247,6 +234,10 @@ class storage {
   void take_back(registered_buffer const& buffer);
   /// The first status that an access through an array view, or a write-back, failed with; success: none.
   status first_error() const;
+  /// How many accesses through array views, and write-backs, failed, with the status and the place of the first;
+  /// forgets them, so that the next call tells of later ones. To be called when the kernels whose errors it is to tell
+  /// have ended. All of success where there is no cache.
+  access_errors take_errors();
   /// What the cache did, where `cache_statistics` is set; all zero else.
   cache_counters cache_statistics() const;
   /// Waits until no request of any kernel is in flight; false if some still are after `timeout_ns`.
@@ -297,23 +288,27 @@ class storage {
   void reset_statistics();
 
  private:
-  template <class M, class Rules>
-  storage_ref<M, Rules> view(std::uint64_t first_byte, std::uint64_t bytes, bool writable) const {
+  template <class M, class Traits>
+  storage_ref<M, Traits> view(std::uint64_t first_byte, std::uint64_t bytes, bool writable,
+                              [[maybe_unused]] std::uint32_t drives) const {
+    using rules = typename Traits::queue_rules;
     require_device(std::is_same_v<M, simt::cuda>);
-    require_no_cache("cached_ref()");
-    if constexpr (Rules::even_pairs) require_even_pairs();
-    return storage_ref<M, Rules>(device_queues().template ref<M, Rules>(), layout(), first_byte, bytes, writable);
+    if constexpr (Traits::uses_cache) {
+      auto const& cache = pages();
+      if constexpr (rules::even_pairs) require_even_pairs();
+      return {cache.template ref<M, Traits>(), first_byte, bytes, writable, drives};
+    } else {
+      require_no_cache();
+      if constexpr (rules::even_pairs) require_even_pairs();
+      return {device_queues().template ref<M, rules>(), layout(), first_byte, bytes, writable};
+    }
   }
-  template <class M, class Policy, bool Counted, class Pools, class QueueRules>
-  cached_storage_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> cached_view(std::uint64_t first_byte,
-                                                                                     std::uint64_t bytes, bool writable,
-                                                                                     std::uint32_t drives) const {
-    require_device(std::is_same_v<M, simt::cuda>);
-    if constexpr (QueueRules::even_pairs) require_even_pairs();
-    return {pages().template ref<M, Policy, Counted, Pools, QueueRules>(), first_byte, bytes, writable, drives};
+  template <class M, class Queues>
+  static service_kernel<M, Queues> service_of(Queues const& queues, std::uint32_t* stop) {
+    return {queues, stop};
   }
   void require_device(bool gpu) const;
-  void require_no_cache(char const* instead) const;
+  void require_no_cache() const;
   void require_one_after_the_other() const;
   void require_even_pairs() const;
   cache const& pages() const;

@@ -10,19 +10,25 @@
 #include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/detail/storage/request.hpp"
 #include "forebay/status.hpp"
+#include "forebay/token.hpp"
+#include "forebay/traits.hpp"
 
 namespace forebay {
 
 /// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first
 /// byte.
-template <class M, class Rules = queue_rules>
+template <class M, ref_traits Traits = uncached>
 class storage_ref {
+  using queues_type = io_queues_ref<M, typename Traits::queue_rules>;
+
  public:
-  using token_type = token<M, Rules>;
+  using machine = M;
+  using traits = Traits;
+  using token_type = token<M, queues_type>;
 
   storage_ref() = default;
   /// Bytes [first_byte, first_byte + bytes) of the storage; both multiples of the block.
-  FOREBAY_DEVICE storage_ref(io_queues_ref<M, Rules> queues, storage_layout const& layout, std::uint64_t first_byte,
+  FOREBAY_DEVICE storage_ref(queues_type queues, storage_layout const& layout, std::uint64_t first_byte,
                              std::uint64_t bytes, bool writable)
       : queues_(queues), layout_(layout), first_byte_(first_byte), bytes_(bytes), writable_(writable) {}
 
@@ -66,7 +72,7 @@ class storage_ref {
   FOREBAY_DEVICE status flush() const { return flush_async().wait_once(M::clock_ns() + queues_.flush_timeout_ns()); }
 
  private:
-  using request_type = request<M, Rules>;
+  using request_type = request<M, queues_type>;
 
   FOREBAY_DEVICE token_type transfer(nvme::io_opcode opcode, buffer_ref const& buffer, std::uint64_t offset_bytes,
                                      std::uint64_t bytes) const {
@@ -83,7 +89,7 @@ class storage_ref {
     return r.to_token();
   }
 
-  io_queues_ref<M, Rules> queues_;
+  queues_type queues_;
   storage_layout layout_;
   std::uint64_t first_byte_ = 0;
   std::uint64_t bytes_ = 0;

@@ -15,14 +15,16 @@ namespace forebay {
 
 /// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all
 /// copies: exactly one of them is waited for with success, or detached.
-template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
-class token {
+template <class M, class Queues = io_queues_ref<M>>
+class [[nodiscard]] token {
  public:
+  using machine = M;
+
   token() = default;
   /// A request that ended before it began.
   FOREBAY_DEVICE explicit token(status ended) : ended_(ended) {}
   /// A request whose commands are all on pairs of `range`.
-  FOREBAY_DEVICE token(io_queues_ref<M, Rules, Targets> const& queues, std::uint32_t record, pair_range range)
+  FOREBAY_DEVICE token(Queues const& queues, std::uint32_t record, pair_range range)
       : queues_(queues), record_(record), range_(range) {
     if (record_ != slot_pool::none) generation_ = queues_.generation(record_);
   }
@@ -36,14 +38,14 @@ class token {
     std::uint32_t generation;
   };
   FOREBAY_DEVICE parked park() const
-    requires(std::is_same_v<Targets, record_pool<M>>)
+    requires(std::is_same_v<typename Queues::targets_type, record_pool<M>>)
   {
     return {queues_.state(), record_, range_, ended_, generation_};
   }
   FOREBAY_DEVICE explicit token(parked const& p)
-    requires(std::is_same_v<Targets, record_pool<M>>)
+    requires(std::is_same_v<typename Queues::targets_type, record_pool<M>>)
       : record_(p.record), range_(p.range), ended_(p.ended), generation_(p.generation) {
-    if (record_ != slot_pool::none) queues_ = io_queues_ref<M, Rules, Targets>(p.queues);
+    if (record_ != slot_pool::none) queues_ = Queues(p.queues);
   }
 
   /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs. So
@@ -89,7 +91,7 @@ class token {
   FOREBAY_DEVICE status wait_once() { return wait_once(default_deadline_ns()); }
   FOREBAY_DEVICE status wait_once(std::uint64_t deadline_ns) {
     status const outcome = wait(deadline_ns);
-    if (Rules::detaches_for_good && outcome.kind() == fault::timed_out) detach();
+    if (Queues::rules_type::detaches_for_good && outcome.kind() == fault::timed_out) detach();
     return outcome;
   }
 
@@ -103,7 +105,7 @@ class token {
   }
 
  private:
-  io_queues_ref<M, Rules, Targets> queues_;
+  Queues queues_;
   std::uint32_t record_ = slot_pool::none;
   pair_range range_;
   status ended_;

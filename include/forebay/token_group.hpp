@@ -21,7 +21,7 @@ FOREBAY_DEVICE constexpr status joint_status(status first, status second) {
 /// that has ended well. Index it with constants, in unrolled loops, so that it stays in registers. A model of a token:
 /// after `timed_out` the group may be waited for again.
 template <class Token, std::uint32_t N>
-class token_array {
+class [[nodiscard]] token_array {
  public:
   struct parked {
     typename parking<Token>::type tokens[N];
@@ -68,7 +68,7 @@ class token_array {
 
 /// Two requests of any types, groups included: what `join` makes. A model of a token.
 template <class First, class Second>
-class token_pair {
+class [[nodiscard]] token_pair {
  public:
   struct parked {
     typename parking<First>::type first;

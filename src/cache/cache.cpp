@@ -167,8 +167,8 @@ void cache::check_ref(replacement_policy const& policy, bool counted, bool share
   }
   if (counted != options_.statistics) {
     throw refused_input("cache_statistics", options_.statistics ? "true" : "false",
-                        options_.statistics ? "take a ref with `Counted` = true, or make the cache without statistics"
-                                            : "take a ref with `Counted` = false, or make the cache with statistics");
+                        options_.statistics ? "use traits with `counted` = true, or make the cache without statistics"
+                                            : "use traits with `counted` = false, or make the cache with statistics");
   }
   if (shares != (options_.user_frames != 0)) {
     throw refused_input("user_frames", std::to_string(options_.user_frames),
@@ -212,9 +212,16 @@ status cache::first_error() const {
 std::uint64_t cache::failed_write_backs() const {
   return core_copy().failed_write_backs;
 }
-void cache::clear_error() {
-  std::uint32_t const none = 0;
-  memory_.from().copy_in(&static_cast<cache_core*>(state_)->first_error, &none, sizeof none);
+access_errors cache::take_errors() {
+  cache_core const core = core_copy();
+  access_errors out{.first = status::from_bits(core.first_error), .count = core.errors};
+  if (!out.first.ok()) out.first_offset_bytes = core.first_error_byte;
+  auto* const there = static_cast<cache_core*>(state_);
+  cache_core const none;
+  memory_.from().copy_in(&there->errors, &none.errors, sizeof none.errors);
+  // Last: whoever fails from here on says where.
+  memory_.from().copy_in(&there->first_error, &none.first_error, sizeof none.first_error);
+  return out;
 }
 
 }  // namespace forebay

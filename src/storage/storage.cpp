@@ -677,7 +677,7 @@ struct storage::impl {
   /// Waits for as long as the drives complete anything, and then until recovery has settled the request, so that the
   /// bounce buffer is free again. `what()`: the request in words, for `operation_failed`.
   template <class What>
-  void finish(token<simt::native, queue_rules> t, What&& what, std::uint64_t limit_ns) {
+  void finish(token<simt::native> t, What&& what, std::uint64_t limit_ns) {
     using simt::native;
     auto const queues = host.queues->ref<native>();
     alive_watch<native> alive(queues, {0, queues.pair_count()});
@@ -986,12 +986,12 @@ io_queues const& storage::device_queues() const {
 }
 cache const& storage::pages() const {
   if (impl_->pages) return *impl_->pages;
-  throw refused_input("cache_bytes", "0", "open the storage with a cache, or take ref()");
+  throw refused_input("cache_bytes", "0", "open the storage with a cache, or use traits that are `uncached`");
 }
 void storage::require_one_after_the_other() const {
   if (layout().one_after_the_other()) return;
   throw refused_input("stripe_bytes", std::to_string(layout().stripe_bytes),
-                      "the drives are striped: give 0, for the drives one after the other, or take cached_ref()");
+                      "the drives are striped: give 0, for the drives one after the other, or take ref()");
 }
 void storage::require_even_pairs() const {
   if (layout().drive_pairs == nullptr) return;
@@ -1000,13 +1000,13 @@ void storage::require_even_pairs() const {
   while (queues[other].count == queues[0].count) ++other;
   throw refused_input(impl::field_of(other, "count"), std::to_string(queues[other].count),
                       "drive 0 has " + std::to_string(queues[0].count) +
-                          ": give every drive as many, or take a ref with uneven_rules<>");
+                          ": give every drive as many, or use traits with uneven_rules<>");
 }
-void storage::require_no_cache(char const* instead) const {
+void storage::require_no_cache() const {
   if (!impl_->pages) return;
   throw refused_input("cache_bytes", std::to_string(impl_->options.cache_bytes),
-                      "take " + std::string(instead) +
-                          ", or open the storage without a cache: what was asked for passes by what it holds");
+                      "use traits that are `cached`, or open the storage without a cache: what was asked for passes by "
+                      "what it holds");
 }
 bool storage::writable() const {
   return impl_->writable();
@@ -1089,6 +1089,9 @@ void storage::flush() {
 }
 void storage::take_back(registered_buffer const& buffer) {
   if (impl_->pages && buffer.bytes() != 0) impl_->take_back(buffer.data(), buffer.bytes());
+}
+access_errors storage::take_errors() {
+  return impl_->pages ? impl_->pages->take_errors() : access_errors();
 }
 status storage::first_error() const {
   return impl_->pages ? impl_->pages->first_error() : status();

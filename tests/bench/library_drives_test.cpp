@@ -44,7 +44,7 @@ class library_drives : public ::testing::TestWithParam<std::uint64_t> {
   /// Whatever the storage is.
   template <class Use>
   drives_result with(Use&& use) {
-    return GetParam() == 0 ? use(drives.ref<M>()) : use(drives.cached_ref<M>());
+    return GetParam() == 0 ? use(drives.ref<M>()) : use(drives.ref<M, cached>());
   }
 
   simt::grid shape{.blocks = 2, .threads_per_block = 64};
@@ -66,7 +66,7 @@ TEST_P(library_drives, reads_what_was_written_and_counts_what_was_not) {
   }
   if (GetParam() != 0) {
     drives_result seen;
-    auto const words = drives.cached_ref<M>().array<std::uint64_t const>();
+    auto const words = drives.ref<M, cached>().array<std::uint64_t const>();
     run(shape, load_blocks<M, std::remove_const_t<decltype(words)>>{words, work, &seen});
     EXPECT_EQ(seen.transfers, 128u * 30);
     EXPECT_EQ(seen.failed + seen.wrong, 0u);

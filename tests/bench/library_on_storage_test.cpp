@@ -15,6 +15,7 @@
 #include "library/forget_pages.hpp"
 #include "library/mean.hpp"
 #include "library/sweep_pages.hpp"
+#include "support/traits.hpp"
 
 namespace forebay::bench {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 using apps::cpu_executor;
 using M = cpu_executor::machine;
 template <class T>
-using view = cached_storage_ref<M, replacement::clock>::view_type<T>;
+using view = storage_ref<M, cached>::view_type<T>;
 
 class library_on_storage : public ::testing::TestWithParam<std::uint64_t> {
  protected:
@@ -37,7 +38,7 @@ class library_on_storage : public ::testing::TestWithParam<std::uint64_t> {
   template <class T>
   view<T const> written(std::vector<T> const& values, std::uint64_t at_byte) {
     drives.pwrite(values.data(), values.size() * sizeof(T), at_byte);
-    return drives.cached_ref<M>().array<T const>(at_byte, values.size());
+    return drives.ref<M, cached>().array<T const>(at_byte, values.size());
   }
   cpu_executor run;
   storage drives{options()};
@@ -97,8 +98,8 @@ TEST_P(library_on_storage, means) {
 
 TEST_P(library_on_storage, streams_of_elements) {
   constexpr std::uint64_t run_elements = 512 / sizeof(cache_element), count = 100 * run_elements;
-  auto const all = drives.cached_ref<M>().array<cache_element>(0, count);
-  auto const read_only = drives.cached_ref<M>().array<cache_element const>(0, count);
+  auto const all = drives.ref<M, cached>().array<cache_element>(0, count);
+  auto const read_only = drives.ref<M, cached>().array<cache_element const>(0, count);
   simt::grid const shape{.blocks = 2, .threads_per_block = 64};
   cache_tally written;
   run(shape, write_elements<M, view<cache_element>>{all, run_elements, &written});
@@ -127,13 +128,13 @@ TEST_P(library_on_storage, clicks) {
   std::uint64_t const floats = trace.rows_of_all_tables() * c.floats;
   apps::failure_latch failure;
   run({.blocks = 2, .threads_per_block = 64},
-      dlrm_write_table<M, view<float>>{drives.cached_ref<M>().array<float>(0, floats), 128, &failure});
+      dlrm_write_table<M, view<float>>{drives.ref<M, cached>().array<float>(0, floats), 128, &failure});
   ASSERT_EQ(failure.failures, 0u);
   drives.flush();
 
   dlrm_naive_products<cpu_executor> const by(run);
   dlrm<cpu_executor, view<dlrm_quad const>, dlrm_naive_products<cpu_executor>> const model(
-      run, run, by, c, drives.cached_ref<M>().array<dlrm_quad const>(0, floats / 4), 32, 20);
+      run, run, by, c, drives.ref<M, cached>().array<dlrm_quad const>(0, floats / 4), 32, 20);
   auto const rows = trace.rows_in_one_table();
   std::vector<float> clicks[2] = {std::vector<float>(60), std::vector<float>(60)};
   for (int const ahead : {0, 1}) {
@@ -154,7 +155,7 @@ TEST_P(library_on_storage, clicks) {
 }
 
 TEST(library_forget_pages, leaves_none_in_the_cache_but_those_that_are_held) {
-  using ref = cached_storage_ref<M, replacement::clock, true>;
+  using ref = storage_ref<M, test::traits<replacement::clock, true>>;
   storage_options o;
   o.drives = {"emulated:size=1M,threads=1"};
   o.device = "cpu";
@@ -162,8 +163,8 @@ TEST(library_forget_pages, leaves_none_in_the_cache_but_those_that_are_held) {
   o.cache_statistics = true;
   storage drives(o);
   cpu_executor const run;
-  auto const cached = drives.cached_ref<M, replacement::clock, true>();
-  auto const all = cached.array<cache_element const>();
+  auto const counted = drives.ref<M, test::traits<replacement::clock, true>>();
+  auto const all = counted.array<cache_element const>();
   auto const read = [&] {
     cache_tally seen;
     std::uint64_t const before = drives.cache_statistics().misses;
@@ -173,7 +174,7 @@ TEST(library_forget_pages, leaves_none_in_the_cache_but_those_that_are_held) {
   };
   auto const forget = [&] {
     std::uint64_t kept = 0;
-    run({.blocks = 2, .threads_per_block = 32}, forget_pages<M, ref::cache_type>{cached.cache(), 256, &kept});
+    run({.blocks = 2, .threads_per_block = 32}, forget_pages<M, ref::cache_type>{counted.cache(), 256, &kept});
     return kept;
   };
   EXPECT_EQ(read(), 256u);
@@ -181,10 +182,10 @@ TEST(library_forget_pages, leaves_none_in_the_cache_but_those_that_are_held) {
   EXPECT_EQ(forget(), 0u);
   EXPECT_EQ(read(), 256u);
   {
-    page_pin const held = cached.cache().pin(7, access::read);
+    page_pin const held = counted.cache().pin(7, access::read);
     ASSERT_TRUE(held.outcome.ok());
     EXPECT_EQ(forget(), 1u);
-    cached.cache().unpin(held.frame);
+    counted.cache().unpin(held.frame);
   }
   EXPECT_EQ(read(), 255u);
 }

@@ -12,13 +12,14 @@
 #include "forebay/detail/simt/launch.hpp"
 #include "forebay/status_text.hpp"
 #include "library/soak.hpp"
+#include "support/traits.hpp"
 
 namespace forebay::bench {
 namespace {
 
 using M = simt::fiber;
 using pools = frame_pools<share_all>;
-using soaked = cached_storage_ref<M, replacement::clock, false, pools>;
+using soaked = storage_ref<M, test::traits<replacement::clock, false, pools>>;
 
 constexpr std::uint32_t streams = 4, threads = 32, drive_count = 4, failing = 3;
 
@@ -56,7 +57,7 @@ class library_soak : public ::testing::Test {
     for (std::uint64_t i = 0; i < written.size(); ++i) written[i] = soak_word(i, 0);
     ASSERT_LT(in_spite_of_failures([&] { drives.pwrite(written.data(), written.size() * 8, 0); }), 1000u);
     buffers = drives.allocate_device_buffer(streams * threads * 4096);
-    auto const ref = drives.cached_ref<M, replacement::clock, false, pools>();
+    auto const ref = drives.ref<M, test::traits<replacement::clock, false, pools>>();
     std::vector<std::thread> kernels;
     for (std::uint32_t s = 0; s < streams; ++s) {
       kernels.emplace_back([&, s] {

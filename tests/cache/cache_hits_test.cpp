@@ -16,6 +16,7 @@
 #include "forebay/storage.hpp"
 #include "policy_models.hpp"
 #include "policy_traces.hpp"
+#include "support/traits.hpp"
 
 namespace forebay::test {
 namespace {
@@ -112,7 +113,7 @@ TYPED_TEST(CacheHits, AreThoseOfTheReferenceOnZipfScansAndLoops) {
     options.policy = replacement_policy::of<TypeParam>();
     storage st(options);
     std::vector<std::uint8_t> hit(trace.size());
-    auto const cache = st.cached_ref<simt::fiber, TypeParam, true>().cache();
+    auto const cache = st.ref<simt::fiber, test::traits<TypeParam, true>>().cache();
     simt::launch<simt::fiber>(
         {1, 1, 0}, reads_pages<std::remove_const_t<decltype(cache)>>{cache, trace.data(), trace.size(), hit.data()});
     std::vector<std::uint8_t> const expected = hits_of_reference<TypeParam>(trace);

@@ -29,6 +29,7 @@
 #include "forebay/memory.hpp"
 #include "queue/recovery_agent.hpp"
 #include "queue/schedule.hpp"
+#include "support/traits.hpp"
 #include "view_operations.hpp"
 
 namespace forebay::test {
@@ -111,7 +112,7 @@ class cache_schedule {
  private:
   friend class view_operations<cache_schedule>;
   using agent_machine = simt::fiber;
-  using storage_type = cached_storage_ref<client, Policy, true, Pools, Rules>;
+  using storage_type = storage_ref<client, test::traits<Policy, true, Pools, queue_rules, Rules>>;
   using cache_type = typename storage_type::cache_type;
   using page_type = typename storage_type::page_type;
   static constexpr std::uint32_t block_bytes = 64;

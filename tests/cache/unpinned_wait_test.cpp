@@ -10,6 +10,7 @@
 #include "forebay/detail/simt/schedulers.hpp"
 #include "forebay/status_text.hpp"
 #include "prompt_drive.hpp"
+#include "support/traits.hpp"
 
 namespace forebay::test {
 namespace {
@@ -38,7 +39,7 @@ std::string wait_for_the_overflow_frame(std::uint64_t seed, bool dirty) {
               buffer_ref(frames.as<std::byte>(), frames.bytes(), reinterpret_cast<std::uint64_t>(frames.data())),
               memory::host(), memory::host());
   auto* const state = static_cast<cache_state*>(pages.core());
-  cache_ref<machine, replacement::clock, false, frame_pools<>, Rules> const ref(
+  cache_ref<machine, test::traits<replacement::clock, false, frame_pools<>, queue_rules, Rules>> const ref(
       state, state->words, state->fingerprints, state->frame_memory.data(), state->mapping, state->page_shift);
   std::uint32_t ready = 0;
   status outcome;

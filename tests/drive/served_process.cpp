@@ -37,7 +37,7 @@ storage open(std::string const& uri) {
   storage s = open(uri);
   auto const buffer = s.allocate_buffer(256 * block);
   for (bool said = false;; said = true) {
-    std::vector<forebay::token<native, forebay::queue_rules>> tokens;
+    std::vector<forebay::token<native>> tokens;
     for (std::uint64_t i = 0; i < 256; ++i) {
       tokens.push_back(s.ref<native>().write_async(buffer.ref().subspan(i * block, block), (512 + i) * block, block));
     }

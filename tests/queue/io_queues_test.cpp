@@ -157,7 +157,8 @@ bool record_comes_back() {
   auto const queues = drive.queues.ref<native, Rules>();
   std::uint32_t const record = queues.records().try_open(1);
   EXPECT_TRUE(drive.submit(record).ok());
-  EXPECT_EQ((token<native, Rules>(queues, record, {0, 1}).wait_once(native::clock_ns()).kind()), fault::timed_out);
+  EXPECT_EQ((token<native, io_queues_ref<native, Rules>>(queues, record, {0, 1}).wait_once(native::clock_ns()).kind()),
+            fault::timed_out);
   EXPECT_EQ(queues.records().try_open(1), slot_pool::none);
   drive.complete(drive.sq[0].command_id(), 1);
   EXPECT_TRUE(drive.poll());

@@ -135,7 +135,7 @@ void write_and_read() {
             buffer_ref(reinterpret_cast<std::byte*>(data), bytes, reinterpret_cast<std::uint64_t>(data))};
         pair_range const both{0, drive_and_queues::pairs};
         if (!queues.submit(both, home, command, record, native::clock_ns() + 60'000'000'000).ok()) ++wrong;
-        if (!token<native, Rules>(queues, record, both).wait().ok()) ++wrong;
+        if (!token<native, io_queues_ref<native, Rules>>(queues, record, both).wait().ok()) ++wrong;
       };
       for (std::uint32_t round = 0; round < rounds; ++round) {
         for (std::size_t w = 0; w < words; ++w) out[w] = round * 1000 + me + static_cast<std::uint32_t>(w);

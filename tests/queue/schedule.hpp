@@ -176,7 +176,7 @@ class schedule {
  private:
   struct open_request {
     std::uint32_t request = 0;
-    token<client, Rules> handle;
+    token<client, io_queues_ref<client, Rules>> handle;
   };
   struct lane_state {
     std::vector<std::uint32_t> requests;
@@ -404,7 +404,7 @@ class schedule {
       }
       record = queues.records().try_open(request.commands);
     }
-    token<client, Rules> handle(queues, record, range);
+    token<client, io_queues_ref<client, Rules>> handle(queues, record, range);
     std::uint32_t home = random.below(range.count);
     for (std::uint32_t c = 0; c < request.commands; ++c) {
       std::uint32_t const at = request.first_command + c;

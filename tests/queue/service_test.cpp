@@ -42,7 +42,8 @@ struct two_pairs {
     machine::check(record != slot_pool::none, "a record");
     std::uint32_t home = 0;
     machine::check(ref.submit(range, home, {}, record, simt::no_deadline).ok(), "submit");
-    machine::check(token<machine, Rules>(ref, record, range).wait(simt::no_deadline).ok(), "wait");
+    machine::check(token<machine, io_queues_ref<machine, Rules>>(ref, record, range).wait(simt::no_deadline).ok(),
+                   "wait");
     // Relaxed: a count.
     if (pair == busy_pair) simt::atomic<machine>(done).fetch_add(1, simt::order::relaxed);
   }
@@ -59,8 +60,8 @@ std::uint32_t delivered_first(std::uint32_t clients, std::uint32_t rounds) {
       std::uint32_t const me = machine::this_block().rank;
       if (me == clients + 1) {
         // One warp for two pairs.
-        service_kernel<machine, record_pool<machine>, Rules>{of.drive.queues->ref<machine, Rules>(), &stop,
-                                                             clients + 1}();
+        service_kernel<machine, io_queues_ref<machine, Rules>>{of.drive.queues->ref<machine, Rules>(), &stop,
+                                                               clients + 1}();
         return;
       }
       if (me == 0) {

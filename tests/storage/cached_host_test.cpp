@@ -20,6 +20,7 @@
 #include "forebay/s3_fifo.hpp"
 #include "forebay/status_text.hpp"
 #include "forebay/storage.hpp"
+#include "support/traits.hpp"
 
 namespace forebay {
 namespace {
@@ -29,7 +30,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-storage_options cached(std::uint64_t cache_bytes = 16 * 4096) {
+storage_options with_cache(std::uint64_t cache_bytes = 16 * 4096) {
   storage_options o;
   o.drives = {"emulated:size=2M"};
   o.device = "cpu";
@@ -38,10 +39,10 @@ storage_options cached(std::uint64_t cache_bytes = 16 * 4096) {
 }
 
 TEST(UnpinnedWait, FindsTheOneOverflowFrameOfManyThatIsNotPinned) {
-  storage_options o = cached();
+  storage_options o = with_cache();
   o.overflow_frames = 100;  // more than one look for a spare one visits
   storage st(o);
-  auto const cache = st.cached_ref<simt::native>().cache();
+  auto const cache = st.ref<simt::native, cached>().cache();
   std::vector<std::uint32_t> held;
   for (std::uint64_t page = 0; page < 16 + o.overflow_frames; ++page) {
     page_pin const pinned = cache.pin(page, access::read);
@@ -61,7 +62,7 @@ TEST(UnpinnedWait, FindsTheOneOverflowFrameOfManyThatIsNotPinned) {
 
 TEST(CacheOptions, BadOnesAreRefusedByName) {
   auto const refuses = [](auto change, char const* field_and_value, char const* remedy) {
-    storage_options o = cached();
+    storage_options o = with_cache();
     change(o);
     EXPECT_THAT([&] { storage st(o); },
                 ThrowsMessage<refused_input>(AllOf(HasSubstr(field_and_value), HasSubstr(remedy))));
@@ -104,51 +105,53 @@ TEST(CacheOptions, BadOnesAreRefusedByName) {
 }
 
 TEST(CacheOptions, RefsMustFitTheCache) {
-  storage plain(cached(0));
-  EXPECT_THAT([&] { plain.cached_ref<M>(); },
+  storage plain(with_cache(0));
+  EXPECT_THAT([&] { (plain.ref<M, cached>()); },
               ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '0'"), HasSubstr("ref()"))));
   EXPECT_TRUE(plain.first_error().ok());
   EXPECT_EQ(plain.cache_statistics().hits, 0u);
 
-  storage st(cached());
-  EXPECT_THAT([&] { st.ref<M>(); },
-              ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '65536'"), HasSubstr("cached_ref()"))));
-  EXPECT_THAT([&] { st.service<M>(nullptr); }, ThrowsMessage<refused_input>(HasSubstr("cached_service()")));
-  EXPECT_THAT([&] { plain.cached_service<M>(nullptr); }, ThrowsMessage<refused_input>(HasSubstr("cache_bytes: '0'")));
-  EXPECT_THAT([&] { st.ref<M>(extent{"part", 0, 4096}); }, ThrowsMessage<refused_input>(HasSubstr("cached_ref()")));
-  EXPECT_THAT([&] { (st.cached_ref<M, replacement::s3_fifo>()); },
+  storage st(with_cache());
+  EXPECT_THAT([&] { st.ref<M>(); }, ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '65536'"),
+                                                                       HasSubstr("use traits that are `cached`"))));
+  EXPECT_THAT([&] { st.service<M>(nullptr); }, ThrowsMessage<refused_input>(HasSubstr("use traits that are `cached`")));
+  EXPECT_THAT([&] { (plain.service<M, cached>(nullptr)); },
+              ThrowsMessage<refused_input>(HasSubstr("cache_bytes: '0'")));
+  EXPECT_THAT([&] { st.ref<M>(extent{"part", 0, 4096}); },
+              ThrowsMessage<refused_input>(HasSubstr("use traits that are `cached`")));
+  EXPECT_THAT([&] { (st.ref<M, test::traits<replacement::s3_fifo>>()); },
               ThrowsMessage<refused_input>(AllOf(HasSubstr("policy: 's3_fifo'"), HasSubstr("'clock'"))));
   EXPECT_THAT(
-      [&] { (st.cached_ref<M, replacement::clock, true>()); },
-      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_statistics: 'false'"), HasSubstr("`Counted` = false"))));
-  EXPECT_NO_THROW(st.cached_ref<M>());
+      [&] { (st.ref<M, test::traits<replacement::clock, true>>()); },
+      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_statistics: 'false'"), HasSubstr("`counted` = false"))));
+  EXPECT_NO_THROW((st.ref<M, cached>()));
 
-  auto options = cached();
+  auto options = with_cache();
   options.cache_statistics = true;
   storage counted(options);
   EXPECT_THAT(
-      [&] { counted.cached_ref<M>(); },
-      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_statistics: 'true'"), HasSubstr("`Counted` = true"))));
+      [&] { (counted.ref<M, cached>()); },
+      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_statistics: 'true'"), HasSubstr("`counted` = true"))));
 }
 
 TEST(CacheOptions, PoolsMustFitTheRef) {
   using sharing = frame_pools<share_all>;
   using hosted = frame_pools<no_sharing, replacement::clock>;
-  auto options = cached();
+  auto options = with_cache();
   options.user_frames = 2;
   storage shares(options);
-  EXPECT_THAT([&] { shares.cached_ref<M>(); }, ThrowsMessage<refused_input>(HasSubstr("user_frames: '2'")));
-  options = cached();
+  EXPECT_THAT([&] { (shares.ref<M, cached>()); }, ThrowsMessage<refused_input>(HasSubstr("user_frames: '2'")));
+  options = with_cache();
   options.host_bytes = options.cache_bytes;
   storage hosts(options);
-  EXPECT_THAT([&] { hosts.cached_ref<M>(); }, ThrowsMessage<refused_input>(HasSubstr("host_bytes: '65536'")));
-  EXPECT_NO_THROW((hosts.cached_ref<M, replacement::clock, false, hosted>()));
-  storage plain(cached());
-  EXPECT_THAT([&] { (plain.cached_ref<M, replacement::clock, false, sharing>()); },
+  EXPECT_THAT([&] { (hosts.ref<M, cached>()); }, ThrowsMessage<refused_input>(HasSubstr("host_bytes: '65536'")));
+  EXPECT_NO_THROW((hosts.ref<M, test::traits<replacement::clock, false, hosted>>()));
+  storage plain(with_cache());
+  EXPECT_THAT([&] { (plain.ref<M, test::traits<replacement::clock, false, sharing>>()); },
               ThrowsMessage<refused_input>(HasSubstr("user_frames: '0'")));
-  EXPECT_THAT([&] { (plain.cached_ref<M, replacement::clock, false, hosted>()); },
+  EXPECT_THAT([&] { (plain.ref<M, test::traits<replacement::clock, false, hosted>>()); },
               ThrowsMessage<refused_input>(HasSubstr("host_bytes: '0'")));
-  options = cached();
+  options = with_cache();
   options.host_bytes = options.cache_bytes + 4096;
   EXPECT_THAT([&] { storage st(options); }, ThrowsMessage<refused_input>(HasSubstr("multiple of cache_bytes")));
 }
@@ -156,12 +159,12 @@ TEST(CacheOptions, PoolsMustFitTheRef) {
 TEST(SharedPage, OfAStorageThatIsOnlyReadIsNotWritten) {
   using native = simt::native;
   for (bool const read_only : {true, false}) {
-    auto options = cached();
+    auto options = with_cache();
     options.user_frames = 2;
     options.read_only = read_only;
     storage st(options);
     registered_buffer const buffer = st.allocate_buffer(2 * 4096);
-    auto const ref = st.cached_ref<native, replacement::clock, false, frame_pools<share_all>>();
+    auto const ref = st.ref<native, test::traits<replacement::clock, false, frame_pools<share_all>>>();
     auto page = ref.share(buffer.ref().subspan(0, 4096), 4096, sharing_use::read);
     ASSERT_TRUE(page.wait().ok());
     EXPECT_TRUE(page.is_own());
@@ -180,9 +183,9 @@ TEST(SharedPage, OfAStorageThatIsOnlyReadIsNotWritten) {
 TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
   using native = simt::native;
   auto const report_of = [](storage const& st) { return nlohmann::json::parse(st.report()).at("cache"); };
-  EXPECT_TRUE(report_of(storage(cached(0))).is_null());
+  EXPECT_TRUE(report_of(storage(with_cache(0))).is_null());
 
-  auto options = cached(32 * 8192);
+  auto options = with_cache(32 * 8192);
   options.page_bytes = 8192;
   options.overflow_frames = 7;
   options.policy = replacement_policy::of<replacement::s3_fifo>();
@@ -200,7 +203,7 @@ TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
 
   options.cache_statistics = true;
   storage st(options);
-  auto const words = st.cached_ref<native, replacement::s3_fifo, true>().array<std::uint64_t>();
+  auto const words = st.ref<native, test::traits<replacement::s3_fifo, true>>().array<std::uint64_t>();
   for (std::uint64_t i = 0; i < words.size(); i += 512) words[i] = words[i] + 1;
   (void)words.load(words.size());
   nlohmann::json const used = report_of(st);
@@ -237,7 +240,7 @@ TEST(CachePrefetch, APrefetchedPageSurvivesAScanAndAgesOutLater) {
   options.overflow_frames = 0;
   options.cache_statistics = true;
   storage st(options);
-  auto const words = st.cached_ref<simt::native, replacement::clock, true>().array<std::uint64_t const>();
+  auto const words = st.ref<simt::native, test::traits<replacement::clock, true>>().array<std::uint64_t const>();
   constexpr std::uint64_t per_page = 512;
   auto const misses_of = [&](std::uint64_t page) {
     std::uint64_t const before = st.cache_statistics().misses;
@@ -256,13 +259,13 @@ TEST(CachePrefetch, APrefetchedPageSurvivesAScanAndAgesOutLater) {
 }
 
 TEST(CacheService, ThreadsThatWaitOnlyLook) {
-  auto options = cached();
+  auto options = with_cache();
   options.timeout_ns = 300'000'000;
   storage st(options);
   std::uint64_t const written = 77;
   st.pwrite(&written, sizeof written, 0);
-  auto const words =
-      st.cached_ref<simt::native, replacement::clock, false, frame_pools<>, service_rules>().array<std::uint64_t>();
+  auto const words = st.ref<simt::native, test::traits<replacement::clock, false, frame_pools<>, service_rules>>()
+                         .array<std::uint64_t>();
   // Nobody consumes the completion.
   std::uint64_t value = 0;
   EXPECT_EQ(to_string(words.try_load(0, value)), to_string(status(fault::timed_out)));
@@ -347,8 +350,7 @@ TEST(CacheOverADriveThatTakesNoWrites, SaysSoAndLosesNothing) {
   cache pages(options, layout, queues,
               buffer_ref(frames.as<std::byte>(), frames.bytes(), reinterpret_cast<std::uint64_t>(frames.data())),
               memory::host(), memory::host());
-  cached_storage_ref<native, replacement::clock> const storage(pages.ref<native, replacement::clock>(), 0,
-                                                               layout.size_bytes, true);
+  storage_ref<native, cached> const storage(pages.ref<native, cached>(), 0, layout.size_bytes, true);
   auto const words = storage.array<std::uint64_t>();
   constexpr std::uint64_t per_page = 512;
   std::uint64_t const room = 16 + 2;
@@ -373,7 +375,10 @@ TEST(CacheOverADriveThatTakesNoWrites, SaysSoAndLosesNothing) {
   for (std::uint64_t page = 0; page < room; ++page) EXPECT_EQ(words.load(page * per_page), page + 1);
 
   drive.refuse(false);
-  pages.clear_error();
+  access_errors const errors = pages.take_errors();
+  EXPECT_EQ(to_string(errors.first), to_string(write_fault));
+  EXPECT_GE(errors.count, 16u);
+  EXPECT_EQ(errors.first_offset_bytes, access_errors::no_offset);
   EXPECT_TRUE(words.try_store(room * per_page, 1).ok());
   result = {};
   clean_kernel<native>{pages.frames_ref<native>(), &result}();

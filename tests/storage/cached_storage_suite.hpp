@@ -20,6 +20,7 @@
 #include "forebay/storage.hpp"
 #include "storage/cached_storage_kernels.hpp"
 #include "storage/patience.hpp"
+#include "support/traits.hpp"
 
 namespace forebay::storage_test {
 
@@ -32,10 +33,10 @@ class CachedStorageSuite : public testing::Test {
  protected:
   using fixture_machine = typename Machine::machine;
   template <class Policy = replacement::clock, bool Counted = false, class Rules = typename Machine::completion>
-  using fixture_ref = cached_storage_ref<fixture_machine, Policy, Counted, frame_pools<>, cache_rules, Rules>;
+  using fixture_ref = storage_ref<fixture_machine, test::traits<Policy, Counted, frame_pools<>, Rules>>;
   template <class Policy = replacement::clock, bool Counted = false, class Rules = typename Machine::completion>
   static fixture_ref<Policy, Counted, Rules> ref_of(storage& st) {
-    return st.cached_ref<fixture_machine, Policy, Counted, frame_pools<>, Rules>();
+    return st.ref<fixture_machine, test::traits<Policy, Counted, frame_pools<>, Rules>>();
   }
 
   void SetUp() override { seed_ = testing::UnitTest::GetInstance()->random_seed(); }
@@ -71,11 +72,11 @@ class CachedStorageSuite : public testing::Test {
     kernel.result = reinterpret_cast<tally*>(shared.data());
     storage_lease const running = st.lease();
     [[maybe_unused]] auto const dog = watched(st);
-    if constexpr (decltype(kernel.storage)::queue_rules_type::waiters_help) {
+    if constexpr (decltype(kernel.storage)::traits::queue_rules::waiters_help) {
       Machine::run(shape, kernel);
     } else {
       auto* const stop = reinterpret_cast<std::uint32_t*>(shared.data() + stop_at);
-      Machine::run_beside(st.cached_service<fixture_machine>(stop), stop, shape, kernel);
+      Machine::run_beside(st.service<fixture_machine, cached>(stop), stop, shape, kernel);
     }
     return *reinterpret_cast<Result const*>(kernel.result);
   }
@@ -133,17 +134,15 @@ TYPED_TEST_P(CachedStorageSuite, ReadsWhatTheHostWrote) {
   for (std::uint64_t const cache_pages : {16, 64, 512}) {
     storage st(this->options({"emulated:size=1M"}, cache_pages));
     this->fill(st, 1);
-    this->run_well(
-        st, {2, 64},
-        read_words<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), 40, this->seed_, 1, nullptr});
+    this->run_well(st, {2, 64},
+                   read_words<M, storage_ref<M, cached>>{st.ref<M, cached>(), 40, this->seed_, 1, nullptr});
   }
 }
 
 TYPED_TEST_P(CachedStorageSuite, WritesThroughTheProxyReachTheDrive) {
   using M = typename TypeParam::machine;
   storage st(this->options({"emulated:size=1M"}, 32));
-  this->run_well(st, {2, 64},
-                 write_words<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), 2, nullptr});
+  this->run_well(st, {2, 64}, write_words<M, storage_ref<M, cached>>{st.ref<M, cached>(), 2, nullptr});
   this->expect_stamps(st, 2);
 }
 
@@ -188,9 +187,8 @@ TYPED_TEST_P(CachedStorageSuite, PagesInOverflowFramesNeedNoLock) {
   auto options = this->options({"emulated:size=256K"}, 16);
   options.overflow_frames = 1;
   storage st(options);
-  this->run_well(
-      st, {1, 1},
-      use_an_overflow_frame_beside_a_lock<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), nullptr});
+  this->run_well(st, {1, 1},
+                 use_an_overflow_frame_beside_a_lock<M, storage_ref<M, cached>>{st.ref<M, cached>(), nullptr});
 }
 
 TYPED_TEST_P(CachedStorageSuite, MoreThreadsThanFramesWaitForOneAnother) {
@@ -224,7 +222,7 @@ TYPED_TEST_P(CachedStorageSuite, DrivesOneAfterTheOther) {
 
 TYPED_TEST_P(CachedStorageSuite, EachDriveIsAnArrayOfItsOwn) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock>;
+  using view = storage_ref<M, cached>;
   for (int const drives : {1, 3}) {
     auto options = this->options(std::vector<std::string>(drives, "emulated:size=192K"), 32);
     options.stripe_bytes = 0;
@@ -232,8 +230,8 @@ TYPED_TEST_P(CachedStorageSuite, EachDriveIsAnArrayOfItsOwn) {
     auto const values = st.drive_arrays<M, std::uint64_t const>();
     ASSERT_EQ(values.size(), static_cast<std::uint32_t>(drives));
     EXPECT_EQ(values[0].size(), (192u << 10) / 8);
-    this->run_well(st, {2, 64}, drive_words<M, view>{st.cached_ref<M>(), true, nullptr});
-    this->run_well(st, {2, 64}, drive_words<M, view>{st.cached_ref<M>(), false, nullptr});
+    this->run_well(st, {2, 64}, drive_words<M, view>{st.ref<M, cached>(), true, nullptr});
+    this->run_well(st, {2, 64}, drive_words<M, view>{st.ref<M, cached>(), false, nullptr});
     std::vector<std::uint64_t> words((192 << 10) / 8);
     for (int d = 0; d < drives; ++d) {
       st.pread(words.data(), words.size() * 8, d * words.size() * 8);
@@ -244,7 +242,7 @@ TYPED_TEST_P(CachedStorageSuite, EachDriveIsAnArrayOfItsOwn) {
 
 TYPED_TEST_P(CachedStorageSuite, StripedDrivesAreNoArraysOfTheirOwn) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock>;
+  using view = storage_ref<M, cached>;
   storage st(this->options({"emulated:size=2M", "emulated:size=2M"}, 32));
   try {
     std::ignore = st.drive_arrays<M, std::uint64_t>();
@@ -253,13 +251,13 @@ TYPED_TEST_P(CachedStorageSuite, StripedDrivesAreNoArraysOfTheirOwn) {
     EXPECT_NE(std::string(e.what()).find("stripe_bytes: '65536'"), std::string::npos) << e.what();
   }
   // A kernel that asks all the same has none, and what it reads there is out of range.
-  this->run_well(st, {1, 32}, drive_words<M, view>{st.cached_ref<M>(), false, nullptr});
-  EXPECT_EQ(st.cached_ref<M>().template drive_arrays<int>().size(), 0u);
+  this->run_well(st, {1, 32}, drive_words<M, view>{st.ref<M, cached>(), false, nullptr});
+  EXPECT_EQ((st.ref<M, cached>().template drive_arrays<int>().size()), 0u);
 
   auto options = this->options({"emulated:size=2M", "emulated:size=2M"}, 32);
   options.stripe_bytes = 0;
   storage apart(options);
-  EXPECT_EQ(apart.cached_ref<M>(apart.create_extent("part", 5000)).template drive_arrays<int>().size(), 0u);
+  EXPECT_EQ((apart.ref<M, cached>(apart.create_extent("part", 5000)).template drive_arrays<int>().size()), 0u);
 }
 
 TYPED_TEST_P(CachedStorageSuite, ShallowQueuesSlowButDoNotStop) {
@@ -277,7 +275,7 @@ TYPED_TEST_P(CachedStorageSuite, DrivesWithDifferentNumbersOfQueues) {
   options.queues = {{.count = 1, .depth = 2}, {.count = 5}, {.count = 3, .depth = 4}};
   storage st(options);
   using uneven = uneven_rules<typename TypeParam::completion>;
-  EXPECT_THROW(st.cached_ref<M>(), refused_input);
+  EXPECT_THROW((st.ref<M, cached>()), refused_input);
   this->template mix_and_verify<replacement::clock, false, uneven>(st, {2, 64}, 200);
   registered_buffer const buffers = st.allocate_buffer(128ull * 2 * 4096);
   using ref = typename TestFixture::template fixture_ref<replacement::clock, false, uneven>;
@@ -291,9 +289,7 @@ TYPED_TEST_P(CachedStorageSuite, SumsOfAllThreadsAreExact) {
   storage st(this->options({"emulated:size=1M"}, 16));
   constexpr std::uint32_t counters = 40, rounds = 50;
   constexpr std::uint64_t apart = 517;  // words: some pages hold none, some several
-  this->run_well(
-      st, {4, 32},
-      add_up<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), counters, apart, rounds, nullptr});
+  this->run_well(st, {4, 32}, add_up<M, storage_ref<M, cached>>{st.ref<M, cached>(), counters, apart, rounds, nullptr});
   std::vector<std::uint64_t> expected(counters), words(counters * apart);
   for (std::uint64_t thread = 0; thread < 128; ++thread) {
     for (std::uint32_t r = 0; r < rounds; ++r) {
@@ -326,26 +322,26 @@ TYPED_TEST_P(CachedStorageSuite, StretchesOfElementsAreLoadedAtOnce) {
   this->template write_and_read_elements<record24>(st, 0);
   constexpr std::uint32_t threads = 64, longest = 150;
   registered_buffer buffer = st.allocate_buffer(threads * longest * sizeof(record24));
-  this->run_well(st, {2, threads / 2},
-                 load_spans<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), buffer.ref(), longest, 20,
-                                                                          this->seed_, nullptr});
+  this->run_well(
+      st, {2, threads / 2},
+      load_spans<M, storage_ref<M, cached>>{st.ref<M, cached>(), buffer.ref(), longest, 20, this->seed_, nullptr});
 }
 
 TYPED_TEST_P(CachedStorageSuite, CursorsOfThreadsAndOfWarps) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock>;
+  using view = storage_ref<M, cached>;
   storage st(this->options({"emulated:size=512K"}, 128));
-  this->run_well(st, {2, 32}, write_by_cursor<M, view, false>{st.cached_ref<M>(), 3, 100, nullptr});
+  this->run_well(st, {2, 32}, write_by_cursor<M, view, false>{st.ref<M, cached>(), 3, 100, nullptr});
   this->expect_stamps(st, 3);
-  this->run_well(st, {2, 32}, read_by_cursor<M, view, true>{st.cached_ref<M>(), 3, nullptr});
-  this->run_well(st, {2, 64}, write_by_cursor<M, view, true>{st.cached_ref<M>(), 4, 700, nullptr});
-  this->run_well(st, {2, 32}, read_by_cursor<M, view, false>{st.cached_ref<M>(), 4, nullptr});
+  this->run_well(st, {2, 32}, read_by_cursor<M, view, true>{st.ref<M, cached>(), 3, nullptr});
+  this->run_well(st, {2, 64}, write_by_cursor<M, view, true>{st.ref<M, cached>(), 4, 700, nullptr});
+  this->run_well(st, {2, 32}, read_by_cursor<M, view, false>{st.ref<M, cached>(), 4, nullptr});
   this->expect_stamps(st, 4);
 }
 
 TYPED_TEST_P(CachedStorageSuite, WindowsOfSeveralPages) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock, true>;
+  using view = storage_ref<M, test::traits<replacement::clock, true>>;
   // Of the cache's 256 pages, and of the same without room for what all warps want.
   for (std::uint64_t const cache_pages : {256, 16}) {
     SCOPED_TRACE(cache_pages);
@@ -353,7 +349,7 @@ TYPED_TEST_P(CachedStorageSuite, WindowsOfSeveralPages) {
     options.overflow_frames = 16;
     options.cache_statistics = true;
     storage st(options);
-    auto const ref = st.cached_ref<M, replacement::clock, true>();
+    auto const ref = st.ref<M, test::traits<replacement::clock, true>>();
     for (std::uint32_t const pages : {1, 5, 32}) {
       SCOPED_TRACE(pages);
       this->run_well(st, {2, 64}, go_by_window<M, view, std::uint64_t>{ref, 20 + pages, 3000, pages, nullptr});
@@ -375,9 +371,7 @@ TYPED_TEST_P(CachedStorageSuite, AThreadMayHaveSeveralCursors) {
   storage st(this->options({"emulated:size=512K"}, 128));
   this->fill(st, 5);
   constexpr std::uint64_t words_each = 600;
-  this->run_well(
-      st, {1, 32},
-      copy_by_cursors<M, cached_storage_ref<M, replacement::clock>>{st.cached_ref<M>(), 5, words_each, nullptr});
+  this->run_well(st, {1, 32}, copy_by_cursors<M, storage_ref<M, cached>>{st.ref<M, cached>(), 5, words_each, nullptr});
   std::vector<std::uint64_t> words(32 * words_each);
   st.pread(words.data(), words.size() * 8, st.size_bytes() / 2);
   for (std::uint64_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], stamp(i * 8, 5)) << "word " << i;
@@ -385,12 +379,13 @@ TYPED_TEST_P(CachedStorageSuite, AThreadMayHaveSeveralCursors) {
 
 TYPED_TEST_P(CachedStorageSuite, PagesAskedForAheadAreRead) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock, true>;
+  using view = storage_ref<M, test::traits<replacement::clock, true>>;
   auto options = this->options({"emulated:size=1M"}, 64);
   options.cache_statistics = true;
   storage st(options);
   this->fill(st, 6);
-  this->run_well(st, {1, 32}, read_ahead<M, view>{st.cached_ref<M, replacement::clock, true>(), 512, 6, nullptr});
+  this->run_well(st, {1, 32},
+                 read_ahead<M, view>{st.ref<M, test::traits<replacement::clock, true>>(), 512, 6, nullptr});
   cache_counters const counted = st.cache_statistics();
   EXPECT_GT(counted.prefetches, 0u);
   EXPECT_GE(counted.prefetches + counted.misses, 256u);
@@ -418,8 +413,8 @@ TYPED_TEST_P(CachedStorageSuite, LanesThatMissAPageTogetherAreOneMiss) {
   options.cache_statistics = true;
   storage st(options);
   this->fill(st, 7);
-  auto const kernel = read_page_by_warps<M, cached_storage_ref<M, replacement::clock, true>>{
-      st.cached_ref<M, replacement::clock, true>(), 7, nullptr};
+  auto const kernel = read_page_by_warps<M, storage_ref<M, test::traits<replacement::clock, true>>>{
+      st.ref<M, test::traits<replacement::clock, true>>(), 7, nullptr};
   this->run_well(st, {4, 64}, kernel);
   EXPECT_EQ(st.cache_statistics().misses, 8u);
   this->run_well(st, {4, 64}, kernel);
@@ -428,11 +423,11 @@ TYPED_TEST_P(CachedStorageSuite, LanesThatMissAPageTogetherAreOneMiss) {
 
 TYPED_TEST_P(CachedStorageSuite, WhatAViewCannotDoItSays) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock>;
+  using view = storage_ref<M, cached>;
   auto options = this->options({"emulated:size=64K"}, 16);
   options.read_only = true;
   storage st(options);
-  answers const a = this->template run<answers>(st, {1, 32}, ask<M, view>{st.cached_ref<M>(), nullptr});
+  answers const a = this->template run<answers>(st, {1, 32}, ask<M, view>{st.ref<M, cached>(), nullptr});
   auto const is = [](std::uint32_t bits) { return to_string(status::from_bits(bits)); };
   EXPECT_EQ(is(a.load_outside), to_string(status(fault::out_of_range)));
   EXPECT_EQ(is(a.store_outside), to_string(status(fault::out_of_range)));
@@ -451,18 +446,18 @@ TYPED_TEST_P(CachedStorageSuite, WhatAViewCannotDoItSays) {
 
 TYPED_TEST_P(CachedStorageSuite, TheHostAndKernelsSeeEachOthersWrites) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock>;
+  using view = storage_ref<M, cached>;
   storage st(this->options({"emulated:size=256K"}, 64));
   for (std::uint64_t generation = 10; generation < 14; generation += 2) {
     this->fill(st, generation);
-    this->run_well(st, {1, 64}, read_words<M, view>{st.cached_ref<M>(), 40, this->seed_, generation, nullptr});
-    this->run_well(st, {1, 64}, write_words<M, view>{st.cached_ref<M>(), generation + 1, nullptr});
+    this->run_well(st, {1, 64}, read_words<M, view>{st.ref<M, cached>(), 40, this->seed_, generation, nullptr});
+    this->run_well(st, {1, 64}, write_words<M, view>{st.ref<M, cached>(), generation + 1, nullptr});
     this->expect_stamps(st, generation + 1);
   }
   // A part of a block among what a kernel wrote, and nothing else of it.
   char const mark[3] = {'f', 'o', 'o'};
   st.pwrite(mark, 3, 5001);
-  this->run_well(st, {1, 32}, write_one<M, view>{st.cached_ref<M>(), 4999 / 8, 77, nullptr});
+  this->run_well(st, {1, 32}, write_one<M, view>{st.ref<M, cached>(), 4999 / 8, 77, nullptr});
   char seen[5];
   st.pread(seen, 5, 5000);
   EXPECT_EQ(std::string(seen + 1, 3), "foo");
@@ -473,12 +468,12 @@ TYPED_TEST_P(CachedStorageSuite, TheHostAndKernelsSeeEachOthersWrites) {
 
 TYPED_TEST_P(CachedStorageSuite, AnExtentIsAWindowOfItsOwn) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock>;
+  using view = storage_ref<M, cached>;
   storage st(this->options({"emulated:size=8M"}, 64));
   extent const before = st.create_extent("before", 100000);
   extent const mine = st.create_extent("mine", 300000);
   this->fill(st, 20, &before);
-  auto const window = st.cached_ref<M>(mine);
+  auto const window = st.ref<M, cached>(mine);
   EXPECT_EQ(window.size_bytes(), 300032u);
   this->run_well(st, {1, 64}, write_words<M, view>{window, 21, nullptr});
   this->run_well(st, {1, 64}, read_words<M, view>{window, 40, this->seed_, 21, nullptr});
@@ -488,9 +483,9 @@ TYPED_TEST_P(CachedStorageSuite, AnExtentIsAWindowOfItsOwn) {
 
 TYPED_TEST_P(CachedStorageSuite, ACatalogueDoesNotOverwriteWhatKernelsWrote) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock>;
+  using view = storage_ref<M, cached>;
   storage st(this->options({"emulated:size=4M"}, 16));
-  this->run_well(st, {1, 32}, write_one<M, view>{st.cached_ref<M>(), 3, 99, nullptr});
+  this->run_well(st, {1, 32}, write_one<M, view>{st.ref<M, cached>(), 3, 99, nullptr});
   EXPECT_THROW(st.create_extent("mine", 1000), refused_input);
   std::uint64_t word = 0;
   st.pread(&word, 8, 24);
@@ -499,7 +494,7 @@ TYPED_TEST_P(CachedStorageSuite, ACatalogueDoesNotOverwriteWhatKernelsWrote) {
   auto options = this->options({"emulated:size=4M"}, 16);
   options.allow_destroy = true;
   storage destroyed(options);
-  this->run_well(destroyed, {1, 32}, write_one<M, view>{destroyed.cached_ref<M>(), 3, 99, nullptr});
+  this->run_well(destroyed, {1, 32}, write_one<M, view>{destroyed.ref<M, cached>(), 3, 99, nullptr});
   extent const made = destroyed.create_extent("mine", 1000);
   std::vector<char> first(catalogue::copy_bytes);
   destroyed.pread(first.data(), first.size(), 0);
@@ -511,7 +506,7 @@ TYPED_TEST_P(CachedStorageSuite, ACatalogueDoesNotOverwriteWhatKernelsWrote) {
 
 TYPED_TEST_P(CachedStorageSuite, WhatIsNotFlushedIsWrittenBackAtTheEnd) {
   using M = typename TypeParam::machine;
-  using view = cached_storage_ref<M, replacement::clock>;
+  using view = storage_ref<M, cached>;
   std::string const path = testing::TempDir() + "forebay_cached_" +
                            std::to_string(testing::UnitTest::GetInstance()->random_seed()) +
                            TypeParam::device().substr(0, 3) + ".img";
@@ -523,12 +518,12 @@ TYPED_TEST_P(CachedStorageSuite, WhatIsNotFlushedIsWrittenBackAtTheEnd) {
     std::uint64_t const generation = flushed ? 31 : 30;
     {
       storage st(options);
-      this->run_well(st, {2, 64}, write_words<M, view>{st.cached_ref<M>(), generation, nullptr});
+      this->run_well(st, {2, 64}, write_words<M, view>{st.ref<M, cached>(), generation, nullptr});
       if (flushed) st.flush();
     }
     storage st(options);
     this->expect_stamps(st, generation);
-    this->run_well(st, {1, 64}, read_words<M, view>{st.cached_ref<M>(), 10, this->seed_, generation, nullptr});
+    this->run_well(st, {1, 64}, read_words<M, view>{st.ref<M, cached>(), 10, this->seed_, generation, nullptr});
   }
   std::remove(path.c_str());
 }
@@ -555,7 +550,7 @@ TYPED_TEST_P(CachedStorageSuite, AsynchronousTransfersAndViewsSeeEachOther) {
 TYPED_TEST_P(CachedStorageSuite, SharedBuffersArePages) {
   using M = typename TypeParam::machine;
   using pools = frame_pools<share_all>;
-  using view = cached_storage_ref<M, replacement::clock, true, pools>;
+  using view = storage_ref<M, test::traits<replacement::clock, true, pools>>;
   for (std::uint32_t const user_frames : {1u, 8u, 200u}) {
     SCOPED_TRACE(std::to_string(user_frames) + " user frames");
     auto options = this->options({"emulated:size=1M"}, 64);
@@ -564,7 +559,7 @@ TYPED_TEST_P(CachedStorageSuite, SharedBuffersArePages) {
     storage st(options);
     this->fill(st, 1);
     registered_buffer const buffers = st.allocate_device_buffer(64ull * 4096);
-    auto const ref = st.cached_ref<M, replacement::clock, true, pools>();
+    auto const ref = st.ref<M, test::traits<replacement::clock, true, pools>>();
     this->run_well(st, {1, 64}, share_pages<M, view, false>{ref, buffers.ref(), 1, nullptr});
     EXPECT_GT(st.cache_statistics().shared, 0u);
     this->expect_stamps(st, 2);
@@ -576,7 +571,7 @@ TYPED_TEST_P(CachedStorageSuite, SharedBuffersArePages) {
 TYPED_TEST_P(CachedStorageSuite, WhatAKernelLeavesSharedTheHostTakesBack) {
   using M = typename TypeParam::machine;
   using pools = frame_pools<share_all>;
-  using view = cached_storage_ref<M, replacement::clock, true, pools>;
+  using view = storage_ref<M, test::traits<replacement::clock, true, pools>>;
   auto options = this->options({"emulated:size=256K"}, 16);
   options.user_frames = 64;
   options.cache_statistics = true;
@@ -584,7 +579,7 @@ TYPED_TEST_P(CachedStorageSuite, WhatAKernelLeavesSharedTheHostTakesBack) {
   this->fill(st, 1);
   {
     registered_buffer const buffers = st.allocate_buffer(64ull * 4096);
-    auto const ref = st.cached_ref<M, replacement::clock, true, pools>();
+    auto const ref = st.ref<M, test::traits<replacement::clock, true, pools>>();
     this->run_well(st, {1, 64}, share_pages<M, view, true>{ref, buffers.ref(), 1, nullptr});
     ASSERT_EQ(st.cache_statistics().shared, 64u);
     // Written pages that lie in the buffers, whose owners have gone: a flush brings them to the drive.
@@ -601,13 +596,13 @@ TYPED_TEST_P(CachedStorageSuite, WhatAKernelLeavesSharedTheHostTakesBack) {
 TYPED_TEST_P(CachedStorageSuite, PagesThatLeaveAreFoundInHostMemory) {
   using M = typename TypeParam::machine;
   using pools = frame_pools<no_sharing, replacement::clock>;
-  using view = cached_storage_ref<M, replacement::clock, true, pools>;
+  using view = storage_ref<M, test::traits<replacement::clock, true, pools>>;
   auto options = this->options({"emulated:size=1M"}, 64);
   options.host_bytes = 8 * options.cache_bytes;
   options.cache_statistics = true;
   storage st(options);
   this->fill(st, 1);
-  auto const ref = st.cached_ref<M, replacement::clock, true, pools>();
+  auto const ref = st.ref<M, test::traits<replacement::clock, true, pools>>();
   for (std::uint64_t generation = 2; generation != 5; ++generation) {
     this->run_well(st, {2, 64}, write_words<M, view>{ref, generation, nullptr});
     this->run_well(st, {2, 64}, read_words<M, view>{ref, 40, this->seed_, generation, nullptr});

@@ -46,7 +46,7 @@ constexpr char const* nothing_recovered = R"({"aborts":0,"controller_resets":0,"
 
 /// Numbers every page of a storage through its cache, and leaves them there.
 void write_pages(storage& st, std::uint64_t pages, std::uint64_t salt) {
-  auto const ref = st.cached_ref<native>();
+  auto const ref = st.ref<native, cached>();
   registered_buffer const from = st.allocate_buffer(page_bytes);
   for (std::uint64_t p = 0; p < pages; ++p) {
     std::uint64_t const number = p + salt;
@@ -112,9 +112,9 @@ TEST(Deadlines, AWriteBackLongerThanTheTimeoutLosesNothing) {
 }
 
 /// A storage's cache under other rules.
-template <class Policy, class Rules>
-cache_ref<native, Policy, false, frame_pools<>, Rules> cache_with(storage const& st) {
-  auto* const s = st.cached_ref<native>().cache().state();
+template <class Rules>
+frames_ref<native, Rules> cache_with(storage const& st) {
+  auto* const s = st.ref<native, cached>().cache().state();
   return {s, s->words, s->fingerprints, s->frame_memory.data(), s->mapping, s->page_shift};
 }
 
@@ -130,10 +130,10 @@ TEST(Deadlines, OneDeadlineForAllPagesIsCaught) {
   storage st(o);
   write_pages(st, pages, 1);
   clean_result result;
-  clean_kernel<native, one_deadline_for_all>{cache_with<replacement::no_policy, one_deadline_for_all>(st), &result}();
+  clean_kernel<native, one_deadline_for_all>{cache_with<one_deadline_for_all>(st), &result}();
   EXPECT_GT(result.drives[0].unwritten, 0u) << "it takes half a second to write them";
   result = {};
-  clean_kernel<native>{cache_with<replacement::no_policy, cache_rules>(st), &result}();
+  clean_kernel<native>{cache_with<cache_rules>(st), &result}();
   EXPECT_EQ(result.drives[0].unwritten, 0u);
 }
 
@@ -267,7 +267,7 @@ TEST(Deadlines, PollingWithShortDeadlinesHarmsNothing) {
     o.cache_bytes = 1 << 20;
     storage st(o);
     registered_buffer const from = st.allocate_buffer(page_bytes);
-    auto write = st.cached_ref<native>().write_async(from.ref(), 0, page_bytes);
+    auto write = st.ref<native, cached>().write_async(from.ref(), 0, page_bytes);
     status outcome = fault::timed_out;
     while (outcome.kind() == fault::timed_out) outcome = write.wait(native::clock_ns() + ms);
     EXPECT_EQ(to_string(outcome), "success");
@@ -278,14 +278,14 @@ TEST(Deadlines, PollingWithShortDeadlinesHarmsNothing) {
 
 TEST(Deadlines, AFlushGivesTheBuffersOfDetachedRequestsBack) {
   constexpr std::uint64_t requests = 200, each = 256 << 10;
-  for (bool const cached : {false, true}) {
+  for (bool const with_cache : {false, true}) {
     storage_options o = options_of("emulated:size=256M,threads=2");
-    if (cached) o.cache_bytes = 1 << 20;
+    if (with_cache) o.cache_bytes = 1 << 20;
     storage st(o);
     registered_buffer const buffer = st.allocate_buffer(requests * each);
     for (std::uint64_t k = 0; k < requests; ++k) {
-      if (cached) {
-        st.cached_ref<native>().read_async(buffer.ref().subspan(k * each, each), k * each, each).detach();
+      if (with_cache) {
+        st.ref<native, cached>().read_async(buffer.ref().subspan(k * each, each), k * each, each).detach();
       } else {
         st.ref<native>().read_async(buffer.ref().subspan(k * each, each), k * each, each).detach();
       }
@@ -295,7 +295,7 @@ TEST(Deadlines, AFlushGivesTheBuffersOfDetachedRequestsBack) {
     EXPECT_TRUE(st.drain(60'000 * ms));
     std::uint64_t overwritten = 0;
     for (std::uint64_t at = 0; at < requests * each; ++at) overwritten += buffer.data()[at] != std::byte{0xab};
-    EXPECT_EQ(overwritten, 0u) << (cached ? "through a cache" : "past one");
+    EXPECT_EQ(overwritten, 0u) << (with_cache ? "through a cache" : "past one");
   }
 }
 
@@ -321,7 +321,7 @@ TEST(Deadlines, AWaiterSeesTheOverflowFrameThatIsUnpinned) {
   o.overflow_frames = 1;
   o.timeout_ns = 60'000 * ms;
   storage st(o);
-  auto const words = st.cached_ref<native>().array<std::uint64_t const>();
+  auto const words = st.ref<native, cached>().array<std::uint64_t const>();
   using cursor = decltype(words.thread_page());
   constexpr std::uint64_t per_page = page_bytes / sizeof(std::uint64_t);
   std::vector<std::unique_ptr<cursor>> held;

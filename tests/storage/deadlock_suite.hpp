@@ -83,9 +83,9 @@ void expect_a_deadlock_to_be_reported() {
     };
     storage_lease const running = st.lease();
     watchdog const dog = st.watch(look);
-    auto const ref = st.cached_ref<M>();
+    auto const ref = st.ref<M, cached>();
     Machine::run({.blocks = 2, .threads_per_block = 1},
-                 grab_too_much<M, decltype(st.cached_ref<M>())>{ref, holding, stop});
+                 grab_too_much<M, decltype(st.ref<M, cached>())>{ref, holding, stop});
   }
   EXPECT_EQ(*holding, 2u);
   ASSERT_FALSE(reports.empty());

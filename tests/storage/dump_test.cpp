@@ -17,6 +17,7 @@
 #include "forebay/queue_rules.hpp"
 #include "forebay/storage.hpp"
 #include "storage/inspector.hpp"
+#include "support/traits.hpp"
 
 namespace forebay {
 namespace {
@@ -141,7 +142,7 @@ TEST(Dump, NamesTheDriveOfAPairWhereDrivesHaveDifferentNumbersOfThem) {
   o.queues = {{.count = 1}, {.count = 3}};
   storage st(o);
   registered_buffer const buffer = st.allocate_buffer(4096);
-  auto request = st.ref<native, uneven_rules<>>().read_async(buffer.ref(), o.stripe_bytes, 512);
+  auto request = st.ref<native, test::uncached_traits<uneven_rules<>>>().read_async(buffer.ref(), o.stripe_bytes, 512);
   EXPECT_THAT(st.dump(), HasSubstr("pair 1 (drive 1): "));
   EXPECT_TRUE(request.wait().ok());
 }
@@ -154,7 +155,7 @@ TEST(Dump, OfACacheNamesWhatIsPinnedAndWhatIsDirty) {
   o.overflow_frames = 3;
   storage st(o);
   {
-    auto const bytes = st.cached_ref<native>().array<std::uint8_t>();
+    auto const bytes = st.ref<native, cached>().array<std::uint8_t>();
     auto written = bytes.thread_page();
     ASSERT_TRUE(written.seek(5 * 4096).ok());
     std::string const text = st.dump();

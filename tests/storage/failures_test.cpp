@@ -98,7 +98,7 @@ void make_small(storage_options& o) {
 
 class sequence {
  public:
-  sequence(bool cached, std::vector<std::string> uris) : cached_(cached), uris_(std::move(uris)) {}
+  sequence(bool with_cache, std::vector<std::string> uris) : cached_(with_cache), uris_(std::move(uris)) {}
 
   void open(std::vector<std::string> const& uris) {
     storage_options o;
@@ -181,7 +181,7 @@ class sequence {
   }
 
  private:
-  cached_storage_ref<native, replacement::clock> ref() const { return st_->cached_ref<native, replacement::clock>(); }
+  storage_ref<native, cached> ref() const { return st_->ref<native, cached>(); }
 
   void host_write(may_fail_type const& may_fail, std::uint64_t at, std::uint64_t bytes, char what) {
     std::string const data(bytes, what);
@@ -263,9 +263,9 @@ class sequence {
 };
 
 /// Whether the `n`-th command of the queue was there to fail.
-bool fails_one_command(bool cached, std::size_t drive, std::uint64_t queue, std::uint64_t n) {
+bool fails_one_command(bool with_cache, std::size_t drive, std::uint64_t queue, std::uint64_t n) {
   drive_files const files(2, drive_bytes);
-  sequence s(cached, uris_of(files, drive, fault_of(queue, n)));
+  sequence s(with_cache, uris_of(files, drive, fault_of(queue, n)));
   std::uint64_t failures = 0;
   s.open();  // tries again
   std::uint64_t const while_opened = s.injected_errors();
@@ -290,7 +290,7 @@ bool fails_one_command(bool cached, std::size_t drive, std::uint64_t queue, std:
   return injected != 0;
 }
 
-void each_command_fails(bool cached) {
+void each_command_fails(bool with_cache) {
   std::uint64_t failed = 0;
   for (std::size_t drive = 0; drive < 2; ++drive) {
     for (std::uint64_t queue = 1; queue <= 2; ++queue) {
@@ -298,7 +298,7 @@ void each_command_fails(bool cached) {
       for (std::uint64_t n = 0, missed = 0; missed < 3; ++n) {
         SCOPED_TRACE("drive " + std::to_string(drive) + ", command " + std::to_string(n) + " of queue " +
                      std::to_string(queue));
-        bool const had = fails_one_command(cached, drive, queue, n);
+        bool const had = fails_one_command(with_cache, drive, queue, n);
         if (testing::Test::HasFailure()) return;
         missed = had ? 0 : missed + 1;
         failed += had;
@@ -353,9 +353,9 @@ TEST(Failures, EachAllocationOnceWhileOneIsOpened) {
 }
 
 TEST(Failures, EachAllocationOnceWhileOneIsUsed) {
-  for (bool const cached : {false, true}) {
+  for (bool const with_cache : {false, true}) {
     drive_files const files(2, drive_bytes);
-    sequence s(cached, uris_of(files));
+    sequence s(with_cache, uris_of(files));
     s.open();
     for (std::int64_t n = 0; n < 4000; ++n) {
       SCOPED_TRACE("allocation " + std::to_string(n));

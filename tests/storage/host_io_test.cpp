@@ -18,6 +18,7 @@
 #include "forebay/detail/storage/catalogue.hpp"
 #include "forebay/queue_rules.hpp"
 #include "forebay/storage.hpp"
+#include "support/traits.hpp"
 
 namespace forebay {
 namespace {
@@ -430,9 +431,9 @@ TEST(StorageOptions, RefsMustFitTheQueues) {
   storage st(options);
   EXPECT_THAT([&] { st.ref<simt::native>(); },
               ThrowsMessage<refused_input>(AllOf(HasSubstr("queues[2].count: '1'"), HasSubstr("uneven_rules"))));
-  EXPECT_NO_THROW((st.ref<simt::native, uneven_rules<>>()));
+  EXPECT_NO_THROW((st.ref<simt::native, test::uncached_traits<uneven_rules<>>>()));
   EXPECT_THROW(st.ref<simt::native>(extent{"part", 0, 4096}), refused_input);
-  EXPECT_NO_THROW((st.ref<simt::native, uneven_rules<service_rules>>(extent{"part", 0, 4096})));
+  EXPECT_NO_THROW((st.ref<simt::native, test::uncached_traits<uneven_rules<service_rules>>>(extent{"part", 0, 4096})));
 
   options.queues = {{.count = 2, .depth = 4}, {.count = 2, .depth = 8}, {.count = 2}};
   storage deep(options);

@@ -22,6 +22,7 @@
 #include "forebay/storage.hpp"
 #include "support/drive_files.hpp"
 #include "support/environment.hpp"
+#include "support/traits.hpp"
 
 namespace forebay {
 namespace {
@@ -46,7 +47,7 @@ struct plan {
 
 template <class Pools>
 class sequence {
-  using ref_type = cached_storage_ref<native, replacement::clock, false, Pools>;
+  using ref_type = storage_ref<native, test::traits<replacement::clock, false, Pools>>;
 
  public:
   sequence(plan const& p, std::uint64_t seed)
@@ -98,7 +99,7 @@ class sequence {
     st_.reset();
   }
 
-  ref_type ref() const { return st_->template cached_ref<native, replacement::clock, false, Pools>(); }
+  ref_type ref() const { return st_->template ref<native, test::traits<replacement::clock, false, Pools>>(); }
   std::uint64_t below(std::uint64_t n) { return random_.below(static_cast<std::uint32_t>(n)); }
 
   struct range {

@@ -145,7 +145,7 @@ TYPED_TEST_P(PipelineSuite, ReadsAndWritesPassThroughTheCache) {
   storage st(o);
   this->fill(st, 6);
   registered_buffer buffer = st.allocate_buffer(64 * 3 * 4096);
-  auto const ref = st.cached_ref<M>();
+  auto const ref = st.ref<M, cached>();
   tally const t =
       this->run(st, {2, 32}, copy_and_write<M, std::remove_const_t<decltype(ref)>, 3>{ref, buffer.ref(), 7, nullptr});
   EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
@@ -186,11 +186,11 @@ TYPED_TEST_P(PipelineSuite, TheKernelsOfTheHowToPageAddUp) {
 
   auto o = this->options(drive);
   o.cache_bytes = 1 << 20;
-  storage cached(o);
-  cached.pwrite(words.data(), cached.size_bytes(), 0);
+  storage through_cache(o);
+  through_cache.pwrite(words.data(), through_cache.size_bytes(), 0);
   sum = 0;
   for (std::uint64_t const word : words) sum += word;
-  EXPECT_EQ(this->sum_by(cached, shape, through_the_cache<M>{cached.cached_ref<M>(), nullptr}), sum);
+  EXPECT_EQ(this->sum_by(through_cache, shape, through_the_cache<M>{through_cache.ref<M, cached>(), nullptr}), sum);
 }
 
 REGISTER_TYPED_TEST_SUITE_P(PipelineSuite, ReadsWhatEachIndexNamesOnceAndInOrder, FailuresEndItOrAreTold,

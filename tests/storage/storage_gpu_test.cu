@@ -75,16 +75,16 @@ __global__ void measure_stride(T* array, std::size_t* stride_bytes) {
 
 template <class T>
 class SharedLayout : public testing::Test {};
-using uncached = decltype(std::declval<storage&>().ref<simt::cuda>());
-using cached = decltype(std::declval<storage&>().cached_ref<simt::cuda>());
+using uncached_ref = decltype(std::declval<storage&>().ref<simt::cuda>());
+using cached_ref = decltype(std::declval<storage&>().ref<simt::cuda, cached>());
 /// A token among other things, as programs keep them in arrays.
 struct request_in_flight {
   token<simt::cuda> token;
   std::uint64_t begun_ns;
 };
-using shared_types = testing::Types<uncached, cached, token<simt::cuda>, token<simt::cuda>::parked, request_in_flight,
-                                    cached::read_token, cached::write_token, buffer_ref, io_queues_state,
-                                    queue_pair_state, completion_record>;
+using shared_types = testing::Types<uncached_ref, cached_ref, token<simt::cuda>, token<simt::cuda>::parked,
+                                    request_in_flight, cached_ref::read_token, cached_ref::write_token, buffer_ref,
+                                    io_queues_state, queue_pair_state, completion_record>;
 TYPED_TEST_SUITE(SharedLayout, shared_types);
 
 TYPED_TEST(SharedLayout, IsTheSameInDeviceCode) {

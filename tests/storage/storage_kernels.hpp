@@ -57,9 +57,9 @@ FOREBAY_DEVICE constexpr std::uint64_t mix(std::uint64_t x) {
 }
 
 /// Each thread reads `rounds` random ranges of 1 to `blocks_max` blocks into its part of `buffer`, and checks them.
-template <class M, class Rules = queue_rules>
+template <class M, class Traits = uncached>
 struct read_ranges {
-  storage_ref<M, Rules> storage;
+  storage_ref<M, Traits> storage;
   buffer_ref buffer;  ///< `threads` parts
   std::uint32_t threads;
   std::uint32_t rounds;
@@ -85,9 +85,9 @@ struct read_ranges {
 };
 
 /// The threads write the whole window once, `blocks` blocks at a time, several requests in flight each.
-template <class M, class Rules = queue_rules>
+template <class M, class Traits = uncached>
 struct write_all {
-  storage_ref<M, Rules> storage;
+  storage_ref<M, Traits> storage;
   buffer_ref buffer;  ///< `threads * in_flight` parts of `blocks` blocks
   std::uint32_t threads;
   std::uint32_t blocks;
@@ -99,7 +99,7 @@ struct write_all {
     std::uint32_t const me = M::thread_rank();
     if (me >= threads) return;
     std::uint64_t const bytes = std::uint64_t{blocks} * storage.block_bytes();
-    token<M, Rules> tokens[in_flight];
+    typename storage_ref<M, Traits>::token_type tokens[in_flight];
     bool used[in_flight] = {};
     std::uint32_t next = 0;
     for (std::uint64_t at = me * bytes; at < storage.size_bytes(); at += threads * bytes) {

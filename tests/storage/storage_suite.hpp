@@ -15,6 +15,7 @@
 #include "forebay/storage.hpp"
 #include "storage/patience.hpp"
 #include "storage/storage_kernels.hpp"
+#include "support/traits.hpp"
 
 namespace forebay::storage_test {
 
@@ -60,15 +61,15 @@ class StorageSuite : public testing::Test {
     return *kernel.result;
   }
 
-  template <class Rules = queue_rules>
+  template <class Traits = uncached>
   tally read_all(storage& st, std::uint32_t threads, std::uint32_t rounds, std::uint32_t blocks_max,
                  std::uint64_t generation) {
     registered_buffer buffer = st.allocate_buffer(std::uint64_t{threads} * (blocks_max * st.block_bytes() + 64));
     std::uint64_t const seed = testing::UnitTest::GetInstance()->random_seed();
     SCOPED_TRACE("seed " + std::to_string(seed) + ", replay with --gtest_random_seed=" + std::to_string(seed));
     tally const t = run(st, {(threads + 63) / 64, 64},
-                        read_ranges<fixture_machine, Rules>{st.ref<fixture_machine, Rules>(), buffer.ref(), threads,
-                                                            rounds, blocks_max, seed, generation, nullptr});
+                        read_ranges<fixture_machine, Traits>{st.ref<fixture_machine, Traits>(), buffer.ref(), threads,
+                                                             rounds, blocks_max, seed, generation, nullptr});
     EXPECT_EQ(t.ok, threads * rounds) << to_string(status::from_bits(t.first_failure));
     EXPECT_EQ(t.wrong_data, 0u);
     return t;
@@ -140,7 +141,7 @@ TYPED_TEST_P(StorageSuite, DrivesOneAfterTheOther) {
 
 TYPED_TEST_P(StorageSuite, DrivesWithDifferentNumbersOfQueues) {
   using M = typename TypeParam::machine;
-  using uneven = uneven_rules<>;
+  using uneven = test::uncached_traits<uneven_rules<>>;
   auto options = this->options({"emulated:size=4M", "emulated:size=4M", "emulated:size=4M"});
   options.queues = {{.count = 3, .depth = 5}, {.count = 1, .depth = 2}, {}};
   options.queues_per_drive = 5;

@@ -50,19 +50,20 @@ class cache {
   cache(cache_options const& options, storage_layout const& layout, io_queues const& queues, buffer_ref frames,
         memory::resource& state_memory, memory::resource& host_memory);
 
-  /// Throws `refused_input` where the cache was made for another policy or other pools, or does not count and `Counted`
-  /// is set, or the other way round.
-  template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>, class QueueRules = queue_rules>
-  cache_ref<M, Policy, Counted, Pools, cache_rules, QueueRules> ref() const {
-    static_assert(sharing_policy<typename Pools::sharing, M>);
-    check_ref(replacement_policy::of<Policy>(), Counted, Pools::has_users,
-              Pools::has_host ? replacement_policy::of<typename Pools::host_policy>() : replacement_policy{});
-    return make_ref<cache_ref<M, Policy, Counted, Pools, cache_rules, QueueRules>>();
+  /// Throws `refused_input` where the cache was made for another policy or other pools, or counts where the traits do
+  /// not, or the other way round.
+  template <class M, cached_traits Traits>
+  cache_ref<M, Traits> ref() const {
+    using pools = typename Traits::pools;
+    static_assert(sharing_policy<typename pools::sharing, M>);
+    check_ref(replacement_policy::of<typename Traits::policy>(), Traits::counted, pools::has_users,
+              pools::has_host ? replacement_policy::of<typename pools::host_policy>() : replacement_policy{});
+    return make_ref<cache_ref<M, Traits>>();
   }
   /// For what works on frames without asking the policy: `clean`, `invalidate`, `take_back`.
   template <class M>
-  cache_ref<M, replacement::no_policy> frames_ref() const {
-    return make_ref<cache_ref<M, replacement::no_policy>>();
+  cache_ref<M, policy_free<>> frames_ref() const {
+    return make_ref<cache_ref<M, policy_free<>>>();
   }
   cache_core* core() const { return state_; }
   cache_options const& options() const { return options_; }
@@ -74,8 +75,8 @@ class cache {
   /// The first status with which a page could not be written back, or an element not be read or written; success: none.
   status first_error() const;
   std::uint64_t failed_write_backs() const;
-  /// Forgets the first error.
-  void clear_error();
+  /// Accesses and write-backs that failed; forgets them.
+  access_errors take_errors();
 
  private:
   template <class Ref>

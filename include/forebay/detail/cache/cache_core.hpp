@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "forebay/access_errors.hpp"
 #include "forebay/cache_counters.hpp"
 #include "forebay/detail/cache/page_word.hpp"
 #include "forebay/detail/queue/completion_record.hpp"
@@ -21,6 +22,8 @@ struct cache_core {
   std::uint32_t frames = 0;
   /// Bits of the first status with which a page could not be written back or an element not be read; 0: none.
   std::uint32_t first_error = 0;
+  std::uint64_t errors = 0;            ///< how many failed, the first one included
+  std::uint64_t first_error_byte = 0;  ///< of the storage: where the first one was, or `access_errors::no_offset`
   std::uint64_t failed_write_backs = 0;
   cache_counters* counters = nullptr;
   static constexpr std::uint32_t counter_stripes = 64;
@@ -83,7 +86,7 @@ class cache_targets {
       word.fetch_and(~page_word::writing, simt::order::relaxed);
       return;
     }
-    report(result);
+    report(result, access_errors::no_offset);
     // Relaxed, both: a count; and the note, which the word releases.
     simt::atomic<M>(core_->failed_write_backs).fetch_add(1, simt::order::relaxed);
     simt::atomic<M>(core_->notes[frame]).store(cache_core::note_is_status | result.bits(), simt::order::relaxed);
@@ -93,11 +96,14 @@ class cache_targets {
     word.fetch_and(~page_word::writing, simt::order::release);
   }
 
-  /// Latches the first error.
-  FOREBAY_DEVICE void report(status error) const {
+  /// Counts an error at byte `at` of the storage, and latches the first.
+  FOREBAY_DEVICE void report(status error, std::uint64_t at) const {
     std::uint32_t none = 0;
-    // Relaxed: it stands for itself.
-    simt::atomic<M>(core_->first_error).compare_exchange(none, error.bits(), simt::order::relaxed);
+    // Relaxed, all: each stands for itself, and the host asks for the place when kernels have ended.
+    if (simt::atomic<M>(core_->first_error).compare_exchange(none, error.bits(), simt::order::relaxed)) {
+      simt::atomic<M>(core_->first_error_byte).store(at, simt::order::relaxed);
+    }
+    simt::atomic<M>(core_->errors).fetch_add(1, simt::order::relaxed);
   }
 
  private:

@@ -8,14 +8,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "forebay/detail/cache/cache_rules.hpp"
 #include "forebay/detail/cache/cache_state.hpp"
 #include "forebay/detail/cache/fingerprints.hpp"
+#include "forebay/detail/cache/no_policy.hpp"
 #include "forebay/detail/cache/page_word.hpp"
 #include "forebay/detail/queue/io_queues_ref.hpp"
 #include "forebay/detail/simt/bits.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
-#include "forebay/frame_pools.hpp"
 #include "forebay/status.hpp"
+#include "forebay/traits.hpp"
 
 namespace forebay {
 
@@ -27,30 +29,6 @@ enum class access : std::uint8_t {
 };
 /// What a pin does where other pins hold every frame that could take the page.
 enum class when_full : std::uint8_t { fail, wait };
-
-/// The decisions that the cache's invariants rest on, gathered so that the tests can plant one wrong decision at a
-/// time. Programs use this one.
-struct cache_rules {
-  /// C3, C6: a frame counts as pinned only if the word that the pin was added to still named the page.
-  FOREBAY_DEVICE static constexpr bool pin_holds(page_word seen, std::uint32_t tag) { return seen.names(tag); }
-  /// C2: how the word changes when a page is about to be written back.
-  FOREBAY_DEVICE static constexpr page_word written_back(page_word before) { return before.written_back(); }
-  /// C1: whether the set is looked through again under its lock.
-  static constexpr bool look_again = true;
-  /// C2: whether a frame may take another page.
-  FOREBAY_DEVICE static constexpr bool evictable(page_word word) { return word.is_evictable(); }
-  /// C6: how a reader that does not pin looks at the word the first time.
-  static constexpr simt::order first_look = simt::order::acquire;
-  /// Whether who waits for an unpinned frame sees those outside the set, too.
-  static constexpr bool waits_outside_the_set = true;
-  /// Q7: whether who finds no room in a drive's queues asks for the recovery of what takes it.
-  static constexpr bool asks_for_room = true;
-  /// C2: whether writing back goes on for as long as the drive completes anything.
-  static constexpr bool patient = true;
-  /// C3: whether who lets go of a shared buffer takes its owner's pin away; `was_owner`: nobody has let go of it
-  /// before.
-  FOREBAY_DEVICE static constexpr bool takes_owners_pin(bool was_owner) { return was_owner; }
-};
 
 /// A pinned page, or why there is none.
 struct page_pin {
@@ -69,14 +47,16 @@ struct page_share {
 /// steps.
 ///
 /// `page` numbers the pages of the whole storage, from 0; who calls has made sure that it exists.
-template <class M, class Policy, bool Counted = false, class Pools = frame_pools<>, class Rules = cache_rules,
-          class QueueRules = queue_rules>
+template <class M, cached_traits Traits>
 class cache_ref {
  public:
-  using policy_type = Policy;
-  using pools_type = Pools;
+  using machine = M;
+  using traits = Traits;
+  using policy_type = typename Traits::policy;
+  using pools_type = typename Traits::pools;
   using targets_type = cache_targets<M>;
-  using queues_type = io_queues_ref<M, QueueRules, targets_type>;
+  using queue_rules_type = typename Traits::queue_rules;
+  using queues_type = io_queues_ref<M, queue_rules_type, targets_type>;
   static constexpr std::uint32_t none = ~0u;
 
   cache_ref() = default;
@@ -92,7 +72,7 @@ class cache_ref {
 
   FOREBAY_DEVICE std::uint32_t page_shift() const { return page_shift_; }
   FOREBAY_DEVICE std::byte* frame_data(std::uint32_t frame) const {
-    if constexpr (Pools::has_users) {
+    if constexpr (pools_type::has_users) {
       if (frame >= first_user()) return s_->users[frame - first_user()].buffer.data();
     }
     return frames_ + (std::uint64_t{frame} << page_shift_);
@@ -109,7 +89,7 @@ class cache_ref {
     std::uint32_t joined = none;
     if (frame != none) {
       page_word const word = add_pin(frame);
-      if (!Rules::pin_holds(word, at.tag)) {
+      if (!rules::pin_holds(word, at.tag)) {
         unpin(frame);
       } else if (word.state() == page_state::valid) {
         touch(frame, word);
@@ -244,7 +224,7 @@ class cache_ref {
     page_location const at = mapping_.locate(page);
     std::uint32_t frame = find(at);
     // Pinned, so that the frame stays this page's: what another page's write-back fails with is not for the caller.
-    if (frame != none && !Rules::pin_holds(add_pin(frame), at.tag)) {
+    if (frame != none && !rules::pin_holds(add_pin(frame), at.tag)) {
       unpin(frame);
       frame = none;
     }
@@ -269,7 +249,7 @@ class cache_ref {
     page_word seen;
     if (frame != none) {
       seen = add_pin(frame);
-      if (!Rules::pin_holds(seen, at.tag)) {
+      if (!rules::pin_holds(seen, at.tag)) {
         unpin(frame);
         frame = none;
       }
@@ -347,7 +327,7 @@ class cache_ref {
     // Relaxed: who takes the ownership away takes the pin with it, and unpin() releases.
     bool const was_owner =
         simt::atomic<M>(s_->users[frame - first_user()].owner).compare_exchange(owner, 0, simt::order::relaxed);
-    if (Rules::takes_owners_pin(was_owner)) unpin(frame);
+    if (rules::takes_owners_pin(was_owner)) unpin(frame);
   }
   /// The same, and waits until the buffer is no page's frame: it has been written back, and nobody has it pinned. Where
   /// that fails, or the deadline passes, the buffer still belongs to the cache. `no_frame`: another thread had it
@@ -397,6 +377,8 @@ class cache_ref {
   FOREBAY_DEVICE std::uint64_t default_deadline_ns() const { return M::clock_ns() + s_->queues->limits.timeout_ns; }
 
  private:
+  using rules = typename Traits::cache_rules;
+
   enum class until : std::uint8_t { read, idle };
 
   /// What one look under a set's lock came to.
@@ -429,13 +411,13 @@ class cache_ref {
   enum class purpose : std::uint8_t { read, overwrite, prefetch, share };
 
   FOREBAY_DEVICE std::uint32_t first_outside() const { return mapping_.sets() * cache_ways; }
-  FOREBAY_DEVICE auto host() const { return host_pool<M, typename Pools::host_policy>(s_->host); }
+  FOREBAY_DEVICE auto host() const { return host_pool<M, typename pools_type::host_policy>(s_->host); }
 
   // Words
   // --------------------------------------------------------------------------------------------------------------
 
-  FOREBAY_DEVICE cache_set<Policy>& set_at(std::uint32_t set) const {
-    return *reinterpret_cast<cache_set<Policy>*>(s_->sets + std::uint64_t{set} * s_->set_bytes);
+  FOREBAY_DEVICE cache_set<policy_type>& set_at(std::uint32_t set) const {
+    return *reinterpret_cast<cache_set<policy_type>*>(s_->sets + std::uint64_t{set} * s_->set_bytes);
   }
   FOREBAY_DEVICE auto word(std::uint32_t frame) const { return simt::atomic<M>(words_[frame]); }
   FOREBAY_DEVICE page_word look(std::uint32_t frame) const {
@@ -458,7 +440,7 @@ class cache_ref {
   FOREBAY_DEVICE void touch(std::uint32_t frame, page_word seen) const {
     if (frame >= first_outside()) return;
     std::uint32_t const way = frame % cache_ways;
-    std::uint32_t const marks = Policy::template hit<M>(seen.marks(), &set_at(frame / cache_ways).policy, way);
+    std::uint32_t const marks = policy_type::template hit<M>(seen.marks(), &set_at(frame / cache_ways).policy, way);
     // Relaxed, both: hints.
     if (marks != seen.marks()) {
       word(frame).fetch_or(std::uint64_t{marks} << page_word::mark_shift, simt::order::relaxed);
@@ -503,7 +485,7 @@ class cache_ref {
     for (std::uint32_t ways = ways_of(at); ways != 0; ways &= ways - 1) {
       std::uint32_t const frame = at.set * cache_ways + simt::lowest_bit(ways);
       // Acquire pairs with the completion of the read, and with the unpin of those who wrote: the page's bytes.
-      found = {word(frame).load(Rules::first_look)};
+      found = {word(frame).load(rules::first_look)};
       if (found.holds(at.tag)) return frame;
     }
     return none;
@@ -561,7 +543,7 @@ class cache_ref {
     std::uint32_t const count = state->overflow_count;
     std::uint32_t next = count != 0 ? M::thread_rank() % count : 0;
     auto const finds_overflow = [&](std::uint32_t looks) {
-      if (!Rules::waits_outside_the_set) return false;
+      if (!rules::waits_outside_the_set) return false;
       if (state->free_overflow.template seems_free<M>()) return true;
       FOREBAY_ROLLED
       for (; looks != 0; --looks) {
@@ -635,9 +617,9 @@ class cache_ref {
       if (seen.names(at.tag)) out.match |= bit;
       if (seen.state() == page_state::busy || seen.is_writing()) out.unsettled |= bit;
       if (seen.is_cleanable()) out.cleanable |= bit;
-      if (Rules::evictable(seen)) out.view.evictable |= bit;
-      if (Rules::evictable(seen) && seen.is_unused()) out.unused |= bit;
-      for (std::uint32_t b = 0; b != Policy::mark_bits; ++b) {
+      if (rules::evictable(seen)) out.view.evictable |= bit;
+      if (rules::evictable(seen) && seen.is_unused()) out.unused |= bit;
+      for (std::uint32_t b = 0; b != policy_type::mark_bits; ++b) {
         if ((seen.marks() >> b & 1) != 0) out.view.marked[b] |= bit;
       }
     });
@@ -652,7 +634,7 @@ class cache_ref {
     FOREBAY_DEVICE static constexpr std::uint32_t ways() { return cache_ways; }
     FOREBAY_DEVICE replacement::set_view look() const { return view_; }
     FOREBAY_DEVICE void unmark(std::uint32_t ways, std::uint32_t marks) const {
-      for (std::uint32_t b = 0; b != Policy::mark_bits; ++b) {
+      for (std::uint32_t b = 0; b != policy_type::mark_bits; ++b) {
         if ((marks >> b & 1) != 0) view_.marked[b] &= ~ways;
       }
       FOREBAY_ROLLED
@@ -715,7 +697,7 @@ class cache_ref {
     page_word const seen = add_pin(frame);
     // The word names no set, so the frame may hold another set's page of the same tag by now. Who hung it up said which
     // before it could become valid, and the pin acquires that; as long as it is pinned it stays that page's.
-    if (Rules::pin_holds(seen, at.tag) && seen.state() == page_state::valid && is_for(frame, page)) return frame;
+    if (rules::pin_holds(seen, at.tag) && seen.state() == page_state::valid && is_for(frame, page)) return frame;
     unpin(frame);
     return none;
   }
@@ -734,7 +716,7 @@ class cache_ref {
     claim out;
     if (!try_lock(at.set)) return out;
     survey seen_set = look_at(at);
-    out.frame = Rules::look_again ? find_locked(at, seen_set) : none;
+    out.frame = rules::look_again ? find_locked(at, seen_set) : none;
     if (out.frame != none) {
       out.what = claim::result::found;
       // Pinned before the lock goes, or it could be evicted again.
@@ -751,7 +733,7 @@ class cache_ref {
       } else {
         take_frame(out, at, seen_set, prefetch, spare, last_resort);
       }
-      if constexpr (Pools::has_host) {
+      if constexpr (pools_type::has_host) {
         // The page is in a frame from now on, so it must not be in the host pool.
         if (out.what == claim::result::claimed) {
           if (why == purpose::read || prefetch) {
@@ -774,7 +756,7 @@ class cache_ref {
 
   FOREBAY_DEVICE void take_frame(claim& out, page_location at, survey& seen, bool prefetch, std::uint32_t spare,
                                  bool last_resort) const {
-    cache_set<Policy>& set = set_at(at.set);
+    cache_set<policy_type>& set = set_at(at.set);
     std::uint32_t const first = at.set * cache_ways;
     std::uint32_t const room = simt::count_bits(seen.free | seen.view.evictable);
     bool const to_clean = room <= clean_wanted && seen.cleanable != 0;
@@ -806,20 +788,20 @@ class cache_ref {
     locked_set const view(*this, first, seen.view);
     FOREBAY_ROLLED
     while (way == none && seen.view.evictable != 0) {
-      std::uint32_t const victim = Policy::template victim<M>(view, &set.policy);
+      std::uint32_t const victim = policy_type::template victim<M>(view, &set.policy);
       if (victim == replacement::no_way) break;
       page_word& old = seen.words[victim];
       if (try_take(first + victim, at.tag, pins, prefetch, false, old)) {
-        Policy::template evicted<M>(view, &set.policy, victim, old.tag(), old.marks());
+        policy_type::template evicted<M>(view, &set.policy, victim, old.tag(), old.marks());
         count<&cache_counters::evictions>();
-        if constexpr (Pools::has_host) out.to_host = old.tag();  // try_claim() makes room for it
+        if constexpr (pools_type::has_host) out.to_host = old.tag();  // try_claim() makes room for it
         way = victim;
       } else {
         seen.view.evictable &= ~(1u << victim);
       }
     }
     if (way != none) {
-      std::uint32_t const marks = Policy::template filled<M>(view, &set.policy, way, at.tag);
+      std::uint32_t const marks = policy_type::template filled<M>(view, &set.policy, way, at.tag);
       // Relaxed: hints.
       if (marks != 0) {
         word(first + way).fetch_or(std::uint64_t{marks} << page_word::mark_shift, simt::order::relaxed);
@@ -872,7 +854,7 @@ class cache_ref {
   /// it was looked at; then what it was before this.
   FOREBAY_DEVICE bool try_take(std::uint32_t frame, std::uint32_t tag, std::uint32_t pins, bool prefetch, bool free,
                                page_word& old) const {
-    while (free ? old.is_free() : Rules::evictable(old)) {
+    while (free ? old.is_free() : rules::evictable(old)) {
       // Acquire pairs with the release of unpins and of write-backs: the old page's readers and writers are done. A
       // failure says that somebody has changed the word.
       if (word(frame).compare_exchange(old.bits, old.claimed_for(tag, pins, prefetch).bits, simt::order::acquire))
@@ -942,7 +924,7 @@ class cache_ref {
     cache_ref const self = from(state);
     status result = fault::busy;
     // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5).
-    bool const may_help = QueueRules::waiters_help && self.needs_prp_list();
+    bool const may_help = queue_rules_type::waiters_help && self.needs_prp_list();
     auto const help_others = [&] {
       FOREBAY_ROLLED
       for (std::uint32_t pair = 0; may_help && pair < state->queues->pair_count; ++pair) {
@@ -969,7 +951,7 @@ class cache_ref {
         },
         command.deadline_ns);
     // Nobody may be waiting for those that take the room: prefetches, requests that were detached.
-    if (Rules::asks_for_room && !decided) {
+    if (rules::asks_for_room && !decided) {
       pair_range const in_the_way = self.needs_prp_list() ? pair_range{0, state->queues->pair_count}
                                                           : state->layout.pairs_of(self.drive_of(command.page));
       FOREBAY_ROLLED
@@ -1024,7 +1006,7 @@ class cache_ref {
   }
   /// Whether there was anything to deliver; nothing, where a service is there for that.
   FOREBAY_COLD static bool help_for(cache_state* state, std::uint32_t pair) {
-    if constexpr (QueueRules::waiters_help) {
+    if constexpr (queue_rules_type::waiters_help) {
       return from(state).queues().help(pair);
     } else {
       return false;
@@ -1038,7 +1020,7 @@ class cache_ref {
   /// From here on whoever got true owes the submission of the write.
   FOREBAY_DEVICE bool begin_write_back(std::uint32_t frame, page_word seen) const {
     // Acquire pairs with the release of the writers' unpins: the command reads what they wrote.
-    return word(frame).compare_exchange(seen.bits, Rules::written_back(seen).bits, simt::order::acquire);
+    return word(frame).compare_exchange(seen.bits, rules::written_back(seen).bits, simt::order::acquire);
   }
   /// With deadline 0 it does not wait. Where the command could not be sent the page is dirty as before.
   FOREBAY_DEVICE status submit_write_back(std::uint32_t frame, page_word seen, std::uint64_t deadline_ns) const {
@@ -1198,8 +1180,8 @@ class cache_ref {
     std::uint64_t const deadline_ns = self.default_deadline_ns();
     page_share out;
     std::uint32_t mine = none;
-    if constexpr (Pools::has_users) {
-      if (Pools::sharing::template joins<M>(page, use)) mine = self.take_user_frame(buffer);
+    if constexpr (pools_type::has_users) {
+      if (pools_type::sharing::template joins<M>(page, use)) mine = self.take_user_frame(buffer);
     }
     if (mine == none) {
       out.pinned = self.pin(page, how, when_full::wait);
@@ -1471,7 +1453,7 @@ class cache_ref {
     if (c.to_clean != none) (void)self.submit_write_back(c.to_clean, c.clean_word, 0);
     if (c.what == claim::result::found) return {c.frame, begun_read::by::other};
     if (c.what != claim::result::claimed) return {};
-    if constexpr (Pools::has_host) {
+    if constexpr (pools_type::has_host) {
       if (simt::out_of_line(&move_through_host)(state, c)) return {c.frame, begun_read::by::host_pool};
     }
     return {c.frame, begun_read::by::caller};
@@ -1508,7 +1490,7 @@ class cache_ref {
       if (c.what == claim::result::claimed) {
         if (c.frame == tried.spare) tried.spare = none;
         bool read = false;
-        if constexpr (Pools::has_host) read = simt::out_of_line(&move_through_host)(state, c);
+        if constexpr (pools_type::has_host) read = simt::out_of_line(&move_through_host)(state, c);
         if (how == access::overwrite) {
           pinned.frame = c.frame;
           break;
@@ -1536,7 +1518,7 @@ class cache_ref {
     }
     if (c.what == claim::result::claimed) {
       bool read = false;
-      if constexpr (Pools::has_host) read = simt::out_of_line(&move_through_host)(state, c);
+      if constexpr (pools_type::has_host) read = simt::out_of_line(&move_through_host)(state, c);
       if (read || self.submit(nvme::io_opcode::read, page, c.frame, targets_type::fill(c.frame), 0).ok()) {
         self.template count<&cache_counters::prefetches>();
         return true;
@@ -1550,7 +1532,7 @@ class cache_ref {
 
   template <std::uint64_t cache_counters::* Counter>
   FOREBAY_DEVICE void count() const {
-    if constexpr (Counted) {
+    if constexpr (Traits::counted) {
       // Relaxed: a statistic.
       simt::atomic<M>(s_->counters[M::this_block().rank % cache_core::counter_stripes].*Counter)
           .fetch_add(1, simt::order::relaxed);
@@ -1563,6 +1545,13 @@ class cache_ref {
   std::byte* frames_ = nullptr;
   page_sets mapping_;
   std::uint32_t page_shift_ = 12;
+};
+
+/// Of what works on frames without asking the policy.
+template <class Rules = cache_rules>
+struct policy_free : cached {
+  using policy = replacement::no_policy;
+  using cache_rules = Rules;
 };
 
 }  // namespace forebay

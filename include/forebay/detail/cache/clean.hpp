@@ -31,7 +31,7 @@ struct clean_result {
 
 /// What works on frames without asking the policy.
 template <class M, class Rules = cache_rules>
-using frames_ref = cache_ref<M, replacement::no_policy, false, frame_pools<>, Rules>;
+using frames_ref = cache_ref<M, policy_free<Rules>>;
 
 /// One thread's part in such work.
 template <class M, class Rules = cache_rules>
@@ -49,7 +49,7 @@ class cleaner {
     std::uint32_t const drive = cache_.drive_of(page);
     clean_result::of_drive& of = result_->drives[drive];
     auto const queues = cache_.queues();
-    alive_watch<M, queue_rules, cache_targets<M>> alive(queues, cache_.state()->layout.pairs_of(drive));
+    alive_watch alive(queues, cache_.state()->layout.pairs_of(drive));
     for (;;) {
       // Relaxed: spares waits, no more.
       bool const hopeless = simt::atomic<M>(of.given_up).load(simt::order::relaxed) != 0;

@@ -38,6 +38,9 @@ struct io_queues_state {
 template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
 class io_queues_ref {
  public:
+  using machine = M;
+  using rules_type = Rules;
+  using targets_type = Targets;
   using pair_type = queue_pair_ref<M, Rules, Targets>;
 
   io_queues_ref() = default;

@@ -28,13 +28,12 @@ FOREBAY_DEVICE status transfer_refusal(storage_layout const& layout, buffer_ref 
 }
 
 /// A request while it is being submitted, by one thread.
-template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
+template <class M, class Queues>
 class request {
  public:
-  using queues_type = io_queues_ref<M, Rules, Targets>;
-  using token_type = token<M, Rules, Targets>;
+  using token_type = token<M, Queues>;
 
-  FOREBAY_DEVICE request(queues_type const& queues, storage_layout const& layout)
+  FOREBAY_DEVICE request(Queues const& queues, storage_layout const& layout)
       : queues_(queues), layout_(layout), home_(home_pair<M>(layout.pairs_per_drive)) {}
 
   /// `commands`: that will be submitted, at most. False: the pool of records is empty.
@@ -90,8 +89,8 @@ class request {
   /// A token that polls as few pairs as the request allows.
   FOREBAY_DEVICE token_type to_token() const {
     pair_range const pairs = pairs_of(first_drive_ == ~0u ? 0 : first_drive_);
-    pair_range range{0, Rules::even_pairs ? layout_.drive_count * pairs.count : queues_.pair_count(), 1};
-    if (!spilled_ && several_drives_ && (Rules::even_pairs || layout_.drive_pairs == nullptr)) {
+    pair_range range{0, Queues::rules_type::even_pairs ? layout_.drive_count * pairs.count : queues_.pair_count(), 1};
+    if (!spilled_ && several_drives_ && (Queues::rules_type::even_pairs || layout_.drive_pairs == nullptr)) {
       range = {home_among(pairs), layout_.drive_count, pairs.count};
     }
     if (!spilled_ && !several_drives_) range = {pairs.first + home_among(pairs), 1, 1};
@@ -100,21 +99,21 @@ class request {
 
  private:
   FOREBAY_DEVICE pair_range pairs_of(std::uint32_t drive) const {
-    if constexpr (Rules::even_pairs) {
+    if constexpr (Queues::rules_type::even_pairs) {
       return {drive * layout_.pairs_per_drive, layout_.pairs_per_drive};
     } else {
       return layout_.pairs_of(drive);
     }
   }
   FOREBAY_DEVICE std::uint32_t home_among(pair_range pairs) const {
-    if constexpr (Rules::even_pairs) {
+    if constexpr (Queues::rules_type::even_pairs) {
       return home_;
     } else {
       return home_pair<M>(pairs.count);
     }
   }
 
-  queues_type const& queues_;
+  Queues const& queues_;
   storage_layout const& layout_;
   std::uint32_t home_;  ///< pair of each drive that its commands should go to, where all have as many
   std::uint32_t record_ = slot_pool::none;
