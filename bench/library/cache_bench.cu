@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/common/executor.hpp"
 #include "event_timer.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/simt/cuda.hpp"
@@ -52,9 +53,8 @@ struct cache_rig::parts {
                                                                      static_cast<int>(threads_per_block), 0),
                        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
     std::uint32_t const blocks = std::min(threads_per_sm / threads_per_block, static_cast<std::uint32_t>(fit)) * sms;
-    out.seconds = seconds_of(stream, [&] {
-      simt::launch<cuda>({.blocks = blocks, .threads_per_block = threads_per_block}, kernel, stream.get());
-    });
+    out.seconds = seconds_of(executor.stream(),
+                             [&] { executor({.blocks = blocks, .threads_per_block = threads_per_block}, kernel); });
     result.from().copy_out(&out.seen, result.data(), sizeof out.seen);
     return out;
   }
@@ -65,7 +65,7 @@ struct cache_rig::parts {
   std::uint64_t run_elements = 512;
   memory::allocation array;
   memory::allocation result{memory::device(0), sizeof(cache_tally), 128};
-  memory::cuda_stream stream{0};
+  apps::executor<cuda> executor{0};
   std::optional<storage_lease> running;  ///< last: what is above is freed when the engine may leave
 };
 

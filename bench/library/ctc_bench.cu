@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "apps/common/device_array.hpp"
-#include "apps/common/gpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
 #include "event_timer.hpp"
 #include "forebay/error.hpp"
@@ -48,7 +48,7 @@ struct ctc_on_gpu::impl {
   }
 
   storage drives;
-  apps::gpu_executor run;
+  apps::executor<simt::cuda> run;
   apps::io_buffer buffer;
   apps::device_array<reader::token_type> tokens;
   apps::device_array<ctc_result> result;

@@ -15,7 +15,7 @@ namespace forebay::bench {
 
 namespace {
 
-using apps::gpu_executor;
+using gpu_executor = apps::executor<simt::cuda>;
 using storage_view = cached_storage_ref<simt::cuda, replacement::clock>;
 using column_view = storage_view::view_type<std::uint32_t const>;
 using value_view = storage_view::view_type<float const>;
