@@ -4,9 +4,10 @@
 #include "apps/common/device_array.hpp"
 #include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
-#include "event_timer.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
+#include "harness/event_timer.hpp"
+#include "harness/gpu_use.hpp"
 #include "library/ctc_bench.hpp"
 
 namespace forebay::bench {
@@ -98,20 +99,11 @@ std::string ctc_on_gpu::report() const {
   return impl_->drives.report();
 }
 
-namespace {
-cudaFuncAttributes attributes() {
-  cudaFuncAttributes found{};
-  memory::check_cuda(
-      cudaFuncGetAttributes(&found, reinterpret_cast<void const*>(simt::detail::cuda_entry_of<reader>())),
-      "cudaFuncGetAttributes");
-  return found;
+std::uint32_t ctc_on_gpu::registers() const {
+  return gpu_use_of<reader>().registers_per_thread;
 }
-}  // namespace
-int ctc_on_gpu::registers() const {
-  return attributes().numRegs;
-}
-int ctc_on_gpu::local_bytes() const {
-  return static_cast<int>(attributes().localSizeBytes);
+std::uint64_t ctc_on_gpu::local_bytes() const {
+  return gpu_use_of<reader>().local_bytes_per_thread;
 }
 
 }  // namespace forebay::bench

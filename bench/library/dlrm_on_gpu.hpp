@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/common/executor.hpp"
-#include "event_timer.hpp"
+#include "harness/event_timer.hpp"
 #include "library/dlrm.hpp"
 #include "library/dlrm_bench.hpp"
 #include "library/dlrm_cublas.hpp"

@@ -7,8 +7,8 @@
 #include "apps/common/device_array.hpp"
 #include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
-#include "event_timer.hpp"
 #include "forebay/error.hpp"
+#include "harness/event_timer.hpp"
 #include "library/drives_bench.hpp"
 
 namespace forebay::bench {

@@ -9,8 +9,8 @@
 
 #include "apps/common/device_array.hpp"
 #include "apps/common/executor.hpp"
-#include "event_timer.hpp"
 #include "forebay/cuda_stream.hpp"
+#include "harness/event_timer.hpp"
 #include "library/bfs.hpp"
 #include "library/graph_bench.hpp"
 #include "library/graph_build.hpp"

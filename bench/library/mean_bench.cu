@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
-#include "event_timer.hpp"
+#include "harness/event_timer.hpp"
 #include "library/mean.hpp"
 #include "library/mean_bench.hpp"
 
