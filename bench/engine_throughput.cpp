@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "forebay/detail/emulator/engine.hpp"
+#include "harness/benchmark.hpp"
 
 namespace {
 
@@ -98,15 +95,8 @@ double commands_a_second(workload const& work, double seconds) {
   return static_cast<double>(completed) / busy.count();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::string path;
-  double seconds = 2;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::string(argv[i]) == "--json") path = argv[i + 1];
-    if (std::string(argv[i]) == "--runtime") seconds = std::atof(argv[i + 1]);
-  }
+int run(forebay::bench::command_line const& given) {
+  auto const seconds = given.number("--runtime", 2.0);
   constexpr workload workloads[] = {
       {"read 512 B", nvme::io_opcode::read, 512, false, true},
       {"read 512 B, timed", nvme::io_opcode::read, 512, true, true},
@@ -122,10 +112,11 @@ int main(int argc, char** argv) {
     results.push_back({{"workload", work.name}, {"commands_per_second", rate}});
   }
   nlohmann::json const document = {{"schema_version", 1}, {"threads", 1}, {"queues", queues}, {"results", results}};
-  if (path.empty() || path == "-") {
-    std::cout << document.dump(2) << "\n";
-  } else {
-    std::ofstream(path) << document.dump(2) << "\n";
-  }
+  given.write(document.dump(2));
   return good ? 0 : 1;
 }
+
+}  // namespace
+
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = {"--runtime"}, .switches = {}, .environment = {}, .run = run};

@@ -2,22 +2,17 @@
 //! \file
 //! Placement 1 on a GPU: the GPU submits to queues in page-locked host memory, emulator threads on the CPU are the
 //! drive.
-#include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/block_io/block_io.hpp"
-#include "forebay/error.hpp"
 #include "forebay/storage.hpp"
-#include "machine.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/document.hpp"
 
 namespace {
 
@@ -106,28 +101,20 @@ json run(measurement const& m) {
           {"runs", runs}};
 }
 
+int run_all(forebay::bench::command_line const& given) {
+  json document = forebay::bench::document_of("placement1", given.as_typed());
+  bool good = true;
+  for (measurement const& m : measurements()) {
+    document["results"].push_back(run(m));
+    for (json const& run : document["results"].back()["runs"]) {
+      good = good && run["errors"] == 0 && run["mismatches"] == 0;
+    }
+  }
+  given.write(document.dump(2));
+  return good ? 0 : 1;
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 3 || std::strcmp(argv[1], "--json") != 0) {
-    fmt::print(stderr, "usage: {} --json FILE\n", argv[0]);
-    return 2;
-  }
-  try {
-    json document = {{"schema_version", 1}, {"benchmark", "placement1"}, {"machine", forebay::bench::machine()}};
-    auto const name_of = [](char const* path) { return std::filesystem::path(path).filename().string(); };
-    document["command"] = fmt::format("{} --json {}", name_of(argv[0]), name_of(argv[2]));
-    bool good = true;
-    for (measurement const& m : measurements()) {
-      document["results"].push_back(run(m));
-      for (json const& run : document["results"].back()["runs"]) {
-        good = good && run["errors"] == 0 && run["mismatches"] == 0;
-      }
-    }
-    std::ofstream(argv[2]) << document.dump(2) << '\n';
-    return good ? 0 : 1;
-  } catch (std::exception const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 1;
-  }
-}
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = {}, .switches = {}, .environment = {}, .run = run_all};

@@ -31,7 +31,7 @@ endfunction()
 #
 # The static library `forebay_<layer>`, alias `forebay::<layer>`; without SOURCES an interface library. DEPENDS are
 # public: layers show each other's types in their headers. A library under src/ is installed and exported; what a program
-# under apps/ is made of is not.
+# under apps/ is made of (forebay_add_app) is not.
 function(forebay_add_library layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
   set(target forebay_${layer})
@@ -82,6 +82,23 @@ function(forebay_add_cuda_library name)
     target_link_libraries(forebay_${name} INTERFACE CUDA::cudart_static)
   else()
     target_link_libraries(forebay_${name} PUBLIC CUDA::cudart_static)
+  endif()
+endfunction()
+
+# forebay_add_app(<program> SOURCES source... [CUDA_SOURCES source.cu...] [DEPENDS target...])
+#
+# What a program under apps/ is made of: the static library `forebay_<program>` over forebay::storage. Who uses it includes
+# its headers as "apps/<program>/...". With FOREBAY_CUDA it has CUDA_SOURCES too and links the static CUDA runtime, and its sources
+# and those of who uses it see FOREBAY_HAS_CUDA.
+function(forebay_add_app program)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS")
+  set(target forebay_${program})
+  forebay_add_library(${program} SOURCES ${arg_SOURCES} DEPENDS forebay::storage fmt::fmt ${arg_DEPENDS})
+  target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
+  if(FOREBAY_CUDA)
+    target_sources(${target} PRIVATE ${arg_CUDA_SOURCES})
+    target_link_libraries(${target} PUBLIC CUDA::cudart_static)
+    target_compile_definitions(${target} PUBLIC FOREBAY_HAS_CUDA)
   endif()
 endfunction()
 

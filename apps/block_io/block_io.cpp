@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "apps/block_io/run_on.hpp"
-#include "apps/common/cpu_launch.hpp"
 #include "apps/common/pattern.hpp"
 #include "apps/common/processor_time.hpp"
 #include "forebay/error.hpp"
@@ -100,7 +99,7 @@ launch_result launch(storage& drives, workload const& work) {
 #ifdef FOREBAY_HAS_CUDA
   if (drives.on_gpu()) return run_on_gpu(drives, work);
 #endif
-  return run_on<simt::fiber>(drives, work, apps::cpu_launch());
+  return run_on<simt::fiber>(drives, work);
 }
 
 }  // namespace

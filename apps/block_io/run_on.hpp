@@ -11,6 +11,7 @@
 #include "apps/block_io/kernel.hpp"
 #include "apps/common/command_latencies.hpp"
 #include "apps/common/device_array.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
 #include "apps/common/latency_histogram.hpp"
 #include "forebay/memory.hpp"
@@ -31,14 +32,15 @@ struct launch_result {
   std::vector<std::uint32_t> written;  ///< one bit a block of the region
 };
 
-/// `launch(threads, kernel)` runs threads to their end; `launch.memory()` is where they keep data of their own.
-template <class M, class Launch>
-launch_result run_on(storage& drives, workload const& work, Launch const& launch) {
+/// Runs the threads of `work` to their end.
+template <class M>
+launch_result run_on(storage& drives, workload const& work) {
   apps::io_buffer const buffer(drives, work.iodepth * work.block_bytes);
   auto const ref = drives.template ref<M>();
   using kernel_type = kernel<M, std::remove_const_t<decltype(ref)>, std::remove_cvref_t<decltype(buffer.ref())>>;
 
-  memory::resource& from = launch.memory();
+  apps::executor<M> const run(drives.gpu_ordinal());
+  memory::resource& from = run.memory();
   apps::device_array<control> shared(from, 1);
   apps::device_array<typename kernel_type::slot_type> slots(from, work.iodepth);
   apps::device_array<thread_result> results(from, std::vector<thread_result>(work.threads));
@@ -46,8 +48,9 @@ launch_result run_on(storage& drives, workload const& work, Launch const& launch
   apps::device_array<std::uint64_t> write_bins(from, apps::latency_bins::count);
   apps::device_array<std::uint32_t> written(from, work.region_bytes / work.block_bytes / 32 + 1);
 
-  launch(work.threads, kernel_type{ref, buffer.ref(), work, shared.data(), slots.data(), results.data(),
-                                   read_bins.data(), write_bins.data(), written.data()});
+  run.threads(drives, work.threads,
+              kernel_type{ref, buffer.ref(), work, shared.data(), slots.data(), results.data(), read_bins.data(),
+                          write_bins.data(), written.data()});
 
   launch_result total;
   total.epoch_ns = shared.to_host()[0].epoch_ns;

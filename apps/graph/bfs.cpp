@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "apps/common/cpu_launch.hpp"
 #include "apps/graph/run_on.hpp"
 #include "forebay/error.hpp"
 #include "forebay/status_text.hpp"
@@ -51,7 +50,7 @@ bfs_outcome launch(storage& drives, bfs_request const& request, bfs_progress con
 #ifdef FOREBAY_HAS_CUDA
   if (drives.on_gpu()) return run_on_gpu(drives, request, tell);
 #endif
-  return run_on<simt::fiber>(drives, request, apps::cpu_launch(), tell);
+  return run_on<simt::fiber>(drives, request, tell);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/common/device_array.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
 #include "apps/graph/bfs.hpp"
 #include "apps/graph/bfs_level.hpp"
@@ -39,15 +40,16 @@ struct bfs_outcome {
   std::uint32_t first_bad_neighbour = 0;
 };
 
-/// `launch(threads, kernel)` runs threads to their end; `launch.memory()` is where they keep data of their own.
-template <class M, class Launch>
-bfs_outcome run_on(storage& drives, bfs_request const& request, Launch const& launch, bfs_progress const& tell) {
+/// Searches level by level, a launch each.
+template <class M>
+bfs_outcome run_on(storage& drives, bfs_request const& request, bfs_progress const& tell) {
   std::size_t const reads_in_flight = std::size_t{request.threads} * request.reads_per_thread;
   apps::io_buffer const buffer(drives, reads_in_flight * request.request_bytes);
   auto const ref = drives.template ref<M>(request.edges);
   using level_type = bfs_level<M, std::remove_const_t<decltype(ref)>, std::remove_cvref_t<decltype(buffer.ref())>>;
 
-  memory::resource& from = launch.memory();
+  apps::executor<M> const run(drives.gpu_ordinal());
+  memory::resource& from = run.memory();
   auto const vertices = static_cast<std::uint32_t>(request.row_begin.size() - 1);
   bfs_outcome out;
   out.result.distances.assign(vertices, unreached);
@@ -85,7 +87,7 @@ bfs_outcome run_on(storage& drives, bfs_request const& request, Launch const& la
     out.result.frontiers.push_back(level.frontier_size);
     if (tell) tell(level.level, level.frontier_size);
     control.assign(std::vector<level_control>(1));
-    launch(request.threads, level);
+    run.threads(drives, request.threads, level);
     level_control const after = control.to_host()[0];
     if (after.stop != 0) break;
     level.frontier_size = after.next_size;

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "apps/common/cpu_launch.hpp"
 #include "apps/common/processor_time.hpp"
 #include "apps/replay/run_on.hpp"
 #include "forebay/error.hpp"
@@ -130,7 +129,7 @@ void launch(storage& drives, std::span<operation const> operations, workload con
 #ifdef FOREBAY_HAS_CUDA
   if (drives.on_gpu()) return run_on_gpu(drives, operations, work, region_bytes, out);
 #endif
-  run_on<simt::fiber>(drives, operations, work, region_bytes, apps::cpu_launch(), out);
+  run_on<simt::fiber>(drives, operations, work, region_bytes, out);
 }
 
 }  // namespace

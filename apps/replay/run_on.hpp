@@ -11,6 +11,7 @@
 
 #include "apps/common/command_latencies.hpp"
 #include "apps/common/device_array.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
 #include "apps/common/latency_histogram.hpp"
 #include "apps/replay/kernel.hpp"
@@ -22,15 +23,15 @@
 namespace forebay::replay {
 
 /// Replays what was found to be possible on a storage of `region_bytes` bytes. Fills what threads counted into `out`.
-/// `launch(threads, kernel)` runs threads to their end; `launch.memory()` is where they keep data of their own.
-template <class M, class Launch>
+template <class M>
 void run_on(storage& drives, std::span<operation const> operations, workload const& work, std::uint64_t region_bytes,
-            Launch const& launch, result& out) {
+            result& out) {
   apps::io_buffer const buffer(drives, work.iodepth * work.slot_bytes);
   auto const ref = drives.template ref<M>();
   using kernel_type = kernel<M, std::remove_const_t<decltype(ref)>, std::remove_cvref_t<decltype(buffer.ref())>>;
 
-  memory::resource& from = launch.memory();
+  apps::executor<M> const run(drives.gpu_ordinal());
+  memory::resource& from = run.memory();
   apps::device_array<operation> trace(from, operations);
   apps::device_array<control> shared(from, 1);
   apps::device_array<typename kernel_type::slot_type> slots(from, work.iodepth);
@@ -42,16 +43,17 @@ void run_on(storage& drives, std::span<operation const> operations, workload con
   apps::device_array<std::uint32_t> written(from, work.verify ? region_bytes / work.block_bytes / 32 + 1 : 0);
   apps::device_array<std::uint32_t> written_before(from, work.verify ? work.iodepth * work.snapshot_words() : 0);
 
-  launch(work.threads, kernel_type{ref,
-                                   buffer.ref(),
-                                   work,
-                                   trace.data(),
-                                   shared.data(),
-                                   slots.data(),
-                                   results.data(),
-                                   {read_bins.data(), write_bins.data(), flush_bins.data(), lag_bins.data()},
-                                   written.data(),
-                                   written_before.data()});
+  run.threads(drives, work.threads,
+              kernel_type{ref,
+                          buffer.ref(),
+                          work,
+                          trace.data(),
+                          shared.data(),
+                          slots.data(),
+                          results.data(),
+                          {read_bins.data(), write_bins.data(), flush_bins.data(), lag_bins.data()},
+                          written.data(),
+                          written_before.data()});
 
   std::uint64_t const epoch_ns = shared.to_host()[0].epoch_ns;
   std::uint64_t last_completion_ns = epoch_ns;

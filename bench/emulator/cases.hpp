@@ -35,6 +35,8 @@ struct bench_case {
   bool moves_data = true;
   emulator::frontend_techniques frontend;
 
+  std::string title() const { return group + ": " + name; }
+  std::uint32_t drive_sms() const { return sms; }
   std::uint32_t dispatchers() const { return sms * 16; }
   std::uint32_t queue_count() const { return queues != 0 ? queues : dispatchers(); }
   /// Where the engine of the drive runs: `in_process`, `served` or `peer`, which replaces `backing`.

@@ -8,23 +8,24 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "event_timer.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/emulator/mover.hpp"
 #include "forebay/detail/emulator/timing_model.hpp"
 #include "forebay/detail/simt/cuda.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
-#include "machine.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/document.hpp"
+#include "harness/event_timer.hpp"
+#include "harness/repeated.hpp"
 
 namespace {
 
+using forebay::bench::runs_per_case;
 using forebay::bench::seconds_of;
 using forebay::simt::cuda;
 using nlohmann::json;
@@ -32,7 +33,6 @@ namespace emulator = forebay::emulator;
 namespace memory = forebay::memory;
 namespace simt = forebay::simt;
 
-constexpr int runs_per_case = 5;
 constexpr std::uint64_t region_bytes = std::uint64_t{8} << 30;
 constexpr std::uint32_t warps_per_block = 16;
 
@@ -219,54 +219,46 @@ void print(measurement const& m, double rate) {
   std::fflush(stdout);
 }
 
+int run(forebay::bench::command_line const& given) {
+  memory::cuda_stream const stream(0);
+  memory::allocation const region(memory::device(0), region_bytes, 4096);
+  memory::allocation const buffers(memory::device(0), std::size_t{64} * warps_per_block * 32 * 4096, 4096);
+  std::vector<std::uint64_t> words(region_bytes / 16 / 8);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = emulator::mix(i + 1);
+  for (int part = 0; part < 16; ++part) {
+    words[0] = static_cast<std::uint64_t>(part);
+    memory::device(0).copy_in(region.as<std::byte>() + part * (region_bytes / 16), words.data(), region_bytes / 16);
+  }
+  std::vector<measurement> all;
+  for (std::uint32_t const block_bytes : {512u, 4096u}) {
+    for (std::uint32_t const sms : {1u, 8u, 32u, 64u}) {
+      for (char const* const mover : {"loads", "bulk copies"}) {
+        if (std::strcmp(mover, "bulk copies") == 0 && !has_bulk_copies()) continue;
+        all.push_back(measure(mover, sms, block_bytes, region.as<std::byte>(), buffers.as<std::byte>(), stream));
+      }
+    }
+    all.push_back(measure_copy_engine(block_bytes, region.as<std::byte>(), buffers.as<std::byte>(), stream));
+  }
+  json document = forebay::bench::document_of("data_mover", given.as_typed());
+  bool good = true;
+  for (measurement& m : all) {
+    std::sort(m.copies_per_second.begin(), m.copies_per_second.end());
+    double const median = m.copies_per_second[m.copies_per_second.size() / 2];
+    print(m, median);
+    good = good && m.right;
+    document["results"].push_back({{"mover", m.mover},
+                                   {"sms", m.sms},
+                                   {"block_bytes", m.block_bytes},
+                                   {"copies_per_second", m.copies_per_second},
+                                   {"median", median},
+                                   {"bytes_per_second", median * m.block_bytes},
+                                   {"right", m.right}});
+  }
+  given.write(document.dump(2));
+  return good ? 0 : 1;
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 3 || std::strcmp(argv[1], "--json") != 0) {
-    std::fprintf(stderr, "usage: %s --json FILE\n", argv[0]);
-    return 2;
-  }
-  try {
-    memory::cuda_stream const stream(0);
-    memory::allocation const region(memory::device(0), region_bytes, 4096);
-    memory::allocation const buffers(memory::device(0), std::size_t{64} * warps_per_block * 32 * 4096, 4096);
-    std::vector<std::uint64_t> words(region_bytes / 16 / 8);
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = emulator::mix(i + 1);
-    for (int part = 0; part < 16; ++part) {
-      words[0] = static_cast<std::uint64_t>(part);
-      memory::device(0).copy_in(region.as<std::byte>() + part * (region_bytes / 16), words.data(), region_bytes / 16);
-    }
-    std::vector<measurement> all;
-    for (std::uint32_t const block_bytes : {512u, 4096u}) {
-      for (std::uint32_t const sms : {1u, 8u, 32u, 64u}) {
-        for (char const* const mover : {"loads", "bulk copies"}) {
-          if (std::strcmp(mover, "bulk copies") == 0 && !has_bulk_copies()) continue;
-          all.push_back(measure(mover, sms, block_bytes, region.as<std::byte>(), buffers.as<std::byte>(), stream));
-        }
-      }
-      all.push_back(measure_copy_engine(block_bytes, region.as<std::byte>(), buffers.as<std::byte>(), stream));
-    }
-    json document = {{"schema_version", 1}, {"benchmark", "data_mover"}, {"machine", forebay::bench::machine()}};
-    document["command"] = std::filesystem::path(argv[0]).filename().string() + " --json " +
-                          std::filesystem::path(argv[2]).filename().string();
-    bool good = true;
-    for (measurement& m : all) {
-      std::sort(m.copies_per_second.begin(), m.copies_per_second.end());
-      double const median = m.copies_per_second[m.copies_per_second.size() / 2];
-      print(m, median);
-      good = good && m.right;
-      document["results"].push_back({{"mover", m.mover},
-                                     {"sms", m.sms},
-                                     {"block_bytes", m.block_bytes},
-                                     {"copies_per_second", m.copies_per_second},
-                                     {"median", median},
-                                     {"bytes_per_second", median * m.block_bytes},
-                                     {"right", m.right}});
-    }
-    std::ofstream(argv[2]) << document.dump(1) << '\n';
-    return good ? 0 : 1;
-  } catch (std::exception const& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-    return 1;
-  }
-}
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = {}, .switches = {}, .environment = {}, .run = run};

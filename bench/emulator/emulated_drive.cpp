@@ -10,13 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -24,28 +18,30 @@
 #include <vector>
 
 #include "emulator/cases.hpp"
+#include "emulator/measure_cases.hpp"
 #include "emulator/raw_launch.hpp"
 #include "emulator/rig.hpp"
 #include "emulator/served.hpp"
-#include "event_timer.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
-#include "machine.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/event_timer.hpp"
+#include "harness/repeated.hpp"
 
 namespace {
 
 using forebay::bench::bench_case;
 using forebay::bench::clean;
+using forebay::bench::command_line;
+using forebay::bench::drives_asked;
 using forebay::bench::raw_result;
 using forebay::bench::raw_workload;
 using forebay::bench::rig;
+using forebay::bench::runs_per_case;
 using nlohmann::json;
 namespace memory = forebay::memory;
 
-constexpr int runs_per_case = 5;
-/// A case that takes longer hangs: the process ends by SIGALRM, and what was measured before is in its file.
-constexpr unsigned case_limit_s = 90;
 constexpr double pcie5_x16_bytes_per_second = 63.0e9;  // 32 GT/s x 16 lanes x 128/130
 
 double percentile_us(raw_result const& seen, double fraction) {
@@ -283,122 +279,48 @@ class bench {
   json checked_;
 };
 
-struct options {
-  std::string json_path, group, residency = "in_process", drive, client_sms = "0", serve, socket, load;
-  bool list = false;
-  bool multiprocessors = false;
-};
-
-json document_of(options const& o, json results) {
-  json document = {{"schema_version", 1}, {"benchmark", "emulated_drive"}, {"machine", forebay::bench::machine()}};
-  document["command"] = fmt::format("emulated_drive_bench --json {}{} --residency {}",
-                                    std::filesystem::path(o.json_path).filename().string(),
-                                    o.group.empty() ? "" : " --group " + o.group, o.residency);
-  document["residency"] = o.residency;
-  document["results"] = std::move(results);
-  return document;
-}
-
-/// A case that fails does not keep the others from being measured.
-int measure(options const& o, std::vector<bench_case> const& cases) {
-  bench all(o.residency, static_cast<std::uint32_t>(std::stoul(o.client_sms)));
-  json results = json::array();
-  bool good = true;
-  for (bench_case const& c : cases) {
-    if (!o.drive.empty() && c.drive_uri(o.residency) != o.drive) continue;
-    ::alarm(case_limit_s);
-    bool right = false;
-    try {
-      right = all.run(c, results);
-    } catch (std::exception const& error) {
-      fmt::print(stderr, "{}: {}: {}\n", c.group, c.name, error.what());
-    }
-    if (!right) {
-      good = false;
-      all.forget();
-    }
-    // So that a later case that hangs takes nothing along.
-    std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
+bool measure(drives_asked const& o, std::vector<bench_case> cases, command_line const& given) {
+  o.require_file();
+  auto const store = [&](json const& results) { given.write(o.document("emulated_drive", "", results).dump(2)); };
+  if (o.residency == "served" && o.drive.empty()) {
+    std::vector<std::string> arguments;
+    if (!o.group.empty()) arguments = {"--group", o.group};
+    return forebay::bench::measure_served(forebay::bench::drives_of(cases, o.residency), o.json_path, arguments, store);
   }
-  return good ? 0 : 1;
+  std::erase_if(cases, [&](bench_case const& c) { return !o.drive.empty() && c.drive_uri(o.residency) != o.drive; });
+  return forebay::bench::measure_each(cases, bench(o.residency, o.client_sms), store);
 }
 
-int measure_served(options const& o, std::vector<bench_case> const& cases) {
-  std::vector<forebay::bench::served_drive> drives;
-  for (bench_case const& c : cases) {
-    forebay::bench::served_drive const drive{c.drive_uri(o.residency), c.sms};
-    if (std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
-  }
-  std::vector<std::string> arguments;
-  if (!o.group.empty()) arguments = {"--group", o.group};
-  bool const good = forebay::bench::measure_served(drives, o.json_path, arguments, [&](json const& results) {
-    std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
-  });
-  return good ? 0 : 1;
-}
-
-/// Empty `json_path` and nothing else asked for: they could not be understood.
-options parse(std::vector<std::string> const& arguments) {
-  options o;
-  std::map<std::string, std::string*> const known = {
-      {"--json", &o.json_path},        {"--group", &o.group}, {"--residency", &o.residency}, {"--drive", &o.drive},
-      {"--client-sms", &o.client_sms}, {"--serve", &o.serve}, {"--socket", &o.socket},       {"--load", &o.load}};
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--list" || arguments[i] == "--multiprocessors") {
-      (arguments[i] == "--list" ? o.list : o.multiprocessors) = true;
-      continue;
-    }
-    auto const found = known.find(arguments[i]);
-    if (found == known.end() || i + 1 == arguments.size()) return {};
-    *found->second = arguments[++i];
-  }
-  return o;
-}
-
-int run(options const& o) {
-  if (!o.serve.empty()) return forebay::bench::serve_drive(o.serve, o.socket);
-  if (o.multiprocessors) {
+int run(command_line const& given) {
+  if (given.has("--serve")) return forebay::bench::serve_drive(given.text("--serve", ""), given.text("--socket", ""));
+  if (given.has("--multiprocessors")) {
     fmt::print("{}\n", forebay::bench::multiprocessors());
     return 0;
   }
+  drives_asked const o(given);
   std::vector<std::string> const residencies{"in_process", "served", "peer"};
   if (std::find(residencies.begin(), residencies.end(), o.residency) == residencies.end()) {
     throw forebay::refused_input("--residency", o.residency, "use in_process, served or peer");
   }
   std::vector<bench_case> const cases = forebay::bench::cases_of(o.group, o.residency);
-  if (o.list) {
+  if (given.has("--list")) {
     for (bench_case const& c : cases) fmt::print("{}\t{}\t{}\n", c.group, c.name, c.drive_uri(o.residency));
     return 0;
   }
-  if (!o.load.empty()) {
-    auto const found = std::find_if(cases.begin(), cases.end(), [&](bench_case const& c) { return c.name == o.load; });
-    if (found == cases.end()) throw forebay::refused_input("--load", o.load, "name a case that --list prints");
+  if (given.has("--load")) {
+    std::string const name = given.text("--load", "");
+    auto const found = std::find_if(cases.begin(), cases.end(), [&](bench_case const& c) { return c.name == name; });
+    if (found == cases.end()) throw forebay::refused_input("--load", name, "name a case that --list prints");
     return bench(o.residency, 0).load(*found) ? 0 : 1;
   }
-  return o.residency == "served" && o.drive.empty() ? measure_served(o, cases) : measure(o, cases);
+  return measure(o, cases, given) ? 0 : 1;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  options const o = parse({argv + 1, argv + argc});
-  if (o.json_path.empty() && o.serve.empty() && o.load.empty() && !o.list && !o.multiprocessors) {
-    fmt::print(stderr,
-               "usage: {0} --json FILE [--group NAME] [--residency in_process|served|peer]\n"
-               "       {0} --list [--group NAME] [--residency R]\n"
-               "       {0} --serve URI --socket PATH\n"
-               "       {0} --load NAME --group NAME [--residency R]\n"
-               "       {0} --multiprocessors\n",
-               argv[0]);
-    return 2;
-  }
-  try {
-    return run(o);
-  } catch (forebay::refused_input const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 2;
-  } catch (std::exception const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 1;
-  }
-}
+/// Beside measuring: `--list [--group NAME]` prints the cases; `--serve URI --socket PATH` is the daemon of one drive;
+/// `--load NAME --group NAME` keeps a case running; `--multiprocessors` prints how many there are.
+forebay::bench::benchmark const forebay::bench::this_benchmark{.with_value = drives_asked::with_value({"--load"}),
+                                                               .switches = {"--list", "--multiprocessors"},
+                                                               .environment = {},
+                                                               .run = run};

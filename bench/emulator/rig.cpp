@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "emulator/raw_launch.hpp"
-#include "event_timer.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/driver/controller.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
+#include "harness/event_timer.hpp"
 
 namespace forebay::bench {
 namespace {

@@ -7,23 +7,25 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "apps/common/command_line.hpp"
 #include "emulator/rig.hpp"
 #include "forebay/error.hpp"
-#include "machine.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/document.hpp"
+#include "harness/repeated.hpp"
 
 namespace {
 
+using forebay::bench::command_line;
 using nlohmann::json;
 namespace bench = forebay::bench;
 using bench::cache_run;
+using bench::runs_per_case;
 
-constexpr int runs_per_case = 5;
 constexpr std::uint32_t drive_sms = 32;
 
 struct program {
@@ -144,35 +146,26 @@ struct program {
   json shapes;
 };
 
+int run(command_line const& given) {
+  program p;
+  p.quick = given.has("--quick");
+  p.windows = given.numbers("--pages", p.windows);
+  for (std::uint32_t const pages : p.windows) {
+    if (pages == 0 || pages > 32) throw forebay::refused_input("--pages", std::to_string(pages), "use 1 to 32");
+  }
+  std::string const group = given.text("--group", "");
+  if (!group.empty() && group != "hits" && group != "misses" && group != "mixed") {
+    throw forebay::refused_input("--group", group, "use hits, misses or mixed");
+  }
+  if (group.empty() || group == "hits") p.hits();
+  if (group.empty() || group == "misses") p.misses();
+  if (group.empty() || group == "mixed") p.mixed();
+  json document = forebay::bench::document_of("library_cache", given.as_typed());
+  document.update({{"client_sms", p.sms}, {"kernels", p.shapes}, {"results", p.results}});
+  return forebay::bench::finish(given, std::move(document), p.good);
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    forebay::apps::command_line const given(argc, argv, {"--group", "--pages"}, {"--quick"});
-    program p;
-    p.quick = given.has("--quick");
-    p.windows = given.numbers("--pages", p.windows);
-    for (std::uint32_t const pages : p.windows) {
-      if (pages == 0 || pages > 32) throw forebay::refused_input("--pages", std::to_string(pages), "use 1 to 32");
-    }
-    std::string const group = given.text("--group", "");
-    if (!group.empty() && group != "hits" && group != "misses" && group != "mixed") {
-      throw forebay::refused_input("--group", group, "use hits, misses or mixed");
-    }
-    if (group.empty() || group == "hits") p.hits();
-    if (group.empty() || group == "misses") p.misses();
-    if (group.empty() || group == "mixed") p.mixed();
-    json const document = {{"schema_version", 1},         {"benchmark", "library_cache"},
-                           {"machine", bench::machine()}, {"command", given.as_typed()},
-                           {"client_sms", p.sms},         {"kernels", p.shapes},
-                           {"results", p.results},        {"verified", p.good}};
-    given.write(document.dump(2));
-    return p.good ? 0 : 1;
-  } catch (forebay::refused_input const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 2;
-  } catch (std::exception const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 1;
-  }
-}
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = {"--group", "--pages"}, .switches = {"--quick"}, .environment = {}, .run = run};

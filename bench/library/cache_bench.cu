@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "event_timer.hpp"
-#include "forebay/cuda_stream.hpp"
-#include "forebay/detail/simt/cuda.hpp"
+#include "apps/common/executor.hpp"
 #include "forebay/memory.hpp"
+#include "harness/event_timer.hpp"
+#include "harness/gpu_use.hpp"
 #include "library/cache_bench.hpp"
 
 namespace forebay::bench {
@@ -21,11 +21,8 @@ constexpr std::uint32_t threads_per_block = 256;
 
 template <class Kernel>
 nlohmann::json shape_of() {
-  cudaFuncAttributes found{};
-  memory::check_cuda(
-      cudaFuncGetAttributes(&found, reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Kernel>())),
-      "cudaFuncGetAttributes");
-  return {{"registers", found.numRegs}, {"local_bytes", found.localSizeBytes}};
+  launch_report::gpu_use const use = gpu_use_of<Kernel>();
+  return {{"registers", use.registers_per_thread}, {"local_bytes", use.local_bytes_per_thread}};
 }
 
 }  // namespace
@@ -47,14 +44,10 @@ struct cache_rig::parts {
     cache_run out;
     result.from().copy_in(result.data(), &out.seen, sizeof out.seen);
     kernel.tally = result.as<cache_tally>();
-    int fit = 0;
-    memory::check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, simt::detail::cuda_entry_of<Kernel>(),
-                                                                     static_cast<int>(threads_per_block), 0),
-                       "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-    std::uint32_t const blocks = std::min(threads_per_sm / threads_per_block, static_cast<std::uint32_t>(fit)) * sms;
-    out.seconds = seconds_of(stream, [&] {
-      simt::launch<cuda>({.blocks = blocks, .threads_per_block = threads_per_block}, kernel, stream.get());
-    });
+    std::uint32_t const fit = gpu_use_of<Kernel>(threads_per_block).resident_blocks_per_sm;
+    std::uint32_t const blocks = std::min(threads_per_sm / threads_per_block, fit) * sms;
+    out.seconds = seconds_of(executor.stream(),
+                             [&] { executor({.blocks = blocks, .threads_per_block = threads_per_block}, kernel); });
     result.from().copy_out(&out.seen, result.data(), sizeof out.seen);
     return out;
   }
@@ -65,7 +58,7 @@ struct cache_rig::parts {
   std::uint64_t run_elements = 512;
   memory::allocation array;
   memory::allocation result{memory::device(0), sizeof(cache_tally), 128};
-  memory::cuda_stream stream{0};
+  apps::executor<cuda> executor{0};
   std::optional<storage_lease> running;  ///< last: what is above is freed when the engine may leave
 };
 

@@ -14,18 +14,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "apps/common/command_line.hpp"
 #include "forebay/error.hpp"
-#include "machine.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/document.hpp"
 
 namespace {
 
+using forebay::bench::command_line;
 using forebay::bench::ctc_ideal_ratio;
 using forebay::bench::ctc_on_gpu;
 using forebay::bench::ctc_result;
@@ -165,60 +165,49 @@ std::vector<double> evenly(double step) {
   return ratios;
 }
 
+int run(command_line const& given) {
+  bool const quick = given.has("--quick");
+  // As many drives of the one kind.
+  auto const drives = [&](std::string const& uri) {
+    return std::vector<std::string>(given.number("--drives", 1u), given.text("--drive", uri));
+  };
+  std::vector<geometry> geometries = {{"1 read a thread and round",
+                                       drives("emulated:size=1G,iops=2470000,latency_us=50,backing=hbm"),
+                                       {.rounds = 64, .commands = 1},
+                                       quick ? evenly(1) : evenly(0.1)},
+                                      {"64 reads a thread and round",
+                                       drives("emulated:size=1G,iops=20000000,latency_us=50,backing=hbm"),
+                                       {.rounds = quick ? 8u : 16u, .commands = 64},
+                                       quick ? evenly(1) : evenly(0.25)}};
+  std::uint32_t const only = given.number("--commands", 0u);
+  if (only != 0) {
+    std::erase_if(geometries, [&](geometry const& g) { return g.work.commands != only; });
+    if (geometries.empty()) {
+      geometries = {{fmt::format("{} reads a thread and round", only),
+                     drives("emulated:size=1G,iops=2470000,latency_us=50,backing=hbm"),
+                     {.rounds = 64, .commands = only},
+                     quick ? evenly(1) : evenly(0.1)}};
+    }
+  }
+  json document = forebay::bench::document_of("library_ctc", given.as_typed());
+  bool good = true;
+  for (geometry& g : geometries) {
+    g.work.rounds = given.number("--rounds", g.work.rounds);
+    g.work.block_bytes = given.number("--block-bytes", g.work.block_bytes);
+    g.ratios = given.numbers("--ratios", g.ratios);
+    if (g.work.rounds == 0) throw forebay::refused_input("--rounds", "0", "is at least 1");
+    if (g.work.block_bytes == 0 || g.work.block_bytes % 512 != 0) {
+      throw forebay::refused_input("--block-bytes", std::to_string(g.work.block_bytes), "is a multiple of 512");
+    }
+    document["results"].push_back(sweep(g, quick ? 1 : 5).run(good));
+  }
+  return forebay::bench::finish(given, std::move(document), good);
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  // Code that is loaded while a drive's engine runs would wait for it.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  try {
-    forebay::apps::command_line const given(
-        argc, argv, {"--drive", "--drives", "--commands", "--rounds", "--block-bytes", "--ratios"}, {"--quick"});
-    bool const quick = given.has("--quick");
-    // As many drives of the one kind.
-    auto const drives = [&](std::string const& uri) {
-      return std::vector<std::string>(given.number("--drives", 1u), given.text("--drive", uri));
-    };
-    std::vector<geometry> geometries = {{"1 read a thread and round",
-                                         drives("emulated:size=1G,iops=2470000,latency_us=50,backing=hbm"),
-                                         {.rounds = 64, .commands = 1},
-                                         quick ? evenly(1) : evenly(0.1)},
-                                        {"64 reads a thread and round",
-                                         drives("emulated:size=1G,iops=20000000,latency_us=50,backing=hbm"),
-                                         {.rounds = quick ? 8u : 16u, .commands = 64},
-                                         quick ? evenly(1) : evenly(0.25)}};
-    std::uint32_t const only = given.number("--commands", 0u);
-    if (only != 0) {
-      std::erase_if(geometries, [&](geometry const& g) { return g.work.commands != only; });
-      if (geometries.empty()) {
-        geometries = {{fmt::format("{} reads a thread and round", only),
-                       drives("emulated:size=1G,iops=2470000,latency_us=50,backing=hbm"),
-                       {.rounds = 64, .commands = only},
-                       quick ? evenly(1) : evenly(0.1)}};
-      }
-    }
-    json document = {{"schema_version", 1},
-                     {"benchmark", "library_ctc"},
-                     {"machine", forebay::bench::machine()},
-                     {"command", given.as_typed()}};
-    bool good = true;
-    for (geometry& g : geometries) {
-      g.work.rounds = given.number("--rounds", g.work.rounds);
-      g.work.block_bytes = given.number("--block-bytes", g.work.block_bytes);
-      g.ratios = given.numbers("--ratios", g.ratios);
-      if (g.work.rounds == 0) throw forebay::refused_input("--rounds", "0", "is at least 1");
-      if (g.work.block_bytes == 0 || g.work.block_bytes % 512 != 0) {
-        throw forebay::refused_input("--block-bytes", std::to_string(g.work.block_bytes), "is a multiple of 512");
-      }
-      document["results"].push_back(sweep(g, quick ? 1 : 5).run(good));
-    }
-    document["verified"] = good;
-    given.write(document.dump(2));
-    return good ? 0 : 1;
-  } catch (forebay::refused_input const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 2;
-  } catch (std::exception const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 1;
-  }
-}
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = {"--drive", "--drives", "--commands", "--rounds", "--block-bytes", "--ratios"},
+    .switches = {"--quick"},
+    .environment = {load_all_code},
+    .run = run};

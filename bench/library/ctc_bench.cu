@@ -2,11 +2,12 @@
 #include <algorithm>
 
 #include "apps/common/device_array.hpp"
-#include "apps/common/gpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
-#include "event_timer.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
+#include "harness/event_timer.hpp"
+#include "harness/gpu_use.hpp"
 #include "library/ctc_bench.hpp"
 
 namespace forebay::bench {
@@ -48,7 +49,7 @@ struct ctc_on_gpu::impl {
   }
 
   storage drives;
-  apps::gpu_executor run;
+  apps::executor<simt::cuda> run;
   apps::io_buffer buffer;
   apps::device_array<reader::token_type> tokens;
   apps::device_array<ctc_result> result;
@@ -98,20 +99,11 @@ std::string ctc_on_gpu::report() const {
   return impl_->drives.report();
 }
 
-namespace {
-cudaFuncAttributes attributes() {
-  cudaFuncAttributes found{};
-  memory::check_cuda(
-      cudaFuncGetAttributes(&found, reinterpret_cast<void const*>(simt::detail::cuda_entry_of<reader>())),
-      "cudaFuncGetAttributes");
-  return found;
+std::uint32_t ctc_on_gpu::registers() const {
+  return gpu_use_of<reader>().registers_per_thread;
 }
-}  // namespace
-int ctc_on_gpu::registers() const {
-  return attributes().numRegs;
-}
-int ctc_on_gpu::local_bytes() const {
-  return static_cast<int>(attributes().localSizeBytes);
+std::uint64_t ctc_on_gpu::local_bytes() const {
+  return gpu_use_of<reader>().local_bytes_per_thread;
 }
 
 }  // namespace forebay::bench

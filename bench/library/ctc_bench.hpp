@@ -30,8 +30,8 @@ class ctc_on_gpu {
   double seconds_to_compute(ctc_work work);
   /// JSON of the storage.
   std::string report() const;
-  int registers() const;
-  int local_bytes() const;
+  std::uint32_t registers() const;
+  std::uint64_t local_bytes() const;
 
  private:
   struct impl;

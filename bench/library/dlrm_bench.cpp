@@ -14,40 +14,39 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "apps/common/command_line.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/document.hpp"
+#include "harness/repeated.hpp"
 #include "library/dlrm.hpp"
 #include "library/dlrm_storage.hpp"
 #include "library/dlrm_trace.hpp"
-#include "machine.hpp"
 
 namespace {
 
+using forebay::bench::command_line;
 using forebay::bench::cublas_math;
 using forebay::bench::dlrm_config;
 using forebay::bench::dlrm_in_memory;
 using forebay::bench::dlrm_seconds;
 using forebay::bench::dlrm_trace;
+using forebay::bench::runs_per_case;
 using nlohmann::json;
 namespace bench = forebay::bench;
-
-constexpr int runs_per_case = 5;
 
 json timed(std::vector<dlrm_seconds> const& runs, double dlrm_seconds::* part, std::uint64_t batches) {
   std::vector<double> seconds;
   for (dlrm_seconds const& r : runs) seconds.push_back(r.*part);
-  std::sort(seconds.begin(), seconds.end());
-  double const median_s = seconds[seconds.size() / 2];
-  return {
-      {"seconds", seconds}, {"median_s", median_s}, {"us_per_batch", median_s * 1e6 / static_cast<double>(batches)}};
+  json found = bench::with_median(std::move(seconds));
+  found["us_per_batch"] = found["median_s"].get<double>() * 1e6 / static_cast<double>(batches);
+  return found;
 }
 
 json measure(dlrm_in_memory& model, std::uint32_t samples, std::uint64_t batches_max) {
@@ -243,7 +242,7 @@ json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& c
           {"runs", results}};
 }
 
-dlrm_trace trace_of(forebay::apps::command_line const& given, bool quick) {
+dlrm_trace trace_of(command_line const& given, bool quick) {
   std::string const path = given.text("--trace", "");
   if (!path.empty()) return bench::read_trace(path);
   bench::zipf_options zipf;
@@ -254,89 +253,72 @@ dlrm_trace trace_of(forebay::apps::command_line const& given, bool quick) {
   return make_zipf_trace(zipf);
 }
 
+int run(command_line const& given) {
+  bool const quick = given.has("--quick");
+  std::string const math = given.text("--math", "fp32");
+  if (math != "fp32" && math != "tf32") throw forebay::refused_input("--math", math, "is fp32 or tf32");
+  dlrm_trace const trace = trace_of(given, quick);
+  auto const batch_sizes =
+      given.numbers("--batches", quick ? std::vector<std::uint32_t>{16, 2048}
+                                       : std::vector<std::uint32_t>{1, 4, 16, 64, 256, 1024, 2048});
+  for (std::uint32_t const b : batch_sizes) {
+    if (b == 0) throw forebay::refused_input("--batches", "0", "is at least 1");
+  }
+  std::uint64_t const batches_max = given.number("--batches-max", std::uint64_t{quick ? 4u : 100u});
+  json document = forebay::bench::document_of("library_dlrm", given.as_typed());
+  document["math"] = math;
+  document["trace"] = {{"source", trace.source},     {"synthetic", trace.source == "zipf"},
+                       {"samples", trace.samples()}, {"tables", trace.tables()},
+                       {"dense", trace.dense},       {"rows", trace.rows_of_all_tables()}};
+  bool good = true;
+  auto const configs = given.numbers("--configs", std::vector<std::uint32_t>{1, 2, 3});
+  auto const floats = given.number("--floats", dlrm_config().floats);
+  for (std::uint32_t const number : given.has("--no-memory") ? std::vector<std::uint32_t>() : configs) {
+    dlrm_config config = bench::dlrm_config_number(number);
+    config.dense = trace.dense;
+    config.tables = trace.tables();
+    config.floats = floats;
+    std::uint32_t const largest = *std::max_element(batch_sizes.begin(), batch_sizes.end());
+    dlrm_in_memory model(config, trace, largest, math == "tf32" ? cublas_math::tf32 : cublas_math::fp32);
+    document["cublas_version"] = model.cublas_version();
+    fmt::print("config {}: {} and {} layers, embeddings of {} bytes\n", number, config.bottom_layers, config.top_layers,
+               config.floats * 4);
+    json result = {{"config", number},
+                   {"bottom_layers", config.bottom_layers},
+                   {"bottom_width", config.bottom_width},
+                   {"top_layers", config.top_layers},
+                   {"top_width", config.top_width},
+                   {"embedding_bytes", config.floats * 4},
+                   {"table_bytes", trace.rows_of_all_tables() * config.floats * 4}};
+    for (std::uint32_t const samples : batch_sizes) result["batches"].push_back(measure(model, samples, batches_max));
+    double const error = model.largest_error(std::min(batch_sizes.back(), 256u));
+    // Sums of 1,024 products in another order; tf32 has 10 bits of mantissa.
+    double const allowed = math == "tf32" ? 2e-2 : 1e-4;
+    result["largest_error"] = error;
+    good = good && error <= allowed;
+    fmt::print("  largest error of a click: {:.2e}\n", error);
+    result["tables_in"] = "memory of the GPU";
+    document["results"].push_back(std::move(result));
+  }
+  if (!given.has("--no-storage")) {
+    drive_options const drive{given.number("--drive-iops", 2.47e6), given.number("--drive-latency-us", 50u),
+                              given.number("--drive-sms", 16u), given.number("--page-bytes", 4096u)};
+    std::uint32_t const drives = given.number("--drives", 2u);
+    if (drives == 0 || drives > 8) throw forebay::refused_input("--drives", std::to_string(drives), "is 1 to 8");
+    document["storage"] =
+        measure_storage(trace, storage_cases(given.text("--sweeps", ""), configs, batch_sizes, drives, quick), floats,
+                        math == "tf32" ? cublas_math::tf32 : cublas_math::fp32, quick ? batches_max : 400, drive, good);
+  }
+  return forebay::bench::finish(given, std::move(document), good);
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  // Code that is loaded while a drive's engine runs would wait for it.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  // Of the eight queues that streams share otherwise, one may hold prefetches behind networks.
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  try {
-    forebay::apps::command_line const given(argc, argv,
-                                            {"--trace", "--samples", "--rows-max", "--exponent", "--seed", "--configs",
-                                             "--batches", "--batches-max", "--floats", "--math", "--sweeps", "--drives",
-                                             "--drive-iops", "--drive-latency-us", "--drive-sms", "--page-bytes"},
-                                            {"--quick", "--no-memory", "--no-storage"});
-    bool const quick = given.has("--quick");
-    std::string const math = given.text("--math", "fp32");
-    if (math != "fp32" && math != "tf32") throw forebay::refused_input("--math", math, "is fp32 or tf32");
-    dlrm_trace const trace = trace_of(given, quick);
-    auto const batch_sizes =
-        given.numbers("--batches", quick ? std::vector<std::uint32_t>{16, 2048}
-                                         : std::vector<std::uint32_t>{1, 4, 16, 64, 256, 1024, 2048});
-    for (std::uint32_t const b : batch_sizes) {
-      if (b == 0) throw forebay::refused_input("--batches", "0", "is at least 1");
-    }
-    std::uint64_t const batches_max = given.number("--batches-max", std::uint64_t{quick ? 4u : 100u});
-    json document = {{"schema_version", 1},
-                     {"benchmark", "library_dlrm"},
-                     {"machine", bench::machine()},
-                     {"command", given.as_typed()},
-                     {"math", math},
-                     {"trace",
-                      {{"source", trace.source},
-                       {"synthetic", trace.source == "zipf"},
-                       {"samples", trace.samples()},
-                       {"tables", trace.tables()},
-                       {"dense", trace.dense},
-                       {"rows", trace.rows_of_all_tables()}}}};
-    bool good = true;
-    auto const configs = given.numbers("--configs", std::vector<std::uint32_t>{1, 2, 3});
-    auto const floats = given.number("--floats", dlrm_config().floats);
-    for (std::uint32_t const number : given.has("--no-memory") ? std::vector<std::uint32_t>() : configs) {
-      dlrm_config config = bench::dlrm_config_number(number);
-      config.dense = trace.dense;
-      config.tables = trace.tables();
-      config.floats = floats;
-      std::uint32_t const largest = *std::max_element(batch_sizes.begin(), batch_sizes.end());
-      dlrm_in_memory model(config, trace, largest, math == "tf32" ? cublas_math::tf32 : cublas_math::fp32);
-      document["cublas_version"] = model.cublas_version();
-      fmt::print("config {}: {} and {} layers, embeddings of {} bytes\n", number, config.bottom_layers,
-                 config.top_layers, config.floats * 4);
-      json result = {{"config", number},
-                     {"bottom_layers", config.bottom_layers},
-                     {"bottom_width", config.bottom_width},
-                     {"top_layers", config.top_layers},
-                     {"top_width", config.top_width},
-                     {"embedding_bytes", config.floats * 4},
-                     {"table_bytes", trace.rows_of_all_tables() * config.floats * 4}};
-      for (std::uint32_t const samples : batch_sizes) result["batches"].push_back(measure(model, samples, batches_max));
-      double const error = model.largest_error(std::min(batch_sizes.back(), 256u));
-      // Sums of 1,024 products in another order; tf32 has 10 bits of mantissa.
-      double const allowed = math == "tf32" ? 2e-2 : 1e-4;
-      result["largest_error"] = error;
-      good = good && error <= allowed;
-      fmt::print("  largest error of a click: {:.2e}\n", error);
-      result["tables_in"] = "memory of the GPU";
-      document["results"].push_back(std::move(result));
-    }
-    if (!given.has("--no-storage")) {
-      drive_options const drive{given.number("--drive-iops", 2.47e6), given.number("--drive-latency-us", 50u),
-                                given.number("--drive-sms", 16u), given.number("--page-bytes", 4096u)};
-      std::uint32_t const drives = given.number("--drives", 2u);
-      if (drives == 0 || drives > 8) throw forebay::refused_input("--drives", std::to_string(drives), "is 1 to 8");
-      document["storage"] = measure_storage(
-          trace, storage_cases(given.text("--sweeps", ""), configs, batch_sizes, drives, quick), floats,
-          math == "tf32" ? cublas_math::tf32 : cublas_math::fp32, quick ? batches_max : 400, drive, good);
-    }
-    document["verified"] = good;
-    given.write(document.dump(2));
-    return good ? 0 : 1;
-  } catch (forebay::refused_input const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 2;
-  } catch (std::exception const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 1;
-  }
-}
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = {"--trace", "--samples", "--rows-max", "--exponent", "--seed", "--configs", "--batches",
+                   "--batches-max", "--floats", "--math", "--sweeps", "--drives", "--drive-iops", "--drive-latency-us",
+                   "--drive-sms", "--page-bytes"},
+    .switches = {"--quick", "--no-memory", "--no-storage"},
+    // Of the eight queues that streams share otherwise, one may hold prefetches behind networks.
+    .environment = {load_all_code, {"CUDA_DEVICE_MAX_CONNECTIONS", "32"}},
+    .run = run};

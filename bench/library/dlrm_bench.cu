@@ -10,7 +10,7 @@ namespace forebay::bench {
 namespace {
 
 using quads_in_memory = apps::memory_view<dlrm_quad>;
-using naive = dlrm_naive_products<apps::gpu_executor>;
+using naive = dlrm_naive_products<apps::executor<simt::cuda>>;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ struct dlrm_in_memory::impl {
   quads_in_memory view() const { return {table.data(), table.size()}; }
 
   dlrm_config config;
-  apps::gpu_executor side{0};
+  apps::executor<simt::cuda> side{0};
   dlrm_inputs inputs;
   apps::device_array<dlrm_quad> table;
   dlrm_on_gpu<quads_in_memory> gpu;
@@ -57,10 +57,10 @@ dlrm_seconds dlrm_in_memory::measure() {
 double dlrm_in_memory::largest_error(std::uint32_t samples) {
   impl& i = *impl_;
   std::vector<float> const seen = i.inputs.clicks();
-  apps::gpu_executor const run(0);
+  apps::executor<simt::cuda> const run(0);
   naive const by(run);
-  dlrm<apps::gpu_executor, quads_in_memory, naive> const model(run, i.side, by, i.config, i.view(), i.table.size(),
-                                                               samples);
+  dlrm<apps::executor<simt::cuda>, quads_in_memory, naive> const model(run, i.side, by, i.config, i.view(),
+                                                                       i.table.size(), samples);
   model.run_in_turn(i.inputs.batches(samples, 1));
   run.synchronize();
   std::vector<float> const want = i.inputs.clicks();

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "apps/common/gpu_executor.hpp"
-#include "event_timer.hpp"
+#include "apps/common/executor.hpp"
+#include "harness/event_timer.hpp"
 #include "library/dlrm.hpp"
 #include "library/dlrm_bench.hpp"
 #include "library/dlrm_cublas.hpp"
@@ -77,14 +77,14 @@ class dlrm_on_gpu {
   std::uint64_t wrong_floats(dlrm_batch const& batch) const { return model_.wrong_floats(batch); }
   apps::failure_latch failures() const { return model_.failures(); }
   int cublas_version() const { return products_.version(); }
-  apps::gpu_executor const& run() const { return run_; }
+  apps::executor<simt::cuda> const& run() const { return run_; }
 
  private:
-  apps::gpu_executor run_{0};
+  apps::executor<simt::cuda> run_{0};
   /// Its blocks are few and mostly wait; behind those of the networks they would begin too late.
-  apps::gpu_executor side_{0, memory::urgency::first};
+  apps::executor<simt::cuda> side_{0, memory::urgency::first};
   dlrm_cublas products_;
-  dlrm<apps::gpu_executor, Table, dlrm_cublas> model_;
+  dlrm<apps::executor<simt::cuda>, Table, dlrm_cublas> model_;
 };
 
 }  // namespace forebay::bench

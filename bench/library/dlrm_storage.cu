@@ -5,6 +5,7 @@
 
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
+#include "harness/gpu_use.hpp"
 #include "library/dlrm_on_gpu.hpp"
 #include "library/dlrm_storage.hpp"
 
@@ -14,15 +15,6 @@ namespace {
 
 using storage_view = storage_ref<simt::cuda, cached>;
 using table_view = storage_view::view_type<dlrm_quad const>;
-
-template <class Kernel>
-int registers_of() {
-  cudaFuncAttributes found{};
-  memory::check_cuda(
-      cudaFuncGetAttributes(&found, reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Kernel>())),
-      "cudaFuncGetAttributes");
-  return found.numRegs;
-}
 
 }  // namespace
 
@@ -112,11 +104,11 @@ std::string dlrm_on_storage::report() {
   return text;
 }
 
-int dlrm_on_storage::gather_registers() const {
-  return registers_of<dlrm_gather<simt::cuda, table_view>>();
+std::uint32_t dlrm_on_storage::gather_registers() const {
+  return gpu_use_of<dlrm_gather<simt::cuda, table_view>>().registers_per_thread;
 }
-int dlrm_on_storage::prefetch_registers() const {
-  return registers_of<dlrm_prefetch<simt::cuda, table_view>>();
+std::uint32_t dlrm_on_storage::prefetch_registers() const {
+  return gpu_use_of<dlrm_prefetch<simt::cuda, table_view>>().registers_per_thread;
 }
 
 }  // namespace forebay::bench

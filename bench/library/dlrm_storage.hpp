@@ -47,8 +47,8 @@ class dlrm_on_storage {
   /// What its drives did since they were last asked, JSON.
   std::string report();
   /// Registers a thread of the two kernels.
-  int gather_registers() const;
-  int prefetch_registers() const;
+  std::uint32_t gather_registers() const;
+  std::uint32_t prefetch_registers() const;
 
  private:
   struct impl;

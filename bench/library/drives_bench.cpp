@@ -8,18 +8,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "apps/common/command_line.hpp"
 #include "forebay/error.hpp"
-#include "machine.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/document.hpp"
 
 namespace {
 
+using forebay::bench::command_line;
 using nlohmann::json;
 namespace bench = forebay::bench;
 
@@ -89,63 +89,52 @@ json measure(std::uint32_t count, bool cache, bool writes, bench::drives_on_gpu&
           {"runs", runs}};
 }
 
+int run(command_line const& given) {
+  options o;
+  if (given.has("--quick")) {
+    o.counts = {1, 4};
+    o.runs = 1;
+  }
+  o.counts = given.numbers("--counts", o.counts);
+  o.iops = given.number("--drive-iops", o.iops);
+  o.latency_us = given.number("--drive-latency-us", o.latency_us);
+  o.sms_each = given.number("--drive-sms", o.sms_each);
+  o.run_ms = given.number("--run-ms", o.run_ms);
+  json document = forebay::bench::document_of("library_drives", given.as_typed());
+  document["block_bytes"] = block_bytes;
+  bool good = true;
+  for (std::uint32_t const count : o.counts) {
+    if (count == 0) throw forebay::refused_input("--counts", "0", "is at least 1");
+    std::uint32_t const sms = bench::drives_on_gpu::multiprocessors();
+    if (count * o.sms_each + 2 >= sms) {
+      throw forebay::refused_input("--drive-sms", std::to_string(o.sms_each), "leaves the client no multiprocessor");
+    }
+    for (bool const cache : {false, true}) {
+      forebay::storage_options s;
+      s.drives.assign(count, fmt::format("emulated:size=512M,iops={:.0f},latency_us={},backing=hbm,sms={}", o.iops,
+                                         o.latency_us, o.sms_each));
+      s.device = "cuda:0";
+      s.queues_per_drive = 64;
+      s.stripe_bytes = block_bytes;
+      // A thirty-second of what the drives hold.
+      if (cache) s.cache_bytes = (std::uint64_t{count} << 29) / 32;
+      if (cache) s.page_bytes = block_bytes;
+      bench::drives_on_gpu on(s, std::min(sms - count * o.sms_each - 2, 64u), block_bytes);
+      for (bool const writes : {false, true}) {
+        document["results"].push_back(measure(count, cache, writes, on, o, good));
+      }
+      std::uint64_t const wrong = on.wrong_blocks();
+      document["results"].back()["wrong_blocks_afterwards"] = wrong;
+      good = good && wrong == 0;
+    }
+  }
+  return forebay::bench::finish(given, std::move(document), good);
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  // Code that is loaded while a drive's engine runs would wait for it.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  try {
-    forebay::apps::command_line const given(
-        argc, argv, {"--counts", "--drive-iops", "--drive-latency-us", "--drive-sms", "--run-ms"}, {"--quick"});
-    options o;
-    if (given.has("--quick")) {
-      o.counts = {1, 4};
-      o.runs = 1;
-    }
-    o.counts = given.numbers("--counts", o.counts);
-    o.iops = given.number("--drive-iops", o.iops);
-    o.latency_us = given.number("--drive-latency-us", o.latency_us);
-    o.sms_each = given.number("--drive-sms", o.sms_each);
-    o.run_ms = given.number("--run-ms", o.run_ms);
-    json document = {{"schema_version", 1},
-                     {"benchmark", "library_drives"},
-                     {"machine", bench::machine()},
-                     {"command", given.as_typed()},
-                     {"block_bytes", block_bytes}};
-    bool good = true;
-    for (std::uint32_t const count : o.counts) {
-      if (count == 0) throw forebay::refused_input("--counts", "0", "is at least 1");
-      std::uint32_t const sms = bench::drives_on_gpu::multiprocessors();
-      if (count * o.sms_each + 2 >= sms) {
-        throw forebay::refused_input("--drive-sms", std::to_string(o.sms_each), "leaves the client no multiprocessor");
-      }
-      for (bool const cache : {false, true}) {
-        forebay::storage_options s;
-        s.drives.assign(count, fmt::format("emulated:size=512M,iops={:.0f},latency_us={},backing=hbm,sms={}", o.iops,
-                                           o.latency_us, o.sms_each));
-        s.device = "cuda:0";
-        s.queues_per_drive = 64;
-        s.stripe_bytes = block_bytes;
-        // A thirty-second of what the drives hold.
-        if (cache) s.cache_bytes = (std::uint64_t{count} << 29) / 32;
-        if (cache) s.page_bytes = block_bytes;
-        bench::drives_on_gpu on(s, std::min(sms - count * o.sms_each - 2, 64u), block_bytes);
-        for (bool const writes : {false, true}) {
-          document["results"].push_back(measure(count, cache, writes, on, o, good));
-        }
-        std::uint64_t const wrong = on.wrong_blocks();
-        document["results"].back()["wrong_blocks_afterwards"] = wrong;
-        good = good && wrong == 0;
-      }
-    }
-    document["verified"] = good;
-    given.write(document.dump(2));
-    return good ? 0 : 1;
-  } catch (forebay::refused_input const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 2;
-  } catch (std::exception const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 1;
-  }
-}
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = {"--counts", "--drive-iops", "--drive-latency-us", "--drive-sms", "--run-ms"},
+    .switches = {"--quick"},
+    .environment = {load_all_code},
+    .run = run};

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "apps/common/device_array.hpp"
-#include "apps/common/gpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
-#include "event_timer.hpp"
 #include "forebay/error.hpp"
+#include "harness/event_timer.hpp"
 #include "library/drives_bench.hpp"
 
 namespace forebay::bench {
@@ -53,7 +53,7 @@ struct drives_on_gpu::impl {
 
   storage drives;
   simt::grid shape;
-  apps::gpu_executor run{0};
+  apps::executor<simt::cuda> run{0};
   apps::io_buffer buffers;
   apps::device_array<drives_result> result;
   bool has_cache;

@@ -10,30 +10,31 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <exception>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "apps/common/command_line.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/document.hpp"
+#include "harness/repeated.hpp"
 #include "library/graph_build.hpp"
 #include "library/graph_storage.hpp"
 #include "library/spmv_cusparse.hpp"
-#include "machine.hpp"
 
 namespace {
 
+using forebay::bench::command_line;
 using forebay::bench::graph_kind;
 using forebay::bench::graph_on_gpu;
+using forebay::bench::runs_per_case;
 using forebay::bench::spmv_division;
+using forebay::bench::timed;
 using nlohmann::json;
 namespace bench = forebay::bench;
-
-constexpr int runs_per_case = 5;
 
 struct options {
   std::uint32_t scale = 22;
@@ -49,15 +50,6 @@ struct options {
   std::uint32_t queues = 256;
   std::uint32_t page_bytes = 4096;
 };
-
-/// One run that is not counted, then the median of five.
-json timed(std::function<double()> const& run_once) {
-  run_once();
-  std::vector<double> seconds;
-  for (int i = 0; i < runs_per_case; ++i) seconds.push_back(run_once());
-  std::sort(seconds.begin(), seconds.end());
-  return {{"seconds", seconds}, {"median_s", seconds[seconds.size() / 2]}};
-}
 
 json measure_spmv(graph_on_gpu& graph, options const& o, spmv_division& fastest, bool& good) {
   std::vector<spmv_division> divisions;
@@ -192,13 +184,12 @@ class drive_runs {
       for (json const& d : last["drives"]) count += d["statistics"]["read_commands"].get<std::uint64_t>();
       reads.push_back(count);
     }
-    std::sort(seconds.begin(), seconds.end());
     std::sort(reads.begin(), reads.end());
-    return {{"seconds", seconds},
-            {"median_s", seconds[seconds.size() / 2]},
-            {"reads", reads[reads.size() / 2]},
-            {"pages", bytes_ / o_.page_bytes},
-            {"report", last}};
+    json found = bench::with_median(std::move(seconds));
+    found["reads"] = reads[reads.size() / 2];
+    found["pages"] = bytes_ / o_.page_bytes;
+    found["report"] = last;
+    return found;
   }
 
   bench::graph_on_storage& drive_;
@@ -292,44 +283,34 @@ json measure(graph_kind kind, options const& o, bool& good) {
   return result;
 }
 
+int run(command_line const& given) {
+  options o;
+  o.quick = given.has("--quick");
+  o.cusparse = !given.has("--no-cusparse");
+  o.storage = !given.has("--no-storage");
+  o.drive_iops = given.number("--drive-iops", o.drive_iops);
+  o.drive_latency_us = given.number("--drive-latency-us", o.drive_latency_us);
+  o.drive_sms = given.number("--drive-sms", o.drive_sms);
+  o.queues = given.number("--queues", o.queues);
+  o.page_bytes = given.number("--page-bytes", o.page_bytes);
+  o.scale = given.number("--scale", o.quick ? 16u : o.scale);
+  o.edge_factor = given.number("--edge-factor", o.edge_factor);
+  o.seed = given.number("--seed", o.seed);
+  o.sources = given.number("--sources", o.quick ? 1u : o.sources);
+  json document = forebay::bench::document_of("library_graph", given.as_typed());
+  if (o.cusparse) document["cusparse_version"] = bench::cusparse_spmv::version();
+  bool good = true;
+  for (graph_kind const kind : {graph_kind::kronecker, graph_kind::uniform}) {
+    document["results"].push_back(measure(kind, o, good));
+  }
+  return forebay::bench::finish(given, std::move(document), good);
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  // Code that is loaded while a drive's engine runs would wait for it.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  try {
-    options o;
-    forebay::apps::command_line const given(argc, argv,
-                                            {"--scale", "--edge-factor", "--seed", "--sources", "--drive-iops",
-                                             "--drive-latency-us", "--drive-sms", "--queues", "--page-bytes"},
-                                            {"--quick", "--no-cusparse", "--no-storage"});
-    o.quick = given.has("--quick");
-    o.cusparse = !given.has("--no-cusparse");
-    o.storage = !given.has("--no-storage");
-    o.drive_iops = given.number("--drive-iops", o.drive_iops);
-    o.drive_latency_us = given.number("--drive-latency-us", o.drive_latency_us);
-    o.drive_sms = given.number("--drive-sms", o.drive_sms);
-    o.queues = given.number("--queues", o.queues);
-    o.page_bytes = given.number("--page-bytes", o.page_bytes);
-    o.scale = given.number("--scale", o.quick ? 16u : o.scale);
-    o.edge_factor = given.number("--edge-factor", o.edge_factor);
-    o.seed = given.number("--seed", o.seed);
-    o.sources = given.number("--sources", o.quick ? 1u : o.sources);
-    json document = {{"schema_version", 1}, {"benchmark", "library_graph"}, {"machine", bench::machine()}};
-    document["command"] = given.as_typed();
-    if (o.cusparse) document["cusparse_version"] = bench::cusparse_spmv::version();
-    bool good = true;
-    for (graph_kind const kind : {graph_kind::kronecker, graph_kind::uniform}) {
-      document["results"].push_back(measure(kind, o, good));
-    }
-    document["verified"] = good;
-    given.write(document.dump(2));
-    return good ? 0 : 1;
-  } catch (forebay::refused_input const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 2;
-  } catch (std::exception const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 1;
-  }
-}
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = {"--scale", "--edge-factor", "--seed", "--sources", "--drive-iops", "--drive-latency-us",
+                   "--drive-sms", "--queues", "--page-bytes"},
+    .switches = {"--quick", "--no-cusparse", "--no-storage"},
+    .environment = {load_all_code},
+    .run = run};

@@ -6,11 +6,11 @@
 #include <tuple>
 #include <utility>
 
-#include "apps/common/gpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
 #include "apps/common/random.hpp"
-#include "event_timer.hpp"
 #include "forebay/error.hpp"
+#include "harness/event_timer.hpp"
 #include "library/bfs.hpp"
 #include "library/graph_bench.hpp"
 #include "library/graph_build.hpp"
@@ -22,7 +22,7 @@ namespace forebay::bench {
 
 namespace {
 
-using apps::gpu_executor;
+using gpu_executor = apps::executor<simt::cuda>;
 using apps::memory_view;
 using column_view = memory_view<std::uint32_t>;
 using value_view = memory_view<float>;

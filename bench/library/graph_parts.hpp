@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "apps/common/device_array.hpp"
-#include "apps/common/gpu_executor.hpp"
-#include "event_timer.hpp"
+#include "apps/common/executor.hpp"
 #include "forebay/cuda_stream.hpp"
+#include "harness/event_timer.hpp"
 #include "library/bfs.hpp"
 #include "library/graph_bench.hpp"
 #include "library/graph_build.hpp"
@@ -20,7 +20,7 @@ namespace forebay::bench {
 
 /// Belongs to a `graph_on_gpu`.
 struct graph_parts {
-  apps::gpu_executor const& run;
+  apps::executor<simt::cuda> const& run;
   csr_graph const& graph;
   float const* x;
   float* y;

@@ -6,6 +6,7 @@
 
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
+#include "harness/gpu_use.hpp"
 #include "library/forget_pages.hpp"
 #include "library/graph_parts.hpp"
 #include "library/graph_storage.hpp"
@@ -15,7 +16,7 @@ namespace forebay::bench {
 
 namespace {
 
-using apps::gpu_executor;
+using gpu_executor = apps::executor<simt::cuda>;
 using storage_view = storage_ref<simt::cuda, cached>;
 using column_view = storage_view::view_type<std::uint32_t const>;
 using value_view = storage_view::view_type<float const>;
@@ -43,15 +44,6 @@ struct swept_search {
   }
   std::vector<std::uint32_t> distances_to_host() const { return search.distances_to_host(); }
 };
-
-template <class Kernel>
-int registers_of() {
-  cudaFuncAttributes found{};
-  memory::check_cuda(
-      cudaFuncGetAttributes(&found, reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Kernel>())),
-      "cudaFuncGetAttributes");
-  return found.numRegs;
-}
 
 }  // namespace
 
@@ -156,14 +148,14 @@ std::string graph_on_storage::report() {
 std::uint32_t graph_on_storage::warps() const {
   return impl_->parts.run.warps();
 }
-int graph_on_storage::spmv_registers() const {
-  return registers_of<spmv_multiply<simt::cuda, column_view, value_view, tile, 1, 768>>();
+std::uint32_t graph_on_storage::spmv_registers() const {
+  return gpu_use_of<spmv_multiply<simt::cuda, column_view, value_view, tile, 1, 768>>().registers_per_thread;
 }
-int graph_on_storage::bfs_from_above_registers() const {
-  return registers_of<bfs_visit<simt::cuda, column_view>>();
+std::uint32_t graph_on_storage::bfs_from_above_registers() const {
+  return gpu_use_of<bfs_visit<simt::cuda, column_view>>().registers_per_thread;
 }
-int graph_on_storage::bfs_from_below_registers() const {
-  return registers_of<bfs_look_up<simt::cuda, column_view, 768>>();
+std::uint32_t graph_on_storage::bfs_from_below_registers() const {
+  return gpu_use_of<bfs_look_up<simt::cuda, column_view, 768>>().registers_per_thread;
 }
 
 }  // namespace forebay::bench

@@ -67,9 +67,9 @@ class graph_on_storage {
   /// Warps that run together, about.
   std::uint32_t warps() const;
   /// Registers a thread: of a product, and of a search's levels from above and from below.
-  int spmv_registers() const;
-  int bfs_from_above_registers() const;
-  int bfs_from_below_registers() const;
+  std::uint32_t spmv_registers() const;
+  std::uint32_t bfs_from_above_registers() const;
+  std::uint32_t bfs_from_below_registers() const;
 
  private:
   struct impl;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/common/gpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
-#include "event_timer.hpp"
+#include "harness/event_timer.hpp"
 #include "library/mean.hpp"
 #include "library/mean_bench.hpp"
 
@@ -19,9 +19,9 @@ struct mean_in_memory::impl {
   }
   simt::grid all() const { return {.blocks = run.warps() / 4, .threads_per_block = 256}; }
 
-  apps::gpu_executor run{0};
+  apps::executor<simt::cuda> run{0};
   apps::device_array<float> vector;
-  mean<apps::gpu_executor, apps::memory_view<float>> work;
+  mean<apps::executor<simt::cuda>, apps::memory_view<float>> work;
   apps::device_array<std::uint64_t> sum;
   apps::device_array<std::uint32_t> sink;
 };

@@ -8,45 +8,43 @@
 #include "library/random_reads.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "emulator/cases.hpp"
+#include "emulator/measure_cases.hpp"
 #include "emulator/rig.hpp"
 #include "emulator/served.hpp"
-#include "event_timer.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
-#include "machine.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/event_timer.hpp"
+#include "harness/repeated.hpp"
 
 namespace {
 
 using forebay::bench::bench_case;
 using forebay::bench::clean;
+using forebay::bench::command_line;
+using forebay::bench::drives_asked;
 using forebay::bench::kernel_shape;
 using forebay::bench::library_result;
 using forebay::bench::raw_result;
 using forebay::bench::raw_workload;
 using forebay::bench::rig;
+using forebay::bench::runs_per_case;
 using nlohmann::json;
 namespace memory = forebay::memory;
 
-constexpr int runs_per_case = 5;
-/// A case that takes longer hangs: the process ends by SIGALRM, and what was measured before is in its file.
-constexpr unsigned case_limit_s = 90;
 constexpr std::uint32_t threads_per_block = 256;
 
 struct reads_case {
@@ -61,6 +59,8 @@ struct reads_case {
     if (!raw) ++d.queues;
     return d.drive_uri(residency);
   }
+  std::uint32_t drive_sms() const { return drive.sms; }
+  std::string title() const { return drive.title(); }
 };
 
 /// Threads of the raw client with a queue for each warp.
@@ -364,11 +364,6 @@ class bench {
   json checked_;
 };
 
-struct options {
-  std::string json_path, group, residency = "in_process", only, drive, client_sms = "0", serve, socket;
-  bool list = false;
-};
-
 double median_iops(json const& result) {
   return result["runs"][result["median"].get<std::size_t>()]["iops"].get<double>();
 }
@@ -402,119 +397,53 @@ void print_best(json const& results) {
   }
 }
 
-json document_of(options const& o, json results) {
-  compare(results);
-  json document = {{"schema_version", 1}, {"benchmark", "random_reads"}, {"machine", forebay::bench::machine()}};
-  document["command"] = fmt::format(
-      "random_reads_bench --json {}{}{} --residency {}", std::filesystem::path(o.json_path).filename().string(),
-      o.group.empty() ? "" : " --group " + o.group, o.only.empty() ? "" : " --only '" + o.only + "'", o.residency);
-  document["residency"] = o.residency;
-  document["results"] = std::move(results);
-  return document;
+/// The raw client's cases, and those whose name has `only` in it.
+bool wanted(std::string const& only, reads_case const& c) {
+  return c.raw || c.drive.name.find(only) != std::string::npos;
 }
 
-/// The raw client's in any case.
-bool wanted(options const& o, reads_case const& c) {
-  return c.raw || c.drive.name.find(o.only) != std::string::npos;
-}
-
-/// A case that fails does not keep the others from being measured.
-int measure(options const& o, std::vector<reads_case> const& cases) {
-  bench all(o.residency, static_cast<std::uint32_t>(std::stoul(o.client_sms)));
-  json results = json::array();
-  bool good = true;
-  for (reads_case const& c : cases) {
-    if (!wanted(o, c) || (!o.drive.empty() && c.drive_uri(o.residency) != o.drive)) continue;
-    ::alarm(case_limit_s);
-    bool right = false;
-    try {
-      right = all.run(c, results);
-    } catch (std::exception const& error) {
-      fmt::print(stderr, "{}: {}: {}\n", c.drive.group, c.drive.name, error.what());
-    }
-    if (!right) {
-      good = false;
-      all.forget();
-    }
-    // So that a later case that hangs takes nothing along.
-    std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
-  }
-  if (o.drive.empty()) print_best(results);
-  return good ? 0 : 1;
-}
-
-int measure_served(options const& o, std::vector<reads_case> const& cases) {
-  std::vector<forebay::bench::served_drive> drives;
-  for (reads_case const& c : cases) {
-    forebay::bench::served_drive const drive{c.drive_uri(o.residency), c.drive.sms};
-    if (wanted(o, c) && std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
-  }
-  std::vector<std::string> arguments;
-  if (!o.group.empty()) arguments.insert(arguments.end(), {"--group", o.group});
-  if (!o.only.empty()) arguments.insert(arguments.end(), {"--only", o.only});
+bool measure(drives_asked const& o, std::string const& only, std::vector<reads_case> cases, command_line const& given) {
+  o.require_file();
+  std::erase_if(cases, [&](reads_case const& c) { return !wanted(only, c); });
   json all = json::array();
-  bool const good = forebay::bench::measure_served(drives, o.json_path, arguments, [&](json const& results) {
+  auto const store = [&](json const& results) {
     all = results;
-    std::ofstream(o.json_path) << document_of(o, results).dump(1) << '\n';
-  });
-  print_best(all);
-  return good ? 0 : 1;
-}
-
-/// Empty `json_path` and nothing else asked for: they could not be understood.
-options parse(std::vector<std::string> const& arguments) {
-  options o;
-  std::map<std::string, std::string*> const known = {{"--json", &o.json_path},      {"--group", &o.group},
-                                                     {"--residency", &o.residency}, {"--only", &o.only},
-                                                     {"--drive", &o.drive},         {"--client-sms", &o.client_sms},
-                                                     {"--serve", &o.serve},         {"--socket", &o.socket}};
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--list") {
-      o.list = true;
-      continue;
-    }
-    auto const found = known.find(arguments[i]);
-    if (found == known.end() || i + 1 == arguments.size()) return {};
-    *found->second = arguments[++i];
+    compare(all);
+    given.write(o.document("random_reads", only.empty() ? "" : " --only '" + only + "'", all).dump(2));
+  };
+  bool good = true;
+  if (o.residency == "served" && o.drive.empty()) {
+    std::vector<std::string> arguments;
+    if (!o.group.empty()) arguments.insert(arguments.end(), {"--group", o.group});
+    if (!only.empty()) arguments.insert(arguments.end(), {"--only", only});
+    good = forebay::bench::measure_served(forebay::bench::drives_of(cases, o.residency), o.json_path, arguments, store);
+  } else {
+    std::erase_if(cases, [&](reads_case const& c) { return !o.drive.empty() && c.drive_uri(o.residency) != o.drive; });
+    good = forebay::bench::measure_each(cases, bench(o.residency, o.client_sms), store);
   }
-  return o;
+  if (o.drive.empty()) print_best(all);
+  return good;
 }
 
-int run(options const& o) {
-  if (!o.serve.empty()) return forebay::bench::serve_drive(o.serve, o.socket);
+int run(command_line const& given) {
+  if (given.has("--serve")) return forebay::bench::serve_drive(given.text("--serve", ""), given.text("--socket", ""));
+  drives_asked const o(given);
   if (o.residency != "in_process" && o.residency != "served") {
     throw forebay::refused_input("--residency", o.residency, "use in_process or served");
   }
   std::vector<reads_case> const cases = cases_of(o.group);
-  if (o.list) {
+  if (given.has("--list")) {
     for (reads_case const& c : cases) {
       fmt::print("{}\t{}\t{}\n", c.drive.group, c.drive.name, c.drive_uri(o.residency));
     }
     return 0;
   }
-  return o.residency == "served" && o.drive.empty() ? measure_served(o, cases) : measure(o, cases);
+  return measure(o, given.text("--only", ""), cases, given) ? 0 : 1;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  options const o = parse({argv + 1, argv + argc});
-  if (o.json_path.empty() && o.serve.empty() && !o.list) {
-    fmt::print(
-        stderr,
-        "usage: {0} --json FILE [--group 512|4k|target] [--only PART_OF_A_NAME] [--residency in_process|served]\n"
-        "       {0} --list [--group G]\n"
-        "       {0} --serve URI --socket PATH\n",
-        argv[0]);
-    return 2;
-  }
-  try {
-    return run(o);
-  } catch (forebay::refused_input const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 2;
-  } catch (std::exception const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 1;
-  }
-}
+/// `--only` takes part of a name. Beside measuring: `--list [--group 512|4k|target]` prints the cases, and `--serve URI
+/// --socket PATH` is the daemon of one drive.
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = drives_asked::with_value({"--only"}), .switches = {"--list"}, .environment = {}, .run = run};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forebay/cuda_stream.hpp"
-#include "forebay/detail/simt/cuda.hpp"
 #include "forebay/error.hpp"
 #include "forebay/queue_rules.hpp"
+#include "harness/gpu_use.hpp"
 #include "library/random_reads.hpp"
 
 namespace forebay::bench {
@@ -35,15 +34,9 @@ auto for_kind(reader_kind kind, With&& with) {
 
 kernel_shape library_reader_shape(reader_kind kind, std::uint32_t threads_per_block) {
   return for_kind(kind, [&]<class Reader, class Traits>(Reader const&, Traits) {
-    auto const entry = reinterpret_cast<void const*>(simt::detail::cuda_entry_of<Reader>());
-    cudaFuncAttributes found{};
-    memory::check_cuda(cudaFuncGetAttributes(&found, entry), "cudaFuncGetAttributes");
-    int blocks = 0;
-    memory::check_cuda(
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, entry, static_cast<int>(threads_per_block), 0),
-        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-    return kernel_shape{found.numRegs, static_cast<int>(found.localSizeBytes),
-                        static_cast<std::uint32_t>(blocks) * threads_per_block};
+    launch_report::gpu_use const use = gpu_use_of<Reader>(threads_per_block);
+    return kernel_shape{use.registers_per_thread, use.local_bytes_per_thread,
+                        use.resident_blocks_per_sm * threads_per_block};
   });
 }
 

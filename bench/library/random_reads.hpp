@@ -16,8 +16,8 @@ namespace forebay::bench {
 
 /// What the compiler made of a kernel, and how many of its threads a multiprocessor runs at a time.
 struct kernel_shape {
-  int registers = 0;
-  int local_bytes = 0;  ///< spilled, and arrays that found no registers
+  std::uint32_t registers = 0;
+  std::uint64_t local_bytes = 0;  ///< spilled, and arrays that found no registers
   std::uint32_t threads_per_sm = 0;
 };
 

@@ -10,17 +10,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
-#include "apps/common/command_line.hpp"
 #include "forebay/status_text.hpp"
-#include "machine.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/document.hpp"
 
 namespace {
 
+using forebay::bench::command_line;
 using nlohmann::json;
 namespace bench = forebay::bench;
 using clock_type = std::chrono::steady_clock;
@@ -29,116 +29,105 @@ double seconds_since(clock_type::time_point begin) {
   return std::chrono::duration<double>(clock_type::now() - begin).count();
 }
 
+int run(command_line const& given) {
+  double const seconds = given.number("--seconds", 60.0);
+  auto const seed = given.number("--seed", std::uint64_t{1});
+  auto const errors_ppm = given.number("--errors-ppm", 10u);
+  auto const launch_ms = given.number("--launch-ms", 500u);
+  auto const threads = given.number("--threads", 2048u);
+  if (threads == 0 || threads % 128 != 0) {
+    throw forebay::refused_input("--threads", std::to_string(threads), "is a multiple of 128");
+  }
+  constexpr std::uint32_t streams = 4, drives = 4, failing = drives - 1;
+  std::string const uri = given.text("--drive", "emulated:size=64M,latency_us=20,iops=2M,backing=hbm,sms=8");
+  forebay::storage_options o;
+  o.drives.assign(drives, uri);
+  o.drives[failing] += fmt::format(",errors_ppm={},seed={}", errors_ppm, seed);
+  o.device = "cuda:0";
+  o.page_bytes = 4096;
+  o.stripe_bytes = o.page_bytes;
+  o.cache_bytes = given.number("--cache-mb", std::uint64_t{32}) << 20;
+  o.user_frames = 1024;
+  fmt::print("seed {}: {} streams of {} threads for {} s on {} drives such as {}\n", seed, streams, threads, seconds,
+             drives, o.drives[failing]);
+  bench::soak_work work;
+  work.drives = drives;
+  work.failing_drive = failing;
+  bench::soak_on_gpu on(o, streams, threads, work);
+  on.drives().reset_statistics();
+
+  std::uint64_t launches = 0, flushes = 0, failed_flushes = 0;
+  auto const begin = clock_type::now();
+  double told = 0;
+  while (seconds_since(begin) < seconds) {
+    on.start(std::uint64_t{launch_ms} * 1'000'000, seed + launches * 1'000'003);
+    ++launches;
+    // While they run.
+    do {
+      failed_flushes += bench::in_spite_of_failures([&] { on.drives().flush(); }, 1);
+      ++flushes;
+    } while (on.running());
+    on.finish();
+    double const now = seconds_since(begin);
+    if (now - told >= 10) {
+      told = now;
+      bench::soak_result const seen = on.seen();
+      std::uint64_t done = 0, failed = 0;
+      for (std::uint32_t s = 0; s < bench::soak_steps; ++s) done += seen.done[s], failed += seen.failed[s];
+      fmt::print(stderr, "  {:5.0f} s: {} steps, {} failed, {} wrong, {} strange, {} flushes\n", now, done, failed,
+                 seen.wrong, seen.strange, flushes);
+    }
+  }
+  double const took = seconds_since(begin);
+  bench::soak_result const seen = on.seen();
+  std::uint64_t const wrong_words = bench::soak_wrong_words(on.drives(), on.written(), &failed_flushes);
+  json const report = json::parse(on.drives().report());
+  std::uint64_t const injected = report["drives"][failing]["statistics"]["injected_errors"].get<std::uint64_t>();
+
+  json steps = json::object();
+  std::uint64_t done = 0, failed = 0;
+  for (std::uint32_t s = 0; s < bench::soak_steps; ++s) {
+    steps[bench::soak_step_names[s]] = {{"done", seen.done[s]}, {"failed", seen.failed[s]}};
+    done += seen.done[s];
+    failed += seen.failed[s];
+    fmt::print("  {:20} {:12} done, {:8} failed\n", bench::soak_step_names[s], seen.done[s], seen.failed[s]);
+  }
+  bool const good = seen.wrong == 0 && seen.strange == 0 && seen.unsettled == 0 && wrong_words == 0 && done != 0 &&
+                    (errors_ppm == 0 || injected == 0 || failed + failed_flushes != 0);
+  fmt::print(
+      "{} steps in {:.0f} s, {} failed, {} of them strange{}; {} injected errors; {} flushes, {} failed; {} wrong "
+      "words while it ran, {} on the drives; {} unsettled: {}\n",
+      done, took, failed, seen.strange,
+      seen.strange == 0 ? "" : " (" + to_string(forebay::status::from_bits(seen.first_strange)) + ")", injected,
+      flushes, failed_flushes, seen.wrong, wrong_words, seen.unsettled, good ? "good" : "WRONG");
+  json document = forebay::bench::document_of("library_soak", given.as_typed());
+  document.update({{"seed", seed},
+                   {"seconds", took},
+                   {"streams", streams},
+                   {"threads_of_stream", threads},
+                   {"drives", o.drives},
+                   {"cache_bytes", o.cache_bytes},
+                   {"user_frames", o.user_frames},
+                   {"launches", launches},
+                   {"steps", steps},
+                   {"steps_done", done},
+                   {"steps_failed", failed},
+                   {"strange_statuses", seen.strange},
+                   {"refused_prefetches", seen.refused_prefetches},
+                   {"injected_errors", injected},
+                   {"flushes", flushes},
+                   {"failed_flushes", failed_flushes},
+                   {"wrong_while_running", seen.wrong},
+                   {"wrong_words_on_drives", wrong_words},
+                   {"unsettled", seen.unsettled},
+                   {"report", report}});
+  return forebay::bench::finish(given, std::move(document), good);
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  // Code that is loaded while a drive's engine runs would wait for it.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  try {
-    forebay::apps::command_line const given(
-        argc, argv, {"--seconds", "--seed", "--drive", "--errors-ppm", "--cache-mb", "--threads", "--launch-ms"}, {});
-    double const seconds = given.number("--seconds", 60.0);
-    auto const seed = given.number("--seed", std::uint64_t{1});
-    auto const errors_ppm = given.number("--errors-ppm", 10u);
-    auto const launch_ms = given.number("--launch-ms", 500u);
-    auto const threads = given.number("--threads", 2048u);
-    if (threads == 0 || threads % 128 != 0) {
-      throw forebay::refused_input("--threads", std::to_string(threads), "is a multiple of 128");
-    }
-    constexpr std::uint32_t streams = 4, drives = 4, failing = drives - 1;
-    std::string const uri = given.text("--drive", "emulated:size=64M,latency_us=20,iops=2M,backing=hbm,sms=8");
-    forebay::storage_options o;
-    o.drives.assign(drives, uri);
-    o.drives[failing] += fmt::format(",errors_ppm={},seed={}", errors_ppm, seed);
-    o.device = "cuda:0";
-    o.page_bytes = 4096;
-    o.stripe_bytes = o.page_bytes;
-    o.cache_bytes = given.number("--cache-mb", std::uint64_t{32}) << 20;
-    o.user_frames = 1024;
-    fmt::print("seed {}: {} streams of {} threads for {} s on {} drives such as {}\n", seed, streams, threads, seconds,
-               drives, o.drives[failing]);
-    bench::soak_work work;
-    work.drives = drives;
-    work.failing_drive = failing;
-    bench::soak_on_gpu on(o, streams, threads, work);
-    on.drives().reset_statistics();
-
-    std::uint64_t launches = 0, flushes = 0, failed_flushes = 0;
-    auto const begin = clock_type::now();
-    double told = 0;
-    while (seconds_since(begin) < seconds) {
-      on.start(std::uint64_t{launch_ms} * 1'000'000, seed + launches * 1'000'003);
-      ++launches;
-      // While they run.
-      do {
-        failed_flushes += bench::in_spite_of_failures([&] { on.drives().flush(); }, 1);
-        ++flushes;
-      } while (on.running());
-      on.finish();
-      double const now = seconds_since(begin);
-      if (now - told >= 10) {
-        told = now;
-        bench::soak_result const seen = on.seen();
-        std::uint64_t done = 0, failed = 0;
-        for (std::uint32_t s = 0; s < bench::soak_steps; ++s) done += seen.done[s], failed += seen.failed[s];
-        fmt::print(stderr, "  {:5.0f} s: {} steps, {} failed, {} wrong, {} strange, {} flushes\n", now, done, failed,
-                   seen.wrong, seen.strange, flushes);
-      }
-    }
-    double const took = seconds_since(begin);
-    bench::soak_result const seen = on.seen();
-    std::uint64_t const wrong_words = bench::soak_wrong_words(on.drives(), on.written(), &failed_flushes);
-    json const report = json::parse(on.drives().report());
-    std::uint64_t const injected = report["drives"][failing]["statistics"]["injected_errors"].get<std::uint64_t>();
-
-    json steps = json::object();
-    std::uint64_t done = 0, failed = 0;
-    for (std::uint32_t s = 0; s < bench::soak_steps; ++s) {
-      steps[bench::soak_step_names[s]] = {{"done", seen.done[s]}, {"failed", seen.failed[s]}};
-      done += seen.done[s];
-      failed += seen.failed[s];
-      fmt::print("  {:20} {:12} done, {:8} failed\n", bench::soak_step_names[s], seen.done[s], seen.failed[s]);
-    }
-    bool const good = seen.wrong == 0 && seen.strange == 0 && seen.unsettled == 0 && wrong_words == 0 && done != 0 &&
-                      (errors_ppm == 0 || injected == 0 || failed + failed_flushes != 0);
-    fmt::print(
-        "{} steps in {:.0f} s, {} failed, {} of them strange{}; {} injected errors; {} flushes, {} failed; {} wrong "
-        "words while it ran, {} on the drives; {} unsettled: {}\n",
-        done, took, failed, seen.strange,
-        seen.strange == 0 ? "" : " (" + to_string(forebay::status::from_bits(seen.first_strange)) + ")", injected,
-        flushes, failed_flushes, seen.wrong, wrong_words, seen.unsettled, good ? "good" : "WRONG");
-    json const document = {{"schema_version", 1},
-                           {"benchmark", "library_soak"},
-                           {"machine", bench::machine()},
-                           {"command", given.as_typed()},
-                           {"seed", seed},
-                           {"seconds", took},
-                           {"streams", streams},
-                           {"threads_of_stream", threads},
-                           {"drives", o.drives},
-                           {"cache_bytes", o.cache_bytes},
-                           {"user_frames", o.user_frames},
-                           {"launches", launches},
-                           {"steps", steps},
-                           {"steps_done", done},
-                           {"steps_failed", failed},
-                           {"strange_statuses", seen.strange},
-                           {"refused_prefetches", seen.refused_prefetches},
-                           {"injected_errors", injected},
-                           {"flushes", flushes},
-                           {"failed_flushes", failed_flushes},
-                           {"wrong_while_running", seen.wrong},
-                           {"wrong_words_on_drives", wrong_words},
-                           {"unsettled", seen.unsettled},
-                           {"report", report},
-                           {"verified", good}};
-    given.write(document.dump(2));
-    return good ? 0 : 1;
-  } catch (forebay::refused_input const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 2;
-  } catch (std::exception const& error) {
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 1;
-  }
-}
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = {"--seconds", "--seed", "--drive", "--errors-ppm", "--cache-mb", "--threads", "--launch-ms"},
+    .switches = {},
+    .environment = {load_all_code},
+    .run = run};

@@ -2,9 +2,9 @@
 #include <optional>
 
 #include "apps/common/device_array.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
 #include "forebay/cuda_stream.hpp"
-#include "forebay/detail/simt/cuda.hpp"
 #include "forebay/error.hpp"
 #include "library/soak_bench.hpp"
 
@@ -39,7 +39,7 @@ struct soak_on_gpu::impl {
     if (work.all_threads > drives.size_bytes() / options.page_bytes) {
       throw refused_input("--threads", std::to_string(threads_of_stream), "is more than there are pages");
     }
-    for (std::uint32_t s = 0; s < stream_count; ++s) streams.push_back(std::make_unique<memory::cuda_stream>(0));
+    for (std::uint32_t s = 0; s < stream_count; ++s) streams.push_back(std::make_unique<apps::executor<cuda>>(0));
     std::vector<std::uint64_t> const first = written.to_host();
     if (in_spite_of_failures([&] { drives.pwrite(first.data(), first.size() * 8, 0); }) == 1000) {
       throw operation_failed("the drives cannot be written");
@@ -54,7 +54,7 @@ struct soak_on_gpu::impl {
   apps::device_array<std::uint64_t> written;
   apps::device_array<std::uint32_t> numbers;
   apps::device_array<soak_result> result;
-  std::vector<std::unique_ptr<memory::cuda_stream>> streams;
+  std::vector<std::unique_ptr<apps::executor<cuda>>> streams;
   std::optional<storage_lease> running;  ///< last: what is above is freed when the engine may leave
 };
 
@@ -73,16 +73,15 @@ void soak_on_gpu::start(std::uint64_t run_ns, std::uint64_t seed) {
     work.run_ns = run_ns;
     work.seed = seed;
     work.first_thread = s * threads;
-    simt::launch<cuda>({.blocks = i.blocks, .threads_per_block = threads_per_block},
-                       soak_kernel<cuda, soaked>{ref, i.buffers.ref().subspan(s * threads * page, threads * page), work,
-                                                 i.written.data(), i.numbers.data(), i.result.data()},
-                       i.streams[s]->get());
+    (*i.streams[s])({.blocks = i.blocks, .threads_per_block = threads_per_block},
+                    soak_kernel<cuda, soaked>{ref, i.buffers.ref().subspan(s * threads * page, threads * page), work,
+                                              i.written.data(), i.numbers.data(), i.result.data()});
   }
   memory::check_cuda(cudaGetLastError(), "launch");
 }
 bool soak_on_gpu::running() const {
   for (auto const& stream : impl_->streams) {
-    cudaError_t const found = cudaStreamQuery(stream->get());
+    cudaError_t const found = cudaStreamQuery(stream->stream().get());
     if (found == cudaErrorNotReady) return true;
     memory::check_cuda(found, "cudaStreamQuery");
   }

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job on real input: breadth-first search over WordNet, read from a drive by the threads that search."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,9 +73,3 @@ class Demo:
             "drives": uris,
             "forebay": report,
         }
-
-
-if __name__ == "__main__":
-    from forebay.cli import main
-
-    sys.exit(main(["demo", *sys.argv[1:]]))

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "apps/graph/bfs_level.hpp"
-#include "apps/memory_storage.hpp"
 #include "forebay/detail/simt/native.hpp"
+#include "support/memory_storage.hpp"
 
 namespace forebay::graph {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "apps/block_io/kernel.hpp"
-#include "apps/memory_storage.hpp"
 #include "forebay/detail/simt/native.hpp"
+#include "support/memory_storage.hpp"
 
 namespace forebay::block_io {
 namespace {

@@ -7,14 +7,14 @@
 #include <span>
 #include <vector>
 
-#include "apps/memory_storage.hpp"
 #include "apps/replay/kernel.hpp"
 #include "apps/virtual_time.hpp"
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/driver/dma_buffer.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/storage_ref.hpp"
-#include "queue/controller_rig.hpp"
+#include "support/controller_rig.hpp"
+#include "support/memory_storage.hpp"
 
 namespace forebay::replay {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "apps/chi_square.hpp"
 #include "apps/common/random.hpp"
-#include "emulator/seed.hpp"
+#include "support/seed.hpp"
 
 namespace forebay::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/common/cpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
 #include "library/bfs.hpp"
 #include "library/graph_build.hpp"
@@ -20,7 +20,7 @@
 namespace forebay::bench {
 namespace {
 
-using apps::cpu_executor;
+using cpu_executor = apps::executor<simt::fiber>;
 using testing::paged_array;
 using testing::paged_view;
 using paged_bfs = bfs<cpu_executor, paged_view<std::uint32_t>>;

@@ -4,9 +4,9 @@
 #include <initializer_list>
 #include <vector>
 
-#include "apps/common/command_line.hpp"
+#include "harness/command_line.hpp"
 
-namespace forebay::apps {
+namespace forebay::bench {
 namespace {
 
 command_line parse(std::initializer_list<char const*> arguments) {
@@ -44,4 +44,4 @@ TEST(command_line, a_file_that_cannot_be_written_is_told) {
 }
 
 }  // namespace
-}  // namespace forebay::apps
+}  // namespace forebay::bench

@@ -7,13 +7,13 @@
 #include <set>
 #include <vector>
 
-#include "apps/memory_storage.hpp"
 #include "forebay/detail/simt/fiber.hpp"
 #include "forebay/detail/simt/launch.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/storage.hpp"
 #include "library/ctc.hpp"
+#include "support/memory_storage.hpp"
 
 namespace forebay::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "apps/common/cpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
 #include "library/dlrm.hpp"
 #include "library/dlrm_trace.hpp"
@@ -15,7 +15,7 @@
 namespace forebay::bench {
 namespace {
 
-using apps::cpu_executor;
+using cpu_executor = apps::executor<simt::fiber>;
 using testing::paged_array;
 using testing::paged_view;
 using products = dlrm_naive_products<cpu_executor>;

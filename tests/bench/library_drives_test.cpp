@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/cpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
 #include "library/drives.hpp"
@@ -13,7 +13,7 @@
 namespace forebay::bench {
 namespace {
 
-using apps::cpu_executor;
+using cpu_executor = apps::executor<simt::fiber>;
 using M = cpu_executor::machine;
 
 /// 0: without a cache.

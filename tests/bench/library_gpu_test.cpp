@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "apps/common/cpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "bench/library_outcomes.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
@@ -18,7 +18,7 @@ class library_gpu : public ::testing::Test {
   void SetUp() override {
     if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   }
-  apps::cpu_executor cpu;
+  apps::executor<simt::fiber> cpu;
 };
 
 constexpr graph_options graphs[] = {{graph_kind::kronecker, 11, 16, 3}, {graph_kind::uniform, 11, 8, 4}};
@@ -58,7 +58,7 @@ TEST_F(library_gpu, distances_are_those_of_the_cpu) {
 }
 
 TEST_F(library_gpu, clicks_are_those_of_the_cpu_with_and_without_cublas) {
-  auto const want = clicks_of(cpu, cpu, dlrm_naive_products<apps::cpu_executor>(cpu)).in_turn;
+  auto const want = clicks_of(cpu, cpu, dlrm_naive_products<apps::executor<simt::fiber>>(cpu)).in_turn;
   for (bool const with_cublas : {false, true}) {
     try {
       inferred const got = on_gpu::clicks(with_cublas);

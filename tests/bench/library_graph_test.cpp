@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/common/cpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "library/graph_build.hpp"
 
 namespace forebay::bench {
@@ -50,7 +50,7 @@ host_csr reference(graph_options const& options) {
 class library_graph : public testing::TestWithParam<graph_options> {};
 
 TEST_P(library_graph, is_that_of_its_edge_list) {
-  host_csr const got = to_host(build_graph(apps::cpu_executor(), GetParam()));
+  host_csr const got = to_host(build_graph(apps::executor<simt::fiber>(), GetParam()));
   host_csr const want = reference(GetParam());
   EXPECT_EQ(got.row_begin, want.row_begin);
   EXPECT_EQ(got.columns, want.columns);
@@ -58,7 +58,7 @@ TEST_P(library_graph, is_that_of_its_edge_list) {
 }
 
 TEST_P(library_graph, is_symmetric_in_edges_and_values) {
-  host_csr const g = to_host(build_graph(apps::cpu_executor(), GetParam()));
+  host_csr const g = to_host(build_graph(apps::executor<simt::fiber>(), GetParam()));
   for (std::uint32_t v = 0; v + 1 < g.row_begin.size(); ++v) {
     for (std::uint64_t e = g.row_begin[v]; e < g.row_begin[v + 1]; ++e) {
       auto const row = g.columns.begin() + static_cast<std::ptrdiff_t>(g.row_begin[g.columns[e]]);
@@ -108,15 +108,15 @@ TEST(library_graph_edges, kronecker_bits_have_the_shares_of_gap) {
 }
 
 TEST(library_graph_edges, another_seed_is_another_graph) {
-  auto const one = to_host(build_graph(apps::cpu_executor(), {graph_kind::kronecker, 6, 4, 1}));
-  auto const two = to_host(build_graph(apps::cpu_executor(), {graph_kind::kronecker, 6, 4, 2}));
+  auto const one = to_host(build_graph(apps::executor<simt::fiber>(), {graph_kind::kronecker, 6, 4, 1}));
+  auto const two = to_host(build_graph(apps::executor<simt::fiber>(), {graph_kind::kronecker, 6, 4, 2}));
   EXPECT_NE(one.columns, two.columns);
 }
 
 TEST(library_graph_edges, a_scale_without_keys_is_refused) {
-  EXPECT_THROW(build_graph(apps::cpu_executor(), {graph_kind::uniform, 31, 1, 1}), refused_input);
-  EXPECT_THROW(build_graph(apps::cpu_executor(), {graph_kind::uniform, 0, 1, 1}), refused_input);
-  EXPECT_THROW(build_graph(apps::cpu_executor(), {graph_kind::uniform, 4, 0, 1}), refused_input);
+  EXPECT_THROW(build_graph(apps::executor<simt::fiber>(), {graph_kind::uniform, 31, 1, 1}), refused_input);
+  EXPECT_THROW(build_graph(apps::executor<simt::fiber>(), {graph_kind::uniform, 0, 1, 1}), refused_input);
+  EXPECT_THROW(build_graph(apps::executor<simt::fiber>(), {graph_kind::uniform, 4, 0, 1}), refused_input);
 }
 
 }  // namespace

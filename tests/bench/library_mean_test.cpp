@@ -5,14 +5,14 @@
 #include <numeric>
 #include <vector>
 
-#include "apps/common/cpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "library/mean.hpp"
 #include "library_paged_view.hpp"
 
 namespace forebay::bench {
 namespace {
 
-using apps::cpu_executor;
+using cpu_executor = apps::executor<simt::fiber>;
 using testing::paged_array;
 using testing::paged_view;
 using paged_mean = mean<cpu_executor, paged_view<float>>;

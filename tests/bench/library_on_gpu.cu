@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/common/gpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "bench/library_outcomes.hpp"
 #include "forebay/error.hpp"
 #include "library/dlrm_cublas.hpp"
@@ -9,7 +9,7 @@
 namespace forebay::bench::on_gpu {
 
 using apps::device_array;
-using apps::gpu_executor;
+using gpu_executor = apps::executor<simt::cuda>;
 
 host_graph graph(graph_options const& o) {
   return graph_of(gpu_executor(0), o);

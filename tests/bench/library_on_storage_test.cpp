@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "apps/common/cpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "bench/library_outcomes.hpp"
 #include "forebay/storage.hpp"
 #include "library/cache_kernels.hpp"
@@ -20,7 +20,7 @@
 namespace forebay::bench {
 namespace {
 
-using apps::cpu_executor;
+using cpu_executor = apps::executor<simt::fiber>;
 using M = cpu_executor::machine;
 template <class T>
 using view = storage_ref<M, cached>::view_type<T>;

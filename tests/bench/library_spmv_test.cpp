@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "apps/common/cpu_executor.hpp"
+#include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
 #include "library/graph_build.hpp"
 #include "library/spmv.hpp"
@@ -15,7 +15,7 @@
 namespace forebay::bench {
 namespace {
 
-using apps::cpu_executor;
+using cpu_executor = apps::executor<simt::fiber>;
 using apps::memory_view;
 using testing::paged_array;
 using testing::paged_view;

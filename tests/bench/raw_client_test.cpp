@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "emulator/own_queue_client.hpp"
-#include "emulator/schedules.hpp"
 #include "forebay/detail/emulator/dma_regions.hpp"
 #include "forebay/detail/emulator/engine.hpp"
 #include "forebay/detail/emulator/resident_units.hpp"
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/memory.hpp"
+#include "support/schedules.hpp"
 
 namespace forebay::bench {
 namespace {

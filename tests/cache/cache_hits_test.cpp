@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "docs/examples/storage_with_lru.hpp"
-#include "emulator/seed.hpp"
 #include "forebay/detail/cache/page_sets.hpp"
 #include "forebay/detail/simt/launch.hpp"
 #include "forebay/storage.hpp"
 #include "policy_models.hpp"
 #include "policy_traces.hpp"
+#include "support/seed.hpp"
 #include "support/traits.hpp"
 
 namespace forebay::test {

@@ -27,8 +27,8 @@
 #include "forebay/detail/queue/io_queues.hpp"
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/memory.hpp"
-#include "queue/recovery_agent.hpp"
-#include "queue/schedule.hpp"
+#include "support/queue_schedule.hpp"
+#include "support/recovery_agent.hpp"
 #include "support/traits.hpp"
 #include "view_operations.hpp"
 

@@ -9,7 +9,7 @@
 #include "forebay/detail/cache/cache_state.hpp"
 #include "forebay/detail/emulator/fault_plan.hpp"
 #include "forebay/detail/simt/run.hpp"
-#include "queue/recovery_agent.hpp"
+#include "support/recovery_agent.hpp"
 
 namespace forebay::test {
 

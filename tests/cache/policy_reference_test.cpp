@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "emulator/seed.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/detail/simt/schedulers.hpp"
 #include "policy_hits.hpp"
@@ -21,6 +20,7 @@
 #include "policy_set.hpp"
 #include "policy_traces.hpp"
 #include "support/folders.hpp"
+#include "support/seed.hpp"
 
 namespace forebay::test {
 namespace {

@@ -9,7 +9,7 @@
 #include "forebay/detail/cache/cache.hpp"
 #include "forebay/detail/simt/schedulers.hpp"
 #include "forebay/status_text.hpp"
-#include "prompt_drive.hpp"
+#include "support/prompt_drive.hpp"
 #include "support/traits.hpp"
 
 namespace forebay::test {

@@ -8,9 +8,9 @@
 
 #include "conformance/emulated.hpp"
 #include "conformance/suite.hpp"
-#include "emulator/hand_host.hpp"
 #include "forebay/detail/emulator/controller.hpp"
 #include "forebay/memory.hpp"
+#include "support/hand_host.hpp"
 
 namespace forebay::conformance {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "conformance/suite.hpp"
 #include "forebay/detail/nvme/status_code.hpp"
-#include "qemu/qemu_nvme.hpp"
+#include "support/qemu_nvme.hpp"
 
 namespace forebay::conformance {
 

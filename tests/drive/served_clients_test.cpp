@@ -22,13 +22,13 @@
 #include "drive/daemons.hpp"
 #include "drive/served/channel.hpp"
 #include "drive/served/chunks.hpp"
-#include "emulator/hand_host.hpp"
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/drive/served.hpp"
 #include "forebay/detail/nvme/registers.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
+#include "support/hand_host.hpp"
 
 namespace forebay::drive {
 namespace {

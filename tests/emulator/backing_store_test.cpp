@@ -20,11 +20,11 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/hand_host.hpp"
 #include "forebay/detail/emulator/controller.hpp"
 #include "forebay/detail/memory/machine.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "support/hand_host.hpp"
 
 namespace forebay::emulator {
 namespace {

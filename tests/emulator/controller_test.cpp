@@ -15,7 +15,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "emulator/hand_host.hpp"
 #include "forebay/detail/emulator/dma_regions.hpp"
 #include "forebay/detail/emulator/spaces.hpp"
 #include "forebay/detail/nvme/command.hpp"
@@ -26,6 +25,7 @@
 #include "forebay/detail/nvme/status_code.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "support/hand_host.hpp"
 
 namespace forebay::emulator {
 namespace {

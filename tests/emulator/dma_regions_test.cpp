@@ -8,8 +8,8 @@
 #include <set>
 #include <thread>
 
-#include "emulator/seed.hpp"
 #include "forebay/error.hpp"
+#include "support/seed.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "emulator/schedules.hpp"
 #include "forebay/detail/emulator/engine.hpp"
 #include "forebay/detail/simt/run.hpp"
+#include "support/schedules.hpp"
 
 namespace forebay::emulator::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "emulator/rig.hpp"
-#include "emulator/seed.hpp"
+#include "support/seed.hpp"
 
 namespace forebay::emulator::testing {
 namespace {

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "emulator/rig.hpp"
-#include "emulator/schedules.hpp"
 #include "forebay/detail/emulator/flash_state.hpp"
 #include "forebay/detail/emulator/timing_model.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "support/schedules.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "emulator/schedules.hpp"
 #include "forebay/detail/simt/native.hpp"
+#include "support/schedules.hpp"
 
 namespace forebay::emulator {
 namespace {

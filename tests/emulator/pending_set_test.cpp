@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/schedules.hpp"
 #include "forebay/detail/simt/native.hpp"
+#include "support/schedules.hpp"
 
 namespace forebay::emulator {
 namespace {

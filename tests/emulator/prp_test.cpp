@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "emulator/schedules.hpp"
+#include "support/schedules.hpp"
 
 namespace forebay::emulator {
 namespace {

@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/schedules.hpp"
 #include "forebay/detail/emulator/engine.hpp"
 #include "forebay/detail/emulator/resident_units.hpp"
 #include "forebay/detail/simt/launch.hpp"
 #include "forebay/detail/simt/run.hpp"
+#include "support/schedules.hpp"
 
 namespace forebay::emulator::testing {
 

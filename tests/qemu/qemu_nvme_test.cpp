@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The transport itself: what the driver's tests over QEMU rely on.
-#include "qemu/qemu_nvme.hpp"
+#include "support/qemu_nvme.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "qemu/qemu_nvme.hpp"
 #include "queue/controller_suite.hpp"
+#include "support/qemu_nvme.hpp"
 
 namespace forebay::queue_test {
 namespace {

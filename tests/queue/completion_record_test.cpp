@@ -8,7 +8,7 @@
 
 #include "forebay/detail/nvme/status_code.hpp"
 #include "forebay/detail/simt/native.hpp"
-#include "schedule.hpp"
+#include "support/queue_schedule.hpp"
 
 namespace forebay::test {
 namespace {

@@ -14,7 +14,7 @@
 #include "forebay/detail/simt/launch.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/status_text.hpp"
-#include "queue/controller_rig.hpp"
+#include "support/controller_rig.hpp"
 
 namespace forebay::queue_test {
 

@@ -4,7 +4,7 @@
 //! of published entries wrap; real commands cross every such point here.
 #include <gtest/gtest.h>
 
-#include "schedule.hpp"
+#include "support/queue_schedule.hpp"
 
 namespace forebay::test {
 namespace {

@@ -13,7 +13,7 @@
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
-#include "hand_driven.hpp"
+#include "support/hand_driven.hpp"
 
 namespace forebay {
 namespace {

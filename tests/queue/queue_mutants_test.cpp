@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "schedule.hpp"
+#include "support/queue_schedule.hpp"
 
 namespace forebay::test {
 namespace {

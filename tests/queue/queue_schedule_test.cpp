@@ -3,6 +3,8 @@
 //! Invariants Q1 to Q8 of the queue layer, each under schedules whose load stresses it.
 //!
 //! FOREBAY_SCHEDULES: how many schedules each test runs (default 200). FOREBAY_SEED: run that one alone.
+#include "support/queue_schedule.hpp"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,7 +15,6 @@
 #include <thread>
 
 #include "forebay/queue_rules.hpp"
-#include "schedule.hpp"
 #include "support/environment.hpp"
 
 namespace forebay::test {

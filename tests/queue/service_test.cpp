@@ -10,7 +10,7 @@
 #include "forebay/detail/simt/schedulers.hpp"
 #include "forebay/queue_rules.hpp"
 #include "forebay/token.hpp"
-#include "prompt_drive.hpp"
+#include "support/prompt_drive.hpp"
 
 namespace forebay::test {
 namespace {

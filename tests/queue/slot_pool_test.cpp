@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "forebay/detail/simt/native.hpp"
-#include "schedule.hpp"
+#include "support/queue_schedule.hpp"
 
 namespace forebay::test {
 namespace {

@@ -14,9 +14,9 @@
 #include "forebay/detail/emulator/engine.hpp"
 #include "forebay/detail/queue/inspection.hpp"
 #include "forebay/detail/simt/run.hpp"
-#include "queue/schedule.hpp"
 #include "storage/wait_chains.hpp"
 #include "support/environment.hpp"
+#include "support/queue_schedule.hpp"
 
 namespace forebay {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "forebay/status_text.hpp"
 #include "forebay/storage_ref.hpp"
-#include "hand_driven.hpp"
+#include "support/hand_driven.hpp"
 
 namespace forebay {
 namespace {

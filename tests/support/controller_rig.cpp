@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "queue/controller_rig.hpp"
+#include "support/controller_rig.hpp"
 
 #include <gtest/gtest.h>
 

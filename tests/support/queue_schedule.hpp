@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "audit.hpp"
 #include "forebay/detail/emulator/dma_regions.hpp"
 #include "forebay/detail/emulator/engine.hpp"
 #include "forebay/detail/queue/io_queues.hpp"
@@ -20,7 +19,8 @@
 #include "forebay/memory.hpp"
 #include "forebay/service.hpp"
 #include "forebay/token.hpp"
-#include "recovery_agent.hpp"
+#include "support/queue_audit.hpp"
+#include "support/recovery_agent.hpp"
 
 namespace forebay::test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qemu/shared_memory.hpp"
+#include "support/shared_memory.hpp"
 
 #include <fcntl.h>
 #include <linux/falloc.h>

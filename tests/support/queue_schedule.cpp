@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule.hpp"
+#include "support/queue_schedule.hpp"
 
 namespace forebay::test {
 

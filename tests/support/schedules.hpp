@@ -12,8 +12,8 @@
 #include <string>
 #include <utility>
 
-#include "emulator/seed.hpp"
 #include "forebay/detail/simt/run.hpp"
+#include "support/seed.hpp"
 
 namespace forebay::emulator::testing {
 

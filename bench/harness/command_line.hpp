@@ -15,7 +15,7 @@
 
 #include "forebay/error.hpp"
 
-namespace forebay::apps {
+namespace forebay::bench {
 
 /// Throws `refused_input` for whatever it does not know. `--json FILE|-` is always known; without, the document goes to
 /// standard output.
@@ -100,4 +100,4 @@ class command_line {
   std::map<std::string, std::string> given_;
 };
 
-}  // namespace forebay::apps
+}  // namespace forebay::bench

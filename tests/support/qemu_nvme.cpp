@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qemu/qemu_nvme.hpp"
+#include "support/qemu_nvme.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>

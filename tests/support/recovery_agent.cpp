@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recovery_agent.hpp"
+#include "support/recovery_agent.hpp"
 
 #include <algorithm>
 

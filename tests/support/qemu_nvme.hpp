@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "forebay/detail/driver/spaces.hpp"
-#include "qemu/shared_memory.hpp"
+#include "support/shared_memory.hpp"
 
 namespace forebay::test {
 

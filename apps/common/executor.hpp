@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Where the kernels of applications and benchmarks run: the CPU executor in real time, or a stream of a GPU.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "forebay/machine.hpp"
+#include "forebay/memory.hpp"
+#if defined(__CUDACC__)
+#include "forebay/cuda_stream.hpp"
+#endif
+
+namespace forebay::apps {
+
+/// An executor has a machine, memory for its kernels, and runs them one after the other, in two ways:
+///
+/// - `run(shape, kernel)`: a grid of any shape. It may return before the kernel has run; `run.synchronize()` waits.
+///   What the kernel uses of a storage, the caller holds a lease of.
+/// - `run.threads(drives, count, kernel)`: at least `count` threads that do I/O on the storage `drives`, with its
+/// lease.
+///   It returns when they have ended.
+///
+/// `simt::fiber` has one everywhere, `simt::cuda` in CUDA sources.
+template <class M>
+class executor;
+
+template <>
+class executor<simt::fiber> {
+ public:
+  using machine = simt::fiber;
+
+  executor() = default;
+  /// Every CPU is the same one: there is no choice as there is of GPUs.
+  explicit executor(int /*ordinal*/) {}
+
+  memory::resource& memory() const { return memory::host(); }
+  /// How many warps an evenly divided job is worth.
+  std::uint32_t warps() const { return 8; }
+
+  template <class Kernel>
+  void operator()(simt::grid const& shape, Kernel const& kernel) const {
+    simt::launch<machine>(shape, kernel, {.os_threads = 2});
+  }
+  /// What is launched from now on starts when all that `other` has launched has run.
+  void wait_for(executor const& /*other*/) const {}
+  /// Returns when all that was launched has run.
+  void synchronize() const {}
+
+  template <class Storage, class Kernel>
+  void threads(Storage const& /*drives*/, std::uint32_t count, Kernel const& kernel) const {
+    std::uint32_t const per_block = std::min(count, threads_per_block);
+    simt::launch<machine>({.blocks = (count + per_block - 1) / per_block, .threads_per_block = per_block}, kernel);
+  }
+
+ private:
+  static constexpr std::uint32_t threads_per_block = 32;
+};
+
+#if defined(__CUDACC__)
+/// Owns a stream that waits for no other. Not copyable.
+template <>
+class executor<simt::cuda> {
+ public:
+  using machine = simt::cuda;
+
+  explicit executor(int ordinal, memory::urgency how = memory::urgency::ordinary)
+      : stream_(ordinal, how), memory_(memory::device(ordinal)) {
+    int multiprocessors = 0;
+    memory::check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
+                       "cudaDeviceGetAttribute");
+    warps_ = static_cast<std::uint32_t>(multiprocessors) * warps_per_multiprocessor;
+    memory::current_device const here(ordinal);
+    memory::check_cuda(cudaEventCreateWithFlags(&reached_, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  executor(executor const&) = delete;
+  executor& operator=(executor const&) = delete;
+  ~executor() { cudaEventDestroy(reached_); }
+
+  memory::resource& memory() const { return memory_; }
+  memory::cuda_stream const& stream() const { return stream_; }
+  /// How many warps an evenly divided job is worth.
+  std::uint32_t warps() const { return warps_; }
+
+  /// Returns before the kernel has run. The GPU is the current one of the calling thread. Throws `operation_failed`.
+  template <class Kernel>
+  void operator()(simt::grid const& shape, Kernel const& kernel) const {
+    simt::launch<machine>(shape, kernel, stream_.get());
+  }
+  /// What is launched from now on starts when all that `other` has launched has run.
+  void wait_for(executor const& other) const {
+    memory::check_cuda(cudaEventRecord(other.reached_, other.stream_.get()), "cudaEventRecord");
+    memory::check_cuda(cudaStreamWaitEvent(stream_.get(), other.reached_), "cudaStreamWaitEvent");
+  }
+  /// Returns when all that was launched has run.
+  void synchronize() const { stream_.synchronize(); }
+
+  /// Whatever GPU is the current one of the calling thread. Throws `operation_failed`.
+  template <class Storage, class Kernel>
+  void threads(Storage const& drives, std::uint32_t count, Kernel const& kernel) const {
+    std::uint32_t const per_block = count <= threads_alone_max ? 1 : threads_per_block;
+    auto const running = drives.lease();
+    memory::current_device const here(stream_.ordinal());
+    (*this)({.blocks = (count + per_block - 1) / per_block, .threads_per_block = per_block}, kernel);
+    synchronize();
+  }
+
+ private:
+  static constexpr std::uint32_t warps_per_multiprocessor = 32;
+  /// Threads that are few get a warp each: lanes of one warp that are at different places of their code run one after
+  /// the other, which costs a thread that waits for its own completion more than an idle lane does.
+  static constexpr std::uint32_t threads_alone_max = 1024;
+  static constexpr std::uint32_t threads_per_block = 128;
+
+  memory::cuda_stream stream_;
+  memory::resource& memory_;
+  std::uint32_t warps_ = 0;
+  cudaEvent_t reached_ = nullptr;
+};
+#endif
+
+}  // namespace forebay::apps

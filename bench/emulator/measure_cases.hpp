@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The benchmarks whose cases have drives: what is asked of them, and one case after the other.
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "emulator/served.hpp"
+#include "forebay/error.hpp"
+#include "harness/benchmark.hpp"
+#include "harness/document.hpp"
+
+namespace forebay::bench {
+
+/// The options that each of them has.
+struct drives_asked {
+  std::string json_path, group, residency, drive;
+  std::uint32_t client_sms = 0;
+
+  explicit drives_asked(command_line const& given)
+      : json_path(given.text("--json", "")),
+        group(given.text("--group", "")),
+        residency(given.text("--residency", "in_process")),
+        drive(given.text("--drive", "")),
+        client_sms(given.number("--client-sms", 0u)) {}
+
+  /// With others, which take a value.
+  static std::vector<std::string> with_value(std::vector<std::string> others) {
+    others.insert(others.end(), {"--group", "--residency", "--drive", "--client-sms", "--serve", "--socket"});
+    return others;
+  }
+  void require_file() const {
+    if (json_path.empty() || json_path == "-") {
+      throw refused_input("--json", json_path, "name a file: it is written after each case");
+    }
+  }
+  nlohmann::json document(std::string const& benchmark, std::string const& more, nlohmann::json results) const {
+    nlohmann::json all = document_of(benchmark, fmt::format("{}_bench --json {}{}{} --residency {}", benchmark,
+                                                            std::filesystem::path(json_path).filename().string(),
+                                                            group.empty() ? "" : " --group " + group, more, residency));
+    all["residency"] = residency;
+    all["results"] = std::move(results);
+    return all;
+  }
+};
+
+/// A case that takes longer hangs: the process ends by SIGALRM, and what was measured before is in its file.
+inline constexpr unsigned case_limit_s = 90;
+
+/// Whether all went well. A case that fails does not keep the others from being measured. `store` gets all results so
+/// far after each, so that a later case that hangs takes nothing along.
+template <class Bench, class Case, class Store>
+bool measure_each(std::vector<Case> const& cases, Bench&& all, Store&& store) {
+  nlohmann::json results = nlohmann::json::array();
+  bool good = true;
+  for (Case const& c : cases) {
+    ::alarm(case_limit_s);
+    bool right = false;
+    try {
+      right = all.run(c, results);
+    } catch (std::exception const& error) {
+      fmt::print(stderr, "{}: {}\n", c.title(), error.what());
+    }
+    if (!right) {
+      good = false;
+      all.forget();
+    }
+    store(results);
+  }
+  return good;
+}
+
+/// The drives of `cases`, each once.
+template <class Case>
+std::vector<served_drive> drives_of(std::vector<Case> const& cases, std::string const& residency) {
+  std::vector<served_drive> drives;
+  for (Case const& c : cases) {
+    served_drive const drive{c.drive_uri(residency), c.drive_sms()};
+    if (std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
+  }
+  return drives;
+}
+
+}  // namespace forebay::bench

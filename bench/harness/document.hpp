@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The JSON document of a benchmark on a GPU: how each begins, and how it ends.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "harness/command_line.hpp"
+#include "harness/machine.hpp"
+
+namespace forebay::bench {
+
+/// What every document says, of a benchmark `name` that ran as `command` says.
+inline nlohmann::json document_of(std::string const& name, std::string const& command) {
+  return {{"schema_version", 1}, {"benchmark", name}, {"machine", machine()}, {"command", command}};
+}
+
+/// Writes a document that says whether all was `verified`. Returns the exit status.
+inline int finish(command_line const& given, nlohmann::json document, bool verified) {
+  document["verified"] = verified;
+  given.write(document.dump(2));
+  return verified ? 0 : 1;
+}
+
+}  // namespace forebay::bench
