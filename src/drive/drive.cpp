@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/detail/drive/drive.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-
+#include "emulated/new_file.hpp"
 #include "emulated/specification.hpp"
 #include "forebay/detail/drive/uri.hpp"
 #include "forebay/error.hpp"
@@ -30,18 +26,7 @@ void create(std::string const& text) {
   specification const what = specify(from, 0);
   if (!what.in_file()) throw refused_input("backing", to_string(what.bytes), "only backing=file needs a file");
   if (what.size_bytes == 0) throw refused_input("size", "", "give the size of the file to make, as in size=1G");
-  int const fd = ::open(what.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    throw refused_input("path", what.path, errno == EEXIST ? "the file exists; remove it first" : std::strerror(errno));
-  }
-  bool const sized = ftruncate(fd, static_cast<off_t>(what.size_bytes)) == 0;
-  int const error = errno;
-  close(fd);
-  if (!sized) {
-    unlink(what.path.c_str());
-    throw operation_failed(
-        fmt::format("cannot make {} of {} bytes: {}", what.path, what.size_bytes, std::strerror(error)));
-  }
+  new_file(what.path, what.size_bytes, file_space::sparse).keep();
 }
 
 }  // namespace forebay::drive

@@ -8,6 +8,9 @@
 #include "../served/served_device.hpp"
 #include "emulated_drive.hpp"
 #include "forebay/detail/emulator/controller.hpp"
+#include "forebay/error.hpp"
+#include "new_file.hpp"
+#include "specification.hpp"
 
 namespace forebay::drive {
 namespace {
@@ -50,12 +53,22 @@ scheme_syntax emulated_syntax() {
 }
 
 scheme_syntax file_syntax() {
-  return {.name = "the path of a file", .keys = {"size", "lba_bytes", "queues", "threads"}};
+  return {.name = "the path of a file", .keys = {"size", "create", "lba_bytes", "queues", "threads"}};
 }
 
 std::unique_ptr<device> open_emulated(uri const& from, open_options const& options) {
   if (from.value("residency") == "served") return served::open(from, options);
-  return std::make_unique<emulated_device>(start_emulated(from, options), options);
+  specification const what = specify(from, options.gpu);
+  std::optional<new_file> made;
+  if (what.creates) {
+    if (options.read_only) {
+      throw refused_input("create", "1", "a file that is made is there to be written; open the storage for writing");
+    }
+    made.emplace(what.path, what.size_bytes, file_space::reserved);
+  }
+  auto opened = std::make_unique<emulated_device>(start_emulated(what, options), options);
+  if (made) made->keep();
+  return opened;
 }
 
 }  // namespace forebay::drive

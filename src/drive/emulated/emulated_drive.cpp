@@ -172,9 +172,9 @@ class started_drive final : public emulated_drive {
 
 }  // namespace
 
-std::shared_ptr<emulated_drive> start_emulated(uri const& from, open_options const& options,
+std::shared_ptr<emulated_drive> start_emulated(specification const& what, open_options const& options,
                                                memory::resource* bytes_memory) {
-  return std::make_shared<started_drive>(specify(from, options.gpu), options, bytes_memory);
+  return std::make_shared<started_drive>(what, options, bytes_memory);
 }
 
 }  // namespace forebay::drive

@@ -211,6 +211,12 @@ specification specify(uri const& from, int client_gpu) {
   } else if (!what.in_file()) {
     throw refused_input("size", "", "give the size of the drive, as in size=1G");
   }
+  if (auto const value = from.value("create")) {
+    if (*value != "1")
+      throw refused_input("create", *value, "use create=1, or leave it out to open a file that exists");
+    if (what.size_bytes == 0) throw refused_input("size", "", "give the size of the file to make, as in size=1G");
+    what.creates = true;
+  }
   return what;
 }
 

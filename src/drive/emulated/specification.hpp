@@ -54,6 +54,7 @@ struct specification {
   std::optional<emulator::gpu_residency> gpu;
   std::string link;
   bool moves_data = true;
+  bool creates = false;  ///< the file is to be made
 
   bool in_file() const { return bytes.kind == backing_kind::file; }
 };

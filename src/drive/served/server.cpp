@@ -439,7 +439,7 @@ void server::start(served_drive& made, uri const& from, int gpu, std::string con
     open_options options;
     options.gpu = gpu;
     options.cancel = stopping_.get_token();
-    auto drive = start_emulated(from, options, made.memory.get());
+    auto drive = start_emulated(specify(from, gpu), options, made.memory.get());
     std::lock_guard const lock(drives_mutex_);
     if (auto const on = drive->gpu()) gpu_words_.try_emplace(*on, memory::device(*on), sizeof(std::uint32_t), 128);
     made.drive = std::move(drive);
