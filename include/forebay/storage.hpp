@@ -75,7 +75,8 @@ struct storage_options {
   /// Threads whose notes of what they hold and wait for have room at a time, 128 bytes of device memory each. Only
   /// kernels compiled with `FOREBAY_DEBUG_WAITS` leave any.
   std::uint32_t traced_threads = debug_waits ? 65536 : 0;
-  /// Refuse every write. A file that no daemon serves need not be writable then, and several may have it open.
+  /// Refuse every write. A file that no daemon serves need not be writable then, may have any length, and several may
+  /// have it open.
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
   /// Ends the opening of drives, which may take minutes; the constructor then throws `operation_failed`.

@@ -9,27 +9,10 @@
 #include <limits>
 
 #include "forebay/error.hpp"
+#include "schemes.hpp"
 
 namespace forebay::drive {
 namespace {
-
-struct scheme_rules {
-  std::string_view scheme;
-  std::string_view name;  ///< what the name is; empty where there is none
-  std::vector<std::string_view> keys;
-};
-
-std::vector<scheme_rules> const& schemes() {
-  static std::vector<scheme_rules> const all = {
-      {"emulated",
-       "",
-       {"size", "profile", "iops", "bandwidth", "latency_us", "channels", "backing", "path", "lba_bytes", "queues",
-        "threads", "sms", "residency", "link", "data", "seed", "precondition", "errors_ppm"}},
-      {"file", "the path of a file", {"size", "lba_bytes", "queues", "threads"}},
-      {"pci", "a bus address such as 0000:01:00.0", {}},
-  };
-  return all;
-}
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -46,8 +29,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-bool has_key(scheme_rules const& rules, std::string_view key) {
-  return std::find(rules.keys.begin(), rules.keys.end(), key) != rules.keys.end();
+bool has_key(scheme_syntax const& syntax, std::string_view key) {
+  return std::find(syntax.keys.begin(), syntax.keys.end(), key) != syntax.keys.end();
 }
 
 /// Reads the number at the start of `value`; `rest` receives what follows.
@@ -66,12 +49,12 @@ uri uri::parse(std::string_view text) {
   parsed.text_ = text;
   std::size_t const colon = text.find(':');
   std::string const scheme(text.substr(0, colon == std::string_view::npos ? 0 : colon));
-  auto const rules = std::find_if(schemes().begin(), schemes().end(),
-                                  [&](scheme_rules const& candidate) { return candidate.scheme == scheme; });
-  if (rules == schemes().end()) {
+  auto const known = find_scheme(scheme);
+  if (known == nullptr) {
     throw refused_input("drive", parsed.text_,
-                        "begin with emulated:, file: or pci:, as in emulated:profile=d7-ps1010,size=1G");
+                        fmt::format("begin with {}, as in emulated:profile=d7-ps1010,size=1G", known_schemes()));
   }
+  scheme_syntax const& syntax = known->syntax;
   parsed.scheme_ = scheme;
 
   std::string_view rest = text.substr(colon + 1);
@@ -82,24 +65,24 @@ uri uri::parse(std::string_view text) {
     if (first && item.empty()) continue;
     std::size_t const equals = item.find('=');
     std::string const key(item.substr(0, equals));
-    if (first && !rules->name.empty() && !has_key(*rules, key)) {
+    if (first && !syntax.name.empty() && !has_key(syntax, key)) {
       parsed.name_ = item;
       continue;
     }
     if (equals == std::string_view::npos || key.empty()) {
       throw refused_input("drive", std::string(item), "write key=value between commas, as in size=1G");
     }
-    if (!has_key(*rules, key)) {
+    if (!has_key(syntax, key)) {
       throw refused_input(key, std::string(item.substr(equals + 1)),
-                          rules->keys.empty() ? fmt::format("{}: takes no keys", scheme)
+                          syntax.keys.empty() ? fmt::format("{}: takes no keys", scheme)
                                               : fmt::format("{}: has no such key; did you mean {}?", scheme,
-                                                            nearest(key, rules->keys)));
+                                                            nearest(key, {syntax.keys.begin(), syntax.keys.end()})));
     }
     if (parsed.value(key)) throw refused_input(key, std::string(item.substr(equals + 1)), "give each key once");
     parsed.values_.emplace_back(key, std::string(item.substr(equals + 1)));
   }
-  if (!rules->name.empty() && parsed.name_.empty()) {
-    throw refused_input("drive", parsed.text_, fmt::format("give {} after {}:", rules->name, scheme));
+  if (!syntax.name.empty() && parsed.name_.empty()) {
+    throw refused_input("drive", parsed.text_, fmt::format("give {} after {}:", syntax.name, scheme));
   }
   return parsed;
 }

@@ -97,15 +97,21 @@ class file_store final : public backing_store {
     if (fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode)) {
       throw refused_input("path", path, "give the path of an ordinary file");
     }
-    bytes_ = static_cast<std::uint64_t>(about.st_size);
+    auto const length = static_cast<std::uint64_t>(about.st_size);
+    std::uint64_t const beyond = length % block_bytes_;
+    if (length == 0 || (beyond != 0 && !read_only_)) {
+      throw refused_input(
+          "path", path,
+          "its size, " + std::to_string(length) +
+              " bytes, must be a multiple of lba_bytes=" + std::to_string(block_bytes_) + " and not 0" +
+              (length == 0 ? "" : "; if it need not be written, open the storage read-only and unserved"));
+    }
+    // What follows the file's end in its last block lies in its last page too, which the system fills with zeros: a
+    // page is one block or more. So no page of the mapping lies beyond the file.
+    bytes_ = beyond == 0 ? length : length - beyond + block_bytes_;
     if (bytes != 0 && bytes != bytes_) {
       throw refused_input("size", std::to_string(bytes),
-                          "the file has " + std::to_string(bytes_) + " bytes; leave size out to take that");
-    }
-    if (bytes_ == 0 || bytes_ % block_bytes_ != 0) {
-      throw refused_input("path", path,
-                          "its size, " + std::to_string(bytes_) +
-                              " bytes, must be a multiple of lba_bytes=" + std::to_string(block_bytes_) + " and not 0");
+                          "the file has " + std::to_string(length) + " bytes; leave size out to take that");
     }
     if (flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
       throw refused_input("path", path,

@@ -219,6 +219,16 @@ TEST_F(file_backing_test, a_working_copy_is_as_read_only_as_its_home) {
   EXPECT_FALSE(working_copy(memory_backing(8192, 512), memory::host())->view().read_only);
 }
 
+TEST_F(file_backing_test, a_working_copy_of_a_file_that_ends_within_a_block_has_zeros_after_it) {
+  make(4097);
+  auto const copy = working_copy(file_backing(path, 0, 4096, true), memory::host());
+  media const view = copy->view();
+  EXPECT_EQ(view.bytes, 8192u);
+  EXPECT_EQ(std::count(view.data, view.data + view.bytes, std::byte{0}), 8192);
+  EXPECT_TRUE(copy->sync());
+  EXPECT_EQ(std::filesystem::file_size(path), 4097u);
+}
+
 TEST(memory_backing_test, a_large_drive_is_zeroed_and_costs_nothing_until_written) {
   auto const store = memory_backing(std::uint64_t{64} << 30, 4096);
   media const view = store->view();

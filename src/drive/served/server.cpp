@@ -16,6 +16,7 @@
 #include <random>
 #include <unordered_map>
 
+#include "../emulated/specification.hpp"
 #include "forebay/detail/emulator/controller.hpp"
 #include "forebay/error.hpp"
 
@@ -75,18 +76,23 @@ class kept_memory final : public memory::resource {
 /// What the drives of a daemon are known by: those of one name are one drive. Where a drive is in the memory of its
 /// client's GPU, or serves one, there is one for each GPU.
 std::string name_of(uri const& from, int gpu) {
-  std::string const backing = from.value("backing").value_or("memory");
-  if (backing != "hbm" && backing != "host") return from.text();
+  backing_kind const kind = backing_of(from).kind;
+  if (kind != backing_kind::hbm && kind != backing_kind::host) return from.text();
   return fmt::format("{} for GPU {}", from.text(), gpu);
 }
 
-/// Where the bytes of a drive are to be; the URI's values are checked when it starts.
+/// Where the bytes of a drive are to be; the URI's other values are checked when it starts.
 chunk_place place_of(uri const& from, int gpu) {
-  std::string const backing = from.value("backing").value_or("memory");
-  if (backing == "hbm") return {memory::kind::device, gpu};
-  if (backing == "host") return {memory::kind::pinned, gpu};
-  if (backing.starts_with("peer:")) {
-    return {memory::kind::device, static_cast<int>(parse_count("backing", backing.substr(5), 0, 1023))};
+  switch (backing const where = backing_of(from); where.kind) {
+    case backing_kind::hbm:
+      return {memory::kind::device, gpu};
+    case backing_kind::host:
+      return {memory::kind::pinned, gpu};
+    case backing_kind::peer:
+      return {memory::kind::device, where.peer};
+    case backing_kind::memory:
+    case backing_kind::file:
+      break;
   }
   return {};
 }
@@ -388,7 +394,7 @@ void server::open(std::string const& uri) {
 
 std::shared_ptr<server::served_drive> server::find(std::string const& text, int gpu) {
   uri const from = uri::parse(text);
-  if (from.value("residency") != "served") {
+  if (from.scheme() != "emulated" || from.value("residency") != "served") {
     throw refused_input("drive", text, "a drive daemon serves drives with residency=served; add that");
   }
   std::string const name = name_of(from, gpu);
@@ -433,7 +439,7 @@ void server::start(served_drive& made, uri const& from, int gpu, std::string con
     open_options options;
     options.gpu = gpu;
     options.cancel = stopping_.get_token();
-    auto drive = start_emulated(from, options, made.memory.get());
+    auto drive = start_emulated(specify(from, gpu), options, made.memory.get());
     std::lock_guard const lock(drives_mutex_);
     if (auto const on = drive->gpu()) gpu_words_.try_emplace(*on, memory::device(*on), sizeof(std::uint32_t), 128);
     made.drive = std::move(drive);

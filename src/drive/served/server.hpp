@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "../emulated_drive.hpp"
+#include "../emulated/emulated_drive.hpp"
 #include "channel.hpp"
 #include "chunks.hpp"
 

@@ -12,7 +12,8 @@
 
 namespace forebay::drive {
 
-/// What a URI says, key by key, before anything is made of the values. Schemes are `emulated`, `file` and `pci`.
+/// What a URI says, key by key, before anything is made of the values. Schemes are `emulated`, `file`, `pci`, and
+/// those of `add_scheme`.
 class uri {
  public:
   /// Throws `refused_input` for an unknown scheme, a missing or unwanted name, a key that the scheme does not have
@@ -21,7 +22,7 @@ class uri {
 
   std::string const& text() const { return text_; }
   std::string const& scheme() const { return scheme_; }
-  /// The path of `file`, the bus address of `pci`; empty for `emulated`.
+  /// The path of `file`, the bus address of `pci`; empty for `emulated`, and for all schemes that have no name.
   std::string const& name() const { return name_; }
   std::optional<std::string> value(std::string_view key) const;
 

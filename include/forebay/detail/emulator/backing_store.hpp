@@ -41,8 +41,9 @@ std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t
 /// A file, mapped and shared: writes reach it at once, and the medium at `sync`. The file is locked against a second
 /// drive. Where a page of it cannot be had, since the disk is full or somebody has cut the file shorter, commands on
 /// that page fail, and so does every `sync` from then on (see `media::lost`). With `read_only` it need not be writable,
-/// stays as it is, and any number of drives that are read-only may have it open. Throws `refused_input` when it is
-/// missing, locked, or its size is not `bytes` (0: whatever its size is).
+/// stays as it is, and any number of drives that are read-only may have it open; the last block may then reach beyond
+/// its end, and reads as zeros from there on. Throws `refused_input` when it is missing, locked or empty, ends within a
+/// block and may be written, or the drive would not have `bytes` bytes (0: whatever the file gives).
 std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes,
                                             bool read_only = false);
 

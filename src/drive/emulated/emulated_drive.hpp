@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "forebay/detail/drive/drive.hpp"
-#include "forebay/detail/drive/uri.hpp"
 #include "forebay/detail/emulator/statistics.hpp"
 #include "forebay/detail/emulator/subsystem.hpp"
 #include "forebay/memory.hpp"
+#include "specification.hpp"
 
 namespace forebay::drive {
 
@@ -27,9 +27,8 @@ class emulated_drive {
   virtual nlohmann::json report(emulator::statistics const* since) const = 0;
 };
 
-/// Starts the drive that an `emulated:` or `file:` URI names. `bytes_memory` is where its bytes live; null: where
-/// `backing` says. Throws as `open` does.
-std::shared_ptr<emulated_drive> start_emulated(uri const& from, open_options const& options,
+/// Starts a drive. `bytes_memory` is where its bytes live; null: where `backing` says. Throws as `open` does.
+std::shared_ptr<emulated_drive> start_emulated(specification const& what, open_options const& options,
                                                memory::resource* bytes_memory = nullptr);
 
 /// What had been counted when somebody last reset the statistics. Thread-safe.

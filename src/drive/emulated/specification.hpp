@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What the keys of an `emulated:` or `file:` URI come to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "forebay/detail/drive/profile.hpp"
+#include "forebay/detail/drive/uri.hpp"
+#include "forebay/detail/emulator/engine_runner.hpp"
+
+namespace forebay::drive {
+
+enum class backing_kind : std::uint8_t { memory, file, hbm, host, peer };
+
+/// Where the bytes of a drive are.
+struct backing {
+  backing_kind kind = backing_kind::memory;
+  int peer = 0;  ///< of `backing_kind::peer`: the GPU
+
+  bool operator==(backing const&) const = default;
+};
+
+/// Where the engine of a drive runs.
+enum class residency : std::uint8_t { threads, in_process, peer, served };
+
+/// What the URI says, or memory. Throws `refused_input`.
+backing backing_of(uri const& from);
+
+std::string to_string(backing const& where);
+char const* to_string(residency where);
+
+/// What `precondition` takes, and what reports call it.
+constexpr std::pair<char const*, emulator::preconditioning> preconditionings[] = {
+    {"fresh", emulator::preconditioning::fresh},
+    {"full", emulator::preconditioning::full},
+    {"random", emulator::preconditioning::random}};
+
+struct specification {
+  std::string uri;
+  profile timing_of;
+  backing bytes;
+  residency engine = residency::threads;
+  std::string path;
+  std::uint64_t size_bytes = 0;  ///< 0: the file's
+  std::uint32_t lba_bytes = 512;
+  std::uint32_t queues = 128;
+  std::uint32_t threads = 1;
+  std::uint32_t errors_ppm = 0;
+  std::uint32_t sms = 0;
+  std::optional<emulator::gpu_residency> gpu;
+  std::string link;
+  bool moves_data = true;
+  bool creates = false;  ///< the file is to be made
+
+  bool in_file() const { return bytes.kind == backing_kind::file; }
+};
+
+/// `client_gpu`: the GPU that `backing=hbm` and `backing=host` mean. Throws `refused_input` for what cannot be.
+specification specify(uri const& from, int client_gpu);
+
+}  // namespace forebay::drive
