@@ -59,11 +59,12 @@ endfunction()
 
 # forebay_compile_together(<target> <source>...)
 #
-# Makes the sources of `target` one file to the compiler, where most of their time goes into the same headers. The file that
-# CMake writes for that names them relative to the root of the sources (from CMake 4.0 on), so that ccache knows it in each
-# clone.
-function(forebay_compile_together target)
-  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP together)
+# Makes the sources of `target` one file to the compiler, where most of their time goes into the same headers; each call makes
+# one. The file that CMake writes for that names them relative to the root of the sources (from CMake 4.0 on), so that ccache
+# knows it in each clone.
+function(forebay_compile_together target first)
+  cmake_path(GET first STEM group)
+  set_source_files_properties(${first} ${ARGN} PROPERTIES UNITY_GROUP ${group})
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP
                                              UNITY_BUILD_RELOCATABLE "${PROJECT_IS_TOP_LEVEL}")
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")

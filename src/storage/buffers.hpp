@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Memory that commands of a storage may name: allocated or registered with every drive.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "forebay/detail/driver/dma_buffer.hpp"
+#include "forebay/memory.hpp"
+#include "forebay/storage.hpp"
+#include "storage/opened_drives.hpp"
+
+namespace forebay::detail {
+
+/// Memory that every drive reaches, at the same bus addresses. Never changes once it is made.
+class registered_memory {
+ public:
+  ~registered_memory();
+  registered_memory(registered_memory const&) = delete;
+  registered_memory& operator=(registered_memory const&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  buffer_ref ref() const { return ref_; }
+
+ private:
+  friend class buffer_source;
+  explicit registered_memory(std::shared_ptr<opened_drives> drives) : drives_(std::move(drives)) {}
+  /// Allocated by the first drive; the others are to map it.
+  registered_memory(std::shared_ptr<opened_drives> drives, std::uint64_t whole_pages, bool for_gpu);
+  void map(void* address, std::uint64_t bytes, memory::resource& table_memory);
+
+  std::shared_ptr<opened_drives> drives_;
+  driver::dma_buffer given_;       ///< by the first drive; empty where it gave none
+  memory::allocation page_table_;  ///< bus addresses, where they are not contiguous
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t mapped_in_ = 0;  ///< how many drives' spaces, from the first
+  std::size_t given_by_ = 0;   ///< how many of those gave the memory, and so have it mapped already
+  buffer_ref ref_;
+};
+
+/// Where a storage has its registered memory from. Thread-safe.
+class buffer_source {
+ public:
+  /// `table_memory`: what the threads reach that are to use the buffers, for bus addresses. It must outlive the
+  /// buffers.
+  buffer_source(std::shared_ptr<opened_drives> drives, memory::resource& table_memory)
+      : drives_(std::move(drives)), table_memory_(&table_memory) {}
+
+  /// Zeroed. `for_gpu`: only threads of a GPU reach it.
+  std::unique_ptr<registered_memory> allocate(std::uint64_t bytes, bool for_gpu = false) const;
+  /// The same of a size that the user gave. Throws `refused_input`.
+  std::unique_ptr<registered_memory> allocate_for_user(std::size_t bytes, bool for_gpu) const;
+  /// Memory of the user's. Throws `refused_input` where it is not whole pages.
+  std::unique_ptr<registered_memory> register_pages(void* address, std::size_t bytes) const;
+
+ private:
+  std::shared_ptr<opened_drives> drives_;
+  memory::resource* table_memory_;
+};
+
+}  // namespace forebay::detail
+
+namespace forebay {
+
+struct registered_buffer::parts {
+  explicit parts(std::unique_ptr<detail::registered_memory> registered) : memory(std::move(registered)) {}
+
+  std::unique_ptr<detail::registered_memory> memory;
+};
+
+}  // namespace forebay

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "storage/extents.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "forebay/error.hpp"
+#include "storage/client.hpp"
+#include "storage/host_io.hpp"
+
+namespace forebay::detail {
+
+extents::extents(storage_layout const& layout, storage_options const& options, bool writable, client& of, host_io& io)
+    : home_(layout.size_bytes, layout.drive_count, layout.stripe_bytes),
+      read_only_(options.read_only),
+      allow_destroy_(options.allow_destroy),
+      writable_(writable),
+      client_(of),
+      io_(io),
+      raw_pairs_(std::make_shared<char>()) {
+  auto const read = [this](void* to, std::uint64_t bytes, std::uint64_t at) {
+    try {
+      io_.read_patiently(to, bytes, at);
+    } catch (operation_failed const& error) {
+      throw operation_failed("storage: cannot be opened, since its catalogue of extents cannot be read: " +
+                             std::string(error.what()));
+    }
+  };
+  table_ = catalogue::load(home_, read, allow_destroy_);
+}
+
+bool extents::raw_writable() const {
+  std::lock_guard lock(mutex_);
+  return raw_writable_locked();
+}
+
+/// The commands of a raw queue pair go by all that a storage checks.
+std::shared_ptr<void> extents::admit_raw_pair(driver::drive_identity const& drive) const {
+  if (client_.pages() != nullptr) {
+    throw refused_input("cache_bytes", std::to_string(client_.pages()->options().bytes),
+                        "a raw queue pair passes by the cache: open the storage without one");
+  }
+  std::lock_guard lock(mutex_);
+  if (drive.write_protected) return raw_pairs_;  // its controller refuses every write
+  if (read_only_) {
+    throw refused_input("read_only", "true",
+                        "a raw queue pair could write to this drive: open the storage for writing, or one whose drive "
+                        "is write protected, as a file is that is opened with read_only");
+  }
+  if (!raw_writable_locked()) {
+    throw refused_input("allow_destroy", "false",
+                        "the drive carries a catalogue, and a raw queue pair could write anywhere: set allow_destroy");
+  }
+  return raw_pairs_;
+}
+
+std::vector<extent> extents::list() const {
+  std::lock_guard lock(mutex_);
+  return table_ ? table_->extents() : std::vector<extent>();
+}
+
+extent extents::find(std::string const& name) const {
+  std::lock_guard lock(mutex_);
+  extent const* const found = table_ ? table_->find(name) : nullptr;
+  if (found == nullptr) {
+    throw refused_input("extent", name, "no extent has this name; list them with `forebay drive ls`");
+  }
+  return *found;
+}
+
+extent extents::create(std::string const& name, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  catalogue changed = table_to_change_locked(name);
+  extent const made = changed.create(name, bytes);
+  store_locked(std::move(changed));
+  return made;
+}
+
+extent extents::stage(std::string const& name, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  catalogue changed = table_to_change_locked(name);
+  extent const staged = changed.stage(name, bytes);
+  table_ = std::move(changed);
+  return staged;
+}
+
+void extents::publish(extent const& staged, bool replace) {
+  std::lock_guard lock(mutex_);
+  catalogue changed = table_to_change_locked(staged.name);
+  changed.publish(staged, replace);
+  store_locked(std::move(changed));
+}
+
+void extents::discard(extent const& staged) {
+  std::lock_guard lock(mutex_);
+  if (table_uncertain_) return;  // nobody else may write there until a table has been stored
+  catalogue changed = table_.value_or(catalogue(home_));
+  changed.discard(staged);
+  if (changed.is_nothing()) {
+    table_.reset();
+  } else {
+    table_ = std::move(changed);
+  }
+}
+
+void extents::remove(std::string const& name) {
+  std::lock_guard lock(mutex_);
+  if (!writable_) throw refused_input("read_only", "true", "open the storage for writing");
+  catch_up_locked();
+  if (!table_) throw refused_input("extent", name, "the drive has no catalogue");
+  catalogue changed = *table_;
+  changed.remove(name);
+  store_locked(std::move(changed));
+}
+
+std::string extents::names_in(std::uint64_t first_byte, std::uint64_t end_byte) const {
+  std::string names;
+  if (!table_) return names;
+  for (extent const& e : table_->extents()) {
+    if (e.first_byte >= end_byte || e.first_byte + e.bytes <= first_byte) continue;
+    names += (names.empty() ? " (of extent '" : ", '") + e.name + "'";
+  }
+  return names.empty() ? names : names + ")";
+}
+
+/// A table that could not be written is not ours: the one on the drive still is.
+void extents::store_locked(catalogue changed) {
+  // Before, so that a write-back cannot overwrite it; afterwards, so that the next access reads it.
+  client_.forget(0, catalogue::reserved_bytes);
+  table_uncertain_ = true;
+  changed.store([this](void const* from, std::uint64_t n, std::uint64_t at) { io_.write(from, n, at); });
+  io_.flush();
+  client_.forget(0, catalogue::reserved_bytes);
+  table_uncertain_ = false;
+  table_ = std::move(changed);
+}
+
+catalogue extents::table_to_change_locked(std::string const& extent) {
+  if (!writable_) throw refused_input("read_only", "true", "open the storage for writing");
+  catch_up_locked();
+  if (!table_ && !allow_destroy_ && raw_pairs_.use_count() > 1) {
+    throw refused_input("extent", extent,
+                        "raw queue pairs could write over a catalogue: destroy them first, or set allow_destroy");
+  }
+  if (!table_ && !allow_destroy_ && !first_mib_is_blank()) {
+    throw refused_input("extent", extent,
+                        "the drive holds data but no catalogue: set allow_destroy to put a catalogue over it");
+  }
+  return table_.value_or(catalogue(home_));
+}
+
+/// Another client of a served drive may have stored a table since.
+void extents::catch_up_locked() {
+  if (table_uncertain_) return;  // the next table goes over whichever lies there
+  auto stored =
+      catalogue::load(home_, [this](void* to, std::uint64_t n, std::uint64_t at) { io_.read(to, n, at); }, true);
+  if (!stored) return;
+  if (table_) {
+    table_->catch_up(*stored);
+  } else {
+    table_ = std::move(stored);
+  }
+}
+
+bool extents::first_mib_is_blank() const {
+  client_.clean(0, catalogue::reserved_bytes);
+  std::vector<char> bytes(catalogue::reserved_bytes);
+  io_.read(bytes.data(), bytes.size(), 0);
+  return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
+}
+
+}  // namespace forebay::detail

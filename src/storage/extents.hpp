@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a storage does with its catalogue of extents.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/queue/storage_layout.hpp"
+#include "forebay/detail/storage/catalogue.hpp"
+#include "forebay/extent.hpp"
+#include "forebay/storage.hpp"
+
+namespace forebay::detail {
+
+class client;
+class host_io;
+
+/// The table, loaded when it is made, and the rules that follow from there being one. Thread-safe: a mutex guards the
+/// table, and is held until a change of it has been stored. So a change waits for drives; whoever asks waits with it.
+class extents {
+ public:
+  /// `writable`: neither the options nor a drive forbid it. `of` and `io` must outlive it; no other thread may use `io`
+  /// yet. Throws `operation_failed` where the catalogue cannot be read, or is of other drives.
+  extents(storage_layout const& layout, storage_options const& options, bool writable, client& of, host_io& io);
+
+  /// Whether writes may go anywhere.
+  bool raw_writable() const;
+  /// What a raw queue pair keeps while it lives: as long as one is kept, no catalogue is made that it could write over.
+  /// Throws `refused_input` where such a pair of this drive may not be.
+  std::shared_ptr<void> admit_raw_pair(driver::drive_identity const& drive) const;
+
+  // As the members of `storage` of the same names say.
+
+  std::vector<extent> list() const;
+  extent find(std::string const& name) const;
+  extent create(std::string const& name, std::uint64_t bytes);
+  extent stage(std::string const& name, std::uint64_t bytes);
+  /// What was written to it must be durable.
+  void publish(extent const& staged, bool replace);
+  void discard(extent const& staged);
+  void remove(std::string const& name);
+
+  /// Which extents have bytes of [first_byte, end_byte), in words. Takes no lock: a member that holds it may have come
+  /// here through the client, and it alone changes the table.
+  std::string names_in(std::uint64_t first_byte, std::uint64_t end_byte) const;
+
+ private:
+  bool raw_writable_locked() const { return writable_ && (!table_ || allow_destroy_); }
+  void store_locked(catalogue changed);
+  catalogue table_to_change_locked(std::string const& extent);
+  void catch_up_locked();
+  bool first_mib_is_blank() const;
+
+  catalogue_home home_;
+  bool read_only_;
+  bool allow_destroy_;
+  bool writable_;
+  client& client_;
+  host_io& io_;
+  std::shared_ptr<void> raw_pairs_;  ///< who holds it beside this: a raw queue pair each
+  mutable std::mutex mutex_;         ///< guards what follows
+  std::optional<catalogue> table_;
+  /// The last attempt to store one failed: the one on the drive may name bytes that are only staged here.
+  bool table_uncertain_ = false;
+};
+
+}  // namespace forebay::detail

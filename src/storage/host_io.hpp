@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The host's own reads, writes and flushes of a storage's bytes, past every cache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/storage.hpp"
+#include "forebay/storage_ref.hpp"
+#include "forebay/token.hpp"
+#include "storage/buffers.hpp"
+#include "storage/opened_drives.hpp"
+#include "storage/queue_group.hpp"
+
+namespace forebay::detail {
+
+/// Goes through one buffer of its own, by one queue pair on each drive. Thread-safe: one request is at work at a time,
+/// the others wait for a mutex, which is held until the drive has answered or recovery has settled the request. Holds
+/// the drives while it is at work. Recovery must run over its queues.
+///
+/// A request that never ends keeps the buffer: all that come later fail with `operation_failed`.
+class host_io {
+ public:
+  /// `layout`: with one pair on each drive. `kernel_queues`: of each drive; the host's are no deeper.
+  host_io(std::shared_ptr<opened_drives> drives, storage_layout const& layout,
+          std::vector<drive_queues> const& kernel_queues, bool writable, memory::resource& shared_memory,
+          storage_options const& options, buffer_source const& buffers);
+
+  recovery::group for_recovery() { return group_.for_recovery(); }
+  inspected_queues for_inspection() const { return group_.for_inspection("host"); }
+
+  /// All bytes must lie within the storage. Throw `operation_failed` with the NVMe status.
+  void read(void* to, std::uint64_t bytes, std::uint64_t at);
+  /// Reads blocks first that it covers a part of.
+  void write(void const* from, std::uint64_t bytes, std::uint64_t at);
+  void flush();
+  /// Reads what nothing can go on without: gives each command ten seconds at least, and tries again for a while, since
+  /// a drive may be slow, or fail now and then. For one thread, before others use this.
+  void read_patiently(void* to, std::uint64_t bytes, std::uint64_t at);
+  /// Consumes what completes until no command is in flight; false if some still are after `timeout_ns`. The drives must
+  /// be held.
+  bool drain(std::uint64_t timeout_ns) const;
+
+ private:
+  storage_ref<simt::native> ref() const;
+  template <class Step>
+  void in_pieces(std::uint64_t at, std::uint64_t bytes, Step step);
+  void transfer(nvme::io_opcode opcode, std::uint64_t begin, std::uint64_t end);
+  template <class What>
+  void finish(token<simt::native> t, What&& what, std::uint64_t limit_ns);
+  std::vector<std::uint32_t> drives_of(std::uint64_t begin, std::uint64_t end) const;
+  std::string names_of(std::vector<std::uint32_t> const& drives) const;
+
+  std::shared_ptr<opened_drives> drives_;
+  storage_layout layout_;
+  bool writable_;
+  std::unique_ptr<registered_memory> bounce_;  ///< before the queues: until those are deleted a drive may write it
+  queue_group group_;
+  std::mutex mutex_;          ///< guards the bounce buffer, and what follows
+  std::string lost_request_;  ///< not empty: the bounce buffer belongs to it for ever
+};
+
+}  // namespace forebay::detail

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "storage/layout.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "forebay/error.hpp"
+#include "storage/drive_limits.hpp"
+#include "storage/options.hpp"
+
+namespace forebay::detail {
+namespace {
+
+/// Drives that lie one after the other begin at multiples of the largest page, so that where they do does not depend on
+/// the cache, and the largest page of the cache lies on one drive.
+constexpr std::uint64_t drive_alignment_bytes = 65536;
+
+std::vector<drive_queues> choose_queues(storage_options const& options, std::span<driver::drive_identity const> drives,
+                                        bool on_gpu) {
+  // Of the drives that are not named one by one, the weakest says what all of them have.
+  std::uint32_t pairs_left = ~0u;
+  std::uint32_t entries_max = 65536;
+  for (std::size_t i = 0; i < drives.size(); ++i) {
+    driver::drive_identity const& id = drives[i];
+    std::uint32_t const left = id.io_queue_pairs - 1;  // one is the host's
+    drive_queues const asked = asked_of(options, i);
+    if (asked.count > left) {
+      throw refused_input(field_of(i, "count"), std::to_string(asked.count),
+                          "the drive leaves at most " + std::to_string(left));
+    }
+    if (asked.depth > id.max_queue_entries) {
+      throw refused_input(field_of(i, "depth"), std::to_string(asked.depth),
+                          "the drive allows at most " + std::to_string(id.max_queue_entries));
+    }
+    if (asked.count == 0) pairs_left = std::min(pairs_left, left);
+    if (asked.depth == 0) entries_max = std::min(entries_max, id.max_queue_entries);
+  }
+  if (options.queues_per_drive > pairs_left) {
+    throw refused_input("queues_per_drive", std::to_string(options.queues_per_drive),
+                        "the drives leave at most " + std::to_string(pairs_left));
+  }
+  if (options.queue_depth > entries_max) {
+    throw refused_input("queue_depth", std::to_string(options.queue_depth),
+                        "the drives allow at most " + std::to_string(entries_max));
+  }
+  std::uint32_t const wanted = options.queues_per_drive != 0 ? options.queues_per_drive : on_gpu ? 64 : 4;
+  std::uint32_t const depth = options.queue_depth != 0 ? options.queue_depth : std::min(1024u, entries_max);
+  std::vector<drive_queues> chosen;
+  for (std::size_t i = 0; i < drives.size(); ++i) {
+    drive_queues q = asked_of(options, i);
+    if (q.count == 0) q.count = std::min(wanted, pairs_left);
+    if (q.depth == 0) q.depth = depth;
+    chosen.push_back(q);
+  }
+  return chosen;
+}
+
+storage_layout choose_layout(storage_options const& options, std::span<driver::drive_identity const> drives,
+                             drive_limits const& limits) {
+  driver::drive_identity const& first = drives.front();
+  std::uint64_t const smallest = limits.bytes;
+  storage_layout layout;
+  layout.drive_count = static_cast<std::uint32_t>(drives.size());
+  while (1u << layout.block_shift != first.block_bytes) ++layout.block_shift;
+  layout.nsid = first.nsid;
+  layout.command_bytes_max = limits.command_bytes_max;
+  layout.stripe_bytes = options.stripe_bytes;
+  layout.size_bytes = smallest;
+  if (layout.drive_count == 1) return layout;
+  if (options.stripe_bytes == 0) {
+    layout.stripe_bytes = smallest / drive_alignment_bytes * drive_alignment_bytes;
+    if (layout.stripe_bytes == 0) {
+      throw refused_input("stripe_bytes", "0",
+                          "drives one after the other hold at least " + std::to_string(drive_alignment_bytes) +
+                              " bytes each, the smallest " + std::to_string(smallest) + ": give a stripe");
+    }
+  } else if (options.stripe_bytes % first.block_bytes != 0) {
+    throw refused_input("stripe_bytes", std::to_string(options.stripe_bytes),
+                        "give a multiple of the block, " + std::to_string(first.block_bytes) +
+                            " bytes, or 0 for the drives one after the other");
+  }
+  std::uint64_t const striped_bytes = smallest / layout.stripe_bytes * layout.stripe_bytes;
+  if (striped_bytes == 0) {
+    throw refused_input("stripe_bytes", std::to_string(options.stripe_bytes),
+                        "give at most what the smallest drive holds, " + std::to_string(smallest) + " bytes");
+  }
+  if (striped_bytes > ~std::uint64_t{0} / layout.drive_count) {
+    throw refused_input("drives", std::to_string(layout.drive_count) + " of " + std::to_string(smallest) + " bytes",
+                        "use fewer: together they must hold less than 2^64 bytes");
+  }
+  layout.size_bytes = striped_bytes * layout.drive_count;
+  return layout;
+}
+
+}  // namespace
+
+drive_plan plan_drives(storage_options const& options, std::span<driver::drive_identity const> drives, bool on_gpu) {
+  constexpr std::uint64_t list_page_names = page_bytes / 8 * page_bytes;
+  drive_limits const limits = limits_of_all(drives, options.drives, list_page_names);
+  drive_plan plan;
+  plan.writable = !options.read_only && !limits.write_protected;
+  plan.queues = choose_queues(options, drives, on_gpu);
+  plan.layout = choose_layout(options, drives, limits);
+  return plan;
+}
+
+}  // namespace forebay::detail

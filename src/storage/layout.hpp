@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! How the bytes of a storage lie on its drives, and how many queues kernels have there: chosen from what the options
+//! ask for and what the drives say of themselves.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "forebay/detail/driver/controller.hpp"
+#include "forebay/storage.hpp"
+
+namespace forebay::detail {
+
+struct drive_plan {
+  bool writable = false;             ///< neither the options nor a drive forbid it
+  std::vector<drive_queues> queues;  ///< the kernels' on each drive: none of count and depth is 0
+  storage_layout layout;             ///< with one pair on each drive
+};
+
+/// Of checked options. One pair of each drive is left for the host. Throws `refused_input` where the drives cannot make
+/// one storage, or not the one that was asked for.
+drive_plan plan_drives(storage_options const& options, std::span<driver::drive_identity const> drives, bool on_gpu);
+
+}  // namespace forebay::detail

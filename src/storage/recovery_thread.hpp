@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! The thread that runs a storage's recovery.
+#pragma once
+
+#include <thread>
+#include <vector>
+
+#include "forebay/detail/queue/recovery.hpp"
+
+namespace forebay::detail {
+
+/// Says on standard error what it does. Its destructor stops it: before anything goes that the groups name.
+class recovery_thread {
+ public:
+  explicit recovery_thread(std::vector<recovery::group> groups);
+
+  /// Thread-safe.
+  recovery::counters const& count() const { return steps_.count(); }
+
+ private:
+  void run(std::stop_token stop);
+
+  recovery steps_;
+  std::jthread thread_;  ///< last, so that it stops before what it uses goes
+};
+
+}  // namespace forebay::detail

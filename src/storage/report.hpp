@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a storage says of itself (docs/reference/json.md).
+#pragma once
+
+#include <string>
+
+#include "forebay/detail/queue/recovery.hpp"
+#include "storage/opened_drives.hpp"
+
+namespace forebay::detail {
+
+class client;
+
+/// One JSON object. Thread-safe.
+std::string report(opened_drives const& drives, client const& of, recovery::counters const& recovered);
+
+}  // namespace forebay::detail
