@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the source tree that no formatter knows: licence lines, layering, CUDA's places, links and names in pages.
+"""Rules of the source tree that no formatter knows: licences, lengths, layers, CUDA's places, links and names in pages.
 
 Prints ``file:line: what is wrong`` for each breach and exits 1 if there is any.
 """
@@ -32,6 +32,7 @@ for _layer, _direct in {
 
 SOURCE = {".hpp", ".cpp", ".cu", ".cuh"}
 LICENSED = SOURCE | {".py", ".cmake", ".bash"}
+LINES_MAX = 800  # of a file of C++, CUDA or Python
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]forebay/([\w/.]+)[>"]')
 HEADERS = Path("include/forebay")
 INTERNAL = "detail"  # below it lie the layers' own headers; those above it are public
@@ -110,6 +111,12 @@ def check_source(path: Path, lines: list[str]) -> Iterator[str]:
             yield f"{path}:{number}: unfinished work is not left in the source"
 
 
+def check_length(path: Path, lines: list[str]) -> Iterator[str]:
+    """Checks that a file is short enough to be about one thing."""
+    if len(lines) > LINES_MAX:
+        yield f"{path}:{LINES_MAX + 1}: more than {LINES_MAX} lines: split it: one concept a file"
+
+
 def check_page(path: Path, lines: list[str]) -> Iterator[str]:
     """Checks that the relative links of a Markdown page lead somewhere."""
     for number, line in enumerate(lines, 1):
@@ -156,6 +163,8 @@ def main() -> int:
             breaches.append(f"{path}:1: the line 'SPDX-License-Identifier: Apache-2.0' is missing")
         if path.suffix in SOURCE | {".md"}:
             breaches.extend(check_includes(path, lines))
+        if path.suffix in SOURCE | {".py"}:
+            breaches.extend(check_length(path, lines))
         if path.suffix in SOURCE:
             breaches.extend(check_source(path, lines))
         if path.suffix == ".md":

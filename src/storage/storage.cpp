@@ -121,8 +121,9 @@ void storage::require_even_pairs() const {
 }
 void storage::require_no_cache() const {
   if (impl_->client.pages() == nullptr) return;
-  throw refused_input("cache_bytes", std::to_string(impl_->options.cache_bytes),
-                      "use traits that are `cached`, or open the storage without a cache: what was asked for passes by what it holds");
+  throw refused_input(
+      "cache_bytes", std::to_string(impl_->options.cache_bytes),
+      "use traits that are `cached`, or open the storage without a cache: what was asked for passes by what it holds");
 }
 void storage::require_device(bool gpu) const {
   if (gpu == on_gpu()) return;

@@ -15,9 +15,18 @@
 #include <vector>
 
 #include "forebay/detail/emulator/dispatcher.hpp"
+#include "forebay/detail/emulator/dispatcher_mailbox.hpp"
+#include "forebay/detail/emulator/dispatcher_scratch.hpp"
+#include "forebay/detail/emulator/engine_options.hpp"
+#include "forebay/detail/emulator/engine_view.hpp"
 #include "forebay/detail/emulator/flash_state.hpp"
 #include "forebay/detail/emulator/io_engine.hpp"
 #include "forebay/detail/emulator/media.hpp"
+#include "forebay/detail/emulator/pending_set.hpp"
+#include "forebay/detail/emulator/prp.hpp"
+#include "forebay/detail/emulator/queues.hpp"
+#include "forebay/detail/emulator/statistics.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/error.hpp"

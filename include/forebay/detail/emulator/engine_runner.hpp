@@ -7,8 +7,9 @@
 #include <memory>
 #include <stop_token>
 
-#include "forebay/detail/emulator/dispatcher.hpp"
+#include "forebay/detail/emulator/engine_options.hpp"
 #include "forebay/detail/emulator/io_engine.hpp"
+#include "forebay/detail/emulator/media.hpp"
 #include "forebay/memory.hpp"
 
 namespace forebay::emulator {

@@ -7,6 +7,10 @@
 #include <cstdint>
 
 #include "forebay/detail/emulator/dispatcher.hpp"
+#include "forebay/detail/emulator/dispatcher_scratch.hpp"
+#include "forebay/detail/emulator/engine_options.hpp"
+#include "forebay/detail/emulator/engine_view.hpp"
+#include "forebay/detail/emulator/queues.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::emulator {

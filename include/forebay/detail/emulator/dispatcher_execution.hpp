@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! How a dispatcher does what the commands of a batch ask for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "forebay/detail/emulator/decode.hpp"
+#include "forebay/detail/emulator/dispatcher_locks.hpp"
+#include "forebay/detail/emulator/dispatcher_scratch.hpp"
+#include "forebay/detail/emulator/fault_plan.hpp"
+#include "forebay/detail/emulator/media.hpp"
+#include "forebay/detail/emulator/pending_set.hpp"
+#include "forebay/detail/emulator/prp.hpp"
+#include "forebay/detail/emulator/queues.hpp"
+#include "forebay/detail/emulator/statistics.hpp"
+#include "forebay/detail/emulator/timed_command.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/team.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+
+namespace forebay::emulator {
+
+/// Moves data, and does what else commands ask for.
+template <class M>
+class dispatcher_execution : protected dispatcher_locks<M> {
+  using base = dispatcher_locks<M>;
+  using team = simt::team<M>;
+
+ protected:
+  using base::base;
+  using base::lanes_;
+  using base::scratch_;
+  using base::stats_;
+  using base::view_;
+
+  FOREBAY_DEVICE nvme::submission_entry entry(std::uint32_t i) const {
+    nvme::submission_entry copy;
+    std::memcpy(&copy, scratch_.entries[i].part, sizeof copy);
+    return copy;
+  }
+
+  /// Executes the batch, each command now or later as faults want, and sets `commands` and due times.
+  FOREBAY_DEVICE void start(submission_queue<M>& sq, std::uint32_t n, bool immediate) {
+    std::uint32_t alone = 0;  // commands that the lanes execute together, one by one
+    std::uint32_t reads = 0, writes = 0, failed = 0;
+    std::uint64_t bytes_read = 0, bytes_written = 0;  // of the lane
+    scratch_.moves.clear(lanes_);
+    for (std::uint32_t first = 0; first < n; first += lanes_.count()) {
+      std::uint32_t const i = first + lanes_.rank();
+      bool reads_piece = false, writes_piece = false, is_alone = false, fails = false;
+      dma_segment piece;
+      std::byte* ours = nullptr;
+      if (i < n) {
+        decoded_command const& command = scratch_.decoded[i];
+        nvme::submission_entry const e = entry(i);
+        scratch_.commands[i] = {e.command_id(), command.status_field,
+                                !immediate && command.status_field == 0 ? pending_command::timed : 0};
+        if (command.status_field == 0 && view_.options.faults.any()) inject(*this, i);
+        pending_command const pending = scratch_.commands[i];
+        if (pending.status_field != 0) {
+          fails = true;
+        } else if ((pending.flags & pending_command::held) == 0) {
+          bool const plain = command.opcode == nvme::io_opcode::read || command.opcode == nvme::io_opcode::write;
+          bool const moves =
+              plain && one_piece<M>(sq.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
+          is_alone = !moves;
+          reads_piece = moves && command.opcode == nvme::io_opcode::read;
+          writes_piece = moves && !reads_piece;
+          if (reads_piece) bytes_read += command.bytes;
+          if (writes_piece) bytes_written += command.bytes;
+          ours = view_.drive.data + command.offset_bytes;
+        }
+      }
+      reads += team::ones(lanes_.ballot(reads_piece));
+      writes += team::ones(lanes_.ballot(writes_piece));
+      failed += team::ones(lanes_.ballot(fails));
+      alone |= lanes_.ballot(is_alone) << first;
+      if (view_.drive.data != nullptr) {
+        auto* const theirs = reinterpret_cast<std::byte*>(piece.address);
+        scratch_.moves.append(lanes_, reads_piece || writes_piece, reads_piece ? theirs : ours,
+                              reads_piece ? ours : theirs, static_cast<std::uint32_t>(piece.bytes));
+      }
+    }
+    lanes_.sync();
+    scratch_.moves.run(lanes_);
+    if (view_.drive.dirty != nullptr) mark_written(*this, n, alone);
+    if constexpr (media::may_lose<M>) {
+      if (view_.drive.lost != nullptr) fail_lost(*this, n);
+    }
+    for (; alone != 0; alone &= alone - 1) {
+      std::uint32_t const i = team::lowest(alone);
+      pending_command const done = execute(*this, sq, entry(i), scratch_.decoded[i], scratch_.commands[i]);
+      lanes_.sync();
+      if (lanes_.leader()) scratch_.commands[i] = done;
+      lanes_.sync();
+    }
+    if (reads != 0) bytes_read = lanes_.sum(bytes_read);
+    if (writes != 0) bytes_written = lanes_.sum(bytes_written);
+    if (!lanes_.leader()) return;
+    counters& to = stats_.commands;
+    if (reads != 0) {
+      count<M>(to.read_commands, reads);
+      count<M>(to.bytes_read, bytes_read);
+    }
+    if (writes != 0) {
+      count<M>(to.write_commands, writes);
+      count<M>(to.bytes_written, bytes_written);
+    }
+    if (failed != 0) count<M>(to.failed_commands, failed);
+  }
+
+  /// Does what one valid command asks for; returns what is posted for it.
+  FOREBAY_COLD static pending_command execute(dispatcher_execution self, submission_queue<M> const& sq,
+                                              nvme::submission_entry const& entry, decoded_command const& command,
+                                              pending_command pending) {
+    using nvme::io_opcode;
+    team const& lanes = self.lanes_;
+    media const& drive = self.view_.drive;
+    counters& counts = self.stats_.commands;
+    auto const count_one = [&](std::uint64_t& counter, std::uint64_t n = 1) {
+      if (lanes.leader()) count<M>(counter, n);
+    };
+    dma_segment* const segments = self.view_.segments + std::size_t{self.index_} * self.view_.segments_per_dispatcher;
+    std::uint32_t segment_count = 0;
+    if (command.transfer_bytes != 0) {
+      prp_walk const walk =
+          walk_prps<M>(lanes, sq.regions, entry.prp1, entry.prp2, command.transfer_bytes, sq.page_bytes, segments);
+      if (walk.status_field != 0) {
+        pending.status_field = walk.status_field;
+        count_one(counts.failed_commands);
+        return pending;
+      }
+      segment_count = walk.count;
+    }
+    switch (command.opcode) {
+      case io_opcode::read:
+        drive.template read<M>(lanes, command.offset_bytes, segments, segment_count);
+        count_one(counts.read_commands);
+        count_one(counts.bytes_read, command.bytes);
+        break;
+      case io_opcode::write:
+        drive.template write<M>(lanes, command.offset_bytes, segments, segment_count);
+        self.mark_one(command.offset_bytes, command.bytes);
+        count_one(counts.write_commands);
+        count_one(counts.bytes_written, command.bytes);
+        break;
+      case io_opcode::compare:
+        count_one(counts.other_commands);
+        if (!drive.template equal<M>(lanes, command.offset_bytes, segments, segment_count)) {
+          pending.status_field =
+              static_cast<std::uint16_t>(nvme::status_field(nvme::media_status::compare_failure) | nvme::do_not_retry);
+          count_one(counts.failed_commands);
+        }
+        break;
+      case io_opcode::write_zeroes:
+        drive.template zero<M>(lanes, command.offset_bytes, command.bytes);
+        self.mark_one(command.offset_bytes, command.bytes);
+        count_one(counts.other_commands);
+        break;
+      case io_opcode::dataset_management:
+        count_one(counts.other_commands);
+        pending.status_field = self.deallocate(entry, segments, segment_count);
+        if (pending.status_field != 0) count_one(counts.failed_commands);
+        break;
+      default:  // flush
+        count_one(counts.flush_commands);
+        if (drive.sync == nullptr) break;
+        std::uint32_t ticket = 0;
+        if (lanes.leader()) {
+          // Release: pairs with the host's acquire of the same word; the writes before this Flush are in place.
+          ticket = simt::atomic<M, simt::scope::system>(drive.sync->requested).fetch_add(1, simt::order::release) + 1;
+        }
+        pending.flags = pending_command::waits_for_sync | lanes.broadcast(ticket) << 8;
+        break;
+    }
+    if constexpr (media::may_lose<M>) {
+      if (pending.status_field == 0 && drive.template has_lost<M>(command.offset_bytes, command.bytes)) {
+        pending.status_field = lost_status(command.op);
+        count_one(counts.failed_commands);
+      }
+    }
+    return pending;
+  }
+
+ private:
+  /// Marks what the writes of the batch wrote, but for those in `alone`.
+  FOREBAY_COLD static void mark_written(dispatcher_execution self, std::uint32_t n, std::uint32_t alone) {
+    team const& lanes = self.lanes_;
+    media const& drive = self.view_.drive;
+    drive.template before_marks<M>(lanes);
+    for (std::uint32_t i = lanes.rank(); i < n; i += lanes.count()) {
+      decoded_command const& command = self.scratch_.decoded[i];
+      pending_command const& pending = self.scratch_.commands[i];
+      bool const wrote = command.opcode == nvme::io_opcode::write && pending.status_field == 0 &&
+                         (pending.flags & pending_command::held) == 0 && (alone >> i & 1) == 0;
+      if (wrote) drive.template mark<M>(command.offset_bytes, command.bytes);
+    }
+  }
+
+  /// Fails the commands of the batch that were on pages which could not be had. Those that are executed alone find it
+  /// themselves.
+  FOREBAY_COLD static void fail_lost(dispatcher_execution self, std::uint32_t n) {
+    for (std::uint32_t i = self.lanes_.rank(); i < n; i += self.lanes_.count()) {
+      pending_command& pending = self.scratch_.commands[i];
+      decoded_command const& command = self.scratch_.decoded[i];
+      if (pending.status_field != 0 || !self.view_.drive.template has_lost<M>(command.offset_bytes, command.bytes)) {
+        continue;
+      }
+      pending.status_field = lost_status(command.op);
+      count<M>(self.stats_.commands.failed_commands);
+    }
+    self.lanes_.sync();
+  }
+  FOREBAY_DEVICE static std::uint16_t lost_status(operation op) {
+    return nvme::status_field(op == operation::read ? nvme::media_status::unrecovered_read_error
+                                                    : nvme::media_status::write_fault);
+  }
+
+  FOREBAY_DEVICE void mark_one(std::uint64_t offset, std::uint64_t bytes) const {
+    view_.drive.template before_marks<M>(lanes_);
+    if (lanes_.leader()) view_.drive.template mark<M>(offset, bytes);
+  }
+
+  /// Applies the fault that the plan has for entry `i`, by the one lane that calls it.
+  FOREBAY_COLD static void inject(dispatcher_execution self, std::uint32_t i) {
+    timed_command& timed = self.scratch_.timed[i];
+    pending_command& pending = self.scratch_.commands[i];
+    counters& counts = self.stats_.commands;
+    fault_plan const& plan = self.view_.options.faults;
+    injected_fault const fault = plan.at(timed.sequence);
+    pending.status_field = fault.status_field;
+    timed.target_ps = fault.withheld ? never_ps : timed.target_ps + fault.delay_ps;
+    if (fault.status_field != 0) count<M>(counts.injected_errors);
+    if (fault.delay_ps != 0) count<M>(counts.injected_delays);
+    if (fault.withheld) count<M>(counts.withheld);
+    // A Flush has no data to move late; the host's write-back takes its time anyhow.
+    bool const moves = self.scratch_.decoded[i].opcode != nvme::io_opcode::flush;
+    if (plan.late_data && moves && (fault.withheld || fault.delay_ps != 0)) pending.flags |= pending_command::held;
+  }
+
+  /// The ranges are read from the client's memory twice, and checked each time: what it changes in between it changes
+  /// for itself.
+  FOREBAY_DEVICE std::uint16_t deallocate(nvme::submission_entry const& entry, dma_segment const* segments,
+                                          std::uint32_t segment_count) {
+    if ((entry.cdw11 & nvme::cdw11_attribute_deallocate) == 0) return 0;  // the other attributes are hints
+    std::uint32_t const n = (entry.cdw10 & 0xff) + 1;
+    media const& drive = view_.drive;
+    for (bool const applies : {false, true}) {
+      for (std::uint32_t i = 0; i < n; ++i) {
+        nvme::dataset_management_range const range = load_range(segments, segment_count, i);
+        if (range.slba > drive.blocks() || range.length_blocks > drive.blocks() - range.slba) {
+          return static_cast<std::uint16_t>(nvme::status_field(nvme::generic_status::lba_out_of_range) |
+                                            nvme::do_not_retry);
+        }
+        if (!applies) continue;
+        std::uint64_t const offset = range.slba * drive.block_bytes;
+        std::uint64_t const bytes = std::uint64_t{range.length_blocks} * drive.block_bytes;
+        drive.template zero<M>(lanes_, offset, bytes);
+        mark_one(offset, bytes);
+        if constexpr (media::may_lose<M>) {
+          if (drive.template has_lost<M>(offset, bytes)) {
+            return nvme::status_field(nvme::media_status::write_fault);
+          }
+        }
+        view_.timing.unmap(lanes_, offset, bytes);
+      }
+    }
+    return 0;
+  }
+
+  /// Range `i` of a Dataset Management command, the same for all lanes.
+  FOREBAY_DEVICE nvme::dataset_management_range load_range(dma_segment const* segments, std::uint32_t segment_count,
+                                                           std::uint32_t i) const {
+    nvme::dataset_management_range range;
+    if (lanes_.leader()) {
+      // Words, because PRP entries are aligned to no more than that.
+      std::uint32_t words[sizeof range / 4] = {};
+      std::uint64_t at = std::uint64_t{i} * sizeof range;
+      std::uint32_t segment = 0;
+      for (std::uint32_t& word : words) {
+        while (segment + 1 < segment_count && at >= segments[segment].bytes) at -= segments[segment++].bytes;
+        word = M::ld(reinterpret_cast<std::uint32_t const*>(segments[segment].address + at));
+        at += 4;
+      }
+      std::memcpy(&range, words, sizeof range);
+    }
+    return lanes_.broadcast(range);
+  }
+};
+
+}  // namespace forebay::emulator

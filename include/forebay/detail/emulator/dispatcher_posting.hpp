@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! How a dispatcher posts the completions that are due.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/detail/emulator/decode.hpp"
+#include "forebay/detail/emulator/dispatcher_scratch.hpp"
+#include "forebay/detail/emulator/dispatcher_watch.hpp"
+#include "forebay/detail/emulator/media.hpp"
+#include "forebay/detail/emulator/pending_set.hpp"
+#include "forebay/detail/emulator/queues.hpp"
+#include "forebay/detail/emulator/statistics.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/nvme/command.hpp"
+#include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+
+namespace forebay::emulator {
+
+/// Posts completions, and takes completion queues for that.
+template <class M>
+class dispatcher_posting : protected dispatcher_watch<M> {
+  using base = dispatcher_watch<M>;
+
+ protected:
+  using base::ahead_ps;
+  using base::base;
+  using base::contend;
+  using base::count_in_flight;
+  using base::count_invalid_doorbell;
+  using base::doorbell_beside;
+  using base::execute;
+  using base::give;
+  using base::helps;
+  using base::hint;
+  using base::keep_hand_on;
+  using base::lanes_;
+  using base::look_until;
+  using base::now_ps_;
+  using base::open;
+  using base::queue_count_;
+  using base::read_clock;
+  using base::scratch_;
+  using base::set;
+  using base::since_epoch_ps;
+  using base::stats_;
+  using base::take_hand_off;
+  using base::try_lock;
+  using base::try_take;
+  using base::unit_;
+  using base::view_;
+  using typename base::thing;
+
+  /// Posts the commands of a queue that are due, as far as its completion queue has room. Whether any was.
+  FOREBAY_DEVICE bool post_due(std::uint32_t at) {
+    submission_queue<M>& sq = unit_.queues[at];
+    // One lane looks: the queue may be attached just now.
+    bool const taken = lanes_.leader() && try_lock(at, &queue_locks::pending);
+    if (!lanes_.any(taken)) return contend();
+    bool const is_open = lanes_.any(taken && open(sq));
+    lanes_.sync();  // all see what the last holder left
+    completion_queue& cq = view_.completion_queues[sq.cq_slot];
+    if (!is_open || !hold(at, cq)) {
+      give(at, &queue_locks::pending);
+      return is_open && contend();
+    }
+    completion_ring ring = ring_of(sq, cq);
+    std::uint32_t const free = room(ring);
+    bool held = false;
+    std::uint64_t last_due_ps = 0;  // of the lane
+    std::uint32_t const n = sq.pending.take_due(
+        lanes_, now_ps_ + ahead_ps() + ahead_ps() / 2,  // what comes soon after comes along
+        free < scratch_.staged_completions ? free : scratch_.staged_completions,
+        [&](std::uint64_t& due_ps, pending_command& command) {
+          if ((command.flags & pending_command::waits_for_sync) == 0 || synced(*this, command)) return true;
+          // Looked at again after a while, so that it does not hold up the others.
+          due_ps = now_ps_ + sync_poll_ps;
+          return false;
+        },
+        [&](std::uint32_t position, std::uint32_t slot, std::uint64_t due_ps, pending_command const& command) {
+          scratch_.staged[position] = command;
+          scratch_.staged_due_ps[position] = due_ps;
+          scratch_.staged_slots[position] = slot;
+          held = held || (command.flags & pending_command::held) != 0;
+          if (due_ps > last_due_ps) last_due_ps = due_ps;
+          // `execute` could not know yet.
+          if ((command.flags & pending_command::waits_for_sync) != 0 && command.status_field != 0) {
+            count<M>(stats_.commands.failed_commands);
+          }
+        });
+    completion_ring::places const places = ring.take(n, view_.options.timing.immediate() ? 0 : lanes_.max(last_due_ps));
+    put_back(sq, cq, ring);
+    std::uint32_t const dw2 = completion_dw2(sq);
+    // One that others post to is kept until the entries are there: once a queue of its is detached, what the queue
+    // completed must not lie behind entries that are still to come.
+    bool const holds_on = !sq.owns_cq && n != 0;
+    if (!holds_on) let_go(at, cq);
+    // Before others may have the slots, which the entries of held commands lie by.
+    if (lanes_.any(held)) execute_held(*this, sq, n);
+    bool const waiting = n == free && sq.pending.next_due_ps() <= now_ps_;
+    bool const was_blocked = hint(sq.blocked) != 0;
+    lanes_.sync();
+    if (lanes_.leader()) {
+      if (was_blocked != waiting) set(sq.blocked, waiting ? 1 : 0);
+      if (n != 0) {
+        count_in_flight(sq, 0 - n);
+        keep_hand_on(at);
+      }
+    }
+    give(at, &queue_locks::pending);
+    if (n != 0) {
+      post_staged(at, ring, places, n, dw2, !was_blocked);
+      if (holds_on) let_go(at, cq);
+      take_hand_off(at);
+    }
+    if (lanes_.leader()) {
+      if (n != 0) count<M>(stats_.commands.completions_posted, n);
+      if (waiting) count<M>(stats_.commands.completions_blocked);
+    }
+    return n != 0;
+  }
+
+  /// Dword 2 of completions that are posted now. By one that holds the completion queue, so that their heads follow
+  /// each other.
+  FOREBAY_DEVICE std::uint32_t completion_dw2(submission_queue<M>& sq) const {
+    // Acquire: pairs with the release in `fetch`; entries before the head have been read, and the client may write
+    // over them.
+    std::uint32_t const head =
+        lanes_.leader() ? simt::atomic<M, simt::scope::block>(sq.head).load(simt::order::acquire) : 0;
+    return nvme::completion_entry::make_dw2(static_cast<std::uint16_t>(lanes_.broadcast(head)), sq.id);
+  }
+
+  /// Posts the `n` staged commands of the queue at `at` at `places`, each when its time has come. `counts`: whether how
+  /// late they are is the engine's doing.
+  FOREBAY_DEVICE void post_staged(std::uint32_t at, completion_ring const& ring, completion_ring::places const& places,
+                                  std::uint32_t n, std::uint32_t dw2, bool counts) {
+    // Without time to spare all of them are due.
+    bool const in_order = ahead_ps() == 0 || staged_are_in_order(n);
+    if (!in_order) put_staged_in_order(*this, n);
+    // A look at doorbells takes no time here: it is under way while the entries are.
+    bool const looks = M::full_warp_lanes == 32 && ahead_ps() != 0;
+    thing const beside = looks ? doorbell_beside(at) : thing{};
+    std::uint64_t const looked_ps = looks ? since_epoch_ps(M::clock_ns()) : 0;
+    std::uint32_t const value = beside.look();
+    ring.prepare(lanes_, places, n, 0, dw2);
+    beside.judge(value, looked_ps);
+    for (std::uint32_t first = 0; first < n; first += lanes_.count()) {
+      std::uint32_t const i = first + lanes_.rank();
+      bool waits = i < n;
+      std::uint32_t const which = in_order || !waits ? i : scratch_.staged_slots[i];
+      pending_command const command = waits ? scratch_.staged[which] : pending_command{};
+      std::uint64_t const due_ps = waits ? scratch_.staged_due_ps[which] : never_ps;
+      std::uint64_t posted_ps = 0;
+      for (;;) {
+        std::uint64_t const now_ps = (M::clock_ns() - view_.options.epoch_ns) * 1000;
+        if (waits && due_ps <= now_ps) {
+          ring.template publish<M>(places, i, command.command_id, command.status_field);
+          posted_ps = now_ps;
+          waits = false;
+        }
+        if (!lanes_.any(waits)) break;
+        std::uint64_t const next_ps = lanes_.min(waits ? due_ps : never_ps);
+        look_until(view_.options.epoch_ns + (next_ps + 999) / 1000, at);
+      }
+      bool const timed = counts && i < n && (command.flags & pending_command::timed) != 0;
+      if (posted_ps < places.after_ps) posted_ps = places.after_ps;
+      if (lanes_.any(timed)) stats_.lateness.template record<M>(lanes_, timed, timed ? (posted_ps - due_ps) / 1000 : 0);
+    }
+    read_clock();
+  }
+
+  /// Takes a completion queue, so that others do not post to it meanwhile. False: another dispatcher has it at present.
+  [[nodiscard]] FOREBAY_DEVICE bool hold(std::uint32_t at, completion_queue& cq) const {
+    if (unit_.queues[at].owns_cq) return try_take(first_place_of(at), &queue_locks::posting);
+    bool const held = lanes_.any(lanes_.leader() && cq.try_lock<M>());
+    lanes_.sync();  // all see what the last holder left
+    return held;
+  }
+  FOREBAY_DEVICE void let_go(std::uint32_t at, completion_queue& cq) const {
+    if (unit_.queues[at].owns_cq) return give(first_place_of(at), &queue_locks::posting);
+    lanes_.sync();
+    if (lanes_.leader()) cq.unlock<M>();
+  }
+
+  /// The ring of a completion queue that the team holds. Of a unit of several dispatchers a queue that owns its
+  /// completion queue has the ring beside it.
+  FOREBAY_DEVICE bool has_ring(submission_queue<M> const& sq) const { return helps() && sq.owns_cq; }
+  FOREBAY_DEVICE completion_ring ring_of(submission_queue<M> const& sq, completion_queue const& cq) const {
+    return has_ring(sq) ? sq.ring : cq.ring();
+  }
+  FOREBAY_DEVICE void put_back(submission_queue<M>& sq, completion_queue& cq, completion_ring const& ring) const {
+    lanes_.sync();
+    if (!lanes_.leader()) return;
+    has_ring(sq) ? sq.ring.go_on_as(ring) : cq.put_back(ring);
+    cq.show<M>(ring);
+  }
+  /// The completion queue is no longer the queue's own. By one lane, with `queue_locks::pending`: who posts has it too.
+  FOREBAY_DEVICE void disown(submission_queue<M>& sq) const {
+    if (has_ring(sq)) view_.completion_queues[sq.cq_slot].put_back(sq.ring);
+    sq.owns_cq = false;
+  }
+
+  /// Free entries of the ring of a completion queue that the team holds.
+  FOREBAY_DEVICE std::uint32_t room(completion_ring& ring) const {
+    if (ring.known_free() < scratch_.staged_completions && !ring.look_at_head<M>(lanes_) && lanes_.leader()) {
+      count_invalid_doorbell();
+    }
+    return ring.known_free();
+  }
+
+ private:
+  static constexpr std::uint64_t sync_poll_ps = 20'000'000;
+
+  /// Executes those of the `n` staged commands that were to move their data late.
+  FOREBAY_COLD static void execute_held(dispatcher_posting self, submission_queue<M> const& sq, std::uint32_t n) {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      pending_command command = self.scratch_.staged[i];
+      if ((command.flags & pending_command::held) == 0) continue;
+      nvme::submission_entry const& entry = sq.held[self.scratch_.staged_slots[i]];
+      command.flags &= ~pending_command::held;
+      pending_command const done =
+          execute(self, sq, entry, decode(entry, self.view_.drive, self.view_.options.max_transfer_bytes), command);
+      self.lanes_.sync();
+      if (self.lanes_.leader()) self.scratch_.staged[i] = done;
+      self.lanes_.sync();
+    }
+  }
+
+  /// Whether each staged command is due no earlier than the one before it, as nearly always.
+  FOREBAY_DEVICE bool staged_are_in_order(std::uint32_t n) const {
+    bool falls = false;
+    for (std::uint32_t i = lanes_.rank(); i + 1 < n; i += lanes_.count()) {
+      falls = falls || scratch_.staged_due_ps[i] > scratch_.staged_due_ps[i + 1];
+    }
+    return !lanes_.any(falls);
+  }
+  /// Sets `staged_slots` to the staged commands in the order of their due times: a client sees an entry of its ring no
+  /// earlier than those before it.
+  FOREBAY_COLD static void put_staged_in_order(dispatcher_posting self, std::uint32_t n) {
+    dispatcher_scratch& scratch = self.scratch_;
+    for (std::uint32_t i = self.lanes_.rank(); i < n; i += self.lanes_.count()) {
+      std::uint64_t const due_ps = scratch.staged_due_ps[i];
+      std::uint32_t before = 0;
+      for (std::uint32_t j = 0; j < n; ++j) {
+        std::uint64_t const other_ps = scratch.staged_due_ps[j];
+        before += other_ps < due_ps || (other_ps == due_ps && j < i);
+      }
+      scratch.staged_slots[before] = i;
+    }
+    self.lanes_.sync();
+  }
+
+  /// The first place of the dispatcher whose place `at` is.
+  FOREBAY_DEVICE std::uint32_t first_place_of(std::uint32_t at) const { return at - at % queue_count_; }
+
+  /// Whether the host has written back what a Flush covers; sets its status. Called by one lane.
+  FOREBAY_COLD static bool synced(dispatcher_posting self, pending_command& command) {
+    sync_words& words = *self.view_.drive.sync;
+    // Acquire: pairs with the host's release; its failure flag is visible.
+    std::uint32_t const completed = simt::atomic<M, simt::scope::system>(words.completed).load(simt::order::acquire);
+    if (static_cast<std::int32_t>((completed - (command.flags >> 8)) << 8) < 0) return false;
+    // Relaxed: ordered by the acquire above.
+    if (simt::atomic<M, simt::scope::system>(words.failed).load(simt::order::relaxed) != 0) {
+      command.status_field = nvme::status_field(nvme::media_status::write_fault);
+    }
+    return true;
+  }
+};
+
+}  // namespace forebay::emulator

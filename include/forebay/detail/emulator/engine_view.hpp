@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What the dispatchers of an I/O engine work on.
+#pragma once
+
+#include <cstdint>
+
+#include "forebay/detail/emulator/dispatcher_mailbox.hpp"
+#include "forebay/detail/emulator/engine_options.hpp"
+#include "forebay/detail/emulator/media.hpp"
+#include "forebay/detail/emulator/prp.hpp"
+#include "forebay/detail/emulator/queues.hpp"
+#include "forebay/detail/emulator/statistics.hpp"
+#include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+
+namespace forebay::emulator {
+
+/// Words that the whole engine shares.
+struct alignas(128) engine_words {
+  std::uint64_t invalid_doorbells = 0;
+};
+
+/// What dispatchers work on: trivially copyable, all pointers into the engine's state memory.
+template <class M>
+struct engine_view {
+  engine_options options;
+  media drive;
+  timing_model<M> timing;
+  dispatcher_mailbox* mailboxes = nullptr;           ///< one for each dispatcher
+  submission_queue<M>* submission_queues = nullptr;  ///< `queues_per_dispatcher` for each dispatcher
+  completion_queue* completion_queues = nullptr;     ///< by slot
+  std::uint32_t* answers = nullptr;                  ///< by submission queue slot
+  statistics* unit_statistics = nullptr;             ///< one for each unit
+  engine_words* words = nullptr;
+  dma_segment* segments = nullptr;  ///< `segments_per_dispatcher` for each dispatcher
+  std::uint32_t segments_per_dispatcher = 0;
+
+  /// Slot s is queue s / dispatchers of dispatcher s % dispatchers; dispatcher d is of unit d % units, so that few
+  /// queues spread over many units.
+  FOREBAY_DEVICE std::uint32_t dispatchers() const { return options.units * options.dispatchers_per_unit; }
+  FOREBAY_DEVICE std::uint32_t queues_per_dispatcher() const {
+    return (options.queue_slots + dispatchers() - 1) / dispatchers();
+  }
+};
+
+}  // namespace forebay::emulator
