@@ -8,7 +8,7 @@
 //! cache, and every row says how many pages a batch reads. Runs of the two take turns, each over batches that the trace
 //! has not had lately; every float of the last gather is checked.
 //!
-//! Traces are synthetic (`zipf`) unless one is given that dlrm_obp.py has made of ZOZO's logs.
+//! Traces are synthetic (`zipf`) unless one is given that apps/recommender/obp.py has made of ZOZO's logs.
 #include "library/dlrm_bench.hpp"
 
 #include <fmt/core.h>
@@ -20,26 +20,27 @@
 #include <utility>
 #include <vector>
 
+#include "apps/recommender/dlrm.hpp"
+#include "apps/recommender/trace.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
 #include "harness/benchmark.hpp"
 #include "harness/document.hpp"
 #include "harness/repeated.hpp"
-#include "library/dlrm.hpp"
 #include "library/dlrm_storage.hpp"
-#include "library/dlrm_trace.hpp"
 
 namespace {
 
 using forebay::bench::command_line;
-using forebay::bench::cublas_math;
-using forebay::bench::dlrm_config;
 using forebay::bench::dlrm_in_memory;
 using forebay::bench::dlrm_seconds;
-using forebay::bench::dlrm_trace;
 using forebay::bench::runs_per_case;
+using forebay::recommender::cublas_math;
+using forebay::recommender::dlrm_config;
+using forebay::recommender::dlrm_trace;
 using nlohmann::json;
 namespace bench = forebay::bench;
+namespace recommender = forebay::recommender;
 
 json timed(std::vector<dlrm_seconds> const& runs, double dlrm_seconds::* part, std::uint64_t batches) {
   std::vector<double> seconds;
@@ -212,7 +213,7 @@ json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& c
       s.queue_depth = c.queue_depth;
       s.page_bytes = drive.page_bytes;
       s.cache_bytes = c.cache_mb * mebibyte;
-      dlrm_config config = bench::dlrm_config_number(c.config);
+      dlrm_config config = recommender::dlrm_config_number(c.config);
       config.dense = trace.dense;
       config.tables = trace.tables();
       config.floats = floats;
@@ -244,13 +245,13 @@ json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& c
 
 dlrm_trace trace_of(command_line const& given, bool quick) {
   std::string const path = given.text("--trace", "");
-  if (!path.empty()) return bench::read_trace(path);
-  bench::zipf_options zipf;
+  if (!path.empty()) return recommender::read_trace(path);
+  recommender::zipf_options zipf;
   zipf.samples = given.number("--samples", std::uint64_t{quick ? 65536u : 819200u});
   zipf.rows_max = given.number("--rows-max", quick ? 100'000u : 4'000'000u);
   zipf.exponent = given.number("--exponent", zipf.exponent);
   zipf.seed = given.number("--seed", zipf.seed);
-  return make_zipf_trace(zipf);
+  return recommender::make_zipf_trace(zipf);
 }
 
 int run(command_line const& given) {
@@ -274,7 +275,7 @@ int run(command_line const& given) {
   auto const configs = given.numbers("--configs", std::vector<std::uint32_t>{1, 2, 3});
   auto const floats = given.number("--floats", dlrm_config().floats);
   for (std::uint32_t const number : given.has("--no-memory") ? std::vector<std::uint32_t>() : configs) {
-    dlrm_config config = bench::dlrm_config_number(number);
+    dlrm_config config = recommender::dlrm_config_number(number);
     config.dense = trace.dense;
     config.tables = trace.tables();
     config.floats = floats;

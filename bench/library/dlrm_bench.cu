@@ -10,7 +10,7 @@ namespace forebay::bench {
 namespace {
 
 using quads_in_memory = apps::memory_view<dlrm_quad>;
-using naive = dlrm_naive_products<apps::executor<simt::cuda>>;
+using naive = recommender::dlrm_naive_products<apps::executor<simt::cuda>>;
 
 }  // namespace
 
@@ -21,7 +21,8 @@ struct dlrm_in_memory::impl {
         table(side.memory(), trace.rows_of_all_tables() * c.floats / dlrm_quad_floats),
         gpu(c, view(), table.size(), samples_max, math) {
     side({.blocks = side.warps() / 4, .threads_per_block = 128},
-         dlrm_fill_table<simt::cuda>{0, table.size() * dlrm_quad_floats, reinterpret_cast<float*>(table.data())});
+         recommender::dlrm_fill_table<simt::cuda>{0, table.size() * dlrm_quad_floats,
+                                                  reinterpret_cast<float*>(table.data())});
     side.synchronize();
   }
   quads_in_memory view() const { return {table.data(), table.size()}; }

@@ -7,12 +7,18 @@
 #include <memory>
 #include <vector>
 
-#include "library/dlrm_cublas.hpp"
+#include "apps/recommender/cublas.hpp"
+
+namespace forebay::recommender {
+struct dlrm_config;
+struct dlrm_trace;
+}  // namespace forebay::recommender
 
 namespace forebay::bench {
 
-struct dlrm_config;
-struct dlrm_trace;
+using recommender::cublas_math;
+using recommender::dlrm_config;
+using recommender::dlrm_trace;
 
 /// Medians are the caller's.
 struct dlrm_seconds {

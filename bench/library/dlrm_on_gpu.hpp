@@ -8,13 +8,20 @@
 #include <vector>
 
 #include "apps/common/executor.hpp"
+#include "apps/recommender/cublas.hpp"
+#include "apps/recommender/dlrm.hpp"
+#include "apps/recommender/trace.hpp"
 #include "harness/event_timer.hpp"
-#include "library/dlrm.hpp"
 #include "library/dlrm_bench.hpp"
-#include "library/dlrm_cublas.hpp"
-#include "library/dlrm_trace.hpp"
 
 namespace forebay::bench {
+
+using recommender::dlrm;
+using recommender::dlrm_batch;
+using recommender::dlrm_cublas;
+using recommender::dlrm_lookahead;
+using recommender::dlrm_quad;
+using recommender::dlrm_quad_floats;
 
 /// A trace in the GPU's memory, cut into batches of any size.
 class dlrm_inputs {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "apps/recommender/tables_on_storage.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
 #include "harness/gpu_use.hpp"
@@ -36,16 +36,7 @@ struct dlrm_on_storage::impl {
       gpu.seconds_to_infer(inputs.batches(samples, 1));
     }
     running.emplace(drives.lease());
-    apps::device_array<apps::failure_latch> const failure(drives.device_memory(), 1);
-    auto const table = drives.ref<simt::cuda, cached>().array<float>(0, quads * dlrm_quad_floats);
-    // Few warps for a small cache: they would wait for each other's frames most of the time.
-    auto const warps = std::clamp<std::uint64_t>(table.prefetch_distance_max() / 4, 4, gpu.run().warps() / 4);
-    gpu.run()({.blocks = static_cast<std::uint32_t>(warps / 4), .threads_per_block = 128},
-              dlrm_write_table<simt::cuda, std::remove_const_t<decltype(table)>>{
-                  table, options.page_bytes / sizeof(float), failure.data()});
-    gpu.run().synchronize();
-    if (failure.to_host()[0].failures != 0) throw operation_failed("the tables cannot be written to the drives");
-    drives.flush();
+    recommender::dlrm_write_tables(gpu.run(), drives, quads, options.page_bytes);
     drives.reset_statistics();
   }
 
@@ -105,10 +96,10 @@ std::string dlrm_on_storage::report() {
 }
 
 std::uint32_t dlrm_on_storage::gather_registers() const {
-  return gpu_use_of<dlrm_gather<simt::cuda, table_view>>().registers_per_thread;
+  return gpu_use_of<recommender::dlrm_gather<simt::cuda, table_view>>().registers_per_thread;
 }
 std::uint32_t dlrm_on_storage::prefetch_registers() const {
-  return gpu_use_of<dlrm_prefetch<simt::cuda, table_view>>().registers_per_thread;
+  return gpu_use_of<recommender::dlrm_prefetch<simt::cuda, table_view>>().registers_per_thread;
 }
 
 }  // namespace forebay::bench

@@ -7,16 +7,21 @@
 #include <memory>
 #include <string>
 
-#include "library/dlrm_cublas.hpp"
+#include "apps/recommender/cublas.hpp"
 
 namespace forebay {
 struct storage_options;
 }
+namespace forebay::recommender {
+struct dlrm_config;
+struct dlrm_trace;
+}  // namespace forebay::recommender
 
 namespace forebay::bench {
 
-struct dlrm_config;
-struct dlrm_trace;
+using recommender::cublas_math;
+using recommender::dlrm_config;
+using recommender::dlrm_trace;
 
 /// While it lives, the drives' engines run. Throws `refused_input`, `operation_failed`.
 class dlrm_on_storage {

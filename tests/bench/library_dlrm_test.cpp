@@ -8,13 +8,14 @@
 
 #include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
-#include "library/dlrm.hpp"
-#include "library/dlrm_trace.hpp"
+#include "apps/recommender/dlrm.hpp"
+#include "apps/recommender/trace.hpp"
 #include "library_paged_view.hpp"
 
 namespace forebay::bench {
 namespace {
 
+using namespace recommender;
 using cpu_executor = apps::executor<simt::fiber>;
 using testing::paged_array;
 using testing::paged_view;

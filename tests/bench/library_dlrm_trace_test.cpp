@@ -11,10 +11,10 @@
 #include <set>
 #include <string>
 
+#include "apps/recommender/trace.hpp"
 #include "forebay/error.hpp"
-#include "library/dlrm_trace.hpp"
 
-namespace forebay::bench {
+namespace forebay::recommender {
 namespace {
 
 class temporary_file {
@@ -128,4 +128,4 @@ TEST(library_dlrm_trace, a_file_that_is_not_right_is_refused) {
 }
 
 }  // namespace
-}  // namespace forebay::bench
+}  // namespace forebay::recommender

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace that dlrm_obp.py makes, of a small package of the same form as `obp`."""
+"""The trace that apps/recommender/obp.py makes, of a small package of the same form as `obp`."""
 
 import io
 import itertools
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "bench" / "library" / "dlrm_obp.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "apps" / "recommender" / "obp.py"
 LOG = (
     ",timestamp,item_id,position,click,propensity_score,user_feature_0,user_feature_1,user_feature_2,user_feature_3,"
     "user-item_affinity_0,user-item_affinity_1\n"

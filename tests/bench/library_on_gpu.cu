@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/common/executor.hpp"
+#include "apps/recommender/cublas.hpp"
 #include "bench/library_outcomes.hpp"
 #include "forebay/error.hpp"
-#include "library/dlrm_cublas.hpp"
 #include "library/mean.hpp"
 #include "library/spmv_cusparse.hpp"
 

@@ -11,13 +11,15 @@
 
 #include "apps/common/device_array.hpp"
 #include "apps/common/memory_view.hpp"
+#include "apps/recommender/dlrm.hpp"
+#include "apps/recommender/trace.hpp"
 #include "library/bfs.hpp"
-#include "library/dlrm.hpp"
-#include "library/dlrm_trace.hpp"
 #include "library/graph_build.hpp"
 #include "library/spmv.hpp"
 
 namespace forebay::bench {
+
+using namespace recommender;
 
 struct host_graph {
   std::vector<std::uint64_t> row_begin;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace forebay::bench {
+namespace forebay::recommender {
 
 struct dlrm_trace {
   std::string source;                     ///< `zipf`, or the file
@@ -46,4 +46,4 @@ dlrm_trace make_zipf_trace(zipf_options const& options);
 dlrm_trace read_trace(std::string const& path);
 void write_trace(dlrm_trace const& trace, std::string const& path);
 
-}  // namespace forebay::bench
+}  // namespace forebay::recommender

@@ -10,7 +10,7 @@
 
 #include "forebay/memory.hpp"
 
-namespace forebay::bench {
+namespace forebay::recommender {
 
 enum class cublas_math { fp32, tf32 };
 
@@ -35,4 +35,4 @@ class dlrm_cublas {
   std::unique_ptr<impl> impl_;
 };
 
-}  // namespace forebay::bench
+}  // namespace forebay::recommender

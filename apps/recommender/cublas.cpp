@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "library/dlrm_cublas.hpp"
+#include "apps/recommender/cublas.hpp"
 
 #include <string>
 
@@ -13,7 +13,7 @@
 static_assert(CUBLAS_OP_N == 0 && CUBLAS_OP_T == 1 && CUBLAS_DEFAULT_MATH == 0 && CUBLAS_TF32_TENSOR_OP_MATH == 3);
 #endif
 
-namespace forebay::bench {
+namespace forebay::recommender {
 
 namespace {
 
@@ -106,4 +106,4 @@ int dlrm_cublas::version() const {
   return version;
 }
 
-}  // namespace forebay::bench
+}  // namespace forebay::recommender

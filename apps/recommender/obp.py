@@ -2,7 +2,7 @@
 """Makes a trace for `library_dlrm_bench` of the real click logs of ZOZO that the Python package `obp` brings.
 
     pip download obp==0.4.1 --no-deps -d DIR
-    python3 bench/library/dlrm_obp.py DIR/obp-0.4.1-py3-none-any.whl zozo.trace
+    python3 apps/recommender/obp.py DIR/obp-0.4.1-py3-none-any.whl zozo.trace
 
 Any version's wheel or source archive will do. The logs are the small sample of the Open Bandit Dataset (Saito et al.
 2020): 10,000 shown items for each of two policies and three campaigns, in the order of their time stamps. A sample has
@@ -106,7 +106,7 @@ def measures(
 
 
 def make_trace(tables: dict[str, list[dict[str, str]]]) -> bytes:
-    """Returns the trace in the format that bench/library/dlrm_trace.hpp describes."""
+    """Returns the trace in the format that apps/recommender/trace.hpp describes."""
     numbers: list[dict[tuple[object, ...], int]] = []
     rows: list[int] = []
     dense: list[float] = []

@@ -11,10 +11,9 @@
 
 #include "apps/common/failure_latch.hpp"
 #include "apps/common/random.hpp"
-#include "forebay/detail/simt/bits.hpp"
-#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
 
-namespace forebay::bench {
+namespace forebay::recommender {
 
 /// Four floats: what embeddings are read in.
 using dlrm_quad = simt::vec16;
@@ -360,4 +359,4 @@ struct dlrm_gram {
   }
 };
 
-}  // namespace forebay::bench
+}  // namespace forebay::recommender

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "library/dlrm_trace.hpp"
+#include "apps/recommender/trace.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -14,7 +14,7 @@
 #include "apps/common/random.hpp"
 #include "forebay/error.hpp"
 
-namespace forebay::bench {
+namespace forebay::recommender {
 
 static_assert(std::endian::native == std::endian::little, "the file format is that of the machine");
 
@@ -157,4 +157,4 @@ void write_trace(dlrm_trace const& trace, std::string const& path) {
   if (!file.flush()) throw refused_input("trace", path, "cannot be written");
 }
 
-}  // namespace forebay::bench
+}  // namespace forebay::recommender

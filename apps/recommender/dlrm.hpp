@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "apps/common/device_array.hpp"
+#include "apps/recommender/kernels.hpp"
 #include "forebay/error.hpp"
-#include "library/dlrm_kernels.hpp"
 
-namespace forebay::bench {
+namespace forebay::recommender {
 
 /// A network is `layers` layers of `width`, and one more: to an embedding's size (bottom) or to the click (top).
 struct dlrm_config {
@@ -289,4 +289,4 @@ class dlrm {
   apps::device_array<apps::failure_latch> failure_;
 };
 
-}  // namespace forebay::bench
+}  // namespace forebay::recommender
