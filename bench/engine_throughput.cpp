@@ -40,7 +40,7 @@ double commands_a_second(workload const& work, double seconds) {
   std::fill_n(store.as<std::uint8_t>(), drive_bytes, std::uint8_t{1});
   std::fill_n(buffers.as<std::uint8_t>(), buffer_bytes, std::uint8_t{2});
   emulator::dma_regions regions;
-  regions.add(buffers.data(), buffers.bytes());
+  regions.add(buffers.data(), buffers.size_bytes());
 
   emulator::media const drive{work.moves_data ? store.as<std::byte>() : nullptr, drive_bytes, 512, nullptr};
   emulator::engine_options options;

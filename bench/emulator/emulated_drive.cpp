@@ -93,13 +93,13 @@ raw_host_rates raw_host_reads(std::uint64_t bytes, std::uint64_t client_bytes) {
     for (int i = 0; i <= runs_per_case; ++i) {
       double const seconds = forebay::bench::seconds_of(stream, [&] {
         forebay::bench::launch_raw_reads({.blocks = blocks, .threads_per_block = 512}, region.as<std::byte>(), bytes,
-                                         rounds, to, buffers.bytes(), sink.as<std::uint32_t>(), stream.get());
+                                         rounds, to, buffers.size_bytes(), sink.as<std::uint32_t>(), stream.get());
       });
       if (i != 0) rates.push_back(blocks * 16.0 * rounds * 8 / seconds);
     }
     std::sort(rates.begin(), rates.end());
     json found = {{"reads_per_second", rates}, {"median", rates[rates.size() / 2]}};
-    if (to != nullptr) found["into_bytes"] = buffers.bytes();
+    if (to != nullptr) found["into_bytes"] = buffers.size_bytes();
     return found;
   };
   return {measure(nullptr), measure(buffers.as<std::byte>())};

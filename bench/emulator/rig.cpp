@@ -32,7 +32,7 @@ class device_array {
  public:
   explicit device_array(std::size_t count) : memory_(memory::device(0), count * sizeof(T), 4096) {}
   T* data() const { return memory_.template as<T>(); }
-  std::size_t count() const { return memory_.bytes() / sizeof(T); }
+  std::size_t count() const { return memory_.size_bytes() / sizeof(T); }
   void put(T const* from, std::size_t count) { memory_.from().copy_in(memory_.data(), from, count * sizeof(T)); }
   void get(T* to, std::size_t count) const { memory_.from().copy_out(to, memory_.data(), count * sizeof(T)); }
 
@@ -101,7 +101,7 @@ class rig::implementation {
                           fmt::format("{} queues are too few for them", c.queue_count()));
     }
     std::uint64_t const area_bytes = raw_area::bytes(threads, work.block_bytes);
-    if (!area_ || area_.bytes() < area_bytes) {
+    if (!area_ || area_.size_bytes() < area_bytes) {
       area_ = {};
       area_ = driver::dma_buffer(source_->dma(), area_bytes, true);
     }
@@ -147,7 +147,7 @@ void rig::reset_statistics() {
 raw_workload rig::workload(bench_case const& c) const {
   raw_workload work;
   auto const& identity = implementation_->controller().identity();
-  work.blocks = identity.bytes() / c.block_bytes;
+  work.blocks = identity.size_bytes() / c.block_bytes;
   work.block_bytes = c.block_bytes;
   work.lba_bytes = identity.block_bytes;
   work.write_percent = c.write_percent;

@@ -203,13 +203,13 @@ json measure_storage(graph_on_gpu& graph, options const& o, spmv_division const&
   bench::graph_layout const layout = bench::graph_layout::of(graph.entries(), o.page_bytes);
   forebay::storage_options s;
   s.drives = {fmt::format("emulated:size={}M,iops={:.0f},latency_us={},backing=hbm,sms={}",
-                          layout.bytes() / mebibyte + 1, o.drive_iops, o.drive_latency_us, o.drive_sms)};
+                          layout.size_bytes() / mebibyte + 1, o.drive_iops, o.drive_latency_us, o.drive_sms)};
   s.device = "cuda:0";
   s.queues_per_drive = o.queues;
   s.page_bytes = o.page_bytes;
   // Room for all of it: consecutive pages lie in consecutive sets.
   std::uint64_t const set_bytes = 16ull * o.page_bytes;
-  s.cache_bytes = (layout.bytes() + set_bytes - 1) / set_bytes * set_bytes;
+  s.cache_bytes = (layout.size_bytes() + set_bytes - 1) / set_bytes * set_bytes;
   bench::graph_on_storage drive(graph, s);
   json result = {{"drive", s.drives[0]},
                  {"queues", s.queues_per_drive},
@@ -220,7 +220,7 @@ json measure_storage(graph_on_gpu& graph, options const& o, spmv_division const&
                  {"bfs_from_below_registers", drive.bfs_from_below_registers()}};
   fmt::print("  on {}: {} registers for spmv, {} and {} for bfs from above and from below\n", s.drives[0],
              drive.spmv_registers(), drive.bfs_from_above_registers(), drive.bfs_from_below_registers());
-  drive_runs runs(drive, o, layout.bytes());
+  drive_runs runs(drive, o, layout.size_bytes());
   std::uint64_t const page_entries = o.page_bytes / 4;
   std::vector<variant> products, searches;
   auto const product = [&](std::uint32_t pages, std::uint32_t window, std::uint64_t ahead, std::uint32_t row_lanes,

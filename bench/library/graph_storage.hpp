@@ -24,7 +24,7 @@ struct graph_layout {
     std::uint64_t const bytes = (entries * 4 + unit_bytes - 1) / unit_bytes * unit_bytes;
     return {bytes, bytes};
   }
-  std::uint64_t bytes() const { return columns_bytes + values_bytes; }
+  std::uint64_t size_bytes() const { return columns_bytes + values_bytes; }
 };
 
 /// How a product's warps ask for what they need.

@@ -57,7 +57,7 @@ class allocation {
   T* as() const {
     return static_cast<T*>(address_);
   }
-  std::size_t bytes() const { return bytes_; }
+  std::size_t size_bytes() const { return bytes_; }
   resource& from() const { return *from_; }
   void swap(allocation& other) noexcept {
     std::swap(from_, other.from_);

@@ -92,7 +92,7 @@ class registered_buffer {
   ~registered_buffer();
 
   std::byte* data() const;
-  std::size_t bytes() const;
+  std::size_t size_bytes() const;
   buffer_ref ref() const;
 
  private:

@@ -121,7 +121,7 @@ class python_buffer {
   python_buffer& operator=(python_buffer const&) = delete;
   ~python_buffer() { PyBuffer_Release(&view_); }
   void* data() const { return view_.buf; }
-  std::uint64_t bytes() const { return static_cast<std::uint64_t>(view_.len); }
+  std::uint64_t size_bytes() const { return static_cast<std::uint64_t>(view_.len); }
 
  private:
   Py_buffer view_{};
@@ -219,11 +219,11 @@ json to_json(replay::operation_counts const& c) {
 std::string run_replay(shared_storage& drives, nb::handle operations, std::string const& trace_name, bool open_loop,
                        std::uint32_t iodepth, std::uint32_t gpu_threads, bool wrap, bool verify, std::uint64_t seed) {
   python_buffer const buffer(operations, false);
-  if (buffer.bytes() % sizeof(replay::operation) != 0) {
-    throw refused_input("operations", std::to_string(buffer.bytes()) + " bytes", "must be whole operations");
+  if (buffer.size_bytes() % sizeof(replay::operation) != 0) {
+    throw refused_input("operations", std::to_string(buffer.size_bytes()) + " bytes", "must be whole operations");
   }
   std::span<replay::operation const> const trace(static_cast<replay::operation const*>(buffer.data()),
-                                                 buffer.bytes() / sizeof(replay::operation));
+                                                 buffer.size_bytes() / sizeof(replay::operation));
   replay::options const wanted{.trace_name = trace_name,
                                .open_loop = open_loop,
                                .iodepth = iodepth,
@@ -366,19 +366,19 @@ NB_MODULE(_core, m) {
       .def("pread",
            [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes) {
              python_buffer const to(buffer, true);
-             self.with([&](storage& s) { s.pread(to.data(), to.bytes(), offset_bytes); });
+             self.with([&](storage& s) { s.pread(to.data(), to.size_bytes(), offset_bytes); });
            })
       .def("pwrite",
            [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes) {
              python_buffer const from(buffer, false);
-             self.with([&](storage& s) { s.pwrite(from.data(), from.bytes(), offset_bytes); });
+             self.with([&](storage& s) { s.pwrite(from.data(), from.size_bytes(), offset_bytes); });
            })
       .def("pread_extent",
            [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes, std::string const& name) {
              python_buffer const to(buffer, true);
              self.with([&](storage& s) {
                extent const within = s.find_extent(name);
-               s.pread(to.data(), to.bytes(), offset_bytes, &within);
+               s.pread(to.data(), to.size_bytes(), offset_bytes, &within);
              });
            })
       .def("pwrite_extent",
@@ -386,7 +386,7 @@ NB_MODULE(_core, m) {
              python_buffer const from(buffer, false);
              self.with([&](storage& s) {
                extent const within = s.find_extent(name);
-               s.pwrite(from.data(), from.bytes(), offset_bytes, &within);
+               s.pwrite(from.data(), from.size_bytes(), offset_bytes, &within);
              });
            })
       .def("flush", [](shared_storage& self) { self.with([](storage& s) { s.flush(); }); })
@@ -414,7 +414,7 @@ NB_MODULE(_core, m) {
               std::uint64_t first_byte, std::uint64_t bytes) {
              python_buffer const from(buffer, false);
              extent const staged{name, first_byte, bytes};
-             self.with([&](storage& s) { s.pwrite(from.data(), from.bytes(), offset_bytes, &staged); });
+             self.with([&](storage& s) { s.pwrite(from.data(), from.size_bytes(), offset_bytes, &staged); });
            })
       .def("publish_extent",
            [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes,

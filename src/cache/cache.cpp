@@ -18,7 +18,7 @@ class parts {
     used_ += bytes;
     return at;
   }
-  std::size_t bytes() const { return used_; }
+  std::size_t size_bytes() const { return used_; }
 
  private:
   std::size_t used_ = 0;
@@ -117,7 +117,7 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
   std::size_t const host_policy_at =
       plan.add(std::uint64_t{sets} * host_groups * options.host_policy.state_bytes, line_bytes);
   std::size_t const counters_at = plan.add(cache_core::counter_stripes * sizeof(cache_counters), line_bytes);
-  memory_ = memory::allocation(state_memory, plan.bytes(), line_bytes);
+  memory_ = memory::allocation(state_memory, plan.size_bytes(), line_bytes);
 
   auto* const base = memory_.as<std::byte>();
   cache_state& s = host_copy_;

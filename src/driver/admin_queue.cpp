@@ -25,8 +25,8 @@ admin_queue::admin_queue(register_space& registers, dma_space& dma, std::uint32_
       records_(entries - 1) {}
 
 void admin_queue::restart() {
-  std::memset(submission_.data(), 0, submission_.bytes());
-  std::memset(completion_.data(), 0, completion_.bytes());
+  std::memset(submission_.data(), 0, submission_.size_bytes());
+  std::memset(completion_.data(), 0, completion_.size_bytes());
   for (record& r : records_) r = {};
   tail_ = head_ = next_id_ = 0;
   phase_ = 1;

@@ -26,11 +26,11 @@ class memory_store final : public backing_store {
  public:
   memory_store(std::uint64_t bytes, std::uint32_t block_bytes, memory::resource& from)
       : block_bytes_(block_bytes), memory_(from, bytes, std::size_t{2} << 20) {}
-  media view() override { return {memory_.as<std::byte>(), memory_.bytes(), block_bytes_, nullptr}; }
+  media view() override { return {memory_.as<std::byte>(), memory_.size_bytes(), block_bytes_, nullptr}; }
   memory::resource& where() override { return memory_.from(); }
   bool sync() override { return true; }
   std::uint64_t populate(std::uint64_t bytes, std::stop_token const& cancel) override {
-    bytes = std::min<std::uint64_t>(bytes, memory_.bytes());
+    bytes = std::min<std::uint64_t>(bytes, memory_.size_bytes());
     if (memory_.from().kind() != memory::kind::host || bytes == 0) return bytes;
     if (bytes > memory::available_bytes() / 2) return 0;
     constexpr std::uint64_t step_bytes = std::uint64_t{256} << 20;  // some tenths of a second

@@ -34,7 +34,7 @@ void dma_regions::mirror(touched_slots const& touched) {
   memory::resource& to = unit_memory_.from();
   bool const all = std::exchange(unit_table_stale_, true) || touched.count > touched.slots.size();
   if (all) {
-    to.copy_in(unit_memory_.data(), memory_.data(), memory_.bytes());
+    to.copy_in(unit_memory_.data(), memory_.data(), memory_.size_bytes());
   } else {
     constexpr std::size_t words = dma_region_table::words_per_granule;
     for (std::uint32_t const slot : std::span(touched.slots).first(touched.count)) {

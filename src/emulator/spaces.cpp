@@ -41,12 +41,12 @@ register_file::register_file(std::uint32_t max_queues, memory::resource& from, s
 }
 
 std::uint32_t register_file::read32(std::uint32_t offset_bytes) {
-  if (offset_bytes % 4 != 0 || offset_bytes >= memory_.bytes()) return 0;
+  if (offset_bytes % 4 != 0 || offset_bytes >= memory_.size_bytes()) return 0;
   return get(offset_bytes);
 }
 
 void register_file::write32(std::uint32_t offset_bytes, std::uint32_t value) {
-  if (offset_bytes % 4 != 0 || offset_bytes >= memory_.bytes() || !host_writable(offset_bytes)) return;
+  if (offset_bytes % 4 != 0 || offset_bytes >= memory_.size_bytes() || !host_writable(offset_bytes)) return;
   if (offset_bytes == registers::intms) {
     set(registers::intmc, get(registers::intmc) | value);
     set(registers::intms, get(registers::intms) | value);
@@ -61,9 +61,9 @@ void register_file::write32(std::uint32_t offset_bytes, std::uint32_t value) {
 }
 
 void register_file::check_doorbell(std::uint32_t offset_bytes) const {
-  if (offset_bytes < registers::doorbell_base || offset_bytes % 4 != 0 || offset_bytes >= memory_.bytes()) {
+  if (offset_bytes < registers::doorbell_base || offset_bytes % 4 != 0 || offset_bytes >= memory_.size_bytes()) {
     throw refused_input("doorbell offset", std::to_string(offset_bytes),
-                        "the controller has doorbells from 4096 to " + std::to_string(memory_.bytes() - 4));
+                        "the controller has doorbells from 4096 to " + std::to_string(memory_.size_bytes() - 4));
   }
 }
 
@@ -125,11 +125,11 @@ void register_file::set(std::uint32_t offset_bytes, std::uint32_t value) {
 }
 
 void register_file::clear_doorbells() {
-  for (std::uint32_t at = registers::doorbell_base; at < memory_.bytes(); at += 4) set(at, 0);
+  for (std::uint32_t at = registers::doorbell_base; at < memory_.size_bytes(); at += 4) set(at, 0);
   if (gpu_doorbells_.data() == nullptr) return;
   std::lock_guard const lock(relay_mutex_);
   for (relayed_doorbell& r : relayed_) r.last = 0;
-  std::vector<std::byte> const zeros(gpu_doorbells_.bytes());
+  std::vector<std::byte> const zeros(gpu_doorbells_.size_bytes());
   gpu_doorbells_.from().copy_in(gpu_doorbells_.data(), zeros.data(), zeros.size());
 }
 

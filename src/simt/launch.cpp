@@ -214,7 +214,7 @@ class multiprocessor final : public lockstep {
       l.shared = group.shared.get();
       l.shared_bytes = shape.shared_bytes;
       enlist(l, &group, t);
-      l.fiber.make(stacks_[l.id], stacks_.bytes(), &multiprocessor::lane_main);
+      l.fiber.make(stacks_[l.id], stacks_.size_bytes(), &multiprocessor::lane_main);
       set_runnable(l, true);
     }
   }

@@ -72,7 +72,7 @@ stacks& run_stacks(std::uint32_t count, std::size_t bytes) {
 #if defined(FOREBAY_SIMT_TSAN)
   kept = stacks();  // ThreadSanitizer remembers who used an address, so every run gets fresh ones
 #endif
-  if (kept.count() < count || kept.bytes() != bytes) {
+  if (kept.count() < count || kept.size_bytes() != bytes) {
     kept = stacks();
     kept = stacks(count, bytes);
   }
@@ -367,7 +367,7 @@ class deterministic final : public lockstep, public memory_host {
     // No store of a lane's comes late to itself in the others.
     if (options_.memory != memory_model::store_buffers) return false;
     std::byte const* const stack = (*stacks_)[me().id];
-    return address >= stack && address < stack + stacks_->bytes();
+    return address >= stack && address < stack + stacks_->size_bytes();
   }
 
   void step(location where) {
@@ -467,7 +467,7 @@ class deterministic final : public lockstep, public memory_host {
 
   void start(scheduled_lane& l, block_group* group, std::uint32_t thread) {
     enlist(l, group, thread);
-    l.fiber.make((*stacks_)[l.id], stacks_->bytes(), &deterministic::lane_main);
+    l.fiber.make((*stacks_)[l.id], stacks_->size_bytes(), &deterministic::lane_main);
     set_runnable(l, true);
   }
 

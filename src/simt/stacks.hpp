@@ -22,8 +22,8 @@ class stacks {
   }
 
   std::uint32_t count() const { return count_; }
-  std::size_t bytes() const { return bytes_; }
-  /// Lowest address of stack `i`, `bytes()` long.
+  std::size_t size_bytes() const { return bytes_; }
+  /// Lowest address of stack `i`, `size_bytes()` long.
   std::byte* operator[](std::uint32_t i) const { return base_ + i * (bytes_ + guard_bytes) + guard_bytes; }
 
  private:

@@ -97,8 +97,8 @@ registered_buffer::~registered_buffer() = default;
 std::byte* registered_buffer::data() const {
   return parts_ ? parts_->memory->data() : nullptr;
 }
-std::size_t registered_buffer::bytes() const {
-  return parts_ ? parts_->memory->bytes() : 0;
+std::size_t registered_buffer::size_bytes() const {
+  return parts_ ? parts_->memory->size_bytes() : 0;
 }
 buffer_ref registered_buffer::ref() const {
   return parts_ ? parts_->memory->ref() : buffer_ref();

@@ -22,7 +22,7 @@ class registered_memory {
   registered_memory& operator=(registered_memory const&) = delete;
 
   std::byte* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
+  std::size_t size_bytes() const { return bytes_; }
   buffer_ref ref() const { return ref_; }
 
  private:

@@ -24,7 +24,7 @@ struct drive_limits {
 inline drive_limits limits_of_all(std::span<driver::drive_identity const> drives, std::span<std::string const> names,
                                   std::uint64_t command_bytes_max) {
   driver::drive_identity const& first = drives.front();
-  drive_limits all{first.bytes(), command_bytes_max, false};
+  drive_limits all{first.size_bytes(), command_bytes_max, false};
   for (std::size_t i = 0; i < drives.size(); ++i) {
     driver::drive_identity const& id = drives[i];
     if (id.block_bytes != first.block_bytes) {
@@ -43,7 +43,7 @@ inline drive_limits limits_of_all(std::span<driver::drive_identity const> drives
       throw refused_input("drives", names[i],
                           "it grants 1 I/O queue pair, a storage needs 2 or more: one is the host's");
     }
-    all.bytes = std::min(all.bytes, id.bytes());
+    all.bytes = std::min(all.bytes, id.size_bytes());
     all.command_bytes_max = std::min(all.command_bytes_max, id.max_transfer_bytes);
     all.write_protected = all.write_protected || id.write_protected;
   }

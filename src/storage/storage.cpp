@@ -190,7 +190,7 @@ void storage::flush() {
 }
 
 void storage::take_back(registered_buffer const& buffer) {
-  impl_->client.take_back(buffer.data(), buffer.bytes());
+  impl_->client.take_back(buffer.data(), buffer.size_bytes());
 }
 access_errors storage::take_errors() {
   return impl_->client.take_errors();

@@ -289,7 +289,7 @@ class replay_on_faulty_drive : public replay {
     using native = simt::native;
     return one_thread<native, storage_ref<native>, buffer_ref>().run(
         {rig.ref<native>(), layout, 0, layout.size_bytes, true},
-        buffer_ref(memory.data(), memory.bytes(), memory.bus_address(0)), work, trace);
+        buffer_ref(memory.data(), memory.size_bytes(), memory.bus_address(0)), work, trace);
   }
 };
 

@@ -49,13 +49,13 @@ class rig {
         store_(memory::host(), std::size_t{blocks_} * s.block_bytes, 4096),
         area_memory_(memory::host(), raw_area::bytes(s.warps() * 32, s.block_bytes), 4096),
         regions_(memory::host(), 6),
-        engine_(options(s, seed), {store_.as<std::byte>(), store_.bytes(), 512}),
+        engine_(options(s, seed), {store_.as<std::byte>(), store_.size_bytes(), 512}),
         queues_(s.queues),
         sq_(s.entries * s.queues),
         cq_(s.cq_entries * s.queues),
         doorbells_(2 * s.queues),
         told_(s.warps() * 32) {
-    regions_.add(area_memory_.data(), area_memory_.bytes());
+    regions_.add(area_memory_.data(), area_memory_.size_bytes());
     fill_pattern<fiber>{store_.as<std::uint32_t>(), blocks_, s.block_bytes}();
     for (std::uint32_t q = 0; q < s.queues; ++q) {
       queues_[q].sq = &sq_[q * s.entries];

@@ -24,8 +24,8 @@
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/status.hpp"
 #include "support/queue_audit.hpp"
-#include "support/recovery_agent.hpp"
 #include "support/queue_schedule.hpp"
+#include "support/recovery_agent.hpp"
 
 namespace forebay::test {
 

@@ -26,8 +26,8 @@
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/status.hpp"
 #include "support/queue_audit.hpp"
-#include "support/recovery_agent.hpp"
 #include "support/queue_schedule.hpp"
+#include "support/recovery_agent.hpp"
 #include "view_operations.hpp"
 
 namespace forebay::test {

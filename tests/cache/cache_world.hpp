@@ -25,8 +25,8 @@
 #include "forebay/detail/queue/storage_layout.hpp"
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/memory.hpp"
-#include "support/recovery_agent.hpp"
 #include "support/queue_schedule.hpp"
+#include "support/recovery_agent.hpp"
 #include "support/traits.hpp"
 
 namespace forebay::test {
@@ -156,7 +156,7 @@ class cache_world {
                                               shape_.sets * (sizeof(cache_set<Policy>) + 256) +
                                               cache_core::counter_stripes * sizeof(cache_counters) + 131072);
     regions_ = std::make_unique<emulator::dma_regions>(memory::host(), 8);
-    regions_->add(memory_->data(), memory_->bytes());
+    regions_->add(memory_->data(), memory_->size_bytes());
 
     layout_.drive_count = shape_.drives;
     layout_.pairs_per_drive = shape_.queues_per_drive;

@@ -36,7 +36,7 @@ std::string wait_for_the_overflow_frame(std::uint64_t seed, bool dirty) {
   options.overflow_frames = 1;
   memory::allocation const frames(memory::host(), options.frame_memory_bytes(), page_bytes);
   cache pages(options, layout, *drive.queues,
-              buffer_ref(frames.as<std::byte>(), frames.bytes(), reinterpret_cast<std::uint64_t>(frames.data())),
+              buffer_ref(frames.as<std::byte>(), frames.size_bytes(), reinterpret_cast<std::uint64_t>(frames.data())),
               memory::host(), memory::host());
   auto* const state = static_cast<cache_state*>(pages.core());
   cache_ref<machine, test::traits<replacement::clock, false, frame_pools<>, queue_rules, Rules>> const ref(

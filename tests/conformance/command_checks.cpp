@@ -157,7 +157,7 @@ void add_command_checks(check_list& list) {
              std::uint32_t const block = f.drive().block_bytes;
              prepare(f, 64, 40, 31);
              buffer const data(f, std::size_t{40} * block);
-             for (std::size_t const at : {std::size_t{0}, data.bytes() / 2, data.bytes() - 1}) {
+             for (std::size_t const at : {std::size_t{0}, data.size_bytes() / 2, data.size_bytes() - 1}) {
                data.fill_pattern(64, 31, block);
                data[at] ^= std::byte{1};
                f.expect(f.transfer(io_opcode::compare, 64, data), nvme::media_status::compare_failure);

@@ -297,7 +297,8 @@ nvme::submission_entry fixture::command(nvme::io_opcode opcode, std::uint64_t sl
 
 std::uint16_t fixture::transfer(nvme::io_opcode opcode, std::uint64_t slba, buffer const& data,
                                 std::size_t list_offset_bytes) {
-  nvme::submission_entry entry = command(opcode, slba, static_cast<std::uint32_t>(data.bytes() / drive().block_bytes));
+  nvme::submission_entry entry =
+      command(opcode, slba, static_cast<std::uint32_t>(data.size_bytes() / drive().block_bytes));
   data.describe(entry, list_offset_bytes);
   return io(entry);
 }

@@ -69,7 +69,7 @@ class buffer {
  public:
   /// `offset_bytes`: where in the first page it starts.
   buffer(fixture& in, std::size_t bytes, std::size_t offset_bytes = 0);
-  std::size_t bytes() const { return bytes_; }
+  std::size_t size_bytes() const { return bytes_; }
   std::byte& operator[](std::size_t i) const;
   void fill(std::byte value) const;
   /// What the block at `lba` holds in life `salt`, from byte `at` on.

@@ -48,7 +48,7 @@ TEST(controller_on_gpu, admin_commands_do_not_reach_memory_of_the_gpu) {
   emulator::controller one(drive, 2, memory::pinned(), &memory::device(0));
   test::hand_host client(one.registers(), one.dma());
   memory::allocation const mapped(memory::device(0), 65536, 65536);
-  one.dma().map(mapped.data(), mapped.bytes());
+  one.dma().map(mapped.data(), mapped.size_bytes());
   void* const given = one.dma().allocate_for_gpu(65536);
   client.enable();
   auto identify = client.admin(nvme::admin_opcode::identify, 1);
@@ -63,7 +63,7 @@ TEST(controller_on_gpu, admin_commands_do_not_reach_memory_of_the_gpu) {
   }
   client.disable();
   one.dma().deallocate(given);
-  one.dma().unmap(mapped.data(), mapped.bytes());
+  one.dma().unmap(mapped.data(), mapped.size_bytes());
 }
 
 INSTANTIATE_TEST_SUITE_P(on_gpu, resident, testing::ValuesIn(checks()), name_of);

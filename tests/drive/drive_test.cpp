@@ -105,7 +105,7 @@ TEST(open, the_driver_brings_it_up) {
   auto const drive = open("emulated:size=64M,lba_bytes=4096,queues=9");
   driver::controller controller(drive->registers(), drive->dma());
   EXPECT_EQ(controller.identity().block_bytes, 4096u);
-  EXPECT_EQ(controller.identity().bytes(), 64u << 20);
+  EXPECT_EQ(controller.identity().size_bytes(), 64u << 20);
   EXPECT_EQ(controller.identity().io_queue_pairs, 9u);
   EXPECT_EQ(controller.identity().serial, drive->report()["serial"]);
   EXPECT_NE(open("emulated:size=1M")->report()["serial"], open("emulated:size=1M")->report()["serial"]);

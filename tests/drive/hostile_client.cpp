@@ -114,7 +114,7 @@ class hostile {
     if (!reply.contains("address")) return {};
     std::uint64_t const at = reply.at("address");
     for (known const& c : chunks_) {
-      if (at >= c.there && at - c.there < c.chunk->bytes()) return {at, bytes, c.key, c.chunk, c.there};
+      if (at >= c.there && at - c.there < c.chunk->size_bytes()) return {at, bytes, c.key, c.chunk, c.there};
     }
     return {};
   }
@@ -242,8 +242,9 @@ class hostile {
       case 9: {  // all that it can reach, but for submission entries where it must not write to the drive
         if (chunks_.empty()) break;
         known const& c = chunks_[below(chunks_.size())];
-        std::uint64_t const first = below(c.chunk->bytes() / 8);
-        for (std::uint64_t i = first; i < std::min<std::uint64_t>(first + below(4096), c.chunk->bytes() / 8); ++i) {
+        std::uint64_t const first = below(c.chunk->size_bytes() / 8);
+        for (std::uint64_t i = first; i < std::min<std::uint64_t>(first + below(4096), c.chunk->size_bytes() / 8);
+             ++i) {
           std::byte* const at = c.chunk->data() + i * 8;
           if (!may_write_ && area_.chunk && at >= area_.here() && at < area_.here() + area_.bytes) continue;
           std::uint64_t const word = chance(2) ? any() : below(64);

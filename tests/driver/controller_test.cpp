@@ -103,7 +103,7 @@ TEST_F(driver_test, identity_is_what_the_controller_says) {
   EXPECT_EQ(id.model, "");
   EXPECT_EQ(id.blocks, 1000u);
   EXPECT_EQ(id.block_bytes, 4096u);
-  EXPECT_EQ(id.bytes(), 4096000u);
+  EXPECT_EQ(id.size_bytes(), 4096000u);
   EXPECT_EQ(id.max_transfer_bytes, 131072u);
   EXPECT_EQ(id.max_queue_entries, 1024u);
   EXPECT_EQ(id.io_queue_pairs, 4u);

@@ -42,7 +42,7 @@ class system {
         buffers_(memory::host(), 64 * 4096, 4096),
         regions_(memory::host(), 6),
         doorbells_(64) {
-    regions_.add(buffers_.data(), buffers_.bytes());
+    regions_.add(buffers_.data(), buffers_.size_bytes());
     engine_options options;
     options.units = s.units;
     options.queue_slots = 8;

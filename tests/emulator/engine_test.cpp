@@ -745,7 +745,7 @@ TEST(engine, what_is_written_is_marked) {
   memory::allocation const store(memory::host(), 8 * chunk, 4096);
   memory::allocation const buffer(memory::host(), 8192, 4096);
   dma_regions regions(memory::host(), 6);
-  regions.add(buffer.data(), buffer.bytes());
+  regions.add(buffer.data(), buffer.size_bytes());
   std::array<std::uint8_t, 8> dirty{};
   media drive{store.as<std::byte>(), 8 * chunk, 512};
   drive.dirty = dirty.data();

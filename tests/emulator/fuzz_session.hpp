@@ -104,7 +104,7 @@ class session {
 
   // The drive ---------------------------------------------------------------------------------------------------------
 
-  std::uint64_t bytes() const { return drive_.facts.blocks * drive_.facts.block_bytes; }
+  std::uint64_t size_bytes() const { return drive_.facts.blocks * drive_.facts.block_bytes; }
   std::uint64_t untouched_bytes() const { return reserved_blocks / 2 * drive_.facts.block_bytes; }
 
   void open_drive() {
@@ -115,12 +115,12 @@ class session {
       // In memory, where there is such a place: a busy disk can take longer for an msync than a Flush is waited for.
       std::string const folder = std::filesystem::is_directory("/dev/shm") ? "/dev/shm/" : ::testing::TempDir();
       path_ = folder + "forebay-fuzz-" + std::to_string(getpid());
-      write_input(path_, {medium_pattern(), medium_pattern() + bytes()});
-      store = file_backing(path_, bytes(), block, drive_.facts.read_only);
+      write_input(path_, {medium_pattern(), medium_pattern() + size_bytes()});
+      store = file_backing(path_, size_bytes(), block, drive_.facts.read_only);
     } else if (drive_.kind == backing::none) {
-      store = no_backing(bytes(), block);
+      store = no_backing(size_bytes(), block);
     } else {
-      store = memory_backing(bytes(), block);
+      store = memory_backing(size_bytes(), block);
       media const home = store->view();
       std::memcpy(home.data, medium_pattern(), untouched_bytes());
       if (drive_.kind == backing::copy) store = working_copy(std::move(store), memory::host());
@@ -131,7 +131,7 @@ class session {
 
   void check_medium() {
     if (medium_ == nullptr || (!drive_.strict && !drive_.facts.read_only)) return;
-    std::uint64_t const end = drive_.facts.read_only ? bytes() : untouched_bytes();
+    std::uint64_t const end = drive_.facts.read_only ? size_bytes() : untouched_bytes();
     demand(std::memcmp(medium_, medium_pattern(), end) == 0, "what no valid command writes stays as it was");
   }
 
@@ -143,9 +143,9 @@ class session {
     subsystem_.reset();
     medium_ = nullptr;
     fuzz_input const content = read_input(path_);
-    demand(content.size() == bytes(), "the file keeps its size");
+    demand(content.size() == size_bytes(), "the file keeps its size");
     if (!drive_.strict && !drive_.facts.read_only) return;
-    std::uint64_t const end = drive_.facts.read_only ? bytes() : untouched_bytes();
+    std::uint64_t const end = drive_.facts.read_only ? size_bytes() : untouched_bytes();
     demand(std::memcmp(content.data(), medium_pattern(), end) == 0, "a file stays as it was where nobody wrote");
   }
 

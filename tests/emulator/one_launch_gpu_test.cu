@@ -69,8 +69,8 @@ void play(scenario const& s) {
   gpu.copy_in(store.data(), bytes.data(), drive_bytes);
 
   dma_regions regions(gpu, 8);
-  regions.add(rings.data(), rings.bytes());
-  regions.add(area.data(), area.bytes());
+  regions.add(rings.data(), rings.size_bytes());
+  regions.add(area.data(), area.size_bytes());
   engine_options options;
   options.units = units;
   options.dispatchers_per_unit = threads_per_block / 32;
@@ -94,7 +94,7 @@ void play(scenario const& s) {
                                    .cq_slot = q,
                                    .regions = regions.table()});
   }
-  gpu.copy_in(queue_states.data(), queues.data(), queue_states.bytes());
+  gpu.copy_in(queue_states.data(), queues.data(), queue_states.size_bytes());
   residency_words const fresh;
   gpu.copy_in(words.data(), &fresh, sizeof fresh);
   gpu.copy_in(left.data(), &client_threads, sizeof client_threads);

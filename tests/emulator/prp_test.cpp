@@ -31,7 +31,7 @@ struct drawn {
 class prp : public ::testing::Test {
  protected:
   prp() : memory_(memory::host(), 1024 * page, page), regions_(memory::host(), 6) {
-    regions_.add(memory_.data(), memory_.bytes());
+    regions_.add(memory_.data(), memory_.size_bytes());
   }
   std::uint64_t address(std::uint64_t page_index, std::uint64_t offset = 0) const {
     return reinterpret_cast<std::uint64_t>(memory_.data()) + page_index * page + offset;
@@ -269,10 +269,10 @@ TEST_P(prp_of_a_team, lanes_stay_together_when_memory_is_unregistered) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     auto const host = [&] {
       for (int i = 0; i < 4; ++i) {
-        regions_.add(other.data(), other.bytes());
+        regions_.add(other.data(), other.size_bytes());
         std::uint32_t pause = 0;
         for (int k = 0; k < 5; ++k) (void)simt::fiber::ld(&pause);
-        regions_.remove(other.data(), other.bytes());
+        regions_.remove(other.data(), other.size_bytes());
       }
     };
     // The first page, the second, or the list.

@@ -162,7 +162,7 @@ class resident_commands {
     record& command = records_[id];
     auto const& holds = mine.holds[command.extent];
     std::uint64_t const slba =
-        command.what == kind::bad_lba ? store_.bytes() / 512 - command.blocks + 1 : first_block(command);
+        command.what == kind::bad_lba ? store_.size_bytes() / 512 - command.blocks + 1 : first_block(command);
     std::uint32_t const stamp = id + 1;
     io_opcode opcode = io_opcode::read;
     switch (command.what) {
@@ -212,8 +212,8 @@ class resident_commands {
     if (command.what == kind::deallocate || command.what == kind::bad_range) {
       // Two ranges, in pages apart: the command's blocks but the last, and the last.
       bool const bad = command.what == kind::bad_range;
-      nvme::dataset_management_range const ranges[2] = {{0, command.blocks - 1, slba},
-                                                        {0, 1, bad ? store_.bytes() / 512 : slba + command.blocks - 1}};
+      nvme::dataset_management_range const ranges[2] = {
+          {0, command.blocks - 1, slba}, {0, 1, bad ? store_.size_bytes() / 512 : slba + command.blocks - 1}};
       entry.prp1 = base + page - 16;
       entry.prp2 = base + 2 * page;
       for (std::uint32_t i = 0; i < 2; ++i) {

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "emulator/resident_commands.hpp"
-#include "support/schedules.hpp"
 #include "forebay/detail/emulator/dma_regions.hpp"
 #include "forebay/detail/emulator/engine.hpp"
 #include "forebay/detail/emulator/resident_units.hpp"
@@ -24,6 +23,7 @@
 #include "forebay/detail/simt/launch.hpp"
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/memory.hpp"
+#include "support/schedules.hpp"
 
 namespace forebay::emulator::testing {
 
@@ -31,14 +31,14 @@ class resident_rig : private resident_commands {
  public:
   resident_rig(resident_shape const& shape, std::uint64_t seed)
       : resident_commands(shape, seed), regions_(memory::host(), 6), doorbells_(2 * shape.queues) {
-    regions_.add(buffers_.data(), buffers_.bytes());
+    regions_.add(buffers_.data(), buffers_.size_bytes());
     engine_options options = shape.options;
     options.units = shape.units;
     options.dispatchers_per_unit = shape.warps;
     options.queue_slots = shape.queues;
     options.faults = plan_;
     engine_ = std::make_unique<engine<simt::fiber, simt::fiber>>(
-        options, media{store_.as<std::byte>(), store_.bytes(), 512, shape.syncs ? &sync_ : nullptr});
+        options, media{store_.as<std::byte>(), store_.size_bytes(), 512, shape.syncs ? &sync_ : nullptr});
     units_.view = engine_->view();
     units_.words = &words_;
     for (std::uint32_t q = 0; q < shape.queues; ++q) {

@@ -147,13 +147,13 @@ struct batches {
     memory::allocation const store(memory::host(), 8192, 4096);
     memory::allocation const buffer(memory::host(), 4096, 4096);
     dma_regions regions(memory::host(), 6);
-    regions.add(buffer.data(), buffer.bytes());
+    regions.add(buffer.data(), buffer.size_bytes());
     engine_options options;
     options.dispatchers_per_unit = dispatchers;
     options.queue_slots = dispatchers + 1;
     options.timing = timing;
     options.post_ahead_ns = post_ahead_ns;
-    engine<fiber, fiber> engine(options, media{store.as<std::byte>(), store.bytes(), 512});
+    engine<fiber, fiber> engine(options, media{store.as<std::byte>(), store.size_bytes(), 512});
     struct ring {
       nvme::submission_entry sq[entries] = {};
       nvme::completion_entry cq[entries] = {};

@@ -68,7 +68,7 @@ class rig {
         buffer_(memory::host(), buffer_bytes, page),
         regions_(memory::host(), 10) {
     clocked::now_ns = 0;
-    regions_.add(buffer_.data(), buffer_.bytes());
+    regions_.add(buffer_.data(), buffer_.size_bytes());
     drive_ = {store_.as<std::byte>(), drive_bytes, block_bytes, sync};
     engine_.emplace(options, drive_);
   }

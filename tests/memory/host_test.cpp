@@ -73,7 +73,7 @@ TEST(allocation, moves) {
   EXPECT_EQ(a.data(), nullptr);  // NOLINT: what a moved-from allocation holds is promised
   a = std::move(b);
   EXPECT_EQ(a.data(), address);
-  EXPECT_EQ(a.bytes(), 100u);
+  EXPECT_EQ(a.size_bytes(), 100u);
 }
 
 #ifndef FOREBAY_CUDA

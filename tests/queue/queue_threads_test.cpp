@@ -29,7 +29,7 @@ struct drive_and_queues {
   explicit drive_and_queues(std::uint32_t depth_, std::uint32_t blocks, emulator::fault_plan const& faults)
       : depth(depth_), media_bytes(blocks * block_bytes) {
     memory_ = memory::allocation(memory::host(), 4 << 20, 4096);
-    regions.add(memory_.data(), memory_.bytes());
+    regions.add(memory_.data(), memory_.size_bytes());
     std::vector<queue_pair_rings> rings;
     for (std::uint32_t i = 0; i < pairs; ++i) {
       rings.push_back({take<nvme::submission_entry>(depth), take<nvme::completion_entry>(depth),

@@ -348,7 +348,7 @@ TEST(CacheOverADriveThatTakesNoWrites, SaysSoAndLosesNothing) {
   options.overflow_frames = 2;
   memory::allocation const frames(memory::host(), options.frame_memory_bytes(), 4096);
   cache pages(options, layout, queues,
-              buffer_ref(frames.as<std::byte>(), frames.bytes(), reinterpret_cast<std::uint64_t>(frames.data())),
+              buffer_ref(frames.as<std::byte>(), frames.size_bytes(), reinterpret_cast<std::uint64_t>(frames.data())),
               memory::host(), memory::host());
   storage_ref<native, cached> const storage(pages.ref<native, cached>(), 0, layout.size_bytes, true);
   auto const words = storage.array<std::uint64_t>();

@@ -586,7 +586,7 @@ TYPED_TEST_P(CachedStorageSuite, WhatAKernelLeavesSharedTheHostTakesBack) {
     this->expect_stamps(st, 2);
     EXPECT_THROW(this->fill(st, 5), operation_failed) << "they are still pinned";
     st.take_back(buffers);
-    std::memset(buffers.data(), 0, buffers.bytes());
+    std::memset(buffers.data(), 0, buffers.size_bytes());
     this->expect_stamps(st, 2);
   }
   this->fill(st, 6);

@@ -72,7 +72,7 @@ class rig {
         of_cache, layout, *queues_,
         buffer_ref(frames, of_cache.frame_memory_bytes(), reinterpret_cast<std::uint64_t>(frames)), memory_, memory_);
 
-    regions_.add(memory_.data(), memory_.bytes());
+    regions_.add(memory_.data(), memory_.size_bytes());
     media_.resize(layout.size_bytes);
     emulator::engine_options drive;
     drive.units = 1;

@@ -49,7 +49,7 @@ struct silent_drive {
     command.slba = slba;
     command.blocks = blocks;
     command.bytes = blocks * 512;
-    command.buffer = buffer_ref(buffer.data(), buffer.bytes(), buffer.bus_address());
+    command.buffer = buffer_ref(buffer.data(), buffer.size_bytes(), buffer.bus_address());
     std::uint32_t home = 0;
     EXPECT_TRUE(ref().submit({0, 1}, home, command, record, native::clock_ns()).ok());
     return record;

@@ -325,7 +325,7 @@ TEST(HostIo, ARawQueuePairSaysWhatItCannotBe) {
 TEST(HostIo, RegisteredMemoryOfTheCallerIsATarget) {
   storage st(on_cpu({"emulated:size=2M"}));
   memory::allocation mine(memory::host(), 8192, 4096);
-  registered_buffer const buffer = st.register_buffer(mine.data(), mine.bytes());
+  registered_buffer const buffer = st.register_buffer(mine.data(), mine.size_bytes());
   EXPECT_EQ(buffer.data(), mine.data());
   EXPECT_THROW(st.register_buffer(mine.as<std::byte>() + 1, 4096), refused_input);
   EXPECT_THROW(st.register_buffer(mine.data(), 100), refused_input);

@@ -23,11 +23,11 @@ scattered_pages::scattered_pages(driver::dma_space& from, std::uint32_t count, s
 }
 
 void scattered_pages::fill(std::byte value) const {
-  std::memset(memory_.data(), std::to_integer<int>(value), memory_.bytes());
+  std::memset(memory_.data(), std::to_integer<int>(value), memory_.size_bytes());
 }
 
 bool scattered_pages::holds(std::byte value) const {
-  return std::all_of(memory_.data(), memory_.data() + memory_.bytes(), [&](std::byte b) { return b == value; });
+  return std::all_of(memory_.data(), memory_.data() + memory_.size_bytes(), [&](std::byte b) { return b == value; });
 }
 
 rig::rig(target& on, rig_options const& options)
@@ -77,7 +77,7 @@ void rig::open() {
   }
   io_queues_options o;
   o.records = options_.records;
-  o.prp_pages = buffer_ref(prp_memory_.data(), prp_memory_.bytes(), prp_bus_.data(), page_shift, 0);
+  o.prp_pages = buffer_ref(prp_memory_.data(), prp_memory_.size_bytes(), prp_bus_.data(), page_shift, 0);
   o.page_bytes = page_bytes;
   o.timeout_ns = options_.timeout_ns;
   o.first_ticket = options_.first_ticket;

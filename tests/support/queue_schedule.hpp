@@ -92,14 +92,14 @@ class arena final : public memory::resource {
     used_ = (used_ + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
     void* const at = data() + used_;
     used_ += bytes;
-    if (used_ > memory_.bytes()) throw std::bad_alloc();
+    if (used_ > memory_.size_bytes()) throw std::bad_alloc();
     return at;
   }
   void deallocate(void*) noexcept override {}
   void copy_in(void* to, void const* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void copy_out(void* to, void const* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   std::byte* data() const { return memory_.as<std::byte>(); }
-  std::size_t bytes() const { return memory_.bytes(); }
+  std::size_t size_bytes() const { return memory_.size_bytes(); }
   template <class T>
   T* make(std::size_t count, std::size_t alignment_bytes = alignof(T)) {
     return static_cast<T*>(allocate(count * sizeof(T), alignment_bytes));
@@ -238,7 +238,7 @@ class schedule {
     memory_ = std::make_unique<detail::arena>(data_bytes + prp_pages * detail::page_bytes + ring_bytes + records * 16 +
                                               65536);
     regions_ = std::make_unique<emulator::dma_regions>(memory::host(), 8);
-    regions_->add(memory_->data(), memory_->bytes());
+    regions_->add(memory_->data(), memory_->size_bytes());
 
     auto* const doorbells = memory_->make<std::uint32_t>(shape_.queues * 64, 128);
     for (std::uint32_t i = 0; i < shape_.queues; ++i) {

@@ -120,7 +120,7 @@ std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const
     std::lock_guard const lock(mutex_);
     std::erase_if(chunks_, [](std::weak_ptr<chunk> const& c) { return c.expired(); });
     auto const spare = std::find_if(spare_.begin(), spare_.end(),
-                                    [&](auto const& c) { return c->bytes() == bytes && c->where() == where; });
+                                    [&](auto const& c) { return c->size_bytes() == bytes && c->where() == where; });
     if (spare != spare_.end()) {
       taken = std::move(*spare);
       spare_.erase(spare);
@@ -151,7 +151,7 @@ std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const
     if (c->where().kind != memory::kind::host) {
       spare_.push_back(std::move(owned));  // its pages stay locked, and counted
     } else {
-      host_bytes_ -= c->bytes();
+      host_bytes_ -= c->size_bytes();
     }
   });
   std::lock_guard const lock(mutex_);
@@ -192,7 +192,7 @@ void* chunk_arena::allocate(std::size_t bytes, std::size_t alignment_bytes) {
   if (void* const found = take(whole, alignment)) return found;
   std::size_t const least = std::max(usual_chunk_bytes, whole + (alignment - page_bytes));
   auto made = make_chunk(up(least, least > usual_chunk_bytes ? usual_chunk_bytes : page_bytes));
-  free_.emplace(reinterpret_cast<std::uintptr_t>(made->data()), made->bytes());
+  free_.emplace(reinterpret_cast<std::uintptr_t>(made->data()), made->size_bytes());
   chunks_.push_back(std::move(made));
   return take(whole, alignment);
 }

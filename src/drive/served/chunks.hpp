@@ -41,7 +41,7 @@ class chunk {
   chunk& operator=(chunk const&) = delete;
 
   std::byte* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
+  std::size_t size_bytes() const { return bytes_; }
   /// What only those know whom the chunk was given to: who names it may use the chunk.
   std::uint64_t key() const { return key_; }
   void renew_key();

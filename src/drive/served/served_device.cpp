@@ -67,7 +67,7 @@ class known_chunks {
   void* here(std::uint64_t daemon, std::uint64_t address) const {
     std::shared_lock const lock(mutex_);
     for (entry const& e : chunks_) {
-      if (e.daemon == daemon && address >= e.there.address && address - e.there.address < e.here->bytes()) {
+      if (e.daemon == daemon && address >= e.there.address && address - e.there.address < e.here->size_bytes()) {
         return e.here->data() + (address - e.there.address);
       }
     }

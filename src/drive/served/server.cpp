@@ -174,7 +174,7 @@ class server::session {
     for (auto const& arena : arenas_) {
       for (auto const& c : arena->take_new()) {
         reply["chunks"].push_back({{"address", address(c->data())},
-                                   {"bytes", c->bytes()},
+                                   {"bytes", c->size_bytes()},
                                    {"key", c->key()},
                                    {"kind", static_cast<int>(c->where().kind)},
                                    {"gpu", c->where().gpu}});

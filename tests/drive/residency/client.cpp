@@ -143,8 +143,8 @@ client::client(client_options const& options, watchdog& dog)
       versions_(storage_.device_memory(), plan_.threads * plan_.run_blocks * sizeof(std::uint32_t), 256),
       sums_(storage_.device_memory(), sizeof(totals), 256),
       buffer_(storage_.allocate_device_buffer(plan_.threads * plan_.buffer_bytes())) {
-  std::vector<std::uint32_t> const none(versions_.bytes() / sizeof(std::uint32_t));
-  versions_.from().copy_in(versions_.data(), none.data(), versions_.bytes());
+  std::vector<std::uint32_t> const none(versions_.size_bytes() / sizeof(std::uint32_t));
+  versions_.from().copy_in(versions_.data(), none.data(), versions_.size_bytes());
   totals const zero;
   sums_.from().copy_in(sums_.data(), &zero, sizeof zero);
 }
@@ -226,8 +226,8 @@ traffic client::host_reads(std::uint64_t bytes) const {
 }
 
 std::uint64_t client::wrong_blocks_at_rest(traffic& expected) {
-  std::vector<std::uint32_t> versions(versions_.bytes() / sizeof(std::uint32_t));
-  versions_.from().copy_out(versions.data(), versions_.data(), versions_.bytes());
+  std::vector<std::uint32_t> versions(versions_.size_bytes() / sizeof(std::uint32_t));
+  versions_.from().copy_out(versions.data(), versions_.data(), versions_.size_bytes());
   std::vector<std::byte> chunk(chunk_bytes);
   std::uint64_t wrong = 0;
   in_chunks(plan_.own_first, plan_.own_bytes(), [&](std::uint64_t at, std::uint64_t bytes) {

@@ -65,7 +65,7 @@ struct drive_identity {
   bool write_protected = false;
   bool deallocated_reads_zero = false;  ///< a deallocated block reads as zeros
 
-  std::uint64_t bytes() const { return blocks * block_bytes; }
+  std::uint64_t size_bytes() const { return blocks * block_bytes; }
 };
 
 /// An admin command that was started. Good for one `finish()`.

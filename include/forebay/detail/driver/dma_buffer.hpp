@@ -33,7 +33,7 @@ class dma_buffer {
   T* as() const {
     return static_cast<T*>(data_);
   }
-  std::size_t bytes() const { return bytes_; }
+  std::size_t size_bytes() const { return bytes_; }
   std::uint64_t bus_address(std::size_t offset_bytes = 0) const { return from_->bus_address(data() + offset_bytes); }
   void clear() { from_->clear(data_, bytes_); }
   /// Gives up ownership without freeing: for memory that a controller may still write.

@@ -152,7 +152,7 @@ class engine final : public io_engine {
     if (mine.leaving) {
       completion_slot& cq = completion_slots_[mine.cq_slot];
       if (--cq.users == 0) cq.owned = false;
-      storage_[mine.storage.bytes()].push_back(std::move(mine.storage));
+      storage_[mine.storage.size_bytes()].push_back(std::move(mine.storage));
       mine.attached = mine.leaving = false;
     }
     return true;
