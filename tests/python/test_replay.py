@@ -9,7 +9,6 @@ from forebay.errors import RefusedInput
 from forebay.trace import FLUSH, READ, WRITE, load
 
 DRIVE = "emulated:size=4M"
-BLOCK = 512
 
 MSR = """\
 128166372003061629,usr,0,Read,4096,24576,41286
