@@ -47,7 +47,9 @@ int parse_device(std::string const& device) {
     if (error == std::errc() && stop == end && ordinal >= 0) {
       if (ordinal < gpus) return ordinal;
       throw refused_input("device", device,
-                          gpus == 0 ? "no GPU was found, or CUDA is not built in; `forebay doctor` tells; use cpu"
+                          gpus == 0 ? "no GPU was found, or CUDA is not built in: nvidia-smi lists GPUs, and `forebay "
+                                      "doctor` of the Python package tells "
+                                      "which it is; use cpu"
                                     : "give an ordinal below " + std::to_string(gpus));
     }
   }
@@ -1018,12 +1020,14 @@ bool storage::raw_writable() const {
 
 void storage::require_device(bool gpu) const {
   if (gpu == on_gpu()) return;
-  throw refused_input("device", impl_->options.device,
-                      !gpu ? "this storage's queues are driven by a GPU; open it with device cpu"
-                      : memory::device_count() == 0
-                          ? "this storage's queues are driven by CPU threads, since no GPU was found, or CUDA is not "
-                            "built in; `forebay doctor` tells; use refs of simt::fiber or simt::native"
-                          : "this storage's queues are driven by CPU threads; open it with device cuda:N");
+  throw refused_input(
+      "device", impl_->options.device,
+      !gpu ? "this storage's queues are driven by a GPU; open it with device cpu"
+      : memory::device_count() == 0
+          ? "this storage's queues are driven by CPU threads, since no GPU was found, or CUDA is not "
+            "built in: nvidia-smi lists GPUs, and `forebay doctor` of the Python package tells which it "
+            "is; use refs of simt::fiber or simt::native"
+          : "this storage's queues are driven by CPU threads; open it with device cuda:N");
 }
 
 registered_buffer storage::register_buffer(void* address, std::size_t bytes) {
@@ -1126,7 +1130,8 @@ extent storage::find_extent(std::string const& name) const {
   std::lock_guard lock(impl_->table_mutex);
   extent const* const found = impl_->table ? impl_->table->find(name) : nullptr;
   if (found == nullptr) {
-    throw refused_input("extent", name, "no extent has this name; list them with `forebay drive ls`");
+    throw refused_input("extent", name,
+                        "no extent has this name; extents() and `forebay drive ls` of the Python package list them");
   }
   return *found;
 }
