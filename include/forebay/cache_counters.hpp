@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "forebay/detail/simt/language.hpp"
+
 namespace forebay {
 
 /// What happens in a cache, where it is counted. Many of them, summed up by the host, so that threads do not meet at

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "forebay/detail/simt/language.hpp"
+
 namespace forebay {
 
 /// Input that is refused before anything starts. `what()` is one line: "field: 'value': remedy".

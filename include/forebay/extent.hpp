@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "forebay/detail/simt/language.hpp"
+
 namespace forebay {
 
 /// A named range of a storage, with an offset 0 of its own.

@@ -7,6 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include "forebay/detail/simt/language.hpp"
+
 namespace forebay::memory {
 
 enum class kind { host, pinned, device };

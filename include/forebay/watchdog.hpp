@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "forebay/detail/simt/language.hpp"
+
 namespace forebay {
 
 /// What a watchdog has to say.

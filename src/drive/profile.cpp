@@ -205,8 +205,7 @@ std::vector<std::string> profile_folders() {
   if (char const* const folder = std::getenv("FOREBAY_PROFILE_DIR"); folder != nullptr && *folder != '\0') {
     folders.emplace_back(folder);
   }
-  folders.emplace_back(installed_profiles);
-  folders.emplace_back(source_profiles);
+  for (char const* const* folder = known_profile_folders; *folder != nullptr; ++folder) folders.emplace_back(*folder);
   return folders;
 }
 

@@ -3,7 +3,6 @@
 
 namespace forebay::drive {
 
-char const* const installed_profiles = FOREBAY_PROFILE_INSTALL_DIR;
-char const* const source_profiles = FOREBAY_PROFILE_SOURCE_DIR;
+char const* const known_profile_folders[] = {FOREBAY_PROFILE_FOLDERS, nullptr};
 
 }  // namespace forebay::drive

@@ -6,9 +6,8 @@
 
 namespace forebay::drive {
 
-/// Where `make install` puts the profiles.
-extern char const* const installed_profiles;
-/// Where the sources have them.
-extern char const* const source_profiles;
+/// In the order in which they are looked at; null ends them. A program of the build tree has the sources' folder alone;
+/// one of an installed copy has first where `make install` put the profiles.
+extern char const* const known_profile_folders[];
 
 }  // namespace forebay::drive

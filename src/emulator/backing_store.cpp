@@ -64,7 +64,8 @@ class file_store final : public backing_store {
     fd_ = open(path.c_str(), (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) {
       throw refused_input("path", path,
-                          errno == ENOENT ? "no such file; make one with `forebay drive create`"
+                          errno == ENOENT ? "no such file; make it with create=1 and size= in a file: URI, or with "
+                                            "`forebay drive create` of the Python package"
                                           : std::string(std::strerror(errno)) +
                                                 (read_only_ ? "; give a file that may be read"
                                                             : "; give a file that may be written, or, if it need not "

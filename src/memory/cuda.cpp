@@ -164,8 +164,9 @@ class device_resource final : public resource {
 void require_gpu(char const* what, int ordinal) {
   int const count = device_count();
   if (ordinal >= 0 && ordinal < count) return;
-  throw std::runtime_error(std::string(what) + ": GPU " + std::to_string(ordinal) + " was asked for, " +
-                           std::to_string(count) + " can be used; `forebay doctor` tells why");
+  throw std::runtime_error(
+      std::string(what) + ": GPU " + std::to_string(ordinal) + " was asked for, " + std::to_string(count) +
+      " can be used: see what nvidia-smi and CUDA_VISIBLE_DEVICES say, or `forebay doctor` of the Python package");
 }
 
 }  // namespace

@@ -241,7 +241,8 @@ extent catalogue::claim(std::string const& name, std::uint64_t bytes) const {
 
 void catalogue::remove(std::string const& name) {
   if (std::erase_if(extents_, [&](extent const& e) { return e.name == name; }) == 0) {
-    throw refused_input("name", name, "no extent has this name; list them with `forebay drive ls`");
+    throw refused_input("name", name,
+                        "no extent has this name; extents() and `forebay drive ls` of the Python package list them");
   }
 }
 

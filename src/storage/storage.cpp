@@ -131,7 +131,8 @@ void storage::require_device(bool gpu) const {
                       !gpu ? "this storage's queues are driven by a GPU; open it with device cpu"
                       : memory::device_count() == 0
                           ? "this storage's queues are driven by CPU threads, since no GPU was found, or CUDA is not "
-                            "built in; `forebay doctor` tells; use refs of simt::fiber or simt::native"
+                            "built in: nvidia-smi lists GPUs, and `forebay doctor` of the Python package tells which it "
+"is; use refs of simt::fiber or simt::native"
                           : "this storage's queues are driven by CPU threads; open it with device cuda:N");
 }
 

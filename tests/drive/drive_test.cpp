@@ -144,7 +144,8 @@ TEST(open, what_is_not_available_yet_is_refused_and_not_ignored) {
     for (std::string const backing : {"hbm", "host", "peer:1"}) {
       EXPECT_EQ(refusal("emulated:size=1G,backing=" + backing),
                 "backing: '" + backing +
-                    "': no GPU was found, or CUDA is not built in; `forebay doctor` tells; use backing=memory");
+                    "': no GPU was found, or CUDA is not built in: nvidia-smi lists GPUs, and `forebay doctor` of the "
+                    "Python package tells which it is; use backing=memory");
     }
   }
   EXPECT_EQ(refusal("pci:0000:01:00.0"),
@@ -242,7 +243,9 @@ TEST_F(file_drive, has_the_same_serial_number_each_time) {
 }
 
 TEST_F(file_drive, refusals) {
-  EXPECT_EQ(refusal("file:" + path), "path: '" + path + "': no such file; make one with `forebay drive create`");
+  EXPECT_EQ(refusal("file:" + path), "path: '" + path +
+                                         "': no such file; make it with create=1 and size= in a file: URI, or with "
+                                         "`forebay drive create` of the Python package");
   create("file:" + path + ",size=1M");
   EXPECT_EQ(refusal("file:" + path + ",size=2M"),
             "size: '2097152': the file has 1048576 bytes; leave size out to take that");

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "forebay/error.hpp"
 #include "support/folders.hpp"
@@ -26,6 +27,12 @@ std::string const source_folder = test::source_path("profiles");
 std::string read_file(std::string const& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(profile_folders, of_a_program_of_the_build_tree_are_those_of_its_sources_alone) {
+  unsetenv("FOREBAY_PROFILE_DIR");
+  EXPECT_EQ(profile_folders(), std::vector<std::string>{source_folder})
+      << "what was once installed from this tree may be older, and must not hide what it has now";
 }
 
 /// A folder of its own, first in the search.

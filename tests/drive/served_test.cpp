@@ -285,7 +285,8 @@ TEST(served_drive, refusals_are_those_of_a_drive_in_process) {
   EXPECT_EQ(refused_open("emulated:residency=served,size=1M,profile=no-such").substr(0, 31),
             "profile: 'no-such': there are 9");
   EXPECT_EQ(refused_open("emulated:residency=served,backing=file,path=/no/such"),
-            "path: '/no/such': no such file; make one with `forebay drive create`");
+            "path: '/no/such': no such file; make it with create=1 and size= in a file: URI, or with `forebay drive "
+            "create` of the Python package");
   EXPECT_EQ(refused_open("emulated:residency=served,backing=file,path=here.img"),
             "path: 'here.img': give an absolute path: the drive daemon may run in another folder");
   EXPECT_EQ(refused_open("emulated:residency=served,size=1M,profile=./p.toml"),
@@ -313,7 +314,7 @@ TEST(served_drive, without_a_daemon) {
   socket_path const nobody("nobody.sock");
   EXPECT_EQ(refused_open(drive_uri), "residency: 'served': no drive daemon listens at " + nobody.path +
                                          " (No such file or directory); start one with `forebay drive serve`, or run "
-                                         "the program with `forebay run -- program`");
+                                         "the program with `forebay run -- program`, both of the Python package");
 }
 
 TEST(served_drive, of_another_version_is_refused_by_both) {

@@ -84,9 +84,10 @@ void place(uri const& from, specification& what, int client_gpu) {
   int const gpus = memory::device_count();
   if (what.gpu->ordinal >= gpus) {
     throw refused_input("backing", to_string(what.bytes),
-                        gpus == 0
-                            ? "no GPU was found, or CUDA is not built in; `forebay doctor` tells; use backing=memory"
-                            : fmt::format("this machine has {} GPUs; give an ordinal below that", gpus));
+                        gpus == 0 ? "no GPU was found, or CUDA is not built in: nvidia-smi lists GPUs, and `forebay "
+                                    "doctor` of the Python package tells "
+                                    "which it is; use backing=memory"
+                                  : fmt::format("this machine has {} GPUs; give an ordinal below that", gpus));
   }
   try {
     memory::connect_gpus(client_gpu, what.gpu->ordinal);

@@ -183,7 +183,7 @@ open_file connect_to(std::string const& path) {
   if (!connect_quietly(made, address)) {
     throw refused_input("residency", "served",
                         fmt::format("no drive daemon listens at {} ({}); start one with `forebay drive serve`, or run "
-                                    "the program with `forebay run -- program`",
+                                    "the program with `forebay run -- program`, both of the Python package",
                                     path, std::strerror(errno)));
   }
   ucred const peer = peer_of(made);

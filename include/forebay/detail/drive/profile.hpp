@@ -25,12 +25,12 @@ struct profile {
 /// Reads and checks a profile. Throws `refused_input` that names the file and the line.
 profile load_profile(std::string const& path);
 
-/// A profile by name, from the first of these folders that has `<name>.toml`: FOREBAY_PROFILE_DIR, the installed one,
-/// the source tree's. A name with a slash or that ends in `.toml` is a path. Throws `refused_input` that lists what
-/// there is.
+/// A profile by name, from the first of `profile_folders()` that has `<name>.toml`. A name with a slash or that ends in
+/// `.toml` is a path. Throws `refused_input` that lists what there is.
 profile find_profile(std::string const& name);
 
-/// Folders where profiles are looked for, in order.
+/// Folders where profiles are looked for, in order: FOREBAY_PROFILE_DIR; that of the installed copy, for programs that
+/// were built against one; the source tree's.
 std::vector<std::string> profile_folders();
 
 }  // namespace forebay::drive

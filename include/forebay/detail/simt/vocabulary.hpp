@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "forebay/detail/simt/language.hpp"
+
 /// Marks a function of the device dialect: compiled for the GPU by nvcc, an ordinary inline function elsewhere.
 #if defined(__CUDACC__)
 #define FOREBAY_DEVICE __host__ __device__ inline
