@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -64,6 +65,10 @@ std::string problem_of(std::string const& name) {
     }
   }
   return {};
+}
+
+bool same(extent const& a, extent const& b) {
+  return a.name == b.name && a.first_byte == b.first_byte && a.bytes == b.bytes;
 }
 
 /// Where the next extent may begin.
@@ -126,6 +131,7 @@ bool catalogue::parse(std::string_view text) {
                              std::to_string(stripe_bytes) + " bytes, found on " + std::to_string(home_.drives) +
                              " with " + std::to_string(home_.stripe_bytes) + ": open the same drives in the same way");
     }
+    stamp_ = table.value("stamp", std::uint64_t{0});
     for (auto const& row : table.at("extents")) {
       extent e{row.at("name"), row.at("first_byte"), row.at("bytes")};
       std::uint64_t const least = extents_.empty() ? reserved_bytes : end_of(extents_.back());
@@ -142,9 +148,9 @@ bool catalogue::parse(std::string_view text) {
   return true;
 }
 
-void catalogue::catch_up(catalogue const& stored) {
-  if (stored.sequence_ == sequence_) return;
+void catalogue::catch_up(catalogue const& stored, std::optional<catalogue> const& given_up) {
   sequence_ = stored.sequence_;
+  if (given_up && given_up->stamp_ == stored.stamp_) return;
   extents_ = stored.extents_;
   std::erase_if(staged_, [&](extent const& s) {
     return std::any_of(extents_.begin(), extents_.end(),
@@ -153,6 +159,8 @@ void catalogue::catch_up(catalogue const& stored) {
 }
 
 void catalogue::store(writer const& write) {
+  std::random_device random;
+  stamp_ = std::uint64_t{random()} << 32 | random();
   // Twice at first, so that both copies say that there is a catalogue.
   do {
     store_once(write);
@@ -160,8 +168,10 @@ void catalogue::store(writer const& write) {
 }
 
 void catalogue::store_once(writer const& write) {
-  nlohmann::json table = {
-      {"drives", home_.drives}, {"stripe_bytes", home_.stripe_bytes}, {"extents", nlohmann::json::array()}};
+  nlohmann::json table = {{"drives", home_.drives},
+                          {"stripe_bytes", home_.stripe_bytes},
+                          {"stamp", stamp_},
+                          {"extents", nlohmann::json::array()}};
   for (extent const& e : extents_) {
     table["extents"].push_back({{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.bytes}});
   }
@@ -204,7 +214,8 @@ void catalogue::publish(extent const& staged, bool replace) {
 }
 
 void catalogue::discard(extent const& staged) {
-  if (std::erase_if(staged_, [&](extent const& e) { return e.first_byte == staged.first_byte; }) == 0) {
+  // All of it: another one may lie where one that was given up did.
+  if (std::erase_if(staged_, [&](extent const& e) { return same(e, staged); }) == 0) {
     throw refused_input(
         "extent", staged.name,
         "is not staged: it is no longer, or another program has taken its bytes; stage it, and write it again");

@@ -841,11 +841,19 @@ struct storage::impl {
   void store_catalogue(catalogue changed) {
     // Before, so that a write-back cannot overwrite it; afterwards, so that the next access reads it.
     if (pages) forget_pages(0, catalogue::reserved_bytes);
-    table_uncertain = true;
-    changed.store([this](void const* from, std::uint64_t n, std::uint64_t at) { write(from, n, at); });
-    flush();
-    if (pages) forget_pages(0, catalogue::reserved_bytes);
-    table_uncertain = false;
+    bool begun = false;
+    try {
+      changed.store([&](void const* from, std::uint64_t n, std::uint64_t at) {
+        begun = true;
+        write(from, n, at);
+      });
+      flush();
+      if (pages) forget_pages(0, catalogue::reserved_bytes);
+    } catch (...) {
+      if (begun) given_up_table = std::move(changed);
+      throw;
+    }
+    given_up_table.reset();
     table = std::move(changed);
   }
 
@@ -872,7 +880,7 @@ struct storage::impl {
   catalogue table_to_change(std::string const& extent) {
     if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
     catch_up();
-    if (!table && !options.allow_destroy && raw_pairs.use_count() > 1) {
+    if (!options.allow_destroy && raw_pairs.use_count() > 1) {
       throw refused_input("extent", extent,
                           "raw queue pairs could write over a catalogue: destroy them first, or set allow_destroy");
     }
@@ -884,15 +892,11 @@ struct storage::impl {
   }
   /// Another client of a served drive may have stored a table since.
   void catch_up() {
-    if (table_uncertain) return;  // the next table goes over whichever lies there
     auto stored =
         catalogue::load(home(), [this](void* to, std::uint64_t n, std::uint64_t at) { read(to, n, at); }, true);
     if (!stored) return;
-    if (table) {
-      table->catch_up(*stored);
-    } else {
-      table = std::move(stored);
-    }
+    if (!table) table.emplace(home());
+    table->catch_up(*stored, given_up_table);
   }
 
   /// Null where drives differ.
@@ -958,8 +962,9 @@ struct storage::impl {
   std::mutex host_mutex;     ///< guards the bounce buffer
   mutable std::mutex table_mutex;
   std::optional<catalogue> table;
-  /// The last attempt to store one failed: the one on the drive may name bytes that are only staged here.
-  bool table_uncertain = false;
+  /// What the last attempt to store one would have stored, if that failed: it may lie on the drive, and name bytes that
+  /// are only staged here.
+  std::optional<catalogue> given_up_table;
   std::unique_ptr<recovery> recovery_steps;
   std::jthread recovery_thread;  ///< last, so that it stops before anything that it uses goes
 };
@@ -1157,7 +1162,7 @@ void storage::publish_extent(extent const& staged, bool replace) {
 
 void storage::discard_extent(extent const& staged) {
   std::lock_guard lock(impl_->table_mutex);
-  if (impl_->table_uncertain) return;  // nobody else may write there until a table has been stored
+  if (impl_->given_up_table) return;  // nobody else may write there until a table has been stored
   catalogue changed = impl_->table.value_or(catalogue(impl_->home()));
   changed.discard(staged);
   if (changed.is_nothing()) {

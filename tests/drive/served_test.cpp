@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -191,6 +192,35 @@ TEST(served_drive, clients_that_open_it_side_by_side_keep_each_others_extents) {
   std::vector<std::string> names;
   for (extent const& e : open_storage().extents()) names.push_back(e.name);
   EXPECT_THAT(names, testing::UnorderedElementsAre("other", "where one has staged"));
+}
+
+TEST(served_drive, a_client_whose_table_was_full_keeps_others_extents) {
+  local_daemon const daemon;
+  std::string const uri = "emulated:size=4G,residency=served,queues=40";
+  storage full = open_storage(uri), other = open_storage(uri);
+  auto const name = [](int i) { return std::to_string(i) + std::string(250, '"'); };
+  std::string refused = "accepted";
+  for (int i = 0; i < 2000 && refused == "accepted"; ++i) refused = refusal([&] { full.create_extent(name(i), 1); });
+  ASSERT_THAT(refused, HasSubstr("the table is full"));
+  other.create_extent("other", 1);
+  full.remove_extent(name(0));
+  auto const now = open_storage(uri).extents();
+  auto const there = [&](std::string const& n) {
+    return std::any_of(now.begin(), now.end(), [&](extent const& e) { return e.name == n; });
+  };
+  EXPECT_TRUE(there("other"));
+  EXPECT_FALSE(there(name(0)));
+}
+
+TEST(served_drive, no_extent_is_made_by_who_has_a_raw_queue_pair_though_another_client_made_a_catalogue) {
+  local_daemon const daemon;
+  storage raw = open_storage(), other = open_storage();
+  {
+    auto const pair = raw.make_raw_queue_pair();
+    other.create_extent("other", 1);
+    EXPECT_THAT(refusal([&] { raw.create_extent("raw", 1); }), HasSubstr("raw queue pairs could write over"));
+  }
+  raw.create_extent("raw", 1);
 }
 
 TEST(served_drive, refuses_memory_that_the_daemon_did_not_give) {

@@ -44,10 +44,12 @@ class catalogue {
   /// of the newest whole copy is not known or it is of other drives, and where there was one and neither copy is valid
   /// unless `damaged_is_none`.
   static std::optional<catalogue> load(catalogue_home const& home, reader const& read, bool damaged_is_none = false);
-  /// Takes over `stored`, which was loaded just now, if another program has stored it since this was. What is staged
-  /// stays staged, but for bytes that have been taken meanwhile.
-  void catch_up(catalogue const& stored);
-  /// Writes the older copy, and both the first time. The caller flushes.
+  /// Takes over `stored`, which was loaded just now: another program may have stored it since this was. What is staged
+  /// stays staged, but for bytes that have been taken meanwhile. Where `stored` is what `given_up` wrote, a table whose
+  /// `store` has failed, the extents stay what they are here, and the next `store` goes over it.
+  void catch_up(catalogue const& stored, std::optional<catalogue> const& given_up = std::nullopt);
+  /// Writes the older copy, and both the first time. The caller flushes. Throws `refused_input`, and writes nothing,
+  /// where there are more extents than a copy holds.
   void store(writer const& write);
 
   std::vector<extent> const& extents() const { return extents_; }
@@ -79,6 +81,7 @@ class catalogue {
 
   catalogue_home home_;
   std::uint64_t sequence_ = 0;
+  std::uint64_t stamp_ = 0;      ///< of the `store` that wrote it, and of no other; 0: by one that knew of none
   std::vector<extent> extents_;  ///< by first byte
   std::vector<extent> staged_;
 };
