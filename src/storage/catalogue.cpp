@@ -45,10 +45,6 @@ std::uint64_t checksum_of(copy_header const& header, char const* text) {
   return fnv1a(hash, text, header.text_bytes);
 }
 
-std::uint64_t round_up(std::uint64_t bytes) {
-  return (bytes + catalogue::alignment_bytes - 1) / catalogue::alignment_bytes * catalogue::alignment_bytes;
-}
-
 /// What is wrong with a name, as a remedy; empty: nothing.
 std::string problem_of(std::string const& name) {
   if (name.empty() || name.size() > 255) return "give 1 to 255 bytes";
@@ -73,7 +69,7 @@ bool same(extent const& a, extent const& b) {
 
 /// Where the next extent may begin.
 std::uint64_t end_of(extent const& e) {
-  return e.first_byte + round_up(e.bytes);
+  return e.first_byte + catalogue::room_of(e.bytes);
 }
 
 }  // namespace
@@ -193,14 +189,13 @@ extent const* catalogue::find(std::string_view name) const {
   return at == extents_.end() ? nullptr : &*at;
 }
 
-extent const& catalogue::create(std::string const& name, std::uint64_t bytes) {
-  extent const made = claim(name, bytes);
+extent const& catalogue::create(std::string const& name, std::uint64_t bytes, claimer const& claim) {
   if (find(name) != nullptr) throw refused_input("name", name, "in use; remove that extent first or choose another");
-  return insert(made);
+  return insert(find_gap(name, bytes, claim));
 }
 
-extent catalogue::stage(std::string const& name, std::uint64_t bytes) {
-  staged_.push_back(claim(name, bytes));
+extent catalogue::stage(std::string const& name, std::uint64_t bytes, claimer const& claim) {
+  staged_.push_back(find_gap(name, bytes, claim));
   return staged_.back();
 }
 
@@ -228,7 +223,7 @@ extent const& catalogue::insert(extent const& made) {
   return *extents_.insert(at, made);
 }
 
-extent catalogue::claim(std::string const& name, std::uint64_t bytes) const {
+extent catalogue::find_gap(std::string const& name, std::uint64_t bytes, claimer const& claim) const {
   if (std::string const problem = problem_of(name); !problem.empty()) {
     throw refused_input("name", nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
                         problem);
@@ -241,13 +236,19 @@ extent catalogue::claim(std::string const& name, std::uint64_t bytes) const {
   std::uint64_t gap_begin = reserved_bytes;
   for (auto at = taken.begin();; ++at) {
     std::uint64_t const gap_end = at == taken.end() ? end : at->first_byte;
-    if (gap_end >= gap_begin && bytes <= gap_end - gap_begin) return {name, gap_begin, bytes};
+    while (gap_end >= gap_begin && bytes <= gap_end - gap_begin) {
+      std::uint64_t const taken_to = claim ? claim(gap_begin, room_of(bytes)) : 0;
+      if (taken_to == 0) return {name, gap_begin, bytes};
+      gap_begin = std::max(gap_begin + alignment_bytes, taken_to < end ? room_of(taken_to) : end);
+    }
     if (at == taken.end()) break;
     gap_begin = end_of(*at);
   }
-  throw refused_input("bytes", std::to_string(bytes),
-                      "no gap is that large on a storage of " + std::to_string(home_.bytes) +
-                          " bytes; the first MiB is the catalogue's and extents begin at multiples of 1 MiB");
+  throw refused_input(
+      "bytes", std::to_string(bytes),
+      "no gap is that large on a storage of " + std::to_string(home_.bytes) +
+          " bytes, beside what other programs are writing; the first MiB is the catalogue's and extents "
+          "begin at multiples of 1 MiB");
 }
 
 void catalogue::remove(std::string const& name) {

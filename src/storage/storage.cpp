@@ -877,6 +877,44 @@ struct storage::impl {
     }
   }
 
+  /// Bytes of this storage that no other client of its drives may claim meanwhile. On the first drive alone: clients
+  /// that share bytes of a storage have all its drives in the same order, so that one place keeps them apart.
+  class claimed_range {
+   public:
+    claimed_range(drive::device& on, std::uint64_t first_byte, std::uint64_t bytes)
+        : on_(on), first_byte_(first_byte), bytes_(bytes), taken_to_(on.claim(first_byte, bytes)) {}
+    ~claimed_range() {
+      if (taken_to_ == 0) on_.unclaim(first_byte_, bytes_);
+    }
+    claimed_range(claimed_range const&) = delete;
+    claimed_range& operator=(claimed_range const&) = delete;
+    /// 0: it is claimed. Else where the claim ends that is in the way.
+    std::uint64_t taken_to() const { return taken_to_; }
+
+   private:
+    drive::device& on_;
+    std::uint64_t const first_byte_, bytes_, taken_to_;
+  };
+  drive::device& first_drive() const { return *drives->front().source; }
+
+  /// While what it returns lives, no other client changes the table, nor looks for bytes.
+  std::unique_ptr<claimed_range> claim_table() const {
+    constexpr std::chrono::seconds patience(10);
+    auto const until = std::chrono::steady_clock::now() + patience;
+    for (;;) {
+      auto claimed = std::make_unique<claimed_range>(first_drive(), 0, catalogue::reserved_bytes);
+      if (claimed->taken_to() == 0) return claimed;
+      if (std::chrono::steady_clock::now() > until) {
+        throw operation_failed(
+            "storage: another client of the drive is changing the catalogue, and has not ended within " +
+            std::to_string(patience.count()) + " s: try again");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  /// The bytes of an extent that is being written.
+  void unclaim(extent const& e) const { first_drive().unclaim(e.first_byte, catalogue::room_of(e.bytes)); }
+
   catalogue table_to_change(std::string const& extent) {
     if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
     catch_up();
@@ -1138,16 +1176,25 @@ extent storage::find_extent(std::string const& name) const {
 
 extent storage::create_extent(std::string const& name, std::uint64_t bytes) {
   std::lock_guard lock(impl_->table_mutex);
+  auto const alone = impl_->claim_table();
   catalogue changed = impl_->table_to_change(name);
-  extent const made = changed.create(name, bytes);
+  // For as long as the table is written, which says the same to all that come later.
+  std::unique_ptr<impl::claimed_range> claimed;
+  extent const made = changed.create(name, bytes, [&](std::uint64_t first, std::uint64_t n) {
+    claimed = std::make_unique<impl::claimed_range>(impl_->first_drive(), first, n);
+    return claimed->taken_to();
+  });
   impl_->store_catalogue(std::move(changed));
   return made;
 }
 
 extent storage::stage_extent(std::string const& name, std::uint64_t bytes) {
   std::lock_guard lock(impl_->table_mutex);
+  auto const alone = impl_->claim_table();
   catalogue changed = impl_->table_to_change(name);
-  extent const staged = changed.stage(name, bytes);
+  // Until it is published or discarded, or this storage ends: nothing else says to others that the bytes are taken.
+  extent const staged = changed.stage(
+      name, bytes, [&](std::uint64_t first, std::uint64_t n) { return impl_->first_drive().claim(first, n); });
   impl_->table = std::move(changed);
   return staged;
 }
@@ -1155,9 +1202,11 @@ extent storage::stage_extent(std::string const& name, std::uint64_t bytes) {
 void storage::publish_extent(extent const& staged, bool replace) {
   flush();
   std::lock_guard lock(impl_->table_mutex);
+  auto const alone = impl_->claim_table();
   catalogue changed = impl_->table_to_change(staged.name);
   changed.publish(staged, replace);
   impl_->store_catalogue(std::move(changed));
+  impl_->unclaim(staged);
 }
 
 void storage::discard_extent(extent const& staged) {
@@ -1165,6 +1214,7 @@ void storage::discard_extent(extent const& staged) {
   if (impl_->given_up_table) return;  // nobody else may write there until a table has been stored
   catalogue changed = impl_->table.value_or(catalogue(impl_->home()));
   changed.discard(staged);
+  impl_->unclaim(staged);
   if (changed.is_nothing()) {
     impl_->table.reset();
   } else {
@@ -1175,6 +1225,7 @@ void storage::discard_extent(extent const& staged) {
 void storage::remove_extent(std::string const& name) {
   std::lock_guard lock(impl_->table_mutex);
   if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
+  auto const alone = impl_->claim_table();
   impl_->catch_up();
   if (!impl_->table) throw refused_input("extent", name, "the drive has no catalogue");
   catalogue changed = *impl_->table;

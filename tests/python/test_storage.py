@@ -398,6 +398,23 @@ def test_a_progress_report_may_be_under_way_when_the_program_ends():
     )
 
 
+def test_a_transfer_may_end_while_the_program_ends():
+    run_python(
+        """
+        import threading, time, forebay
+        class Slow:  # goes while the interpreter ends, and lets other threads have its lock
+            def __del__(self, sleep=time.sleep):
+                sleep(3)
+        slow = Slow()
+        storage = forebay.Storage("emulated:size=8M,bandwidth=1M", device="cpu")
+        data = bytearray(1 << 20)  # a second
+        threading.Thread(target=storage.native.pread, args=(data, 0), daemon=True).start()
+        time.sleep(0.2)
+        """,
+        status=0,
+    )
+
+
 # ---- forks
 
 

@@ -38,6 +38,9 @@ class catalogue {
   using reader = std::function<void(void* to, std::uint64_t bytes, std::uint64_t offset_bytes)>;
   using writer = std::function<void(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes)>;
 
+  /// Claims bytes of the storage among its clients: 0, or where another's claim ends that is in the way.
+  using claimer = std::function<std::uint64_t(std::uint64_t first_byte, std::uint64_t bytes)>;
+
   /// An empty table.
   explicit catalogue(catalogue_home const& home) : home_(home) {}
   /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where the version
@@ -55,15 +58,20 @@ class catalogue {
   std::vector<extent> const& extents() const { return extents_; }
   /// Null where there is none.
   extent const* find(std::string_view name) const;
-  /// Claims the first gap that is large enough. Throws `refused_input` for a name in use, empty, over 255 bytes, not in
-  /// UTF-8 or with control characters, for size 0, and where no gap is left.
-  extent const& create(std::string const& name, std::uint64_t bytes);
-  /// Claims a gap for an extent that is to be written before anybody sees it: `store` does not know of it, so that it
+  /// Takes the first gap that is large enough, and that `claim` grants up to the next multiple of 1 MiB. Throws
+  /// `refused_input` for a name in use, empty, over 255 bytes, not in UTF-8 or with control characters, for size 0, and
+  /// where no gap is left.
+  extent const& create(std::string const& name, std::uint64_t bytes, claimer const& claim = {});
+  /// Takes a gap for an extent that is to be written before anybody sees it: `store` does not know of it, so that it
   /// is as if it had never been until it is published. Throws as `create` does, but the name may be in use.
-  extent stage(std::string const& name, std::uint64_t bytes);
+  extent stage(std::string const& name, std::uint64_t bytes, claimer const& claim = {});
   /// Puts a staged extent into the table, with `replace` in place of one of its name. Throws `refused_input` where it
   /// is not staged, and where the name is in use and `replace` is not set.
   void publish(extent const& staged, bool replace);
+  /// How many bytes an extent has for itself.
+  static std::uint64_t room_of(std::uint64_t bytes) {
+    return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+  }
   /// Frees the bytes of a staged extent. Throws `refused_input` where it is not staged.
   void discard(extent const& staged);
   /// Whether there is nothing in it that anybody could miss: no extent, none staged, and no copy on a drive.
@@ -76,7 +84,7 @@ class catalogue {
   bool parse(std::string_view text);
 
   void store_once(writer const& write);
-  extent claim(std::string const& name, std::uint64_t bytes) const;
+  extent find_gap(std::string const& name, std::uint64_t bytes, claimer const& claim) const;
   extent const& insert(extent const& made);
 
   catalogue_home home_;
