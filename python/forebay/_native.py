@@ -54,8 +54,9 @@ def interruptible(
         finally:
             ended.set()
 
-    threading.Thread(target=call, name="forebay-call", daemon=True).start()
+    thread = threading.Thread(target=call, name="forebay-call", daemon=True)
     try:
+        thread.start()  # which waits for the thread's first sign, and may be interrupted there
         while not ended.wait(_LOOK_S):
             pass
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 //! \file
 //! forebay._core: the C++ library as python/forebay uses it. Structured results cross as JSON text.
 
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -43,6 +44,10 @@ using nlohmann::json;
 namespace forebay {
 namespace {
 
+[[noreturn]] void stay_for_ever() {
+  for (;;) pause();
+}
+
 /// Lets go of Python's lock while it lives. A thread that wants it back while the interpreter ends stays here, as from
 /// Python 3.14 on. Earlier ones unwind its stack, past functions that nothing may leave that way.
 class without_lock {
@@ -52,7 +57,7 @@ class without_lock {
     try {
       PyEval_RestoreThread(state_);
     } catch (...) {
-      for (;;) pause();
+      stay_for_ever();
     }
   }
   without_lock(without_lock const&) = delete;
@@ -61,6 +66,27 @@ class without_lock {
  private:
   PyThreadState* state_;
 };
+
+/// Calls `call`, which calls Python, on a thread that is without its lock. Where the interpreter ends meanwhile, the
+/// thread stays in here, as above: what unwinds it must not reach a guard, which would let go of a lock that is not
+/// held.
+template <class Call>
+void with_lock(Call&& call) {
+  struct guard {
+    ~guard() { PyGILState_Release(state); }
+    PyGILState_STATE const state;
+  };
+  try {
+    guard const locked{PyGILState_Ensure()};
+    try {
+      call();
+    } catch (abi::__forced_unwind const&) {
+      stay_for_ever();
+    }
+  } catch (abi::__forced_unwind const&) {
+    stay_for_ever();
+  }
+}
 
 /// A storage that Python may close while other threads use it: they have ended before it is gone.
 class shared_storage {
@@ -78,7 +104,12 @@ class shared_storage {
   shared_storage(shared_storage const&) = delete;
   shared_storage& operator=(shared_storage const&) = delete;
   ~shared_storage() {
-    if (is_forked()) static_cast<void>(storage_.release());  // its threads are not there to be joined
+    if (is_forked()) {
+      static_cast<void>(storage_.release());  // its threads are not there to be joined
+    } else if (storage_) {
+      without_lock const unlocked;  // a daemon may take long to answer
+      storage_.reset();
+    }
   }
 
   /// What `use(storage&)` returns, without Python's lock. Throws `operation_failed` once closed, and in a process that
@@ -186,10 +217,7 @@ std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read
                                  .lay_down = lay_down};
   block_io::progress progress;
   if (!tell.is_none()) {
-    progress = [&](std::string_view phase, double share) {
-      nb::gil_scoped_acquire const locked;
-      tell(phase, share);
-    };
+    progress = [&](std::string_view phase, double share) { with_lock([&] { tell(phase, share); }); };
   }
   block_io::result const r = drives.with([&](storage& s) { return block_io::run(s, wanted, progress); });
   return json{{"read", to_json(r.read)},
@@ -269,10 +297,7 @@ nb::tuple run_bfs(shared_storage& drives, std::string const& edges, vertex_offse
       .threads = threads, .reads_per_thread = reads_per_thread, .request_bytes = request_bytes};
   graph::bfs_progress progress;
   if (!tell.is_none()) {
-    progress = [&](std::uint32_t level, std::uint32_t frontier) {
-      nb::gil_scoped_acquire const locked;
-      tell(level, frontier);
-    };
+    progress = [&](std::uint32_t level, std::uint32_t frontier) { with_lock([&] { tell(level, frontier); }); };
   }
   std::span<std::uint64_t const> const rows(row_begin.data(), row_begin.shape(0));
   auto r = std::make_unique<graph::bfs_result>(
@@ -301,14 +326,8 @@ std::string serve(std::string socket, std::vector<std::string> drives, int lifel
   options.lifeline = lifeline;
   options.socket = std::move(socket);
   options.drives = std::move(drives);
-  options.ready = [&] {
-    nb::gil_scoped_acquire const locked;
-    ready();
-  };
-  options.notice = [&](std::string const& line) {
-    nb::gil_scoped_acquire const locked;
-    notice(line);
-  };
+  options.ready = [&] { with_lock([&] { ready(); }); };
+  options.notice = [&](std::string const& line) { with_lock([&] { notice(line); }); };
   without_lock const unlocked;
   return drive::serve(options).dump();
 }

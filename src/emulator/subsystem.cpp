@@ -142,7 +142,9 @@ bool subsystem::implementation::close() noexcept {
   if (media_.sync == nullptr) return true;
   // What was written reaches the file even if no client ever flushed.
   try {
-    closed_well_ = store_->sync();
+    // An operating system tells of pages that it could not write once: the next sync may succeed without them. Relaxed:
+    // `stop()` has joined the thread that sets it.
+    closed_well_ = store_->sync() && !sync_failed_.load(std::memory_order_relaxed);
     if (!closed_well_) tell("its file could not be written: what was written since the last good flush is lost");
   } catch (operation_failed const& failed) {
     closed_well_ = false;

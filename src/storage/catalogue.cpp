@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -44,10 +45,6 @@ std::uint64_t checksum_of(copy_header const& header, char const* text) {
   return fnv1a(hash, text, header.text_bytes);
 }
 
-std::uint64_t round_up(std::uint64_t bytes) {
-  return (bytes + catalogue::alignment_bytes - 1) / catalogue::alignment_bytes * catalogue::alignment_bytes;
-}
-
 /// What is wrong with a name, as a remedy; empty: nothing.
 std::string problem_of(std::string const& name) {
   if (name.empty() || name.size() > 255) return "give 1 to 255 bytes";
@@ -66,9 +63,13 @@ std::string problem_of(std::string const& name) {
   return {};
 }
 
+bool same(extent const& a, extent const& b) {
+  return a.name == b.name && a.first_byte == b.first_byte && a.bytes == b.bytes;
+}
+
 /// Where the next extent may begin.
 std::uint64_t end_of(extent const& e) {
-  return e.first_byte + round_up(e.bytes);
+  return e.first_byte + catalogue::room_of(e.bytes);
 }
 
 }  // namespace
@@ -126,6 +127,7 @@ bool catalogue::parse(std::string_view text) {
                              std::to_string(stripe_bytes) + " bytes, found on " + std::to_string(home_.drives) +
                              " with " + std::to_string(home_.stripe_bytes) + ": open the same drives in the same way");
     }
+    stamp_ = table.value("stamp", std::uint64_t{0});
     for (auto const& row : table.at("extents")) {
       extent e{row.at("name"), row.at("first_byte"), row.at("bytes")};
       std::uint64_t const least = extents_.empty() ? reserved_bytes : end_of(extents_.back());
@@ -142,9 +144,9 @@ bool catalogue::parse(std::string_view text) {
   return true;
 }
 
-void catalogue::catch_up(catalogue const& stored) {
-  if (stored.sequence_ == sequence_) return;
+void catalogue::catch_up(catalogue const& stored, std::optional<catalogue> const& given_up) {
   sequence_ = stored.sequence_;
+  if (given_up && given_up->stamp_ == stored.stamp_) return;
   extents_ = stored.extents_;
   std::erase_if(staged_, [&](extent const& s) {
     return std::any_of(extents_.begin(), extents_.end(),
@@ -153,6 +155,8 @@ void catalogue::catch_up(catalogue const& stored) {
 }
 
 void catalogue::store(writer const& write) {
+  std::random_device random;
+  stamp_ = std::uint64_t{random()} << 32 | random();
   // Twice at first, so that both copies say that there is a catalogue.
   do {
     store_once(write);
@@ -160,8 +164,10 @@ void catalogue::store(writer const& write) {
 }
 
 void catalogue::store_once(writer const& write) {
-  nlohmann::json table = {
-      {"drives", home_.drives}, {"stripe_bytes", home_.stripe_bytes}, {"extents", nlohmann::json::array()}};
+  nlohmann::json table = {{"drives", home_.drives},
+                          {"stripe_bytes", home_.stripe_bytes},
+                          {"stamp", stamp_},
+                          {"extents", nlohmann::json::array()}};
   for (extent const& e : extents_) {
     table["extents"].push_back({{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.bytes}});
   }
@@ -183,14 +189,13 @@ extent const* catalogue::find(std::string_view name) const {
   return at == extents_.end() ? nullptr : &*at;
 }
 
-extent const& catalogue::create(std::string const& name, std::uint64_t bytes) {
-  extent const made = claim(name, bytes);
+extent const& catalogue::create(std::string const& name, std::uint64_t bytes, claimer const& claim) {
   if (find(name) != nullptr) throw refused_input("name", name, "in use; remove that extent first or choose another");
-  return insert(made);
+  return insert(find_gap(name, bytes, claim));
 }
 
-extent catalogue::stage(std::string const& name, std::uint64_t bytes) {
-  staged_.push_back(claim(name, bytes));
+extent catalogue::stage(std::string const& name, std::uint64_t bytes, claimer const& claim) {
+  staged_.push_back(find_gap(name, bytes, claim));
   return staged_.back();
 }
 
@@ -204,7 +209,8 @@ void catalogue::publish(extent const& staged, bool replace) {
 }
 
 void catalogue::discard(extent const& staged) {
-  if (std::erase_if(staged_, [&](extent const& e) { return e.first_byte == staged.first_byte; }) == 0) {
+  // All of it: another one may lie where one that was given up did.
+  if (std::erase_if(staged_, [&](extent const& e) { return same(e, staged); }) == 0) {
     throw refused_input(
         "extent", staged.name,
         "is not staged: it is no longer, or another program has taken its bytes; stage it, and write it again");
@@ -217,7 +223,7 @@ extent const& catalogue::insert(extent const& made) {
   return *extents_.insert(at, made);
 }
 
-extent catalogue::claim(std::string const& name, std::uint64_t bytes) const {
+extent catalogue::find_gap(std::string const& name, std::uint64_t bytes, claimer const& claim) const {
   if (std::string const problem = problem_of(name); !problem.empty()) {
     throw refused_input("name", nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
                         problem);
@@ -230,13 +236,19 @@ extent catalogue::claim(std::string const& name, std::uint64_t bytes) const {
   std::uint64_t gap_begin = reserved_bytes;
   for (auto at = taken.begin();; ++at) {
     std::uint64_t const gap_end = at == taken.end() ? end : at->first_byte;
-    if (gap_end >= gap_begin && bytes <= gap_end - gap_begin) return {name, gap_begin, bytes};
+    while (gap_end >= gap_begin && bytes <= gap_end - gap_begin) {
+      std::uint64_t const taken_to = claim ? claim(gap_begin, room_of(bytes)) : 0;
+      if (taken_to == 0) return {name, gap_begin, bytes};
+      gap_begin = std::max(gap_begin + alignment_bytes, taken_to < end ? room_of(taken_to) : end);
+    }
     if (at == taken.end()) break;
     gap_begin = end_of(*at);
   }
-  throw refused_input("bytes", std::to_string(bytes),
-                      "no gap is that large on a storage of " + std::to_string(home_.bytes) +
-                          " bytes; the first MiB is the catalogue's and extents begin at multiples of 1 MiB");
+  throw refused_input(
+      "bytes", std::to_string(bytes),
+      "no gap is that large on a storage of " + std::to_string(home_.bytes) +
+          " bytes, beside what other programs are writing; the first MiB is the catalogue's and extents "
+          "begin at multiples of 1 MiB");
 }
 
 void catalogue::remove(std::string const& name) {

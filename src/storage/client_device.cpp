@@ -30,7 +30,7 @@ client_device client_device::named(std::string const& name) {
       if (ordinal < gpus) return client_device(ordinal);
       throw refused_input("device", name,
                           gpus == 0 ? "no GPU was found, or CUDA is not built in: nvidia-smi lists GPUs, and `forebay "
- "doctor` of the Python package tells which it is; use cpu"
+                                      "doctor` of the Python package tells which it is; use cpu"
                                     : "give an ordinal below " + std::to_string(gpus));
     }
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/driver/controller.hpp"
 #include "forebay/detail/queue/storage_layout.hpp"
 #include "forebay/detail/storage/catalogue.hpp"
@@ -18,16 +19,19 @@
 
 namespace forebay::detail {
 
+class claimed_range;
 class client;
 class host_io;
 
 /// The table, loaded when it is made, and the rules that follow from there being one. Thread-safe: a mutex guards the
 /// table, and is held until a change of it has been stored. So a change waits for drives; whoever asks waits with it.
+/// Against other clients of a served drive it claims the table, and the bytes of extents that are being made.
 class extents {
  public:
-  /// `writable`: neither the options nor a drive forbid it. `of` and `io` must outlive it; no other thread may use `io`
-  /// yet. Throws `operation_failed` where the catalogue cannot be read, or is of other drives.
-  extents(storage_layout const& layout, storage_options const& options, bool writable, client& of, host_io& io);
+  /// `writable`: neither the options nor a drive forbid it. `first_drive`, `of` and `io` must outlive it; no other
+  /// thread may use `io` yet. Throws `operation_failed` where the catalogue cannot be read, or is of other drives.
+  extents(storage_layout const& layout, storage_options const& options, bool writable, drive::device& first_drive,
+          client& of, host_io& io);
 
   /// Whether writes may go anywhere.
   bool raw_writable() const;
@@ -46,12 +50,16 @@ class extents {
   void discard(extent const& staged);
   void remove(std::string const& name);
 
-  /// Which extents have bytes of [first_byte, end_byte), in words. Takes no lock: a member that holds it may have come
-  /// here through the client, and it alone changes the table.
+  /// Which extents have bytes of [first_byte, end_byte), in words. Does not take the table's mutex: a member that holds
+  /// it may have come here through the client.
   std::string names_in(std::uint64_t first_byte, std::uint64_t end_byte) const;
 
  private:
   bool raw_writable_locked() const { return writable_ && (!table_ || allow_destroy_); }
+  void set_table_locked(std::optional<catalogue> table);
+  std::unique_ptr<claimed_range> claim_table() const;
+  /// Of the bytes of an extent that is being written.
+  void unclaim(extent const& e) const;
   void store_locked(catalogue changed);
   catalogue table_to_change_locked(std::string const& extent);
   void catch_up_locked();
@@ -61,13 +69,17 @@ class extents {
   bool read_only_;
   bool allow_destroy_;
   bool writable_;
+  drive::device& first_drive_;
   client& client_;
   host_io& io_;
   std::shared_ptr<void> raw_pairs_;  ///< who holds it beside this: a raw queue pair each
   mutable std::mutex mutex_;         ///< guards what follows
   std::optional<catalogue> table_;
-  /// The last attempt to store one failed: the one on the drive may name bytes that are only staged here.
-  bool table_uncertain_ = false;
+  /// What the last attempt to store one would have stored, if that failed: it may lie on the drive, and name bytes that
+  /// are only staged here.
+  std::optional<catalogue> given_up_table_;
+  mutable std::mutex names_mutex_;
+  std::vector<extent> named_;  ///< those of the table
 };
 
 }  // namespace forebay::detail

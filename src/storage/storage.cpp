@@ -33,7 +33,7 @@ struct storage::impl {
                [this](std::uint64_t first, std::uint64_t end) { return extents.names_in(first, end); }),
         host(drives, plan.layout, plan.queues, plan.writable, device.shared_memory(), o, buffers),
         recovery({client.for_recovery(), host.for_recovery()}),
-        extents(plan.layout, o, plan.writable, client, host) {}
+        extents(plan.layout, o, plan.writable, *drives->front().source, client, host) {}
 
   ~impl() { client.close(); }
 
@@ -127,13 +127,14 @@ void storage::require_no_cache() const {
 }
 void storage::require_device(bool gpu) const {
   if (gpu == on_gpu()) return;
-  throw refused_input("device", impl_->options.device,
-                      !gpu ? "this storage's queues are driven by a GPU; open it with device cpu"
-                      : memory::device_count() == 0
-                          ? "this storage's queues are driven by CPU threads, since no GPU was found, or CUDA is not "
-                            "built in: nvidia-smi lists GPUs, and `forebay doctor` of the Python package tells which it "
-"is; use refs of simt::fiber or simt::native"
-                          : "this storage's queues are driven by CPU threads; open it with device cuda:N");
+  throw refused_input(
+      "device", impl_->options.device,
+      !gpu ? "this storage's queues are driven by a GPU; open it with device cpu"
+      : memory::device_count() == 0
+          ? "this storage's queues are driven by CPU threads, since no GPU was found, or CUDA is not "
+            "built in: nvidia-smi lists GPUs, and `forebay doctor` of the Python package tells which it "
+            "is; use refs of simt::fiber or simt::native"
+          : "this storage's queues are driven by CPU threads; open it with device cuda:N");
 }
 
 registered_buffer storage::register_buffer(void* address, std::size_t bytes) {

@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "drive/daemons.hpp"
@@ -298,7 +299,18 @@ TEST(served_client, that_sends_numbers_that_cannot_be_is_told_and_may_go_on) {
       {{"do", "map"}, {"address", 1}, {"bytes", 1}, {"key", 1}},
       {{"do", "map"}, {"address", ~std::uint64_t{0}}, {"bytes", ~std::uint64_t{0}}, {"key", 1}},
       {{"do", "unmap"}, {"address", 4096}, {"bytes", 4096}},
-      {{"do", "open"}, {"protocol", 3}, {"uri", 7}, {"gpu", 0}, {"with_gpu", false}, {"queues", 1}},
+      {{"do", "claim"}, {"first_byte", 1}, {"bytes", ~std::uint64_t{0}}},
+      {{"do", "claim"}, {"first_byte", ~std::uint64_t{0}}, {"bytes", 1}},
+      {{"do", "claim"}, {"first_byte", 0}, {"bytes", 0}},
+      {{"do", "claim"}, {"first_byte", -1}, {"bytes", 1}},
+      {{"do", "claim"}, {"first_byte", 0}},
+      {{"do", "unclaim"}, {"first_byte", 0}},
+      {{"do", "open"},
+       {"protocol", served::protocol_version},
+       {"uri", 7},
+       {"gpu", 0},
+       {"with_gpu", false},
+       {"queues", 1}},
       {{"do", {{"a", 1}}}},
   };
   for (json const& request : bad) {
@@ -314,6 +326,77 @@ TEST(served_client, that_sends_numbers_that_cannot_be_is_told_and_may_go_on) {
     json const reply = another.ask(whole);
     EXPECT_TRUE(reply.contains("failed") || reply.contains("refused")) << request << " -> " << reply;
   }
+}
+
+json claim(std::uint64_t first_byte, std::uint64_t bytes) {
+  return {{"do", "claim"}, {"first_byte", first_byte}, {"bytes", bytes}};
+}
+
+TEST(served_client, claims_bytes_that_no_other_has_claimed) {
+  local_daemon const daemon;
+  raw_client other;
+  ASSERT_TRUE(other.open().contains("daemon"));
+  {
+    raw_client client;
+    EXPECT_TRUE(client.ask(claim(0, 1)).contains("failed")) << "it has no drive";
+    ASSERT_TRUE(client.open().contains("daemon"));
+    EXPECT_EQ(client.ask(claim(100, 50))["taken_to"], 0);
+    EXPECT_EQ(other.ask(claim(149, 10))["taken_to"], 150);
+    EXPECT_EQ(other.ask(claim(0, 101))["taken_to"], 150);
+    EXPECT_EQ(other.ask(claim(0, 100))["taken_to"], 0);
+    EXPECT_EQ(other.ask(claim(150, 1))["taken_to"], 0);
+    EXPECT_EQ(client.ask(claim(120, 10))["taken_to"], 0) << "those bytes are its own";
+    // What is not claimed, or not as a whole, or by another one.
+    for (auto const& [first, bytes] : {std::pair{100, 49}, {0, 100}, {7, 7}}) {
+      EXPECT_EQ(client.ask({{"do", "unclaim"}, {"first_byte", first}, {"bytes", bytes}}), json::object());
+    }
+    EXPECT_EQ(client.ask(claim(99, 1))["taken_to"], 100);
+    EXPECT_EQ(other.ask(claim(100, 1))["taken_to"], 150);
+    client.ask({{"do", "unclaim"}, {"first_byte", 100}, {"bytes", 50}});
+    EXPECT_EQ(other.ask(claim(100, 1))["taken_to"], 0);
+    EXPECT_EQ(other.ask(claim(125, 1))["taken_to"], 130);
+    raw_client elsewhere;
+    ASSERT_TRUE(elsewhere.open(drive_uri + ",seed=1").contains("daemon"));
+    EXPECT_EQ(elsewhere.ask(claim(125, 1))["taken_to"], 0) << "another drive";
+  }
+  EXPECT_TRUE(
+      native::wait_until([&] { return other.ask(claim(125, 1))["taken_to"] == 0; }, native::clock_ns() + patience_ns))
+      << "the claims of who has gone";
+}
+
+TEST(served_client, has_a_limit_of_claims) {
+  local_daemon const daemon;
+  raw_client client;
+  ASSERT_TRUE(client.open().contains("daemon"));
+  std::uint64_t granted = 0;
+  while (granted < 10'000 && client.ask(claim(granted, 1)).contains("taken_to")) ++granted;
+  EXPECT_EQ(granted, 1024u);
+  EXPECT_THAT(client.ask(claim(granted, 1))["failed"].get<std::string>(), HasSubstr("1024 claims"));
+  client.ask({{"do", "unclaim"}, {"first_byte", 0}, {"bytes", 1}});
+  EXPECT_EQ(client.ask(claim(granted, 1))["taken_to"], 0);
+}
+
+TEST(served_client, that_has_claimed_the_catalogue_delays_a_change_until_it_goes_and_for_ten_seconds_at_most) {
+  local_daemon const daemon;
+  storage s({.drives = {drive_uri}, .device = "cpu"});
+  auto client = std::make_unique<raw_client>();
+  ASSERT_TRUE(client->open().contains("daemon"));
+  ASSERT_EQ(client->ask(claim(1000, 1))["taken_to"], 0);
+  try {
+    s.create_extent("one", 1);
+    ADD_FAILURE() << "changed in the middle of another's change";
+  } catch (operation_failed const& failed) {
+    EXPECT_THAT(failed.what(), HasSubstr("another client of the drive is changing the catalogue"));
+  }
+  std::thread goes([&] { client.reset(); });
+  EXPECT_NO_THROW(s.create_extent("one", 1));
+  goes.join();
+  // One that claims all there is keeps others from new extents, and from nothing else.
+  raw_client greedy;
+  ASSERT_TRUE(greedy.open().contains("daemon"));
+  ASSERT_EQ(greedy.ask(claim(1 << 20, ~std::uint64_t{0} - (1 << 20)))["taken_to"], 0);
+  EXPECT_THROW(s.create_extent("two", 1), refused_input);
+  EXPECT_NO_THROW(s.remove_extent("one"));
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 //! What a subsystem does when its engine does not answer, or fails.
 #include "forebay/detail/emulator/subsystem.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "forebay/detail/emulator/controller.hpp"
 #include "forebay/detail/nvme/command.hpp"
@@ -217,6 +219,34 @@ TEST_F(subsystem_test, a_shutdown_that_cannot_write_back_is_a_fatal_status) {
   EXPECT_TRUE(status_of(*one).fatal());
   regs.write32(registers::cc, 0);
   EXPECT_TRUE(eventually([&] { return regs.read32(registers::csts) == 0; }));
+}
+
+/// As a file whose pages were lost on the way to the disk: the first sync says so, and the next one knows of nothing.
+class once_lost_store final : public backing_store {
+ public:
+  media view() override { return {nullptr, 1 << 20, 512, &words_}; }
+  bool sync() override { return std::exchange(synced_, true); }
+
+ private:
+  bool synced_ = false;
+  sync_words words_;
+};
+
+TEST_F(subsystem_test, a_shutdown_that_could_not_write_back_is_not_forgotten_at_the_end) {
+  make(never_ns, std::make_unique<once_lost_store>());
+  {
+    auto const one = join();
+    bring_up(*one);
+    auto& regs = one->registers();
+    regs.write32(registers::cc, nvme::controller_configuration::with_shutdown(regs.read32(registers::cc),
+                                                                              nvme::shutdown_notification::normal));
+    ASSERT_TRUE(eventually([&] { return status_of(*one).shutdown() == nvme::shutdown_status::complete; }));
+    EXPECT_TRUE(status_of(*one).fatal());
+  }
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(drive->close());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("what was written since the last good flush is lost"));
 }
 
 TEST_F(subsystem_test, what_cannot_be_written_back_at_the_end_is_told) {

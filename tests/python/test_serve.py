@@ -2,11 +2,13 @@
 """`forebay drive serve` and `forebay run`, with clients in other processes."""
 
 import contextlib
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -106,6 +108,37 @@ def test_a_client_whose_engine_died_is_told(daemon):
     with pytest.raises(OperationFailed, match="open the drive again"):
         storage.report()
     storage.close()
+
+
+def test_a_storage_that_goes_holds_no_other_thread_up(daemon):
+    storage = Storage(URI, device="cpu")
+    engine = daemon.engine()
+    stood_still = [0.0]
+    ended = threading.Event()
+
+    def beat():
+        last = time.monotonic()
+        while not ended.is_set():
+            time.sleep(0.01)
+            now = time.monotonic()
+            stood_still[0] = max(stood_still[0], now - last)
+            last = now
+
+    beating = threading.Thread(target=beat)
+    go_on = subprocess.Popen(["sh", "-c", f"sleep 4; kill -CONT {engine}"])
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        beating.start()
+        began = time.monotonic()
+        del storage
+        gc.collect()
+        took = time.monotonic() - began
+    finally:
+        go_on.wait(60)
+        ended.set()
+        beating.join()
+    assert took > 2, "it waited for the daemon"
+    assert stood_still[0] < took / 2
 
 
 def test_one_daemon_a_socket(daemon, forebay):

@@ -6,10 +6,12 @@ import ctypes
 import signal
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
 from forebay import OperationFailed, RefusedInput, Storage
+from forebay._native import interruptible
 from processes import started
 
 SIZE = 4 << 20
@@ -359,6 +361,58 @@ def test_an_interrupt_ends_a_slow_open():
         status=3,
     )
     assert err == ""
+
+
+def test_an_interrupt_while_the_thread_of_a_call_starts_ends_the_call(monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    told = threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(told.wait, 60, on_interrupt=told.set)
+    assert told.is_set()
+
+
+def test_a_progress_report_may_be_under_way_when_the_program_ends():
+    run_python(
+        """
+        import time, forebay
+        from forebay import bench
+        class Slow:  # goes while the interpreter ends, and lets other threads have its lock
+            def __del__(self, sleep=time.sleep):
+                sleep(2)
+        slow = Slow()
+        def tell(phase, share):
+            print("ready", flush=True)
+            while True:
+                time.sleep(0.01)
+        storage = forebay.Storage("emulated:size=8M", device="cpu")
+        bench.run(storage, bench.Job("read", bs=4096, runtime=600), tell)
+        """,
+        interrupt=True,
+        status=-signal.SIGINT,
+    )
+
+
+def test_a_transfer_may_end_while_the_program_ends():
+    run_python(
+        """
+        import threading, time, forebay
+        class Slow:  # goes while the interpreter ends, and lets other threads have its lock
+            def __del__(self, sleep=time.sleep):
+                sleep(3)
+        slow = Slow()
+        storage = forebay.Storage("emulated:size=8M,bandwidth=1M", device="cpu")
+        data = bytearray(1 << 20)  # a second
+        threading.Thread(target=storage.native.pread, args=(data, 0), daemon=True).start()
+        time.sleep(0.2)
+        """,
+        status=0,
+    )
 
 
 # ---- forks

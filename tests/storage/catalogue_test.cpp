@@ -274,6 +274,76 @@ TEST(Catalogue, TakesOverWhatAnotherProgramStored) {
   EXPECT_NE(second.find("kept"), nullptr) << "the sequence goes on from the other's";
 }
 
+TEST(Catalogue, TakesOverAnotherTableOfTheSameSequence) {
+  image i;
+  catalogue first(16 * mib);
+  first.create("both", 1);
+  first.store(i.writer());
+  catalogue second = *catalogue::load(16 * mib, i.reader());
+  first.create("first", 1);
+  first.store(i.writer());
+  second.create("second", 1);
+  second.store(i.writer());  // it had not read what the first one stored
+  first.catch_up(*catalogue::load(16 * mib, i.reader()));
+  EXPECT_EQ(first.find("first"), nullptr);
+  EXPECT_NE(first.find("second"), nullptr);
+}
+
+TEST(Catalogue, WhatAFailedStoreLeftIsGoneOverAndWhatOthersStoredSinceIsNot) {
+  for (bool const reached : {true, false}) {
+    for (bool const others : {false, true}) {
+      image i;
+      catalogue first(16 * mib);
+      first.create("old", 1);
+      first.store(i.writer());
+      std::optional<catalogue> given_up = first;
+      given_up->create("new", 1);
+      given_up->store(reached ? i.writer() : [](void const*, std::uint64_t, std::uint64_t) {});
+      if (others) {
+        catalogue second = *catalogue::load(16 * mib, i.reader());
+        // The very table that the first one failed to store, where that did not reach the drive.
+        second.create(reached ? "others" : "new", 1);
+        second.store(i.writer());
+      }
+      first.catch_up(*catalogue::load(16 * mib, i.reader()), given_up);
+      EXPECT_EQ(first.find("new") != nullptr, others);
+      EXPECT_EQ(first.find("others") != nullptr, reached && others);
+      first.create("last", 1);
+      first.store(i.writer());
+      auto const back = *catalogue::load(16 * mib, i.reader());
+      EXPECT_NE(back.find("old"), nullptr);
+      EXPECT_NE(back.find("last"), nullptr) << "its sequence is the highest";
+      EXPECT_EQ(back.find("new") != nullptr, others);
+    }
+  }
+}
+
+TEST(Catalogue, OneThatIsFullStaysAsItIs) {
+  image i;
+  catalogue c(4096 * mib);
+  std::string const quotes(250, '"');  // two bytes each, as they are stored
+  for (int k = 0; k < 900; ++k) c.create(std::to_string(k) + quotes, 1);
+  c.store(i.writer());
+  image const before = i;
+  catalogue more = c;
+  for (int k = 900; k < 1100; ++k) more.create(std::to_string(k) + quotes, 1);
+  EXPECT_THAT([&] { more.store(i.writer()); }, ThrowsMessage<refused_input>(HasSubstr("full")));
+  EXPECT_EQ(i.bytes, before.bytes);
+}
+
+TEST(Catalogue, OneThatWasGivenUpIsNotTakenForAnotherWhereItLay) {
+  catalogue c(16 * mib);
+  extent const large = c.stage("large", 10 * mib);
+  c.discard(large);
+  extent const small = c.stage("small", mib);
+  ASSERT_EQ(small.first_byte, large.first_byte);
+  c.create("behind", mib);
+  EXPECT_THROW(c.publish(large, false), refused_input);
+  EXPECT_THROW(c.discard({"small", small.first_byte, 2 * mib}), refused_input);
+  EXPECT_THROW(c.discard({"other", small.first_byte, mib}), refused_input);
+  EXPECT_NO_THROW(c.publish(small, false));
+}
+
 TEST(Catalogue, OfOtherDrivesIsRefused) {
   image i;
   catalogue c(catalogue_home(16 * mib, 2, 65536));

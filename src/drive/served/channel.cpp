@@ -137,6 +137,10 @@ std::optional<message> channel::receive(int limit_ms) {
   return received;
 }
 
+void channel::stop_receiving() noexcept {
+  ::shutdown(socket_.get(), SHUT_RD);
+}
+
 void channel::hang_up() noexcept {
   ::shutdown(socket_.get(), SHUT_RDWR);
 }

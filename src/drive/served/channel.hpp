@@ -18,7 +18,7 @@
 namespace forebay::drive::served {
 
 /// What every message between the two must mean; they refuse each other where it differs.
-inline constexpr std::uint32_t protocol_version = 3;
+inline constexpr std::uint32_t protocol_version = 4;
 
 /// An open file, owned. Move-only.
 class open_file {
@@ -68,6 +68,8 @@ class channel {
   /// The next message; none once the peer has gone. Throws `operation_failed` for what is no message or is more than is
   /// accepted, and when none has come within the limit.
   std::optional<message> receive(int limit_ms);
+  /// Hears no more of the peer, which still hears what is sent, and does not see that it is heard no more.
+  void stop_receiving() noexcept;
   /// Ends the connection for both; a `receive` that waits returns.
   void hang_up() noexcept;
   int file() const { return socket_.get(); }

@@ -274,6 +274,16 @@ class served_device final : public device {
   std::uint64_t populate(std::uint64_t bytes) override {
     return connection_.call({{"do", "populate"}, {"bytes", bytes}}, open_limit_ms).at("bytes");
   }
+  std::uint64_t claim(std::uint64_t first_byte, std::uint64_t bytes) override {
+    return connection_.call({{"do", "claim"}, {"first_byte", first_byte}, {"bytes", bytes}}).at("taken_to");
+  }
+  void unclaim(std::uint64_t first_byte, std::uint64_t bytes) noexcept override {
+    try {
+      connection_.call({{"do", "unclaim"}, {"first_byte", first_byte}, {"bytes", bytes}});
+    } catch (std::exception const&) {
+      // The claims of a connection end with it.
+    }
+  }
   void reset_statistics() override { connection_.call({{"do", "reset_statistics"}}); }
 
  private:

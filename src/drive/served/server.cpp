@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <iterator>
@@ -17,6 +18,7 @@
 #include <unordered_map>
 
 #include "../emulated/specification.hpp"
+#include "claims.hpp"
 #include "forebay/detail/emulator/controller.hpp"
 #include "forebay/error.hpp"
 
@@ -105,6 +107,7 @@ struct server::served_drive {
   std::unique_ptr<kept_memory> memory;    ///< before the drive, which lives in it
   std::shared_ptr<emulated_drive> drive;  ///< set with `starting` and `drives_mutex_`; read with either
   std::mutex joining;                     ///< between asking for how many queues are free, and taking them
+  claims claimed;
 };
 
 /// One client: its controller, its memory, and the thread that answers it.
@@ -113,7 +116,7 @@ class server::session {
   session(server& of, open_file socket)
       : of_(of), process_(peer_of(socket).pid), channel_(std::move(socket), from_client), thread_([this] { run(); }) {}
   ~session() {
-    channel_.hang_up();
+    channel_.stop_receiving();
     thread_.join();
   }
   session(session const&) = delete;
@@ -121,7 +124,19 @@ class server::session {
 
   // Acquire: pairs with the release at the end of `run`, after which the thread only returns.
   bool ended() const { return ended_.load(std::memory_order_acquire); }
-  void hang_up() { channel_.hang_up(); }
+  /// Begins its end. The client sees it once the engine has let go of its memory: one that saw it before would take its
+  /// buffers back while they are still written.
+  void stop() { channel_.stop_receiving(); }
+  /// Returns once it has ended. A client that takes no answer is hung up on at `patience_ends`.
+  void await_end(std::chrono::steady_clock::time_point patience_ends) {
+    while (!ended()) {
+      // Relaxed: only the time matters.
+      if (sending_.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() > patience_ends) {
+        channel_.hang_up();
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   int process() const { return process_; }
 
  private:
@@ -153,6 +168,7 @@ class server::session {
     for (auto const& mapped : mapped_) controller_->dma().unmap(pointer_of(mapped), mapped.bytes);
     if (controller_ && !controller_->leave()) keep_for_ever();
     controller_.reset();  // the engine touches none of the client's memory any more
+    if (drive_) drive_->claimed.remove_all(this);
     mapped_.clear();
     held_.clear();
     arenas_.clear();
@@ -181,7 +197,9 @@ class server::session {
         files.push_back(c->file());
       }
     }
+    sending_.store(true, std::memory_order_relaxed);
     channel_.send(reply, files);
+    sending_.store(false, std::memory_order_relaxed);
   }
 
   json answer(json const& request) {
@@ -215,6 +233,10 @@ class server::session {
       return {{"report", report()}};
     } else if (what == "populate") {
       return {{"bytes", drive_->drive->shared()->populate(number(request, "bytes"), of_.stopping_.get_token())}};
+    } else if (what == "claim") {
+      return {{"taken_to", drive_->claimed.add(this, number(request, "first_byte"), number(request, "bytes"))}};
+    } else if (what == "unclaim") {
+      drive_->claimed.remove(this, number(request, "first_byte"), number(request, "bytes"));
     } else if (what == "reset_statistics") {
       since_.set(drive_->drive->shared()->collect());
     } else if (what == "close") {
@@ -326,6 +348,7 @@ class server::session {
   /// unmapped, and the connection that it came with may end first.
   std::vector<std::shared_ptr<chunk>> held_;
   baseline since_;
+  std::atomic<bool> sending_{false};
   std::atomic<bool> ended_{false};
   std::thread thread_;  ///< last: it uses all of them
 };
@@ -353,7 +376,9 @@ void server::stop() {
   stop_write_ = open_file();
   if (acceptor_.joinable()) acceptor_.join();
   std::lock_guard const lock(sessions_mutex_);
-  for (auto const& s : sessions_) s->hang_up();
+  for (auto const& s : sessions_) s->stop();
+  auto const patience_ends = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  for (auto const& s : sessions_) s->await_end(patience_ends);
   sessions_.clear();
 }
 

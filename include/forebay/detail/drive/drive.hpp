@@ -36,6 +36,17 @@ class device {
   /// in ordinary memory. How many of them need no page to be found any more: all, or none where they would take more
   /// than half of what the machine has left. Thread-safe.
   virtual std::uint64_t populate(std::uint64_t bytes) { return bytes; }
+  /// Keeps [first_byte, first_byte + bytes) of whatever the clients of this drive lie on it for this one, until
+  /// `unclaim` of the same, or its end. 0 where it is kept; else another client has claimed some of it, and this is
+  /// where its claim ends. Stops no command: it is for clients that ask. A drive of one process alone has no other
+  /// client. Thread-safe.
+  virtual std::uint64_t claim(std::uint64_t first_byte, std::uint64_t bytes) {
+    static_cast<void>(first_byte), static_cast<void>(bytes);
+    return 0;
+  }
+  virtual void unclaim(std::uint64_t first_byte, std::uint64_t bytes) noexcept {
+    static_cast<void>(first_byte), static_cast<void>(bytes);
+  }
   /// From now on `report()` counts from here, so that set-up and warm-up stay out of a result. Thread-safe.
   virtual void reset_statistics() = 0;
 };

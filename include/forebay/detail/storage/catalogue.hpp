@@ -38,30 +38,40 @@ class catalogue {
   using reader = std::function<void(void* to, std::uint64_t bytes, std::uint64_t offset_bytes)>;
   using writer = std::function<void(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes)>;
 
+  /// Claims bytes of the storage among its clients: 0, or where another's claim ends that is in the way.
+  using claimer = std::function<std::uint64_t(std::uint64_t first_byte, std::uint64_t bytes)>;
+
   /// An empty table.
   explicit catalogue(catalogue_home const& home) : home_(home) {}
   /// The newer valid copy, or nothing where the storage has no catalogue. Throws `operation_failed` where the version
   /// of the newest whole copy is not known or it is of other drives, and where there was one and neither copy is valid
   /// unless `damaged_is_none`.
   static std::optional<catalogue> load(catalogue_home const& home, reader const& read, bool damaged_is_none = false);
-  /// Takes over `stored`, which was loaded just now, if another program has stored it since this was. What is staged
-  /// stays staged, but for bytes that have been taken meanwhile.
-  void catch_up(catalogue const& stored);
-  /// Writes the older copy, and both the first time. The caller flushes.
+  /// Takes over `stored`, which was loaded just now: another program may have stored it since this was. What is staged
+  /// stays staged, but for bytes that have been taken meanwhile. Where `stored` is what `given_up` wrote, a table whose
+  /// `store` has failed, the extents stay what they are here, and the next `store` goes over it.
+  void catch_up(catalogue const& stored, std::optional<catalogue> const& given_up = std::nullopt);
+  /// Writes the older copy, and both the first time. The caller flushes. Throws `refused_input`, and writes nothing,
+  /// where there are more extents than a copy holds.
   void store(writer const& write);
 
   std::vector<extent> const& extents() const { return extents_; }
   /// Null where there is none.
   extent const* find(std::string_view name) const;
-  /// Claims the first gap that is large enough. Throws `refused_input` for a name in use, empty, over 255 bytes, not in
-  /// UTF-8 or with control characters, for size 0, and where no gap is left.
-  extent const& create(std::string const& name, std::uint64_t bytes);
-  /// Claims a gap for an extent that is to be written before anybody sees it: `store` does not know of it, so that it
+  /// Takes the first gap that is large enough, and that `claim` grants up to the next multiple of 1 MiB. Throws
+  /// `refused_input` for a name in use, empty, over 255 bytes, not in UTF-8 or with control characters, for size 0, and
+  /// where no gap is left.
+  extent const& create(std::string const& name, std::uint64_t bytes, claimer const& claim = {});
+  /// Takes a gap for an extent that is to be written before anybody sees it: `store` does not know of it, so that it
   /// is as if it had never been until it is published. Throws as `create` does, but the name may be in use.
-  extent stage(std::string const& name, std::uint64_t bytes);
+  extent stage(std::string const& name, std::uint64_t bytes, claimer const& claim = {});
   /// Puts a staged extent into the table, with `replace` in place of one of its name. Throws `refused_input` where it
   /// is not staged, and where the name is in use and `replace` is not set.
   void publish(extent const& staged, bool replace);
+  /// How many bytes an extent has for itself.
+  static std::uint64_t room_of(std::uint64_t bytes) {
+    return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+  }
   /// Frees the bytes of a staged extent. Throws `refused_input` where it is not staged.
   void discard(extent const& staged);
   /// Whether there is nothing in it that anybody could miss: no extent, none staged, and no copy on a drive.
@@ -74,11 +84,12 @@ class catalogue {
   bool parse(std::string_view text);
 
   void store_once(writer const& write);
-  extent claim(std::string const& name, std::uint64_t bytes) const;
+  extent find_gap(std::string const& name, std::uint64_t bytes, claimer const& claim) const;
   extent const& insert(extent const& made);
 
   catalogue_home home_;
   std::uint64_t sequence_ = 0;
+  std::uint64_t stamp_ = 0;      ///< of the `store` that wrote it, and of no other; 0: by one that knew of none
   std::vector<extent> extents_;  ///< by first byte
   std::vector<extent> staged_;
 };
