@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "drive/daemons.hpp"
+#include "forebay/detail/storage/catalogue.hpp"
 #include "forebay/extent.hpp"
 #include "forebay/storage.hpp"
 
@@ -125,10 +126,17 @@ TEST(served_catalogue, clients_that_change_the_catalogue_at_the_same_moment_keep
 TEST(served_catalogue, a_client_whose_table_was_full_keeps_others_extents) {
   local_daemon const daemon;
   std::string const uri = "emulated:size=4G,residency=served,queues=40";
-  storage full = open_storage(uri), other = open_storage(uri);
   auto const name = [](int i) { return std::to_string(i) + std::string(250, '"'); };
+  {
+    // Almost full, at once.
+    storage s({.drives = {uri}, .device = "cpu", .allow_destroy = true});
+    catalogue c(s.size_bytes());
+    for (int i = 0; i < 940; ++i) c.create(name(i), 1);
+    c.store([&](void const* from, std::uint64_t bytes, std::uint64_t at) { s.pwrite(from, bytes, at); });
+  }
+  storage full = open_storage(uri), other = open_storage(uri);
   std::string refused = "accepted";
-  for (int i = 0; i < 2000 && refused == "accepted"; ++i) refused = refusal([&] { full.create_extent(name(i), 1); });
+  for (int i = 940; i < 2000 && refused == "accepted"; ++i) refused = refusal([&] { full.create_extent(name(i), 1); });
   ASSERT_THAT(refused, HasSubstr("the table is full"));
   other.create_extent("other", 1);
   full.remove_extent(name(0));

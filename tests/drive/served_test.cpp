@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -657,12 +658,24 @@ TEST(drive_daemon, that_cannot_write_a_drive_back_ends_with_a_failure) {
   std::filesystem::remove(file);
 }
 
+/// Of every thread of a process, as the operating system says.
+bool stands_still(pid_t process) {
+  for (auto const& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {
+    std::ifstream file(thread.path() / "stat");
+    std::string const about{std::istreambuf_iterator<char>(file), {}};
+    std::size_t const name_ends = about.rfind(')');
+    if (name_ends == std::string::npos || about.substr(name_ends, 3) != ") T") return false;
+  }
+  return true;
+}
+
 TEST(drive_daemon, whose_engine_stands_still_has_not_left_the_bus) {
   far_daemon const daemon;
   auto const drive = open(drive_uri);
   driver::controller controller(drive->registers(), drive->dma());
   pid_t const engine = daemon.engine();
   kill(engine, SIGSTOP);
+  EXPECT_TRUE(native::wait_until([&] { return stands_still(engine); }, native::clock_ns() + patience_ns));
   EXPECT_FALSE(controller.has_left()) << "who looks waits for no answer";
   kill(engine, SIGCONT);
   EXPECT_FALSE(controller.has_left());
