@@ -14,7 +14,7 @@
 #include "forebay/detail/cache/no_policy.hpp"
 #include "forebay/detail/cache/page_sets.hpp"
 #include "forebay/detail/cache/page_word.hpp"
-#include "forebay/detail/cache/user_frames.hpp"
+#include "forebay/detail/cache/shared_buffers.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
 #include "forebay/traits.hpp"
@@ -27,8 +27,8 @@ namespace forebay {
 ///
 /// `page` numbers the pages of the whole storage, from 0; who calls has made sure that it exists.
 template <class M, cached_traits Traits>
-class cache_ref : private user_frames<M, Traits> {
-  using base = user_frames<M, Traits>;
+class cache_ref : private shared_buffers<M, Traits> {
+  using base = shared_buffers<M, Traits>;
   using base::add_pin;
   using base::count;
   using base::drop;

@@ -27,7 +27,7 @@ struct page_share {
 
 /// A buffer that is shared is in the list of its page's set, and everybody's frame, until it is taken back.
 template <class M, cached_traits Traits>
-class user_frames : protected cache_misses<M, Traits> {
+class shared_buffers : protected cache_misses<M, Traits> {
   using base = cache_misses<M, Traits>;
 
  public:
@@ -101,11 +101,13 @@ class user_frames : protected cache_misses<M, Traits> {
     return simt::atomic<M>(s_->users[k].ticket).load(simt::order::acquire);
   }
 
-  FOREBAY_DEVICE static user_frames from(cache_state* state) { return base::template part_of<user_frames>(state); }
+  FOREBAY_DEVICE static shared_buffers from(cache_state* state) {
+    return base::template part_of<shared_buffers>(state);
+  }
 
   FOREBAY_COLD static page_share share_slowly(cache_state* state, std::uint64_t page, buffer_ref const& buffer,
                                               sharing_use use) {
-    user_frames const self = from(state);
+    shared_buffers const self = from(state);
     access const how = use == sharing_use::overwrite ? access::overwrite : access::read;
     std::uint64_t const deadline_ns = self.default_deadline_ns();
     page_share out;
@@ -169,7 +171,7 @@ class user_frames : protected cache_misses<M, Traits> {
 
   FOREBAY_COLD static status take_back_slowly(cache_state* state, std::uint32_t frame, std::uint32_t ticket,
                                               std::uint64_t deadline_ns) {
-    user_frames const self = from(state);
+    shared_buffers const self = from(state);
     self.let_go(frame, ticket);
     std::uint32_t const k = frame - self.first_outside();
     user_frame& user = state->users[frame - self.first_user()];
