@@ -106,8 +106,9 @@ TEST(CacheOptions, BadOnesAreRefusedByName) {
 
 TEST(CacheOptions, RefsMustFitTheCache) {
   storage plain(with_cache(0));
-  EXPECT_THAT([&] { (plain.ref<M, cached>()); },
-              ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '0'"), HasSubstr("ref()"))));
+  EXPECT_THAT(
+      [&] { (plain.ref<M, cached>()); },
+      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '0'"), HasSubstr("use traits that are `uncached`"))));
   EXPECT_TRUE(plain.first_error().ok());
   EXPECT_EQ(plain.cache_statistics().hits, 0u);
 
