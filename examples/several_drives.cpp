@@ -28,7 +28,7 @@ struct count_differences {
 };
 
 int main() try {
-  // With stripe_bytes = 0 the drives lie one after the other; else they share each file's bytes out.
+  // With stripe_bytes = 0 the drives lie one after the other; else the storage's bytes are striped over them.
   forebay::storage storage(
       {.drives = {"emulated:size=1M", "emulated:size=1M"}, .device = "cpu", .stripe_bytes = 0, .cache_bytes = 1 << 20});
   std::uint64_t const half_bytes = storage.size_bytes() / 2;

@@ -37,9 +37,8 @@ class page_cursor {
     if (i - first_ < end_ - first_) return {};
     return move_to<false>(i);
   }
-  /// The same where the caller writes every element of [first(), end()) before it seeks elsewhere or lets go, and does
-  /// not wait meanwhile: a page that the array covers whole is then not read first. What the caller leaves out has any
-  /// value afterwards.
+  /// As seek(), but does not read a page that lies wholly in the array. The caller must write every element of
+  /// [first(), end()) before it seeks elsewhere, lets go or waits. Elements that it does not write become undefined.
   FOREBAY_DEVICE status seek_overwrite(std::uint64_t i)
     requires(!std::is_const_v<T>)
   {

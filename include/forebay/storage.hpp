@@ -157,12 +157,12 @@ class storage {
   /// and `allow_destroy` is not set.
   bool raw_writable() const;
 
-  /// A kernel's handle on all bytes: past no cache with `uncached` traits, through the cache with `cached` ones.
-  /// Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
+  /// A kernel's handle on all bytes: straight on the drives with `uncached` traits, through the cache with `cached`
+  /// ones. Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
   /// With `service_rules` a kernel of `service()` must run beside.
   /// Throws `refused_input` where the traits do not fit the storage: `uncached` where there is a cache, since kernels
-  /// would not see what it holds; `cached` where there is none, or one for another policy or other pools, or one that
-  /// counts where the traits do not; and even pairs where drives have different numbers of queues.
+  /// would not see what it holds; `cached` where there is none, or one for another policy or other pools, or where
+  /// one of the two counts and the other does not; and even pairs where drives have different numbers of queues.
   template <class M, ref_traits Traits = uncached>
   storage_ref<M, Traits> ref() const {
     std::uint32_t drives = 0;

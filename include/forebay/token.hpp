@@ -14,7 +14,8 @@
 namespace forebay {
 
 /// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all
-/// copies: exactly one of them is waited for with success, or detached.
+/// copies: exactly one of them is waited for with a status other
+/// than `timed_out`, or detached.
 template <class M, class Queues = io_queues_ref<M>>
 class [[nodiscard]] token {
  public:

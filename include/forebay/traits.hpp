@@ -12,7 +12,7 @@
 
 namespace forebay {
 
-/// Of `storage::ref<M>()`: reads and writes go to the drives, past no cache.
+/// Of `storage::ref<M>()`: the storage has no cache, and reads and writes go straight to the drives.
 ///
 /// Traits are types, so that what a kernel does not use costs it no register. To change one, derive and say what is
 /// different:
@@ -30,7 +30,7 @@ struct uncached {
   using queue_rules = forebay::queue_rules;
 };
 
-/// Of `storage::ref<M, cached>()`: through the cache. What is said here must be what the storage was opened with.
+/// Of `storage::ref<M, cached>()`: through the cache. Its members must match the storage's options.
 struct cached : uncached {
   static constexpr bool uses_cache = true;
   /// Which page leaves a full set: the `storage_options`' policy.

@@ -172,13 +172,13 @@ void cache::check_ref(replacement_policy const& policy, bool counted, bool share
   }
   if (shares != (options_.user_frames != 0)) {
     throw refused_input("user_frames", std::to_string(options_.user_frames),
-                        shares ? "the ref shares buffers: make the cache with some"
-                               : "take a ref whose frame_pools share buffers: others cannot find pages in them");
+                        shares ? "the traits' `pools` share buffers: open the storage with some"
+                               : "use traits whose `pools` share buffers: others cannot find pages in them");
   }
   if (host_policy.name.empty() != (options_.host_bytes == 0)) {
     throw refused_input("host_bytes", std::to_string(options_.host_bytes),
-                        !host_policy.name.empty() ? "the ref has a host pool: make the cache with one"
-                                                  : "take a ref whose frame_pools have the host pool's policy");
+                        !host_policy.name.empty() ? "the traits' `pools` have a host pool: open the storage with one"
+                                                  : "use traits whose `pools` have the host pool's policy");
   }
   if (options_.host_bytes != 0 && host_policy.name != options_.host_policy.name) {
     throw refused_input("host_policy", host_policy.name, "the cache was made for '" + options_.host_policy.name + "'");

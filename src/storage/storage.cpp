@@ -123,7 +123,7 @@ void storage::require_no_cache() const {
   if (impl_->client.pages() == nullptr) return;
   throw refused_input(
       "cache_bytes", std::to_string(impl_->options.cache_bytes),
-      "use traits that are `cached`, or open the storage without a cache: what was asked for passes by what it holds");
+      "use traits that are `cached`, or open the storage without a cache: what was asked for bypasses the cache");
 }
 void storage::require_device(bool gpu) const {
   if (gpu == on_gpu()) return;
