@@ -13,8 +13,10 @@ namespace forebay::bench {
 namespace {
 
 using simt::cuda;
-using pools = frame_pools<share_all>;
-using soaked = storage_ref<cuda, traits_of<replacement::clock, false, pools>>;
+struct sharing : cached {
+  using pools = frame_pools<share_all>;
+};
+using soaked = storage_ref<cuda, sharing>;
 constexpr std::uint32_t threads_per_block = 128;
 
 std::vector<std::uint64_t> first_words(std::uint64_t bytes) {
@@ -65,7 +67,7 @@ soak_on_gpu::~soak_on_gpu() = default;
 
 void soak_on_gpu::start(std::uint64_t run_ns, std::uint64_t seed) {
   impl& i = *impl_;
-  auto const ref = i.drives.ref<cuda, traits_of<replacement::clock, false, pools>>();
+  auto const ref = i.drives.ref<cuda, sharing>();
   std::uint32_t const threads = i.blocks * threads_per_block;
   std::uint64_t const page = ref.page_bytes();
   for (std::uint32_t s = 0; s < i.streams.size(); ++s) {

@@ -139,7 +139,7 @@ class rig {
   }
 
   void lane() {
-    auto const frames = pages_->ref<fiber, replacement::clock>();
+    auto const frames = pages_->ref<fiber, cached>();
     std::uint32_t const me = fiber::thread_rank();
     std::uint32_t const guards = me < program_.greedy_lanes ? program_.greedy_guards : program_.guards;
     simt::random_source random(emulator::mix(seed_) + me);
