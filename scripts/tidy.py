@@ -34,10 +34,11 @@ SOURCE = {".hpp", ".cpp", ".cu", ".cuh"}
 LICENSED = SOURCE | {".py", ".cmake", ".bash"}
 LINES_MAX = 800  # of a file of C++, CUDA or Python
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]forebay/([\w/.]+)[>"]')
+PRIVATE_INCLUDE = re.compile(r'^\s*#\s*include\s+"(?:\.\./)*(\w+)/[\w/.]+"')  # of src/<layer>
 HEADERS = Path("include/forebay")
 INTERNAL = "detail"  # below it lie the layers' own headers; those above it are public
 # What is written as a user writes it.
-OUTSIDE = ("apps", "docs", "examples", "tests/package", "README.md")
+OUTSIDE = ("apps", "docs", "examples", "tests/api", "tests/package", "README.md")
 ONLY_IN_SIMT = re.compile(
     r"__CUDA_ARCH__|\b__(syncwarp|shfl_sync|ballot_sync|activemask|threadfence\w*|nanosleep)\b|\basm\b"
 )
@@ -86,6 +87,9 @@ def check_includes(path: Path, lines: list[str]) -> Iterator[str]:
     layer = layer_of(path)
     outside = str(path).startswith(OUTSIDE)
     for number, line in enumerate(lines, 1):
+        private = PRIVATE_INCLUDE.match(line) if path.parts[0] == "src" else None
+        if private and layer in BELOW and private[1] in BELOW.keys() - BELOW[layer] - {layer}:
+            yield f"{path}:{number}: {layer} may not include {private[1]}, which is not below it"
         include = INCLUDE.match(line)
         if not include:
             continue

@@ -37,8 +37,10 @@ class page_cursor {
     if (i - first_ < end_ - first_) return {};
     return move_to<false>(i);
   }
-  /// As seek(), but does not read a page that lies wholly in the array. The caller must write every element of
-  /// [first(), end()) before it seeks elsewhere, lets go or waits. Elements that it does not write become undefined.
+  /// As seek(), but does not read a page that lies wholly in the array. The caller writes every element of
+  /// [first(), end()), and then calls release() or seeks with this cursor, before it waits for anything or touches the
+  /// page in another way: until then every other access to the page waits. Elements that it does not write become
+  /// undefined.
   FOREBAY_DEVICE status seek_overwrite(std::uint64_t i)
     requires(!std::is_const_v<T>)
   {

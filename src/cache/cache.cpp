@@ -4,6 +4,7 @@
 #include <bit>
 #include <vector>
 
+#include "forebay/detail/memory/peek.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay {
@@ -213,14 +214,27 @@ std::uint64_t cache::failed_write_backs() const {
   return core_copy().failed_write_backs;
 }
 access_errors cache::take_errors() {
-  cache_core const core = core_copy();
-  access_errors out{.first = status::from_bits(core.first_error), .count = core.errors};
-  if (!out.first.ok()) out.first_offset_bytes = core.first_error_byte;
+  std::lock_guard lock(*errors_mutex_);
   auto* const there = static_cast<cache_core*>(state_);
-  cache_core const none;
-  memory_.from().copy_in(&there->errors, &none.errors, sizeof none.errors);
-  // Last: whoever fails from here on says where.
-  memory_.from().copy_in(&there->first_error, &none.first_error, sizeof none.first_error);
+  access_errors out;
+  out.first = status::from_bits(memory::peek(memory_.from(), &there->first_error));
+  if (!out.first.ok()) {
+    out.first_offset_bytes = memory::peek(memory_.from(), &there->first_error_byte);
+    // No thread changes it while it is set. Whoever fails from here on is the next first one.
+    if (memory_.from().kind() == memory::kind::device) {
+      std::uint32_t const none = 0;
+      memory_.from().copy_in(&there->first_error, &none, sizeof none);
+    } else {
+      // Relaxed: it stands for itself.
+      simt::atomic<simt::native, simt::scope::system>(there->first_error).store(0, simt::order::relaxed);
+    }
+  }
+  // Counted on for ever, so that none is lost between a look and a reset.
+  std::uint64_t const errors = memory::peek(memory_.from(), &there->errors);
+  out.count = errors - errors_told_;
+  errors_told_ = errors;
+  // It came while the last call counted.
+  if (out.count == 0 && !out.first.ok()) out.count = 1;
   return out;
 }
 

@@ -120,7 +120,6 @@ void extents::discard(extent const& staged) {
 
 void extents::remove(std::string const& name) {
   std::lock_guard lock(mutex_);
-  if (!writable_) throw refused_input("read_only", "true", "open the storage for writing");
   auto const alone = claim_table();
   catch_up_locked();
   if (!table_) throw refused_input("extent", name, "the drive has no catalogue");
@@ -145,8 +144,11 @@ void extents::set_table_locked(std::optional<catalogue> table) {
   named_ = table_ ? table_->extents() : std::vector<extent>();
 }
 
-/// While what it returns lives, no other client changes the table, nor looks for bytes.
+/// While what it returns lives, no other client changes the table, nor looks for bytes. Throws `refused_input` where
+/// nothing may be written, `operation_failed` where another client does not end.
 std::unique_ptr<claimed_range> extents::claim_table() const {
+  // Before it waits for others: it could change nothing.
+  if (!writable_) throw refused_input("read_only", "true", "open the storage for writing");
   constexpr std::chrono::seconds patience(10);
   auto const until = std::chrono::steady_clock::now() + patience;
   for (;;) {
@@ -185,7 +187,6 @@ void extents::store_locked(catalogue changed) {
 }
 
 catalogue extents::table_to_change_locked(std::string const& extent) {
-  if (!writable_) throw refused_input("read_only", "true", "open the storage for writing");
   catch_up_locked();
   if (!allow_destroy_ && raw_pairs_.use_count() > 1) {
     throw refused_input("extent", extent,

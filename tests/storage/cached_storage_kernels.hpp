@@ -213,6 +213,40 @@ struct load_spans {
   }
 };
 
+/// Writes every page whole through a thread's cursor or a warp's, without reading it.
+template <class M, class Ref, bool WholeWarp>
+struct overwrite_by_cursor {
+  Ref storage;
+  std::uint64_t generation;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const words = storage.template array<std::uint64_t>();
+    std::uint32_t const lanes = WholeWarp ? 32 : 1;
+    std::uint32_t const lane = WholeWarp ? M::this_warp().thread_rank() : 0;
+    std::uint64_t const per_page = storage.page_bytes() / sizeof(std::uint64_t);
+    auto page = cursor(words);
+    for (std::uint64_t at = M::thread_rank() / lanes * per_page; at < words.size();
+         at += M::thread_count() / lanes * per_page) {
+      status const outcome = page.seek_overwrite(at);
+      if (!outcome.ok()) return count<M>(result, outcome, false);
+      for (std::uint64_t i = page.first() + lane; i < page.end(); i += lanes) M::st(&page[i], stamp(i * 8, generation));
+    }
+    page.release();
+    count<M>(result, status(), true);
+  }
+
+ private:
+  template <class View>
+  FOREBAY_DEVICE static auto cursor(View const& words) {
+    if constexpr (WholeWarp) {
+      return words.warp_page();
+    } else {
+      return words.thread_page();
+    }
+  }
+};
+
 /// Writes every word through a thread's cursor or a warp's: each thread, or each warp, has stretches of its own.
 template <class M, class Ref, bool WholeWarp>
 struct write_by_cursor {

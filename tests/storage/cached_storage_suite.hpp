@@ -337,6 +337,16 @@ TYPED_TEST_P(CachedStorageSuite, CursorsOfThreadsAndOfWarps) {
   this->run_well(st, {2, 64}, write_by_cursor<M, view, true>{st.ref<M, cached>(), 4, 700, nullptr});
   this->run_well(st, {2, 32}, read_by_cursor<M, view, false>{st.ref<M, cached>(), 4, nullptr});
   this->expect_stamps(st, 4);
+  // Pages that the cache holds, and has not written back yet.
+  this->run_well(st, {2, 32}, overwrite_by_cursor<M, view, false>{st.ref<M, cached>(), 5, nullptr});
+  this->run_well(st, {2, 32}, read_by_cursor<M, view, true>{st.ref<M, cached>(), 5, nullptr});
+  this->expect_stamps(st, 5);
+  // Pages that it does not hold, and has to make room for.
+  storage small(this->options({"emulated:size=512K"}, 32));
+  this->fill(small, 6);
+  this->run_well(small, {2, 64}, overwrite_by_cursor<M, view, true>{small.ref<M, cached>(), 7, nullptr});
+  this->run_well(small, {2, 32}, read_by_cursor<M, view, true>{small.ref<M, cached>(), 7, nullptr});
+  this->expect_stamps(small, 7);
 }
 
 TYPED_TEST_P(CachedStorageSuite, WindowsOfSeveralPages) {

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "forebay/clock.hpp"
@@ -75,7 +77,8 @@ class cache {
   /// The first status with which a page could not be written back, or an element not be read or written; success: none.
   status first_error() const;
   std::uint64_t failed_write_backs() const;
-  /// Accesses and write-backs that failed; forgets them.
+  /// Accesses and write-backs that failed since the last call. Thread-safe; kernels may run: what fails during the call
+  /// is told by this one or the next.
   access_errors take_errors();
 
  private:
@@ -93,6 +96,8 @@ class cache {
   memory::allocation host_frames_;
   cache_state host_copy_;  ///< as it was made: its pointers are those of the state in device memory
   cache_state* state_ = nullptr;
+  std::unique_ptr<std::mutex> errors_mutex_ = std::make_unique<std::mutex>();
+  std::uint64_t errors_told_ = 0;
 };
 
 }  // namespace forebay

@@ -38,8 +38,8 @@ class device {
   virtual std::uint64_t populate(std::uint64_t bytes) { return bytes; }
   /// Keeps [first_byte, first_byte + bytes) of whatever the clients of this drive lie on it for this one, until
   /// `unclaim` of the same, or its end. 0 where it is kept; else another client has claimed some of it, and this is
-  /// where its claim ends. Stops no command: it is for clients that ask. A drive of one process alone has no other
-  /// client. Thread-safe.
+  /// where its claim ends. Stops no command: it is for clients that ask. A device that wraps another one passes this
+  /// on. A drive of one process alone has no other client. Thread-safe.
   virtual std::uint64_t claim(std::uint64_t first_byte, std::uint64_t bytes) {
     static_cast<void>(first_byte), static_cast<void>(bytes);
     return 0;
