@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/prctl.h>
-
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <thread>
 #include <vector>
 
 #include "forebay/detail/emulator/engine.hpp"
 #include "forebay/detail/emulator/engine_runner.hpp"
+#include "forebay/detail/simt/backoff.hpp"
 #include "forebay/detail/simt/native.hpp"
 
 namespace forebay::emulator {
 namespace {
 
 using simt::native;
-
-constexpr std::uint64_t stay_awake_ns = 2'000'000;  // after the last work, before the first sleep
-constexpr std::uint64_t first_sleep_ns = 50'000;
-constexpr std::uint64_t deep_idle_ns = 1'000'000'000;  // after this long, sleeps are as long as they get
 
 class threads final : public engine_runner {
  public:
@@ -52,25 +45,14 @@ class threads final : public engine_runner {
   }
 
   void run(std::uint32_t unit) {
-    prctl(PR_SET_TIMERSLACK, 1000);  // a sleep of 50 us shall not take 100
-    std::uint64_t last_work_ns = native::clock_ns();
-    std::uint64_t awake_until_ns = last_work_ns + stay_awake_ns;
+    simt::backoff between_steps;
     while (!stopping()) {
-      bool const worked = native::wait_until([this, unit] { return engine_.step(unit) || stopping(); }, awake_until_ns);
-      std::uint64_t const now_ns = native::clock_ns();
-      if (worked) {
-        last_work_ns = now_ns;
-        awake_until_ns = now_ns + stay_awake_ns;
+      if (engine_.step(unit)) {
+        between_steps.start_over();
         continue;
       }
-      // A completion that is due must not wait for a sleep to end.
-      std::uint64_t const due_ns = engine_.next_due_ns(unit);
-      if (due_ns != simt::no_deadline) {
-        awake_until_ns = std::max(due_ns, now_ns) + stay_awake_ns;
-        continue;
-      }
-      std::this_thread::sleep_for(
-          std::chrono::nanoseconds(now_ns - last_work_ns > deep_idle_ns ? longest_sleep_ns : first_sleep_ns));
+      // A completion that is due must not wait for a nap to end.
+      between_steps.pause(native::clock_ns(), engine_.next_due_ns(unit));
     }
   }
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/detail/simt/launch.hpp"
 
-#include <sched.h>
-#include <sys/prctl.h>
-#include <time.h>
-
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -12,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "forebay/detail/simt/backoff.hpp"
 #include "forebay/error.hpp"
 #include "lanes.hpp"
 #include "stacks.hpp"
@@ -19,11 +16,6 @@
 namespace forebay::simt::detail {
 
 namespace {
-
-/// How an OS thread none of whose lanes can go on waits: it yields for as long as an I/O of a fast drive may take, so
-/// that such an I/O is seen at once, and then sleeps, so that it leaves the processor to others.
-constexpr std::uint64_t yielding_ns = 2'000'000;
-constexpr long nap_ns = 50'000;
 
 /// What the multiprocessors of one launch share.
 struct launch_state {
@@ -68,8 +60,6 @@ class multiprocessor final : public lockstep {
   /// Runs blocks until none is left or a lane of the launch failed.
   void work() {
     unobserved const quiet;
-    // The kernel otherwise adds 50 us to every nap.
-    prctl(PR_SET_TIMERSLACK, 1'000, 0, 0, 0);
     own_.make_own();
     exceptions_ = thread_exceptions();
     for (auto& group : groups_) start_block(group);
@@ -88,7 +78,7 @@ class multiprocessor final : public lockstep {
   bool wait_sleep(std::uint64_t deadline_ns, std::uint32_t misses, location where) override {
     unobserved const quiet;
     auto& l = me();
-    if (misses == 0) idle_ = idle_passes_ = 0;  // the lane came here from somewhere
+    if (misses == 0) note_progress();  // the lane came here from somewhere
     if (++since_clock_ >= ring_size_) {
       since_clock_ = 0;
       now_ns_ = native::clock_ns();
@@ -97,7 +87,8 @@ class multiprocessor final : public lockstep {
     if (now_ns_ >= deadline_ns) return false;
     if (++idle_ > ring_size_) {
       idle_ = 1;
-      idle_pass();
+      // Every lane that can run has evaluated its predicate in vain since any of them did something else.
+      between_passes_.pause(native::clock_ns(), no_deadline);
     }
     l.where = where;
     l.state = lane_state::waiting;
@@ -174,7 +165,7 @@ class multiprocessor final : public lockstep {
       --ring_size_;
       return;
     }
-    idle_ = idle_passes_ = 0;
+    note_progress();
     ++ring_size_;
     if (cursor_ == nullptr) {
       cursor_ = r.next = r.previous = &r;
@@ -272,16 +263,9 @@ class multiprocessor final : public lockstep {
     launch_.fail("deadlock: no lane of an OS thread can go on" + describe_stuck(hanging));
   }
 
-  /// Every lane that can run has evaluated its predicate in vain since any of them did something else.
-  void idle_pass() {
-    std::uint64_t const now_ns = native::clock_ns();
-    if (idle_passes_++ == 0) idle_since_ns_ = now_ns;
-    if (now_ns - idle_since_ns_ < yielding_ns) {
-      sched_yield();
-      return;
-    }
-    timespec const nap{0, nap_ns};
-    nanosleep(&nap, nullptr);
+  void note_progress() {
+    idle_ = 0;
+    between_passes_.start_over();
   }
 
   void switch_to(ring_lane& from, ring_lane& to, bool dying) {
@@ -322,8 +306,7 @@ class multiprocessor final : public lockstep {
   std::uint64_t now_ns_ = 0;
   std::uint64_t since_clock_ = 0;  // waits since `now_ns_` was read
   std::uint64_t idle_ = 0;         // vain evaluations in a row, of this pass over the ring
-  std::uint64_t idle_passes_ = 0;
-  std::uint64_t idle_since_ns_ = 0;
+  backoff between_passes_;
 };
 
 }  // namespace

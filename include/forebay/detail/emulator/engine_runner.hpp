@@ -26,10 +26,9 @@ class engine_runner {
   virtual void release() noexcept = 0;
 };
 
-/// On `options.units` CPU threads, which run as long as this lives: they poll, yield while idle, and sleep for at most
-/// `longest_sleep_ns` at a time once they have been idle long. While a unit sleeps, its poll gap grows; the statistics
-/// say by how much. `cancel` ends the start, as it does that of an engine on a GPU, with `operation_failed`.
-inline constexpr std::uint64_t longest_sleep_ns = 500'000;
+/// On `options.units` CPU threads, which run as long as this lives and rest between two polls as `simt::backoff` says.
+/// While a unit sleeps, its poll gap grows; the statistics say by how much. `cancel` ends the start, as it does that of
+/// an engine on a GPU, with `operation_failed`.
 std::unique_ptr<engine_runner> run_on_threads(engine_options options, media const& drive,
                                               std::stop_token const& cancel = {});
 

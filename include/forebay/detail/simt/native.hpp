@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
+#include "forebay/detail/simt/backoff.hpp"
 #include "forebay/detail/simt/host_atomic.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 
@@ -92,11 +92,12 @@ struct native {
   /// Evaluates `predicate` until it holds (true) or `clock_ns()` reaches `deadline_ns` (false), backing off in between.
   template <class Predicate>
   [[nodiscard]] static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
-    for (std::uint32_t misses = 0;; ++misses) {
+    for (backoff between_looks;;) {
       if (predicate()) return true;
+      std::uint64_t const now_ns = clock_ns();
       // Who was held up looks once more.
-      if (clock_ns() >= deadline_ns) return predicate();
-      if (misses >= 64) std::this_thread::yield();
+      if (now_ns >= deadline_ns) return predicate();
+      between_looks.pause(now_ns, deadline_ns);
     }
   }
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forebay/detail/simt/backoff.hpp"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+
+namespace forebay::simt {
+
+namespace {
+
+/// Linux adds up to the thread's timer slack to every sleep: 50 us unless told otherwise.
+constexpr unsigned long slack_ns = 1'000;
+
+/// The caller's thread may be the user's: its slack is what it was afterwards.
+void sleep_for(std::uint64_t nap_ns) {
+  int const slack_before_ns = prctl(PR_GET_TIMERSLACK);
+  bool const changes = slack_before_ns > static_cast<int>(slack_ns);
+  if (changes) prctl(PR_SET_TIMERSLACK, slack_ns);
+  timespec const nap{0, static_cast<long>(nap_ns)};
+  nanosleep(&nap, nullptr);  // a signal that ends it early only makes for another look
+  if (changes) prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_before_ns));
+}
+
+}  // namespace
+
+void backoff::rest(std::uint64_t now_ns, std::uint64_t latest_ns) const {
+  std::uint64_t const waited_ns = now_ns - since_ns_;
+  std::uint64_t nap = nap_ns(waited_ns);
+  if (latest_ns > now_ns) {
+    std::uint64_t const left_ns = latest_ns - now_ns;
+    std::uint64_t const guard_ns = waited_ns < precise_wait_ns ? waking_ns : 0;
+    nap = left_ns <= guard_ns ? 0 : std::min(nap, left_ns - guard_ns);
+  }
+  if (nap == 0) {
+    sched_yield();
+  } else {
+    sleep_for(nap);
+  }
+}
+
+}  // namespace forebay::simt
