@@ -22,6 +22,7 @@ struct launch_state {
   grid shape;
   std::function<void()> const& kernel;
   std::uint32_t const grid_id;  // tells it from launches that run at the same time
+  bool const lanes_meet;
   std::atomic<std::uint32_t> next_block{0};
   std::atomic<bool> failed{false};
   std::mutex mutex;
@@ -105,8 +106,11 @@ class multiprocessor final : public lockstep {
   }
 
   std::uint32_t choose(std::uint32_t) override { return 0; }
-  /// The calling lane alone, which is always right: to meet the others would cost a pass over all lanes, naps included.
-  std::uint32_t converged(location) override {
+  std::uint32_t converged(location where) override {
+    if (launch_.lanes_meet) {
+      note_progress();  // it goes on after one pass
+      return lockstep::converged(where);
+    }
     unobserved const quiet;
     return own_bit();
   }
@@ -251,9 +255,12 @@ class multiprocessor final : public lockstep {
     if (cursor_ == nullptr) leave();  // for work() to report
     auto& to = *cursor_;
     cursor_ = to.next;
+    make_ready(to);
+    return to;
+  }
+  void make_ready(ring_lane& to) {
     if (to.state == lane_state::converging) converge(to);
     to.state = lane_state::ready;
-    return to;
   }
 
   void report_deadlock() {
@@ -277,7 +284,7 @@ class multiprocessor final : public lockstep {
   }
   void enter(ring_lane& to) {
     cursor_ = to.next;
-    to.state = lane_state::ready;
+    make_ready(to);
     auto* const outer = std::exchange(current, &to);
 #if defined(FOREBAY_SIMT_TSAN)
     fences = &to.fences;
@@ -331,6 +338,7 @@ void launch_fibers(grid const& shape, std::function<void()> const& kernel, launc
   launch_state state{.shape = shape,
                      .kernel = kernel,
                      .grid_id = launches.fetch_add(1, std::memory_order_relaxed) % host_grids,
+                     .lanes_meet = options.lanes_meet,
                      .mutex = {},
                      .failure = {}};
   std::vector<std::unique_ptr<multiprocessor>> processors;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -27,6 +28,8 @@
 
 namespace forebay::emulator::testing {
 
+/// The units run on `M`, a machine of fibers.
+template <class M = simt::fiber>
 class resident_rig : private resident_commands {
  public:
   resident_rig(resident_shape const& shape, std::uint64_t seed)
@@ -37,7 +40,7 @@ class resident_rig : private resident_commands {
     options.dispatchers_per_unit = shape.warps;
     options.queue_slots = shape.queues;
     options.faults = plan_;
-    engine_ = std::make_unique<engine<simt::fiber, simt::fiber>>(
+    engine_ = std::make_unique<engine<M, simt::fiber>>(
         options, media{store_.as<std::byte>(), store_.size_bytes(), 512, shape.syncs ? &sync_ : nullptr});
     units_.view = engine_->view();
     units_.words = &words_;
@@ -49,13 +52,13 @@ class resident_rig : private resident_commands {
 
   /// Runs until every command has completed, in one launch or two. Everything is checked.
   void run(simt::memory_model memory, simt::scheduler& schedule) {
-    launch(memory, schedule);
-    if (::testing::Test::HasFatalFailure()) return;
+    ASSERT_EQ(launch(memory, schedule), "");
+    end_launch();
     if (shape_.stop_after != 0) {
       words_.stop = 0;
       stop_after_ = 0;
-      launch(memory, schedule);
-      if (::testing::Test::HasFatalFailure()) return;
+      ASSERT_EQ(launch(memory, schedule), "");
+      end_launch();
     }
     check_counts();
     // Virtual time passes when nobody can go on: a completion that is due must not wait for a dispatcher to have
@@ -67,6 +70,15 @@ class resident_rig : private resident_commands {
     EXPECT_LE(poll_gap_ns_,
               (timing.read.latency_min_ps + timing.jitter_ps) / 1000 + shape_.options.faults.delay_max_ns + 20'000);
   }
+
+  /// One launch of units that may be wrong: what the clients or the executor found, empty if nothing.
+  std::string failure_of(simt::memory_model memory, simt::scheduler& schedule) {
+    return launch(memory, schedule, 3'000'000);
+  }
+
+  /// By how much a command took less time than the drive needs for it, at most, once `run` has ended: it was dated as
+  /// of the last look that did not find it.
+  std::uint64_t dated_early_ns() const { return dated_early_ns_; }
 
   /// The same in real time, on OS threads.
   void run_in_real_time() {
@@ -175,18 +187,18 @@ class resident_rig : private resident_commands {
 
   // Clients -----------------------------------------------------------------------------------------------------------
 
-  void launch(simt::memory_model memory, simt::scheduler& schedule) {
+  /// What went wrong; empty: nothing.
+  std::string launch(simt::memory_model memory, simt::scheduler& schedule, std::uint64_t max_steps = 100'000'000) {
     simt::run_options options;
     options.memory = memory;
-    options.max_steps = 100'000'000;
+    options.max_steps = max_steps;
     options.record = false;
     simt::grid const grid = begin_launch();
     std::uint64_t const from_ns = time_ns_;
     auto const result = simt::run(options, schedule, grid, [&] { lane(from_ns); },
                                   {{.name = "host", .body = [this] { host(); }, .daemon = true, .domain = 1}});
-    ASSERT_TRUE(result.ok) << result.what;
     time_ns_ = result.time_ns;
-    end_launch();
+    return result.ok ? "" : result.what;
   }
 
   std::uint32_t clients() const { return shape_.shared_cq ? 1 : shape_.queues; }
@@ -421,6 +433,9 @@ class resident_rig : private resident_commands {
       }
       if (command.completed && command.status == 0) {
         EXPECT_GE(command.took_ns + sum->poll_gap.max_ns, command.alone_ns);
+        if (command.took_ns < command.alone_ns) {
+          dated_early_ns_ = std::max(dated_early_ns_, command.alone_ns - command.took_ns);
+        }
       }
     }
     EXPECT_EQ(counts.completions_posted, completed);
@@ -447,14 +462,15 @@ class resident_rig : private resident_commands {
 
   dma_regions regions_;
   std::vector<std::uint32_t> doorbells_;
-  std::unique_ptr<engine<fiber, fiber>> engine_;
-  resident_units<fiber> units_;
+  std::unique_ptr<engine<M, fiber>> engine_;
+  resident_units<M> units_;
   residency_words words_;
   std::uint32_t clients_left_ = 0;
   std::uint32_t stop_after_ = shape_.stop_after;
   std::uint32_t completed_ = 0;
   std::uint64_t time_ns_ = 0;
   std::uint64_t poll_gap_ns_ = 0;
+  std::uint64_t dated_early_ns_ = 0;
   std::uint32_t ended_ = 0;
 };
 

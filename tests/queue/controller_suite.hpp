@@ -30,18 +30,21 @@ struct on_threads {
   }
 };
 
-/// Lanes that are fibers on two simulated multiprocessors.
-struct on_fibers {
+/// Lanes that are fibers on two simulated multiprocessors. `lanes_meet`: those of a warp submit and consume together.
+template <std::uint32_t lane_count, bool lanes_meet>
+struct fibers {
   using machine = simt::fiber;
-  static constexpr std::uint32_t lanes = 32;
+  static constexpr std::uint32_t lanes = lane_count;
 
   template <class Kernel>
   static void run(std::uint32_t count, Kernel const& kernel) {
     std::uint32_t const blocks = count % 2 == 0 ? 2 : 1;
     simt::launch<machine>({.blocks = blocks, .threads_per_block = count / blocks, .shared_bytes = 0},
-                          [&kernel] { kernel(machine::thread_rank()); }, {.os_threads = 2});
+                          [&kernel] { kernel(machine::thread_rank()); }, {.os_threads = 2, .lanes_meet = lanes_meet});
   }
 };
+using on_fibers = fibers<32, false>;
+using on_fibers_that_meet = fibers<8, true>;  // each meeting is a pass over all of them
 
 /// `Where` has `lanes_on`, one of the above, `static std::unique_ptr<target> open(target_options const&)`, and
 /// `static void require()`, which skips the test where there is no such controller.

@@ -71,6 +71,17 @@ struct names {
 using both = testing::Types<emulated<on_threads>, emulated<on_fibers>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Emulated, ControllerSuite, both, names);
 
+class EmulatedMeetings : public ControllerSuite<emulated<on_fibers_that_meet>> {};
+
+TEST_F(EmulatedMeetings, LanesSubmitAndConsumeTogether) {
+  auto const on = emulated<on_fibers_that_meet>::open({});
+  for (std::uint32_t const depth : {3u, 32u}) {
+    SCOPED_TRACE("depth " + std::to_string(depth));
+    rig r(*on, {.pairs = {{depth, depth}, {depth, depth}}});
+    expect_traffic(*on, r, {.seed = depth, .rounds = 20, .in_flight = 4, .max_blocks = 16});
+  }
+}
+
 template <class Where>
 class EmulatedRecovery : public ControllerSuite<Where> {};
 TYPED_TEST_SUITE(EmulatedRecovery, both, names);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "support/gpu_like.hpp"
 #include "support/queue_schedule.hpp"
 
 namespace forebay::test {
@@ -45,6 +46,11 @@ struct forgets_the_detached : queue_rules {
   static constexpr bool settles_all = false;
 };
 
+/// Goes when it is done, though others of its warp count on it.
+struct leaves_early : simt::in_step_rules {
+  static constexpr bool stays_for_others = false;
+};
+
 /// A small load of the kind that the tests of the invariants share.
 schedule_shape shape_of(std::uint64_t seed) {
   simt::random_source random(emulator::mix(seed ^ 0x5be0cd19137e2179u));
@@ -59,6 +65,13 @@ schedule_shape shape_of(std::uint64_t seed) {
   shape.faults.delay_ppm = 400'000;
   shape.faults.delay_max_ns = 20'000;
   shape.max_steps = 2'000'000;  // a wrong queue may go round for ever
+  return shape;
+}
+/// The same with lanes that come to their waits together.
+schedule_shape in_step_shape_of(std::uint64_t seed) {
+  schedule_shape shape = shape_of(seed);
+  shape.detach_percent = 0;
+  shape.in_step = true;
   return shape;
 }
 /// The same with callers who poll, detach and want their buffers back.
@@ -148,6 +161,21 @@ TEST(QueueMutants, MissingReleaseIsCaught) {
   expect_caught<missing_release>("missing release");
 }
 
+TEST(QueueMutants, ALaneThatLeavesThoseThatWaitInStepIsCaught) {
+  constexpr std::uint64_t limit = 200;
+  for (std::uint64_t seed = 0; seed < limit; ++seed) {
+    schedule_outcome const outcome =
+        run_schedule<queue_rules, gpu_like<audited_client, leaves_early>>(in_step_shape_of(seed), seed, mode_of(seed));
+    if (outcome.ok) continue;
+    std::printf("  leaves early: caught after %llu schedules, by %s: %s\n", static_cast<unsigned long long>(seed + 1),
+                name_of(mode_of(seed)).c_str(), outcome.what.substr(0, outcome.what.find(';')).c_str());
+    auto const right = run_schedule<queue_rules, gpu_like<audited_client>>(in_step_shape_of(seed), seed, mode_of(seed));
+    EXPECT_TRUE(right.ok) << right.what;
+    return;
+  }
+  FAIL() << "survives " << limit << " schedules";
+}
+
 TEST(QueueMutants, ADeadlineTakenForProofIsCaught) {
   expect_caught_among_the_impatient<deadline_is_proof>("deadline taken for proof");
 }
@@ -162,7 +190,9 @@ TEST(QueueMutants, TheRightQueueSurvivesTheSameSchedules) {
     ASSERT_TRUE(outcome.ok) << outcome.what << "\n  impatient, seed " << seed << ", " << name_of(mode_of(seed));
   }
   for (std::uint64_t seed = 0; seed < 5 * schedules; ++seed) {
-    auto const outcome = run_schedule<queue_rules>(shape_of(seed), seed, mode_of(seed));
+    auto const outcome = seed % 4 == 0
+                             ? run_schedule<queue_rules, gpu_like<audited_client>>(shape_of(seed), seed, mode_of(seed))
+                             : run_schedule<queue_rules>(shape_of(seed), seed, mode_of(seed));
     ASSERT_TRUE(outcome.ok) << outcome.what << "\n  seed " << seed << ", " << name_of(mode_of(seed));
   }
   for (auto const policy : policies) {

@@ -16,6 +16,7 @@
 
 #include "forebay/queue_rules.hpp"
 #include "support/environment.hpp"
+#include "support/gpu_like.hpp"
 
 namespace forebay::test {
 namespace {
@@ -186,12 +187,22 @@ schedule_shape detach_and_settle(std::uint64_t seed, simt::random_source& random
   return shape;
 }
 
+schedule_shape lanes_in_step(std::uint64_t seed, simt::random_source& random) {
+  schedule_shape shape = load(seed, depth_of(seed, 2), random);
+  shape.commands_per_request = 1 + random.below(3);
+  shape.requests_per_lane = 1 + shape.requests_per_lane / shape.commands_per_request;
+  shape.detach_percent = 0;
+  shape.in_step = true;
+  return shape;
+}
+
 using shape_of = schedule_shape (*)(std::uint64_t seed, simt::random_source& random);
 
 struct totals {
   std::map<std::uint32_t, std::uint64_t> schedules_by_depth;
   std::array<std::uint64_t, 4> schedules_by_memory{};  // in the order of simt::memory_model
   std::uint64_t serviced = 0;
+  std::uint64_t as_on_gpu = 0;
   schedule_outcome sum;
 };
 
@@ -212,14 +223,20 @@ void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
       simt::random_source random(emulator::mix(seed ^ salt));
       schedule_shape const shape = make(seed, random);
       schedule_mode const mode = mode_of(seed ^ salt);
-      // In one of three, completions are consumed by lanes that do nothing else.
-      bool const serviced = random.below(3) == 0;
-      schedule_outcome const outcome =
-          serviced ? run_schedule<service_rules>(shape, seed, mode) : run_schedule(shape, seed, mode);
+      // In one of three, completions are consumed by lanes that do nothing else. In one of six, lanes wait as on a GPU.
+      std::uint32_t const kind = random.below(6);
+      bool const serviced = kind < 2;
+      // Those poll, and 10 s of virtual time would take them too many steps.
+      bool const as_on_gpu = kind == 2 && shape.wait_timeout_ns < 1'000'000'000;
+      schedule_outcome const outcome = serviced ? run_schedule<service_rules>(shape, seed, mode)
+                                       : as_on_gpu
+                                           ? run_schedule<queue_rules, gpu_like<audited_client>>(shape, seed, mode)
+                                           : run_schedule(shape, seed, mode);
       std::scoped_lock const lock(mutex);
       ++all.schedules_by_depth[std::max(shape.sq_entries, shape.cq_entries)];
       ++all.schedules_by_memory[static_cast<std::size_t>(mode.memory)];
       if (serviced) ++all.serviced;
+      if (as_on_gpu) ++all.as_on_gpu;
       all.sum.commands += outcome.commands;
       all.sum.steps += outcome.steps;
       all.sum.timeouts += outcome.timeouts;
@@ -229,7 +246,10 @@ void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
       if (outcome.ok) continue;
       failed.store(true, std::memory_order_relaxed);
       auto const* const info = testing::UnitTest::GetInstance()->current_test_info();
-      ADD_FAILURE() << outcome.what << "\n  seed " << seed << ", " << name_of(mode) << (serviced ? ", serviced" : "")
+      ADD_FAILURE() << outcome.what << "\n  seed " << seed << ", " << name_of(mode)
+                    << (serviced    ? ", serviced"
+                        : as_on_gpu ? ", as on a GPU"
+                                    : "")
                     << ", depth " << shape.sq_entries << ", " << shape.queues
                     << " queues\n  replay: FOREBAY_SEED=" << seed
                     << " build/cpu/bin/queue_schedule_test --gtest_filter=" << info->test_suite_name() << '.'
@@ -253,7 +273,8 @@ void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
               static_cast<unsigned long long>(all.schedules_by_memory[1]),
               static_cast<unsigned long long>(all.schedules_by_memory[2]),
               static_cast<unsigned long long>(all.schedules_by_memory[3]));
-  std::printf("  with a service: %llu\n", static_cast<unsigned long long>(all.serviced));
+  std::printf("  with a service: %llu, as on a GPU: %llu\n", static_cast<unsigned long long>(all.serviced),
+              static_cast<unsigned long long>(all.as_on_gpu));
   if (one || failed) return;
   std::uint64_t const schedules = end - first;
   for (std::uint32_t const depth : {2u, 3u, 4u, 32u}) {
@@ -295,6 +316,9 @@ TEST(QueueInvariants, Q7_ShortDeadlinesAskForTheRecoveryOfNoHealthyCommand) {
 }
 TEST(QueueInvariants, DetachedRequestsAreOverOnceAllWasSettled) {
   explore(detach_and_settle, 10);
+}
+TEST(QueueInvariants, LanesThatWaitTogetherGoOnTogether) {
+  explore(lanes_in_step, 11);
 }
 
 }  // namespace

@@ -98,6 +98,39 @@ TEST(Launch, WorksTogetherWithOtherThreads) {
   EXPECT_EQ(answer, 200u);
 }
 
+TEST(Launch, LetsLanesMeetWhereThatIsAsked) {
+  for (bool const meet : {false, true}) {
+    std::vector<std::uint32_t> together(3 * 40);
+    launch<fiber>({3, 40, 0}, [&] { together[fiber::thread_rank()] = fiber::converged().mask(); },
+                  {.os_threads = 2, .lanes_meet = meet});
+    for (std::uint32_t lane = 0; lane < together.size(); ++lane) {
+      std::uint32_t const in_warp = lane % 40 % 32;
+      std::uint32_t const all = lane % 40 < 32 ? ~0u : 0xffu;
+      EXPECT_EQ(together[lane], meet ? all : 1u << in_warp) << lane;
+    }
+  }
+}
+
+TEST(Launch, LanesThatMetAreInTheMiddleOfNothingElse) {
+  // One lane waits for what another does after they met; blocks end and begin meanwhile.
+  std::vector<std::uint32_t> sum(200);
+  launch<fiber>({200, 8, 0},
+                [&] {
+                  auto& mine = sum[fiber::this_block().rank];
+                  for (std::uint32_t round = 0; round < 20; ++round) {
+                    auto const here = fiber::converged();
+                    fiber::check(here.any(true), "all of them answer");
+                    atomic<fiber>(mine).fetch_add(1, order::relaxed);
+                    if (fiber::this_block().thread_rank() == 0) {
+                      (void)fiber::wait_until([&] { return atomic<fiber>(mine).load(order::relaxed) > round; },
+                                              no_deadline);
+                    }
+                  }
+                },
+                {.os_threads = 2, .resident_lanes = 64, .lanes_meet = true});
+  for (std::uint32_t const count : sum) EXPECT_EQ(count, 160u);
+}
+
 TEST(LaunchFailure, NamesTheLane) {
   EXPECT_THAT(
       failure_of({3, 64, 0}, [] { fiber::check(fiber::thread_rank() != 64 + 35, "not the hundredth"); }),

@@ -53,6 +53,7 @@ struct schedule_shape {
   std::uint32_t settle_percent = 0;  ///< how often a lane that has submitted waits for all that is in flight
   std::uint32_t gated_lanes = 0;     ///< lanes that submit, then sleep until all others have finished, then wait
   bool burst = false;                ///< all lanes submit their first requests at the same moment
+  bool in_step = false;              ///< the lanes of a warp meet between a request and the wait for it
   emulator::fault_plan faults;
   recovery_policy recovery = recovery_policy::none;
   std::uint32_t mailbox_words = 64;
@@ -120,10 +121,11 @@ struct planned_request {
 
 }  // namespace detail
 
-/// Everything of one schedule, built from shape and seed.
-template <class Rules>
+/// Everything of one schedule, built from shape and seed. The lanes run on `Client`: an `audited_client`, or what
+/// derives from it.
+template <class Rules, class Client = audited_client>
 class schedule {
-  using client = audited_client;
+  using client = Client;
   using agent_machine = simt::fiber;
 
  public:
@@ -152,7 +154,13 @@ class schedule {
     options.memory = memory;
     options.max_steps = shape_.max_steps;
     options.record = false;
-    auto const result = simt::run(options, scheduler, lanes, [this] { lane(); }, std::move(agents));
+    auto const pauses = [] {
+      if constexpr (requires { Client::pauses(); }) return Client::pauses();
+      return std::uint64_t{0};
+    };
+    std::uint64_t const pauses_before = pauses();
+    auto result = simt::run(options, scheduler, lanes, [this] { lane(); }, std::move(agents));
+    result.timeouts -= pauses() - pauses_before;
     audit::current() = nullptr;
 
     schedule_outcome outcome;
@@ -349,6 +357,12 @@ class schedule {
     simt::random_source random(emulator::mix(seed_) + me);
     if (shape_.burst) meet();
     for (std::uint32_t const r : mine.requests) {
+      if (shape_.in_step) {
+        submit(queues, mine, r, random);
+        client::this_warp().sync();
+        if (!mine.open.empty()) await(mine, 0, random);
+        continue;
+      }
       while (mine.open.size() >= shape_.open_per_lane) settle(mine, random);
       submit(queues, mine, r, random);
       if (random.below(100) < shape_.settle_percent) settle_all(queues, mine);
@@ -494,6 +508,11 @@ class schedule {
         return;
       }
     }
+    await(mine, which, random);
+  }
+
+  void await(lane_state& mine, std::size_t which, simt::random_source& random) {
+    open_request& open = mine.open[which];
     status const result = open.handle.wait(deadline());
     if (result.kind() == fault::timed_out) return timed_out(mine, which, random);
     verify(requests_[open.request], result);
@@ -681,9 +700,9 @@ class schedule {
 };
 
 /// Builds and runs the schedule that shape, seed and mode describe.
-template <class Rules = queue_rules>
+template <class Rules = queue_rules, class Client = audited_client>
 schedule_outcome run_schedule(schedule_shape const& shape, std::uint64_t seed, schedule_mode mode) {
-  schedule<Rules> s(shape, seed);
+  schedule<Rules, Client> s(shape, seed);
   using policy = schedule_mode::policy;
   switch (mode.scheduler) {
     case policy::sticky_random: {

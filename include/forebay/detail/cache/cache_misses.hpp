@@ -145,10 +145,12 @@ class cache_misses : protected frame_claims<M, Traits> {
     cache_misses const self = from(state);
     [[maybe_unused]] auto const noted = self.trace().waits_for(wait_kind::unpinned_frame, set);
     std::uint32_t const count = state->overflow_count;
-    std::uint32_t next = count != 0 ? M::thread_rank() % count : 0;
+    std::uint32_t const first = count != 0 ? M::thread_rank() % count : 0;
+    std::uint32_t next = first;
     auto const finds_overflow = [&](std::uint32_t looks) {
       if (!rules::waits_outside_the_set) return false;
       if (state->free_overflow.template seems_free<M>()) return true;
+      if (!rules::looks_go_on) next = first;
       FOREBAY_ROLLED
       for (; looks != 0; --looks) {
         std::uint32_t const k = next;

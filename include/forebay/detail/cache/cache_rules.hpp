@@ -25,6 +25,8 @@ struct cache_rules {
   static constexpr simt::order first_look = simt::order::acquire;
   /// Whether who waits for an unpinned frame sees those outside the set, too.
   static constexpr bool waits_outside_the_set = true;
+  /// Whether a waiter that looks at a few of them at a time goes on where it stopped.
+  static constexpr bool looks_go_on = true;
   /// Q7: whether who finds no room in a drive's queues asks for the recovery of what takes it.
   static constexpr bool asks_for_room = true;
   /// C2: whether writing back goes on for as long as the drive completes anything.

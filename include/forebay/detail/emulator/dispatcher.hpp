@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "forebay/detail/emulator/dispatcher_requests.hpp"
+#include "forebay/detail/emulator/dispatcher_rules.hpp"
 #include "forebay/detail/emulator/dispatcher_scratch.hpp"
 #include "forebay/detail/emulator/engine_view.hpp"
 #include "forebay/detail/emulator/pending_set.hpp"
@@ -69,7 +70,7 @@ class dispatcher : private dispatcher_requests<M> {
     contended_ = false;
     read_clock();
     seen_batches_ = batches();
-    bool worked = M::full_warp_lanes != 32 && serve_requests(*this);
+    bool worked = !M::looks_beside_work && serve_requests(*this);
     std::uint32_t end = queue_count_;  // its own queues come first
     for (std::uint32_t first = 0; first < end;) {
       bool const own = first < queue_count_;
@@ -110,8 +111,9 @@ class dispatcher : private dispatcher_requests<M> {
     lanes_.sync();
     if (lanes_.leader()) scratch_.visit_ps = now_ps_;
     lanes_.sync();
-    // On a GPU only where a look found a request, and last: nobody waits for memory to answer that there is none.
-    if (M::full_warp_lanes == 32 && lanes_.broadcast(mail_) != scratch_.handled_requests) {
+    // Beside other work only where a look found a request, and last: nobody waits for memory to answer that there is
+    // none.
+    if (M::looks_beside_work && lanes_.broadcast(mail_) != scratch_.handled_requests) {
       worked |= serve_requests(*this);
     }
     return worked || contended_;
@@ -157,7 +159,7 @@ class dispatcher : private dispatcher_requests<M> {
     auto const wakes = [&](std::uint64_t now_ns) {
       return help_was_wanted(since_epoch_ps(now_ns)) || (sleeps && batches() != seen_batches_);
     };
-    if constexpr (M::full_warp_lanes == 32) {
+    if constexpr (M::lanes_share_looks) {
       // The lanes look at one thing each, and all find the same.
       auto const look = [&] {
         for (std::uint32_t turn = 0; turn < M::looks_per_poll; ++turn) {
@@ -168,7 +170,7 @@ class dispatcher : private dispatcher_requests<M> {
             lanes_.sync();  // their loads are under way together
             changed |= mine.differs(since_epoch_ps(now_ns));
           }
-          found = lanes_.any(changed);
+          found = dispatcher_rules_of<M>::all_hear_of_a_look ? lanes_.any(changed) : changed;
           if (found || now_ns >= deadline_ns) return true;
         }
         return false;

@@ -59,10 +59,10 @@ class dispatcher_locks : protected dispatcher_state<M> {
     }
     lanes_.sync();
   }
-  /// A lock was another's: there is work, so the step is made again at once. On a GPU only, where who holds a lock goes
-  /// on whatever the others do. Always false.
+  /// A lock was another's: there is work, so the step is made again at once where who holds a lock goes on whatever
+  /// the others do. Always false.
   FOREBAY_DEVICE bool contend() {
-    contended_ = M::full_warp_lanes == 32;
+    contended_ = M::lock_holders_go_on;
     return false;
   }
   FOREBAY_DEVICE void give(std::uint32_t place, std::uint32_t queue_locks::* lock) const {

@@ -140,7 +140,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     bool const in_order = ahead_ps() == 0 || staged_are_in_order(n);
     if (!in_order) put_staged_in_order(*this, n);
     // A look at doorbells takes no time here: it is under way while the entries are.
-    bool const looks = M::full_warp_lanes == 32 && ahead_ps() != 0;
+    bool const looks = M::looks_beside_work && ahead_ps() != 0;
     thing const beside = looks ? doorbell_beside(at) : thing{};
     std::uint64_t const looked_ps = looks ? since_epoch_ps(M::clock_ns()) : 0;
     std::uint32_t const value = beside.look();

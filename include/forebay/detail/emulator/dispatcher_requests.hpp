@@ -66,7 +66,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
   /// For the next step.
   FOREBAY_DEVICE void look_at_mailbox() {
     // Relaxed: `serve_requests` looks again.
-    if (M::full_warp_lanes == 32 && lanes_.leader()) {
+    if (M::looks_beside_work && dispatcher_rules_of<M>::looks_for_mail && lanes_.leader()) {
       mail_ = simt::atomic<M, simt::scope::system>(view_.mailboxes[index_].posted).load(simt::order::relaxed);
     }
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "forebay/detail/emulator/dispatcher_fetching.hpp"
+#include "forebay/detail/emulator/dispatcher_rules.hpp"
 #include "forebay/detail/emulator/queues.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 
@@ -94,7 +95,8 @@ class dispatcher_watch : protected dispatcher_fetching<M> {
 
   /// Waits for the time, and looks at doorbells meanwhile.
   FOREBAY_DEVICE void look_until(std::uint64_t until_ns, std::uint32_t at) const {
-    if (M::full_warp_lanes == 32 && lanes_.any(lanes_.leader() && M::clock_ns() + look_ns < until_ns)) {
+    bool const looks = M::looks_beside_work && dispatcher_rules_of<M>::looks_while_it_waits;
+    if (looks && lanes_.any(lanes_.leader() && M::clock_ns() + look_ns < until_ns)) {
       (void)M::wait_until(
           [&] {
             (void)doorbell_beside(at).differs(since_epoch_ps(M::clock_ns()));

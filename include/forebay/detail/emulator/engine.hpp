@@ -55,7 +55,7 @@ class engine final : public io_engine {
         statistics_(state_memory, options.units),
         words_(state_memory, 1),
         next_free_ps_(state_memory, timing_parameters::max_channels),
-        scratch_(state_memory, M::full_warp_lanes == 32 ? 0 : options.dispatchers()),
+        scratch_(state_memory, M::blocks_bring_scratch ? 0 : options.dispatchers()),
         segments_(state_memory, std::size_t{options.dispatchers()} *
                                     max_segments(options.max_transfer_bytes, options.page_bytes_min)),
         submission_slots_(options.queue_slots),

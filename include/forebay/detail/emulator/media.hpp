@@ -47,7 +47,7 @@ struct media {
   /// Whether units of this machine can lose pages at all: those on a GPU never reach a mapped file. What is left to
   /// them of the code for it, even if they never come there, costs them registers, and a quarter of what they serve.
   template <class M>
-  static constexpr bool may_lose = M::full_warp_lanes == 1;
+  static constexpr bool may_lose = M::reaches_mapped_files;
 
   /// Whether a page of [offset, offset + length), which the caller has just read or written, is lost. By one lane.
   template <class M>

@@ -19,7 +19,7 @@ inline constexpr std::uint32_t loads_in_flight = 8;
 /// the same arguments.
 template <class M>
 FOREBAY_DEVICE void move_bytes(simt::team<M> const& lanes, std::byte* to, std::byte const* from, std::uint64_t bytes) {
-  if constexpr (M::full_warp_lanes == 1) {
+  if constexpr (M::lanes_are_alone) {
     M::copy(to, from, bytes);
   } else if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) % 16 == 0) {
     std::uint64_t const step = std::uint64_t{lanes.count()} * 16;
@@ -74,7 +74,7 @@ class move_list {
   /// Makes all copies.
   template <class M>
   FOREBAY_DEVICE void run(simt::team<M> const& lanes) const {
-    if constexpr (M::full_warp_lanes == 1) {
+    if constexpr (M::lanes_are_alone) {
       constexpr std::uint32_t ahead = 4;
       for (std::uint32_t i = 0; i < ahead && i < count_; ++i) prefetch(i);
       for (std::uint32_t i = 0; i < count_; ++i) {

@@ -182,7 +182,7 @@ class pending_set {
   FOREBAY_DEVICE static std::uint32_t number(team const& lanes, std::uint32_t vacant, std::uint32_t count,
                                              std::uint32_t base, std::uint32_t* slots) {
     std::uint32_t going = 0;
-    if constexpr (M::full_warp_lanes == 1) {
+    if constexpr (M::lanes_are_alone) {
       for (std::uint32_t n = 0; n < count; ++n, vacant &= vacant - 1) {
         std::uint32_t const i = team::lowest(vacant);
         slots[n] = base + i;

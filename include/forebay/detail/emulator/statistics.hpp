@@ -17,7 +17,7 @@ template <class M>
 FOREBAY_DEVICE void count(std::uint64_t& counter, std::uint64_t n = 1) {
   // Relaxed: a counter stands alone; readers take what is there.
   auto const ref = simt::atomic<M, simt::scope::device>(counter);
-  if constexpr (M::full_warp_lanes == 1) {
+  if constexpr (M::lanes_are_alone) {
     ref.store(ref.load(simt::order::relaxed) + n, simt::order::relaxed);
   } else {
     ref.fetch_add(n, simt::order::relaxed);
@@ -116,7 +116,7 @@ struct histogram {
     count<M>(sum_ns, sum);
     // Relaxed: as in `count`.
     auto const largest = simt::atomic<M, simt::scope::device>(max_ns);
-    if constexpr (M::full_warp_lanes == 1) {
+    if constexpr (M::lanes_are_alone) {
       if (longest > largest.load(simt::order::relaxed)) largest.store(longest, simt::order::relaxed);
     } else {
       largest.fetch_max(longest, simt::order::relaxed);

@@ -243,7 +243,7 @@ class queue_pair_ref {
   static_assert(sizeof(entry_words) == sizeof(nvme::submission_entry));
 
   /// Where a lane sleeps until something that it has read changes, it must have looked itself; nobody looks for it.
-  static constexpr bool looks_itself = M::full_warp_lanes == 0;
+  static constexpr bool looks_itself = !M::asks_again_and_again;
 
   /// The same for every lane that is at this pair, and for no other.
   FOREBAY_DEVICE std::uint32_t key() const {

@@ -52,7 +52,7 @@ class together {
   }
 
  private:
-  static constexpr bool alone = M::full_warp_lanes == 1;
+  static constexpr bool alone = M::lanes_are_alone;
   FOREBAY_DEVICE explicit together(typename M::warp const& lanes) : lanes_(lanes) {}
 
   typename M::warp lanes_;

@@ -15,7 +15,9 @@
 #include <string>
 #include <type_traits>
 
+#include "forebay/detail/simt/machine_traits.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/detail/simt/wait_in_step.hpp"
 #include "forebay/error.hpp"
 
 // Before what an older GPU lacks is reported one intrinsic at a time. CMake's own default may be older.
@@ -25,15 +27,14 @@
 
 namespace forebay::simt {
 
-struct cuda {
-  /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
+struct cuda : machine_traits {
   static constexpr std::uint32_t looks_per_poll = 16;
-  /// Whether wait_until() calls its predicate again and again. If not, it calls the predicate again only after
-  /// something that it read has changed, so each call that returns false must have read everything that could make it
-  /// true.
-  static constexpr bool asks_again_and_again = true;
-  /// Lanes of a warp; 0: as many as its block has.
   static constexpr std::uint32_t full_warp_lanes = 32;
+  static constexpr bool reduces_warps = true;
+  static constexpr bool lanes_share_looks = true;
+  static constexpr bool looks_beside_work = true;
+  static constexpr bool lock_holders_go_on = true;
+  static constexpr bool blocks_bring_scratch = true;
 
   template <scope S>
   static constexpr ::cuda::thread_scope thread_scope = S == scope::block    ? ::cuda::thread_scope_block
@@ -196,6 +197,13 @@ struct cuda {
 #endif
   }
 
+  /// Rests for up to twice `ns`, so that others get at the memory that the caller looks at.
+  FOREBAY_DEVICE static void pause([[maybe_unused]] unsigned ns) {
+#if defined(__CUDA_ARCH__)
+    __nanosleep(ns);
+#endif
+  }
+
   /// Evaluates `predicate` until it holds (true) or `clock_ns()` reaches `deadline_ns` (false), backing off in between.
   template <class Predicate>
   [[nodiscard]] FOREBAY_DEVICE static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
@@ -208,9 +216,7 @@ struct cuda {
         // A pause may last twice as long.
         if (deadline_ns - now_ns < 2 * pause_ns) pause_ns = static_cast<unsigned>((deadline_ns - now_ns) / 2);
       }
-#if defined(__CUDA_ARCH__)
-      __nanosleep(pause_ns);
-#endif
+      pause(pause_ns);
     }
   }
 
@@ -220,9 +226,7 @@ struct cuda {
     for (unsigned pause_ns = 256;; pause_ns = pause_ns < 4096 ? pause_ns * 2 : pause_ns) {
       if (predicate()) return true;
       if (deadline_ns != no_deadline && clock_ns() >= deadline_ns) return false;
-#if defined(__CUDA_ARCH__)
-      __nanosleep(pause_ns);
-#endif
+      pause(pause_ns);
     }
   }
 
@@ -321,28 +325,11 @@ struct cuda {
 #endif
   }
 
-  /// Waits together with the other `lanes`, all of which call this: until `done()` holds for each of them or its
-  /// deadline has passed; returns whether it holds for the caller. Meanwhile all of them call `help()`, those that are
-  /// done too, so that whatever it does together with other lanes it does with all of them. `help` tells whether it did
-  /// anything; while it did, a deadline that has passed is none yet (`late_helps_max`).
+  /// As `wait_in_step` says.
   template <class Done, class Help>
   [[nodiscard]] FOREBAY_DEVICE static bool wait_together(warp const& lanes, Done&& done, Help&& help,
                                                          std::uint64_t deadline_ns) {
-    bool holds = false;
-    std::uint32_t late_helps = 0;
-    for (unsigned pause_ns = 16;;) {
-      // Before the look, as in wait_until().
-      bool const late = clock_ns() >= deadline_ns;
-      holds = holds || done();
-      if (lanes.all(holds)) return true;
-      bool const helped = lanes.any(help());
-      if (!lanes.any(!holds && !late) && (!helped || ++late_helps == late_helps_max)) return holds || done();
-      if (helped) continue;
-#if defined(__CUDA_ARCH__)
-      __nanosleep(pause_ns);
-#endif
-      if (pause_ns < 256) pause_ns *= 2;
-    }
+    return wait_in_step<cuda>(lanes, done, help, deadline_ns);
   }
 
   struct block {

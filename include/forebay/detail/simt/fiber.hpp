@@ -12,20 +12,14 @@
 #include <stdexcept>
 
 #include "forebay/detail/simt/lane.hpp"
+#include "forebay/detail/simt/machine_traits.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::simt {
 
-struct fiber {
-  /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
-  static constexpr std::uint32_t looks_per_poll = 1;
-  /// Whether wait_until() calls its predicate again and again. If not, it calls the predicate again only after
-  /// something that it read has changed, so each call that returns false must have read everything that could make it
-  /// true.
+struct fiber : machine_traits {
   static constexpr bool asks_again_and_again = false;
-  /// Lanes of a warp; 0: as many as its block has.
-  static constexpr std::uint32_t full_warp_lanes = 0;
 
   using location = std::source_location;
 

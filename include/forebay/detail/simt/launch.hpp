@@ -18,6 +18,9 @@ struct launch_options {
   /// has ended.
   std::uint32_t resident_lanes = 16 * 1024;
   std::uint32_t stack_bytes = 64 * 1024;
+  /// Whether a lane that asks who has come with it (`fiber::converged`) lets the others of its warp come there first,
+  /// as on a GPU. That costs a pass over all lanes each time; if not, each lane is alone, which is as right.
+  bool lanes_meet = false;
 };
 
 namespace detail {

@@ -14,19 +14,15 @@
 
 #include "forebay/detail/simt/backoff.hpp"
 #include "forebay/detail/simt/host_atomic.hpp"
+#include "forebay/detail/simt/machine_traits.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::simt {
 
-struct native {
-  /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
-  static constexpr std::uint32_t looks_per_poll = 1;
-  /// Whether wait_until() calls its predicate again and again. If not, it calls the predicate again only after
-  /// something that it read has changed, so each call that returns false must have read everything that could make it
-  /// true.
-  static constexpr bool asks_again_and_again = true;
-  /// Lanes of a warp; 0: as many as its block has.
+struct native : machine_traits {
   static constexpr std::uint32_t full_warp_lanes = 1;
+  static constexpr bool lanes_are_alone = true;
+  static constexpr bool reaches_mapped_files = true;
 
   template <word T, scope S>
   class atomic_ref {

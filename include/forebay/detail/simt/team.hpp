@@ -110,9 +110,9 @@ class team {
   }
 
  private:
-  static constexpr bool alone = M::full_warp_lanes == 1;
+  static constexpr bool alone = M::lanes_are_alone;
   /// Whether the machine adds up and compares over a warp in one instruction.
-  static constexpr bool has_reductions = M::full_warp_lanes == 32;
+  static constexpr bool has_reductions = M::reduces_warps;
 
   FOREBAY_DEVICE explicit team(typename M::warp warp) : warp_(warp) {}
 
