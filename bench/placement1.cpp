@@ -57,8 +57,8 @@ json run_once(measurement const& m) {
   forebay::storage_options options;
   options.drives = {m.uri};
   options.device = "cuda:0";
-  options.queues_per_drive = m.queues;
-  options.queue_depth = m.queue_depth;
+  options.queues.per_drive = m.queues;
+  options.queues.depth = m.queue_depth;
   forebay::storage drives(options);
   forebay::block_io::result const r = forebay::block_io::run(drives, m.options);
   auto const& reads = r.read.completion;

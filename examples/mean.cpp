@@ -28,7 +28,7 @@ struct add_up {
 
 int main() try {
   // 4 MiB on the drive, a quarter of it in the cache.
-  forebay::storage storage({.drives = {"emulated:size=4M"}, .device = "cpu", .cache_bytes = 1 << 20});
+  forebay::storage storage({.drives = {"emulated:size=4M"}, .device = "cpu", .cache = {.size_bytes = 1 << 20}});
   std::vector<std::uint32_t> numbers(storage.size_bytes() / sizeof(std::uint32_t));
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::uint32_t>(i % 101);
   storage.pwrite(numbers.data(), storage.size_bytes(), 0);

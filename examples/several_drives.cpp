@@ -29,8 +29,10 @@ struct count_differences {
 
 int main() try {
   // With stripe_bytes = 0 the drives lie one after the other; else the storage's bytes are striped over them.
-  forebay::storage storage(
-      {.drives = {"emulated:size=1M", "emulated:size=1M"}, .device = "cpu", .stripe_bytes = 0, .cache_bytes = 1 << 20});
+  forebay::storage storage({.drives = {"emulated:size=1M", "emulated:size=1M"},
+                            .device = "cpu",
+                            .stripe_bytes = 0,
+                            .cache = {.size_bytes = 1 << 20}});
   std::uint64_t const half_bytes = storage.size_bytes() / 2;
   std::vector<std::uint32_t> values(half_bytes / sizeof(std::uint32_t), 7);
   storage.pwrite(values.data(), half_bytes, 0);

@@ -36,7 +36,7 @@ struct write_squares {
 };
 
 int main() try {
-  forebay::storage storage({.drives = {"emulated:size=4M"}, .device = "cpu", .cache_bytes = 1 << 20});
+  forebay::storage storage({.drives = {"emulated:size=4M"}, .device = "cpu", .cache = {.size_bytes = 1 << 20}});
   std::uint32_t failures = 0;
   simt::launch<simt::fiber>({.blocks = 2, .threads_per_block = 64},
                             write_squares{storage.ref<simt::fiber, forebay::cached>(), &failures});

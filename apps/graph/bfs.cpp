@@ -29,9 +29,9 @@ bfs_request validated(storage const& drives, extent const& edges, std::span<std:
   refuse_unless(source < row_begin.size() - 1, "source", source,
                 fmt::format("must be a vertex, 0 to {}", row_begin.size() - 2));
   std::uint64_t const needed = row_begin.back() * sizeof(std::uint32_t);
-  refuse_unless(
-      needed <= edges.bytes, "extent", edges.name,
-      fmt::format("has {} bytes, {} edges need {}; import the edge list again", edges.bytes, row_begin.back(), needed));
+  refuse_unless(needed <= edges.size_bytes, "extent", edges.name,
+                fmt::format("has {} bytes, {} edges need {}; import the edge list again", edges.size_bytes,
+                            row_begin.back(), needed));
   refuse_unless(request_bytes % lba == 0, "request_bytes", request_bytes,
                 fmt::format("must be a multiple of the drive's block, {} bytes", lba));
   refuse_unless(o.threads >= 1 && o.threads <= 1u << 20, "gpu-threads", o.threads, "must be 1 to 1048576");

@@ -41,8 +41,8 @@ struct program {
     o.drives = {"emulated:size=" + std::to_string(drive_bytes) +
                 ",backing=hbm,residency=in_process,queues=512,sms=" + std::to_string(drive_sms) + more};
     o.device = "cuda:0";
-    o.queues_per_drive = 511;
-    o.cache_bytes = cache_bytes;
+    o.queues.per_drive = 511;
+    o.cache.size_bytes = cache_bytes;
     return o;
   }
 

@@ -32,7 +32,7 @@ struct cache_rig::parts {
       : drives(options), sms(client_sms), memory_elements(in_memory) {
     if (in_memory != 0) array = memory::allocation(memory::device(0), in_memory * sizeof(cache_element), 128);
     running = drives.lease();
-    run_elements = options.page_bytes / sizeof(cache_element);
+    run_elements = options.cache.page_bytes / sizeof(cache_element);
   }
 
   drive_view view() const { return drives.ref<cuda, cached>().array<cache_element>(); }

@@ -23,12 +23,12 @@ storage_options options_for(std::vector<std::string> const& drives, ctc_work con
   storage_options o;
   o.drives = drives;
   o.device = "cuda:0";
-  o.records = ctc_on_gpu::threads * work.slots() + 1024;
+  o.queues.records = ctc_on_gpu::threads * work.slots() + 1024;
   o.stripe_bytes = work.block_bytes;
   // A pair for each warp, with room for all that it has in flight: no command goes elsewhere, no thread looks
   // elsewhere.
-  o.queues_per_drive = ctc_on_gpu::threads / 32;
-  o.queue_depth = std::max(1024u, 2 * 32 * work.slots());
+  o.queues.per_drive = ctc_on_gpu::threads / 32;
+  o.queues.depth = std::max(1024u, 2 * 32 * work.slots());
   return o;
 }
 

@@ -209,10 +209,10 @@ json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& c
       forebay::storage_options s;
       s.drives.assign(c.drives, uri(c.drives));
       s.device = "cuda:0";
-      s.queues_per_drive = c.queues;
-      s.queue_depth = c.queue_depth;
-      s.page_bytes = drive.page_bytes;
-      s.cache_bytes = c.cache_mb * mebibyte;
+      s.queues.per_drive = c.queues;
+      s.queues.depth = c.queue_depth;
+      s.cache.page_bytes = drive.page_bytes;
+      s.cache.size_bytes = c.cache_mb * mebibyte;
       dlrm_config config = recommender::dlrm_config_number(c.config);
       config.dense = trace.dense;
       config.tables = trace.tables();

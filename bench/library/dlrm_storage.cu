@@ -25,7 +25,7 @@ struct dlrm_on_storage::impl {
         inputs(drives.device_memory(), trace),
         quads(trace.rows_of_all_tables() * config.floats / dlrm_quad_floats),
         gpu(config, drives.ref<simt::cuda, cached>().array<dlrm_quad const>(0, quads),
-            options.page_bytes / sizeof(dlrm_quad), samples_max, math) {
+            options.cache.page_bytes / sizeof(dlrm_quad), samples_max, math) {
     if (drives.size_bytes() < quads * sizeof(dlrm_quad)) {
       throw refused_input("drive", options.drives[0],
                           "is too small for tables of " + std::to_string(quads * sizeof(dlrm_quad)) + " bytes");
@@ -36,7 +36,7 @@ struct dlrm_on_storage::impl {
       gpu.seconds_to_infer(inputs.batches(samples, 1));
     }
     running.emplace(drives.lease());
-    recommender::dlrm_write_tables(gpu.run(), drives, quads, options.page_bytes);
+    recommender::dlrm_write_tables(gpu.run(), drives, quads, options.cache.page_bytes);
     drives.reset_statistics();
   }
 

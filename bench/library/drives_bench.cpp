@@ -114,11 +114,11 @@ int run(command_line const& given) {
       s.drives.assign(count, fmt::format("emulated:size=512M,iops={:.0f},latency_us={},backing=hbm,sms={}", o.iops,
                                          o.latency_us, o.sms_each));
       s.device = "cuda:0";
-      s.queues_per_drive = 64;
+      s.queues.per_drive = 64;
       s.stripe_bytes = block_bytes;
       // A thirty-second of what the drives hold.
-      if (cache) s.cache_bytes = (std::uint64_t{count} << 29) / 32;
-      if (cache) s.page_bytes = block_bytes;
+      if (cache) s.cache.size_bytes = (std::uint64_t{count} << 29) / 32;
+      if (cache) s.cache.page_bytes = block_bytes;
       bench::drives_on_gpu on(s, std::min(sms - count * o.sms_each - 2, 64u), block_bytes);
       for (bool const writes : {false, true}) {
         document["results"].push_back(measure(count, cache, writes, on, o, good));

@@ -28,7 +28,7 @@ struct drives_on_gpu::impl {
         shape{.blocks = client_sms, .threads_per_block = threads_per_block},
         buffers(drives, std::size_t{client_sms} * threads_per_block * block_bytes),
         result(run.memory(), 1),
-        has_cache(options.cache_bytes != 0),
+        has_cache(options.cache.size_bytes != 0),
         running(drives.lease()) {
     work.block_bytes = block_bytes;
     work.blocks = drives.size_bytes() / block_bytes;

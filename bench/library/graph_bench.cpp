@@ -205,16 +205,16 @@ json measure_storage(graph_on_gpu& graph, options const& o, spmv_division const&
   s.drives = {fmt::format("emulated:size={}M,iops={:.0f},latency_us={},backing=hbm,sms={}",
                           layout.size_bytes() / mebibyte + 1, o.drive_iops, o.drive_latency_us, o.drive_sms)};
   s.device = "cuda:0";
-  s.queues_per_drive = o.queues;
-  s.page_bytes = o.page_bytes;
+  s.queues.per_drive = o.queues;
+  s.cache.page_bytes = o.page_bytes;
   // Room for all of it: consecutive pages lie in consecutive sets.
   std::uint64_t const set_bytes = 16ull * o.page_bytes;
-  s.cache_bytes = (layout.size_bytes() + set_bytes - 1) / set_bytes * set_bytes;
+  s.cache.size_bytes = (layout.size_bytes() + set_bytes - 1) / set_bytes * set_bytes;
   bench::graph_on_storage drive(graph, s);
   json result = {{"drive", s.drives[0]},
-                 {"queues", s.queues_per_drive},
-                 {"page_bytes", s.page_bytes},
-                 {"cache_bytes", s.cache_bytes},
+                 {"queues", s.queues.per_drive},
+                 {"page_bytes", s.cache.page_bytes},
+                 {"cache_bytes", s.cache.size_bytes},
                  {"spmv_registers", drive.spmv_registers()},
                  {"bfs_from_above_registers", drive.bfs_from_above_registers()},
                  {"bfs_from_below_registers", drive.bfs_from_below_registers()}};

@@ -50,8 +50,8 @@ struct swept_search {
 struct graph_on_storage::impl {
   impl(graph_on_gpu& g, storage_options const& options)
       : parts(g.parts()),
-        page_bytes(options.page_bytes),
-        layout(graph_layout::of(parts.graph.entries(), options.page_bytes)),
+        page_bytes(options.cache.page_bytes),
+        layout(graph_layout::of(parts.graph.entries(), options.cache.page_bytes)),
         host_columns(parts.graph.columns.to_host()),
         host_values(parts.graph.values.to_host()),
         drives(options) {

@@ -185,9 +185,9 @@ class library_rig {
     forebay::storage_options o;
     o.drives = {uri};
     o.device = "cuda:0";
-    o.queues_per_drive = c.drive.queue_count();
-    o.queue_depth = c.drive.depth;
-    o.records = sms * 1024 * 8;
+    o.queues.per_drive = c.drive.queue_count();
+    o.queues.depth = c.drive.depth;
+    o.queues.records = sms * 1024 * 8;
     return o;
   }
   static forebay::simt::grid grid(std::uint32_t blocks) {

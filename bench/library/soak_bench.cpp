@@ -44,10 +44,10 @@ int run(command_line const& given) {
   o.drives.assign(drives, uri);
   o.drives[failing] += fmt::format(",errors_ppm={},seed={}", errors_ppm, seed);
   o.device = "cuda:0";
-  o.page_bytes = 4096;
-  o.stripe_bytes = o.page_bytes;
-  o.cache_bytes = given.number("--cache-mb", std::uint64_t{32}) << 20;
-  o.user_frames = 1024;
+  o.cache.page_bytes = 4096;
+  o.stripe_bytes = o.cache.page_bytes;
+  o.cache.size_bytes = given.number("--cache-mb", std::uint64_t{32}) << 20;
+  o.cache.user_frames = 1024;
   fmt::print("seed {}: {} streams of {} threads for {} s on {} drives such as {}\n", seed, streams, threads, seconds,
              drives, o.drives[failing]);
   bench::soak_work work;
@@ -106,8 +106,8 @@ int run(command_line const& given) {
                    {"streams", streams},
                    {"threads_of_stream", threads},
                    {"drives", o.drives},
-                   {"cache_bytes", o.cache_bytes},
-                   {"user_frames", o.user_frames},
+                   {"cache_bytes", o.cache.size_bytes},
+                   {"user_frames", o.cache.user_frames},
                    {"launches", launches},
                    {"steps", steps},
                    {"steps_done", done},

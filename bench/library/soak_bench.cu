@@ -33,12 +33,12 @@ struct soak_on_gpu::impl {
       : drives(options),
         blocks(threads_of_stream / threads_per_block),
         work(common),
-        buffers(drives, std::uint64_t{stream_count} * threads_of_stream * options.page_bytes),
+        buffers(drives, std::uint64_t{stream_count} * threads_of_stream * options.cache.page_bytes),
         written(drives.device_memory(), first_words(drives.size_bytes())),
         numbers(drives.device_memory(), std::size_t{stream_count} * threads_of_stream),
         result(drives.device_memory(), 1) {
     work.all_threads = stream_count * threads_of_stream;
-    if (work.all_threads > drives.size_bytes() / options.page_bytes) {
+    if (work.all_threads > drives.size_bytes() / options.cache.page_bytes) {
       throw refused_input("--threads", std::to_string(threads_of_stream), "is more than there are pages");
     }
     for (std::uint32_t s = 0; s < stream_count; ++s) streams.push_back(std::make_unique<apps::executor<cuda>>(0));

@@ -15,7 +15,7 @@ namespace forebay::bench {
 /// Drives behind a cache, and kernels in several streams that use them. Throws `refused_input`, `operation_failed`.
 class soak_on_gpu {
  public:
-  /// `options.user_frames` is not 0. Writes the drives. `work`: what the streams have in common.
+  /// `options.cache.user_frames` is not 0. Writes the drives. `work`: what the streams have in common.
   soak_on_gpu(storage_options const& options, std::uint32_t streams, std::uint32_t threads_of_stream,
               soak_work const& work);
   ~soak_on_gpu();

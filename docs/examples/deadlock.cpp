@@ -19,8 +19,8 @@ int main() {
   forebay::storage_options options;
   options.drives = {"emulated:size=1M"};
   options.device = "cpu";
-  options.cache_bytes = 16 * page_bytes;  // one set
-  options.overflow_frames = 0;
+  options.cache.size_bytes = 16 * page_bytes;  // one set
+  options.cache.overflow_frames = 0;
   options.timeout_ns = 2'000'000'000;
   forebay::storage drive(options);
   auto const bytes = drive.ref<machine, forebay::cached>().array<std::uint8_t const>();

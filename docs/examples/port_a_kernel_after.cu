@@ -21,7 +21,7 @@ int main(int, char** argv) {
   std::ifstream file(path, std::ios::binary);
   file.seekg(0, std::ios::end);
   std::uint64_t const bytes = file.tellg(), n = bytes / sizeof(float);
-  forebay::storage drive({.drives = {"file:" + path}, .cache_bytes = 64 << 20});
+  forebay::storage drive({.drives = {"file:" + path}, .cache = {.size_bytes = 64 << 20}});
   auto const values = drive.ref<forebay::simt::cuda, forebay::cached>().array<float const>();
   auto const running = drive.lease();
   double* total = nullptr;

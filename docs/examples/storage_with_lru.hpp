@@ -12,8 +12,8 @@ inline forebay::storage open_with_lru(std::string const& drive, std::string cons
   forebay::storage_options options;
   options.drives = {drive};
   options.device = device;
-  options.cache_bytes = 64 * 4096;
-  options.policy = forebay::replacement_policy::of<lru>();
+  options.cache.size_bytes = 64 * 4096;
+  options.cache.policy = forebay::replacement_policy::of<lru>();
   return forebay::storage(options);
 }
 

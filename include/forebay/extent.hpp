@@ -14,7 +14,7 @@ namespace forebay {
 struct extent {
   std::string name;
   std::uint64_t first_byte = 0;
-  std::uint64_t bytes = 0;  ///< as asked for; the range up to the next multiple of 1 MiB is its own
+  std::uint64_t size_bytes = 0;  ///< as asked for; the range up to the next multiple of 1 MiB is its own
 };
 
 }  // namespace forebay

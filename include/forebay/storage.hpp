@@ -14,6 +14,7 @@
 
 #include "forebay/access_errors.hpp"
 #include "forebay/cache_counters.hpp"
+#include "forebay/cache_options.hpp"
 #include "forebay/cached_storage_ref.hpp"
 #include "forebay/detail/cache/cache.hpp"
 #include "forebay/detail/nvme/command.hpp"
@@ -22,7 +23,6 @@
 #include "forebay/extent.hpp"
 #include "forebay/queue_pair_rings.hpp"
 #include "forebay/queue_rules.hpp"
-#include "forebay/replacement_policy.hpp"
 #include "forebay/service.hpp"
 #include "forebay/storage_ref.hpp"
 #include "forebay/token.hpp"
@@ -44,41 +44,41 @@ struct drive_queues {
   std::optional<nvme::queue_priority> priority = {};
 };
 
+/// The queues of a storage, and the requests that go through them.
+struct queue_options {
+  std::uint32_t per_drive = 0;  ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
+  std::uint32_t depth = 0;      ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
+  /// Empty, or of each drive. Where their counts differ, refs must have traits with `uneven_rules`.
+  std::vector<drive_queues> of_drives = {};
+  std::uint32_t records = 0;  ///< requests that may be open at once, 2^28 at most; 0: 65,536 for `cpu`, 2^20 for a GPU
+  std::uint32_t prp_list_pages = 1024;  ///< commands beyond two pages that may be in flight at once
+};
+
+/// For those who look for a defect.
+struct debug_options {
+  /// Threads whose notes of what they hold and wait for have room at a time, 128 bytes of device memory each. Only
+  /// kernels compiled with `FOREBAY_DEBUG_WAITS` leave any.
+  std::uint32_t traced_threads = debug_waits ? 65536 : 0;
+};
+
 /// All are checked when the storage is made, before anything starts.
 struct storage_options {
   std::vector<std::string> drives = {};  ///< drive URIs; all with the same block size
   std::string device = "auto";           ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
-  std::uint32_t queues_per_drive = 0;    ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
-  std::uint32_t queue_depth = 0;         ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
-  /// Empty, or of each drive. Where their counts differ, refs must have traits with `uneven_rules`.
-  std::vector<drive_queues> queues = {};
+  queue_options queues = queue_options();  // GCC 12 warns of `{}`: that its vector may be uninitialised
   /// Consecutive bytes on one drive, a multiple of the block; not used with one drive. 0: the drives lie one after the
   /// other, of each as many bytes as of the smallest, down to a multiple of 65536; `drive_arrays()` is for such.
   std::uint64_t stripe_bytes = 1 << 16;
-  std::uint32_t records = 0;  ///< requests that may be open at once, 2^28 at most; 0: 65,536 for `cpu`, 2^20 for a GPU
-  std::uint32_t prp_list_pages = 1024;  ///< commands beyond two pages that may be in flight at once
   /// Of waits that name no deadline, but for `storage_ref::flush()`; and how long a command may be in flight before
   /// recovery aborts it.
   std::uint64_t timeout_ns = 10'000'000'000;
   std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< both of a Flush: a drive may have much to write
-  std::uint64_t cache_bytes = 0;  ///< of pages kept in the device's memory, a multiple of 16 pages; 0: no cache
-  std::uint32_t page_bytes =
-      4096;  ///< a power of two, 512 to 65536; what the drives are read by where there is a cache
-  std::uint32_t overflow_frames = 256;  ///< pages for accesses that find every frame of their set in use
-  bool cache_statistics = false;        ///< count what the cache does; refs must then have traits that are `counted`
-  /// Which page leaves: `replacement_policy::of<replacement::s3_fifo>()`, or the user's own.
-  replacement_policy policy = replacement_policy::of<replacement::clock>();
-  std::uint32_t user_frames = 0;  ///< buffers that kernels may share as pages at once; refs then need such `pools`
-  std::uint64_t host_bytes = 0;   ///< of pages that left the cache, kept in host memory: a multiple of `cache_bytes`
-  /// Which page leaves the host memory.
-  replacement_policy host_policy = replacement_policy::of<replacement::clock>();
-  /// Threads whose notes of what they hold and wait for have room at a time, 128 bytes of device memory each. Only
-  /// kernels compiled with `FOREBAY_DEBUG_WAITS` leave any.
-  std::uint32_t traced_threads = debug_waits ? 65536 : 0;
+  cache_options cache = {};
   /// Refuse every write. A file that no daemon serves need not be writable then, may have any length, and several may
   /// have it open.
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
+  debug_options debug = {};
   /// Ends the opening of drives, which may take minutes; the constructor then throws `operation_failed`.
   std::stop_token cancel = {};
 };
@@ -173,7 +173,7 @@ class storage {
   template <class M, ref_traits Traits = uncached>
   storage_ref<M, Traits> ref(extent const& part) const {
     std::uint64_t const block = block_bytes();
-    return view<M, Traits>(part.first_byte, (part.bytes + block - 1) / block * block, writable(), 0);
+    return view<M, Traits>(part.first_byte, (part.size_bytes + block - 1) / block * block, writable(), 0);
   }
   /// The drives as arrays of their own, through the cache: `drive_arrays<M, float>()[drive][i]`. Throws `refused_input`
   /// where they are striped, and as ref() does.
@@ -239,7 +239,7 @@ class storage {
   /// forgets them, so that the next call tells of later ones. To be called when the kernels whose errors it is to tell
   /// have ended. All of success where there is no cache.
   access_errors take_errors();
-  /// What the cache did, where `cache_statistics` is set; all zero else.
+  /// What the cache did, where `cache_options::statistics` is set; all zero else.
   cache_counters cache_statistics() const;
   /// Waits until no request of any kernel is in flight; false if some still are after `timeout_ns`.
   bool drain(std::uint64_t timeout_ns);

@@ -35,7 +35,7 @@ struct cached : uncached {
   static constexpr bool uses_cache = true;
   /// Which page leaves a full set: the `storage_options`' policy.
   using policy = replacement::clock;
-  /// Whether accesses are counted: as `storage_options::cache_statistics`.
+  /// Whether accesses are counted: as `cache_options::statistics`.
   static constexpr bool counted = false;
   /// Where pages may lie beside the cache's own frames.
   using pools = frame_pools<>;

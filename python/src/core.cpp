@@ -94,12 +94,18 @@ class shared_storage {
   shared_storage(std::vector<std::string> uris, std::string device, bool read_only, bool allow_destroy,
                  std::uint32_t queue_depth, std::stop_source const& cancel) {
     without_lock const unlocked;
-    storage_ = std::make_unique<storage>(storage_options{.drives = std::move(uris),
-                                                         .device = std::move(device),
-                                                         .queue_depth = queue_depth,
-                                                         .read_only = read_only,
-                                                         .allow_destroy = allow_destroy,
-                                                         .cancel = cancel.get_token()});
+    try {
+      storage_ = std::make_unique<storage>(storage_options{.drives = std::move(uris),
+                                                           .device = std::move(device),
+                                                           .queues = {.depth = queue_depth},
+                                                           .read_only = read_only,
+                                                           .allow_destroy = allow_destroy,
+                                                           .cancel = cancel.get_token()});
+    } catch (refused_input const& refused) {
+      // Named as the caller of Python knows it.
+      if (refused.field() != "queues.depth") throw;
+      throw refused_input("queue_depth", refused.value(), refused.remedy());
+    }
   }
   shared_storage(shared_storage const&) = delete;
   shared_storage& operator=(shared_storage const&) = delete;
@@ -159,7 +165,7 @@ class python_buffer {
 };
 
 json to_json(extent const& e) {
-  return {{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.bytes}};
+  return {{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.size_bytes}};
 }
 
 json to_json(apps::latency_summary const& s) {
@@ -425,7 +431,7 @@ NB_MODULE(_core, m) {
            [](shared_storage& self, std::string const& name, std::uint64_t bytes) {
              return self.with([&](storage& s) {
                extent const e = s.stage_extent(name, bytes);
-               return std::make_tuple(e.first_byte, e.bytes);
+               return std::make_tuple(e.first_byte, e.size_bytes);
              });
            })
       .def("write_staged",

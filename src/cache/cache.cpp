@@ -31,7 +31,7 @@ constexpr std::size_t line_bytes = 128;
 
 void cache::check_page(std::uint32_t page_bytes) {
   if (!std::has_single_bit(page_bytes) || page_bytes < 512 || page_bytes > 65536) {
-    throw refused_input("page_bytes", std::to_string(page_bytes), "give a power of two, 512 to 65536");
+    throw refused_input("cache.page_bytes", std::to_string(page_bytes), "give a power of two, 512 to 65536");
   }
 }
 
@@ -40,7 +40,7 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
   std::uint64_t const block = std::uint64_t{1} << layout.block_shift;
   check_page(page);
   if (page < block || page > layout.command_bytes_max) {
-    throw refused_input("page_bytes", std::to_string(page),
+    throw refused_input("cache.page_bytes", std::to_string(page),
                         "the drives read " + std::to_string(block) + " to " + std::to_string(layout.command_bytes_max) +
                             " bytes with a command: give as much");
   }
@@ -50,41 +50,42 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
         "give a multiple of the page, " + std::to_string(page) + " bytes: a page must lie on one drive");
   }
   std::uint64_t const set_bytes = std::uint64_t{page} * cache_ways;
-  if (options.bytes == 0 || options.bytes % set_bytes != 0) {
-    throw refused_input("cache_bytes", std::to_string(options.bytes),
-                        "give a multiple of 16 pages, " + std::to_string(set_bytes) + " bytes: " +
-                            (options.bytes < set_bytes
-                                 ? "that is the least"
-                                 : std::to_string(options.bytes / set_bytes * set_bytes) + " is the nearest below"));
+  if (options.size_bytes == 0 || options.size_bytes % set_bytes != 0) {
+    throw refused_input(
+        "cache.size_bytes", std::to_string(options.size_bytes),
+        "give a multiple of 16 pages, " + std::to_string(set_bytes) + " bytes: " +
+            (options.size_bytes < set_bytes
+                 ? "that is the least"
+                 : std::to_string(options.size_bytes / set_bytes * set_bytes) + " is the nearest below"));
   }
   constexpr std::uint64_t max_frames = cache_targets<void>::max_frames;
-  if (options.bytes / page > max_frames) {
-    throw refused_input("cache_bytes", std::to_string(options.bytes),
+  if (options.size_bytes / page > max_frames) {
+    throw refused_input("cache.size_bytes", std::to_string(options.size_bytes),
                         "a cache has at most 2^28 pages: give larger ones, or fewer");
   }
   if (options.own_frames() > max_frames) {
-    throw refused_input("overflow_frames", std::to_string(options.overflow_frames),
+    throw refused_input("cache.overflow_frames", std::to_string(options.overflow_frames),
                         "with the cache's pages they are at most 2^28: give at most " +
-                            std::to_string(max_frames - options.bytes / page));
+                            std::to_string(max_frames - options.size_bytes / page));
   }
   if (options.frames() > max_frames) {
-    throw refused_input("user_frames", std::to_string(options.user_frames),
-                        "with the cache's pages and overflow_frames they are at most 2^28: give at most " +
+    throw refused_input("cache.user_frames", std::to_string(options.user_frames),
+                        "with the cache's pages and cache.overflow_frames they are at most 2^28: give at most " +
                             std::to_string(max_frames - options.own_frames()));
   }
-  if (options.host_bytes % options.bytes != 0) {
-    throw refused_input("host_bytes", std::to_string(options.host_bytes),
-                        "give a multiple of cache_bytes, " + std::to_string(options.bytes) + " bytes, or 0");
+  if (options.host_size_bytes % options.size_bytes != 0) {
+    throw refused_input("cache.host_size_bytes", std::to_string(options.host_size_bytes),
+                        "give a multiple of cache.size_bytes, " + std::to_string(options.size_bytes) + " bytes, or 0");
   }
-  if (options.host_bytes / page > ~std::uint32_t{0}) {
-    throw refused_input("host_bytes", std::to_string(options.host_bytes),
+  if (options.host_size_bytes / page > ~std::uint32_t{0}) {
+    throw refused_input("cache.host_size_bytes", std::to_string(options.host_size_bytes),
                         "the host pool has at most 2^32 - 1 pages: give larger ones, or fewer");
   }
-  std::uint64_t const sets = options.bytes / set_bytes;
+  std::uint64_t const sets = options.size_bytes / set_bytes;
   std::uint64_t const pages = (layout.size_bytes + page - 1) / page;
   std::uint64_t const sets_needed = ((pages - 1) >> page_word::tag_bits) + 1;
   if (sets < sets_needed) {
-    throw refused_input("cache_bytes", std::to_string(options.bytes),
+    throw refused_input("cache.size_bytes", std::to_string(options.size_bytes),
                         "for " + std::to_string(layout.size_bytes) + " bytes of drives give at least " +
                             std::to_string(sets_needed * set_bytes) + ", or larger pages");
   }
@@ -94,12 +95,12 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
              memory::resource& state_memory, memory::resource& host_memory)
     : options_(options) {
   check(options, layout);
-  auto const sets = static_cast<std::uint32_t>(options.bytes / options.page_bytes / cache_ways);
+  auto const sets = static_cast<std::uint32_t>(options.size_bytes / options.page_bytes / cache_ways);
   auto const frame_count = static_cast<std::uint32_t>(options.frames());
   std::uint32_t const overflow = options.overflow_frames;
   std::uint32_t const users = options.user_frames;
   std::uint32_t const outside = overflow + users;
-  auto const host_groups = static_cast<std::uint32_t>(options.host_bytes / options.bytes);
+  auto const host_groups = static_cast<std::uint32_t>(options.host_size_bytes / options.size_bytes);
   std::uint64_t const host_ways = std::uint64_t{sets} * host_groups * replacement::max_ways;
   parts plan;
   std::size_t const state_at = plan.add(sizeof(cache_state), line_bytes);
@@ -138,7 +139,7 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
   s.free_overflow = {reinterpret_cast<std::uint32_t*>(base + free_at), free_overflow_words};
   s.free_users = {s.free_overflow.words + free_overflow_words, free_user_words};
   if (host_groups != 0) {
-    host_frames_ = memory::allocation(host_memory, options.host_bytes, line_bytes);
+    host_frames_ = memory::allocation(host_memory, options.host_size_bytes, line_bytes);
     s.host.words = reinterpret_cast<std::uint32_t*>(base + host_words_at);
     s.host.policy_states = base + host_policy_at;
     s.host.policy_state_bytes = static_cast<std::uint32_t>(options.host_policy.state_bytes);
@@ -164,25 +165,26 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
 void cache::check_ref(replacement_policy const& policy, bool counted, bool shares,
                       replacement_policy const& host_policy) const {
   if (policy.name != options_.policy.name || policy.set_bytes != options_.policy.set_bytes) {
-    throw refused_input("policy", policy.name, "the cache was made for '" + options_.policy.name + "'");
+    throw refused_input("cache.policy", policy.name, "the cache was made for '" + options_.policy.name + "'");
   }
   if (counted != options_.statistics) {
-    throw refused_input("cache_statistics", options_.statistics ? "true" : "false",
+    throw refused_input("cache.statistics", options_.statistics ? "true" : "false",
                         options_.statistics ? "use traits with `counted` = true, or make the cache without statistics"
                                             : "use traits with `counted` = false, or make the cache with statistics");
   }
   if (shares != (options_.user_frames != 0)) {
-    throw refused_input("user_frames", std::to_string(options_.user_frames),
+    throw refused_input("cache.user_frames", std::to_string(options_.user_frames),
                         shares ? "the traits' `pools` share buffers: open the storage with some"
                                : "use traits whose `pools` share buffers: others cannot find pages in them");
   }
-  if (host_policy.name.empty() != (options_.host_bytes == 0)) {
-    throw refused_input("host_bytes", std::to_string(options_.host_bytes),
+  if (host_policy.name.empty() != (options_.host_size_bytes == 0)) {
+    throw refused_input("cache.host_size_bytes", std::to_string(options_.host_size_bytes),
                         !host_policy.name.empty() ? "the traits' `pools` have a host pool: open the storage with one"
                                                   : "use traits whose `pools` have the host pool's policy");
   }
-  if (options_.host_bytes != 0 && host_policy.name != options_.host_policy.name) {
-    throw refused_input("host_policy", host_policy.name, "the cache was made for '" + options_.host_policy.name + "'");
+  if (options_.host_size_bytes != 0 && host_policy.name != options_.host_policy.name) {
+    throw refused_input("cache.host_policy", host_policy.name,
+                        "the cache was made for '" + options_.host_policy.name + "'");
   }
 }
 

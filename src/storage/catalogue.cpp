@@ -64,12 +64,12 @@ std::string problem_of(std::string const& name) {
 }
 
 bool same(extent const& a, extent const& b) {
-  return a.name == b.name && a.first_byte == b.first_byte && a.bytes == b.bytes;
+  return a.name == b.name && a.first_byte == b.first_byte && a.size_bytes == b.size_bytes;
 }
 
 /// Where the next extent may begin.
 std::uint64_t end_of(extent const& e) {
-  return e.first_byte + catalogue::room_of(e.bytes);
+  return e.first_byte + catalogue::room_of(e.size_bytes);
 }
 
 }  // namespace
@@ -132,8 +132,8 @@ bool catalogue::parse(std::string_view text) {
       extent e{row.at("name"), row.at("first_byte"), row.at("bytes")};
       std::uint64_t const least = extents_.empty() ? reserved_bytes : end_of(extents_.back());
       if (!problem_of(e.name).empty() || find(e.name) != nullptr) return false;
-      if (e.first_byte < least || e.first_byte % alignment_bytes != 0 || e.first_byte > home_.bytes || e.bytes == 0 ||
-          e.bytes > home_.bytes - e.first_byte) {
+      if (e.first_byte < least || e.first_byte % alignment_bytes != 0 || e.first_byte > home_.bytes ||
+          e.size_bytes == 0 || e.size_bytes > home_.bytes - e.first_byte) {
         return false;
       }
       extents_.push_back(std::move(e));
@@ -169,7 +169,7 @@ void catalogue::store_once(writer const& write) {
                           {"stamp", stamp_},
                           {"extents", nlohmann::json::array()}};
   for (extent const& e : extents_) {
-    table["extents"].push_back({{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.bytes}});
+    table["extents"].push_back({{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.size_bytes}});
   }
   std::string const text = table.dump();
   if (text.size() > copy_bytes - sizeof(copy_header)) {

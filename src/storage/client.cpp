@@ -52,8 +52,8 @@ void client::place_pairs() {
 }
 
 void client::make_cache(storage_options const& options, buffer_source const& buffers) {
-  if (options.cache_bytes == 0) return;
-  cache_options const o = cache_options_of(options);
+  if (options.cache.size_bytes == 0) return;
+  cache_options const& o = options.cache;
   cache::check(o, layout_);
   frames_ = buffers.allocate(o.frame_memory_bytes(), all_in_gpu_memory());
   pages_ =

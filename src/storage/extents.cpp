@@ -43,7 +43,7 @@ bool extents::raw_writable() const {
 /// The commands of a raw queue pair go by all that a storage checks.
 std::shared_ptr<void> extents::admit_raw_pair(driver::drive_identity const& drive) const {
   if (client_.pages() != nullptr) {
-    throw refused_input("cache_bytes", std::to_string(client_.pages()->options().bytes),
+    throw refused_input("cache.size_bytes", std::to_string(client_.pages()->options().size_bytes),
                         "a raw queue pair passes by the cache: open the storage without one");
   }
   std::lock_guard lock(mutex_);
@@ -132,7 +132,7 @@ std::string extents::names_in(std::uint64_t first_byte, std::uint64_t end_byte) 
   std::string names;
   std::lock_guard lock(names_mutex_);
   for (extent const& e : named_) {
-    if (e.first_byte >= end_byte || e.first_byte + e.bytes <= first_byte) continue;
+    if (e.first_byte >= end_byte || e.first_byte + e.size_bytes <= first_byte) continue;
     names += (names.empty() ? " (of extent '" : ", '") + e.name + "'";
   }
   return names.empty() ? names : names + ")";
@@ -163,7 +163,7 @@ std::unique_ptr<claimed_range> extents::claim_table() const {
   }
 }
 void extents::unclaim(extent const& e) const {
-  first_drive_.unclaim(e.first_byte, catalogue::room_of(e.bytes));
+  first_drive_.unclaim(e.first_byte, catalogue::room_of(e.size_bytes));
 }
 
 /// A table that could not be written is not ours: the one on the drive still is.

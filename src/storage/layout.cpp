@@ -35,16 +35,16 @@ std::vector<drive_queues> choose_queues(storage_options const& options, std::spa
     if (asked.count == 0) pairs_left = std::min(pairs_left, left);
     if (asked.depth == 0) entries_max = std::min(entries_max, id.max_queue_entries);
   }
-  if (options.queues_per_drive > pairs_left) {
-    throw refused_input("queues_per_drive", std::to_string(options.queues_per_drive),
+  if (options.queues.per_drive > pairs_left) {
+    throw refused_input("queues.per_drive", std::to_string(options.queues.per_drive),
                         "the drives leave at most " + std::to_string(pairs_left));
   }
-  if (options.queue_depth > entries_max) {
-    throw refused_input("queue_depth", std::to_string(options.queue_depth),
+  if (options.queues.depth > entries_max) {
+    throw refused_input("queues.depth", std::to_string(options.queues.depth),
                         "the drives allow at most " + std::to_string(entries_max));
   }
-  std::uint32_t const wanted = options.queues_per_drive != 0 ? options.queues_per_drive : on_gpu ? 64 : 4;
-  std::uint32_t const depth = options.queue_depth != 0 ? options.queue_depth : std::min(1024u, entries_max);
+  std::uint32_t const wanted = options.queues.per_drive != 0 ? options.queues.per_drive : on_gpu ? 64 : 4;
+  std::uint32_t const depth = options.queues.depth != 0 ? options.queues.depth : std::min(1024u, entries_max);
   std::vector<drive_queues> chosen;
   for (std::size_t i = 0; i < drives.size(); ++i) {
     drive_queues q = asked_of(options, i);

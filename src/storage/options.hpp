@@ -28,7 +28,5 @@ char const* name_of(nvme::queue_priority priority);
 
 /// Requests of kernels that may be open at once.
 std::uint32_t records_of(storage_options const& options, bool on_gpu);
-/// Of the cache, where there is to be one.
-cache_options cache_options_of(storage_options const& options);
 
 }  // namespace forebay::detail

@@ -30,14 +30,14 @@ queue_group::queue_group(opened_drives const& drives, queue_group_plan const& pl
       rings.push_back(rings_of(rings_.back()));
     }
   }
-  prp_pages_ = buffers.allocate(std::uint64_t{options.prp_list_pages} * page_bytes);
+  prp_pages_ = buffers.allocate(std::uint64_t{options.queues.prp_list_pages} * page_bytes);
   io_queues_options o;
   o.records = plan.records;
   o.prp_pages = prp_pages_->ref();
   o.page_bytes = page_bytes;
   o.timeout_ns = options.timeout_ns;
   o.flush_timeout_ns = options.flush_timeout_ns;
-  o.traced_threads = options.traced_threads;
+  o.traced_threads = options.debug.traced_threads;
   queues_ = std::make_unique<io_queues>(rings, o, *plan.state_memory, *plan.shared_memory);
 }
 

@@ -38,13 +38,13 @@ nlohmann::json report_of(cache const& pages) {
                 {"to_host", c.to_host}};
   }
   status const error = pages.first_error();
-  return {{"bytes", o.bytes},
+  return {{"bytes", o.size_bytes},
           {"page_bytes", o.page_bytes},
           {"policy", o.policy.name},
           {"overflow_frames", o.overflow_frames},
           {"user_frames", o.user_frames},
-          {"host_bytes", o.host_bytes},
-          {"host_policy", o.host_bytes != 0 ? nlohmann::json(o.host_policy.name) : nlohmann::json()},
+          {"host_bytes", o.host_size_bytes},
+          {"host_policy", o.host_size_bytes != 0 ? nlohmann::json(o.host_policy.name) : nlohmann::json()},
           {"counters", std::move(counters)},
           {"first_error", error.ok() ? nlohmann::json() : nlohmann::json(to_string(error))},
           {"failed_write_backs", pages.failed_write_backs()}};

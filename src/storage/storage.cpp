@@ -46,7 +46,7 @@ struct storage::impl {
 
   /// Where a host transfer goes.
   std::uint64_t resolve(std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) const {
-    std::uint64_t const room = within != nullptr ? within->bytes : plan.layout.size_bytes;
+    std::uint64_t const room = within != nullptr ? within->size_bytes : plan.layout.size_bytes;
     if (offset_bytes > room || bytes > room - offset_bytes) {
       throw refused_input("offset_bytes", std::to_string(offset_bytes),
                           std::to_string(bytes) + " bytes from there do not lie within the " + std::to_string(room) +
@@ -96,7 +96,7 @@ io_queues const& storage::device_queues() const {
 }
 cache const& storage::pages() const {
   if (cache const* const pages = impl_->client.pages(); pages != nullptr) return *pages;
-  throw refused_input("cache_bytes", "0", "open the storage with a cache, or use traits that are `uncached`");
+  throw refused_input("cache.size_bytes", "0", "open the storage with a cache, or use traits that are `uncached`");
 }
 bool storage::writable() const {
   return impl_->plan.writable;
@@ -122,7 +122,7 @@ void storage::require_even_pairs() const {
 void storage::require_no_cache() const {
   if (impl_->client.pages() == nullptr) return;
   throw refused_input(
-      "cache_bytes", std::to_string(impl_->options.cache_bytes),
+      "cache.size_bytes", std::to_string(impl_->options.cache.size_bytes),
       "use traits that are `cached`, or open the storage without a cache: what was asked for bypasses the cache");
 }
 void storage::require_device(bool gpu) const {

@@ -22,7 +22,7 @@ using M = simt::native;
 constexpr std::uint32_t page_bytes = 4096;
 
 storage open_cached(std::uint64_t cache_pages = 64) {
-  return storage({.drives = {"emulated:size=1M"}, .device = "cpu", .cache_bytes = cache_pages * page_bytes});
+  return storage({.drives = {"emulated:size=1M"}, .device = "cpu", .cache = {.size_bytes = cache_pages * page_bytes}});
 }
 
 template <class View>

@@ -24,7 +24,7 @@ class library_drives : public ::testing::TestWithParam<std::uint64_t> {
     o.drives.assign(3, "emulated:size=256K,threads=1");
     o.device = "cpu";
     o.stripe_bytes = 4096;
-    o.cache_bytes = GetParam();
+    o.cache.size_bytes = GetParam();
     return o;
   }
   library_drives() { work.blocks = drives.size_bytes() / work.block_bytes; }

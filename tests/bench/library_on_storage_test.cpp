@@ -31,8 +31,8 @@ class library_on_storage : public ::testing::TestWithParam<std::uint64_t> {
     storage_options o;
     o.drives = {"emulated:size=4M,threads=1"};
     o.device = "cpu";
-    o.page_bytes = 512;
-    o.cache_bytes = GetParam();
+    o.cache.page_bytes = 512;
+    o.cache.size_bytes = GetParam();
     return o;
   }
   template <class T>
@@ -159,8 +159,8 @@ TEST(library_forget_pages, leaves_none_in_the_cache_but_those_that_are_held) {
   storage_options o;
   o.drives = {"emulated:size=1M,threads=1"};
   o.device = "cpu";
-  o.cache_bytes = 1 << 20;
-  o.cache_statistics = true;
+  o.cache.size_bytes = 1 << 20;
+  o.cache.statistics = true;
   storage drives(o);
   cpu_executor const run;
   auto const counted = drives.ref<M, test::traits<replacement::clock, true>>();

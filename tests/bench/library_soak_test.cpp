@@ -36,9 +36,9 @@ class library_soak : public ::testing::Test {
     o.drives[failing] += ",seed=" + std::to_string(drive_seed) + ",errors_ppm=" + std::to_string(errors_ppm);
     o.device = "cpu";
     o.stripe_bytes = 4096;
-    o.cache_bytes = 64 * 4096;
-    o.user_frames = 16;
-    o.overflow_frames = 64;
+    o.cache.size_bytes = 64 * 4096;
+    o.cache.user_frames = 16;
+    o.cache.overflow_frames = 64;
     return o;
   }
   /// A drive that fails when it is opened is not one to go on with: another one.

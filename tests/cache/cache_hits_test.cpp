@@ -107,10 +107,10 @@ TYPED_TEST(CacheHits, AreThoseOfTheReferenceOnZipfScansAndLoops) {
     storage_options options;
     options.drives = {"emulated:profile=ideal,size=" + std::to_string(drive_pages * page_bytes)};
     options.device = "cpu";
-    options.page_bytes = page_bytes;
-    options.cache_bytes = frames * page_bytes;
-    options.cache_statistics = true;
-    options.policy = replacement_policy::of<TypeParam>();
+    options.cache.page_bytes = page_bytes;
+    options.cache.size_bytes = frames * page_bytes;
+    options.cache.statistics = true;
+    options.cache.policy = replacement_policy::of<TypeParam>();
     storage st(options);
     std::vector<std::uint8_t> hit(trace.size());
     auto const cache = st.ref<simt::fiber, test::traits<TypeParam, true>>().cache();

@@ -43,7 +43,7 @@ std::string wait_for_an_overflow_frame(std::uint64_t seed, wait_shape const& sha
   layout.size_bytes = 64 * page_bytes;
   layout.command_bytes_max = page_bytes;
   cache_options options;
-  options.bytes = cache_ways * page_bytes;
+  options.size_bytes = cache_ways * page_bytes;
   options.overflow_frames = shape.overflow_frames;
   memory::allocation const frames(memory::host(), options.frame_memory_bytes(), page_bytes);
   cache pages(options, layout, *drive.queues,

@@ -29,8 +29,8 @@ storage open_storage(std::string const& uri = "emulated:size=8M,residency=served
 
 std::string content(storage& s, std::string const& name) {
   extent const e = s.find_extent(name);
-  std::string text(e.bytes, '\0');
-  s.pread(text.data(), e.bytes, 0, &e);
+  std::string text(e.size_bytes, '\0');
+  s.pread(text.data(), e.size_bytes, 0, &e);
   return text;
 }
 

@@ -278,7 +278,7 @@ TEST(served_drive, refusals_are_those_of_a_drive_in_process) {
             "path: 'here.img': give an absolute path: the drive daemon may run in another folder");
   EXPECT_EQ(refused_open("emulated:residency=served,size=1M,profile=./p.toml"),
             "profile: './p.toml': give an absolute path: the drive daemon may run in another folder");
-  EXPECT_EQ(refusal([] { storage({.drives = {drive_uri}, .device = "cpu", .queues_per_drive = 64}); }),
+  EXPECT_EQ(refusal([] { storage({.drives = {drive_uri}, .device = "cpu", .queues = {.per_drive = 64}}); }),
             "queues: '65': the drive has 40 I/O queue pairs, of which 40 are free; ask for less, or open the drive "
             "with more");
   EXPECT_NO_THROW(open(drive_uri)) << "what was refused left nothing behind";
@@ -543,7 +543,7 @@ TEST(drive_daemon, removes_no_socket_but_its_own) {
 
 TEST(drive_daemon, survives_a_client_that_is_killed_with_commands_in_flight) {
   far_daemon const daemon;
-  storage other({.drives = {drive_uri}, .device = "cpu", .queues_per_drive = 20});  // 21 of 40 pairs
+  storage other({.drives = {drive_uri}, .device = "cpu", .queues = {.per_drive = 20}});  // 21 of 40 pairs
   std::string const rest = "of which 19 are free";
   for (int round = 0; round < 3; ++round) {
     process client({"busy", drive_uri});

@@ -34,17 +34,17 @@ storage_options with_cache(std::uint64_t cache_bytes = 16 * 4096) {
   storage_options o;
   o.drives = {"emulated:size=2M"};
   o.device = "cpu";
-  o.cache_bytes = cache_bytes;
+  o.cache.size_bytes = cache_bytes;
   return o;
 }
 
 TEST(UnpinnedWait, FindsTheOneOverflowFrameOfManyThatIsNotPinned) {
   storage_options o = with_cache();
-  o.overflow_frames = 100;  // more than one look for a spare one visits
+  o.cache.overflow_frames = 100;  // more than one look for a spare one visits
   storage st(o);
   auto const cache = st.ref<simt::native, cached>().cache();
   std::vector<std::uint32_t> held;
-  for (std::uint64_t page = 0; page < 16 + o.overflow_frames; ++page) {
+  for (std::uint64_t page = 0; page < 16 + o.cache.overflow_frames; ++page) {
     page_pin const pinned = cache.pin(page, access::read);
     ASSERT_TRUE(pinned.outcome.ok()) << page;
     held.push_back(pinned.frame);
@@ -67,16 +67,16 @@ TEST(CacheOptions, BadOnesAreRefusedByName) {
     EXPECT_THAT([&] { storage st(o); },
                 ThrowsMessage<refused_input>(AllOf(HasSubstr(field_and_value), HasSubstr(remedy))));
   };
-  refuses([](auto& o) { o.cache_bytes = 100; }, "cache_bytes: '100'", "65536 bytes: that is the least");
-  refuses([](auto& o) { o.cache_bytes = 100'000; }, "cache_bytes: '100000'", "65536 is the nearest");
-  refuses([](auto& o) { o.page_bytes = 0; }, "page_bytes: '0'", "power of two");
-  refuses([](auto& o) { o.page_bytes = 3000; }, "page_bytes: '3000'", "power of two");
-  refuses([](auto& o) { o.page_bytes = 256; }, "page_bytes: '256'", "512 to 65536");
-  refuses([](auto& o) { o.page_bytes = 1 << 17; }, "page_bytes: '131072'", "512 to 65536");
+  refuses([](auto& o) { o.cache.size_bytes = 100; }, "cache.size_bytes: '100'", "65536 bytes: that is the least");
+  refuses([](auto& o) { o.cache.size_bytes = 100'000; }, "cache.size_bytes: '100000'", "65536 is the nearest");
+  refuses([](auto& o) { o.cache.page_bytes = 0; }, "page_bytes: '0'", "power of two");
+  refuses([](auto& o) { o.cache.page_bytes = 3000; }, "page_bytes: '3000'", "power of two");
+  refuses([](auto& o) { o.cache.page_bytes = 256; }, "page_bytes: '256'", "512 to 65536");
+  refuses([](auto& o) { o.cache.page_bytes = 1 << 17; }, "page_bytes: '131072'", "512 to 65536");
   refuses(
       [](auto& o) {
         o.drives = {"emulated:size=2M,lba_bytes=4096"};
-        o.page_bytes = 512;
+        o.cache.page_bytes = 512;
       },
       "page_bytes: '512'", "4096");
   refuses(
@@ -85,83 +85,84 @@ TEST(CacheOptions, BadOnesAreRefusedByName) {
         o.stripe_bytes = 2048;
       },
       "stripe_bytes: '2048'", "multiple of the page");
-  refuses([](auto& o) { o.cache_bytes = std::uint64_t{1} << 41; }, "cache_bytes: '2199023255552'", "2^28");
-  refuses([](auto& o) { o.overflow_frames = ~0u; }, "overflow_frames: '4294967295'", "at most 268435440");
-  refuses([](auto& o) { o.user_frames = 1u << 28; }, "user_frames: '268435456'", "at most 268435184");
+  refuses([](auto& o) { o.cache.size_bytes = std::uint64_t{1} << 41; }, "cache.size_bytes: '2199023255552'", "2^28");
+  refuses([](auto& o) { o.cache.overflow_frames = ~0u; }, "overflow_frames: '4294967295'", "at most 268435440");
+  refuses([](auto& o) { o.cache.user_frames = 1u << 28; }, "user_frames: '268435456'", "at most 268435184");
   // Without a cache too, where nothing else would look at them.
   refuses(
       [](auto& o) {
-        o.cache_bytes = 0;
-        o.page_bytes = 3000;
+        o.cache.size_bytes = 0;
+        o.cache.page_bytes = 3000;
       },
       "page_bytes: '3000'", "power of two");
   refuses(
       [](auto& o) {
-        o.cache_bytes = 0;
-        o.cache_statistics = true;
+        o.cache.size_bytes = 0;
+        o.cache.statistics = true;
       },
-      "cache_bytes: '0'", "cache_statistics");
-  refuses([](auto& o) { o.drives = {"emulated:size=8T,data=none"}; }, "cache_bytes: '65536'", "at least 524288");
+      "cache.size_bytes: '0'", "statistics");
+  refuses([](auto& o) { o.drives = {"emulated:size=8T,data=none"}; }, "cache.size_bytes: '65536'", "at least 524288");
 }
 
 TEST(CacheOptions, RefsMustFitTheCache) {
   storage plain(with_cache(0));
-  EXPECT_THAT(
-      [&] { (plain.ref<M, cached>()); },
-      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '0'"), HasSubstr("use traits that are `uncached`"))));
+  EXPECT_THAT([&] { (plain.ref<M, cached>()); },
+              ThrowsMessage<refused_input>(
+                  AllOf(HasSubstr("cache.size_bytes: '0'"), HasSubstr("use traits that are `uncached`"))));
   EXPECT_TRUE(plain.first_error().ok());
   EXPECT_EQ(plain.cache_statistics().hits, 0u);
 
   storage st(with_cache());
-  EXPECT_THAT([&] { st.ref<M>(); }, ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_bytes: '65536'"),
+  EXPECT_THAT([&] { st.ref<M>(); }, ThrowsMessage<refused_input>(AllOf(HasSubstr("cache.size_bytes: '65536'"),
                                                                        HasSubstr("use traits that are `cached`"))));
   EXPECT_THAT([&] { st.service<M>(nullptr); }, ThrowsMessage<refused_input>(HasSubstr("use traits that are `cached`")));
   EXPECT_THAT([&] { (plain.service<M, cached>(nullptr)); },
-              ThrowsMessage<refused_input>(HasSubstr("cache_bytes: '0'")));
+              ThrowsMessage<refused_input>(HasSubstr("cache.size_bytes: '0'")));
   EXPECT_THAT([&] { st.ref<M>(extent{"part", 0, 4096}); },
               ThrowsMessage<refused_input>(HasSubstr("use traits that are `cached`")));
   EXPECT_THAT([&] { (st.ref<M, test::traits<replacement::s3_fifo>>()); },
               ThrowsMessage<refused_input>(AllOf(HasSubstr("policy: 's3_fifo'"), HasSubstr("'clock'"))));
   EXPECT_THAT(
       [&] { (st.ref<M, test::traits<replacement::clock, true>>()); },
-      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_statistics: 'false'"), HasSubstr("`counted` = false"))));
+      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache.statistics: 'false'"), HasSubstr("`counted` = false"))));
   EXPECT_NO_THROW((st.ref<M, cached>()));
 
   auto options = with_cache();
-  options.cache_statistics = true;
+  options.cache.statistics = true;
   storage counted(options);
   EXPECT_THAT(
       [&] { (counted.ref<M, cached>()); },
-      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache_statistics: 'true'"), HasSubstr("`counted` = true"))));
+      ThrowsMessage<refused_input>(AllOf(HasSubstr("cache.statistics: 'true'"), HasSubstr("`counted` = true"))));
 }
 
 TEST(CacheOptions, PoolsMustFitTheRef) {
   using sharing = frame_pools<share_all>;
   using hosted = frame_pools<no_sharing, replacement::clock>;
   auto options = with_cache();
-  options.user_frames = 2;
+  options.cache.user_frames = 2;
   storage shares(options);
   EXPECT_THAT([&] { (shares.ref<M, cached>()); }, ThrowsMessage<refused_input>(HasSubstr("user_frames: '2'")));
   options = with_cache();
-  options.host_bytes = options.cache_bytes;
+  options.cache.host_size_bytes = options.cache.size_bytes;
   storage hosts(options);
-  EXPECT_THAT([&] { (hosts.ref<M, cached>()); }, ThrowsMessage<refused_input>(HasSubstr("host_bytes: '65536'")));
+  EXPECT_THAT([&] { (hosts.ref<M, cached>()); },
+              ThrowsMessage<refused_input>(HasSubstr("cache.host_size_bytes: '65536'")));
   EXPECT_NO_THROW((hosts.ref<M, test::traits<replacement::clock, false, hosted>>()));
   storage plain(with_cache());
   EXPECT_THAT([&] { (plain.ref<M, test::traits<replacement::clock, false, sharing>>()); },
               ThrowsMessage<refused_input>(HasSubstr("user_frames: '0'")));
   EXPECT_THAT([&] { (plain.ref<M, test::traits<replacement::clock, false, hosted>>()); },
-              ThrowsMessage<refused_input>(HasSubstr("host_bytes: '0'")));
+              ThrowsMessage<refused_input>(HasSubstr("cache.host_size_bytes: '0'")));
   options = with_cache();
-  options.host_bytes = options.cache_bytes + 4096;
-  EXPECT_THAT([&] { storage st(options); }, ThrowsMessage<refused_input>(HasSubstr("multiple of cache_bytes")));
+  options.cache.host_size_bytes = options.cache.size_bytes + 4096;
+  EXPECT_THAT([&] { storage st(options); }, ThrowsMessage<refused_input>(HasSubstr("multiple of cache.size_bytes")));
 }
 
 TEST(SharedPage, OfAStorageThatIsOnlyReadIsNotWritten) {
   using native = simt::native;
   for (bool const read_only : {true, false}) {
     auto options = with_cache();
-    options.user_frames = 2;
+    options.cache.user_frames = 2;
     options.read_only = read_only;
     storage st(options);
     registered_buffer const buffer = st.allocate_buffer(2 * 4096);
@@ -187,9 +188,9 @@ TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
   EXPECT_TRUE(report_of(storage(with_cache(0))).is_null());
 
   auto options = with_cache(32 * 8192);
-  options.page_bytes = 8192;
-  options.overflow_frames = 7;
-  options.policy = replacement_policy::of<replacement::s3_fifo>();
+  options.cache.page_bytes = 8192;
+  options.cache.overflow_frames = 7;
+  options.cache.policy = replacement_policy::of<replacement::s3_fifo>();
   nlohmann::json const fresh = report_of(storage(options));
   EXPECT_EQ(fresh["bytes"], 32 * 8192);
   EXPECT_EQ(fresh["page_bytes"], 8192);
@@ -202,7 +203,7 @@ TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
   EXPECT_TRUE(fresh.at("first_error").is_null());
   EXPECT_EQ(fresh["failed_write_backs"], 0);
 
-  options.cache_statistics = true;
+  options.cache.statistics = true;
   storage st(options);
   auto const words = st.ref<native, test::traits<replacement::s3_fifo, true>>().array<std::uint64_t>();
   for (std::uint64_t i = 0; i < words.size(); i += 512) words[i] = words[i] + 1;
@@ -225,8 +226,8 @@ TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
   st.reset_statistics();
   EXPECT_EQ(report_of(st)["counters"]["misses"], 0);
 
-  options.user_frames = 3;
-  options.host_bytes = 2 * options.cache_bytes;
+  options.cache.user_frames = 3;
+  options.cache.host_size_bytes = 2 * options.cache.size_bytes;
   nlohmann::json const pools = report_of(storage(options));
   EXPECT_EQ(pools["user_frames"], 3);
   EXPECT_EQ(pools["host_bytes"], 2 * 32 * 8192);
@@ -237,9 +238,9 @@ TEST(CachePrefetch, APrefetchedPageSurvivesAScanAndAgesOutLater) {
   storage_options options;
   options.drives = {"emulated:size=4M"};
   options.device = "cpu";
-  options.cache_bytes = 16 * 4096;  // one set
-  options.overflow_frames = 0;
-  options.cache_statistics = true;
+  options.cache.size_bytes = 16 * 4096;  // one set
+  options.cache.overflow_frames = 0;
+  options.cache.statistics = true;
   storage st(options);
   auto const words = st.ref<simt::native, test::traits<replacement::clock, true>>().array<std::uint64_t const>();
   constexpr std::uint64_t per_page = 512;
@@ -345,7 +346,7 @@ TEST(CacheOverADriveThatTakesNoWrites, SaysSoAndLosesNothing) {
   layout.command_bytes_max = 4096;
   layout.size_bytes = 64 * 4096;
   cache_options options;
-  options.bytes = 16 * 4096;
+  options.size_bytes = 16 * 4096;
   options.overflow_frames = 2;
   memory::allocation const frames(memory::host(), options.frame_memory_bytes(), 4096);
   cache pages(options, layout, queues,

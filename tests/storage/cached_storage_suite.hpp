@@ -48,18 +48,18 @@ class CachedStorageSuite : public testing::Test {
     o.drives = std::move(drives);
     o.device = Machine::device();
     o.timeout_ns = patience_ns();
-    o.page_bytes = page_bytes;
-    o.cache_bytes = cache_pages * page_bytes;
+    o.cache.page_bytes = page_bytes;
+    o.cache.size_bytes = cache_pages * page_bytes;
     return o;
   }
 
   static void fill(storage& st, std::uint64_t generation, extent const* within = nullptr) {
-    std::vector<std::uint64_t> words((within != nullptr ? within->bytes : st.size_bytes()) / 8);
+    std::vector<std::uint64_t> words((within != nullptr ? within->size_bytes : st.size_bytes()) / 8);
     for (std::uint64_t i = 0; i < words.size(); ++i) words[i] = stamp(i * 8, generation);
     st.pwrite(words.data(), words.size() * 8, 0, within);
   }
   static void expect_stamps(storage& st, std::uint64_t generation, extent const* within = nullptr) {
-    std::vector<std::uint64_t> words((within != nullptr ? within->bytes : st.size_bytes()) / 8);
+    std::vector<std::uint64_t> words((within != nullptr ? within->size_bytes : st.size_bytes()) / 8);
     st.pread(words.data(), words.size() * 8, 0, within);
     for (std::uint64_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], stamp(i * 8, generation)) << "word " << i;
   }
@@ -152,8 +152,8 @@ TYPED_TEST_P(CachedStorageSuite, NoWriteIsLostAtFourTimesTheCache) {
     this->mix_and_verify(st, {2, 64}, 300);
   }
   auto options = this->options({"emulated:size=1M"}, 64);
-  options.policy = replacement_policy::of<replacement::s3_fifo>();
-  options.cache_statistics = true;
+  options.cache.policy = replacement_policy::of<replacement::s3_fifo>();
+  options.cache.statistics = true;
   storage st(options);
   this->template mix_and_verify<replacement::s3_fifo, true>(st, {2, 64}, 300);
   cache_counters const counted = st.cache_statistics();
@@ -176,7 +176,7 @@ TYPED_TEST_P(CachedStorageSuite, OneSetWithAndWithoutOverflowFrames) {
   for (std::uint32_t const overflow : {0u, 1u, 40u}) {
     SCOPED_TRACE(std::to_string(overflow) + " overflow frames");
     auto options = this->options({"emulated:size=256K"}, 16);
-    options.overflow_frames = overflow;
+    options.cache.overflow_frames = overflow;
     storage st(options);
     this->mix_and_verify(st, {1, 8}, 400);
   }
@@ -185,7 +185,7 @@ TYPED_TEST_P(CachedStorageSuite, OneSetWithAndWithoutOverflowFrames) {
 TYPED_TEST_P(CachedStorageSuite, PagesInOverflowFramesNeedNoLock) {
   using M = typename TypeParam::machine;
   auto options = this->options({"emulated:size=256K"}, 16);
-  options.overflow_frames = 1;
+  options.cache.overflow_frames = 1;
   storage st(options);
   this->run_well(st, {1, 1},
                  use_an_overflow_frame_beside_a_lock<M, storage_ref<M, cached>>{st.ref<M, cached>(), nullptr});
@@ -195,7 +195,7 @@ TYPED_TEST_P(CachedStorageSuite, MoreThreadsThanFramesWaitForOneAnother) {
   for (std::uint32_t const overflow : {0u, 3u}) {
     SCOPED_TRACE(std::to_string(overflow) + " overflow frames");
     auto options = this->options({"emulated:size=512K"}, 16);
-    options.overflow_frames = overflow;
+    options.cache.overflow_frames = overflow;
     storage st(options);
     this->mix_and_verify(st, {4, 128}, 20);
   }
@@ -262,8 +262,8 @@ TYPED_TEST_P(CachedStorageSuite, StripedDrivesAreNoArraysOfTheirOwn) {
 
 TYPED_TEST_P(CachedStorageSuite, ShallowQueuesSlowButDoNotStop) {
   auto options = this->options({"emulated:size=1M"}, 64);
-  options.queues_per_drive = 2;
-  options.queue_depth = 2;
+  options.queues.per_drive = 2;
+  options.queues.depth = 2;
   storage st(options);
   this->mix_and_verify(st, {2, 64}, 50);
 }
@@ -272,7 +272,7 @@ TYPED_TEST_P(CachedStorageSuite, DrivesWithDifferentNumbersOfQueues) {
   using M = typename TypeParam::machine;
   auto options = this->options({"emulated:size=400K", "emulated:size=400K", "emulated:size=400K"}, 64);
   options.stripe_bytes = 8192;
-  options.queues = {{.count = 1, .depth = 2}, {.count = 5}, {.count = 3, .depth = 4}};
+  options.queues.of_drives = {{.count = 1, .depth = 2}, {.count = 5}, {.count = 3, .depth = 4}};
   storage st(options);
   using uneven = uneven_rules<typename TypeParam::completion>;
   EXPECT_THROW((st.ref<M, cached>()), refused_input);
@@ -356,8 +356,8 @@ TYPED_TEST_P(CachedStorageSuite, WindowsOfSeveralPages) {
   for (std::uint64_t const cache_pages : {256, 16}) {
     SCOPED_TRACE(cache_pages);
     auto options = this->options({"emulated:size=512K", "emulated:size=512K"}, cache_pages);
-    options.overflow_frames = 16;
-    options.cache_statistics = true;
+    options.cache.overflow_frames = 16;
+    options.cache.statistics = true;
     storage st(options);
     auto const ref = st.ref<M, test::traits<replacement::clock, true>>();
     for (std::uint32_t const pages : {1, 5, 32}) {
@@ -391,7 +391,7 @@ TYPED_TEST_P(CachedStorageSuite, PagesAskedForAheadAreRead) {
   using M = typename TypeParam::machine;
   using view = storage_ref<M, test::traits<replacement::clock, true>>;
   auto options = this->options({"emulated:size=1M"}, 64);
-  options.cache_statistics = true;
+  options.cache.statistics = true;
   storage st(options);
   this->fill(st, 6);
   this->run_well(st, {1, 32},
@@ -420,7 +420,7 @@ TYPED_TEST_P(CachedStorageSuite, WhatIsPrefetchedThoughItIsThereStays) {
 TYPED_TEST_P(CachedStorageSuite, LanesThatMissAPageTogetherAreOneMiss) {
   using M = typename TypeParam::machine;
   auto options = this->options({"emulated:size=1M"}, 256);
-  options.cache_statistics = true;
+  options.cache.statistics = true;
   storage st(options);
   this->fill(st, 7);
   auto const kernel = read_page_by_warps<M, storage_ref<M, test::traits<replacement::clock, true>>>{
@@ -548,7 +548,7 @@ TYPED_TEST_P(CachedStorageSuite, AsynchronousTransfersAndViewsSeeEachOther) {
        {place{512, 32, 256}, {4096, 32, 256}, {16384, 32, 256}, {4096, 16, 0}}) {
     SCOPED_TRACE(std::to_string(page_bytes) + " bytes a page, " + std::to_string(overflow_frames) + " overflow frames");
     auto options = this->options({"emulated:size=1M", "emulated:size=1M"}, cache_pages, page_bytes);
-    options.overflow_frames = overflow_frames;
+    options.cache.overflow_frames = overflow_frames;
     storage st(options);
     registered_buffer const buffers = st.allocate_buffer(128ull * 2 * page_bytes);
     this->run_well(st, {2, 64},
@@ -564,8 +564,8 @@ TYPED_TEST_P(CachedStorageSuite, SharedBuffersArePages) {
   for (std::uint32_t const user_frames : {1u, 8u, 200u}) {
     SCOPED_TRACE(std::to_string(user_frames) + " user frames");
     auto options = this->options({"emulated:size=1M"}, 64);
-    options.user_frames = user_frames;
-    options.cache_statistics = true;
+    options.cache.user_frames = user_frames;
+    options.cache.statistics = true;
     storage st(options);
     this->fill(st, 1);
     registered_buffer const buffers = st.allocate_device_buffer(64ull * 4096);
@@ -583,8 +583,8 @@ TYPED_TEST_P(CachedStorageSuite, WhatAKernelLeavesSharedTheHostTakesBack) {
   using pools = frame_pools<share_all>;
   using view = storage_ref<M, test::traits<replacement::clock, true, pools>>;
   auto options = this->options({"emulated:size=256K"}, 16);
-  options.user_frames = 64;
-  options.cache_statistics = true;
+  options.cache.user_frames = 64;
+  options.cache.statistics = true;
   storage st(options);
   this->fill(st, 1);
   {
@@ -608,8 +608,8 @@ TYPED_TEST_P(CachedStorageSuite, PagesThatLeaveAreFoundInHostMemory) {
   using pools = frame_pools<no_sharing, replacement::clock>;
   using view = storage_ref<M, test::traits<replacement::clock, true, pools>>;
   auto options = this->options({"emulated:size=1M"}, 64);
-  options.host_bytes = 8 * options.cache_bytes;
-  options.cache_statistics = true;
+  options.cache.host_size_bytes = 8 * options.cache.size_bytes;
+  options.cache.statistics = true;
   storage st(options);
   this->fill(st, 1);
   auto const ref = st.ref<M, test::traits<replacement::clock, true, pools>>();

@@ -47,7 +47,7 @@ TEST(Catalogue, ComesBackAsStored) {
   ASSERT_TRUE(back.has_value());
   ASSERT_EQ(back->extents().size(), 2u);
   EXPECT_EQ(back->find("edges")->first_byte, mib);
-  EXPECT_EQ(back->find("edges")->bytes, 5u);
+  EXPECT_EQ(back->find("edges")->size_bytes, 5u);
   EXPECT_EQ(back->find("embedding/0")->first_byte, 2 * mib);
   EXPECT_EQ(back->find("nothing"), nullptr);
 }
@@ -124,7 +124,7 @@ TEST(Catalogue, ADigitThatHasChangedIsNoticed) {
     ASSERT_NE(found, begin + 4096);
     std::copy(is.begin(), is.end(), found);
     if (at != 0) break;
-    EXPECT_EQ(catalogue::load(16 * mib, i.reader())->find("edges")->bytes, 5u) << "of the other copy";
+    EXPECT_EQ(catalogue::load(16 * mib, i.reader())->find("edges")->size_bytes, 5u) << "of the other copy";
   }
   EXPECT_THAT([&] { catalogue::load(16 * mib, i.reader()); }, ThrowsMessage<operation_failed>(HasSubstr("damaged")));
 }
@@ -238,7 +238,7 @@ TEST(Catalogue, WhatIsStagedIsNotThereBeforeItIsPublished) {
   EXPECT_EQ(c.create("other", mib).first_byte, 4 * mib) << "the bytes are taken";
   EXPECT_EQ(c.find("edges")->first_byte, mib);
   c.store(i.writer());
-  EXPECT_EQ(catalogue::load(8 * mib, i.reader())->find("edges")->bytes, mib);
+  EXPECT_EQ(catalogue::load(8 * mib, i.reader())->find("edges")->size_bytes, mib);
   EXPECT_THROW(c.publish(staged, false), refused_input) << "the name is in use";
   c.publish(staged, true);
   c.store(i.writer());

@@ -73,7 +73,7 @@ TEST(Deadlines, AWriteBackLongerThanTheTimeoutLosesNothing) {
   test::drive_files const files(1, pages * page_bytes);
   // 4000 commands a second: a quarter of a second for all, in which no command takes long.
   storage_options o = options_of("emulated:backing=file,path=" + files.paths()[0] + ",iops=4000,latency_us=100");
-  o.cache_bytes = pages * page_bytes;
+  o.cache.size_bytes = pages * page_bytes;
   o.timeout_ns = 100 * ms;
   std::uint64_t salt = 1;
   {
@@ -125,7 +125,7 @@ TEST(Deadlines, OneDeadlineForAllPagesIsCaught) {
   constexpr std::uint64_t pages = 512;
   test::drive_files const files(1, pages * page_bytes);
   storage_options o = options_of("emulated:backing=file,path=" + files.paths()[0] + ",iops=1000");
-  o.cache_bytes = pages * page_bytes;
+  o.cache.size_bytes = pages * page_bytes;
   o.timeout_ns = 100 * ms;
   storage st(o);
   write_pages(st, pages, 1);
@@ -145,7 +145,7 @@ TEST(Deadlines, PagesThatADriveDoesNotTakeAreNamed) {
   for (int seed = 0; st == nullptr && seed < 100; ++seed) {
     drive = "emulated:size=64M,errors_ppm=900000,seed=" + std::to_string(seed);
     storage_options o = options_of(drive);
-    o.cache_bytes = pages * page_bytes;
+    o.cache.size_bytes = pages * page_bytes;
     try {
       st = std::make_unique<storage>(o);
     } catch (operation_failed const&) {
@@ -171,7 +171,7 @@ TEST(FailingDrives, AFlushReachesTheOthers) {
     storage_options o = options_of("emulated:size=8M,errors_ppm=900000,seed=" + std::to_string(seed));
     o.drives.push_back("file:" + files.paths()[0]);
     o.stripe_bytes = 65536;
-    o.cache_bytes = 64 * page_bytes;
+    o.cache.size_bytes = 64 * page_bytes;
     try {
       st = std::make_unique<storage>(o);
     } catch (operation_failed const&) {
@@ -237,9 +237,9 @@ TEST(FailingDrives, AChangeOfTheCatalogueThatFailsIsNotKept) {
     }
     (created ? done : failed) += 1;
     storage const again(options_of("file:" + files.paths()[0]));
-    EXPECT_EQ(again.find_extent("old").bytes, 5u) << "seed " << seed;
+    EXPECT_EQ(again.find_extent("old").size_bytes, 5u) << "seed " << seed;
     if (!created) continue;
-    EXPECT_EQ(again.find_extent("new").bytes, 7u) << "seed " << seed;
+    EXPECT_EQ(again.find_extent("new").size_bytes, 7u) << "seed " << seed;
   }
   EXPECT_GT(failed, 5);
   EXPECT_GT(done, 5);
@@ -264,7 +264,7 @@ TEST(Deadlines, PollingWithShortDeadlinesHarmsNothing) {
   }
   {
     storage_options o = options_of("emulated:size=64M,latency_us=20000");
-    o.cache_bytes = 1 << 20;
+    o.cache.size_bytes = 1 << 20;
     storage st(o);
     registered_buffer const from = st.allocate_buffer(page_bytes);
     auto write = st.ref<native, cached>().write_async(from.ref(), 0, page_bytes);
@@ -280,7 +280,7 @@ TEST(Deadlines, AFlushGivesTheBuffersOfDetachedRequestsBack) {
   constexpr std::uint64_t requests = 200, each = 256 << 10;
   for (bool const with_cache : {false, true}) {
     storage_options o = options_of("emulated:size=256M,threads=2");
-    if (with_cache) o.cache_bytes = 1 << 20;
+    if (with_cache) o.cache.size_bytes = 1 << 20;
     storage st(o);
     registered_buffer const buffer = st.allocate_buffer(requests * each);
     for (std::uint64_t k = 0; k < requests; ++k) {
@@ -301,7 +301,7 @@ TEST(Deadlines, AFlushGivesTheBuffersOfDetachedRequestsBack) {
 
 TEST(Deadlines, SynchronousCallsThatTimeOutGiveTheirRecordsBack) {
   storage_options o = options_of("emulated:size=64M,latency_us=20000");
-  o.records = 2;
+  o.queues.records = 2;
   o.timeout_ns = 1 * ms;
   o.flush_timeout_ns = 10'000 * ms;
   storage st(o);
@@ -317,8 +317,8 @@ TEST(Deadlines, SynchronousCallsThatTimeOutGiveTheirRecordsBack) {
 
 TEST(Deadlines, AWaiterSeesTheOverflowFrameThatIsUnpinned) {
   storage_options o = options_of("emulated:size=2M");
-  o.cache_bytes = 16 * page_bytes;
-  o.overflow_frames = 1;
+  o.cache.size_bytes = 16 * page_bytes;
+  o.cache.overflow_frames = 1;
   o.timeout_ns = 60'000 * ms;
   storage st(o);
   auto const words = st.ref<native, cached>().array<std::uint64_t const>();

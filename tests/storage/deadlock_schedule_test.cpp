@@ -62,7 +62,7 @@ class rig {
 
     cache_options of_cache;
     of_cache.page_bytes = page_bytes;
-    of_cache.bytes = cache_ways * page_bytes;
+    of_cache.size_bytes = cache_ways * page_bytes;
     of_cache.overflow_frames = p.overflow;
     storage_layout layout;
     layout.size_bytes = pages * page_bytes;

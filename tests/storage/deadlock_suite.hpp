@@ -61,8 +61,8 @@ void expect_a_deadlock_to_be_reported() {
   storage_options o;
   o.drives = {"emulated:size=1M" + Machine::drive_keys()};
   o.device = Machine::device();
-  o.cache_bytes = 16 * o.page_bytes;
-  o.overflow_frames = 0;
+  o.cache.size_bytes = 16 * o.cache.page_bytes;
+  o.cache.overflow_frames = 0;
   // How often a thread that waits in vain comes back to look whether it may end.
   o.timeout_ns = 1'000'000'000;
   storage st(o);

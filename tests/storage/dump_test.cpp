@@ -109,7 +109,7 @@ TEST(Watchdog, OfAStorageReportsARequestWhoseCompletionNobodyConsumes) {
   storage_options o;
   o.drives = {"emulated:size=1M"};
   o.device = "cpu";
-  o.queues_per_drive = 2;
+  o.queues.per_drive = 2;
   storage st(o);
   registered_buffer const buffer = st.allocate_buffer(4096);
   auto request = st.ref<native>().read_async(buffer.ref(), 8192, 4096);
@@ -139,7 +139,7 @@ TEST(Dump, NamesTheDriveOfAPairWhereDrivesHaveDifferentNumbersOfThem) {
   storage_options o;
   o.drives = {"emulated:size=1M", "emulated:size=1M"};
   o.device = "cpu";
-  o.queues = {{.count = 1}, {.count = 3}};
+  o.queues.of_drives = {{.count = 1}, {.count = 3}};
   storage st(o);
   registered_buffer const buffer = st.allocate_buffer(4096);
   auto request = st.ref<native, test::uncached_traits<uneven_rules<>>>().read_async(buffer.ref(), o.stripe_bytes, 512);
@@ -151,8 +151,8 @@ TEST(Dump, OfACacheNamesWhatIsPinnedAndWhatIsDirty) {
   storage_options o;
   o.drives = {"emulated:size=1M"};
   o.device = "cpu";
-  o.cache_bytes = 32 * o.page_bytes;
-  o.overflow_frames = 3;
+  o.cache.size_bytes = 32 * o.cache.page_bytes;
+  o.cache.overflow_frames = 3;
   storage st(o);
   {
     auto const bytes = st.ref<native, cached>().array<std::uint8_t>();

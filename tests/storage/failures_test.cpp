@@ -91,9 +91,9 @@ class model {
 
 /// Many are opened here.
 void make_small(storage_options& o) {
-  o.queue_depth = 64;
-  o.records = 256;
-  o.prp_list_pages = 16;
+  o.queues.depth = 64;
+  o.queues.records = 256;
+  o.queues.prp_list_pages = 16;
 }
 
 class sequence {
@@ -104,14 +104,14 @@ class sequence {
     storage_options o;
     o.drives = uris;
     o.device = "cpu";
-    o.queues_per_drive = 1;
+    o.queues.per_drive = 1;
     o.allow_destroy = true;
-    o.page_bytes = page_bytes;
+    o.cache.page_bytes = page_bytes;
     make_small(o);
     if (cached_) {
       // Less than the sequence uses, so that pages leave.
-      o.cache_bytes = 16 * page_bytes;
-      o.overflow_frames = 0;
+      o.cache.size_bytes = 16 * page_bytes;
+      o.cache.overflow_frames = 0;
     }
     st_ = std::make_unique<storage>(o);
     buffer_ = st_->allocate_buffer(4 * page_bytes);
@@ -321,10 +321,10 @@ TEST(Failures, EachAllocationOnceWhileOneIsOpened) {
   storage_options o;
   o.drives = uris_of(files);
   o.device = "cpu";
-  o.queues_per_drive = 1;
+  o.queues.per_drive = 1;
   o.allow_destroy = true;
   make_small(o);
-  o.cache_bytes = 16 * page_bytes;
+  o.cache.size_bytes = 16 * page_bytes;
   for (std::int64_t n = 0;; ++n) {
     SCOPED_TRACE("allocation " + std::to_string(n));
     std::unique_ptr<storage> st;

@@ -99,7 +99,7 @@ TEST(HostIo, DrivesOneAfterTheOtherHoldWhatTheirBytesSay) {
   EXPECT_EQ(byte_of(second, 0), "cd");
   {
     storage st(options);
-    EXPECT_EQ(st.find_extent("across").bytes, 9u << 20);
+    EXPECT_EQ(st.find_extent("across").size_bytes, 9u << 20);
   }
   // The same drives striped are another storage.
   EXPECT_THAT([&] { storage st(on_cpu({first.uri(), second.uri()})); },
@@ -150,7 +150,7 @@ TEST(HostIo, AnExtentIsTheOldOneOrTheNewOneWhenever) {
     storage st(on_cpu({copy.uri()}));
     if (st.extents().empty()) return std::string("none");
     extent const e = st.find_extent("edges");
-    std::string text(e.bytes, '\0');
+    std::string text(e.size_bytes, '\0');
     st.pread(text.data(), text.size(), 0, &e);
     return text;
   };
@@ -164,7 +164,7 @@ TEST(HostIo, AnExtentIsTheOldOneOrTheNewOneWhenever) {
   EXPECT_EQ(found(), "hello");
 
   staged = st.stage_extent("edges", 3);
-  EXPECT_EQ(st.find_extent("edges").bytes, 5u);
+  EXPECT_EQ(st.find_extent("edges").size_bytes, 5u);
   st.pwrite("new", 3, 0, &staged);
   EXPECT_EQ(found(), "hello");
   extent const other = st.stage_extent("given up", 1);
@@ -271,8 +271,8 @@ TEST(HostIo, ARawQueuePairCannotWriteWhatTheStorageMustNot) {
   };
   EXPECT_NO_THROW(storage(options).make_raw_queue_pair());
   auto cached = options;
-  cached.cache_bytes = 1 << 20;
-  refused(cached, "cache_bytes");
+  cached.cache.size_bytes = 1 << 20;
+  refused(cached, "cache.size_bytes");
   auto in_memory = on_cpu({"emulated:size=8M"});
   in_memory.read_only = true;
   refused(in_memory, "read_only");
@@ -380,12 +380,12 @@ TEST(StorageReport, SaysWhatTheStorageIs) {
 
 TEST(StorageReport, SaysWhichQueuesEachDriveHas) {
   auto options = on_cpu({"emulated:size=2M", "emulated:size=2M"});
-  options.queues_per_drive = 3;
-  options.queue_depth = 64;
+  options.queues.per_drive = 3;
+  options.queues.depth = 64;
   auto const even = nlohmann::json::parse(storage(options).report());
   EXPECT_EQ(even["queues_per_drive"], 3);
   EXPECT_EQ(even["queue_depth"], 64);
-  options.queues = {{}, {.count = 2, .depth = 8}};
+  options.queues.of_drives = {{}, {.count = 2, .depth = 8}};
   storage st(options);
   auto const report = nlohmann::json::parse(st.report());
   EXPECT_TRUE(report.at("queues_per_drive").is_null());
@@ -410,32 +410,33 @@ TEST(StorageOptions, QueueCountsGoUpToWhatTheWeakestDriveLeaves) {
     EXPECT_THAT([&] { count_with(change); }, ThrowsMessage<refused_input>(HasSubstr(why)));
   };
   EXPECT_EQ(count_with([](auto&) {}), 33) << "four are wanted";
-  EXPECT_EQ(count_with([](auto& o) { o.queues_per_drive = 3; }), 33);
-  refused_with([](auto& o) { o.queues_per_drive = 4; }, "queues_per_drive: '4': the drives leave at most 3");
-  EXPECT_EQ(count_with([](auto& o) { o.queues = {{.count = 5}, {.count = 3}}; }), 53);
-  refused_with([](auto& o) { o.queues = {{.count = 6}, {.count = 3}}; },
-               "queues[0].count: '6': the drive leaves at most 5");
-  refused_with([](auto& o) { o.queues = {{.count = 5}, {.count = 4}}; },
-               "queues[1].count: '4': the drive leaves at most 3");
+  EXPECT_EQ(count_with([](auto& o) { o.queues.per_drive = 3; }), 33);
+  refused_with([](auto& o) { o.queues.per_drive = 4; }, "queues.per_drive: '4': the drives leave at most 3");
+  EXPECT_EQ(count_with([](auto& o) { o.queues.of_drives = {{.count = 5}, {.count = 3}}; }), 53);
+  refused_with([](auto& o) { o.queues.of_drives = {{.count = 6}, {.count = 3}}; },
+               "queues.of_drives[0].count: '6': the drive leaves at most 5");
+  refused_with([](auto& o) { o.queues.of_drives = {{.count = 5}, {.count = 4}}; },
+               "queues.of_drives[1].count: '4': the drive leaves at most 3");
   // A drive whose count is given is no limit for the others.
   EXPECT_EQ(count_with([](auto& o) {
-              o.queues = {{}, {.count = 1}};
-              o.queues_per_drive = 5;
+              o.queues.of_drives = {{}, {.count = 1}};
+              o.queues.per_drive = 5;
             }),
             51);
 }
 
 TEST(StorageOptions, RefsMustFitTheQueues) {
   auto options = on_cpu({"emulated:size=2M", "emulated:size=2M", "emulated:size=2M"});
-  options.queues = {{.count = 2}, {.count = 2}, {.count = 1}};
+  options.queues.of_drives = {{.count = 2}, {.count = 2}, {.count = 1}};
   storage st(options);
-  EXPECT_THAT([&] { st.ref<simt::native>(); },
-              ThrowsMessage<refused_input>(AllOf(HasSubstr("queues[2].count: '1'"), HasSubstr("uneven_rules"))));
+  EXPECT_THAT(
+      [&] { st.ref<simt::native>(); },
+      ThrowsMessage<refused_input>(AllOf(HasSubstr("queues.of_drives[2].count: '1'"), HasSubstr("uneven_rules"))));
   EXPECT_NO_THROW((st.ref<simt::native, test::uncached_traits<uneven_rules<>>>()));
   EXPECT_THROW(st.ref<simt::native>(extent{"part", 0, 4096}), refused_input);
   EXPECT_NO_THROW((st.ref<simt::native, test::uncached_traits<uneven_rules<service_rules>>>(extent{"part", 0, 4096})));
 
-  options.queues = {{.count = 2, .depth = 4}, {.count = 2, .depth = 8}, {.count = 2}};
+  options.queues.of_drives = {{.count = 2, .depth = 4}, {.count = 2, .depth = 8}, {.count = 2}};
   storage deep(options);
   EXPECT_NO_THROW(deep.ref<simt::native>());
 }
@@ -450,16 +451,17 @@ TEST(StorageOptions, BadOnesAreRefusedByName) {
   refuses([](auto& o) { o.device = "gpu"; }, "device: 'gpu'");
   refuses([](auto& o) { o.device = "cuda:x"; }, "device: 'cuda:x'");
   refuses([](auto& o) { o.device = "cuda:99"; }, "device: 'cuda:99'");
-  refuses([](auto& o) { o.queue_depth = 1; }, "queue_depth: '1'");
-  refuses([](auto& o) { o.queue_depth = 65537; }, "queue_depth");
-  refuses([](auto& o) { o.queues_per_drive = 60000; }, "queues_per_drive");
-  refuses([](auto& o) { o.queues = {{}, {}}; }, "queues: 'of 2 drives'");
-  refuses([](auto& o) { o.queues = {{.depth = 1}}; }, "queues[0].depth: '1'");
-  refuses([](auto& o) { o.queues = {{.depth = 65536}}; }, "queues[0].depth: '65536'");
-  refuses([](auto& o) { o.queues = {{.count = 60000}}; }, "queues[0].count: '60000'");
-  refuses([](auto& o) { o.queues = {{.priority = nvme::queue_priority::high}}; }, "queues[0].priority: 'high'");
-  refuses([](auto& o) { o.records = (1u << 28) + 1; }, "records: '268435457'");
-  refuses([](auto& o) { o.prp_list_pages = 0; }, "prp_list_pages");
+  refuses([](auto& o) { o.queues.depth = 1; }, "queues.depth: '1'");
+  refuses([](auto& o) { o.queues.depth = 65537; }, "queues.depth");
+  refuses([](auto& o) { o.queues.per_drive = 60000; }, "queues.per_drive");
+  refuses([](auto& o) { o.queues.of_drives = {{}, {}}; }, "queues.of_drives: 'of 2 drives'");
+  refuses([](auto& o) { o.queues.of_drives = {{.depth = 1}}; }, "queues.of_drives[0].depth: '1'");
+  refuses([](auto& o) { o.queues.of_drives = {{.depth = 65536}}; }, "queues.of_drives[0].depth: '65536'");
+  refuses([](auto& o) { o.queues.of_drives = {{.count = 60000}}; }, "queues.of_drives[0].count: '60000'");
+  refuses([](auto& o) { o.queues.of_drives = {{.priority = nvme::queue_priority::high}}; },
+          "queues.of_drives[0].priority: 'high'");
+  refuses([](auto& o) { o.queues.records = (1u << 28) + 1; }, "records: '268435457'");
+  refuses([](auto& o) { o.queues.prp_list_pages = 0; }, "prp_list_pages");
   refuses([](auto& o) { o.timeout_ns = 0; }, "timeout_ns");
   refuses(
       [](auto& o) {

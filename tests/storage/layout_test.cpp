@@ -71,7 +71,7 @@ TEST(Layout, TheWeakestDriveSaysWhatQueuesThoseHaveThatAreNotNamed) {
   drives[1].io_queue_pairs = 4;
   drives[1].max_queue_entries = 64;
   storage_options o = options_of(3, 4096);
-  o.queues = {{}, {}, {.count = 8, .depth = 100}};
+  o.queues.of_drives = {{}, {}, {.count = 8, .depth = 100}};
   auto const queues = plan_drives(o, drives, true).queues;
   ASSERT_EQ(queues.size(), 3u);
   for (std::size_t i : {0, 1}) {

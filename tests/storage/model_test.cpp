@@ -79,18 +79,18 @@ class sequence {
     o.device = "cpu";
     o.stripe_bytes = plan_.stripe_bytes;
     o.allow_destroy = true;
-    o.page_bytes = plan_.page_bytes;
-    o.cache_bytes = plan_.cache_pages * plan_.page_bytes;
-    o.overflow_frames = plan_.overflow_frames;
-    o.user_frames = plan_.user_frames;
-    o.host_bytes = plan_.host_groups * o.cache_bytes;
+    o.cache.page_bytes = plan_.page_bytes;
+    o.cache.size_bytes = plan_.cache_pages * plan_.page_bytes;
+    o.cache.overflow_frames = plan_.overflow_frames;
+    o.cache.user_frames = plan_.user_frames;
+    o.cache.host_size_bytes = plan_.host_groups * o.cache.size_bytes;
     st_ = std::make_unique<storage>(o);
     buffer_ = st_->allocate_buffer(buffer_bytes);
     lent_ = st_->allocate_buffer(lent_pages * plan_.page_bytes);
     ASSERT_EQ(st_->extents().size(), extents_.size());
     for (auto const& [name, e] : extents_) {
       EXPECT_EQ(st_->find_extent(name).first_byte, e.first_byte);
-      EXPECT_EQ(st_->find_extent(name).bytes, e.bytes);
+      EXPECT_EQ(st_->find_extent(name).size_bytes, e.size_bytes);
     }
   }
   void close() {
@@ -179,7 +179,7 @@ class sequence {
   extent const* extent_around(range const& r) {
     if (below(2) == 0) return nullptr;
     for (auto const& [name, e] : extents_) {
-      if (r.at >= e.first_byte && r.at + r.bytes <= e.first_byte + e.bytes) return &e;
+      if (r.at >= e.first_byte && r.at + r.bytes <= e.first_byte + e.size_bytes) return &e;
     }
     return nullptr;
   }

@@ -120,8 +120,8 @@ TYPED_TEST_P(PipelineSuite, FailuresEndItOrAreTold) {
 
 TYPED_TEST_P(PipelineSuite, QueuesMayBeShorterThanThePipeline) {
   auto o = this->options("emulated:size=1M");
-  o.queues_per_drive = 2;
-  o.queue_depth = 2;
+  o.queues.per_drive = 2;
+  o.queues.depth = 2;
   storage st(o);
   this->fill(st, 3);
   this->template read_blocks<7, false>(st, 3, 1000, 1000);
@@ -141,7 +141,7 @@ TYPED_TEST_P(PipelineSuite, WarpsWaitForWhatTheirLanesRead) {
 TYPED_TEST_P(PipelineSuite, ReadsAndWritesPassThroughTheCache) {
   using M = typename TypeParam::machine;
   auto o = this->options("emulated:size=2M,latency_us=20");
-  o.cache_bytes = 64 * 4096;
+  o.cache.size_bytes = 64 * 4096;
   storage st(o);
   this->fill(st, 6);
   registered_buffer buffer = st.allocate_buffer(64 * 3 * 4096);
@@ -185,7 +185,7 @@ TYPED_TEST_P(PipelineSuite, TheKernelsOfTheHowToPageAddUp) {
   EXPECT_EQ(this->sum_by(st, shape, compare_halves<M>{st.ref<M>(), places, nullptr}), words_per_record + 5u);
 
   auto o = this->options(drive);
-  o.cache_bytes = 1 << 20;
+  o.cache.size_bytes = 1 << 20;
   storage through_cache(o);
   through_cache.pwrite(words.data(), through_cache.size_bytes(), 0);
   sum = 0;

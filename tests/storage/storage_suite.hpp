@@ -37,7 +37,7 @@ class StorageSuite : public testing::Test {
   }
 
   static void fill(storage& st, std::uint64_t generation, extent const* within = nullptr) {
-    std::uint64_t const bytes = within != nullptr ? within->bytes : st.size_bytes();
+    std::uint64_t const bytes = within != nullptr ? within->size_bytes : st.size_bytes();
     std::vector<std::uint64_t> words(bytes / 8);
     for (std::uint64_t i = 0; i < words.size(); ++i) words[i] = stamp(i * 8, generation);
     st.pwrite(words.data(), bytes, 0, within);
@@ -143,8 +143,8 @@ TYPED_TEST_P(StorageSuite, DrivesWithDifferentNumbersOfQueues) {
   using M = typename TypeParam::machine;
   using uneven = test::uncached_traits<uneven_rules<>>;
   auto options = this->options({"emulated:size=4M", "emulated:size=4M", "emulated:size=4M"});
-  options.queues = {{.count = 3, .depth = 5}, {.count = 1, .depth = 2}, {}};
-  options.queues_per_drive = 5;
+  options.queues.of_drives = {{.count = 3, .depth = 5}, {.count = 1, .depth = 2}, {}};
+  options.queues.per_drive = 5;
   storage st(options);
   registered_buffer buffer = st.allocate_buffer(256 * write_all<M>::in_flight * 200 * 512);
   // Requests on one drive and on several; more than the shallow queues hold.
@@ -159,8 +159,8 @@ TYPED_TEST_P(StorageSuite, DrivesWithDifferentNumbersOfQueues) {
 
 TYPED_TEST_P(StorageSuite, ManyThreadsShareQueuesOfDepthTwo) {
   auto options = this->options({"emulated:size=4M"});
-  options.queues_per_drive = 2;
-  options.queue_depth = 2;
+  options.queues.per_drive = 2;
+  options.queues.depth = 2;
   storage st(options);
   this->fill(st, 5);
   this->read_all(st, 512, 2, 3, 5);
@@ -168,7 +168,7 @@ TYPED_TEST_P(StorageSuite, ManyThreadsShareQueuesOfDepthTwo) {
 
 TYPED_TEST_P(StorageSuite, FewRecordsAndPrpPagesSlowButDoNotStop) {
   auto options = this->options({"emulated:size=4M"});
-  options.prp_list_pages = 1;
+  options.queues.prp_list_pages = 1;
   storage st(options);
   this->fill(st, 6);
   this->read_all(st, 64, 4, 64, 6);

@@ -46,7 +46,7 @@ storage_options options_of(client_options const& o) {
   s.drives = {o.drive};
   s.device = o.device;
   // As many requests as threads of a GPU can be under way with.
-  s.records = 1 << 18;
+  s.queues.records = 1 << 18;
   return s;
 }
 

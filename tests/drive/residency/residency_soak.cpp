@@ -402,7 +402,8 @@ std::vector<std::pair<std::string, std::string>> client_variables(options const&
 
 /// This process's way to the drive: it uses no GPU, which another's death could take from it.
 storage open_from_host(options const& o) {
-  return storage({.drives = {o.client.drive}, .device = "cpu", .queues_per_drive = 1, .timeout_ns = 2'000'000'000});
+  return storage(
+      {.drives = {o.client.drive}, .device = "cpu", .queues = {.per_drive = 1}, .timeout_ns = 2'000'000'000});
 }
 /// Only the common blocks of it count.
 plan host_plan(options const& o, storage const& s) {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "forebay/cache_options.hpp"
 #include "forebay/clock.hpp"
 #include "forebay/detail/cache/cache_ref.hpp"
 #include "forebay/detail/cache/no_policy.hpp"
@@ -20,23 +21,6 @@
 #include "forebay/replacement_policy.hpp"
 
 namespace forebay {
-
-struct cache_options {
-  std::uint64_t bytes = 0;              ///< of pages: a multiple of 16 of them
-  std::uint32_t page_bytes = 4096;      ///< a power of two, 512 to 65536
-  std::uint32_t overflow_frames = 256;  ///< for pages whose set has every frame in use
-  bool statistics = false;              ///< count what happens; kernels must then use a ref that counts
-  replacement_policy policy = replacement_policy::of<replacement::clock>();
-  std::uint32_t user_frames = 0;  ///< buffers of users that may be pages' frames at once; 0: none ever is
-  std::uint64_t host_bytes = 0;   ///< of pages kept in host memory: a multiple of `bytes`; 0: none
-  replacement_policy host_policy = replacement_policy::of<replacement::clock>();
-
-  /// Those that the cache has memory of its own for.
-  std::uint64_t own_frames() const { return bytes / page_bytes + overflow_frames; }
-  std::uint64_t frames() const { return own_frames() + user_frames; }
-  /// What the frames take: registered memory that the threads and every drive reach.
-  std::uint64_t frame_memory_bytes() const { return own_frames() * page_bytes; }
-};
 
 /// Move-only. The pages' bytes lie in memory of the caller's; what is known of them in `state_memory`: some 19 to 25
 /// bytes for each frame.
