@@ -33,7 +33,7 @@ struct uncached {
 /// Of `storage::ref<M, cached>()`: through the cache. Its members must match the storage's options.
 struct cached : uncached {
   static constexpr bool uses_cache = true;
-  /// Which page leaves a full set: the `storage_options`' policy.
+  /// Which page leaves a full set: as `cache_options::policy`.
   using policy = replacement::clock;
   /// Whether accesses are counted: as `cache_options::statistics`.
   static constexpr bool counted = false;

@@ -18,7 +18,7 @@ namespace {
 
 using simt::native;
 
-constexpr std::uint64_t stay_awake_ns = 2'000'000;  // after the last work, before the first sleep
+constexpr std::uint64_t stay_awake_ns = 2'000'000;  // after the last work, before it waits to be woken
 constexpr auto relay_nap = std::chrono::microseconds(50);
 constexpr std::uint64_t relay_linger_ns = 1'000'000'000;  // commands of a host thread may take as long
 

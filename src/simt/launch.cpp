@@ -108,7 +108,8 @@ class multiprocessor final : public lockstep {
   std::uint32_t choose(std::uint32_t) override { return 0; }
   std::uint32_t converged(location where) override {
     if (launch_.lanes_meet) {
-      note_progress();  // it goes on after one pass
+      // It goes on after one pass. Within the predicate of a wait that is no progress: the wait must back off.
+      if (!me().watching) note_progress();
       return lockstep::converged(where);
     }
     unobserved const quiet;

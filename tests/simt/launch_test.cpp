@@ -122,8 +122,8 @@ TEST(Launch, LanesThatMetAreInTheMiddleOfNothingElse) {
                     fiber::check(here.any(true), "all of them answer");
                     atomic<fiber>(mine).fetch_add(1, order::relaxed);
                     if (fiber::this_block().thread_rank() == 0) {
-                      (void)fiber::wait_until([&] { return atomic<fiber>(mine).load(order::relaxed) > round; },
-                                              no_deadline);
+                      (void)fiber::wait_until(
+                          [&] { return atomic<fiber>(mine).load(order::relaxed) >= 8 * (round + 1); }, no_deadline);
                     }
                   }
                 },

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "forebay/detail/simt/fiber.hpp"
@@ -27,13 +28,11 @@ struct gpu_like : Base {
   static constexpr std::uint64_t longest_pause_ns = longest_ns;
 
   /// How many pauses the schedules of the calling thread made. Each ends at a deadline.
-  static std::uint64_t& pauses() {
-    static thread_local std::uint64_t count = 0;
-    return count;
-  }
+  static std::uint64_t pauses() { return pauses_.load(std::memory_order_relaxed); }  // relaxed: a count
   static void pause(std::uint64_t ns, location where = location::current()) {
-    ++pauses();
     (void)Base::wait_until([] { return false; }, Base::clock_ns() + ns, where);
+    // Relaxed: a count. Atomic, because ThreadSanitizer takes each lane for a thread.
+    pauses_.fetch_add(1, std::memory_order_relaxed);
   }
 
   template <class Predicate>
@@ -56,6 +55,9 @@ struct gpu_like : Base {
                                           std::uint64_t deadline_ns) {
     return simt::wait_in_step<gpu_like, WaitRules>(lanes, done, help, deadline_ns);
   }
+
+ private:
+  inline static thread_local std::atomic<std::uint64_t> pauses_ = 0;
 };
 
 }  // namespace forebay::test

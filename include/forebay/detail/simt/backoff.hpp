@@ -8,15 +8,15 @@
 namespace forebay::simt {
 
 /// Looks again at once, for as long as a cached answer takes; then yields, for as long as a fast drive may take; then
-/// sleeps, an eighth of what it has waited so far at a time. So a wait is longer than it must be by an eighth, and a
-/// thread that has nothing to do leaves its processor to others. Yielding alone does not: where threads that only yield
-/// outnumber the processors, Linux 6.18 was seen to run them alone for a minute, and the kernel's own threads, which
-/// complete the writes of files, not at all. Of one thread.
+/// sleeps, an eighth of what it has waited so far at a time. So a wait is longer than it must be by an eighth at most,
+/// and a thread that has nothing to do leaves its processor to others. Yielding alone does not: where threads that only
+/// yield outnumber the processors, Linux 6.18 was seen to run them alone for a minute, and the kernel's own threads,
+/// which complete the writes of files, not at all. Each thread has its own.
 class backoff {
  public:
   static constexpr std::uint64_t looking_ns = 2'000;
   static constexpr std::uint64_t yielding_ns = 200'000;
-  /// A wait shorter than `precise_wait_ns` is to end at its latest moment, so the thread is awake `waking_ns` before.
+  /// In the first `precise_wait_ns` of a wait the thread does not sleep into the last `waking_ns` before its end.
   static constexpr std::uint64_t waking_ns = 100'000;
   static constexpr std::uint64_t precise_wait_ns = 2'000'000;
   static constexpr std::uint64_t longest_nap_ns = 50'000;
