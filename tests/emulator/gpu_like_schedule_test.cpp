@@ -38,14 +38,6 @@ struct dispatcher_rules_of<testing::blind_while_it_waits> : dispatcher_rules {
 namespace testing {
 namespace {
 
-timing_parameters timing() {
-  timing_parameters timing;
-  timing.channels = 2;
-  timing.read = timing.write = {.per_command_ps = 1'000'000, .per_byte_fs = 100'000, .latency_min_ps = 20'000'000};
-  timing.other = {.per_command_ps = 0, .latency_min_ps = 20'000'000};
-  return timing;
-}
-
 /// Who cannot have a lock tries again at once, so the schedules are fair.
 void explore_traffic(resident_shape const& shape) {
   explore([&](std::uint64_t seed, simt::memory_model memory,
@@ -73,7 +65,7 @@ TEST(gpu_like_schedule, flushes_wait_for_the_host) {
 
 TEST(gpu_like_schedule, a_second_launch_goes_on) {
   resident_shape shape{.units = 2, .warps = 2, .queues = 5, .commands = 6, .stop_after = 12};
-  shape.options.timing = timing();
+  shape.options.timing = two_channels();
   shape.options.faults = {.delay_ppm = 500'000, .delay_max_ns = 3000};
   explore_traffic(shape);
 }
@@ -83,7 +75,7 @@ TEST(gpu_like_schedule, a_second_launch_goes_on) {
 /// fetched.
 resident_shape patient_shape() {
   resident_shape shape{.queues = 2, .sq_entries = 2, .commands = 12, .all_kinds = false};
-  shape.options.timing = timing();
+  shape.options.timing = two_channels();
   shape.options.post_ahead_ns = 10'000;
   return shape;
 }

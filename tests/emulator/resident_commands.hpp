@@ -44,6 +44,15 @@ struct resident_shape {
   engine_options options = {};
 };
 
+/// A drive on which every command takes 20 us at least.
+inline timing_parameters two_channels() {
+  timing_parameters timing;
+  timing.channels = 2;
+  timing.read = timing.write = {.per_command_ps = 1'000'000, .per_byte_fs = 100'000, .latency_min_ps = 20'000'000};
+  timing.other = {.per_command_ps = 0, .latency_min_ps = 20'000'000};
+  return timing;
+}
+
 /// Where commands work no two are in flight at a time, so the last to complete there says what a block holds.
 class resident_commands {
  protected:

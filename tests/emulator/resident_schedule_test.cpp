@@ -16,14 +16,6 @@ void explore_traffic(resident_shape const& shape, std::uint64_t divisor = 6) {
                    divisor, shape.shared_cq);
 }
 
-timing_parameters timing() {
-  timing_parameters timing;
-  timing.channels = 2;
-  timing.read = timing.write = {.per_command_ps = 1'000'000, .per_byte_fs = 100'000, .latency_min_ps = 20'000'000};
-  timing.other = {.per_command_ps = 0, .latency_min_ps = 20'000'000};
-  return timing;
-}
-
 TEST(resident_schedule, one_queue) {
   explore_traffic({.commands = 24});
 }
@@ -101,13 +93,13 @@ TEST(resident_schedule, flushes_tell_that_the_host_failed) {
 
 TEST(resident_schedule, timing) {
   resident_shape shape{.units = 2, .queues = 3, .commands = 8};
-  shape.options.timing = timing();
+  shape.options.timing = two_channels();
   explore_traffic(shape);
 }
 
 TEST(resident_schedule, flash) {
   resident_shape shape{.units = 2, .warps = 2, .queues = 5, .commands = 8};
-  shape.options.timing = timing();
+  shape.options.timing = two_channels();
   shape.options.timing.flash = {.channels = 3,
                                 .page_bytes = 512,
                                 .read_bytes = 1024,
@@ -125,7 +117,7 @@ TEST(resident_schedule, flash) {
 
 TEST(resident_schedule, completions_made_ready_ahead_are_seen_in_time) {
   resident_shape shape{.units = 2, .queues = 3, .commands = 8};
-  shape.options.timing = timing();
+  shape.options.timing = two_channels();
   shape.options.timing.jitter_ps = 3'000'000;
   shape.options.post_ahead_ns = 2000;
   explore_traffic(shape);
@@ -259,21 +251,21 @@ TEST(resident_schedule, a_dispatcher_at_rest_helps_one_that_cannot_be_everywhere
 
 TEST(resident_schedule, one_entry_at_a_time) {
   resident_shape shape{.units = 2, .queues = 3, .commands = 8};
-  shape.options.timing = timing();
+  shape.options.timing = two_channels();
   shape.options.frontend.coalesced_fetch = false;
   explore_traffic(shape, 4);
 }
 
 TEST(resident_schedule, one_clock_advance_a_command) {
   resident_shape shape{.units = 2, .queues = 3, .commands = 8};
-  shape.options.timing = timing();
+  shape.options.timing = two_channels();
   shape.options.frontend.aggregated_timing = false;
   explore_traffic(shape, 4);
 }
 
 TEST(resident_schedule, a_second_launch_goes_on) {
   resident_shape shape{.units = 2, .warps = 2, .queues = 5, .commands = 6, .stop_after = 12};
-  shape.options.timing = timing();
+  shape.options.timing = two_channels();
   shape.options.faults = {.delay_ppm = 500'000, .delay_max_ns = 3000};
   explore_traffic(shape);
 }
