@@ -9,9 +9,9 @@ namespace forebay::simt {
 
 /// Looks again at once, for as long as a cached answer takes; then yields, for as long as a fast drive may take; then
 /// sleeps, an eighth of what it has waited so far at a time. So a wait is longer than it must be by an eighth at most,
-/// and a thread that has nothing to do leaves its processor to others. Yielding alone does not: where threads that only
-/// yield outnumber the processors, Linux 6.18 was seen to run them alone for a minute, and the kernel's own threads,
-/// which complete the writes of files, not at all. Each thread has its own.
+/// and a thread that has nothing to do leaves its processor to others. Yielding alone does not: of clients and a
+/// daemon whose many threads only yielded, Linux 6.18 was seen to run these alone for a minute. It did not run its own
+/// threads, which complete the writes of files. Each thread has its own.
 class backoff {
  public:
   static constexpr std::uint64_t looking_ns = 2'000;
