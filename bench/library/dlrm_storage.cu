@@ -47,6 +47,7 @@ struct dlrm_on_storage::impl {
   std::optional<storage_lease> running;
   std::vector<dlrm_batch> batches;
   std::uint64_t next_sample = 0;
+  bool some_failed = false;
 };
 
 dlrm_on_storage::dlrm_on_storage(dlrm_config const& config, dlrm_trace const& trace, std::uint32_t samples_max,
@@ -85,8 +86,9 @@ std::uint64_t dlrm_on_storage::prefetch_distance_max() const {
   return impl_->drives.ref<simt::cuda, cached>().cache().prefetch_distance_max();
 }
 
-bool dlrm_on_storage::failed() const {
-  return impl_->gpu.failures().failures != 0 || !impl_->drives.first_error().ok();
+bool dlrm_on_storage::failed() {
+  if (!impl_->drives.take_errors().first.ok()) impl_->some_failed = true;
+  return impl_->some_failed || impl_->gpu.failures().failures != 0;
 }
 
 std::string dlrm_on_storage::report() {

@@ -48,7 +48,7 @@ class dlrm_on_storage {
   /// How many pages the cache can take in ahead of their use.
   std::uint64_t prefetch_distance_max() const;
   /// Whether an access failed so far.
-  bool failed() const;
+  bool failed();
   /// What its drives did since they were last asked, JSON.
   std::string report();
   /// Registers a thread of the two kernels.

@@ -135,8 +135,9 @@ std::uint64_t graph_on_storage::bfs_wrong_vertices() const {
   return wrong_vertices(impl_->parts, impl_->last_source, impl_->distances);
 }
 
-bool graph_on_storage::failed() const {
-  return impl_->some_failed || !impl_->drives.first_error().ok();
+bool graph_on_storage::failed() {
+  if (!impl_->drives.take_errors().first.ok()) impl_->some_failed = true;
+  return impl_->some_failed;
 }
 
 std::string graph_on_storage::report() {

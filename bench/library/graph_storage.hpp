@@ -61,7 +61,7 @@ class graph_on_storage {
   std::uint64_t bfs_wrong_vertices() const;
 
   /// Whether an access failed so far.
-  bool failed() const;
+  bool failed();
   /// What its drives did since they were last asked, JSON.
   std::string report();
   /// Warps that run together, about.

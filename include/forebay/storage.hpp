@@ -233,8 +233,6 @@ class storage {
   /// No kernel may be sharing pages meanwhile. Throws `operation_failed` where a page cannot be written back or a
   /// kernel has one pinned: the buffer then still belongs to the storage.
   void take_back(registered_buffer const& buffer);
-  /// The first status that an access through an array view, or a write-back, failed with; success: none.
-  status first_error() const;
   /// How many accesses through array views, and write-backs, failed, with the status and the place of the first;
   /// forgets them, so that the next call tells of later ones. To be called when the kernels whose errors it is to tell
   /// have ended. All of success where there is no cache.

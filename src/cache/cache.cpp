@@ -223,13 +223,7 @@ access_errors cache::take_errors() {
   if (!out.first.ok()) {
     out.first_offset_bytes = memory::peek(memory_.from(), &there->first_error_byte);
     // No thread changes it while it is set. Whoever fails from here on is the next first one.
-    if (memory_.from().kind() == memory::kind::device) {
-      std::uint32_t const none = 0;
-      memory_.from().copy_in(&there->first_error, &none, sizeof none);
-    } else {
-      // Relaxed: it stands for itself.
-      simt::atomic<simt::native, simt::scope::system>(there->first_error).store(0, simt::order::relaxed);
-    }
+    memory::poke(memory_.from(), &there->first_error, 0u);
   }
   // Counted on for ever, so that none is lost between a look and a reset.
   std::uint64_t const errors = memory::peek(memory_.from(), &there->errors);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -54,8 +53,7 @@ class threads final : public engine_runner {
       }
       // A completion that is due must not wait for a nap to end; nor one that fell due while the step looked.
       std::uint64_t const due_ns = engine_.next_due_ns(unit);
-      std::uint64_t const now_ns = native::clock_ns();
-      between_steps.pause(now_ns, std::max(due_ns, now_ns + 1));
+      between_steps.pause(native::clock_ns(), due_ns);
     }
   }
 

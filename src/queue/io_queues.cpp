@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "forebay/detail/memory/peek.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
 
@@ -186,7 +187,7 @@ bool io_queues::take_recovery_request(recovery_request& request) const {
 }
 
 std::uint64_t io_queues::command_word(std::uint32_t pair_index, std::uint32_t command_id) const {
-  return load_word(commands_[pair_index][command_id].word);
+  return memory::peek(memory_.from(), &commands_[pair_index][command_id].word);
 }
 
 void io_queues::set_limits(command_limits const& limits) {
@@ -195,29 +196,12 @@ void io_queues::set_limits(command_limits const& limits) {
 }
 
 void io_queues::declare_dead(std::uint32_t pair_index) const {
-  std::uint32_t const dead = 1;
-  std::uint32_t& word = pairs_[pair_index].dead;
-  if (memory_.from().kind() == memory::kind::device) {
-    memory_.from().copy_in(&word, &dead, sizeof dead);
-  } else {
-    // Release pairs with the acquire in queue_pair_ref::dead().
-    simt::atomic<simt::native, simt::scope::system>(word).store(dead, simt::order::release);
-  }
+  // Pairs with the acquire in queue_pair_ref::dead().
+  memory::poke(memory_.from(), &pairs_[pair_index].dead, 1u);
 }
 
 std::uint32_t io_queues::protocol_errors(std::uint32_t pair_index) const {
-  return load_word(pairs_[pair_index].protocol_errors);
-}
-
-template <class Word>
-Word io_queues::load_word(Word& word) const {
-  // Relaxed: a word that device threads write at any time, read as advice.
-  if (memory_.from().kind() != memory::kind::device) {
-    return simt::atomic<simt::native, simt::scope::system>(word).load(simt::order::relaxed);
-  }
-  Word value = 0;
-  memory_.from().copy_out(&value, &word, sizeof value);
-  return value;
+  return memory::peek(memory_.from(), &pairs_[pair_index].protocol_errors);
 }
 
 }  // namespace forebay

@@ -28,11 +28,13 @@ void sleep_for(std::uint64_t nap_ns) {
 
 void backoff::rest(std::uint64_t now_ns, std::uint64_t latest_ns) const {
   std::uint64_t const waited_ns = now_ns - since_ns_;
+  std::uint64_t const left_ns = latest_ns > now_ns ? latest_ns - now_ns : 0;
   std::uint64_t nap = nap_ns(waited_ns);
-  if (latest_ns > now_ns) {
-    std::uint64_t const left_ns = latest_ns - now_ns;
-    std::uint64_t const guard_ns = waited_ns < precise_wait_ns ? waking_ns : 0;
-    nap = left_ns <= guard_ns ? 0 : std::min(nap, left_ns - guard_ns);
+  if (waited_ns < precise_wait_ns) {
+    nap = left_ns <= waking_ns ? 0 : std::min(nap, left_ns - waking_ns);
+  } else {
+    // What is overdue may never come: a full completion queue, say.
+    nap = std::min(nap, std::max(left_ns, shortest_nap_ns));
   }
   if (nap == 0) {
     sched_yield();

@@ -197,10 +197,6 @@ void storage::take_back(registered_buffer const& buffer) {
 access_errors storage::take_errors() {
   return impl_->client.take_errors();
 }
-status storage::first_error() const {
-  cache const* const pages = impl_->client.pages();
-  return pages != nullptr ? pages->first_error() : status();
-}
 cache_counters storage::cache_statistics() const {
   cache const* const pages = impl_->client.pages();
   return pages != nullptr && pages->options().statistics ? pages->counted() : cache_counters{};

@@ -63,7 +63,7 @@ TEST_P(library_on_storage, products) {
     ASSERT_EQ(y.size(), want.size());
     for (std::size_t r = 0; r < want.size(); ++r) ASSERT_NEAR(y[r], want[r], 1e-4f * (1 + want[r])) << r;
   }
-  EXPECT_TRUE(drives.first_error().ok());
+  EXPECT_TRUE(drives.take_errors().first.ok());
 }
 
 TEST_P(library_on_storage, distances) {

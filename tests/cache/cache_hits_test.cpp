@@ -128,7 +128,7 @@ TYPED_TEST(CacheHits, AreThoseOfTheReferenceOnZipfScansAndLoops) {
 }
 
 TEST(StorageWithLru, IsReadThroughItsCache) {
-  storage const opened = open_with_lru("emulated:profile=ideal,size=1M", "cpu");
+  storage opened = open_with_lru("emulated:profile=ideal,size=1M", "cpu");
   auto const ref = ref_with_lru<simt::fiber>(opened);
   std::uint64_t sum = 1;
   simt::launch<simt::fiber>({1, 1, 0}, [&] {
@@ -137,7 +137,7 @@ TEST(StorageWithLru, IsReadThroughItsCache) {
     for (std::uint64_t i = 0; i < words.size(); i += 64) sum += words[i];
   });
   EXPECT_EQ(sum, 0u) << "a new drive is all zero";
-  EXPECT_TRUE(opened.first_error().ok());
+  EXPECT_TRUE(opened.take_errors().first.ok());
 }
 
 }  // namespace

@@ -260,7 +260,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
       count = 1;
     } else {
       page = whole_page_of(me, page);
-      if (!is_whole(page)) return;
+      if (!is_all_of(me, page)) return;
       if (random.below(3) == 0) {
         first = random.below(words_per_page);
         count = 1 + random.below(words_per_page - first);
@@ -313,8 +313,9 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     for (std::uint64_t p = shape_.pages - std::min(shape_.whole_pages, shape_.pages); p < shape_.pages; ++p) {
       if (p % lane_count_ == me && (p >= page || p + lane_count_ >= shape_.pages)) return p;
     }
-    return 0;
+    return page;
   }
+  bool is_all_of(std::uint32_t me, std::uint64_t page) const { return is_whole(page) && owner_of(page, 0) == me; }
 
   void share(std::uint32_t me, std::uint64_t page, simt::random_source& random) {
     lane_books& books = books_[me];
@@ -325,7 +326,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     bool overwrite = false;
     if (is_whole(page)) {
       page = whole_page_of(me, page);
-      overwrite = is_whole(page) && random.below(2) == 0;
+      overwrite = is_all_of(me, page) && random.below(2) == 0;
     }
     std::uint32_t number = 0;
     if (overwrite) {

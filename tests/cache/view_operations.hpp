@@ -29,7 +29,7 @@ class view_operations {
 
   /// One operation near `page`; the lane has nothing pinned.
   void one(std::uint64_t page) {
-    switch (random_.below(6)) {
+    switch (random_.below(7)) {
       case 0:
         return load(random_word(page));
       case 1:
@@ -40,6 +40,8 @@ class view_operations {
         return load_many(page);
       case 4:
         return load_triple(page);
+      case 5:
+        return overwrite(page);
       default:
         return with_cursor(page);
     }
@@ -204,6 +206,34 @@ class view_operations {
     auto const view = view_of<std::uint64_t const>(r);
     auto cursor = view.thread_page();
     walk(cursor, r, page, false);
+  }
+  /// A page of which every word is this lane's, through a view that covers it or begins or ends within it. Others read
+  /// the page meanwhile.
+  void overwrite(std::uint64_t page) {
+    if (!s_.is_whole(page)) return store(page);
+    page = s_.whole_page_of(me_, page);
+    if (!s_.is_all_of(me_, page)) return;
+    std::uint64_t const first = page * words_per_page;
+    range r{0, words_};
+    if (random_.below(4) == 0) r = range_around(random_, random_word(page));
+    auto const view = view_of<std::uint64_t>(r);
+    std::uint64_t const begin = std::max(first, r.begin), end = std::min(first + words_per_page, r.end);
+    std::uint32_t numbers[words_per_page];
+    {
+      auto cursor = view.thread_page();
+      status const outcome =
+          cursor.seek_overwrite(begin + random_.below(static_cast<std::uint32_t>(end - begin)) - r.begin);
+      if (!outcome.ok()) return s_.failed(outcome);
+      client::check(cursor.first() + r.begin == begin && cursor.end() + r.begin == end,
+                    "the elements within reach are those of the page");
+      for (std::uint64_t word = begin; word < end; ++word) {
+        std::uint32_t const number = numbers[word - begin] = s_.next_number(me_, page, in_page(word));
+        client::st(&cursor[word - r.begin], Schedule::encode(page, in_page(word), number));
+      }
+      if (random_.below(2) == 0) cursor.release();
+    }
+    for (std::uint64_t word = begin; word < end; ++word)
+      s_.has_written(me_, page, in_page(word), numbers[word - begin]);
   }
   template <class Cursor>
   void walk(Cursor& cursor, range r, std::uint64_t page, bool writable) {

@@ -203,6 +203,7 @@ struct totals {
   std::array<std::uint64_t, 4> schedules_by_memory{};  // in the order of simt::memory_model
   std::uint64_t serviced = 0;
   std::uint64_t as_on_gpu = 0;
+  std::uint64_t short_waits = 0;
   schedule_outcome sum;
 };
 
@@ -227,7 +228,8 @@ void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
       std::uint32_t const kind = random.below(6);
       bool const serviced = kind < 2;
       // Those poll, and 10 s of virtual time would take them too many steps.
-      bool const as_on_gpu = kind == 2 && shape.wait_timeout_ns < 1'000'000'000;
+      bool const short_waits = shape.wait_timeout_ns < 1'000'000'000;
+      bool const as_on_gpu = kind == 2 && short_waits;
       schedule_outcome const outcome = serviced ? run_schedule<service_rules>(shape, seed, mode)
                                        : as_on_gpu
                                            ? run_schedule<queue_rules, gpu_like<audited_client>>(shape, seed, mode)
@@ -237,6 +239,7 @@ void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
       ++all.schedules_by_memory[static_cast<std::size_t>(mode.memory)];
       if (serviced) ++all.serviced;
       if (as_on_gpu) ++all.as_on_gpu;
+      if (short_waits) ++all.short_waits;
       all.sum.commands += outcome.commands;
       all.sum.steps += outcome.steps;
       all.sum.timeouts += outcome.timeouts;
@@ -277,6 +280,7 @@ void explore(shape_of make, std::uint64_t salt, std::uint32_t least_depth = 2) {
               static_cast<unsigned long long>(all.as_on_gpu));
   if (one || failed) return;
   std::uint64_t const schedules = end - first;
+  EXPECT_GE(all.as_on_gpu, all.short_waits / 20);
   for (std::uint32_t const depth : {2u, 3u, 4u, 32u}) {
     if (depth >= least_depth) {
       EXPECT_GE(all.schedules_by_depth[depth], schedules / 20) << "depth " << depth;

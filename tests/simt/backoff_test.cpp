@@ -70,8 +70,8 @@ TEST(backoff, is_awake_when_a_short_wait_ends) {
   // Long enough to sleep, were its end not near.
   pauses.pause(backoff::yielding_ns, backoff::yielding_ns + backoff::waking_ns);
   EXPECT_EQ(sleeps(), before);
-  // What was due and did not come has no end that is known.
-  pauses.pause(backoff::yielding_ns, backoff::yielding_ns);
+  // The same, were its end far.
+  pauses.pause(backoff::yielding_ns, no_deadline);
   EXPECT_GT(sleeps(), before);
 }
 
@@ -82,6 +82,10 @@ TEST(backoff, sleeps_in_a_long_wait_however_near_the_next_look_is) {
   long const before = sleeps();
   pauses.pause(backoff::precise_wait_ns, backoff::precise_wait_ns + 20'000);
   EXPECT_GT(sleeps(), before);
+  // Nor is what is overdue.
+  long const then = sleeps();
+  pauses.pause(backoff::precise_wait_ns, 0);
+  EXPECT_GT(sleeps(), then);
 }
 
 TEST(backoff, leaves_the_timer_slack_of_the_thread_as_it_was) {

@@ -109,7 +109,7 @@ TEST(CacheOptions, RefsMustFitTheCache) {
   EXPECT_THAT([&] { (plain.ref<M, cached>()); },
               ThrowsMessage<refused_input>(
                   AllOf(HasSubstr("cache.size_bytes: '0'"), HasSubstr("use traits that are `uncached`"))));
-  EXPECT_TRUE(plain.first_error().ok());
+  EXPECT_TRUE(plain.take_errors().first.ok());
   EXPECT_EQ(plain.cache_statistics().hits, 0u);
 
   storage st(with_cache());

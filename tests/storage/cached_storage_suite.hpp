@@ -87,7 +87,7 @@ class CachedStorageSuite : public testing::Test {
     EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
     EXPECT_EQ(t.wrong_data, 0u);
     EXPECT_NE(t.ok, 0u);
-    EXPECT_EQ(to_string(st.first_error()), to_string(status()));
+    EXPECT_EQ(to_string(st.take_errors().first), to_string(status()));
   }
 
   /// Random reads and writes by `threads`; then every word must be on the drives, as its owner wrote it last.
@@ -451,7 +451,7 @@ TYPED_TEST_P(CachedStorageSuite, WhatAViewCannotDoItSays) {
   EXPECT_EQ(a.misaligned_size, 0u);
   EXPECT_EQ(a.size_beyond, 0u);
   EXPECT_EQ(a.value_outside, 0u);
-  EXPECT_EQ(to_string(st.first_error()), to_string(status(fault::out_of_range)));
+  EXPECT_EQ(to_string(st.take_errors().first), to_string(status(fault::out_of_range)));
 }
 
 TYPED_TEST_P(CachedStorageSuite, TheHostAndKernelsSeeEachOthersWrites) {

@@ -87,7 +87,7 @@ TEST(Deadlines, AWriteBackLongerThanTheTimeoutLosesNothing) {
     salt = 10'000;
     write_pages(st, pages, salt);
     st.flush();
-    EXPECT_EQ(to_string(st.first_error()), "success");
+    EXPECT_EQ(to_string(st.take_errors().first), "success");
     EXPECT_EQ(recovered(st), nothing_recovered);
 
     salt = 20'000;
@@ -157,7 +157,7 @@ TEST(Deadlines, PagesThatADriveDoesNotTakeAreNamed) {
   EXPECT_THAT([&] { st->flush(); },
               ThrowsMessage<operation_failed>(
                   AllOf(HasSubstr("written pages of bytes "), HasSubstr(drive), HasSubstr("unrecovered read error"))));
-  EXPECT_FALSE(st->first_error().ok());
+  EXPECT_FALSE(st->take_errors().first.ok());
   testing::internal::CaptureStderr();
   st.reset();
   EXPECT_THAT(testing::internal::GetCapturedStderr(), AllOf(HasSubstr("what was written is lost"), HasSubstr(drive)));
@@ -271,7 +271,7 @@ TEST(Deadlines, PollingWithShortDeadlinesHarmsNothing) {
     status outcome = fault::timed_out;
     while (outcome.kind() == fault::timed_out) outcome = write.wait(native::clock_ns() + ms);
     EXPECT_EQ(to_string(outcome), "success");
-    EXPECT_EQ(to_string(st.first_error()), "success");
+    EXPECT_EQ(to_string(st.take_errors().first), "success");
     EXPECT_EQ(recovered(st), nothing_recovered);
   }
 }

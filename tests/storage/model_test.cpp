@@ -277,7 +277,7 @@ class sequence {
 
   void flush() {
     st_->flush();
-    expect_ok(st_->first_error(), "first_error");
+    expect_ok(st_->take_errors().first, "take_errors");
   }
   void open_again() {
     close();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Looking at what threads are writing.
+//! Looking at what threads are writing, and telling them something.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "forebay/detail/simt/host_atomic.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/memory.hpp"
 
 namespace forebay::memory {
@@ -50,6 +51,15 @@ std::vector<T> peek(resource& where, T const* from, std::size_t count) {
   std::vector<T> values(count);
   if (count != 0) peek(where, values.data(), from, count * sizeof(T));
   return values;
+}
+
+/// Stores to a word that threads read meanwhile, a GPU's running kernels too. What the caller wrote before is visible
+/// to who sees it with acquire.
+template <simt::word T>
+void poke(resource& where, T* to, T value) {
+  if (where.kind() == kind::device) return where.copy_in(to, &value, sizeof value);
+  // Release pairs with the acquire of those threads.
+  simt::detail::host_store(to, value, simt::order::release);
 }
 
 }  // namespace forebay::memory

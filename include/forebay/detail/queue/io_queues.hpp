@@ -69,9 +69,6 @@ class io_queues {
   std::uint32_t protocol_errors(std::uint32_t pair_index) const;
 
  private:
-  template <class Word>
-  Word load_word(Word& word) const;
-
   memory::allocation memory_;
   memory::allocation mailbox_memory_;
   memory::allocation waits_memory_;

@@ -19,6 +19,8 @@ class backoff {
   /// In the first `precise_wait_ns` of a wait the thread does not sleep into the last `waking_ns` before its end.
   static constexpr std::uint64_t waking_ns = 100'000;
   static constexpr std::uint64_t precise_wait_ns = 2'000'000;
+  /// After them it always sleeps, however near the end is.
+  static constexpr std::uint64_t shortest_nap_ns = 10'000;
   static constexpr std::uint64_t longest_nap_ns = 50'000;
   /// Once it has waited for `long_wait_ns`.
   static constexpr std::uint64_t longest_sleep_ns = 500'000;
@@ -31,8 +33,8 @@ class backoff {
     return waited_ns / 8 < longest_nap_ns ? waited_ns / 8 : longest_nap_ns;
   }
 
-  /// After a look in vain, at `now_ns` of `native::clock_ns()`. Where `latest_ns` is yet to come, does not sleep beyond
-  /// it.
+  /// After a look in vain, at `now_ns` of `native::clock_ns()`. Does not sleep beyond `latest_ns`, or by
+  /// `shortest_nap_ns` at most.
   void pause(std::uint64_t now_ns, std::uint64_t latest_ns) {
     if (!waits_) {
       waits_ = true;
