@@ -45,7 +45,6 @@ struct dlrm_fill_layer {
   float* values;
 
   FOREBAY_DEVICE void operator()() const {
-    FOREBAY_ROLLED
     for (std::uint64_t i = M::thread_rank(); i < count; i += M::thread_count()) {
       values[i] = (static_cast<float>(apps::mix64(seed ^ apps::mix64(i)) >> 40) * 0x1p-23f - 1.0f) * bound;
     }

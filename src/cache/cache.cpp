@@ -223,10 +223,12 @@ access_errors cache::take_errors() {
   if (!out.first.ok()) {
     out.first_offset_bytes = memory::peek(memory_.from(), &there->first_error_byte);
     // No thread changes it while it is set. Whoever fails from here on is the next first one.
+    memory::poke(memory_.from(), &there->first_error_byte, access_errors::no_offset);
     memory::poke(memory_.from(), &there->first_error, 0u);
   }
   // Counted on for ever, so that none is lost between a look and a reset.
-  std::uint64_t const errors = memory::peek(memory_.from(), &there->errors);
+  std::uint64_t const errors = memory::peek(memory_.from(), &there->failed_accesses) +
+                               memory::peek(memory_.from(), &there->failed_write_backs);
   out.count = errors - errors_told_;
   errors_told_ = errors;
   // It came while the last call counted.

@@ -311,9 +311,14 @@ void subsystem::implementation::run_relay() {
   };
   try {
     while (!stopping()) {
-      if (native::wait_until([&] { return relay() || stopping(); }, awake_until_ns)) {
+      if (relay()) {
         engine.busy();
         awake_until_ns = native::clock_ns() + stay_awake_ns;
+        continue;
+      }
+      // A nap would add itself to the latency of the next command.
+      if (native::clock_ns() < awake_until_ns) {
+        std::this_thread::yield();
         continue;
       }
       engine.idle();

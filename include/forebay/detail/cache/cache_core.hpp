@@ -22,8 +22,9 @@ struct cache_core {
   std::uint32_t frames = 0;
   /// Bits of the first status with which a page could not be written back or an element not be read; 0: none.
   std::uint32_t first_error = 0;
-  std::uint64_t errors = 0;            ///< how many failed, the first one included
-  std::uint64_t first_error_byte = 0;  ///< of the storage: where the first one was, or `access_errors::no_offset`
+  /// Where the first one was, in bytes of the storage. As this is for a page that could not be written back.
+  std::uint64_t first_error_byte = access_errors::no_offset;
+  std::uint64_t failed_accesses = 0;
   std::uint64_t failed_write_backs = 0;
   cache_counters* counters = nullptr;
   static constexpr std::uint32_t counter_stripes = 64;
@@ -86,7 +87,7 @@ class cache_targets {
       word.fetch_and(~page_word::writing, simt::order::relaxed);
       return;
     }
-    report(result, access_errors::no_offset);
+    (void)latch(result);
     // Relaxed, both: a count; and the note, which the word releases.
     simt::atomic<M>(core_->failed_write_backs).fetch_add(1, simt::order::relaxed);
     simt::atomic<M>(core_->notes[frame]).store(cache_core::note_is_status | result.bits(), simt::order::relaxed);
@@ -96,17 +97,20 @@ class cache_targets {
     word.fetch_and(~page_word::writing, simt::order::release);
   }
 
-  /// Counts an error at byte `at` of the storage, and latches the first.
+  /// An access at byte `at` of the storage failed.
   FOREBAY_DEVICE void report(status error, std::uint64_t at) const {
-    std::uint32_t none = 0;
-    // Relaxed, all: each stands for itself, and the host asks for the place when kernels have ended.
-    if (simt::atomic<M>(core_->first_error).compare_exchange(none, error.bits(), simt::order::relaxed)) {
-      simt::atomic<M>(core_->first_error_byte).store(at, simt::order::relaxed);
-    }
-    simt::atomic<M>(core_->errors).fetch_add(1, simt::order::relaxed);
+    // Relaxed, both: each stands for itself, and the host asks for the place when kernels have ended.
+    if (latch(error)) simt::atomic<M>(core_->first_error_byte).store(at, simt::order::relaxed);
+    simt::atomic<M>(core_->failed_accesses).fetch_add(1, simt::order::relaxed);
   }
 
  private:
+  /// Keeps the first error; whether it is this one.
+  FOREBAY_DEVICE bool latch(status error) const {
+    std::uint32_t none = 0;
+    return simt::atomic<M>(core_->first_error).compare_exchange(none, error.bits(), simt::order::relaxed);
+  }
+
   record_pool<M> records_;
   cache_core* core_ = nullptr;
 };
