@@ -227,8 +227,8 @@ access_errors cache::take_errors() {
     memory::poke(memory_.from(), &there->first_error, 0u);
   }
   // Counted on for ever, so that none is lost between a look and a reset.
-  std::uint64_t const errors = memory::peek(memory_.from(), &there->failed_accesses) +
-                               memory::peek(memory_.from(), &there->failed_write_backs);
+  std::uint64_t const errors =
+      memory::peek(memory_.from(), &there->failed_accesses) + memory::peek(memory_.from(), &there->failed_write_backs);
   out.count = errors - errors_told_;
   errors_told_ = errors;
   // It came while the last call counted.

@@ -28,8 +28,8 @@ struct cached_beside_a_service : Drives {
   }
 };
 
-/// Where a kernel needs more stack than threads have had so far, its launch waits until no kernel runs: for ever, beside
-/// a service. These take up to 1,264 bytes where they were compiled fast, and CUDA's default is 1,024.
+/// Where a kernel needs more stack than threads have had so far, its launch waits until no kernel runs: for ever,
+/// beside a service. These take up to 1,264 bytes where they were compiled fast, and CUDA's default is 1,024.
 struct stack_for_all : testing::Environment {
   void SetUp() override { memory::check_cuda(cudaDeviceSetLimit(cudaLimitStackSize, 4096), "cudaDeviceSetLimit"); }
 };
