@@ -20,7 +20,8 @@ from forebay.units import format_bytes, parse_size
 DIRECTIONS = ("read", "write")
 GRANULES = (512, 1024, 2048, 4096)
 
-# Mean latency of a saturated drive over that of a lone command, at least: below it, the drive was not waited for.
+# The mean latency of a saturated drive is at least this many times that of a lone command. Below it, commands did not
+# queue.
 _QUEUEING = 1.25
 _FIO_DEFAULT_BS = 4096
 _WRITE_AGAIN = "write it with fio --output-format=json --output=FILE"
@@ -260,7 +261,7 @@ def _fit_latency(points: list[Point], rates: _Rates, assumed: list[str]) -> Numb
     if not lone:
         return None
     least = min(lone, key=lambda point: (point.bs, not point.random, point.median_ns))
-    # A block of several granules takes longer than one of one by what its bytes cost.
+    # A block of several granules takes longer than a block of one granule by what its bytes cost.
     granule = round(rates.granule_bytes.value)
     beyond = rates.per_byte_ns.value * (_round_up(least.bs, granule) - granule)
     source = f"{least.median_from} of {format_bytes(least.bs)} {least.direction}s, one in flight: {_cite([least])}"
@@ -304,6 +305,13 @@ def _read_file(path: Path, measurements: Measurements) -> None:
         raise RefusedInput("fio", path, f"has no jobs; {_WRITE_AGAIN}")
     if document.twice:
         raise RefusedInput("fio", path, f"has the key {document.twice} twice; {_WRITE_AGAIN}")
+    if _is_late(document):
+        raise RefusedInput(
+            "fio",
+            path,
+            "measured an emulated drive that was late (fidelity: exceeded): its figures are the machine's, not the "
+            "drive's; measure again with a lower rate or on a faster machine",
+        )
     shared = document.get("global options", {})
     groups: dict[str, list[_Job]] = {}
     for index, job in enumerate(jobs):
@@ -312,6 +320,15 @@ def _read_file(path: Path, measurements: Measurements) -> None:
         groups.setdefault(str(job.get("groupid", f"job {index}")), []).append(entry)
     for group in groups.values():
         _read_group(group, measurements)
+
+
+def _is_late(document: dict[str, Any]) -> bool:
+    """Whether `forebay bench` wrote it, and an emulated drive did not keep its times."""
+    ours = document.get("forebay")
+    drives = ours.get("drives") if isinstance(ours, dict) else None
+    return isinstance(drives, list) and any(
+        isinstance(drive, dict) and drive.get("fidelity") == "exceeded" for drive in drives
+    )
 
 
 class _Object(dict[str, Any]):

@@ -57,13 +57,47 @@ TEST(open, explicit_keys_override_the_profile) {
       open("emulated:profile=p5800x,size=64M,iops=20000,bandwidth=2G,latency_us=500,channels=4,lba_bytes=4096")
           ->report()["timing"];
   for (char const* op : {"read", "write"}) {
-    EXPECT_EQ(timing[op]["per_command_ns"], 50'000.0);
+    EXPECT_EQ(timing[op]["per_command_ns"], 50'000.0 - 4096 * 0.5);
     EXPECT_EQ(timing[op]["per_byte_ns"], 0.5);
     EXPECT_EQ(timing[op]["latency_min_us"], 500.0);
   }
   EXPECT_EQ(timing["channels"], 4);
-  auto const iops_only = open("emulated:profile=p5800x,size=64M,iops=1M")->report()["timing"];
-  EXPECT_EQ(iops_only["read"]["per_byte_ns"], 0.0) << "iops alone makes bytes free";
+}
+
+/// How many commands of `bytes` a saturated drive completes in a second.
+double rate(std::string const& keys, char const* op, double bytes) {
+  auto const cost = open("emulated:size=64M," + keys)->report()["timing"][op];
+  return 1e9 / (cost["per_command_ns"].get<double>() + bytes * cost["per_byte_ns"].get<double>());
+}
+
+TEST(open, a_drive_of_rate_and_bandwidth_has_both) {
+  EXPECT_NEAR(rate("iops=2.6M,bandwidth=14G", "read", 4096), 2.6e6, 1e3);
+  EXPECT_NEAR(rate("iops=2.6M,bandwidth=14G", "read", 1 << 20) * (1 << 20), 14e9, 0.03e9);
+  EXPECT_NEAR(rate("iops=20M,bandwidth=14G,iops_bytes=512", "read", 512), 20e6, 1e4);
+  EXPECT_NEAR(rate("iops=20M", "read", 1 << 20), 20e6, 1e4) << "without a bandwidth bytes are free";
+  EXPECT_NEAR(rate("profile=p5800x,iops=1M", "read", 4096), 1e6, 1e3);
+  EXPECT_LT(rate("profile=p5800x,iops=1M", "read", 1 << 20) * (1 << 20), 8e9) << "the profile's bandwidth stays";
+}
+
+TEST(open, writes_may_have_rates_of_their_own) {
+  std::string const keys = "iops=2M,bandwidth=14G,write_iops=400k,write_bandwidth=7G";
+  EXPECT_NEAR(rate(keys, "read", 4096), 2e6, 1e3);
+  EXPECT_NEAR(rate(keys, "write", 4096), 4e5, 1e3);
+  EXPECT_NEAR(rate(keys, "write", 1 << 20) * (1 << 20), 7e9, 0.1e9);
+  EXPECT_NEAR(rate("iops=2M", "write", 4096), 2e6, 1e3);
+  EXPECT_NEAR(rate("write_iops=2M", "write", 4096), 2e6, 1e3);
+}
+
+TEST(open, rates_that_contradict_each_other_are_refused) {
+  std::string const remedy =
+      "give a lower rate, a larger bandwidth, or with iops_bytes= the size that the rate is stated for";
+  EXPECT_EQ(refusal("emulated:size=1G,iops=20M,bandwidth=14G"),
+            "iops: '20M': commands of 4096 bytes at this rate move 81.9 GB/s, and the drive's bandwidth allows 14; " +
+                remedy);
+  EXPECT_EQ(refusal("emulated:size=1G,iops=1M,write_iops=4M,write_bandwidth=8G").substr(0, 17), "write_iops: '4M':");
+  EXPECT_EQ(refusal("emulated:size=1G,iops_bytes=512"),
+            "iops_bytes: '512': it is the size that iops= is stated for: give iops= or write_iops=");
+  EXPECT_EQ(refusal("emulated:size=1G,iops=1M,iops_bytes=0"), "iops_bytes: '0': give more than 0 bytes");
 }
 
 TEST(open, a_drive_with_flash_says_what_it_began_with_and_what_was_made_of_it) {

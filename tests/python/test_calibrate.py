@@ -289,6 +289,15 @@ def broken(key, value):
     return document
 
 
+def emulated(fidelity):
+    """As `forebay bench` writes it: with the report of the drives that were measured."""
+    return run_of(*sweep(P5800X)) | {"forebay": {"drives": [{"fidelity": "ok"}, {"fidelity": fidelity}]}}
+
+
+def test_an_emulated_drive_that_kept_its_times_is_measured_like_any_other(calibrate):
+    assert calibrate(emulated("ok"))[0].status == 0
+
+
 @pytest.mark.parametrize(
     ("document", "parts"),
     [
@@ -319,6 +328,7 @@ def broken(key, value):
         (run_of(job(P5800X, "512", 1), job(P5800X, "128k", 1)), ["no size of which"]),
         (run_of(job(P5800X, "512", 1), job(P5800X, "4k", 2), job(P5800X, "8k", 2)), ["no size", "raise iodepth"]),
         (run_of(*sweep(P5800X), *sweep(BUFFERED, ("4k",), rw="randwrite")), ["only one size", "writes of two sizes"]),
+        (emulated("exceeded"), ["was late (fidelity: exceeded)", "measure again"]),
     ],
 )
 def test_refused_with_one_line(calibrate, document, parts):

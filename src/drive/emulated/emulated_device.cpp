@@ -48,8 +48,9 @@ class emulated_device final : public device {
 }  // namespace
 
 scheme_syntax emulated_syntax() {
-  return {.keys = {"size", "profile", "iops", "bandwidth", "latency_us", "channels", "backing", "path", "lba_bytes",
-                   "queues", "threads", "sms", "residency", "link", "data", "seed", "precondition", "errors_ppm"}};
+  return {.keys = {"size",       "profile",   "iops",    "iops_bytes", "write_iops", "bandwidth",    "write_bandwidth",
+                   "latency_us", "channels",  "backing", "path",       "lba_bytes",  "queues",       "threads",
+                   "sms",        "residency", "link",    "data",       "seed",       "precondition", "errors_ppm"}};
 }
 
 scheme_syntax file_syntax() {

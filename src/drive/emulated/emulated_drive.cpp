@@ -14,8 +14,8 @@
 namespace forebay::drive {
 namespace {
 
-/// At most 20 characters; the same for every opening of a file, and of what a daemon serves, different for every other
-/// drive of the process.
+/// A serial number of at most 20 characters. It is the same for every opening of a file, and for what a daemon serves;
+/// it differs for every other drive of the process.
 std::string serial_of(specification const& what) {
   if (what.in_file() || what.engine == residency::served) {
     std::uint64_t hash = 0;
@@ -58,7 +58,7 @@ nlohmann::json describe(emulator::histogram const& h) {
           {"max_ns", h.max_ns}};
 }
 
-/// What the flash was made to do. Write amplification is by bytes; null where the host wrote none.
+/// What the flash did. Write amplification is by bytes; null where the host wrote none.
 nlohmann::json describe(emulator::flash_counters const& counts, emulator::flash_parameters const& flash) {
   nlohmann::json out;
   for (auto const& [name, start] : preconditionings) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! An emulated drive without its clients: what is alike whether this process is the only one or a daemon has many.
+//! An emulated drive without its clients: the part that is the same whether this process is the only client or a daemon
+//! has many.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,8 @@ class emulated_drive {
   virtual ~emulated_drive() = default;
   virtual std::shared_ptr<emulator::subsystem> const& shared() const = 0;
   virtual std::optional<int> gpu() const = 0;
-  /// See `device::report`. `since`: what had been counted when the report begins; null for the drive's whole life.
+  /// See `device::report`. `since`: the counts at the moment from which the report counts; null for the drive's whole
+  /// life.
   virtual nlohmann::json report(emulator::statistics const* since) const = 0;
 };
 
@@ -31,14 +33,14 @@ class emulated_drive {
 std::shared_ptr<emulated_drive> start_emulated(specification const& what, open_options const& options,
                                                memory::resource* bytes_memory = nullptr);
 
-/// What had been counted when somebody last reset the statistics. Thread-safe.
+/// The counts at the last reset of the statistics. Thread-safe.
 class baseline {
  public:
   void set(std::unique_ptr<emulator::statistics> now) {
     std::lock_guard const lock(mutex_);
     counted_ = std::move(now);
   }
-  /// What `use(statistics const*)` returns, null where nobody ever did.
+  /// Calls `use(statistics const*)` and returns its result; the pointer is null if the statistics were never reset.
   template <class Use>
   auto with(Use&& use) {
     std::lock_guard const lock(mutex_);

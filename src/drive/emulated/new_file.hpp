@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Making the file of a drive, so that none that is half made stays behind.
+//! Makes the file of a drive so that no half-made file stays behind.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ enum class file_space : std::uint8_t {
   reserved,  ///< has its room from the start, where the file system can give it; a disk without it is refused
 };
 
-/// A zeroed file that was not there before, and goes again unless it is kept.
+/// A zeroed new file, which its destructor removes unless it is kept.
 class new_file {
  public:
   /// Throws `refused_input` where there is a file of that name, none can be made, or the disk has no room for it; and

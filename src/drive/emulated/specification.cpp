@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <initializer_list>
 #include <stdexcept>
 
 #include "forebay/detail/emulator/link.hpp"
@@ -37,7 +38,7 @@ constexpr std::pair<char const*, residency> residencies[] = {{"threads", residen
                                                              {"peer", residency::peer},
                                                              {"served", residency::served}};
 
-/// None: the URI does not say, or nothing that there is.
+/// None: the URI does not say, or names no residency that exists.
 std::optional<residency> residency_of(uri const& from) {
   auto const value = from.value("residency");
   for (auto const& [name, where] : residencies) {
@@ -102,25 +103,63 @@ void place(uri const& from, specification& what, int client_gpu) {
   }
 }
 
-void override_timing(uri const& from, emulator::timing_parameters& timing) {
+/// A rate that a URI gives, and the key that it gives it by.
+struct given_rate {
+  char const* key = nullptr;
+  std::string text;
+  double per_second = 0;
+
+  explicit operator bool() const { return key != nullptr; }
+};
+
+/// The rate by the first of `keys` that the URI has.
+given_rate rate_of(uri const& from, std::initializer_list<char const*> keys) {
+  for (char const* key : keys) {
+    if (auto const value = from.value(key)) return {key, *value, parse_rate(key, *value)};
+  }
+  return {};
+}
+
+/// `iops` is the rate of commands of `iops_bytes`, whose bytes take their share of each command's time.
+void override_rates(emulator::operation_cost& cost, given_rate const& iops, given_rate const& bandwidth,
+                    std::uint64_t iops_bytes) {
   auto const round = [](double x) { return static_cast<std::uint64_t>(std::llround(x)); };
-  if (auto const value = from.value("iops")) {
-    double const rate = parse_rate("iops", *value);
-    for (emulator::operation_cost* cost : {&timing.read, &timing.write}) {
-      cost->per_command_ps = round(1e12 / rate);
-      cost->per_byte_fs = 0;
+  if (bandwidth) {
+    // Below this rate the time of a long command in femtoseconds does not fit into 64 bits.
+    if (bandwidth.per_second < 1000)
+      throw refused_input(bandwidth.key, bandwidth.text, "give at least 1k bytes a second");
+    cost.per_byte_fs = round(1e15 / bandwidth.per_second);
+  }
+  if (!iops) return;
+  double const whole_ps = 1e12 / iops.per_second;
+  auto const bytes_ps = static_cast<double>(cost.bytes_ps(iops_bytes));
+  // Rates that data sheets give for one size agree to two digits.
+  if (bytes_ps > whole_ps * 1.01) {
+    double const bytes = static_cast<double>(iops_bytes);
+    throw refused_input(
+        iops.key, iops.text,
+        fmt::format("commands of {} bytes at this rate move {:.3g} GB/s, and the drive's bandwidth allows {:.3g}; give "
+                    "a lower rate, a larger bandwidth, or with iops_bytes= the size that the rate is stated for",
+                    iops_bytes, iops.per_second * bytes / 1e9, bytes / bytes_ps * 1e3));
+  }
+  cost.per_command_ps = round(std::max(0.0, whole_ps - bytes_ps));
+}
+
+void override_timing(uri const& from, emulator::timing_parameters& timing) {
+  given_rate const iops = rate_of(from, {"iops"}), write_iops = rate_of(from, {"write_iops", "iops"});
+  std::uint64_t iops_bytes = 4096;
+  if (auto const value = from.value("iops_bytes")) {
+    iops_bytes = parse_bytes("iops_bytes", *value);
+    if (!write_iops) {
+      throw refused_input("iops_bytes", *value, "it is the size that iops= is stated for: give iops= or write_iops=");
     }
   }
-  if (auto const value = from.value("bandwidth")) {
-    double const rate = parse_rate("bandwidth", *value);
-    // Below it the femtoseconds of a long command are more than 64 bits hold.
-    if (rate < 1000) throw refused_input("bandwidth", *value, "give at least 1k bytes a second");
-    for (emulator::operation_cost* cost : {&timing.read, &timing.write}) cost->per_byte_fs = round(1e15 / rate);
-  }
+  override_rates(timing.read, iops, rate_of(from, {"bandwidth"}), iops_bytes);
+  override_rates(timing.write, write_iops, rate_of(from, {"write_bandwidth", "bandwidth"}), iops_bytes);
   if (auto const value = from.value("latency_us")) {
-    double const latency = parse_microseconds("latency_us", *value);
+    auto const latency_ps = static_cast<std::uint64_t>(std::llround(parse_microseconds("latency_us", *value) * 1e6));
     for (emulator::operation_cost* cost : {&timing.read, &timing.write, &timing.other}) {
-      cost->latency_min_ps = round(latency * 1e6);
+      cost->latency_min_ps = latency_ps;
     }
   }
   timing.channels = small_count(from, "channels", timing.channels, 1, emulator::timing_parameters::max_channels);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the keys of an `emulated:` or `file:` URI come to.
+//! The specification that the keys of an `emulated:` or `file:` URI result in.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,13 @@ struct backing {
 /// Where the engine of a drive runs.
 enum class residency : std::uint8_t { threads, in_process, peer, served };
 
-/// What the URI says, or memory. Throws `refused_input`.
+/// Where the URI says, or in memory. Throws `refused_input`.
 backing backing_of(uri const& from);
 
 std::string to_string(backing const& where);
 char const* to_string(residency where);
 
-/// What `precondition` takes, and what reports call it.
+/// The values of `precondition`, and their names in reports.
 constexpr std::pair<char const*, emulator::preconditioning> preconditionings[] = {
     {"fresh", emulator::preconditioning::fresh},
     {"full", emulator::preconditioning::full},
@@ -59,7 +59,8 @@ struct specification {
   bool in_file() const { return bytes.kind == backing_kind::file; }
 };
 
-/// `client_gpu`: the GPU that `backing=hbm` and `backing=host` mean. Throws `refused_input` for what cannot be.
+/// `client_gpu`: the GPU that `backing=hbm` and `backing=host` mean. Throws `refused_input` for values that no drive
+/// can have.
 specification specify(uri const& from, int client_gpu);
 
 }  // namespace forebay::drive
