@@ -10,7 +10,7 @@
 namespace forebay {
 namespace {
 
-/// Hands out parts of one allocation, after their sizes were added up.
+/// Hands out parts of one allocation, once their sizes have been added up.
 class parts {
  public:
   std::size_t add(std::size_t bytes, std::size_t alignment_bytes) {
@@ -151,7 +151,7 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
   s.queues = queues.state();
   state_ = reinterpret_cast<cache_state*>(base + state_at);
 
-  // Memory comes zeroed, which is what everything else starts from.
+  // The memory is zeroed; zero is the initial state of everything else.
   state_memory.copy_in(state_, &s, sizeof s);
   if (outside == 0) return;
   std::vector<outside_frame> const no_pages(outside, outside_frame{outside_frame::no_page, 0, 0});
@@ -210,7 +210,7 @@ void cache::reset_counters() {
 }
 
 status cache::first_error() const {
-  return status::from_bits(core_copy().first_error);
+  return cache_core::status_of(core_copy().first_error);
 }
 std::uint64_t cache::failed_write_backs() const {
   return core_copy().failed_write_backs;
@@ -219,19 +219,20 @@ access_errors cache::take_errors() {
   std::lock_guard lock(*errors_mutex_);
   auto* const there = static_cast<cache_core*>(state_);
   access_errors out;
-  out.first = status::from_bits(memory::peek(memory_.from(), &there->first_error));
+  std::uint32_t const first = memory::peek(memory_.from(), &there->first_error);
+  out.first = cache_core::status_of(first);
   if (!out.first.ok()) {
-    out.first_offset_bytes = memory::peek(memory_.from(), &there->first_error_byte);
-    // No thread changes it while it is set. Whoever fails from here on is the next first one.
-    memory::poke(memory_.from(), &there->first_error_byte, access_errors::no_offset);
+    if ((first & cache_core::of_write_back) == 0) {
+      out.first_offset_bytes = memory::peek(memory_.from(), &there->first_error_byte);
+    }
+    // No thread changes the word while it is set. The next failure is the next first one.
     memory::poke(memory_.from(), &there->first_error, 0u);
   }
-  // Counted on for ever, so that none is lost between a look and a reset.
   std::uint64_t const errors =
       memory::peek(memory_.from(), &there->failed_accesses) + memory::peek(memory_.from(), &there->failed_write_backs);
   out.count = errors - errors_told_;
   errors_told_ = errors;
-  // It came while the last call counted.
+  // This error was set after the last call had counted it.
   if (out.count == 0 && !out.first.ok()) out.count = 1;
   return out;
 }

@@ -21,7 +21,7 @@ cache_look look_at(cache_state const* state, memory::resource& where) {
   out.overflow_frames = s.overflow_count;
   out.user_frames = s.user_count;
   out.page_bytes = 1u << s.page_shift;
-  out.first_error = status::from_bits(s.first_error);
+  out.first_error = cache_core::status_of(s.first_error);
   out.failed_write_backs = s.failed_write_backs;
   std::uint32_t const in_sets = out.sets * cache_ways;
   std::uint32_t pinned_ways = 0;
@@ -42,7 +42,7 @@ cache_look look_at(cache_state const* state, memory::resource& where) {
     out.frames.push_back({frame, page, word, notes[frame]});
   }
   for (std::uint32_t set = 0; set < out.sets; ++set) {
-    // The lock comes first in a set, whatever the policy.
+    // The lock is the first word of a set, whatever the policy.
     std::uint32_t lock = 0;
     std::memcpy(&lock, sets.data() + std::size_t{set} * s.set_bytes, sizeof lock);
     if (lock != 0) out.locks.push_back({set, lock - 1});

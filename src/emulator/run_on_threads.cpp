@@ -51,7 +51,8 @@ class threads final : public engine_runner {
         between_steps.start_over();
         continue;
       }
-      // A completion that is due must not wait for a nap to end; nor one that fell due while the step looked.
+      // In the first 2 ms a completion does not wait for a nap, even if it fell due during the step; later it waits for
+      // `shortest_nap_ns` at most.
       std::uint64_t const due_ns = engine_.next_due_ns(unit);
       between_steps.pause(native::clock_ns(), due_ns);
     }

@@ -14,13 +14,13 @@ namespace {
 /// Linux adds up to the thread's timer slack to every sleep: 50 us unless told otherwise.
 constexpr unsigned long slack_ns = 1'000;
 
-/// The caller's thread may be the user's: its slack is what it was afterwards.
+/// The calling thread may be the user's, so its timer slack is set back afterwards.
 void sleep_for(std::uint64_t nap_ns) {
   int const slack_before_ns = prctl(PR_GET_TIMERSLACK);
   bool const changes = slack_before_ns > static_cast<int>(slack_ns);
   if (changes) prctl(PR_SET_TIMERSLACK, slack_ns);
   timespec const nap{0, static_cast<long>(nap_ns)};
-  nanosleep(&nap, nullptr);  // a signal that ends it early only makes for another look
+  nanosleep(&nap, nullptr);  // if a signal ends it early, the caller only looks once more
   if (changes) prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_before_ns));
 }
 
@@ -33,7 +33,7 @@ void backoff::rest(std::uint64_t now_ns, std::uint64_t latest_ns) const {
   if (waited_ns < precise_wait_ns) {
     nap = left_ns <= waking_ns ? 0 : std::min(nap, left_ns - waking_ns);
   } else {
-    // What is overdue may never come: a full completion queue, say.
+    // Some things are due every few microseconds for as long as a slow disk takes.
     nap = std::min(nap, std::max(left_ns, shortest_nap_ns));
   }
   if (nap == 0) {

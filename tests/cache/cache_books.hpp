@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The books of a schedule of the page directory: what lanes wrote and saw, and what must hold meanwhile and
-//! afterwards.
+//! The books of a schedule of the page directory: what lanes wrote and saw, and the conditions that must hold during
+//! the schedule and afterwards.
 #pragma once
 
 #include <algorithm>
@@ -37,13 +37,14 @@ struct cache_outcome {
   std::uint64_t commands = 0;
   std::uint64_t failures = 0;  ///< operations that ended with an injected status
   std::uint64_t no_frame = 0;
-  std::uint64_t late = 0;       ///< operations whose deadline passed
-  std::uint64_t cancelled = 0;  ///< operations whose command recovery ended
-  std::uint64_t asked = 0;      ///< commands that recovery was asked for, each counted once
+  std::uint64_t late = 0;        ///< operations whose deadline passed
+  std::uint64_t cancelled = 0;   ///< operations whose command recovery ended
+  std::uint64_t asked = 0;       ///< commands that recovery was asked for, each counted once
+  std::uint64_t overwrites = 0;  ///< of whole pages, by `seek_overwrite`
   cache_counters counted{};
 };
 
-/// What each lane wrote and saw. Its numbers of a word grow, so whoever reads knows the least that he must see.
+/// What each lane wrote and saw. The numbers in a word grow, so a reader knows the least number that it must see.
 template <class Policy, class Pools, class Rules>
 class cache_books : protected cache_world<Policy, Pools, Rules> {
   using base = cache_world<Policy, Pools, Rules>;
@@ -105,14 +106,14 @@ class cache_books : protected cache_world<Policy, Pools, Rules> {
     returned_.assign(shape_.pages * words_per_page, 0);
   }
 
-  /// One that only this lane writes; `words_per_page`: there is none.
+  /// A word that only this lane writes; `words_per_page`: there is none.
   std::uint32_t own_word(std::uint32_t me, std::uint64_t page, simt::random_source& random) const {
     std::uint32_t const group = std::min(lane_count_, words_per_page);
     std::uint32_t const word = random.below(words_per_page / group) * group + me % words_per_page;
     return owner_of(page, word) == me ? word : words_per_page;
   }
 
-  /// Which number the lane writes next.
+  /// The number that the lane writes next.
   std::uint32_t next_number(std::uint32_t me, std::uint64_t page, std::uint32_t word) const {
     return books_[me].written[index_of(page, word)] + 1;
   }
@@ -132,7 +133,7 @@ class cache_books : protected cache_world<Policy, Pools, Rules> {
     books.seen[at] = number;
   }
 
-  /// Whether it says that something took too long, or that recovery ended it for that.
+  /// Whether the status says that something took too long, or that recovery ended it for that.
   bool is_late(status outcome) const {
     return outcome.kind() == fault::timed_out || outcome.kind() == fault::busy || outcome.kind() == fault::cancelled;
   }
@@ -159,14 +160,14 @@ class cache_books : protected cache_world<Policy, Pools, Rules> {
     ++outcome_.failures;
   }
 
-  /// One of which nobody tells the caller why.
+  /// A failed status whose cause no caller learns.
   void failed_unseen() {
     unobserved const quiet;
     client::check(shape_.faults.error_ppm != 0 || shape_.has_timeout(), "C4: an operation fails on sound drives");
     ++outcome_.failures;
   }
 
-  /// C1, looked at from outside at any moment.
+  /// C1, as an observer outside the run sees it at any moment.
   void inspect() {
     bool once = false;
     {
@@ -189,7 +190,7 @@ class cache_books : protected cache_world<Policy, Pools, Rules> {
     for (auto const& command : recovery.asked()) {
       if (std::find(once.begin(), once.end(), command) == once.end()) once.push_back(command);
     }
-    // Who looks once, at the end of his time, may find an old ring there, however long ago the drive wrote to it.
+    // A waiter that looks once, at its deadline, may see an old state of the ring, however long ago the drive wrote it.
     if (memory_model_ == simt::memory_model::stale_reads) return {};
     outcome_.asked = once.size();
     if (!shape_.withholds() && recovery.requests() != 0) return "Q7: recovery was asked for a healthy command";

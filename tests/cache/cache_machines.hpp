@@ -12,8 +12,9 @@
 
 namespace forebay::test {
 
-/// The drive's machine. A page that is written back may be written meanwhile, since it is dirty again then; and the
-/// drive may be asked for a page that it is about to be given. So what it reads of a frame or of its media is no race.
+/// The drive's machine. A page that is being written back may be written at the same time, since it is dirty again
+/// then; and the drive may be asked to read a page that a write-back is about to send it. So the drive's reads of a
+/// frame or of its media are no race.
 struct cache_drive : simt::fiber {
   /// Whether an address lies in either, in the schedule that this OS thread runs.
   static std::function<bool(void const*)>*& in_frame() {
@@ -27,10 +28,10 @@ struct cache_drive : simt::fiber {
   }
 };
 
-/// The lanes' machine: fibers that tell before they sleep.
+/// The lanes' machine: fibers that report before they sleep.
 struct cache_client : simt::fiber {
   /// By lane: whether it is about to read words of frames that others may be writing, which is no race of the cache's.
-  /// Of the schedule that this OS thread runs, like all below.
+  /// Belongs to the schedule that this OS thread runs, like all members below.
   static std::vector<char>*& reads_along() {
     thread_local std::vector<char>* lanes = nullptr;
     return lanes;
@@ -43,7 +44,7 @@ struct cache_client : simt::fiber {
     return along && (*cache_drive::in_frame())(address) ? ld_speculative(address, where)
                                                         : simt::fiber::ld(address, where);
   }
-  /// What others write meanwhile may be among it or not: no race.
+  /// Others may write at the same time, and the copy may contain their data or not: no race.
   static void copy(void* to, void const* from, std::size_t bytes, location where = location::current()) {
     for (std::size_t at = 0; at < bytes; at += 8) {
       auto const word =

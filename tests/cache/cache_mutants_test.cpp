@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Proof that the schedules of the page directory find what they are for: wrong directories, each of which must be
-//! caught within a limit of schedules, and the right one, which must survive the same schedules.
+//! Proof that the schedules of the page directory find the errors that they are for. Wrong directories must each be
+//! caught within a limit of schedules, and the right one must survive the same schedules.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 namespace forebay::test {
 namespace {
 
-/// A hit that takes whatever page is in the frame by the time that it is pinned.
+/// A hit that takes whatever page is in the frame by the time it has pinned the frame.
 struct pin_race : cache_rules {
   FOREBAY_DEVICE static constexpr bool pin_holds(page_word /*seen*/, std::uint32_t /*tag*/) { return true; }
 };
@@ -24,7 +24,7 @@ struct lost_dirty_bit : cache_rules {
   }
 };
 
-/// A miss that does not look whether another one was faster.
+/// A miss that does not check whether another thread was faster.
 struct double_miss : cache_rules {
   static constexpr bool look_again = false;
 };
@@ -36,7 +36,7 @@ struct reuse_before_write_back : cache_rules {
   }
 };
 
-/// A shared buffer that each of those who let go of it unpins.
+/// A shared buffer that is unpinned by each thread that releases it.
 struct double_release : cache_rules {
   FOREBAY_DEVICE static constexpr bool takes_owners_pin(bool /*was_owner*/) { return true; }
 };
@@ -72,11 +72,11 @@ cache_shape shape_of(std::uint64_t seed) {
   shape.faults.seed = seed;
   shape.faults.delay_ppm = 400'000;
   shape.faults.delay_max_ns = 20'000;
-  shape.max_steps = 2'000'000;  // a wrong directory may go round for ever
+  shape.max_steps = 2'000'000;  // a wrong directory may loop for ever
   return shape;
 }
 
-/// Pages come and go all the time, and are read as soon as they are there.
+/// Pages come and go all the time, and lanes read them as soon as they are there.
 cache_shape busy_shape_of(std::uint64_t seed) {
   simt::random_source random(emulator::mix(seed ^ 0xcbbb9d5dc1059ed8u));
   cache_shape shape;
@@ -102,7 +102,7 @@ cache_shape slow_shape_of(std::uint64_t seed) {
 cache_shape withheld_shape_of(std::uint64_t seed) {
   simt::random_source random(emulator::mix(seed ^ 0x9159015a3070dd17u));
   cache_shape shape = withheld_commands(seed, random);
-  // Prefetches, for which nobody waits, fill the only queue of a drive.
+  // Prefetches, for which no lane waits, fill the only queue of a drive.
   shape.queues_per_drive = 1;
   shape.entries = 2;
   shape.flush = 0;
@@ -111,13 +111,13 @@ cache_shape withheld_shape_of(std::uint64_t seed) {
   return shape;
 }
 
-/// Some are caught by the first few, others by one schedule in a hundred.
+/// Some mutants are caught by the first few schedules, others by one in a hundred.
 constexpr std::uint64_t limit = 1500;
-/// The right directory goes through fewer here: cache_schedule_test has the rest.
+/// The right directory runs fewer schedules here: cache_schedule_test has the rest.
 constexpr std::uint64_t survived = 300;
 using pools = frame_pools<share_all, replacement::clock>;
 
-/// How many schedules of the mix that the tests of the invariants run it takes to catch a mutant; 0: survived all.
+/// How many schedules it takes to catch a mutant, of the mix that the tests of the invariants run; 0: it survived all.
 template <class Rules>
 std::uint64_t schedules_to_catch(char const* name, std::uint64_t most = limit,
                                  cache_shape (*shape)(std::uint64_t seed) = &shape_of) {

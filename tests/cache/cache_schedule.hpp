@@ -3,8 +3,9 @@
 //! One schedule of the page directory: seeded programs of lanes that read, write, hold, prefetch, flush and forget
 //! pages of emulated drives that delay, reorder and fail, and everything that must hold meanwhile and afterwards.
 //!
-//! Each 8-byte word of the drives is written by one lane only, with growing numbers; anyone reads it. So whoever reads
-//! knows the least that he must see. Some pages are one lane's from end to end, so that they can be overwritten whole.
+//! Each 8-byte word of the drives is written by one lane only, with growing numbers; any lane reads it. So a reader
+//! knows the least number that it must see. Some pages are one lane's from end to end, so that they can be overwritten
+//! whole.
 #pragma once
 
 #include <algorithm>
@@ -154,7 +155,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     close();
   }
 
-  /// All lanes together: what came before in any of them comes before what follows.
+  /// A barrier of all lanes: what came before it in any lane comes before what follows it.
   void meet() {
     // Acquire and release pair with those of the other lanes.
     std::uint32_t const before = simt::atomic<agent_machine>(arrived_).fetch_add(1, simt::order::acq_rel);
@@ -165,8 +166,8 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
         "meeting");
   }
 
-  /// For a call that names one: none at all where no command takes for ever; else, or where the caller is in a hurry, a
-  /// short one.
+  /// The deadline for a call that names one. None if no command takes for ever; otherwise, or if the caller is in a
+  /// hurry, a short one.
   std::uint64_t deadline(simt::random_source& random) {
     if (random.below(100) < shape_.impatient) return client::clock_ns() + random.below(20'000);
     return patient_deadline();
@@ -205,7 +206,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     if (is(shape_.write)) return hold(me, page, true, random);
     if (is(shape_.prefetch)) return prefetch(me, page);
     if (is(shape_.flush)) return flush(me, random);
-    // A page that is lent is pinned until its owner takes it back, who may be waiting for what this lane has pinned.
+    // A lent page is pinned until its owner takes it back, and the owner may be waiting for a page that this lane pins.
     if (is(shape_.invalidate)) return (void)cache().invalidate(page, deadline(random));
     if (is(shape_.read_async)) return read_async(me, page, random);
     if (is(shape_.write_async)) return write_async(me, page, random);
@@ -242,7 +243,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     }
   }
 
-  /// A request that nobody waits for any more, and its buffer, which is the lane's again as after a flush.
+  /// A request that no lane waits for any more, and its buffer, which is the lane's again after a flush.
   void give_up(typename storage_type::read_token& token, buffer_ref const& to) {
     token.detach();
     client::check(cache().queues().settle(0, 1) == 0, "a command that recovery could end was given up");
@@ -277,7 +278,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     bool const to_drive = random.below(2) == 0;
     auto token = storage().write_async(from, page * page_bytes + first * 8, count * 8,
                                        to_drive ? write_until::drive : write_until::cache);
-    // Whatever became of it, the cache has it or has refused it: what follows tells.
+    // Whatever the outcome, the cache has the write or has refused it: the next step finds out.
     status outcome = token.wait(deadline(random));
     if (!outcome.ok() && !wrote(page, first, number)) return failed(outcome);
     unobserved const quiet;
@@ -289,7 +290,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     }
     if (!outcome.ok()) failed(outcome);
   }
-  /// Whether a write whose token says that it failed is in the cache all the same: only its write-back failed.
+  /// Whether a write whose token reports a failure is in the cache all the same, because only its write-back failed.
   bool wrote(std::uint64_t page, std::uint32_t word, std::uint32_t number) {
     page_pin pinned;
     insist("a page can never be pinned", [&] {
@@ -301,7 +302,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
       value = client::ld(word_in(pinned.frame, word));
       cache().unpin(pinned.frame);
     } else {
-      // It is in no frame, so what it had been when it left is on the drive.
+      // The page is in no frame, so its state when it was evicted is on the drive.
       unobserved const quiet;
       value = on_drive(page, word);
     }
@@ -364,7 +365,8 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
            "C6: a read of a shared page");
   }
 
-  /// Nothing that this lane has pinned may keep another one waiting while it waits itself; but for its own buffers.
+  /// Lets go of all that this lane has pinned, except its own buffers, so that it does not keep another lane waiting
+  /// while it waits itself.
   void pin_nothing(std::uint32_t me) {
     lane_books& books = books_[me];
     while (!books.held.empty()) let_go(me, 0);
@@ -373,7 +375,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     }
     std::erase_if(books.lent, [](lent_page const& lent) { return !lent.shared.is_own(); });
   }
-  /// `abandon`: leaves buffers to whoever reclaims them, or to the end.
+  /// `abandon`: leaves buffers to the lane that reclaims them, or to the end.
   void end_sharing(std::uint32_t me, bool abandon) {
     pin_nothing(me);
     for (lent_page& lent : books_[me].lent) end_sharing(me, lent, abandon);
@@ -421,8 +423,8 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     abandoned_.push_back(shared);
   }
 
-  /// Called before a shared page goes into `abandoned_`, and before one is taken from there: what its lanes do with it
-  /// is ordered as by whatever a program hands it over with. Acquire and release pair with those of other lanes.
+  /// Called before a shared page goes into `abandoned_`, and before one is taken from there. So the accesses of its
+  /// lanes are ordered as if a program had handed the page over. Acquire and release pair with those of other lanes.
   void hand_over() { simt::atomic<agent_machine>(handed_over_).fetch_add(1, simt::order::acq_rel); }
 
   void look_without_pin(std::uint32_t me, std::uint64_t page, simt::random_source& random) {
@@ -457,7 +459,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     client::st(word_in(frame, word), encode(page, word, number));
   }
   void look_at(std::uint32_t me, std::uint64_t page, std::uint32_t frame, std::uint32_t word) {
-    // Others may write their words now: what is seen may be any of their values, as for any two threads.
+    // Others may write their words at this time: a reader may see any of their values, as with any two threads.
     verify(me, page, word,
            owner_of(page, word) == me ? client::ld(word_in(frame, word)) : client::ld_speculative(word_in(frame, word)),
            "C6: a read through a pin");
@@ -493,7 +495,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     }
     status const worst = random.below(2) == 0 ? clean_each(random) : persist_each();
     if (!worst.ok()) return failed(worst);
-    // What this lane wrote came before; what others wrote may not have.
+    // This lane's writes came before; those of others may not have.
     unobserved const quiet;
     for (std::uint64_t page = 0; page < shape_.pages; ++page) {
       for (std::uint32_t w = 0; w < words_per_page; ++w) {
@@ -503,7 +505,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
       }
     }
   }
-  /// As a kernel would, with a deadline for each frame.
+  /// As a kernel would flush, with a deadline for each frame.
   status clean_each(simt::random_source& random) {
     status worst;
     for (std::uint32_t frame = 0; frame < frame_count(); ++frame) {
@@ -512,7 +514,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     }
     return worst;
   }
-  /// As the host's flush does, whatever the drives take for all of it.
+  /// As the host's flush does, however long the drives take for all of it.
   status persist_each() {
     clean_result* result = nullptr;
     {
@@ -538,7 +540,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
   status worst_of(clean_result& result) const {
     status worst;
     for (std::uint32_t d = 0; d < shape_.drives; ++d) {
-      // Relaxed: whoever wrote it met this lane since.
+      // Relaxed: the lane that wrote it has synchronized with this lane since.
       std::uint32_t const bits = simt::atomic<client>(result.drives[d].first_failure).load(simt::order::relaxed);
       if (bits != 0) worst = status::from_bits(bits);
     }
@@ -558,7 +560,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
     }
   }
 
-  /// By all lanes: everything that was written must reach the drives, however often they fail. As `~storage` has it.
+  /// By all lanes: everything that was written must reach the drives, however often they fail. As `~storage` does it.
   void close() {
     meet();
     if (client::thread_rank() == 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Invariants C1 to C6 of the page directory, and what is promised of deadlines, each under schedules whose load
+//! Invariants C1 to C6 of the page directory, and its promises about deadlines, each under schedules whose load
 //! stresses it.
 //!
 //! FOREBAY_SCHEDULES: each test runs three times as many schedules (default 200 times three). FOREBAY_SEED: run that
@@ -54,6 +54,7 @@ cache_outcome explore(shape_of make, std::uint64_t salt) {
       sum.late += outcome.late;
       sum.cancelled += outcome.cancelled;
       sum.asked += outcome.asked;
+      sum.overwrites += outcome.overwrites;
       sum.counted += outcome.counted;
       if (outcome.ok) continue;
       failed.store(true, std::memory_order_relaxed);
@@ -70,9 +71,9 @@ cache_outcome explore(shape_of make, std::uint64_t salt) {
   auto const n = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
   std::printf(
       "  %llu operations, %llu steps, %llu commands, %llu failed, %llu without a frame, %llu late, %llu "
-      "cancelled, %llu asked for\n",
+      "cancelled, %llu asked for, %llu overwrites\n",
       n(sum.operations), n(sum.steps), n(sum.commands), n(sum.failures), n(sum.no_frame), n(sum.late), n(sum.cancelled),
-      n(sum.asked));
+      n(sum.asked), n(sum.overwrites));
   std::printf(
       "  %llu hits (%llu merged), %llu misses (%llu overflow), %llu evictions, %llu write-backs, %llu prefetches, %llu "
       "refused, %llu shared, %llu to the host, %llu back\n",
@@ -102,7 +103,9 @@ TEST(CacheInvariants, C6_ReadsSeeTheWritesBeforeThem) {
 }
 
 TEST(CacheViews, ViewsAndCursorsSeeWhatPinsSee) {
-  EXPECT_GT(explore(views, 0xe1).counted.hits, 0u);
+  cache_outcome const sum = explore(views, 0xe1);
+  EXPECT_GT(sum.counted.hits, 0u);
+  EXPECT_GT(sum.overwrites, 0u);
 }
 TEST(CacheViews, WindowsAndWarpCursorsSeeWhatPinsSee) {
   EXPECT_GT(explore(windows, 0xe2).counted.hits, 0u);

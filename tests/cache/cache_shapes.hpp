@@ -44,7 +44,7 @@ struct cache_shape {
   std::uint32_t warp_operations = 0;
   bool burst = false;  ///< all lanes read the same pages, in the same order, from the same moment on
   emulator::fault_plan faults;
-  /// Limit of a command, and of calls that name no deadline. Time passes only while every lane and drive waits.
+  /// Time limit of a command, and of calls that name no deadline. Time passes only while every lane and drive waits.
   std::uint64_t timeout_ns = no_timeout;
   std::uint32_t impatient = 0;  ///< percent of the calls that name a deadline: those name one that most commands miss
   recovery_policy recovery = recovery_policy::none;
@@ -115,9 +115,9 @@ inline cache_shape c3_pins_hold(std::uint64_t seed, simt::random_source& random)
   shape.hot_pages = shape.pages;
   shape.lanes = {1, 4, 0};
   shape.guards = 4 + random.below(5);
-  // Halved, for the lowest bit says which pools there are.
+  // Halved, because the lowest bit says which pools there are.
   if (seed / 2 % 4 == 0) {
-    // Crowded: the sets are full of pinned pages, and several lanes at a time want what is in overflow frames.
+    // Crowded: the sets are full of pinned pages, and several lanes at a time want pages that are in overflow frames.
     shape.sets = 2;
     shape.pages = 2 * cache_ways + 2 + random.below(cache_ways);
     shape.hot_pages = 1 + random.below(4);
@@ -153,8 +153,8 @@ inline cache_shape c6_reads_see_writes(std::uint64_t seed, simt::random_source& 
   return shape;
 }
 
-/// Every command takes a while, and a drive takes few at a time: to write all pages back takes several times
-/// `timeout_ns`, which no command reaches by itself.
+/// Every command takes a while, and a drive serves few at a time. To write all pages back takes several times
+/// `timeout_ns`, but no single command takes that long.
 inline cache_shape slow_drives(std::uint64_t seed, simt::random_source& random) {
   cache_shape shape = load(seed, random);
   shape.sets = 1 + random.below(2);
@@ -181,7 +181,7 @@ inline cache_shape withheld_commands(std::uint64_t seed, simt::random_source& ra
   shape.recovery = policies[random.below(4)];
   return shape;
 }
-/// Callers look again and again at drives that are slow, and sound.
+/// Callers look again and again at drives that are slow, and healthy.
 inline cache_shape impatient_callers(std::uint64_t seed, simt::random_source& random) {
   cache_shape shape = load(seed, random);
   shape.faults.delay_ppm = 1'000'000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a schedule of the page directory runs against: emulated drives that delay, reorder and fail, queues, and a
+//! The surroundings of a schedule of the page directory: emulated drives that delay, reorder and fail, queues, and a
 //! cache.
 #pragma once
 
@@ -31,7 +31,7 @@
 
 namespace forebay::test {
 
-/// Drives with pages that say what they are, and a cache over them. Each 8-byte word of the drives is written by one
+/// Drives with pages that identify themselves, and a cache over them. Each 8-byte word of the drives is written by one
 /// lane only.
 template <class Policy, class Pools, class Rules>
 class cache_world {
@@ -63,7 +63,7 @@ class cache_world {
     return (page + 1) << 40 | std::uint64_t{word} << 32 | number;
   }
   std::uint32_t owner_of(std::uint64_t page, std::uint32_t word) const {
-    // Of more lanes than a page has words, each page serves some.
+    // If there are more lanes than a page has words, each page serves some of the lanes.
     std::uint32_t const groups = std::max(1u, lane_count_ / words_per_page);
     auto const p = static_cast<std::uint32_t>(page);
     return (is_whole(page) ? p : p % groups * words_per_page + word) % lane_count_;

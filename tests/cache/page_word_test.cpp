@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The bits of a frame's word: that they lie where nothing else does, and what each question makes of them.
+//! The bits of a frame's word: that they do not overlap, and what each query makes of them.
 #include "forebay/detail/cache/page_word.hpp"
 
 #include <gtest/gtest.h>

@@ -17,7 +17,7 @@
 namespace forebay::test {
 namespace {
 
-/// The least that is a policy: keeps nothing, and always throws out the same page.
+/// The smallest valid policy: it keeps no state, and always evicts the same page.
 struct lowest_way {
   static constexpr char const* name = "lowest_way";
   static constexpr std::uint32_t mark_bits = 0;
@@ -110,7 +110,7 @@ TYPED_TEST(PolicyConformance, MayBeAskedAgainForAsLongAsWhatItNamesIsInUse) {
       this->live(set, random, 10);
       this->fill(set, 1000 + round * 100);
       for (std::uint32_t way = 0; way < ways; ++way) set.set_evictable(way, true);
-      // Nothing follows from asking alone.
+      // Asking alone changes nothing.
       for (std::uint32_t k = random.below(100); k > 0; --k) ASSERT_LT(set.victim(), ways);
       for (std::uint32_t left = ways; left > 0; --left) {
         std::uint32_t const way = set.victim();
@@ -157,8 +157,8 @@ TYPED_TEST(PolicyConformance, AnyWayMayLeaveThoughThePolicyNamedAnother) {
   }
 }
 
-/// Lanes hit without a lock while lanes evict and fill under one: what a policy does to its state is no data race, and
-/// it finds a way under every schedule.
+/// Lanes hit without a lock while lanes evict and fill under one. A policy's accesses to its state are no data race,
+/// and it finds a way under every schedule.
 TYPED_TEST(PolicyConformance, HitsRunBesideEvictions) {
   using M = simt::fiber;
   simt::memory_model const models[] = {simt::memory_model::race_detector, simt::memory_model::stale_reads,
@@ -179,7 +179,7 @@ TYPED_TEST(PolicyConformance, HitsRunBesideEvictions) {
           set.hit(random.below(ways));
           continue;
         }
-        // Acquire pairs with the release below: the policy's state is as the holder before left it.
+        // Acquire pairs with the release below: the policy's state is as the previous holder of the lock left it.
         bool const locked = M::wait_until([&] { return simt::atomic<M>(lock).exchange(1, simt::order::acquire) == 0; },
                                           simt::no_deadline);
         M::check(locked, "the lock");

@@ -15,7 +15,7 @@ namespace forebay::test {
 
 namespace {
 
-/// A thread a set, which uses the pages of the trace that are its set's.
+/// One thread for each set uses the pages of the trace that belong to the set.
 template <class Policy>
 struct replays {
   policy_set<simt::cuda, Policy>* cache;

@@ -13,7 +13,7 @@
 
 namespace forebay::test {
 
-/// Which pages may leave now.
+/// The pages that may be evicted now.
 using may_leave = std::function<bool(std::uint32_t tag)>;
 
 class reference_policy {
@@ -21,7 +21,7 @@ class reference_policy {
   virtual ~reference_policy() = default;
   /// A page that is held is used.
   virtual void hit(std::uint32_t tag) = 0;
-  /// Picks the page that leaves and drops it; nothing if none may.
+  /// Picks the page to evict and drops it; nothing if none may be evicted.
   virtual std::optional<std::uint32_t> evict(may_leave const& may) = 0;
   /// A page comes in where there is room.
   virtual void insert(std::uint32_t tag) = 0;
@@ -89,7 +89,7 @@ class reference_lru final : public reference_policy {
   std::list<std::uint32_t> pages_;  ///< the least recently used first
 };
 
-/// What S3-FIFO leaves open.
+/// The parameters that S3-FIFO leaves open.
 struct s3_fifo_shape {
   std::size_t small_share = 1;  ///< pages that small holds before main must give
   std::uint32_t hits_to_stay = 2;

@@ -83,7 +83,8 @@ TYPED_TEST(PolicyReference, HitsAreEqualSetBySetOnZipfScansAndLoops) {
   }
 }
 
-/// The same with pages that may not leave for a while, and pages that go for other reasons: every eviction is compared.
+/// The same with pages that may not be evicted for a while, and pages that are dropped for other reasons: every
+/// eviction is compared.
 TYPED_TEST(PolicyReference, EvictsTheSamePagesWhileSomeMayNotLeaveAndOthersGo) {
   std::uint64_t const seed = test_seed();
   SCOPED_TRACE(replay(seed));

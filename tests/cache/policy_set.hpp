@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! One set of the page directory, as little as a replacement policy needs to be tested.
+//! One set of the page directory, with only what a test of a replacement policy needs.
 #pragma once
 
 #include <cstdint>

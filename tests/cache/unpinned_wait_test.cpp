@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A thread that waits for a frame which is not pinned: it must see those outside its set, too.
+//! A thread that waits for an unpinned frame must see those outside its set, too.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -30,7 +30,8 @@ struct looks_at_the_same_ones : cache_rules {
 };
 
 /// One set and some overflow frames, all pinned by a lane. It lets go of overflow frame `which` once another lane,
-/// which wants a page more, waits. `dirty`: its page has to be written back first. What the other lane got.
+/// which wants one more page, waits. `dirty`: the page in that frame has to be written back first. Returns the outcome
+/// for the other lane.
 struct wait_shape {
   std::uint32_t overflow_frames = 1;
   std::uint32_t which = 0;
@@ -91,7 +92,7 @@ std::string wait_for_an_overflow_frame(std::uint64_t seed, wait_shape const& sha
   run.record = false;
   simt::run_result const result = simt::run(run, scheduler, {2, 1, 0}, lane, drive.agents());
   if (!result.ok) return result.what;
-  // It looks at all of them at its deadline, which is seconds away.
+  // It looks at all overflow frames at its deadline, which is seconds away.
   return outcome.ok() && got_ns > let_go_ns + 2 * second_ns ? "late" : to_string(outcome);
 }
 
@@ -107,7 +108,7 @@ TEST(UnpinnedWait, ThatLooksAtTheSetAloneIsCaught) {
   EXPECT_EQ(wait_for_an_overflow_frame<looks_at_the_set_alone>(1, {}), to_string(status(fault::no_frame)));
 }
 
-// Who asks again and again looks at sixteen of them at a time.
+// A waiter that asks again and again looks at sixteen overflow frames at a time.
 TEST(UnpinnedWait, ThatAsksAgainComesToEveryOverflowFrame) {
   for (std::uint32_t which = 0; which < 20; ++which) {
     EXPECT_EQ((wait_for_an_overflow_frame<cache_rules, polling>(which, {.overflow_frames = 20, .which = which})),

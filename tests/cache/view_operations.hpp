@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What lanes of a schedule do through array views, cursors and windows, and what each of them must see.
+//! Operations of a schedule's lanes through array views, cursors and windows, with checks of what each lane must see.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace forebay::test {
 
-/// Those of lane `me` of a `cache_schedule`. The words of the storage are numbered from its first page on.
+/// The operations of lane `me` of a `cache_schedule`. The words of the storage are numbered from its first page on.
 template <class Schedule>
 class view_operations {
   using client = typename Schedule::client;
@@ -29,6 +29,9 @@ class view_operations {
 
   /// One operation near `page`; the lane has nothing pinned.
   void one(std::uint64_t page) {
+    // Now and then one that a lane may be overwriting.
+    std::uint32_t const whole = std::min(s_.shape_.whole_pages, s_.shape_.pages);
+    if (whole != 0 && random_.below(4) == 0) page = s_.shape_.pages - 1 - random_.below(whole);
     switch (random_.below(7)) {
       case 0:
         return load(random_word(page));
@@ -47,7 +50,8 @@ class view_operations {
     }
   }
 
-  /// One operation of all lanes of a full warp, which have nothing pinned; `common` draws the same for all of them.
+  /// One operation of all lanes of a full warp, which have nothing pinned; `common` draws the same numbers for all of
+  /// them.
   void together(simt::random_source& common) {
     std::uint64_t const first = common.below(static_cast<std::uint32_t>(words_));
     switch (common.below(6)) {
@@ -126,7 +130,7 @@ class view_operations {
     auto const view = view_with<std::uint64_t>(word, 0, index);
     std::uint32_t const number = s_.next_number(me_, page, own);
     std::uint64_t const before = view.fetch_add(index, 1);
-    // It tells the host why it failed, and the caller no more than that it did.
+    // The view reports to the host why it failed, and to the caller only that it did.
     if (before == 0) return s_.failed_unseen();
     see(word, before, "C6: what a word was that is added to");
     s_.has_written(me_, page, own, number);
@@ -168,7 +172,7 @@ class view_operations {
     }
     status const outcome = view.try_store(index, value);
     for (std::uint32_t k = 0; k < 3; ++k) {
-      // The part in the first page is written though the second page cannot be had.
+      // The part in the first page is written even if the second page cannot be had.
       std::uint64_t const page = page_of(first + k);
       std::uint32_t const word = in_page(first + k);
       if (outcome.ok() || s_.wrote(page, word, numbers[k])) s_.has_written(me_, page, word, numbers[k]);
@@ -207,12 +211,11 @@ class view_operations {
     auto cursor = view.thread_page();
     walk(cursor, r, page, false);
   }
-  /// A page of which every word is this lane's, through a view that covers it or begins or ends within it. Others read
-  /// the page meanwhile.
+  /// Overwrites a page whose words are all this lane's. The view covers the page, or begins or ends within it. Other
+  /// lanes read the page meanwhile.
   void overwrite(std::uint64_t page) {
-    if (!s_.is_whole(page)) return store(page);
     page = s_.whole_page_of(me_, page);
-    if (!s_.is_all_of(me_, page)) return;
+    if (!s_.is_all_of(me_, page)) return store(page);
     std::uint64_t const first = page * words_per_page;
     range r{0, words_};
     if (random_.below(4) == 0) r = range_around(random_, random_word(page));
@@ -232,8 +235,10 @@ class view_operations {
       }
       if (random_.below(2) == 0) cursor.release();
     }
-    for (std::uint64_t word = begin; word < end; ++word)
+    for (std::uint64_t word = begin; word < end; ++word) {
       s_.has_written(me_, page, in_page(word), numbers[word - begin]);
+    }
+    if (end - begin == words_per_page) ++s_.outcome_.overwrites;
   }
   template <class Cursor>
   void walk(Cursor& cursor, range r, std::uint64_t page, bool writable) {
@@ -247,7 +252,7 @@ class view_operations {
     }
     client::check(cursor.seek(r.end - r.begin).kind() == fault::out_of_range, "an element behind the last one");
   }
-  /// The whole page is within reach, and what others have in it may change at any time.
+  /// The whole page is within reach, and the words of other lanes in it may change at any time.
   template <class Cursor>
   void look_around(Cursor& cursor, range r, std::uint64_t word, bool writable) {
     std::uint64_t const page = page_of(word);
@@ -344,7 +349,7 @@ class view_operations {
     if (draw == 0) return word;
     return draw == 1 || behind == r.end ? r.begin + common.below(static_cast<std::uint32_t>(r.end - r.begin)) : behind;
   }
-  /// All lanes hear the same.
+  /// All lanes get the same answer.
   void failed_together(status outcome) {
     auto const warp = client::this_warp();
     client::check(warp.shfl(outcome, 0) == outcome, "lanes of a warp hear of different outcomes");

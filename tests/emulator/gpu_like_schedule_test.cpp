@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Resident units on fibers that answer as a GPU does: the lanes of a dispatcher share their looks, and look beside
-//! their work. Proof that these schedules find what they are for: machines whose dispatchers break a rule.
+//! Resident units on fibers that answer as a GPU does: the lanes of a dispatcher share their looks, and look while they
+//! work. Proof that these schedules find the errors that they are for: machines whose dispatchers break a rule.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <iterator>
 #include <string>
+#include <type_traits>
 
 #include "emulator/resident_rig.hpp"
 #include "forebay/detail/emulator/dispatcher_rules.hpp"
@@ -39,8 +40,8 @@ struct dispatcher_rules_of<testing::blind_while_it_waits> : dispatcher_rules {
 namespace testing {
 namespace {
 
-/// Who cannot have a lock tries again at once, so the schedules are fair. Each is of the next memory model: they are
-/// few.
+/// A thread that cannot get a lock tries again at once, so the schedules are fair. Each schedule takes the next memory
+/// model in turn, since there are few of them.
 void explore_traffic(resident_shape const& shape) {
   explore(
       [&](std::uint64_t seed, simt::memory_model, simt::scheduler& schedule) {
@@ -75,7 +76,7 @@ TEST(gpu_like_schedule, a_second_launch_goes_on) {
 }
 
 /// Completions are made ready long before they are due, so that a dispatcher waits for the time again and again. A
-/// queue has one command in flight: a second one would be dated with the first, which was seen and is still to be
+/// queue has one command in flight. A second one would be dated with the first, which was seen and is still to be
 /// fetched.
 resident_shape patient_shape() {
   resident_shape shape{.queues = 2, .sq_entries = 2, .commands = 12, .all_kinds = false};
@@ -83,9 +84,9 @@ resident_shape patient_shape() {
   shape.options.post_ahead_ns = 10'000;
   return shape;
 }
-/// Between two looks lies a pause.
+/// There is a pause between two looks.
 constexpr std::uint64_t early_max_ns = machine::longest_pause_ns;
-/// How early a dispatcher of `Machine` dated a command, at most. Memory is sequential: under other models a dispatcher
+/// How early a dispatcher of `Machine` dates a command, at most. Memory is sequential: under other models a dispatcher
 /// may see late that a doorbell was rung.
 template <class Machine>
 std::uint64_t dated_early_ns() {
@@ -94,6 +95,9 @@ std::uint64_t dated_early_ns() {
       [&](std::uint64_t seed, simt::memory_model, simt::scheduler& schedule) {
         resident_rig<Machine> rig(patient_shape(), seed);
         rig.run(simt::memory_model::sequential, schedule);
+        if constexpr (std::is_same_v<Machine, machine>) {
+          EXPECT_LE(rig.dated_early_ns(), early_max_ns);
+        }
         most_ns = std::max(most_ns, rig.dated_early_ns());
       },
       6, true);
@@ -101,7 +105,7 @@ std::uint64_t dated_early_ns() {
 }
 
 TEST(gpu_like_schedule, doorbells_are_looked_at_while_completions_wait_for_their_time) {
-  EXPECT_LE(dated_early_ns<machine>(), early_max_ns);
+  (void)dated_early_ns<machine>();
 }
 
 template <class Mutant>
@@ -116,7 +120,7 @@ std::string failure_of(resident_shape const& shape, std::uint64_t seed) {
   return what;
 }
 
-/// The mutant is found by one of a few schedules, and the right machine by none of them.
+/// A few schedules find the mutant; none of them fails for the right machine.
 template <class Mutant>
 void expect_caught(resident_shape const& shape, char const* how) {
   constexpr std::uint64_t schedules = 12;

@@ -36,7 +36,8 @@ TEST(backoff, naps_no_longer_than_an_eighth_of_the_wait) {
   }
 }
 
-// A thread that yields alone uses its processor all the time. On a busy machine it gets less: then this cannot fail.
+// A thread that only yields uses its processor all the time. On a busy machine it gets less: then this check cannot
+// fail.
 TEST(backoff, leaves_the_processor_to_others_in_a_wait_that_is_long) {
   constexpr std::uint64_t wait_ns = 200'000'000;
   std::uint64_t const used_before_ns = processor_time_ns();
@@ -67,10 +68,13 @@ TEST(backoff, is_awake_when_a_short_wait_ends) {
   backoff pauses;
   pauses.pause(0, no_deadline);
   long const before = sleeps();
-  // Long enough to sleep, were its end not near.
+  // Long enough to sleep, if its end were not near.
   pauses.pause(backoff::yielding_ns, backoff::yielding_ns + backoff::waking_ns);
   EXPECT_EQ(sleeps(), before);
-  // The same, were its end far.
+  // The same once it is overdue.
+  pauses.pause(backoff::yielding_ns, 0);
+  EXPECT_EQ(sleeps(), before);
+  // The same, with its end far away.
   pauses.pause(backoff::yielding_ns, no_deadline);
   EXPECT_GT(sleeps(), before);
 }
@@ -82,10 +86,12 @@ TEST(backoff, sleeps_in_a_long_wait_however_near_the_next_look_is) {
   long const before = sleeps();
   pauses.pause(backoff::precise_wait_ns, backoff::precise_wait_ns + 20'000);
   EXPECT_GT(sleeps(), before);
-  // Nor is what is overdue.
-  long const then = sleeps();
-  pauses.pause(backoff::precise_wait_ns, 0);
-  EXPECT_GT(sleeps(), then);
+  // What is overdue is no reason either. However near the end is, the sleep is not so short that it spins.
+  for (std::uint64_t const latest_ns : {std::uint64_t{0}, backoff::precise_wait_ns + 1}) {
+    std::uint64_t const from_ns = native::clock_ns();
+    pauses.pause(backoff::precise_wait_ns, latest_ns);
+    EXPECT_GE(native::clock_ns() - from_ns, backoff::shortest_nap_ns);
+  }
 }
 
 TEST(backoff, leaves_the_timer_slack_of_the_thread_as_it_was) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the host is told of a cached storage: options and refs that are refused, and a drive that takes no writes.
+//! What the host reports about a cached storage: options and refs that are refused, and a drive that accepts no writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -88,7 +88,7 @@ TEST(CacheOptions, BadOnesAreRefusedByName) {
   refuses([](auto& o) { o.cache.size_bytes = std::uint64_t{1} << 41; }, "cache.size_bytes: '2199023255552'", "2^28");
   refuses([](auto& o) { o.cache.overflow_frames = ~0u; }, "overflow_frames: '4294967295'", "at most 268435440");
   refuses([](auto& o) { o.cache.user_frames = 1u << 28; }, "user_frames: '268435456'", "at most 268435184");
-  // Without a cache too, where nothing else would look at them.
+  // Without a cache too, although then nothing else would check them.
   refuses(
       [](auto& o) {
         o.cache.size_bytes = 0;
@@ -175,7 +175,7 @@ TEST(SharedPage, OfAStorageThatIsOnlyReadIsNotWritten) {
     EXPECT_EQ(ref.share(buffer.ref().subspan(0, 4096), 0, sharing_use::overwrite).outcome().kind(),
               read_only ? fault::read_only : fault::none);
     st.take_back(buffer);
-    // Views of others would reach elements of it that are not aligned.
+    // Through views of other types, accesses would reach elements that are not aligned.
     EXPECT_EQ(ref.share(buffer.ref().subspan(4, 4096), 4096, sharing_use::read).outcome(), fault::bad_alignment);
     EXPECT_EQ(ref.share(buffer.ref().subspan(0, 512), 4096, sharing_use::read).outcome(), fault::out_of_range);
     EXPECT_EQ(ref.share(buffer_ref(), 4096, sharing_use::read).outcome(), fault::not_registered);
@@ -268,7 +268,7 @@ TEST(CacheService, ThreadsThatWaitOnlyLook) {
   st.pwrite(&written, sizeof written, 0);
   auto const words = st.ref<simt::native, test::traits<replacement::clock, false, frame_pools<>, service_rules>>()
                          .array<std::uint64_t>();
-  // Nobody consumes the completion.
+  // No thread consumes the completion.
   std::uint64_t value = 0;
   EXPECT_EQ(to_string(words.try_load(0, value)), to_string(status(fault::timed_out)));
   EXPECT_TRUE(st.drain(10'000'000'000));
@@ -276,7 +276,7 @@ TEST(CacheService, ThreadsThatWaitOnlyLook) {
   EXPECT_EQ(value, written);
 }
 
-/// A drive that reads zeroes, and takes writes, which it forgets, or refuses them.
+/// A drive that reads zeroes, and accepts writes, which it forgets, or refuses them.
 class writes_refused {
  public:
   explicit writes_refused(std::uint32_t entries) : sq_(entries), cq_(entries), thread_([this] { serve(); }) {}
@@ -320,7 +320,7 @@ class writes_refused {
                                        : 0;
       nvme::completion_entry& done = cq_[tail];
       done.dw2 = head | 1u << 16;
-      // Release pairs with the acquire of whoever polls.
+      // Release pairs with the acquire of the thread that polls.
       simt::atomic<machine, simt::scope::system>(done.dw3).store(command.cdw0 >> 16 | phase << 16 | status << 17,
                                                                  simt::order::release);
       tail = (tail + 1) % entries;
@@ -358,11 +358,15 @@ TEST(CacheOverADriveThatTakesNoWrites, SaysSoAndLosesNothing) {
   std::uint64_t const room = 16 + 2;
   status const write_fault = status::from_nvme(nvme::status_field(nvme::media_status::write_fault));
 
+  // What an access left behind is not told of a write-back.
+  EXPECT_EQ(words.load(words.size() + 5), 0u);
+  EXPECT_EQ(pages.take_errors().first_offset_bytes, (words.size() + 5) * 8);
+
   drive.refuse(true);
   for (std::uint64_t page = 0; page < room; ++page) {
     ASSERT_EQ(to_string(words.try_store(page * per_page, page + 1)), to_string(status())) << "page " << page;
   }
-  // No page can make room; it must not be tried for ever.
+  // No page can make room; the cache must not try for ever.
   EXPECT_EQ(to_string(words.try_store(room * per_page, 1)), to_string(write_fault));
   EXPECT_EQ(words.load(room * per_page), 0u);
   EXPECT_EQ(to_string(pages.first_error()), to_string(write_fault));

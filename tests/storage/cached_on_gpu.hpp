@@ -12,6 +12,14 @@
 
 namespace forebay::storage_test {
 
+/// A launch whose kernel needs more stack than any before waits until no kernel runs. Beside a service, or a drive's
+/// resident engine, that is for ever. The kernels of this suite take up to 1,264 bytes in a fast build, and the default
+/// is 1,024.
+struct stack_for_all : testing::Environment {
+  void SetUp() override { memory::check_cuda(cudaDeviceSetLimit(cudaLimitStackSize, 4096), "cudaDeviceSetLimit"); }
+};
+[[maybe_unused]] inline auto* const enough_stack = testing::AddGlobalTestEnvironment(new stack_for_all);
+
 struct cached_on_gpu {
   using machine = simt::cuda;
   using completion = queue_rules;

@@ -7,7 +7,7 @@
 
 namespace forebay::storage_test {
 
-/// A resident kernel consumes completions, not those who wait.
+/// A resident kernel consumes completions, not the threads that wait.
 template <class Drives>
 struct cached_beside_a_service : Drives {
   using completion = service_rules;
@@ -27,13 +27,6 @@ struct cached_beside_a_service : Drives {
     serving.synchronize();
   }
 };
-
-/// Where a kernel needs more stack than threads have had so far, its launch waits until no kernel runs: for ever,
-/// beside a service. These take up to 1,264 bytes where they were compiled fast, and CUDA's default is 1,024.
-struct stack_for_all : testing::Environment {
-  void SetUp() override { memory::check_cuda(cudaDeviceSetLimit(cudaLimitStackSize, 4096), "cudaDeviceSetLimit"); }
-};
-[[maybe_unused]] auto* const enough_stack = testing::AddGlobalTestEnvironment(new stack_for_all);
 
 INSTANTIATE_TYPED_TEST_SUITE_P(ServicedGpu, CachedStorageSuite, cached_beside_a_service<cached_on_gpu>);
 INSTANTIATE_TYPED_TEST_SUITE_P(ServicedResidentDrives, CachedStorageSuite,

@@ -17,17 +17,24 @@ namespace forebay {
 /// Written by the host before any thread uses it; lies in the memory of the threads that use the cache.
 struct cache_core {
   std::uint64_t* words = nullptr;  ///< per frame: a `page_word`
-  /// Per frame: while a command is under way the queue pair that it is on; after one that failed, its status.
+  /// Per frame: the queue pair of the command under way; after a command that failed, its status.
   std::uint32_t* notes = nullptr;
   std::uint32_t frames = 0;
-  /// Bits of the first status with which a page could not be written back or an element not be read; 0: none.
+  /// Bits of the first status with which a page could not be written back or an element not be read, and
+  /// `of_write_back` for a page; 0: none.
   std::uint32_t first_error = 0;
-  /// Where the first one was, in bytes of the storage. As this is for a page that could not be written back.
-  std::uint64_t first_error_byte = access_errors::no_offset;
+  static constexpr std::uint32_t of_write_back = 1u << 31;
+  /// Where the first error was, in bytes of the storage, if it was not a write-back.
+  std::uint64_t first_error_byte = 0;
   std::uint64_t failed_accesses = 0;
   std::uint64_t failed_write_backs = 0;
   cache_counters* counters = nullptr;
   static constexpr std::uint32_t counter_stripes = 64;
+
+  /// The status in `first_error`.
+  static constexpr status status_of(std::uint32_t first_error) {
+    return status::from_bits(first_error & ~of_write_back);
+  }
 
   /// Of a note: the rest is a status.
   static constexpr std::uint32_t note_is_status = 1u << 31;
@@ -49,8 +56,8 @@ class cache_targets {
 
   FOREBAY_DEVICE record_pool<M> const& records() const { return records_; }
 
-  /// Called by whoever consumed the completion, however long ago the thread that submitted the command went away, after
-  /// a release fence at device scope.
+  /// The thread that consumed the completion calls this after a release fence at device scope. The thread that
+  /// submitted the command may have ended long before.
   FOREBAY_DEVICE void complete(std::uint32_t target, status result, std::uint32_t commands = 1) const {
     std::uint32_t const frame = target & (max_frames - 1);
     switch (target >> index_bits) {
@@ -67,12 +74,12 @@ class cache_targets {
   FOREBAY_DEVICE void filled(std::uint32_t frame, status result) const {
     auto word = simt::atomic<M>(core_->words[frame]);
     if (result.ok()) {
-      // Relaxed: after the fence that complete() is called after, which pairs with the acquire of whoever pins the
-      // frame or reads it without: the page's bytes.
+      // Relaxed: complete() is called after a release fence, which pairs with the acquire of each thread that pins the
+      // frame or reads it without a pin: the page's bytes.
       word.fetch_or(page_word::busy_to_valid, simt::order::relaxed);
       return;
     }
-    // Relaxed: released by the word.
+    // Relaxed: the release on the word below publishes it.
     simt::atomic<M>(core_->notes[frame]).store(cache_core::note_is_status | result.bits(), simt::order::relaxed);
     // Release pairs with the acquire of the waiters: the note.
     word.fetch_add(page_word::busy_to_failed, simt::order::release);
@@ -82,33 +89,35 @@ class cache_targets {
   FOREBAY_DEVICE void written(std::uint32_t frame, status result) const {
     auto word = simt::atomic<M>(core_->words[frame]);
     if (result.ok()) {
-      // Relaxed: after the fence that complete() is called after, which pairs with the acquire of whoever claims the
+      // Relaxed: complete() is called after a release fence, which pairs with the acquire of the thread that claims the
       // frame: the controller has read its bytes.
       word.fetch_and(~page_word::writing, simt::order::relaxed);
       return;
     }
-    (void)latch(result);
-    // Relaxed, both: a count; and the note, which the word releases.
+    (void)latch(cache_core::of_write_back | result.bits());
+    // Relaxed, both: a count; and the note, which the release on the word below publishes.
     simt::atomic<M>(core_->failed_write_backs).fetch_add(1, simt::order::relaxed);
     simt::atomic<M>(core_->notes[frame]).store(cache_core::note_is_status | result.bits(), simt::order::relaxed);
-    // Dirty first: a frame that is neither would be clean. Relaxed: ordered by the release below, on the same word.
+    // Sets dirty before it clears writing: a frame with neither bit would be clean. Relaxed: ordered by the release
+    // below, on the same word.
     word.fetch_or(page_word::dirty, simt::order::relaxed);
-    // Release pairs with the acquire of those who wait for the write-back: the note.
+    // Release pairs with the acquire of the threads that wait for the write-back: the note.
     word.fetch_and(~page_word::writing, simt::order::release);
   }
 
   /// An access at byte `at` of the storage failed.
   FOREBAY_DEVICE void report(status error, std::uint64_t at) const {
-    // Relaxed, both: each stands for itself, and the host asks for the place when kernels have ended.
-    if (latch(error)) simt::atomic<M>(core_->first_error_byte).store(at, simt::order::relaxed);
+    // Relaxed, both: the host reads the place after the kernels have ended; the other is a count.
+    if (latch(error.bits())) simt::atomic<M>(core_->first_error_byte).store(at, simt::order::relaxed);
     simt::atomic<M>(core_->failed_accesses).fetch_add(1, simt::order::relaxed);
   }
 
  private:
-  /// Keeps the first error; whether it is this one.
-  FOREBAY_DEVICE bool latch(status error) const {
+  /// Keeps the error if it is the first; returns whether it is.
+  FOREBAY_DEVICE bool latch(std::uint32_t error) const {
     std::uint32_t none = 0;
-    return simt::atomic<M>(core_->first_error).compare_exchange(none, error.bits(), simt::order::relaxed);
+    // Relaxed: the word stands for itself.
+    return simt::atomic<M>(core_->first_error).compare_exchange(none, error, simt::order::relaxed);
   }
 
   record_pool<M> records_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Looking at what threads are writing, and telling them something.
+//! Reads memory that threads are writing, and writes words that they read.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,9 @@
 
 namespace forebay::memory {
 
-/// Copies memory of `where` out while threads write there, a GPU's running kernels too: word by word, each whole where
-/// it is aligned, no two of one moment. Both addresses and `bytes` are multiples of 4.
+/// Copies memory of `where` out while threads write there, also those of a GPU's running kernels. It copies word by
+/// word. Each word is whole if it is aligned, and two words may show different moments. Both addresses and `bytes` are
+/// multiples of 4.
 inline void peek(resource& where, void* to, void const* from, std::size_t bytes) {
   if (where.kind() == kind::device) return where.copy_out(to, from, bytes);
   auto* out = static_cast<std::byte*>(to);
@@ -40,6 +41,10 @@ inline void peek(resource& where, void* to, void const* from, std::size_t bytes)
 template <class T>
   requires std::is_trivially_copyable_v<T>
 T peek(resource& where, T const* from) {
+  if constexpr (simt::word<T>) {
+    // Relaxed: what it pairs with is the caller's affair.
+    if (where.kind() != kind::device) return simt::detail::host_load(from, simt::order::relaxed);
+  }
   T value;
   peek(where, &value, from, sizeof value);
   return value;
@@ -53,8 +58,8 @@ std::vector<T> peek(resource& where, T const* from, std::size_t count) {
   return values;
 }
 
-/// Stores to a word that threads read meanwhile, a GPU's running kernels too. What the caller wrote before is visible
-/// to who sees it with acquire.
+/// Stores to a word that threads read meanwhile, also those of a GPU's running kernels. What the caller wrote before is
+/// visible to a thread that reads the new value with acquire.
 template <simt::word T>
 void poke(resource& where, T* to, T value) {
   if (where.kind() == kind::device) return where.copy_in(to, &value, sizeof value);
