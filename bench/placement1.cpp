@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Placement 1 on a GPU: the GPU submits to queues in page-locked host memory, emulator threads on the CPU are the
+//! Placement 1 on a GPU: the GPU submits to queues in page-locked host memory, and emulator threads on the CPU are the
 //! drive.
 #include <fmt/core.h>
 
@@ -39,7 +39,7 @@ std::vector<measurement> measurements() {
   };
   forebay::block_io::options stream = random_reads(32, 1);
   stream.block_bytes = 256 << 10;
-  stream.verify = false;  // one thread that looked at every byte would measure itself
+  stream.verify = false;  // one thread that checked every byte would measure itself
   return {
       {"unthrottled, 8 threads", "emulated:size=512M,threads=8", 64, 256, random_reads(8192, 8192)},
       {"unthrottled, 14 threads", "emulated:size=512M,threads=14", 112, 256, random_reads(14336, 14336)},
@@ -78,7 +78,7 @@ json run_once(measurement const& m) {
           {"storage", json::parse(drives.report())}};
 }
 
-/// Every run, and which of them is the median by IOPS: the machine under a benchmark is seldom its own.
+/// Every run, and which of them is the median by IOPS: a benchmark seldom has the machine to itself.
 json run(measurement const& m) {
   json runs = json::array();
   for (int i = 0; i < runs_per_measurement; ++i) runs.push_back(run_once(m));

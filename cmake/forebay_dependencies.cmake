@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# The libraries that Forebay is built on. Installed beside forebayConfig.cmake too, so that a consumer finds them the
-# same way: a package's own CMake files first, then headers on the search path. With FOREBAY_BUNDLE, only headers and
-# libraries in that folder.
+# The libraries that Forebay is built on. This file is also installed beside forebayConfig.cmake, so that a consumer
+# finds them the same way: first a package's own CMake files, then headers on the search path. With FOREBAY_BUNDLE, only
+# headers and libraries in that folder.
 
-# find_package in config mode, which a bundle forestalls.
+# find_package in config mode; with a bundle the package counts as not found.
 macro(forebay_find_config package)
   if(FOREBAY_BUNDLE)
     set(${package}_FOUND FALSE)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# `find_package(forebay)`: static libraries, headers and the files that find what they stand on. The Python wheel takes
-# only the component `python`.
+# `find_package(forebay)`: installs static libraries, headers and the files that find their dependencies. The Python
+# wheel takes only the component `python`.
 
 include(CMakePackageConfigHelpers)
 

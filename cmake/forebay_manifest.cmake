@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# What programs there are to run by name: <build>/programs.tsv, one `kind<TAB>name<TAB>path` a line, where kind is bench,
-# gpu-test, gpu-bench or gpu-soak. Targets that build them: `bench_programs`, `gpu_programs` (all three of a GPU) and
-# `gpu_bench_programs`. The target `forebay` is all that is installed, `libraries` the same without the Python extension.
+# The list of programs that are run by name: <build>/programs.tsv, one `kind<TAB>name<TAB>path` a line, where kind is
+# bench, gpu-test, gpu-bench or gpu-soak. Targets that build them: `bench_programs`, `gpu_programs` (all three GPU
+# kinds) and `gpu_bench_programs`. The target `forebay` is all that is installed, `libraries` the same without the
+# Python extension.
 
 get_property(programs GLOBAL PROPERTY FOREBAY_PROGRAMS)
 set(manifest "")

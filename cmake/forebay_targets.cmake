@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The functions that the CMakeLists.txt of layers, programs and tests are written with.
+# The functions that the CMakeLists.txt files of layers, programs and tests use.
 
 # Adds `directory` if it has a CMakeLists.txt.
 function(forebay_add_subdirectory directory)
@@ -8,8 +8,8 @@ function(forebay_add_subdirectory directory)
   endif()
 endfunction()
 
-# Adds every directory directly under `parent` that has a CMakeLists.txt, in alphabetical order; tests/support, which
-# the others use, is added before them by the caller.
+# Adds every directory directly under `parent` that has a CMakeLists.txt, in alphabetical order. The caller adds
+# tests/support, which the others use, before them.
 function(forebay_add_subdirectories parent)
   file(GLOB files CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/${parent}/*/CMakeLists.txt")
   foreach(file IN LISTS files)
@@ -30,8 +30,8 @@ endfunction()
 # forebay_add_library(<layer> [SOURCES source...] [DEPENDS target...])
 #
 # The static library `forebay_<layer>`, alias `forebay::<layer>`; without SOURCES an interface library. DEPENDS are
-# public: layers show each other's types in their headers. A library under src/ is installed and exported; what a program
-# under apps/ is made of (forebay_add_app) is not.
+# public, because layers show each other's types in their headers. A library under src/ is installed and exported; the
+# library of a program under apps/ (forebay_add_app) is not.
 function(forebay_add_library layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
   set(target forebay_${layer})
@@ -59,9 +59,9 @@ endfunction()
 
 # forebay_compile_together(<target> <source>...)
 #
-# Makes the sources of `target` one file to the compiler, where most of their time goes into the same headers; each call makes
-# one. The file that CMake writes for that names them relative to the root of the sources (from CMake 4.0 on), so that ccache
-# knows it in each clone.
+# Compiles the sources of `target` as one file, because most of their compile time goes into the same headers. Each call
+# makes one such file. The file that CMake writes for that names them relative to the root of the sources (from CMake
+# 4.0 on), so that ccache recognises it in each clone.
 function(forebay_compile_together target first)
   cmake_path(GET first STEM group)
   set_source_files_properties(${first} ${ARGN} PROPERTIES UNITY_GROUP ${group})
@@ -72,7 +72,7 @@ endfunction()
 
 # forebay_add_cuda_library(<name> SOURCES source.cu... [DEPENDS target...])
 #
-# As forebay_add_library, and links the static CUDA runtime. Nothing at all without FOREBAY_CUDA.
+# As forebay_add_library, and links the static CUDA runtime. Does nothing without FOREBAY_CUDA.
 function(forebay_add_cuda_library name)
   if(NOT FOREBAY_CUDA)
     return()
@@ -88,9 +88,9 @@ endfunction()
 
 # forebay_add_app(<program> SOURCES source... [CUDA_SOURCES source.cu...] [DEPENDS target...])
 #
-# What a program under apps/ is made of: the static library `forebay_<program>` over forebay::storage. Who uses it includes
-# its headers as "apps/<program>/...". With FOREBAY_CUDA it has CUDA_SOURCES too and links the static CUDA runtime, and its sources
-# and those of who uses it see FOREBAY_HAS_CUDA.
+# The library of a program under apps/: the static library `forebay_<program>` over forebay::storage. A user of the
+# library includes its headers as "apps/<program>/...". With FOREBAY_CUDA the library has CUDA_SOURCES too and links the
+# static CUDA runtime, and its sources and those of its users see FOREBAY_HAS_CUDA.
 function(forebay_add_app program)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS")
   set(target forebay_${program})
@@ -125,8 +125,8 @@ endfunction()
 
 # forebay_optimise_little(<target>)
 #
-# Compiles its C++ with -O1: for code that runs once where other code runs for each command. With -O3 the compiler takes up to
-# twice as long.
+# Compiles its C++ with -O1: for code that runs once, beside code that runs for each command. With -O3 the compiler
+# takes up to twice as long.
 function(forebay_optimise_little target)
   target_compile_options(${target} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>")
 endfunction()
@@ -139,7 +139,7 @@ endfunction()
 
 # forebay_add_test_library(<name> SOURCES source... [DEPENDS target...])
 #
-# What several test programs are made of: the static library `forebay_<name>`.
+# The static library `forebay_<name>`, shared by several test programs.
 function(forebay_add_test_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
   add_library(forebay_${name} STATIC ${arg_SOURCES})
@@ -152,10 +152,11 @@ endfunction()
 # forebay_add_test(<name> SOURCES source... [DEPENDS target...] [INCLUDE folder...] [LABELS label...]
 #                  [TIMEOUT seconds] [WITHOUT_SANITIZERS sanitizer...])
 #
-# A GoogleTest program whose every test is a CTest test, named `<name>.<suite>.<test>`. A test with the label `schedule`
-# runs as many schedules as FOREBAY_SCHEDULES says and may take an hour; any other has two minutes. Sanitizers get ten
-# times as long. WITHOUT_SANITIZERS names those (`address`, `thread`) that find nothing in it which they do not find in
-# another program, or take for a defect what is none: their builds leave the program out.
+# A GoogleTest program. Each of its tests is a CTest test, named `<name>.<suite>.<test>`. A test with the label
+# `schedule` runs as many schedules as FOREBAY_SCHEDULES says and may take an hour; any other has two minutes.
+# Sanitizers get ten times as long. WITHOUT_SANITIZERS names the sanitizers (`address`, `thread`) whose builds leave the
+# program out: those that find nothing in it beyond what they find in another program, or that report false defects in
+# it.
 function(forebay_add_test name)
   if(NOT FOREBAY_TESTS)
     return()
@@ -182,7 +183,7 @@ function(forebay_add_test name)
     string(REPLACE ";" "\\;" labels "${arg_LABELS}")
     list(APPEND properties LABELS "${labels}")
   endif()
-  # The long ones first, or one of them is left for a single core at the end.
+  # Long tests run first. Otherwise one of them could be left for a single core at the end.
   if("schedule" IN_LIST arg_LABELS)
     list(APPEND properties COST 1000)
   endif()
@@ -197,8 +198,8 @@ endfunction()
 
 # forebay_add_bench(<name> SOURCES source... [DEPENDS target...] [INCLUDE folder...])
 #
-# A benchmark that needs no GPU, run by `make bench`: `<program> --json FILE` writes one JSON document and exits 0 when
-# what it measured was also verified.
+# A benchmark that needs no GPU, run by `make bench`. `<program> --json FILE` writes one JSON document and exits 0 if
+# all that it measured was also verified.
 function(forebay_add_bench name)
   forebay_add_executable(${name} ${ARGN})
   forebay_register_program(bench ${name})
@@ -206,8 +207,8 @@ endfunction()
 
 # forebay_add_cuda_test(<name> SOURCES source.cu... [DEPENDS target...] [INCLUDE folder...])
 #
-# A GoogleTest program for a GPU, listed in the manifest and run by `make gpu-test`. It is no CTest test: a machine that
-# builds it need not have a GPU. Nothing at all without FOREBAY_CUDA.
+# A GoogleTest program for a GPU, listed in the manifest and run by `make gpu-test`. It is no CTest test, because a
+# machine that builds it need not have a GPU. Does nothing without FOREBAY_CUDA.
 function(forebay_add_cuda_test name)
   if(NOT FOREBAY_CUDA OR NOT FOREBAY_TESTS)
     return()
@@ -216,7 +217,7 @@ function(forebay_add_cuda_test name)
   forebay_add_executable(${name} SOURCES ${arg_SOURCES} INCLUDE ${arg_INCLUDE}
                          DEPENDS ${arg_DEPENDS} GTest::gmock GTest::gtest GTest::gtest_main CUDA::cudart_static)
   forebay_set_test_options(${name})
-  # Tests have many kernels: built for the oldest of the targets, whose PTX the newer take.
+  # Tests have many kernels: they are built for the oldest target, whose PTX the newer ones accept.
   set(targets ${FOREBAY_CUDA_PROGRAM_ARCHITECTURES})
   list(SORT targets COMPARE NATURAL)
   list(GET targets 0 oldest)
@@ -226,7 +227,7 @@ endfunction()
 
 # forebay_add_cuda_bench(<name> SOURCES source.cu... [DEPENDS target...] [INCLUDE folder...])
 #
-# The same for a GPU, run by `make gpu-bench`. Nothing at all without FOREBAY_CUDA.
+# A benchmark for a GPU, run by `make gpu-bench`. Does nothing without FOREBAY_CUDA.
 function(forebay_add_cuda_bench name)
   if(NOT FOREBAY_CUDA)
     return()
@@ -236,7 +237,7 @@ function(forebay_add_cuda_bench name)
   forebay_register_program(gpu-bench ${name})
 endfunction()
 
-# Compiles `target` for every CUDA target, where other programs are for FOREBAY_CUDA_PROGRAM_ARCHITECTURES.
+# Compiles `target` for every CUDA target; other programs are compiled for FOREBAY_CUDA_PROGRAM_ARCHITECTURES.
 function(forebay_for_every_cuda_target target)
   if(TARGET ${target})
     set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")

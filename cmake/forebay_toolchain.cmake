@@ -6,16 +6,16 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-# Where a GPU bundle keeps the shared libraries of its programs, seen from its bin/.
+# The folder, relative to bin/, where a GPU bundle keeps the shared libraries of its programs.
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# ccache, so that another clone, or this one after `make clean`, compiles nothing again. Each clone lies elsewhere: paths
-# below the sources are named relative to the build folder. Headers are hashed as they are, and not what the preprocessor
-# makes of them: that is faster, and right for nvcc, whose preprocessor shows what one target compiles and not the others.
+# With ccache another clone, or this one after `make clean`, compiles nothing again. Each clone is in another folder, so
+# paths below the sources are named relative to the build folder. Headers are hashed as they are, not in preprocessed
+# form. That is faster, and it is right for nvcc, whose preprocessor shows only what one of the targets compiles.
 find_program(FOREBAY_CCACHE ccache)
 if(FOREBAY_CCACHE)
   set(launcher env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
@@ -26,7 +26,7 @@ if(FOREBAY_CCACHE)
     endif()
   endforeach()
 endif()
-# What a compiler writes of paths (assertions, debug information) is the same in each clone.
+# The paths that a compiler writes (in assertions and debug information) are the same in each clone.
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>")
 
 if(FOREBAY_CUDA)
@@ -38,7 +38,7 @@ if(FOREBAY_CUDA)
   endif()
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   if(FOREBAY_CUDA_COMPILE_FAST)
-    # Of the host's half of a CUDA source, which with -O3 can take longer to compile than the device's half.
+    # For the host's half of a CUDA source, which with -O3 can take longer to compile than the device's half.
     set(CMAKE_CUDA_FLAGS_RELEASE "-O0 -DNDEBUG")
   endif()
   set(CMAKE_CUDA_STANDARD 20)
@@ -47,18 +47,18 @@ if(FOREBAY_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit 13.0 REQUIRED)
   if(FOREBAY_CUDA_COMPILE_FAST)
-    # The largest tests take half a minute in place of seven; `max` takes twice that.
+    # With this option the largest tests compile in half a minute instead of seven; `max` takes twice that.
     add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=mid>)
   endif()
 endif()
 
 if(FOREBAY_SANITIZE STREQUAL "address")
-  # Of the checks of undefined behaviour these three cost the compiler a third of its time. AddressSanitizer reports the
-  # accesses that follow a null pointer or an object that is too small, and the project has few virtual functions.
+  # Three of the checks of undefined behaviour take a third of the compile time. AddressSanitizer reports the accesses
+  # that follow a null pointer or an object that is too small, and the project has few virtual functions.
   set(forebay_sanitizers -fsanitize=address,undefined -fno-sanitize=null,object-size,vptr
                          -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 elseif(FOREBAY_SANITIZE STREQUAL "thread")
-  # GCC warns that ThreadSanitizer does not model fences; what the project does about that is in docs/internals.
+  # GCC warns that ThreadSanitizer does not model fences; docs/internals says how the project handles that.
   set(forebay_sanitizers -fsanitize=thread -Wno-tsan)
 elseif(FOREBAY_SANITIZE)
   message(FATAL_ERROR "FOREBAY_SANITIZE: '${FOREBAY_SANITIZE}' is none of address, thread, and the empty string")
@@ -71,7 +71,7 @@ if(FOREBAY_SANITIZE)
   add_link_options(${forebay_sanitizers})
 endif()
 
-# Options are structs with defaults: a designated initialiser names what differs, and need not name the rest.
+# Options are structs with defaults: a designated initialiser names only the members that differ.
 set(FOREBAY_WARNINGS
     -Wall
     -Wextra

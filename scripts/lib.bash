@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2034 # variables for those who source it
+# shellcheck shell=bash disable=SC2034 # variables for scripts that source it
 # What the scripts share. Sourced; sets the working directory to the root of the repository.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"

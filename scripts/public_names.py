@@ -13,7 +13,7 @@ from typing import NamedTuple
 REFERENCE = Path("docs/reference/library.md")
 INCLUDE = Path("include/forebay")
 
-# Types whose members are nobody's business, or are explained elsewhere: those of a policy are its concept's.
+# Types whose members are internal, or are explained elsewhere: the members of a policy are those of its concept.
 WITHOUT_MEMBERS = {"clock", "s3_fifo", "set_state", "empty_set", "parked"}
 NOT_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|^[ \t]*#(?:\\\n|[^\n])*', re.DOTALL | re.M

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the source tree that no formatter knows: licences, lengths, layers, CUDA's places, links and names in pages.
+"""Rules of the source tree that no formatter knows: licences, lengths, layers, CUDA's places, links, names and prose.
 
 Prints ``file:line: what is wrong`` for each breach and exits 1 if there is any.
 """
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import prose
 import public_names
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +38,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]forebay/([\w/.]+)[>"]')
 PRIVATE_INCLUDE = re.compile(r'^\s*#\s*include\s+"(?:\.\./)*(\w+)/[\w/.]+"')  # of src/<layer>
 HEADERS = Path("include/forebay")
 INTERNAL = "detail"  # below it lie the layers' own headers; those above it are public
-# What is written as a user writes it.
+# Code that is written as a user would write it.
 OUTSIDE = ("apps", "docs", "examples", "tests/api", "tests/package", "README.md")
 ONLY_IN_SIMT = re.compile(
     r"__CUDA_ARCH__|\b__(syncwarp|shfl_sync|ballot_sync|activemask|threadfence\w*|nanosleep)\b|\basm\b"
@@ -171,6 +172,7 @@ def main() -> int:
             breaches.extend(check_length(path, lines))
         if path.suffix in SOURCE:
             breaches.extend(check_source(path, lines))
+        breaches.extend(prose.check(path, "\n".join(lines)))
         if path.suffix == ".md":
             pages.add(path)
             breaches.extend(check_page(path, lines))

@@ -106,7 +106,7 @@ launch_result launch(storage& drives, workload const& work) {
 
 result run(storage& drives, options const& wanted, progress const& tell) {
   workload const work = validated(drives, wanted);
-  // Or the first access of each page would be measured, and reads of pages that are not there.
+  // Otherwise the run would measure the first access of each page, and reads of pages that do not exist yet.
   bool const populated = drives.populate(work.region_bytes);
   if (work.laid_down) lay_down(drives, work, tell);
 

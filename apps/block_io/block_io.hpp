@@ -29,15 +29,15 @@ struct options {
   bool lay_down = true;  ///< with `verify`: write the pattern first; else the storage holds it from an earlier run
 };
 
-/// What was measured: the commands whose completion was seen within the interval, those in the ramp and in the drain
-/// left out, so that mean latency times IOPS is the number in flight.
+/// The measurements: of the commands whose completion was seen within the interval. Those in the ramp and in the drain
+/// are left out, so that mean latency times IOPS is the number in flight.
 struct result {
   apps::command_latencies read;
   apps::command_latencies write;
   double seconds = 0;  ///< length of the interval
   apps::processor_share processor;
   std::uint32_t threads = 0;
-  bool populated = true;  ///< false: memory for what is accessed first was found while it was measured
+  bool populated = true;  ///< false: memory for first accesses was allocated during the measurement
   std::uint64_t size_bytes = 0;
   std::uint64_t verified_blocks = 0;
   std::uint64_t mismatches = 0;
@@ -46,12 +46,12 @@ struct result {
   status first_error;
 };
 
-/// Told the phase ("lay down", "run", "read back") and the share of it that is done.
+/// Called with the phase ("lay down", "run", "read back") and the share of it that is done.
 using progress = std::function<void(std::string_view phase, double share)>;
 
-/// Runs the workload; what the drives count begins anew with it. Throws `refused_input` (fields named as on the command
+/// Runs the workload; the counts of the drives restart with it. Throws `refused_input` (fields named as on the command
 /// line) before anything is written, and `operation_failed` if the pattern cannot be laid down or read back. Errors of
-/// the workload's own commands are in the result. Not for two host threads on one storage where `verify` is set.
+/// the workload's own commands are in the result. Two host threads must not run it on one storage if `verify` is set.
 result run(storage& drives, options const& wanted, progress const& tell = {});
 
 }  // namespace forebay::block_io

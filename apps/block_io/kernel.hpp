@@ -17,16 +17,16 @@
 
 namespace forebay::block_io {
 
-/// What the threads do. `block_bytes` divides `first_byte` and `region_bytes` and is a multiple of 64.
+/// The work of the threads. `block_bytes` divides `first_byte` and `region_bytes` and is a multiple of 64.
 struct workload {
   std::uint64_t first_byte = 0;
   std::uint64_t region_bytes = 0;
   std::uint64_t block_bytes = 512;
   std::uint64_t seed = 1;
-  std::uint64_t ramp_ns = 0;     ///< what completes earlier after the first submission is not counted
+  std::uint64_t ramp_ns = 0;     ///< completions earlier than this after the first submission are not counted
   std::uint64_t runtime_ns = 0;  ///< length of the measured interval; 0: until `commands` are done, all counted
   std::uint64_t commands = 0;    ///< ignored where `runtime_ns` is not 0
-  std::uint64_t timeout_ns = 0;  ///< a thread whose commands all stay away this long gives up
+  std::uint64_t timeout_ns = 0;  ///< a thread gives up if none of its commands completes for this long
   std::uint32_t threads = 1;     ///< at most `iodepth`
   std::uint32_t iodepth = 1;     ///< commands in flight, of all threads together
   std::uint32_t read_percent = 100;
@@ -110,7 +110,7 @@ struct kernel {
                         : k_.storage.read_async(block(i), c.offset_bytes, work_.block_bytes);
     }
 
-    /// Starts a command in the place of the one that ended.
+    /// Starts a command in the slot of the one that ended.
     FOREBAY_DEVICE void finish(std::uint32_t i, status outcome, std::uint64_t now) {
       if (!outcome) return fail(outcome);
       slot_type const& s = commands_[i];
@@ -143,7 +143,7 @@ struct kernel {
 
     /// Starts the next command of the workload in free slot `i`, unless the workload is over.
     FOREBAY_DEVICE void begin(std::uint32_t i) {
-      // relaxed, both: a late sight of `stop` costs a few commands; `issued` only hands out numbers.
+      // relaxed, both: seeing `stop` late costs a few commands; `issued` only hands out numbers.
       if (simt::atomic<M>(k_.control->stop).load(simt::order::relaxed) != 0) return;
       std::uint64_t const now = M::clock_ns();
       if (now >= end_ns_) return;

@@ -10,7 +10,7 @@ namespace forebay::apps {
 /// What one thread recorded; the bins of `completion` are shared.
 struct command_summary {
   latency_summary submission;  ///< slat: how long the call that submits took
-  latency_summary completion;  ///< clat: from its return to the sight of the completion
+  latency_summary completion;  ///< clat: from the return of that call until the thread sees the completion
   latency_summary total;       ///< lat: both
 };
 
@@ -20,7 +20,7 @@ struct command_latencies {
   latency_distribution completion;
   latency_summary total;
 
-  /// Adds what one thread recorded, all but the bins.
+  /// Adds all that one thread recorded except the bins.
   void merge(command_summary const& of_thread) {
     submission.merge(of_thread.submission);
     completion.summary.merge(of_thread.completion);

@@ -32,20 +32,20 @@ class executor<simt::fiber> {
   using machine = simt::fiber;
 
   executor() = default;
-  /// Every CPU is the same one: there is no choice as there is of GPUs.
+  /// On the CPU there is only one device; on GPUs there is a choice.
   explicit executor(int /*ordinal*/) {}
 
   memory::resource& memory() const { return memory::host(); }
-  /// How many warps an evenly divided job is worth.
+  /// The number of warps among which an evenly divided job should be divided.
   std::uint32_t warps() const { return 8; }
 
   template <class Kernel>
   void operator()(simt::grid const& shape, Kernel const& kernel) const {
     simt::launch<machine>(shape, kernel, {.os_threads = 2});
   }
-  /// What is launched from now on starts when all that `other` has launched has run.
+  /// Launches from now on start when all launches of `other` so far have run.
   void wait_for(executor const& /*other*/) const {}
-  /// Returns when all that was launched has run.
+  /// Returns when all launches so far have run.
   void synchronize() const {}
 
   template <class Storage, class Kernel>
@@ -80,7 +80,7 @@ class executor<simt::cuda> {
 
   memory::resource& memory() const { return memory_; }
   memory::cuda_stream const& stream() const { return stream_; }
-  /// How many warps an evenly divided job is worth.
+  /// The number of warps among which an evenly divided job should be divided.
   std::uint32_t warps() const { return warps_; }
 
   /// Returns before the kernel has run. The GPU is the current one of the calling thread. Throws `operation_failed`.
@@ -88,15 +88,15 @@ class executor<simt::cuda> {
   void operator()(simt::grid const& shape, Kernel const& kernel) const {
     simt::launch<machine>(shape, kernel, stream_.get());
   }
-  /// What is launched from now on starts when all that `other` has launched has run.
+  /// Launches from now on start when all launches of `other` so far have run.
   void wait_for(executor const& other) const {
     memory::check_cuda(cudaEventRecord(other.reached_, other.stream_.get()), "cudaEventRecord");
     memory::check_cuda(cudaStreamWaitEvent(stream_.get(), other.reached_), "cudaStreamWaitEvent");
   }
-  /// Returns when all that was launched has run.
+  /// Returns when all launches so far have run.
   void synchronize() const { stream_.synchronize(); }
 
-  /// Whatever GPU is the current one of the calling thread. Throws `operation_failed`.
+  /// Works on any GPU that is the calling thread's current one. Throws `operation_failed`.
   template <class Storage, class Kernel>
   void threads(Storage const& drives, std::uint32_t count, Kernel const& kernel) const {
     std::uint32_t const per_block = count <= threads_alone_max ? 1 : threads_per_block;
@@ -108,8 +108,8 @@ class executor<simt::cuda> {
 
  private:
   static constexpr std::uint32_t warps_per_multiprocessor = 32;
-  /// Threads that are few get a warp each: lanes of one warp that are at different places of their code run one after
-  /// the other, which costs a thread that waits for its own completion more than an idle lane does.
+  /// If the threads are few, each gets a warp of its own. Lanes of one warp that are at different places of their code
+  /// run one after the other. That costs a thread that waits for its own completion more than idle lanes do.
   static constexpr std::uint32_t threads_alone_max = 1024;
   static constexpr std::uint32_t threads_per_block = 128;
 

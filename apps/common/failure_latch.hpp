@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The first failures of a grid whose threads have nobody to tell.
+//! The first failures of a grid, whose threads have no caller to report to.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct failure_latch {
   std::uint32_t status_bits = 0;  ///< of one of the failures
   std::uint32_t failures = 0;
 
-  /// Whether `outcome` is success; else it is remembered.
+  /// Whether `outcome` is success; otherwise the latch keeps it.
   template <class M>
   FOREBAY_DEVICE bool passes(status outcome) {
     if (outcome.ok()) return true;

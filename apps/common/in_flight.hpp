@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Commands that one thread keeps in flight together: started in free places, and finished in whatever order they
+//! Commands that one thread keeps in flight together: started in free slots, and finished in the order in which they
 //! complete.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace forebay::apps {
 
-/// A place for one command. `Command` is what the thread remembers of it.
+/// A slot for one command. `Command` is what the thread remembers of it.
 template <class Token, class Command>
 struct in_flight_slot {
   using token_type = Token;
@@ -23,12 +23,12 @@ struct in_flight_slot {
   bool in_flight;
 };
 
-/// The part of an array that is one thread's.
+/// The part of an array that belongs to one thread.
 struct in_flight_share {
   std::uint32_t first;
   std::uint32_t count;
 
-  /// Of thread `rank` where `threads` threads share `total` places: no two counts differ by more than 1.
+  /// Of thread `rank` if `threads` threads share `total` slots: no two counts differ by more than 1.
   FOREBAY_DEVICE static constexpr in_flight_share of(std::uint32_t total, std::uint32_t threads, std::uint32_t rank) {
     std::uint32_t const each = total / threads, rest = total % threads;
     return {rank * each + (rank < rest ? rank : rest), each + (rank < rest ? 1 : 0)};
@@ -41,11 +41,12 @@ struct in_flight_share {
 ///     void work.finish(i, outcome, now_ns)            it ended, seen at now_ns; its slot is free, and `begin` may be
 ///                                                     called for any slot that is
 ///
-/// A command that could not be started for want of room is submitted again, unseen by `work`.
+/// A command that could not be started because there was no room is submitted again; `work` does not see that.
 template <class M, class Slot>
 class in_flight {
  public:
-  /// `slots` are those of all threads, zeroed. A thread whose commands all stay away for `timeout_ns` gives them up.
+  /// `slots` are those of all threads, zeroed. A thread gives its commands up if none of them completes for
+  /// `timeout_ns`.
   FOREBAY_DEVICE in_flight(Slot* slots, in_flight_share mine, std::uint64_t timeout_ns)
       : slots_(slots), mine_(mine), timeout_ns_(timeout_ns) {}
 
@@ -67,14 +68,14 @@ class in_flight {
     give_up_ns_ = s.submitted_ns + timeout_ns_;
   }
 
-  /// Returns when commands were finished, `woken()` holds, or the deadline has passed. Where nothing came back in time,
-  /// each command is finished as `timed_out` or with what came of it after all; recovery has been asked for those that
-  /// stay away, and what they name belongs to them until the storage is drained.
+  /// Returns when commands were finished, `woken()` holds, or the deadline has passed. If none completed in time, each
+  /// command is finished as `timed_out`, or with its own status if it has completed after all. Recovery has been asked
+  /// for the commands that stay away, and what they name belongs to them until the storage is drained.
   template <class Work, class Woken>
   FOREBAY_DEVICE void wait(Work& work, std::uint64_t deadline_ns, Woken&& woken) {
     bool const may_give_up = count_ != 0 && give_up_ns_ < deadline_ns;
     if (may_give_up) deadline_ns = give_up_ns_;
-    // Giving up is the same poll once more, not another one: its code, `work`'s included, exists once.
+    // Giving up is the same poll once more and not another function, so its code, and that of `work`, exists once.
     for (bool give_up = false; !M::wait_until([&] { return poll(work, give_up) || woken(); }, deadline_ns);) {
       if (!may_give_up) return;
       give_up = true;
@@ -92,7 +93,7 @@ class in_flight {
     s.submitted_ns = M::clock_ns();
   }
 
-  /// Finishes every command that has completed; to `give_up`, every command. Whether there was one.
+  /// Finishes every command that has completed; with `give_up`, every command. Returns whether there was one.
   template <class Work>
   FOREBAY_DEVICE bool poll(Work& work, bool give_up) {
     bool any = false;

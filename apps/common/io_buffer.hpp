@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A registered buffer that outlives every command which names it, those that a kernel gave up too.
+//! A registered buffer that outlives every command which names it, even commands that a kernel gave up.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ class io_buffer {
     try {
       if (drives_.drain(drain_timeout_ns)) return;
     } catch (operation_failed const&) {
-      // A GPU that failed: nobody can tell what its commands still hold.
+      // The GPU failed: nobody can tell what its commands still hold.
     }
-    // A controller that answers neither commands nor recovery may still write: rather lost memory than wrong memory.
+    // A controller that answers neither commands nor recovery may still write: lost memory is better than wrong memory.
     [[maybe_unused]] auto const* kept = new registered_buffer(std::move(buffer_));
   }
   buffer_ref ref() const { return buffer_.ref(); }

@@ -11,7 +11,8 @@
 
 namespace forebay::apps {
 
-/// Bins of fio's `io_u_plat`: 64 for each power of two, so a value is off by less than 1/64 of itself; below 128 exact.
+/// The bins of fio's `io_u_plat`: 64 for each power of two, so a value is off by less than 1/64 of itself; values below
+/// 128 are exact.
 struct latency_bins {
   static constexpr std::uint32_t bits = 6;
   static constexpr std::uint32_t per_octave = 1u << bits;
@@ -78,7 +79,7 @@ struct latency_summary {
 template <class M>
 class latency_recorder {
  public:
-  /// `bins` points at `latency_bins::count` words, zeroed before the first launch; `so_far` is what this thread
+  /// `bins` points at `latency_bins::count` words, zeroed before the first launch. `so_far` is what this thread
   /// recorded in earlier launches.
   FOREBAY_DEVICE explicit latency_recorder(std::uint64_t* bins, latency_summary const& so_far = {})
       : bins_(bins), summary_(so_far) {}
@@ -95,7 +96,7 @@ class latency_recorder {
   latency_summary summary_;
 };
 
-/// What the host makes of it.
+/// The summary that the host computes from it.
 struct latency_distribution {
   latency_summary summary;
   std::vector<std::uint64_t> bins = std::vector<std::uint64_t>(latency_bins::count);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! An array in plain memory, seen as kernels see an array on drives: the whole of it is one page, and nothing ever
-//! waits. What an application costs without a cache.
+//! An array in plain memory with the interface of an array on drives. All of it is one page, and no access ever waits.
+//! It shows what an application costs without a cache.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Data that says where it belongs: every 8-byte word is a function of a seed, a generation and its own address.
+//! Data that tells its own place: every 8-byte word is a function of a seed, a generation and its own address.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace forebay::apps {
 
-/// Which pass wrote a block. A block that still carries `laid_down` after a write of `rewritten` is a lost write.
+/// The pass that wrote a block. A block that still carries `laid_down` after a write of `rewritten` is a lost write.
 enum class generation : std::uint64_t { laid_down = 0, rewritten = 1 };
 
 /// The word at byte `address` (a multiple of 8) of the storage. A word at the wrong address, of another seed or of
@@ -52,7 +52,7 @@ FOREBAY_DEVICE bool matches_pattern(std::byte const* from, std::uint64_t bytes, 
   return differing_bits == 0;
 }
 
-/// Whether each word is that of either generation: what a read may find that a write of the same block overtakes.
+/// Whether each word is that of either generation: a read may find both if a write of the same block overtakes it.
 template <class M>
 FOREBAY_DEVICE bool matches_either_pattern(std::byte const* from, std::uint64_t bytes, std::uint64_t address,
                                            std::uint64_t seed) {

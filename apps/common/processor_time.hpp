@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How much of the processor a run took, as fio says it.
+//! How much processor time a run took, in fio's terms.
 #pragma once
 
 #include <sys/resource.h>

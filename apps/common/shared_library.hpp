@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A library that a program finds when it runs, so that it can be built, packed and started without.
+//! A library that a program loads at run time, so that the program can be built, packed and started without it.
 #pragma once
 
 #include <dlfcn.h>

@@ -15,8 +15,8 @@ namespace forebay::apps {
 /// "Rejection-inversion to generate variates from monotone discrete distributions", ACM TOMACS 6(3), 1996): a draw from
 /// the density x^-skew, rounded, and accepted with the probability that corrects the rounding, which is nearly always.
 ///
-/// Trivially copyable. The distribution is the same on every machine; with the same random numbers a draw may still
-/// differ between them once in very many, where their mathematical functions round differently.
+/// Trivially copyable. The distribution is the same on every machine. With the same random numbers a draw may still,
+/// very rarely, differ between machines, because their mathematical functions round differently.
 class zipf {
  public:
   /// \param items 1 to 2^52.
@@ -30,11 +30,11 @@ class zipf {
 
   FOREBAY_DEVICE std::uint64_t items() const { return items_; }
 
-  /// An item, by numbers from `random.next()`, 64 random bits each: as a rule one of them.
+  /// Draws an item from numbers of `random.next()`, 64 random bits each; usually it needs one of them.
   template <class Random>
   FOREBAY_DEVICE std::uint64_t operator()(Random& random) const {
     double rank = 1;
-    // At most one turn in fifty has to be repeated, whatever the skew, so the bound is never felt.
+    // At most one draw in fifty is repeated, whatever the skew, so in practice the bound is never reached.
     for (std::uint32_t turn = 0; turn < 16; ++turn) {
       double const uniform = (static_cast<double>(random.next() >> 11) + 0.5) * 0x1p-53;
       double const at = area_end_ + uniform * (area_begin_ - area_end_);
@@ -57,7 +57,7 @@ class zipf {
   }
   FOREBAY_DEVICE double inverse_area(double area) const {
     double t = (1 - skew_) * area;
-    // Where rounding took it over the end of the density's tail.
+    // If rounding took it over the end of the density's tail.
     if (t < -1 + 0x1p-53) t = -1 + 0x1p-53;
     return std::exp(t == 0 ? area : std::log1p(t) / t * area);
   }

@@ -34,7 +34,7 @@ struct bfs_result {
   std::uint64_t request_bytes = 0;
 };
 
-/// Told before each level its number and the size of its frontier.
+/// Called before each level with its number and the size of its frontier.
 using bfs_progress = std::function<void(std::uint32_t level, std::uint32_t frontier)>;
 
 /// Searches from `source`. The neighbours of v are the 4-byte ids `[row_begin[v], row_begin[v + 1])` of the edge list

@@ -55,7 +55,7 @@ struct bfs_level {
   Buffer buffer;    ///< `threads * reads_per_thread * request_bytes`
   std::uint64_t alignment_bytes;
   std::uint64_t request_bytes;  ///< longest read; a multiple of `alignment_bytes`
-  std::uint64_t timeout_ns;     ///< a thread whose reads all stay away this long gives up
+  std::uint64_t timeout_ns;     ///< a thread gives up if none of its reads completes for this long
   std::uint32_t threads;
   std::uint32_t reads_per_thread;
   std::uint32_t vertices;
@@ -97,7 +97,7 @@ struct bfs_level {
       return k_.storage.read_async(room(i), r.offset_bytes, r.bytes);
     }
 
-    /// Visits the neighbours that were read, and starts a read in the place of the one that ended.
+    /// Visits the neighbours that were read, and starts a read in the slot of the one that ended.
     FOREBAY_DEVICE void finish(std::uint32_t i, status outcome, std::uint64_t now) {
       if (!outcome) return fail(outcome);
       latency_.add(now - reads_[i].begun_ns);
@@ -111,8 +111,8 @@ struct bfs_level {
       return k_.buffer.subspan(reads_.number(i) * k_.request_bytes, k_.request_bytes);
     }
 
-    /// Goes on to a vertex of the frontier that has a list. False if the frontier is exhausted or a thread met an
-    /// error.
+    /// Goes on to a vertex of the frontier that has a list. Returns false if the frontier is exhausted or a thread met
+    /// an error.
     FOREBAY_DEVICE bool claim_vertex() {
       while (cursor_ >= list_end_) {
         // relaxed, both: `stop` only saves work, `claimed` only hands out numbers; the frontier is older than the
@@ -134,7 +134,7 @@ struct bfs_level {
       return true;
     }
 
-    /// Starts the next read of the current list in free place `i`, if there is one. No block of a list is read twice.
+    /// Starts the next read of the current list in free slot `i`, if there is one. No block of a list is read twice.
     FOREBAY_DEVICE void begin(std::uint32_t i) {
       if (!claim_vertex()) return;
       list_read& r = reads_[i].command;
@@ -160,8 +160,8 @@ struct bfs_level {
           return;
         }
         auto distance = simt::atomic<M>(k_.distances[neighbour]);
-        // relaxed, all: whoever moves the distance from `unreached` owns the vertex, and the next launch is what reads
-        // the frontier.
+        // relaxed, all: the thread that moves the distance from `unreached` owns the vertex, and only the next launch
+        // reads the frontier.
         if (distance.load(simt::order::relaxed) != unreached) continue;
         std::uint32_t expected = unreached;
         if (!distance.compare_exchange(expected, k_.level + 1, simt::order::relaxed)) continue;
@@ -185,7 +185,7 @@ struct bfs_level {
     bool exhausted_ = false;
     std::uint64_t list_begin_ = 0;
     std::uint64_t list_end_ = 0;
-    std::uint64_t cursor_ = 0;  ///< first byte of the current list's blocks that no read has asked for
+    std::uint64_t cursor_ = 0;  ///< the first byte of the current list's blocks that no read has asked for yet
     thread_result result_;
     apps::latency_recorder<M> latency_;
   };

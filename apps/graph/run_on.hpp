@@ -20,7 +20,7 @@
 
 namespace forebay::graph {
 
-/// A search that was found to be possible.
+/// A search whose input has been checked.
 struct bfs_request {
   extent edges;
   std::span<std::uint64_t const> row_begin;
@@ -31,7 +31,7 @@ struct bfs_request {
   std::uint64_t timeout_ns;
 };
 
-/// What the launches left behind, errors included.
+/// The results of the launches, errors included.
 struct bfs_outcome {
   bfs_result result;
   std::uint64_t errors = 0;
@@ -40,7 +40,7 @@ struct bfs_outcome {
   std::uint32_t first_bad_neighbour = 0;
 };
 
-/// Searches level by level, a launch each.
+/// Searches level by level, with one launch for each level.
 template <class M>
 bfs_outcome run_on(storage& drives, bfs_request const& request, bfs_progress const& tell) {
   std::size_t const reads_in_flight = std::size_t{request.threads} * request.reads_per_thread;

@@ -7,7 +7,7 @@
 #include "forebay/error.hpp"
 
 // The toolkit's header is not needed to build: these few declarations are of cuBLAS 13's interface (libcublas.so.13;
-// cuBLAS documentation, "Using the cuBLAS API"). Where the header is at hand, it is compared.
+// cuBLAS documentation, "Using the cuBLAS API"). If the header is available, the declarations are compared with it.
 #if __has_include(<cublas_api.h>)
 #include <cublas_api.h>
 static_assert(CUBLAS_OP_N == 0 && CUBLAS_OP_T == 1 && CUBLAS_DEFAULT_MATH == 0 && CUBLAS_TF32_TENSOR_OP_MATH == 3);
@@ -80,7 +80,7 @@ dlrm_cublas::dlrm_cublas(cudaStream_t stream, memory::resource& workspace_from, 
 
 dlrm_cublas::~dlrm_cublas() = default;
 
-// cuBLAS' matrices are column-major: what it takes for a matrix is the transpose of ours, so it is asked for
+// cuBLAS' matrices are column-major, so it takes each of our matrices as its transpose. It is therefore asked for
 // transpose(y) = transpose(w) * transpose(x).
 void dlrm_cublas::multiply(float const* x, float const* w, float* y, std::uint32_t samples, std::uint32_t inputs,
                            std::uint32_t outputs, std::uint32_t stride) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A recommender's matrix products by cuBLAS. The library is looked for when the first is made.
+//! A recommender's matrix products by cuBLAS. The library is looked for when the first product object is made.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@ namespace forebay::recommender {
 
 enum class cublas_math { fp32, tf32 };
 
-/// As `dlrm_naive_products`, in a stream of a GPU. Has a workspace of its own, so that it allocates nothing later.
+/// As `dlrm_naive_products`, in a stream of a GPU. It has a workspace of its own, so that it allocates nothing later.
 /// Throws `operation_failed`.
 class dlrm_cublas {
  public:

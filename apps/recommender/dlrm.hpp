@@ -3,8 +3,8 @@
 //! Inference of a recommender whose embedding tables are an array behind a view.
 //!
 //! The tables are one array of rows of the same size, so a drive needs no other layout. A batch is gathered, then goes
-//! through two networks; or, ahead, the rows of batches to come are prefetched in a stream of their own while this
-//! batch goes through the networks. No more are prefetched than the cache has room for.
+//! through two networks. With prefetching, the rows of later batches are prefetched in a stream of their own while this
+//! batch goes through the networks. No more rows are prefetched than the cache has room for.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,8 @@ struct dlrm_config {
   std::uint32_t top_inputs() const { return floats + vectors() * (vectors() - 1) / 2; }
 };
 
-/// AGILE's three (SC 2025): three layers each; one each; and of three each six times the work, here six times as many.
+/// AGILE's three configurations (SC 2025): three layers in each network; one in each; and three in each with six times
+/// the work, which here means six times as many layers.
 inline dlrm_config dlrm_config_number(std::uint32_t number) {
   dlrm_config c;
   if (number < 1 || number > 3) throw refused_input("config", std::to_string(number), "is 1, 2 or 3");
@@ -42,7 +43,7 @@ inline dlrm_config dlrm_config_number(std::uint32_t number) {
   return c;
 }
 
-/// Where a layer's weights [inputs][outputs] and biases lie among all.
+/// The offsets of a layer's weights [inputs][outputs] and biases among all parameters.
 struct dlrm_layer {
   std::uint32_t inputs;
   std::uint32_t outputs;
@@ -100,24 +101,24 @@ class dlrm_naive_products {
   Executor const& run_;
 };
 
-/// How far a recommender looks ahead.
+/// How far ahead a recommender prefetches.
 struct dlrm_lookahead {
   std::uint32_t batches = 1;      ///< how many batches before it is gathered a batch is prefetched
   std::uint64_t patience_ns = 0;  ///< how long a prefetch may try again that finds the queues full
   std::uint32_t listed_from =
       512;  ///< samples of a batch for which it pays to list what is missing before it is brought in
 
-  /// As many batches as make 2,048 samples, but four at most: what a small batch gains is the drive's latency.
+  /// As many batches as make 2,048 samples, but at most four: for a small batch prefetching hides the drive's latency.
   static std::uint32_t batches_of(std::uint32_t samples) { return std::clamp(2048u / std::max(samples, 1u), 1u, 4u); }
 };
 
-/// `Table` is a view of `dlrm_quad`; `Products` as `dlrm_naive_products`, which starts what it does in `run`'s order.
+/// `Table` is a view of `dlrm_quad`; `Products` as `dlrm_naive_products`, whose work runs in the order of `run`.
 template <class Executor, class Table, class Products>
 class dlrm {
   using M = typename Executor::machine;
 
  public:
-  /// `page_quads`: how many elements one page of the view holds. `side` is where prefetches run.
+  /// `page_quads`: how many elements one page of the view holds. `side`: the executor in which prefetches run.
   dlrm(Executor const& run, Executor const& side, Products const& products, dlrm_config const& config, Table table,
        std::uint64_t page_quads, std::uint32_t samples_max, std::uint64_t seed = 1)
       : run_(run),
@@ -138,7 +139,7 @@ class dlrm {
         failure_(run.memory(), 1) {
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       dlrm_layer const& layer = layers_[l];
-      // He's bound (2015) keeps the size of what goes through.
+      // The bound of Kaiming initialization (2015) keeps the size of the values that pass through the layers.
       float const bound = std::sqrt(6.0f / static_cast<float>(layer.inputs)) / (l + 1 == layers_.size() ? 4.0f : 1.0f);
       run_(all(), dlrm_fill_layer<M>{seed + 2 * l, std::uint64_t{layer.inputs} * layer.outputs, bound,
                                      parameters_.data() + layer.weights});
@@ -147,11 +148,12 @@ class dlrm {
     run_.synchronize();
   }
 
-  /// Each starts its work and returns. A gather waits for rows that are not there; `infer` is of the last gather.
+  /// Each of these starts its work and returns. A gather waits for rows that are not in the cache; `infer` works on the
+  /// last gather.
   void gather(dlrm_batch const& batch) const {
     std::uint64_t const lookups = std::uint64_t{batch.samples} * config_.tables;
-    // No more pages are held at a time than there is room for; and where there is, eight of a warp, that what it asks
-    // for goes to a drive together.
+    // No more pages are held at a time than the cache has room for. Where there is room, a warp holds eight, so that
+    // the pages that it asks for go to a drive together.
     std::uint64_t const held_max = std::max<std::uint64_t>(table_.prefetch_distance_max(), 1);
     std::uint64_t const warps = std::min<std::uint64_t>({(lookups + 7) / 8, 2 * run_.warps(), held_max});
     std::uint64_t const at_a_time = std::min<std::uint64_t>({(lookups + warps - 1) / warps, held_max / warps, 32});
@@ -160,9 +162,9 @@ class dlrm {
                                static_cast<std::uint32_t>(at_a_time), reinterpret_cast<dlrm_quad*>(vectors_.data()),
                                failure_.data()});
   }
-  /// Of the batch's first `lookups_max` rows. Of a large batch, what is there is touched before anything comes that
-  /// could push it out, and of the many threads that look for what is not there few stay to bring it in beside the
-  /// networks. A small one gains less by that than one more kernel costs.
+  /// Prefetches the batch's first `lookups_max` rows. For a large batch, present pages are touched before anything
+  /// comes that could evict them, and a kernel of many threads lists the missing ones; then few threads stay to bring
+  /// those in beside the networks. A small batch gains less by that than one more kernel costs.
   void prefetch(dlrm_batch const& batch, std::uint64_t lookups_max, dlrm_lookahead const& ahead) const {
     std::uint64_t const lookups = std::min(std::uint64_t{batch.samples} * config_.tables, lookups_max);
     if (lookups == 0) return;
@@ -180,9 +182,10 @@ class dlrm {
     side_({.blocks = std::min(a_thread_each.blocks, 128u), .threads_per_block = 128},
           dlrm_prefetch_missing<M, Table>{table_, missing, ahead.patience_ns});
   }
-  /// Delivers what was prefetched, or, with no patience, what of it has come.
+  /// Delivers prefetched pages; with no patience, only those whose data has come.
   void await_prefetches(std::uint64_t patience_ns) const {
-    // About a thread for each queue pair of four drives: fewer deliver more slowly than the drives read.
+    // About one thread for each queue pair of four drives: with fewer, pages are delivered more slowly than the drives
+    // read.
     side_({.blocks = 4, .threads_per_block = 128}, dlrm_await_prefetches<M, Table>{table_, patience_ns});
   }
   void infer(dlrm_batch const& batch) const {
@@ -194,16 +197,16 @@ class dlrm {
     network(other_.data(), batch.clicks, samples, bottom, layers_.size(), 1, dlrm_activation::sigmoid);
   }
 
-  /// Starts all batches, each gathered and then inferred.
+  /// Runs all batches, each gathered and then inferred.
   void run_in_turn(std::span<dlrm_batch const> batches) const {
     for (dlrm_batch const& b : batches) {
       gather(b);
       infer(b);
     }
   }
-  /// Starts all batches; while one is inferred, rows of a later one are prefetched. `ahead.batches` is cut to what the
-  /// cache has room for, and of a batch that is larger than that only so many rows are prefetched: more would push each
-  /// other out before they are used.
+  /// Runs all batches; while one is inferred, rows of a later one are prefetched. `ahead.batches` is cut to what the
+  /// cache has room for. Of a batch that is larger than the cache's room only as many rows as fit are prefetched: more
+  /// would evict each other before they are used.
   void run_ahead(std::span<dlrm_batch const> batches, dlrm_lookahead const& ahead = {}) const {
     std::uint64_t const room = table_.prefetch_distance_max();
     std::size_t next = 1;
@@ -213,8 +216,8 @@ class dlrm {
       std::size_t const distance =
           std::clamp<std::uint64_t>(room / std::max<std::uint64_t>(lookups, 1), 1, ahead.batches);
       if (next < batches.size()) {
-        side_.wait_for(run_);  // a gather and a prefetch at a time would ask for each other's place
-        // What is wanted next came before this turn, unless that is what this turn prefetches.
+        side_.wait_for(run_);  // a gather and a prefetch at the same time would compete for frames
+        // The next batch's rows were prefetched before this turn, unless this turn prefetches them itself.
         if (distance > 1) await_prefetches(0);
         for (; next < batches.size() && next <= i + distance; ++next) prefetch(batches[next], room, ahead);
         if (distance == 1) await_prefetches(ahead.patience_ns);
@@ -224,7 +227,7 @@ class dlrm {
     }
   }
 
-  /// How many floats of the last gather, which was of `batch`, are not those of the table. Waits.
+  /// Counts the floats of the last gather, which was of `batch`, that differ from the table. Waits.
   std::uint64_t wrong_floats(dlrm_batch const& batch) const {
     apps::device_array<std::uint64_t> const wrong(run_.memory(), 1);
     run_(all(), dlrm_check_vectors<M>{batch.rows, std::uint64_t{batch.samples} * config_.tables, config_.tables,
@@ -235,7 +238,7 @@ class dlrm {
 
   dlrm_config const& config() const { return config_; }
   std::vector<float> parameters() const { return parameters_.to_host(); }
-  /// What failed so far; to be asked when nothing runs.
+  /// The failures so far; only valid while nothing runs.
   apps::failure_latch failures() const { return failure_.to_host()[0]; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The parts of a recommender (DLRM, Naumov et al. 2019) that are no matrix product, and matrix products for machines
+//! The parts of a recommender (DLRM, Naumov et al. 2019) other than matrix products, and matrix products for machines
 //! without cuBLAS.
 //!
 //! All matrices are row-major. A sample's vectors are `[tables + 1][floats]`: the bottom network's output, then the
@@ -15,7 +15,7 @@
 
 namespace forebay::recommender {
 
-/// Four floats: what embeddings are read in.
+/// Four floats: the unit in which embeddings are read.
 using dlrm_quad = simt::vec16;
 inline constexpr std::uint32_t dlrm_quad_floats = 4;
 
@@ -51,8 +51,8 @@ struct dlrm_fill_layer {
   }
 };
 
-/// The samples' embeddings. A warp takes several rows at a time: each lane asks for the page of one, so that what
-/// misses is asked for together, and then all lanes copy all of them.
+/// Gathers the samples' embeddings. A warp takes several rows at a time: each lane asks for the page of one row, so
+/// that all missing pages are asked for together, and then all lanes copy all of the rows.
 template <class M, class Table>
 struct dlrm_gather {
   Table table;
@@ -72,7 +72,7 @@ struct dlrm_gather {
       std::uint64_t const l = begin + lane;
       bool const mine = lane < at_a_time && l < lookups;
       std::uint64_t const first = mine ? std::uint64_t{rows[l]} * quads : 0, end = mine ? first + quads : 0;
-      // A vector of the bottom network stands before each sample's.
+      // In the output, a vector of the bottom network stands before each sample's embeddings.
       dlrm_quad* const to = vectors + (l + l / tables + 1) * quads;
       // Most rows lie in one page.
       for (std::uint64_t at = first; warp.any(at < end);) {
@@ -92,7 +92,7 @@ struct dlrm_gather {
   }
 
  private:
-  /// Copies `count` quads of each lane, four lanes' under way together.
+  /// Copies `count` quads of each lane, with four lanes' rows under way together.
   template <class Warp>
   FOREBAY_DEVICE static void copy(Warp const& warp, dlrm_quad const* from, dlrm_quad* to, std::uint32_t count) {
     constexpr std::uint32_t batch = 4;
@@ -127,7 +127,7 @@ struct dlrm_gather {
   }
 };
 
-/// Writes the whole table through a view that can be written, a page of it at a time for each warp.
+/// Writes the whole table through a writable view, one page at a time for each warp.
 template <class M, class Table>
 struct dlrm_write_table {
   Table table;  ///< of floats
@@ -145,7 +145,7 @@ struct dlrm_write_table {
   }
 };
 
-/// Counts the floats that a gather brought and that are not those of the table.
+/// Counts the floats of a gather that differ from the table.
 template <class M>
 struct dlrm_check_vectors {
   std::uint32_t const* rows;
@@ -174,7 +174,8 @@ FOREBAY_DEVICE void dlrm_each_page(std::uint32_t const* rows, std::uint64_t look
     for (std::uint64_t at = first; at < end; at = (at / page_quads + 1) * page_quads) use(at);
   }
 }
-/// Starts bringing one in. Where there is no room in the queues it tries again for a while: nobody waits for it.
+/// Starts to bring in the page of element `at`. If the queues are full it tries again for a while. Nothing else depends
+/// on it.
 template <class M, class Table>
 FOREBAY_DEVICE void dlrm_prefetch_page(Table const& table, std::uint64_t at, std::uint64_t patience_ns,
                                        std::uint64_t deadline_ns) {
@@ -205,7 +206,7 @@ struct dlrm_missing {
   std::uint32_t* count;
 };
 
-/// Lists what a batch wants that is not there.
+/// Lists the pages that a batch needs and that are not in the cache.
 template <class M, class Table>
 struct dlrm_list_missing {
   Table table;
@@ -220,14 +221,14 @@ struct dlrm_list_missing {
     if (M::thread_rank() == 0) *next_count = 0;
     dlrm_each_page<M>(rows, lookups, quads, page_quads, [&](std::uint64_t at) {
       if (table.touch(at)) return;
-      // relaxed: the next launch is what reads the list.
+      // relaxed: only the next launch reads the list.
       missing.elements[simt::atomic<M>(*missing.count).fetch_add(1, simt::order::relaxed)] = at;
     });
   }
 };
 
-/// Starts bringing in what is listed. Neighbours in the list go to different warps: lanes that each claim a frame would
-/// do it one after the other.
+/// Starts to bring in the listed pages. Neighbours in the list go to different warps: lanes of one warp that each claim
+/// a frame would do so one after the other.
 template <class M, class Table>
 struct dlrm_prefetch_missing {
   Table table;
@@ -244,7 +245,7 @@ struct dlrm_prefetch_missing {
   }
 };
 
-/// Delivers what was prefetched, so that the gather need not.
+/// Delivers prefetched pages, so that the gather need not.
 template <class M, class Table>
 struct dlrm_await_prefetches {
   Table table;
@@ -303,7 +304,7 @@ struct dlrm_interact {
 
   FOREBAY_DEVICE void operator()() const {
     std::uint32_t const width = floats + vectors * (vectors - 1) / 2;
-    // A column of `top` belongs to a thread of the block, so that the search for its pair is made once.
+    // A thread of the block owns one column of `top`, so that it searches for the column's pair only once.
     for (std::uint32_t column = M::this_block().thread_rank(); column < width; column += M::this_block().size()) {
       std::uint32_t row = 1, pair = column - floats;
       for (; column >= floats && pair >= row; ++row) pair -= row;

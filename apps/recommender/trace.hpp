@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a recommender is asked: for each sample a few dense features, and one row of each of several tables.
+//! The input of a recommender: for each sample a few dense features, and one row of each of several tables.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct dlrm_trace {
   std::uint32_t tables() const { return static_cast<std::uint32_t>(table_rows.size()); }
   std::uint64_t samples() const { return table_rows.empty() ? 0 : rows.size() / table_rows.size(); }
   std::uint64_t rows_of_all_tables() const;
-  /// The same as numbers of rows in one table that holds all, one after the other. Throws `refused_input` where 32 bits
-  /// do not count them.
+  /// The same as numbers of rows in one table that holds all tables, one after the other. Throws `refused_input` if 32
+  /// bits cannot count them.
   std::vector<std::uint32_t> rows_in_one_table() const;
 };
 

@@ -18,14 +18,15 @@
 
 namespace forebay::replay {
 
-/// What the threads do. Offsets and lengths of the operations are multiples of `block_bytes`, itself one of 64.
+/// The work of the threads. Offsets and lengths of the operations are multiples of `block_bytes`, itself a multiple of
+/// 64.
 struct workload {
   std::uint64_t operations = 0;
   std::uint64_t slot_bytes = 0;  ///< of the longest operation
   std::uint64_t block_bytes = 512;
   std::uint64_t seed = 1;
-  std::uint64_t timeout_ns = 0;    ///< a thread whose operations all stay away this long gives up
-  std::uint64_t lag_bound_ns = 0;  ///< operations submitted later than this after their time are counted
+  std::uint64_t timeout_ns = 0;    ///< a thread gives up if none of its operations completes for this long
+  std::uint64_t lag_bound_ns = 0;  ///< operations that are submitted later than this after their time are counted
   std::uint32_t threads = 1;       ///< at most `iodepth`
   std::uint32_t iodepth = 1;       ///< operations in flight, of all threads together
   bool open_loop = false;          ///< submit each when it is due; else as soon as one has completed
@@ -43,7 +44,7 @@ struct control {
   std::uint32_t unused = 0;
 };
 
-/// What one thread counted: the operations that completed with success.
+/// The counts of one thread, over the operations that completed with success.
 struct thread_result {
   apps::command_summary read;
   apps::command_summary write;
@@ -71,8 +72,8 @@ struct shared_bins {
 
 /// `Storage` is a `storage_ref<M>` or a model of its asynchronous members; `Buffer` a `buffer_ref`.
 ///
-/// A write stores data that depends on the seed and on the address alone, so a block that was ever written keeps one
-/// content, whatever other writes of it are in flight: what a read must find is known at any depth.
+/// A write stores data that depends on the seed and on the address alone. So a block that was ever written keeps one
+/// content, whatever other writes of it are in flight, and the data that a read must find is known at any depth.
 template <class M, class Storage, class Buffer>
 struct kernel {
   using token_type =
@@ -113,7 +114,7 @@ struct kernel {
       for (;;) {
         submit_what_is_due();
         if (commands_.count() == 0 && !taken_) break;
-        // An operation that was taken is not to be submitted any more once there was an error.
+        // A taken operation must not be submitted any more once there was an error.
         commands_.wait(*this, taken_ ? due_ns() : simt::no_deadline, [this] { return taken_ && stopped(); });
       }
       result_.read.completion = read_.summary();
@@ -177,7 +178,7 @@ struct kernel {
     }
     FOREBAY_DEVICE std::uint64_t due_ns() const { return epoch_ns_ + commands_[next_].command.at_ns; }
     FOREBAY_DEVICE bool stopped() const {
-      // relaxed: a late sight of `stop` costs a few operations.
+      // relaxed: seeing `stop` late costs a few operations.
       return simt::atomic<M>(k_.control->stop).load(simt::order::relaxed) != 0;
     }
 
@@ -188,8 +189,8 @@ struct kernel {
       }
     }
 
-    /// Whether this thread has an operation to submit next, in slot `next_`: the one it took before, or the next of the
-    /// trace if a slot is free. Its room is made ready here, before it is due.
+    /// Whether this thread has an operation to submit next, in slot `next_`: the one that it took before, or the next
+    /// one of the trace if a slot is free. The slot's data is prepared here, before the operation is due.
     FOREBAY_DEVICE bool take() {
       if (stopped()) taken_ = false;
       if (taken_ || exhausted_ || commands_.count() == commands_.size() || stopped()) return taken_;
@@ -203,7 +204,7 @@ struct kernel {
       operation const& from = k_.operations[number];
       operation& op = commands_[next_].command;
       op = {M::ld(&from.offset_bytes), M::ld(&from.bytes), M::ld(&from.at_ns), M::ld(&from.kind), M::ld(&from.line)};
-      // A read that brings nothing must not find what the slot held before.
+      // A read that transfers nothing must not find what the slot held before.
       if (op.kind == operation_kind::read && work_.verify) fill(op, apps::generation::laid_down);
       if (op.kind == operation_kind::write) fill(op, apps::generation::rewritten);
       taken_ = true;

@@ -28,7 +28,7 @@ struct drive_shape {
   throw refused_input(fmt::format("{}:{}: {}", o.trace_name, op.line, field), fmt::to_string(value), remedy);
 }
 
-/// Refuses what cannot be submitted as it is.
+/// Refuses operations that cannot be submitted as they are.
 void require_fit(operation const& op, drive_shape const& drive, options const& o) {
   for (auto const& [field, value] : {std::pair{"offset", op.offset_bytes}, std::pair{"length", op.bytes}}) {
     if (value % drive.block_bytes == 0) continue;
@@ -43,7 +43,7 @@ void require_fit(operation const& op, drive_shape const& drive, options const& o
   }
 }
 
-/// The whole blocks that `op` touches, modulo the drive; what would cross its end ends there.
+/// The whole blocks that `op` touches, modulo the drive; a range that would cross the drive's end stops there.
 operation wrapped(operation op, drive_shape const& drive, options const& o) {
   std::uint64_t const block = drive.block_bytes;
   std::uint64_t const head = op.offset_bytes % block;
@@ -56,7 +56,7 @@ operation wrapped(operation op, drive_shape const& drive, options const& o) {
   return op;
 }
 
-/// What the storage is asked for. Refuses an operation that it cannot do.
+/// The request to the storage. Refuses an operation that the storage cannot do.
 std::vector<operation> fitted(std::span<operation const> operations, drive_shape const& drive, options const& o,
                               result& out) {
   std::vector<operation> fit(operations.begin(), operations.end());
@@ -82,7 +82,7 @@ std::vector<operation> fitted(std::span<operation const> operations, drive_shape
   return fit;
 }
 
-/// How many commands a transfer becomes: its bytes are split where a stripe ends, and where a command is full.
+/// How many commands a transfer becomes: it is split where a stripe ends, and where a command is full.
 std::uint64_t commands_of(storage_layout const& layout, operation const& op) {
   if (layout.drive_count == 1) return (op.bytes + layout.command_bytes_max - 1) / layout.command_bytes_max;
   std::uint64_t commands = 0;

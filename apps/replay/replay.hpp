@@ -23,8 +23,8 @@ struct options {
   bool open_loop = false;         ///< each operation at its time; else always `iodepth` in flight, in trace order
   std::uint32_t iodepth = 1;      ///< operations in flight, of all threads together
   std::uint32_t gpu_threads = 1;  ///< no more than `iodepth` are used
-  bool wrap = false;              ///< bring operations into the drive and to its blocks that are not
-  bool verify = false;            ///< check what is read of blocks that the replay wrote before
+  bool wrap = false;              ///< bring operations that lie outside the drive into it, and align them to its blocks
+  bool verify = false;            ///< check the data of reads from blocks that the replay wrote before
   double timeout_s = 10;          ///< for one operation
   std::uint64_t seed = 1;
 };
@@ -66,8 +66,8 @@ struct result {
   std::uint32_t first_error_line = 0;
 };
 
-/// Replays `operations` in their order, which in an open loop is that of `at_ns`; what the drives count begins anew
-/// with it. The first error ends the replay: what is in flight is waited for, and nothing more is submitted. Throws
+/// Replays `operations` in their order, which in an open loop is that of `at_ns`; the counts of the drives restart with
+/// it. The first error ends the replay: operations in flight are waited for, and nothing more is submitted. Throws
 /// `refused_input` (fields named as on the command line) before anything is submitted.
 result run(storage& drives, std::span<operation const> operations, options const& wanted);
 

@@ -22,7 +22,7 @@
 
 namespace forebay::replay {
 
-/// Replays what was found to be possible on a storage of `region_bytes` bytes. Fills what threads counted into `out`.
+/// Replays checked operations on a storage of `region_bytes` bytes. Adds the threads' counts to `out`.
 template <class M>
 void run_on(storage& drives, std::span<operation const> operations, workload const& work, std::uint64_t region_bytes,
             result& out) {

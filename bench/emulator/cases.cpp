@@ -15,10 +15,10 @@ namespace {
 
 constexpr double latency_us = 50;
 
-/// Large enough that the GPU's cache holds next to nothing of it.
+/// Large enough that the GPU's cache holds almost none of it.
 std::string const ideal = "emulated:size=8G";
 
-/// The model sets the rate, so that the size changes nothing: the drive is as small as is quickly written.
+/// The model sets the rate, so the size changes nothing: the drive is small enough to be written quickly.
 std::string timed(double miops, double least_us = latency_us) {
   return fmt::format("emulated:size={},iops={}k,latency_us={}", miops < 20 ? "128M" : "1G", miops * 1000, least_us);
 }
@@ -98,8 +98,8 @@ void add_sweep(std::vector<bench_case>& list) {
     for (double const load : {0.125, 0.25, 0.5, 0.75, 0.9, 1.25, 2.0, 4.0}) {
       bench_case c{.group = "sweep", .uri = timed(miops), .queues = 640};
       double const wanted = load * miops * latency_us;
-      // The threads of a warp go on together. As few as the drive serves in a third of a microsecond, so that none
-      // waits for long for another's; more of them where there are not enough queues.
+      // The threads of a warp go on together. A warp has only as many as the drive serves in a third of a microsecond,
+      // so that none waits for long for another's command. It has more where there are not enough queues.
       c.lanes = static_cast<std::uint32_t>(std::max({1.0, std::round(miops / 5), std::ceil(wanted / 512)}));
       if (c.lanes > 24) c.lanes = 32;
       in_warps(c, static_cast<std::uint32_t>(std::round(wanted / c.lanes)));
@@ -123,9 +123,9 @@ void add_light(std::vector<bench_case>& list) {
   list.push_back(c);
 }
 
-/// One queue takes all the load.
+/// One queue takes all of the load.
 void add_skew(std::vector<bench_case>& list) {
-  // One warp less than fills the queue; nobody waits for room then.
+  // One warp less than fills the queue, so that nobody waits for room.
   list.push_back({.group = "skew",
                   .name = "one queue, 50 us",
                   .uri = timed(40),
@@ -165,8 +165,9 @@ void add_p5800x(std::vector<bench_case>& list) {
 }
 
 void add_host(std::vector<bench_case>& list) {
-  // Host memory is far: what is read from it at a time grows with the multiprocessors. What its readers store into
-  // takes part of the address translation that they wait for, so there are no more of them than keep the link busy.
+  // Host memory is far: how much is read from it at a time grows with the multiprocessors. Stores into the readers'
+  // buffers compete for the address translation that the readers wait for, so there are no more readers than keep the
+  // link busy.
   for (std::uint64_t const gib : {1u, 32u}) {
     for (std::uint32_t const sms : {32u, 64u}) {
       list.push_back({.group = "host",
@@ -203,8 +204,7 @@ std::vector<bench_case> cases_of(std::string const& group, std::string const& re
                          add_overload, add_frontend, add_host}) {
     add(list);
   }
-  // A daemon takes no orders about its frontend. What a peer's drive does differently shows in the groups that are
-  // left.
+  // A daemon accepts no settings of its frontend. The remaining groups show what a peer's drive does differently.
   std::set<std::string> const elsewhere{"unthrottled", "target", "sweep", "light"};
   std::erase_if(list, [&](bench_case const& c) {
     return (residency == "served" && c.group == "frontend") || (residency == "peer" && !elsewhere.contains(c.group));

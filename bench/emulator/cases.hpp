@@ -39,13 +39,13 @@ struct bench_case {
   std::uint32_t drive_sms() const { return sms; }
   std::uint32_t dispatchers() const { return sms * 16; }
   std::uint32_t queue_count() const { return queues != 0 ? queues : dispatchers(); }
-  /// Where the engine of the drive runs: `in_process`, `served` or `peer`, which replaces `backing`.
+  /// Where the engine of the drive runs: `in_process`, `served` or `peer`. It replaces `backing`.
   std::string drive_uri(std::string const& residency) const;
-  /// What cases must have in common to be measured on one drive, one after another.
+  /// Cases with the same key are measured on one drive, one after another.
   std::string drive_key(std::string const& residency) const;
 };
 
-/// Of one group, or of all where `group` is empty. Throws `refused_input` for a group that does not exist.
+/// The cases of one group, or of all where `group` is empty. Throws `refused_input` for a group that does not exist.
 std::vector<bench_case> cases_of(std::string const& group, std::string const& residency);
 
 }  // namespace forebay::bench

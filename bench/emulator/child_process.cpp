@@ -15,7 +15,7 @@
 namespace forebay::bench {
 namespace {
 
-/// As `execve` wants them.
+/// In the form that `execve` needs.
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> all;
   for (std::string& string : strings) all.push_back(string.data());

@@ -70,7 +70,7 @@ struct by_loads {
   }
 };
 
-/// The same with one bulk copy into shared memory and one out of it for each block, one lane's business.
+/// The same with one bulk copy into shared memory and one out of it for each block; one lane issues both.
 __global__ void __launch_bounds__(warps_per_block * 32, 1) by_bulk_copies(copies what, std::uint32_t in_flight) {
 #if __CUDA_ARCH__ >= 900  // the copies and barriers came with Hopper
   extern __shared__ __align__(128) std::byte shared[];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What an emulated drive whose engine is on a GPU does, as a client sees it that only submits and waits.
+//! Measures an emulated drive whose engine is on a GPU, as a client sees it that only submits and waits.
 //!
 //! Cases of the same drive share it: it is written, every byte of a part is read back, and then each case runs five
 //! times; timed runs look at one word of every block. With `--residency served` each drive is in a daemon of its own.
@@ -62,7 +62,7 @@ json describe(raw_result const& seen, double seconds, std::uint32_t block_bytes)
           {"writes", seen.writes},
           {"iops", iops},
           {"bw_bytes", iops * block_bytes},
-          // End to end: from just before a command is stored to when its thread saw that it is complete.
+          // End to end: from just before a command is stored until its thread saw that it is complete.
           {"latency_us",
            {{"min", static_cast<double>(seen.latency_min_ns) / 1e3},
             {"mean", static_cast<double>(seen.latency_sum_ns) / 1e3 / commands},
@@ -81,7 +81,7 @@ struct raw_host_rates {
   json reads, copies;
 };
 raw_host_rates raw_host_reads(std::uint64_t bytes, std::uint64_t client_bytes) {
-  // Given back before the drive is opened, which then has the very same memory.
+  // Freed before the drive is opened, which then gets the very same memory.
   memory::allocation const region(memory::pinned(), bytes, std::size_t{2} << 20);
   memory::allocation const sink(memory::device(0), 4096, 4096);
   memory::allocation const buffers(memory::device(0), client_bytes, 4096);
@@ -105,7 +105,7 @@ raw_host_rates raw_host_reads(std::uint64_t bytes, std::uint64_t client_bytes) {
   return {measure(nullptr), measure(buffers.as<std::byte>())};
 }
 
-/// The median of what a drive or a client says of one part of the latency.
+/// The median of the figures that a drive or a client reports for one part of the latency.
 std::string part_us(json const& report, char const* part) {
   auto const latency = report.find("latency");
   if (latency == report.end() || !latency->contains(part)) return "";
@@ -127,13 +127,13 @@ void print(bench_case const& c, json const& median, json const& report) {
   std::fflush(stdout);
 }
 
-/// Measures cases, on one drive as long as they are of the same.
+/// Measures cases on one drive, as long as they have the same key.
 class bench {
  public:
-  /// `client_sms`: multiprocessors that the client may use; 0: all that it sees, but those of a drive in its process.
+  /// `client_sms`: multiprocessors that the client may use; 0: all that it sees, less those of a drive in its process.
   bench(std::string residency, std::uint32_t client_sms) : residency_(std::move(residency)), client_sms_(client_sms) {}
 
-  /// Whether all that was read was right; adds to `results`.
+  /// Returns whether all data that was read was right; adds to `results`.
   bool run(bench_case c, json& results) {
     raw_host_rates raw;
     if (c.host_bytes != 0) {
@@ -158,7 +158,7 @@ class bench {
     if (c.moves_data) document["every_byte_checked"] = checked_;
     work.rounds = 2;
     double const short_s = drive_->run(c, work, *seen);
-    // Each run would take as long as a client waits.
+    // Otherwise each run would take as long as a client waits.
     if (seen->timed_out != 0) throw forebay::operation_failed("completions did not come in time");
     good = good && (!c.moves_data || clean(*seen));
     double const rate = static_cast<double>(seen->commands) / short_s;
@@ -202,7 +202,7 @@ class bench {
   /// The next case has a drive of its own.
   void forget() { drive_.reset(); }
 
-  /// Keeps the case running until standard input ends. Prints a line when it runs, and then what it did.
+  /// Keeps the case running until standard input ends. Prints a line when it runs, and then its results.
   bool load(bench_case const& c) {
     auto seen = std::make_unique<raw_result>();
     bool good = open(c, *seen);
@@ -233,13 +233,13 @@ class bench {
  private:
   std::uint32_t client_sms(bench_case const& c) const {
     std::uint32_t const all = forebay::bench::multiprocessors();
-    // Under MPS a process may see what it was given, or all.
+    // Under MPS a process may see only its own share of the multiprocessors, or all.
     if (client_sms_ != 0) return std::min(client_sms_, all);
     return residency_ == "peer" ? all : all - std::min(c.sms, all - 1);
   }
 
-  /// Has each thread go on until the time is over. Where there are more than the GPU runs at a time, each has as many
-  /// commands as take that long at `rate` of them a second.
+  /// Makes each thread go on until the time is over. If there are more threads than the GPU runs at a time, each has as
+  /// many commands as take that long at `rate` of them a second.
   void run_for(bench_case const& c, double rate, raw_workload& work) const {
     work.rounds = std::numeric_limits<std::uint32_t>::max();
     work.run_ns = static_cast<std::uint64_t>(c.seconds * 1e9);
@@ -262,7 +262,7 @@ class bench {
         });
   }
 
-  /// Has the drive of `c` written, if it is not open; whether that went well.
+  /// Opens and writes the drive of `c`, if it is not open. Returns whether that went well.
   bool open(bench_case const& c, raw_result& seen) {
     if (drive_ && drive_->key() == c.drive_key(residency_)) return true;
     drive_.reset();

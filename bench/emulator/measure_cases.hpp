@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The benchmarks whose cases have drives: what is asked of them, and one case after the other.
+//! The benchmarks whose cases have drives: their options, and the loop over the cases.
 #pragma once
 
 #include <fmt/format.h>
@@ -54,11 +54,11 @@ struct drives_asked {
   }
 };
 
-/// A case that takes longer hangs: the process ends by SIGALRM, and what was measured before is in its file.
+/// A case that takes longer hangs: SIGALRM ends the process, and earlier results are in its file.
 inline constexpr unsigned case_limit_s = 90;
 
-/// Whether all went well. A case that fails does not keep the others from being measured. `store` gets all results so
-/// far after each, so that a later case that hangs takes nothing along.
+/// Returns whether all went well. A case that fails does not keep the others from being measured. After each case
+/// `store` gets all results so far, so that a later case that hangs loses none of them.
 template <class Bench, class Case, class Store>
 bool measure_each(std::vector<Case> const& cases, Bench&& all, Store&& store) {
   nlohmann::json results = nlohmann::json::array();

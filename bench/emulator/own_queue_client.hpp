@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A client of which each warp has a queue of its own: nothing is shared, and what a warp knows of its queue is in
+//! A client in which each warp has a queue of its own: nothing is shared, and a warp keeps the state of its queue in
 //! registers.
 //!
-//! The threads of a warp go on together, when the commands of all of them are complete, as those of a program do whose
-//! threads each wait for what they asked for. Their next commands lie in the queue by then, so that all it takes
-//! to go on is the doorbell.
+//! The threads of a warp go on together, when the commands of all of them are complete, like those of a program whose
+//! threads each wait for their own data. Their next commands lie in the queue by then, so that only the doorbell must
+//! be rung to go on.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +76,7 @@ struct own_queue_client {
   }
 
  private:
-  /// A completion, and when its place in the ring was found to have one.
+  /// A completion, and when it was found at its place in the ring.
   struct sight {
     std::uint32_t dw3 = 0;
     bool there = false;
@@ -90,8 +90,8 @@ struct own_queue_client {
     std::uint32_t const lane = warp.thread_rank();
     if (lane < work.lanes) {
       mine.prepare();
-      // Two batches fit the ring, and of the batch before the one in flight all have completed: the drive has read
-      // what was here.
+      // Two batches fit into the ring, and all commands of the batch before the one in flight have completed: the drive
+      // has read the entries that were here.
       mine.store(rings.slot(first + lane), lane);
     }
     warp.sync();
@@ -139,7 +139,7 @@ struct own_queue_client {
     return found;
   }
 
-  /// Counts and checks what has landed.
+  /// Counts and checks the commands that have landed.
   template <class Warp>
   FOREBAY_DEVICE void settle(raw_thread<M>& mine, bool landed, Warp const& warp) const {
     // Acquire: with the loads of the phase tags it pairs with the drive's release of those; the data is there.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A client of which any number of warps share a queue: a warp puts a command of each of its threads into it at a time,
-//! and goes on when all of them are complete. What it reaches bounds what any client library can.
+//! A client in which any number of warps share a queue. A warp submits one command for each of its threads at a time,
+//! and goes on when all of them are complete. The rate that it reaches is an upper bound for any client library.
 //!
-//! A warp waits for no other one, except for room: it takes its places with one atomic addition, says in one word that
-//! their entries are written, and whoever finds by that word that his are next rings for all that follow.
+//! A warp waits for no other warp, except for room in the queue. It takes its places with one atomic addition, and
+//! marks in one word that their entries are written. The warp that finds by that word that its own entries are next
+//! rings the doorbell for them and for all written entries that follow.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +47,8 @@ struct raw_client {
     for (std::uint32_t round = 0; round < work.rounds; ++round) {
       if (round != 0 && warp.any(lane == 0 && M::clock_ns() >= stop_ns)) break;
       raw_queue::reservation got;
-      // Acquire and release: pair with each other. Of the last `entries` commands before mine somebody saw one
-      // complete before he came here, so the drive has read what was in my places.
+      // Acquire and release: pair with each other. A thread of one of the last `entries` commands before mine saw it
+      // complete before that thread came here, so the drive has read what was in my places.
       if (lane == 0) {
         got.word = simt::atomic<M>(queue.reserved.word).fetch_add(std::uint64_t{1} << 32 | n, simt::order::acq_rel);
         // Acquire: as below.
@@ -56,7 +57,7 @@ struct raw_client {
       got = warp.shfl(got, 0);
       consumed = warp.shfl(consumed, 0);
       if (got.tickets() + n - consumed > at.room) {
-        // Room may depend on those that this warp is through with.
+        // Room may depend on completions that this warp has read and not yet given back.
         if (unread) collect(queue, through, warp);
         if (landed && used) mine.account(*result);
         landed = unread = false;
@@ -94,7 +95,7 @@ struct raw_client {
       unread = true;
       bool const elsewhere = used && !seen.mine;
       if (warp.any(elsewhere)) {
-        // The drive may need these places for the very completions that are still to come.
+        // The drive may need these places for the completions that this warp still waits for.
         collect(queue, through, warp);
         unread = false;
         stuck = warp.any(elsewhere && !be_told(thread, end_ns, seen));
@@ -126,8 +127,8 @@ struct raw_client {
       rings = *queue;
       command_id = 32 * rank + thread % 32;
       std::uint32_t const warps = (threads / 32 - first + all.queue_count - 1) / all.queue_count;
-      // Where the queue has places for all, only a lap of the completion ring must not be overtaken: one completion
-      // that is late keeps nobody else from going on.
+      // If the queue has places for all, the only limit is that a warp must not be a lap of the completion ring ahead:
+      // one late completion keeps no other warp from going on.
       bool const for_all = warps <= 32 && warps * n < rings.entries;
       std::uint32_t const most = for_all ? rings.cq_entries : rings.entries - 1;
       std::uint32_t const batches = for_all ? raw_queue::marks : 32;
@@ -135,14 +136,14 @@ struct raw_client {
     }
   };
 
-  /// Says that the entries of a batch are written, and rings the doorbell for them if all before them are covered.
+  /// Marks the entries of a batch as written, and rings the doorbell for them if all batches before them are covered.
   /// Called by one lane, after its warp came together.
   FOREBAY_DEVICE void ring(raw_queue& queue, raw_rings const& rings, raw_queue::reservation batch) const {
     std::uint64_t const mine = std::uint64_t{1} << (batch.batches() % 32);
-    // Release: the entries; acquire: those of the others, for whom the caller may ring. Each pairs with the other, and
-    // with the exchange below.
+    // Release: the entries; acquire: those of the other warps, for which the caller may ring. Each pairs with the
+    // other, and with the exchange below.
     std::uint64_t word = simt::atomic<M>(queue.written).fetch_add(mine, simt::order::acq_rel);
-    if (static_cast<std::uint32_t>(word >> 32) != batch.batches()) return;  // who is next rings for all that follow
+    if (static_cast<std::uint32_t>(word >> 32) != batch.batches()) return;  // the next batch's warp rings for this one
     word += mine;
     for (;;) {
       std::uint32_t const turn = batch.batches() % 32, bits = static_cast<std::uint32_t>(word);
@@ -155,7 +156,8 @@ struct raw_client {
       M::st_mmio(rings.tail_doorbell, (batch.tickets() + count * work.lanes) & (rings.entries - 1));
       std::uint32_t const covered = turn == 0 ? follow : follow << turn | follow >> (32 - turn);
       std::uint64_t const next = std::uint64_t{batch.batches() + count} << 32 | (bits & ~covered);
-      // Release: pairs with the acquire of whoever is next; doorbells follow each other. Acquire: as above.
+      // Release: pairs with the acquire of the warp that is next, so that doorbells follow each other. Acquire: as
+      // above.
       if (simt::atomic<M>(queue.written).compare_exchange(word, next, simt::order::acq_rel)) return;
     }
   }
@@ -167,8 +169,8 @@ struct raw_client {
     std::uint64_t at_ns = 0;
   };
 
-  /// Waits for the place of `ticket` in the completion ring, which is the calling thread's to read. Where that holds
-  /// another's command, it tells that one.
+  /// Waits for a completion at the place of `ticket` in the completion ring, which the calling thread must read. If it
+  /// is of another thread's command, tells that thread.
   FOREBAY_DEVICE bool look(share const& at, std::uint32_t ticket, std::uint64_t end_ns, sight& seen) const {
     std::uint32_t dw3 = 0;
     if (!M::wait_until(
@@ -188,7 +190,7 @@ struct raw_client {
     simt::atomic<M>(told[other]).store(seen.status << 1 | 1, simt::order::release);
     return true;
   }
-  /// Waits for who found the completion of the calling thread's command at his place.
+  /// Waits for the thread that found the completion of the calling thread's command at its own place.
   FOREBAY_DEVICE bool be_told(std::uint32_t thread, std::uint64_t end_ns, sight& seen) const {
     std::uint32_t word = 0;
     if (!M::wait_until(
@@ -200,21 +202,21 @@ struct raw_client {
             end_ns)) {
       return false;
     }
-    // Relaxed: the next one to write it has seen a completion of a command that comes after this.
+    // Relaxed: the next thread that writes it has seen a completion of a command that comes after this one.
     simt::atomic<M>(told[thread]).store(0, simt::order::relaxed);
     seen = {word >> 1, true, M::clock_ns()};
     return true;
   }
 
-  /// Says that the completions at the places of a batch have been read, and moves the head over all that have. Called
-  /// by all lanes.
+  /// Marks the completions at the places of a batch as read, and moves the head over all batches that are. Called by
+  /// all lanes.
   template <class Warp>
   FOREBAY_DEVICE void collect(raw_queue& queue, std::uint32_t batch, Warp const& warp) const {
     std::uint32_t const lane = warp.thread_rank();
     warp.sync();  // the lanes have read their places
     bool turn = false;
     if (lane == 0) {
-      // Release: pairs with the acquires below, of who moves the head over the batch.
+      // Release: pairs with the acquires below, of the warp that moves the head over the batch.
       simt::atomic<M>(queue.through[batch % raw_queue::marks]).store(batch + 1, simt::order::release);
       turn = take_turn(queue);
     }
@@ -228,14 +230,14 @@ struct raw_client {
       if (count != 0) {
         std::uint32_t const consumed = simt::atomic<M>(queue.consumed).load(simt::order::relaxed) + count * work.lanes;
         M::st(&queue.collected, next + count);
-        // Release, both: pair with the drive's acquire of the head doorbell, and with the acquire of who waits for
-        // room; the places have been read.
+        // Release, both: pair with the drive's acquire of the head doorbell, and with the acquire of a warp that waits
+        // for room; the places have been read.
         simt::atomic<M, simt::scope::system>(*queue.head_doorbell)
             .store(consumed & (queue.cq_entries - 1), simt::order::release);
         simt::atomic<M>(queue.consumed).store(consumed, simt::order::release);
       }
-      // Release: pairs with the acquire of who takes the turn next. Acquire: pairs with the release of who found it
-      // taken; his mark is seen here, or his exchange finds it free.
+      // Release: pairs with the acquire of the warp that takes the turn next. Acquire: pairs with the release of a warp
+      // that found the turn taken; its mark is seen here, or its exchange finds the turn free.
       simt::atomic<M>(queue.collecting).exchange(0, simt::order::acq_rel);
       turn = read(queue, next + count) && take_turn(queue);
     }

@@ -38,7 +38,7 @@ struct raw_reads {
         }
       }
     }
-    // Never so, which the compiler cannot know.
+    // Never true, which the compiler cannot know.
     if (mixed == 0x6a09e667f3bcc908u) *sink = 1;
   }
 };

@@ -13,7 +13,7 @@
 
 namespace forebay::bench {
 
-/// What a client has, by value.
+/// The parameters of a client, by value.
 struct raw_launch {
   raw_queue* queues = nullptr;
   std::uint32_t queue_count = 0;  ///< with `own_queues` at least the warps of the launch
@@ -24,7 +24,7 @@ struct raw_launch {
   bool own_queues = false;  ///< a queue for each warp
 };
 
-/// Returns before it has run.
+/// Returns before the client has run.
 void launch_raw_client(simt::grid const& shape, raw_launch const& what, cudaStream_t stream);
 
 /// Reads blocks of 512 bytes from anywhere in `bytes` bytes at `region`, `rounds` x 8 by each warp, and stores them

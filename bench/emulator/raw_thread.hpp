@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! One thread of a client: draws its commands, puts them into a queue, and counts and checks what came of them.
+//! One thread of a client: draws its commands, puts them into a queue, and counts and checks their results.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 
 namespace forebay::bench {
 
-/// A thread has one command in flight, and two buffers in turn: so it looks at what one command brought while the next
-/// is under way, and what that takes lengthens neither. For each command, in this order: `prepare`, `store`, `depart`,
-/// `land`, then `depart` of the next, then `account`; the next one is prepared and stored when the one before this is
-/// accounted for, at the earliest.
+/// A thread has one command in flight, and uses two buffers in turn. So it checks the data of one command while the
+/// next is in flight, and the check lengthens neither. The calls for each command, in this order: `prepare`, `store`,
+/// `depart`, `land`, then `depart` of the next, then `account`. The next command is prepared and stored at the earliest
+/// when the one before this is accounted for.
 template <class M>
 class raw_thread {
  public:
@@ -34,8 +34,8 @@ class raw_thread {
     }
   }
 
-  /// Draws the next command, and puts the data of a write into place; where a read will put its data, what it must not
-  /// bring.
+  /// Draws the next command. Puts the data of a write into place; for a read, fills the buffer with data that the read
+  /// must not return.
   FOREBAY_DEVICE void prepare() {
     std::uint64_t const draw = emulator::mix(work_.seed ^ emulator::mix((std::uint64_t{rank_} << 32) + round_));
     std::uint64_t const next = std::uint64_t{round_} * threads_ + rank_;
@@ -81,7 +81,7 @@ class raw_thread {
     status_ = status;
   }
 
-  /// Counts what landed, and checks what it read.
+  /// Counts the command that landed, and checks the data that it read.
   FOREBAY_DEVICE void account(raw_result& result) {
     ++commands_;
     sum_ns_ += took_ns_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the clients of the benchmarks are told to do, what they share with the drive, and what they saw.
+//! The orders for the clients of the benchmarks, the memory that they share with the drive, and their results.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace forebay::bench {
 
-/// A queue pair, as a thread keeps it in registers.
+/// The part of a queue pair that a thread keeps in registers.
 struct raw_rings {
   nvme::submission_entry* sq = nullptr;
   nvme::completion_entry* cq = nullptr;
@@ -21,15 +21,15 @@ struct raw_rings {
   std::uint32_t cq_entries = 0;  ///< a power of two, at least `entries`
 
   FOREBAY_DEVICE nvme::submission_entry* slot(std::uint32_t ticket) const { return sq + (ticket & (entries - 1)); }
-  /// The part of a completion that has the phase tag.
+  /// The word of a completion that has the phase tag.
   FOREBAY_DEVICE std::uint32_t& place(std::uint32_t ticket) const { return cq[ticket & (cq_entries - 1)].dw3; }
-  /// Whether what was found at that place is of this lap through the ring.
+  /// Whether the completion that was found at that place is of this lap through the ring.
   FOREBAY_DEVICE bool posted(std::uint32_t ticket, std::uint32_t dw3) const {
     return (dw3 >> 16 & 1) == ((ticket & cq_entries) == 0 ? 1u : 0u);
   }
 };
 
-/// A queue pair and what its clients share. A launch of one client after a launch of another goes on where that ended.
+/// A queue pair and what its clients share. A launch of one client continues where the launch of another ended.
 struct raw_queue : raw_rings {
   /// Commands ever put into the queue, and batches of them.
   struct reservation {
@@ -63,19 +63,19 @@ struct raw_workload {
   std::uint64_t deadline_ns = 10'000'000'000;
 };
 
-/// What the client saw. Zeroed by the host.
+/// The client's results. Zeroed by the host.
 struct raw_result {
   std::uint64_t commands = 0;
   std::uint64_t writes = 0;
   std::uint64_t failed = 0;
   std::uint64_t wrong = 0;  ///< words
   std::uint64_t timed_out = 0;
-  /// From just before a command is stored into the queue, or the doorbell rung where it lies there already, to when its
+  /// From just before a command is stored into the queue, or the doorbell is rung if it lies there already, until its
   /// thread saw that it is complete.
   std::uint64_t latency_sum_ns = 0;
   std::uint64_t latency_min_ns = ~std::uint64_t{0};
   std::uint64_t latency_max_ns = 0;
-  /// As many of 32 ns as of 1,024; the last holds the rest.
+  /// As many bins of 32 ns as of 1,024 ns; the last one holds the rest.
   static constexpr std::uint32_t bins = 8192;
   std::uint32_t latency_bin[bins] = {};
 
@@ -102,7 +102,7 @@ struct raw_area {
     return block_bytes > 2 * page_bytes ? block_bytes / page_bytes - 1 : 0;
   }
   FOREBAY_DEVICE static constexpr std::uint64_t list_bytes(std::uint32_t block_bytes) {
-    // Of which none crosses a page: the entries, and one that is not used.
+    // No part of it crosses a page: the entries, and one entry that is not used.
     return listed_pages(block_bytes) == 0 ? 0 : block_bytes / page_bytes * sizeof(std::uint64_t);
   }
   FOREBAY_DEVICE static constexpr std::uint64_t bytes(std::uint64_t threads, std::uint32_t block_bytes) {

@@ -23,7 +23,7 @@ namespace {
 
 /// As many as a multiprocessor runs of the client's kernels at a time.
 constexpr std::uint32_t threads_per_sm = 1024;
-/// Of what the client's threads read into and write from, when a drive is filled.
+/// Bytes that the client's threads read into and write from, when a drive is filled.
 constexpr std::uint64_t fill_area_bytes = std::uint64_t{1} << 30;
 
 /// Zeroed memory of the client alone.

@@ -28,16 +28,16 @@ class rig {
   nlohmann::json report();
   void reset_statistics();
 
-  /// What the client of a case of the same key does, but for how long.
+  /// The client's workload in a case of the same key, without its duration.
   raw_workload workload(bench_case const& c) const;
   std::uint32_t blocks(bench_case const& c) const;
   std::uint64_t threads(bench_case const& c) const;
   /// Whether all threads of a case run from its beginning on.
   bool fit_at_a_time(bench_case const& c) const;
-  /// The client has fewer multiprocessors than was said.
+  /// To be called if the client has fewer multiprocessors than it was told.
   void leave_a_multiprocessor() { --client_sms_; }
 
-  /// Writes the whole drive, and reads blocks of it back, every byte of them. Whether all was right.
+  /// Writes the whole drive, and reads blocks of it back, every byte of them. Returns whether all was right.
   bool fill(bench_case const& c, raw_result& seen);
   /// Runs the client; returns the seconds that it took.
   double run(bench_case const& c, raw_workload const& work, raw_result& seen);
@@ -49,7 +49,7 @@ class rig {
   std::unique_ptr<implementation> implementation_;
 };
 
-/// Whether a client saw nothing that it should not.
+/// Whether a client saw nothing that it should not see.
 inline bool clean(raw_result const& seen) {
   return seen.failed == 0 && seen.wrong == 0 && seen.timed_out == 0;
 }

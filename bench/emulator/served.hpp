@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Measuring drives that are served by a daemon: each in one of its own, since a daemon keeps its drives, and with them
-//! the multiprocessors that they have.
+//! Measures drives that are served by a daemon. Each drive has a daemon of its own, since a daemon keeps its drives,
+//! and with them the multiprocessors that they have.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct served_drive {
 int serve_drive(std::string const& uri, std::string const& socket);
 
 /// Runs this program twice for each drive: with `--serve URI --socket PATH`, and as a client of that with `arguments`
-/// and `--json FILE --residency served --drive URI`, and under MPS `--client-sms N`. Whether all went well; `store`
-/// gets all results so far after each drive.
+/// and `--json FILE --residency served --drive URI`, and under MPS `--client-sms N`. Returns whether all went well.
+/// `store` gets all results so far after each drive.
 bool measure_served(std::vector<served_drive> const& drives, std::string const& json_path,
                     std::vector<std::string> const& arguments, std::function<void(nlohmann::json const&)> const& store);
 
-/// Under MPS some of the multiprocessors that a process may use can be those of the drive. A block that has no place
-/// at first runs when the others have ended, and a run takes twice as long. `run(ns)` returns the seconds that a run of
-/// so long took; `leave_one()` has the client use one multiprocessor less, or returns false.
+/// Under MPS some of the multiprocessors that a process may use can be those of the drive. A block that has no place at
+/// first runs when the others have ended, and a run takes twice as long. `run(ns)` returns the seconds that a run of
+/// that length took. `leave_one()` makes the client use one multiprocessor less, or returns false.
 template <class Run, class Leave>
 void make_fit(Run&& run, Leave&& leave_one) {
   constexpr std::uint64_t probe_ns = 10'000'000;

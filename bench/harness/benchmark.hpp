@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a program of `bench/` is, for the `main` that all of them share (main.cpp).
+//! The interface of a program of `bench/`, for the `main` that all of them share (main.cpp).
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ struct benchmark {
   std::vector<std::string> switches;
   /// Variables that CUDA reads when it is first used: set before that, unless the environment has them.
   std::vector<std::pair<std::string, std::string>> environment;
-  /// Measures, writes the document and returns the exit status: 0 where all that was measured was also verified. Throws
+  /// Measures, writes the document and returns the exit status: 0 if all that was measured was also verified. Throws
   /// `refused_input` (exit status 2) or another exception (1).
   int (*run)(command_line const& given);
 };
 
-/// Code that is loaded while a drive's engine runs would wait for it.
+/// So that code is not loaded while a drive's engine runs: loading would wait for the engine.
 inline std::pair<std::string, std::string> const load_all_code{"CUDA_MODULE_LOADING", "EAGER"};
 
 /// Each program defines its own.

@@ -17,8 +17,8 @@
 
 namespace forebay::bench {
 
-/// Throws `refused_input` for whatever it does not know. `--json FILE|-` is always known; without, the document goes to
-/// standard output.
+/// Throws `refused_input` for any option that it does not know. `--json FILE|-` is always known; without it the
+/// document goes to standard output.
 class command_line {
  public:
   command_line(int argc, char const* const* argv, std::vector<std::string> with_value,

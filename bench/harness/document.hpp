@@ -12,7 +12,7 @@
 
 namespace forebay::bench {
 
-/// What every document says, of a benchmark `name` that ran as `command` says.
+/// The members of every document, of a benchmark `name` that ran as `command` says.
 inline nlohmann::json document_of(std::string const& name, std::string const& command) {
   return {{"schema_version", 1}, {"benchmark", name}, {"machine", machine()}, {"command", command}};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Timing what runs in a stream.
+//! Timing of work in a stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace forebay::bench {
 
-/// How long the GPU takes for what `launch` puts into `stream`.
+/// How long the GPU takes for the work that `launch` puts into `stream`.
 template <class Launch>
 double seconds_of(memory::cuda_stream const& stream, Launch&& launch) {
   cudaEvent_t begin, end;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a benchmark's kernel takes of the GPU. For CUDA sources.
+//! The resources that a benchmark's kernel takes of the GPU. For CUDA sources.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a benchmark on a GPU says of where it ran.
+//! How a benchmark on a GPU describes where it ran.
 #pragma once
 
 #include <cuda_runtime_api.h>

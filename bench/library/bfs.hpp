@@ -61,10 +61,10 @@ struct bfs_state {
   }
 
   FOREBAY_DEVICE std::uint32_t distance(std::uint32_t vertex) const {
-    // relaxed: others reach vertices meanwhile. Whoever moves a distance from `bfs_unreached` owns the vertex.
+    // relaxed: others reach vertices meanwhile. The thread that moves a distance from `bfs_unreached` owns the vertex.
     return simt::atomic<M>(distances[vertex]).load(simt::order::relaxed);
   }
-  /// Whether it is the caller who reaches the vertex.
+  /// Whether it is the caller that reaches the vertex first.
   FOREBAY_DEVICE bool reach(std::uint32_t vertex, std::uint32_t level) const {
     std::uint32_t expected = bfs_unreached;
     return simt::atomic<M>(distances[vertex]).compare_exchange(expected, level, simt::order::relaxed);  // as above
@@ -83,7 +83,7 @@ struct bfs_state {
     std::uint64_t const total = team.broadcast(up_to_here, 31);
     std::uint64_t base = 0;
     if (team.leader()) {
-      // relaxed: the next launch is what reads the frontier.
+      // relaxed: only the next launch reads the frontier.
       base = simt::atomic<M>(result->runs).fetch_add(total, simt::order::relaxed);
     }
     base = team.broadcast(base) + up_to_here - runs;
@@ -127,7 +127,7 @@ struct bfs_begin {
   }
 };
 
-/// Lists the vertices of a level that was found from below, about in their order.
+/// Lists the vertices of a level that was found from below, roughly in their order.
 template <class M>
 struct bfs_list_level {
   bfs_state<M> state;
@@ -150,10 +150,10 @@ struct bfs_list_level {
 
 /// Visits the neighbours of a frontier. Warps of 32 lanes.
 ///
-/// The frontier is a list of runs of neighbours, none longer than a page and none over the edge of one. A warp takes
-/// several runs at a time: each lane asks for the page of one, so that they come together, and then all lanes share out
+/// The frontier is a list of runs of neighbours. No run is longer than a page or crosses the edge of one. A warp takes
+/// several runs at a time: each lane asks for the page of one, so that the pages come together. Then all lanes share
 /// the neighbours of all of them, so that vertices of few neighbours leave no lane idle. Vertices are listed as they
-/// are found, at random: that is the order in which pages are wanted.
+/// are found, at random; the pages of the next level are needed in that order.
 template <class M, class Neighbours>
 struct bfs_visit {
   bfs_state<M> state;
@@ -171,7 +171,7 @@ struct bfs_visit {
     auto const turns = static_cast<std::uint32_t>((runs + at_a_time - 1) / at_a_time);
     for (std::uint32_t turn = M::thread_rank() / 32; turn < turns; turn += warps) {
       bfs_run_of_neighbours const run = take(turn, turns);
-      // Not kept from turn to turn: what a cursor remembers would take registers of the wait for the next page.
+      // Not kept from turn to turn: the state of a cursor would take registers of the wait for the next page.
       auto page = neighbours.thread_page();
       std::uint32_t const* begin = nullptr;
       if (run.count() != 0 && state.result->failure.template passes<M>(page.seek(run.first())))
@@ -187,8 +187,8 @@ struct bfs_visit {
   }
 
  private:
-  /// Visits the neighbours that the lanes have together, `total`: each lane's stand at `begin` and are those from
-  /// number `first` on.
+  /// Visits the `total` neighbours that the lanes have together. Each lane's neighbours start at `begin` and are those
+  /// from number `first` on.
   template <class Warp>
   FOREBAY_DEVICE void visit(Warp const& warp, std::uint32_t const* begin, std::uint32_t first, std::uint32_t total,
                             bfs_tally& tally) const {
@@ -217,8 +217,8 @@ struct bfs_visit {
     }
   }
 
-  /// The calling lane's run of a warp's turn; an empty one where it has none. Each lane goes through a part of its own
-  /// of the frontier: what the lanes of a warp miss are then different pages, which they ask for together.
+  /// The calling lane's run of a warp's turn; an empty one if it has none. Each lane goes through a part of its own of
+  /// the frontier, so the lanes of a warp miss different pages, which they ask for together.
   FOREBAY_DEVICE bfs_run_of_neighbours take(std::uint64_t turn, std::uint32_t turns) const {
     std::uint32_t const lane = M::this_warp().thread_rank();
     std::uint64_t const mine = std::uint64_t{lane} * turns + turn;
@@ -237,12 +237,12 @@ struct bfs_visit {
   }
 };
 
-/// Finds the vertices of a level from below: every vertex that is not reached looks for a neighbour of the level
-/// before, and stops at the first. Warps of 32 lanes.
+/// Finds the vertices of a level from below: every unreached vertex looks for a neighbour of the level before, and
+/// stops at the first. Warps of 32 lanes.
 ///
-/// Each warp has an equal share of consecutive pages, whatever vertices they belong to, and asks for several at a time,
-/// of those alone in which a vertex looks: pages are wanted in their order, many are under way, and each is worked on
-/// as it comes.
+/// Each warp has an equal share of consecutive pages, whatever vertices they belong to. It asks for several at a time,
+/// and only for those in which a vertex looks. Pages are needed in their order, many are in flight, and each is worked
+/// on as it comes.
 template <class M, class Neighbours, unsigned ThreadsMax = 0>
 struct bfs_look_up {
   /// 0: as many registers as the compiler likes.
@@ -313,7 +313,8 @@ struct bfs_look_up {
     return a < b ? a : b;
   }
 
-  /// What a vertex has in a share, nothing at its end where there is no such vertex. Not for those before the first.
+  /// The part of a vertex's neighbours in a share. It is empty, and at the share's end, if there is no such vertex. Not
+  /// for vertices before the first.
   FOREBAY_DEVICE stretch list_of(std::uint32_t v, share const& mine) const {
     if (v >= vertices) return {mine.count, mine.count};
     std::uint64_t const begin = state.row_begin[v], end = state.row_begin[v + 1], last = mine.first + mine.count;
@@ -324,7 +325,7 @@ struct bfs_look_up {
   FOREBAY_DEVICE void reach(std::uint32_t v, share const& mine, bfs_tally& tally) const {
     std::uint64_t const begin = state.row_begin[v], end = state.row_begin[v + 1];
     if (begin >= mine.first && end <= mine.first + mine.count) {
-      // relaxed, as all distances. Nobody else has the vertex, so there is no answer to wait for.
+      // relaxed, as all distances. No other lane has the vertex, so there is no answer to wait for.
       simt::atomic<M>(state.distances[v]).store(level, simt::order::relaxed);
     } else if (!state.reach(v, level)) {
       return;
@@ -333,7 +334,7 @@ struct bfs_look_up {
     ++tally.vertices;
   }
 
-  /// The pages of a share in which vertices look that are not reached, a bit each.
+  /// The pages of a share in which unreached vertices look, a bit each.
   template <class Warp>
   FOREBAY_DEVICE std::uint32_t pages_wanted(Warp const& warp, share const& mine) const {
     std::uint32_t const page_shift = simt::lowest_bit(state.page_elements);
@@ -362,8 +363,8 @@ struct bfs_look_up {
     return others == 0 ? 32 : page + simt::lowest_bit(others);
   }
 
-  /// Whether one of a lane's neighbours is of the level before. `neighbour` points at that of number `at`. The fewer
-  /// lanes still look, the more look with each.
+  /// Whether one of a lane's neighbours is of the level before. `neighbour` points at the one with number `at`. The
+  /// fewer lanes still look, the more lanes help each of them.
   template <class Warp>
   FOREBAY_DEVICE bool has_parent(Warp const& warp, stretch part, std::uint32_t const* neighbour,
                                  std::uint32_t at) const {
@@ -414,7 +415,7 @@ struct bfs_look_up {
   }
 };
 
-/// Of an undirected graph: an edge stands with both of its vertices.
+/// Of an undirected graph: each edge is in the lists of both of its vertices.
 struct bfs_shape {
   std::uint32_t vertices = 0;
   std::uint64_t entries = 0;
@@ -423,24 +424,24 @@ struct bfs_shape {
 
 enum class bfs_direction : std::uint8_t { whichever_is_less, from_above, from_below };
 
-/// How levels are found.
+/// How the vertices of a level are found.
 struct bfs_how {
   bfs_direction direction = bfs_direction::whichever_is_less;
-  /// From below: consecutive pages of each warp, 1 to 32, and how many of them it asks for at a time, those alone that
-  /// it needs; 1: each, whether it needs it or not, as memory may be asked for.
+  /// From below: how many consecutive pages each warp has, 1 to 32, and how many of them it asks for at a time, only
+  /// those that it needs. With 1 it asks for each page whether it needs it or not, which costs nothing in memory.
   std::uint32_t share_pages = 8;
   std::uint32_t window = 1;
 };
 
-/// Searches as often as one likes. `ThreadsMax`: how many threads a multiprocessor should have registers for where
-/// levels are found from below; 0: the compiler decides.
+/// Searches any number of times. `ThreadsMax`: the number of threads for which a multiprocessor should have registers
+/// where levels are found from below; 0: the compiler decides.
 template <class Executor, class Neighbours, unsigned ThreadsMax = 0>
 class bfs {
   using M = typename Executor::machine;
 
  public:
-  /// `page_elements`, a power of two of at most 32768: how many neighbours one page of the view holds, which begins at
-  /// the edge of one. `at_a_time`: how many pages a warp holds from above, 1 to 32; more than 1 only where there is
+  /// `page_elements`, a power of two of at most 32768: how many neighbours one page of the view holds; the view begins
+  /// at the edge of a page. `at_a_time`: how many pages a warp holds from above, 1 to 32; more than 1 only if there is
   /// room for those of all warps that run together.
   bfs(Executor const& run, bfs_shape const& shape, Neighbours neighbours, std::uint32_t page_elements = 1024,
       std::uint32_t at_a_time = 32)
@@ -454,7 +455,7 @@ class bfs {
         next_(run.memory(), runs_max(shape, page_elements)),
         results_(run.memory(), 2) {}
 
-  /// Vertices of each level, or of those up to one in which something failed.
+  /// The numbers of vertices of each level, or of the levels up to one in which something failed.
   std::vector<std::uint64_t> operator()(std::uint32_t source, bfs_how const& how = {}) {
     std::vector<std::uint64_t> levels;
     results_.assign(std::vector<bfs_level_result>(2));
@@ -467,7 +468,7 @@ class bfs {
       levels.push_back(found.vertices);
       if (found.failure.failures != 0) return levels;
       unexplored -= found.entries;
-      // Either the source is alone, or nobody else has neighbours.
+      // Either the source is alone, or no other vertex has neighbours.
       if (found.entries == 0 || unexplored == 0) return levels;
       bool const is_listed = !from_below;
       from_below = is_less_from_below(how.direction, from_below, found, vertices_before, unexplored);
@@ -486,12 +487,12 @@ class bfs {
 
   std::uint32_t const* distances() const { return distances_.data(); }
   std::vector<std::uint32_t> distances_to_host() const { return distances_.to_host(); }
-  /// What failed in searches so far.
+  /// The failures in searches so far.
   apps::failure_latch const& failures() const { return failures_; }
 
  private:
-  /// The neighbours of the frontier against those of all who are not reached, and the frontier against all vertices
-  /// (Beamer and others, section 5; the factors are theirs).
+  /// `alpha` weighs the neighbours of the frontier against those of all unreached vertices, `beta` the frontier against
+  /// all vertices (Beamer and others, section 5; the factors are theirs).
   static constexpr std::uint64_t alpha = 14, beta = 24;
   bool is_less_from_below(bfs_direction direction, bool from_below, bfs_level_result const& frontier,
                           std::uint64_t vertices_before, std::uint64_t unexplored) const {
@@ -503,7 +504,7 @@ class bfs {
 
   void visit(std::uint32_t level, std::uint64_t runs) {
     std::swap(frontier_, next_);
-    // A frontier of few runs is rather the work of many warps.
+    // A frontier of few runs is divided among many warps.
     std::uint64_t const most = run_.warps();
     auto const at_a_time = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(runs / most, 1, at_a_time_));
     start(std::min(most, (runs + at_a_time - 1) / at_a_time),
@@ -519,7 +520,7 @@ class bfs {
   void start(std::uint64_t warps, Kernel const& kernel) const {
     run_({.blocks = static_cast<std::uint32_t>((warps + 3) / 4), .threads_per_block = 128}, kernel);
   }
-  /// What the last kernel found, when it has run.
+  /// The results of the last kernel, when it has run.
   bfs_level_result finish() {
     run_.synchronize();
     bfs_level_result const found = results_.to_host()[turn_];
@@ -529,7 +530,7 @@ class bfs {
     return found;
   }
 
-  /// A vertex has one run more than it has edges of pages within its neighbours.
+  /// A vertex has one run more than there are page edges within its neighbours.
   static std::uint64_t runs_max(bfs_shape const& shape, std::uint32_t page_elements) {
     return shape.vertices + shape.entries / page_elements + 1;
   }
@@ -545,13 +546,14 @@ class bfs {
   std::uint32_t at_a_time_;
   apps::device_array<std::uint32_t> distances_;
   apps::device_array<bfs_run_of_neighbours> frontier_, next_;
-  apps::device_array<bfs_level_result> results_;  ///< that of the kernel which runs, and that of the next, in turn
+  apps::device_array<bfs_level_result> results_;  ///< the result of the kernel that runs, and that of the next, in turn
   std::uint32_t turn_ = 0;
   apps::failure_latch failures_;
 };
 
-/// Counts vertices whose distance cannot be right: in an undirected graph distances of neighbours differ by at most 1,
-/// whoever is reached has a neighbour that is nearer, and who is not reached has none that is (Graph500, "Validation").
+/// Counts vertices whose distance cannot be right. In an undirected graph the distances of neighbours differ by at most
+/// 1, a reached vertex has a neighbour that is nearer, and an unreached one has no reached neighbour (Graph500,
+/// "Validation").
 template <class M>
 struct bfs_check {
   bfs_shape shape;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the cache costs where all accesses hit, and what it reaches where all miss; and that no write is lost when four
-//! times as much is written and read as it holds.
+//! What the cache costs if all accesses hit, and the rate that it reaches if all miss. Also that no write is lost when
+//! four times as much is written and read as the cache holds.
 #include "library/cache_bench.hpp"
 
 #include <fmt/core.h>
@@ -83,7 +83,7 @@ struct program {
     for (bool const memory : {true, false}) {
       std::string const where = memory ? "memory" : "view, all hits";
       for (std::uint32_t const threads : {512u, 1024u, 2048u}) {
-        // In memory a warp goes on to the next stretch as a warp with one page does.
+        // For memory a warp goes on to the next stretch as a warp with one page does.
         for (std::uint32_t const pages : memory ? std::vector<std::uint32_t>{1} : windows) {
           repeat(fmt::format("stream, {}, {} threads an SM, {} pages a warp", where, threads, pages),
                  {{"group", "hits"}, {"pages", pages}, {"threads_per_sm", threads}},
@@ -118,7 +118,7 @@ struct program {
       runs.push_back(rig.read_and_add(512, rounds, 30, static_cast<std::uint64_t>(i)));
       added += runs.back().seen.added;
     }
-    // Through the cache, then what the drive has.
+    // Checks through the cache, then what the drive has.
     std::uint64_t const through_cache = rig.stream(false, 1024, 8).seen.sum;
     rig.drives().flush();
     std::vector<std::uint64_t> words(1 << 20);

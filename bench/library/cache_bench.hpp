@@ -17,7 +17,7 @@ struct cache_run {
   cache_tally seen;
 };
 
-/// An array that lies on drives, behind a cache, and the same in the GPU's memory.
+/// An array on drives, behind a cache, and the same array in the GPU's memory.
 class cache_rig {
  public:
   /// `in_memory`: elements of the array that is not on a drive.
@@ -30,13 +30,13 @@ class cache_rig {
   std::uint64_t elements() const;
 
   cache_run write();
-  /// `pages`: that a warp holds at a time, 1 to 32.
+  /// `pages`: how many a warp holds at a time, 1 to 32.
   cache_run stream(bool memory, std::uint32_t threads_per_sm, std::uint32_t pages);
   cache_run random(bool memory, std::uint32_t threads_per_sm, std::uint32_t rounds, std::uint64_t seed);
   cache_run each_page(std::uint32_t threads_per_sm, std::uint64_t first, std::uint64_t count);
   cache_run read_and_add(std::uint32_t threads_per_sm, std::uint32_t rounds, std::uint32_t percent, std::uint64_t seed);
 
-  /// Registers a thread, and bytes of local memory, of a kernel: `stream`, `random`, `each_page`, `read_and_add`.
+  /// Registers per thread, and bytes of local memory, of a kernel: `stream`, `random`, `each_page`, `read_and_add`.
   std::string kernel_shapes() const;
 
  private:

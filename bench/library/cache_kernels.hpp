@@ -2,7 +2,7 @@
 //! \file
 //! Kernels that do nothing but reach the elements of an array, in memory or through the cache.
 //!
-//! Element `i` of the arrays is `i << 24` plus how often it was added to, so that whoever reads one knows whether it is
+//! Element `i` of the arrays is `i << 24` plus how often it was added to, so that a reader knows whether an element is
 //! the right one.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace forebay::bench {
 using cache_element = std::uint64_t;
 inline constexpr std::uint32_t count_bits_of_element = 24;
 
-/// What the threads did and saw. Zeroed by the host.
+/// The threads' counts. Zeroed by the host.
 struct cache_tally {
   std::uint64_t accesses = 0;
   std::uint64_t added = 0;
@@ -67,8 +67,8 @@ struct write_elements {
   }
 };
 
-/// Reads all elements in order, some pages at a time for each warp. Two elements with each load, eight loads of each
-/// lane under way together: all of a page of 4 KiB. The number of elements is a multiple of `run`.
+/// Reads all elements in order, some pages at a time for each warp. Each load reads two elements, and each lane has
+/// eight loads in flight: a whole page of 4 KiB for the warp. The number of elements is a multiple of `run`.
 template <class M, class View>
 struct stream_elements {
   static constexpr unsigned max_threads_per_block = 1024;  // 64 registers

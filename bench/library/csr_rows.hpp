@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Which rows of a CSR matrix lie in a stretch of its entries.
+//! Finds which rows of a CSR matrix lie in a stretch of its entries.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace forebay::bench {
 
-/// The first row that ends after entry `at`; `rows` where none does. A collective of a full warp: all lanes look at
-/// once, so that a million rows take four looks.
+/// The first row that ends after entry `at`; `rows` if none does. A collective of a full warp: all lanes look at once,
+/// so that a million rows take four steps.
 template <class M, class Warp>
 FOREBAY_DEVICE std::uint32_t row_that_ends_after(std::uint64_t const* row_begin, std::uint32_t rows, std::uint64_t at,
                                                  Warp const& warp) {

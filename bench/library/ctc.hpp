@@ -3,8 +3,8 @@
 //! Computation against communication: one block whose threads read and compute in rounds, either in turn or with the
 //! reads of the next rounds under way (AGILE, SC 2025: one block of 1,024 threads, 64 commands of each).
 //!
-//! A round is the block's: nobody computes before all have what they asked for, as where threads use what others read.
-//! Both ways have that barrier; they differ in nothing but when a round's reads are started.
+//! A round belongs to the block: no thread computes before all threads have their data, as in programs whose threads
+//! use what others read. Both ways have that barrier; they differ only in when a round's reads are started.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace forebay::bench {
 
-/// Where `c` is the time of computation over that of communication, a round of both in turn takes 1 + c, and at best
-/// max(1, c) of one that overlaps them; the first round's reads and the last one's computation overlap with nothing.
-/// With more than one round ahead the drive is asked before it has nothing to do, and a round's reads take less time
-/// than in turn: then the ratio may be better than this.
+/// Let `c` be the time of computation over that of communication. Then a round takes 1 + c if both run in turn, and at
+/// best max(1, c) if they overlap; the first round's reads and the last one's computation overlap with nothing. With
+/// more than one round ahead the drive is asked before it becomes idle, and a round's reads take less time than in
+/// turn: then the ratio may be better than this.
 constexpr double ctc_ideal_ratio(double c, std::uint32_t rounds) {
   double const n = rounds, longer = c > 1 ? c : 1;
   return n * (1 + c) / (1 + c + (n - 1) * longer);
@@ -107,7 +107,7 @@ struct ctc_kernel {
     for (std::uint32_t k = 0; k < work.commands; ++k) {
       std::uint64_t const s = slot(round, k);
       Buffer const to = place(s);
-      // What a read that brings nothing leaves there.
+      // A value that the buffer keeps if a read transfers nothing.
       M::st(last_word(to), std::uint64_t{0});
       tokens[s] = storage.read_async(to, offset_bytes(round, k), work.block_bytes);
     }
@@ -129,7 +129,7 @@ struct ctc_kernel {
     return reinterpret_cast<std::uint64_t*>(of.data() + work.block_bytes) - 1;
   }
 
-  /// Starts from what was read, and stays within (0, 1).
+  /// Starts from the data that was read, and stays within (0, 1).
   FOREBAY_DEVICE float compute(std::uint32_t round, float value) const {
     if (work.commands != 0) {
       value = static_cast<float>(M::ld(last_word(place(slot(round, 0)))) >> 40) * 0x1p-24f;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a kernel gains that reads ahead while it computes: one block of 1,024 threads, computation against
+//! What a kernel gains by reading ahead while it computes: one block of 1,024 threads, computation against
 //! communication from 0 to 2, both ways timed.
 //!
-//! Communication is what the rounds take without computation; computation is a chain of multiply-adds, and takes what a
-//! kernel of the same rounds takes that reads nothing. Both are measured, the second one at every point. The ratio is
-//! that of two programs that differ in nothing but when a round's reads are started. A third one, whose warps compute
-//! as soon as their own reads are there, stands beside them: warps that do not wait for each other overlap by
-//! themselves what others do.
+//! Communication is the time that the rounds take without computation. Computation is a chain of multiply-adds; its
+//! time is that of a kernel with the same rounds that reads nothing. Both are measured, the second one at every point.
+//! The ratio is that of two programs that differ only in when a round's reads are started. A third program, whose warps
+//! compute as soon as their own reads are complete, is shown beside them: warps that do not wait for each other overlap
+//! by themselves.
 #include "library/ctc_bench.hpp"
 
 #include <fmt/core.h>
@@ -58,7 +58,7 @@ class sweep {
       return timed([&] { return gpu_.seconds_to_compute(probe); }).median();
     };
     constexpr std::uint32_t few = 10'000, many = 110'000;
-    // The difference, so that what a launch takes does not count.
+    // The difference of two runs, so that the time of a launch does not count.
     seconds_of_steps(few);
     double const step_s = (seconds_of_steps(many) - seconds_of_steps(few)) / (many - few);
     double const communication_s = run(0, in_turn).median();
@@ -167,7 +167,7 @@ std::vector<double> evenly(double step) {
 
 int run(command_line const& given) {
   bool const quick = given.has("--quick");
-  // As many drives of the one kind.
+  // As many drives of this one kind.
   auto const drives = [&](std::string const& uri) {
     return std::vector<std::string>(given.number("--drives", 1u), given.text("--drive", uri));
   };

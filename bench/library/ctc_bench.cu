@@ -25,8 +25,8 @@ storage_options options_for(std::vector<std::string> const& drives, ctc_work con
   o.device = "cuda:0";
   o.queues.records = ctc_on_gpu::threads * work.slots() + 1024;
   o.stripe_bytes = work.block_bytes;
-  // A pair for each warp, with room for all that it has in flight: no command goes elsewhere, no thread looks
-  // elsewhere.
+  // A pair for each warp, with room for all commands that it has in flight: no command goes to another pair, and no
+  // thread looks at another pair.
   o.queues.per_drive = ctc_on_gpu::threads / 32;
   o.queues.depth = std::max(1024u, 2 * 32 * work.slots());
   return o;

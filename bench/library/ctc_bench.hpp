@@ -17,14 +17,14 @@ class ctc_on_gpu {
  public:
   static constexpr std::uint32_t threads = 1024;
 
-  /// `work`: what the largest run is. Opens the drives and writes them.
+  /// `work`: the largest run. Opens the drives and writes them.
   ctc_on_gpu(std::vector<std::string> const& drives, ctc_work const& work);
   ~ctc_on_gpu();
   ctc_on_gpu(ctc_on_gpu const&) = delete;
   ctc_on_gpu& operator=(ctc_on_gpu const&) = delete;
 
   std::uint64_t blocks() const;
-  /// How long one run takes; adds what it saw to `result`.
+  /// Returns how long one run takes; adds its counts to `result`.
   double seconds(ctc_work const& work, ctc_result& result);
   /// The same with threads that compute and do not read.
   double seconds_to_compute(ctc_work work);

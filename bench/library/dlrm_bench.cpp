@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! Inference of a recommender on a GPU: AGILE's three configurations, batches of 1 to 2,048. First with its tables in
-//! the GPU's memory, clicks checked against products without cuBLAS; then with its tables on an emulated drive behind a
-//! cache, each batch gathered and inferred in turn (sync) or the next one's rows prefetched meanwhile (async), for
-//! several batches, numbers of drives, queue pairs and cache sizes (`--sweeps batch,drives,queues,cache`). How much
-//! there is to gain depends on how long the drives take beside the networks. The tables are larger than the largest
-//! cache, and every row says how many pages a batch reads. Runs of the two take turns, each over batches that the trace
-//! has not had lately; every float of the last gather is checked.
+//! the GPU's memory, with clicks checked against products without cuBLAS. Then with its tables on an emulated drive
+//! behind a cache, where each batch is gathered and inferred in turn (sync) or the next one's rows are prefetched
+//! meanwhile (async), for several batches, numbers of drives, queue pairs and cache sizes
+//! (`--sweeps batch,drives,queues,cache`). The possible gain depends on how long the drives take beside the networks.
+//! The tables are larger than the largest cache, and every row of the results says how many pages a batch reads. Runs
+//! of sync and async take turns, each over batches that the trace has not had lately; every float of the last gather is
+//! checked.
 //!
 //! Traces are synthetic (`zipf`) unless one is given that apps/recommender/obp.py has made of ZOZO's logs.
 #include "library/dlrm_bench.hpp"
@@ -135,7 +136,7 @@ json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t
   };
   fresh();
   model.seconds_in_turn();
-  // A prefetch that outlives the networks holds up the next gather.
+  // A prefetch that outlives the networks delays the next gather.
   double const networks_s = model.seconds_to_infer() / static_cast<double>(batches);
   auto const patience_ns = static_cast<std::uint64_t>(networks_s * 1e9);
   for (int i = 0; i < runs_per_case; ++i) {
@@ -219,7 +220,7 @@ json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& c
       config.floats = floats;
       model = std::make_unique<bench::dlrm_on_storage>(config, trace, largest, math, s);
     }
-    // Small batches are over soon: more of them.
+    // Small batches end soon, so more of them are run.
     results.push_back(measure(*model, c, std::clamp<std::uint64_t>(40960 / c.batch, 1, batches_max), good));
     results.back()["gather_registers"] = model->gather_registers();
     results.back()["prefetch_registers"] = model->prefetch_registers();

@@ -20,7 +20,7 @@ using recommender::cublas_math;
 using recommender::dlrm_config;
 using recommender::dlrm_trace;
 
-/// Medians are the caller's.
+/// The caller takes the median.
 struct dlrm_seconds {
   double in_turn;
   double ahead;
@@ -28,7 +28,7 @@ struct dlrm_seconds {
   double infer;
 };
 
-/// With its tables in the memory of GPU 0: what it costs without a cache. Throws `refused_input`, `operation_failed`.
+/// With its tables in the memory of GPU 0: the cost without a cache. Throws `refused_input`, `operation_failed`.
 class dlrm_in_memory {
  public:
   dlrm_in_memory(dlrm_config const& config, dlrm_trace const& trace, std::uint32_t samples_max, cublas_math math);
@@ -36,12 +36,12 @@ class dlrm_in_memory {
   dlrm_in_memory(dlrm_in_memory const&) = delete;
   dlrm_in_memory& operator=(dlrm_in_memory const&) = delete;
 
-  /// Whole batches of the trace, at most `batches_max`; how many they are.
+  /// Cuts the trace into whole batches, at most `batches_max`; returns how many there are.
   std::uint64_t cut(std::uint32_t samples, std::uint64_t batches_max);
   /// Of the last cut.
   dlrm_seconds measure();
-  /// Clicks of the trace, as the last measurement left them, and as products without cuBLAS have them for the first
-  /// `samples`: the largest difference.
+  /// Compares the clicks of the first `samples` of the trace, as the last measurement left them, with those by products
+  /// without cuBLAS. Returns the largest difference.
   double largest_error(std::uint32_t samples);
   int cublas_version() const;
 

@@ -70,7 +70,7 @@ class dlrm_on_gpu {
   double seconds_ahead(std::vector<dlrm_batch> const& batches, dlrm_lookahead const& ahead) const {
     return seconds_of(run_.stream(), [&] { model_.run_ahead(batches, ahead); });
   }
-  /// One part alone.
+  /// One part of the work alone.
   double seconds_to_gather(std::vector<dlrm_batch> const& batches) const {
     return seconds_of(run_.stream(), [&] {
       for (dlrm_batch const& b : batches) model_.gather(b);
@@ -88,7 +88,7 @@ class dlrm_on_gpu {
 
  private:
   apps::executor<simt::cuda> run_{0};
-  /// Its blocks are few and mostly wait; behind those of the networks they would begin too late.
+  /// The kernel's blocks are few and mostly wait; behind those of the networks they would begin too late.
   apps::executor<simt::cuda> side_{0, memory::urgency::first};
   dlrm_cublas products_;
   dlrm<apps::executor<simt::cuda>, Table, dlrm_cublas> model_;

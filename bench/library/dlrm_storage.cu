@@ -30,7 +30,7 @@ struct dlrm_on_storage::impl {
       throw refused_input("drive", options.drives[0],
                           "is too small for tables of " + std::to_string(quads * sizeof(dlrm_quad)) + " bytes");
     }
-    // cuBLAS loads what it needs when it is first asked for it, and waits for an idle GPU, which it is no more while a
+    // cuBLAS loads its code when it is first used, and waits for an idle GPU, which the GPU no longer is while a
     // drive's engine runs.
     for (std::uint32_t samples = 1; samples <= samples_max && samples <= inputs.samples(); samples *= 2) {
       gpu.seconds_to_infer(inputs.batches(samples, 1));

@@ -33,10 +33,10 @@ class dlrm_on_storage {
   dlrm_on_storage(dlrm_on_storage const&) = delete;
   dlrm_on_storage& operator=(dlrm_on_storage const&) = delete;
 
-  /// Takes the next batches of the trace, so that a run does not find what the one before it has read; from the
-  /// beginning again where the trace ends. Returns how many they are.
+  /// Takes the next batches of the trace, so that a run does not find in the cache what the run before it has read;
+  /// starts again where the trace ends. Returns how many they are.
   std::uint64_t take(std::uint32_t samples, std::uint64_t batches);
-  /// Of what was taken last.
+  /// Of the batches that were taken last.
   double seconds_in_turn();
   /// `patience_ns`: of a prefetch that finds the queues full.
   double seconds_ahead(std::uint64_t patience_ns);
@@ -49,9 +49,9 @@ class dlrm_on_storage {
   std::uint64_t prefetch_distance_max() const;
   /// Whether an access failed so far.
   bool failed();
-  /// What its drives did since they were last asked, JSON.
+  /// JSON of what its drives did since the last call.
   std::string report();
-  /// Registers a thread of the two kernels.
+  /// Registers per thread of the two kernels.
   std::uint32_t gather_registers() const;
   std::uint32_t prefetch_registers() const;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Random transfers over several drives: what each thread does, past a cache or through one.
+//! Random transfers over several drives: the work of each thread, past a cache or through one.
 //!
-//! Whatever is written to a block follows from its number, so that threads which write the same block at a time leave
-//! what a reader expects.
+//! The data that is written to a block follows from its number. So threads that write the same block at the same time
+//! leave the data that a reader expects.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct drives_work {
   std::uint32_t block_bytes = 4096;
   std::uint64_t blocks = 0;  ///< of the storage
   bool writes = false;
-  std::uint64_t run_ns = 0;                     ///< a thread starts nothing when so much has passed; 0: it goes on
+  std::uint64_t run_ns = 0;                     ///< a thread starts nothing after this time; 0: it goes on
   std::uint32_t transfers = ~std::uint32_t{0};  ///< of each thread
   std::uint64_t seed = 1;
 
@@ -43,12 +43,12 @@ struct drives_result {
   }
 };
 
-/// The first 8-byte word of each block, and the complement of the last one.
+/// Writes the first 8-byte word of each block, and its complement as the last one.
 FOREBAY_DEVICE std::uint64_t drives_stamp(std::uint64_t block) {
   return apps::mix64(block + 0x51ed270b76e5a3c1u) | 1;
 }
 
-/// Each thread has one transfer of a block under way at a time. `Storage` is a `storage_ref`, past or through a cache.
+/// Each thread has one transfer of a block in flight at a time. `Storage` is a `storage_ref`, past or through a cache.
 template <class M, class Storage, class Buffer>
 struct transfer_blocks {
   static constexpr unsigned max_threads_per_block = 512;
@@ -67,7 +67,7 @@ struct transfer_blocks {
     for (std::uint32_t k = 0; k < work.transfers && M::clock_ns() < stop_ns; ++k) {
       std::uint64_t const block = work.block(thread, k), at = block * work.block_bytes;
       std::uint64_t const stamp = drives_stamp(block);
-      // A read that brings nothing leaves zeros.
+      // A read that transfers nothing leaves zeros.
       M::st(first, work.writes ? stamp : 0);
       M::st(last, work.writes ? ~stamp : 0);
       status const ended = work.writes ? storage.write_async(mine, at, work.block_bytes).wait()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How random reads and writes of 4 KiB grow with the number of drives: 1, 2, 3 and 4 of 2.47 MIOPS each, past no cache
-//! and through one that is much smaller than they are. Counted are the commands that the drives served, those too that
-//! the cache makes of its own. Afterwards every block on the drives is looked at.
+//! How random reads and writes of 4 KiB grow with the number of drives: 1, 2, 3 and 4 of 2.47 MIOPS each, without a
+//! cache and through one that is much smaller than they are. The counts are of the commands that the drives served,
+//! including those that the cache makes of its own. Afterwards every block on the drives is checked.
 #include "library/drives_bench.hpp"
 
 #include <fmt/core.h>
@@ -116,7 +116,7 @@ int run(command_line const& given) {
       s.device = "cuda:0";
       s.queues.per_drive = 64;
       s.stripe_bytes = block_bytes;
-      // A thirty-second of what the drives hold.
+      // A thirty-second of the bytes of the drives.
       if (cache) s.cache.size_bytes = (std::uint64_t{count} << 29) / 32;
       if (cache) s.cache.page_bytes = block_bytes;
       bench::drives_on_gpu on(s, std::min(sms - count * o.sms_each - 2, 64u), block_bytes);

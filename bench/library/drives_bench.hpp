@@ -12,7 +12,8 @@
 
 namespace forebay::bench {
 
-/// Drives with or without a cache, as `options` say, written whole. Throws `refused_input`, `operation_failed`.
+/// Drives with or without a cache, as `options` say; every block of them is written. Throws `refused_input`,
+/// `operation_failed`.
 class drives_on_gpu {
  public:
   /// `client_sms`: multiprocessors that the client may use.
@@ -27,7 +28,7 @@ class drives_on_gpu {
   };
   /// For about `run_ns`. Reads of drives with a cache go through an array view.
   timing run(bool writes, std::uint64_t run_ns, std::uint64_t seed);
-  /// Reads every block once; how many are wrong or cannot be read.
+  /// Reads every block once. Returns how many are wrong or cannot be read.
   std::uint64_t wrong_blocks();
 
   storage& drives();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Takes pages out of a cache, so that what runs next finds it cold.
+//! Takes pages out of a cache, so that the next kernel finds the cache cold.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace forebay::bench {
 
-/// `Cache` is a `cache_ref`. Pages [0, pages) of its storage, which nobody may hold.
+/// `Cache` is a `cache_ref`. Pages [0, pages) of its storage, which no thread may hold.
 template <class M, class Cache>
 struct forget_pages {
   Cache cache;

@@ -153,7 +153,8 @@ class drive_runs {
       one["wrong_after_all_hits"] = wrong();
       good = good && one["wrong_after_cold"] == 0 && one["wrong_after_all_hits"] == 0;
       double const hits_s = one["all_hits"]["median_s"].get<double>(), cold_s = one["cold"]["median_s"].get<double>();
-      // What the drive needs for the pages that were read, and what the application needs that finds them all.
+      // The time that the drive needs for the pages that were read, and the time of the application if it finds them
+      // all.
       double const drive_s = one["cold"]["reads"].get<double>() / o_.drive_iops;
       double const bound_s = std::max(drive_s, hits_s);
       one["all_hits_over_native"] = hits_s / native_s;
@@ -207,7 +208,7 @@ json measure_storage(graph_on_gpu& graph, options const& o, spmv_division const&
   s.device = "cuda:0";
   s.queues.per_drive = o.queues;
   s.cache.page_bytes = o.page_bytes;
-  // Room for all of it: consecutive pages lie in consecutive sets.
+  // Room for all pages: consecutive pages lie in consecutive sets.
   std::uint64_t const set_bytes = 16ull * o.page_bytes;
   s.cache.size_bytes = (layout.size_bytes() + set_bytes - 1) / set_bytes * set_bytes;
   bench::graph_on_storage drive(graph, s);
@@ -233,7 +234,7 @@ json measure_storage(graph_on_gpu& graph, options const& o, spmv_division const&
                          {"threads", threads}},
                         [&drive, how] { return drive.spmv_seconds(how); }});
   };
-  // A page at a time first, as what the others are measured against.
+  // First a page at a time, as the reference for the others.
   product(4, 1, 0, 1, 768);
   for (std::uint32_t const pages : {2u, 4u, 8u, 16u}) product(pages, pages, 0, 1, 768);
   for (std::uint32_t const pages : {4u, 8u}) product(pages, pages, drive.warps(), 1, 768);

@@ -62,7 +62,7 @@ struct edge_source {
   }
 };
 
-/// The tile of each warp: consecutive elements, a whole number of warps' rounds.
+/// The tile of each warp: consecutive elements, a whole number of the warps' rounds.
 struct tiling {
   std::uint64_t count;
   std::uint64_t per_warp;
@@ -106,7 +106,7 @@ struct digit_counters {
   std::uint64_t of[sort_warps_per_block][sort_digits];
 };
 
-/// How often each digit stands in each tile: `counts[digit * warps + warp]`.
+/// How often each digit occurs in each tile: `counts[digit * warps + warp]`.
 template <class M>
 struct count_digits {
   tiling tiles;
@@ -165,7 +165,7 @@ struct scatter_keys {
   }
 };
 
-/// Which sorted keys a graph keeps: the first of equal ones, and no vertex is its own neighbour.
+/// Which sorted keys a graph keeps: the first of equal ones, and no key whose vertex is its own neighbour.
 struct kept_keys {
   std::uint32_t scale;
   std::uint64_t const* keys;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A graph in the memory of a GPU, and what is timed and checked with it, over any view of its columns and values. For
-//! CUDA sources.
+//! A graph in the memory of a GPU, and the code that times and checks work on it, over any view of its columns and
+//! values. For CUDA sources.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct graph_parts {
   bfs_shape bfs_of() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
 };
 
-/// So that a product which computes nothing is not taken for the one before.
+/// So that the result of an earlier product is not taken for that of a product which computes nothing.
 inline void forget_product(graph_parts const& parts) {
   memory::check_cuda(cudaMemsetAsync(parts.y, 0xff, parts.graph.vertices() * sizeof(float), parts.run.stream().get()),
                      "cudaMemsetAsync");
@@ -42,7 +42,7 @@ double timed_product(graph_parts const& parts, Product const& product) {
   return seconds_of(parts.run.stream(), [&] { product(parts.x, parts.y); });
 }
 
-/// `search` is a `bfs` of the parts' graph. The host's looks between levels count.
+/// `search` is a `bfs` of the parts' graph. The time in which the host looks at results between levels counts.
 template <class Search>
 bfs_timing timed_search(graph_parts const& parts, Search& search, std::uint32_t source, bfs_how const& how) {
   bfs_timing timing{};
@@ -55,7 +55,7 @@ bfs_timing timed_search(graph_parts const& parts, Search& search, std::uint32_t 
   return timing;
 }
 
-/// What a checking kernel counts.
+/// The count of a checking kernel.
 template <class KernelFor>
 std::uint64_t counted(graph_parts const& parts, KernelFor&& kernel_for) {
   apps::device_array<std::uint64_t> const wrong(parts.run.memory(), 1);

@@ -24,8 +24,8 @@ constexpr std::uint32_t tile = 512;
 template <unsigned ThreadsMax>
 using searcher = bfs<gpu_executor, column_view, ThreadsMax>;
 
-/// A search with all pages brought in beside it. With windows of 32 about as many are under way as a drive of 40
-/// million reads a second needs that answers after 50 us: more would only make the search wait.
+/// A search during which all pages are brought in. With windows of 32 about as many reads are in flight as a drive
+/// needs that serves 40 million reads a second with a latency of 50 us. With more, the search would only wait.
 template <class Searcher>
 struct swept_search {
   static constexpr std::uint32_t warps = 96;
@@ -36,7 +36,7 @@ struct swept_search {
 
   std::vector<std::uint64_t> operator()(std::uint32_t source, bfs_how const& how) const {
     side.wait_for(run);
-    // Of one warp each, so that they find room beside large blocks.
+    // Blocks of one warp each, so that they find room beside large blocks.
     side({.blocks = warps, .threads_per_block = 32}, sweep);
     std::vector<std::uint64_t> levels = search(source, how);
     run.wait_for(side);

@@ -62,11 +62,11 @@ class graph_on_storage {
 
   /// Whether an access failed so far.
   bool failed();
-  /// What its drives did since they were last asked, JSON.
+  /// JSON of what its drives did since the last call.
   std::string report();
-  /// Warps that run together, about.
+  /// About how many warps run together.
   std::uint32_t warps() const;
-  /// Registers a thread: of a product, and of a search's levels from above and from below.
+  /// Registers per thread: of a product, and of a search's levels from above and from below.
   std::uint32_t spmv_registers() const;
   std::uint32_t bfs_from_above_registers() const;
   std::uint32_t bfs_from_below_registers() const;

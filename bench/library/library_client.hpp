@@ -15,14 +15,14 @@
 
 namespace forebay::bench {
 
-/// What the threads saw. Zeroed by the host.
+/// The threads' counts. Zeroed by the host.
 struct library_result {
   std::uint64_t commands = 0;
   std::uint64_t failed = 0;
   std::uint64_t wrong = 0;  ///< words
 };
 
-/// The bytes of a drive are written in blocks of this size, each of `pattern(block, word)`.
+/// The bytes of a drive are written in blocks of this size, each of which has `pattern(block, word)`.
 inline constexpr std::uint32_t pattern_block_bytes = 512;
 
 template <class M>
@@ -51,7 +51,7 @@ struct library_tally {
   }
 };
 
-/// Random reads with `Open` requests open a thread.
+/// Random reads with `Open` open requests for each thread.
 template <class M, std::uint32_t Open, class Traits = uncached>
 struct library_reader {
   static constexpr unsigned max_threads_per_block = Open == 1 ? 1024 : 512;
@@ -83,7 +83,7 @@ struct library_reader {
         std::uint64_t const draw = emulator::mix(work.seed ^ emulator::mix((std::uint64_t{thread} << 32) + started));
         ++started;
         offsets[k] = (draw >> 8) % work.blocks * work.block_bytes;
-        // What a read that brings nothing leaves there.
+        // A value that the buffer keeps if a read transfers nothing.
         auto* const word = reinterpret_cast<std::uint32_t*>(to.data());
         M::st(word, ~pattern(offsets[k] / pattern_block_bytes, 0));
         tokens[k] = storage.read_async(to, offsets[k], work.block_bytes);
@@ -94,7 +94,7 @@ struct library_reader {
   }
 };
 
-/// Writes the pattern all over a drive; a request of a thread at a time.
+/// Writes the pattern to the whole drive, one request of a thread at a time.
 template <class M>
 struct library_writer {
   static constexpr std::uint32_t request_bytes = 4096;

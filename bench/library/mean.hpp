@@ -50,7 +50,7 @@ struct mean_exact {
   }
 };
 
-/// Each warp adds up every so manieth chunk of the vector. Warps of 32 lanes.
+/// Each warp adds up every n-th chunk of the vector, where n is the number of warps. Warps of 32 lanes.
 template <class M, class Vector>
 struct mean_add {
   Vector vector;
@@ -84,7 +84,7 @@ struct mean_add {
   }
 
  private:
-  /// Elements [at, stop), eight of each lane under way together.
+  /// Elements [at, stop), with eight loads of each lane in flight.
   template <class Page>
   FOREBAY_DEVICE static float add(Page const& page, std::uint64_t at, std::uint64_t stop, std::uint32_t lane) {
     constexpr std::uint32_t batch = 8;
@@ -100,7 +100,7 @@ struct mean_add {
   }
 };
 
-/// The mean as often as one likes.
+/// Computes the mean any number of times.
 template <class Executor, class Vector>
 class mean {
   using M = typename Executor::machine;
@@ -117,7 +117,7 @@ class mean {
 
   /// Starts adding up.
   void operator()() const { run_({.blocks = (kernel_.warps + 7) / 8, .threads_per_block = 256}, kernel_); }
-  /// To be asked when nothing runs. Of an empty vector it is not a number.
+  /// Only valid while nothing runs. Of an empty vector the mean is not a number.
   double value() const {
     double sum = 0;
     for (double const s : sums_.to_host()) sum += s;
@@ -137,7 +137,7 @@ class mean {
   apps::device_array<apps::failure_latch> failure_;
 };
 
-/// What the memory can do at best: all of it read in 16-byte loads, for nothing.
+/// The best rate of the memory: reads all of it in 16-byte loads, and uses none of the data.
 template <class M>
 struct mean_read_all {
   simt::vec16 const* from;
@@ -156,7 +156,7 @@ struct mean_read_all {
       FOREBAY_UNROLL
       for (std::uint32_t k = 0; k < batch; ++k) mixed ^= part[k].low ^ part[k].high;
     }
-    // Never so, which the compiler cannot know.
+    // Never true, which the compiler cannot know.
     if (mixed == 0x6a09e667f3bcc908u) *sink = 1;
   }
 };

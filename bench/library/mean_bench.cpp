@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The mean of a vector in the GPU's memory, beside the best that the memory can be read: what streaming costs without
-//! a cache.
+//! The mean of a vector in the GPU's memory, beside the best rate at which the memory can be read: the cost of
+//! streaming without a cache.
 #include "library/mean_bench.hpp"
 
 #include <fmt/core.h>

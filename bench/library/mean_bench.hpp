@@ -18,9 +18,9 @@ class mean_in_memory {
 
   /// One pass over the vector.
   double seconds();
-  /// The same bytes, read by a kernel that does nothing else.
+  /// Reads the same bytes with a kernel that does nothing else.
   double seconds_to_read();
-  /// Of the last pass, and exactly.
+  /// The mean of the last pass, and the exact mean.
   double value() const;
   double exact() const;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Random reads through the library, beside a client that is written for nothing else, on drives of the same kind in
-//! one run.
+//! Random reads through the library, beside a client that is written only for this, on drives of the same kind in one
+//! run.
 //!
 //! Each drive is written, and every byte of a part is read back; then each case runs five times. Timed runs look at the
 //! first word of every block.
@@ -143,7 +143,7 @@ class library_rig {
   bool right() const { return seen_.failed == 0 && seen_.wrong == 0; }
   json report() { return json::parse(drives_.report()); }
   void reset_statistics() { drives_.reset_statistics(); }
-  /// The client has fewer multiprocessors than was said.
+  /// The client has fewer multiprocessors than it was told.
   bool leave_a_multiprocessor() { return --sms_ > 1; }
 
   raw_workload workload(reads_case const& c) const {
@@ -154,7 +154,7 @@ class library_rig {
   }
   std::uint32_t blocks(reads_case const& c) const {
     std::uint32_t const fit = forebay::bench::library_reader_shape(c.kind, threads_per_block).threads_per_sm;
-    // Where the service runs there is room for a block less.
+    // Where the service runs there is room for one block less.
     return std::min(c.threads_per_sm, fit) / threads_per_block * sms_ - (c.kind.serviced ? service_blocks : 0);
   }
   double run(reads_case const& c, raw_workload const& work) {
@@ -225,7 +225,7 @@ class bench {
     library_.reset();
   }
 
-  /// Whether all that was read was right; adds to `results`.
+  /// Returns whether all data that was read was right; adds to `results`.
   bool run(reads_case const& c, json& results) {
     bool good = open(c);
     json document = {{"group", c.drive.group},
@@ -266,7 +266,7 @@ class bench {
     return client_sms_ != 0 ? std::min(client_sms_, all) : all - std::min(c.sms, all - 1);
   }
 
-  /// Has the drive of `c` written, if it is not open; whether that went well.
+  /// Opens and writes the drive of `c`, if it is not open. Returns whether that went well.
   bool open(reads_case const& c) {
     if (c.raw) {
       std::string const key = c.drive.drive_key(residency_);
@@ -368,7 +368,7 @@ double median_iops(json const& result) {
   return result["runs"][result["median"].get<std::size_t>()]["iops"].get<double>();
 }
 
-/// What each result of the library is of the raw client's best in its group.
+/// Each result of the library in proportion to the raw client's best in its group.
 void compare(json& results) {
   std::map<std::string, double> raw;
   for (json const& r : results) {

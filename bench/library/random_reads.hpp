@@ -14,7 +14,7 @@
 
 namespace forebay::bench {
 
-/// What the compiler made of a kernel, and how many of its threads a multiprocessor runs at a time.
+/// The compiler's figures for a kernel, and how many of its threads a multiprocessor runs at a time.
 struct kernel_shape {
   std::uint32_t registers = 0;
   std::uint64_t local_bytes = 0;  ///< spilled, and arrays that found no registers
@@ -28,7 +28,7 @@ struct reader_kind {
 };
 kernel_shape library_reader_shape(reader_kind kind, std::uint32_t threads_per_block);
 
-/// All return before they have run.
+/// All of these return before their kernels have run.
 void launch_library_reader(simt::grid const& shape, storage const& drives, buffer_ref const& buffers,
                            raw_workload const& work, reader_kind kind, library_result* result, cudaStream_t stream);
 /// Runs until `*stop`, in page-locked memory, is set.

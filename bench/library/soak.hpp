@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Threads that read and write drives for as long as one likes, by every path there is, while some commands fail: what
-//! each one does, and what the drives must hold in the end.
+//! Threads that read and write drives for any length of time, by every path of the library, while some commands fail:
+//! the work of each thread, and what the drives must hold in the end.
 //!
-//! A page is written by one thread only, which notes what it has written in a copy of the whole storage, word by word.
-//! So its own reads must bring exactly that, and so must the drives in the end. What others read of the page is some
-//! word that belongs there: a word says in its upper bits where it does. After a write that failed its owner reads the
-//! page again: it holds what was there before, or what was to be there.
+//! A page is written by one thread only. That thread notes what it has written in a copy of the whole storage, word by
+//! word. So its own reads must return exactly that, and the drives must hold it in the end. Other threads' reads of the
+//! page must return some word that belongs there: a word says in its upper bits where it belongs. After a write that
+//! failed, the owner reads the page again: it holds what was there before, or what was to be there.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace forebay::bench {
 
-/// What a thread may do next.
+/// The kinds of step that a thread takes.
 enum class soak_step : std::uint8_t {
   load_own,
   load_any,
@@ -111,7 +111,7 @@ struct soak_kernel {
     return buffers.subspan(std::uint64_t{M::thread_rank()} * storage.page_bytes(), storage.page_bytes());
   }
   FOREBAY_DEVICE std::uint64_t* mine_words() const { return reinterpret_cast<std::uint64_t*>(mine().data()); }
-  /// One of the pages that are the thread's.
+  /// Draws one of the thread's own pages.
   FOREBAY_DEVICE std::uint64_t own_page(std::uint64_t thread, std::uint64_t draw) const {
     std::uint64_t const have = (pages() - thread + work.all_threads - 1) / work.all_threads;
     return thread + draw % have * work.all_threads;
@@ -198,7 +198,8 @@ struct soak_kernel {
     tell(what, page, outcome);
   }
 
-  /// Until the buffer is the thread's again. The first status that it could not be had with is what counts.
+  /// Tries until the buffer is the thread's again. Returns the status of the first attempt, which is the one that
+  /// counts.
   template <class Shared>
   FOREBAY_DEVICE status take_back(Shared& shared, soak_step what) const {
     status const first = shared.take_back();
@@ -208,7 +209,7 @@ struct soak_kernel {
     return first;
   }
 
-  /// New words for `count` words of the storage from `first` on, in the thread's buffer; their number.
+  /// Puts new words for `count` words of the storage, from `first` on, into the thread's buffer. Returns their number.
   FOREBAY_DEVICE std::uint32_t fill(std::uint64_t first, std::uint32_t count, std::uint64_t thread) const {
     std::uint32_t const number = ++numbers[thread];
     for (std::uint32_t w = 0; w < count; ++w) M::st(mine_words() + w, soak_word(first + w, number));
@@ -224,7 +225,7 @@ struct soak_kernel {
     expect(right);
   }
 
-  /// Notes a write that ended with `outcome`; where it failed, what the page holds tells whether it was made.
+  /// Notes a write that ended with `outcome`. If it failed, the content of the page tells whether it was made.
   FOREBAY_DEVICE void note(view_type const& view, std::uint64_t first, std::uint32_t count, std::uint32_t number,
                            status outcome, soak_step what) const {
     bool made = outcome.ok();
@@ -247,7 +248,7 @@ struct soak_kernel {
     add(result->done[s]);
     if (outcome.ok()) return;
     add(result->failed[s]);
-    // What the drive that fails says, of a page that lies there.
+    // The status of the drive that fails, for a page that lies there.
     if (outcome.kind() == fault::none && page % work.drives == work.failing_drive) return;
     add(result->strange);
     note_first(result->first_strange, result->first_strange_step, outcome, what);
@@ -269,7 +270,7 @@ struct soak_kernel {
   static constexpr std::uint64_t patience_ns = 30'000'000'000;
 };
 
-/// Calls `use`, again where the drive that fails makes it fail. Returns how often it failed, `tries` at most.
+/// Calls `use`, and again if the failing drive makes it fail. Returns how often it failed, `tries` at most.
 template <class Use>
 std::uint64_t in_spite_of_failures(Use&& use, std::uint64_t tries = 1000) {
   for (std::uint64_t failed = 0; failed < tries; ++failed) {
@@ -282,8 +283,8 @@ std::uint64_t in_spite_of_failures(Use&& use, std::uint64_t tries = 1000) {
   return tries;
 }
 
-/// Of the drives, byte by byte: how many words are not those of `written`. Throws `operation_failed` where they cannot
-/// be flushed or read.
+/// Compares the drives byte by byte: returns how many words differ from `written`. Throws `operation_failed` if they
+/// cannot be flushed or read.
 inline std::uint64_t soak_wrong_words(storage& drives, std::vector<std::uint64_t> const& written,
                                       std::uint64_t* failed_flushes = nullptr) {
   constexpr std::uint64_t tries = 1000;

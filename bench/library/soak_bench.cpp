@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! For `--seconds`: kernels in four streams read and write four drives by every path that the library has, while the
-//! host flushes, and while one of the drives fails some commands. Every status that a thread gets must be the one that
-//! this drive gives, of a page that lies there; whatever ended well must be right; and in the end the drives are
-//! compared byte by byte with what was written.
+//! For `--seconds`: kernels in four streams read and write four drives by every path of the library, while the host
+//! flushes, and while one of the drives fails some commands. Every error status that a thread gets must be the one that
+//! this drive gives, and of a page that lies there. Every transfer that ended well must be right. In the end the drives
+//! are compared byte by byte with what was written.
 #include "library/soak_bench.hpp"
 
 #include <fmt/core.h>

@@ -3,12 +3,12 @@
 //! Sparse matrix times dense vector: a CSR matrix whose columns and values are arrays behind a view, everything else in
 //! plain memory.
 //!
-//! Each warp has an equal share of consecutive entries, whatever rows they belong to, and asks for each page of them
-//! once, for several pages at a time: what a page costs is latency, of the lookup and of the read where it misses, and
-//! that other data in a multiprocessor's cache are forgotten whenever a page is pinned. It multiplies a tile of them
-//! into shared memory, then adds up rows: a few lanes each where they are short, all together where they are long. A
-//! row that goes on in the next warp's share leaves its sum so far in a carry, which a second kernel adds: no atomics,
-//! so the result does not depend on who comes first.
+//! Each warp has an equal share of consecutive entries, whatever rows they belong to. It asks for each page of them
+//! once, and for several pages at a time. A page costs latency: that of the lookup, and that of the read where it
+//! misses. Pinning a page also invalidates the other data in the multiprocessor's L1 cache. The warp multiplies a tile
+//! of entries into shared memory, then adds up rows: a few lanes for each short row, all lanes together for a long one.
+//! A row that goes on in the next warp's share leaves its sum so far in a carry, which a second kernel adds. There are
+//! no atomics, so the result does not depend on the order in which warps run.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace forebay::bench {
 
-/// What a warp leaves of the row that its share ends in.
+/// The part of a row that a warp leaves to others: the sum so far of the row in which its share ends.
 struct spmv_carry {
   std::uint32_t row;
   float sum;
@@ -35,8 +35,8 @@ struct spmv_paging {
   std::uint64_t prefetch_shares = 0;  ///< it prefetches what the warp so many after it will need; 0: it does not
 };
 
-/// Warps of 32 lanes. `Tile`: entries that a warp has in shared memory at a time, a multiple of 256. `RowLanes`: how
-/// many lanes add up a short row, a power of two.
+/// Warps of 32 lanes. `Tile`: how many entries a warp has in shared memory at a time, a multiple of 256. `RowLanes`:
+/// how many lanes add up a short row, a power of two.
 template <class M, class Columns, class Values, std::uint32_t Tile, std::uint32_t RowLanes, unsigned ThreadsMax = 0>
 struct spmv_multiply {
   static_assert(Tile % 256 == 0 && 32 % RowLanes == 0);
@@ -101,7 +101,7 @@ struct spmv_multiply {
   FOREBAY_DEVICE void prefetch(std::uint64_t rank, std::uint64_t begin, std::uint64_t end, std::uint32_t lane) const {
     std::uint64_t const ahead = paging.prefetch_shares;
     if (rank < ahead) prefetch_pages(columns, begin, end, lane);
-    // Else the values would be asked for only when the columns are there.
+    // Otherwise the values would be asked for only once the columns have come.
     if (rank < ahead || (ahead == 0 && paging.window > 1)) prefetch_pages(values, begin, end, lane);
     if (ahead == 0) return;
     begin += ahead * entries_per_warp;
@@ -118,7 +118,7 @@ struct spmv_multiply {
     }
   }
 
-  /// Entries [at, stop), eight of each lane under way together.
+  /// Entries [at, stop), with eight loads of each lane in flight.
   template <class ColumnPage, class ValuePage>
   FOREBAY_DEVICE void multiply(ColumnPage const& column_page, ValuePage const& value_page, std::uint64_t at,
                                std::uint64_t stop, std::uint32_t lane, float* products) const {
@@ -144,7 +144,8 @@ struct spmv_multiply {
     }
   }
 
-  /// Adds up products [from, to) of each lane: `RowLanes` lanes for those of one, as many at a time as there are.
+  /// Adds up products [from, to) of each lane. `RowLanes` lanes together add up the products of one lane, so a warp
+  /// adds up those of 32 / `RowLanes` lanes at a time.
   template <class Warp>
   FOREBAY_DEVICE static float add_short_rows(Warp const& warp, float const* products, std::uint32_t from,
                                              std::uint32_t to) {
@@ -169,8 +170,8 @@ struct spmv_multiply {
     return sum;
   }
 
-  /// Stores every row that ends in the tile, the first of which has `carry` from before. Returns the sum so far of the
-  /// row that does not, and `row` is then its number.
+  /// Stores every row that ends in the tile; the first of them has `carry` from before. Returns the sum so far of the
+  /// row that does not end, and sets `row` to its number.
   template <class Warp>
   FOREBAY_DEVICE float add_rows(Warp const& warp, float const* products, std::uint64_t tile, std::uint64_t tile_end,
                                 float carry, std::uint32_t& row) const {
@@ -221,15 +222,16 @@ struct spmv_add_carries {
   }
 };
 
-/// A matrix of which the kernels know everything but columns and values.
+/// A matrix of which the kernels know everything except columns and values.
 struct spmv_shape {
   std::uint32_t rows = 0;
   std::uint64_t entries = 0;
   std::uint64_t const* row_begin = nullptr;
 };
 
-/// Multiplies as often as one likes. `entries_per_warp` should be a multiple of what the pages of a window hold.
-/// `ThreadsMax`: how many threads a multiprocessor should have registers for, 256 to 1024; 0: the compiler decides.
+/// Multiplies any number of times. `entries_per_warp` should be a multiple of the entries that the pages of a window
+/// hold. `ThreadsMax`: the number of threads for which a multiprocessor should have registers, 256 to 1024; 0: the
+/// compiler decides.
 template <class Executor, class Columns, class Values, std::uint32_t Tile = 512, std::uint32_t RowLanes = 4,
           unsigned ThreadsMax = 0>
 class spmv {
@@ -260,7 +262,7 @@ class spmv {
          spmv_add_carries<M>{shape_.rows, warps_, carries_.data(), y});
   }
 
-  /// What failed so far; to be asked when nothing runs.
+  /// The failures so far; only valid while nothing runs.
   apps::failure_latch failures() const { return failure_.to_host()[0]; }
 
  private:
@@ -275,8 +277,8 @@ class spmv {
   apps::device_array<apps::failure_latch> failure_;
 };
 
-/// Compares y with sums in double precision, a warp a row: counts the rows that are further off than 10^-5 of the sum
-/// of the absolute values.
+/// Compares y with sums in double precision, one warp for each row. Counts the rows whose error is more than 10^-5 of
+/// the sum of the absolute values.
 template <class M>
 struct spmv_check {
   spmv_shape shape;
@@ -301,7 +303,7 @@ struct spmv_check {
         size += warp.shfl(size, lane ^ d);
       }
       double const off = static_cast<double>(y[row]) - sum;
-      // Not `off > ...`, which is false for what is not a number. relaxed: the host reads it after the grid.
+      // Not `off > ...`, which is false for a NaN. relaxed: the host reads it after the grid.
       if (lane == 0 && !((off < 0 ? -off : off) <= 1e-5 * size)) {
         simt::atomic<M>(*wrong_rows).fetch_add(1, simt::order::relaxed);
       }

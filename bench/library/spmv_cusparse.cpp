@@ -7,8 +7,8 @@
 #include "forebay/error.hpp"
 
 // The toolkit's header is not needed to build: these few declarations are of cuSPARSE 12's interface
-// (libcusparse.so.12, CUDA 12 and 13; cuSPARSE documentation, "Generic API"). Where the header is at hand, it is
-// compared.
+// (libcusparse.so.12, CUDA 12 and 13; cuSPARSE documentation, "Generic API"). If the header is available, the
+// declarations are compared with it.
 #if __has_include(<cusparse.h>)
 #include <cusparse.h>
 static_assert(CUSPARSE_OPERATION_NON_TRANSPOSE == 0 && CUSPARSE_INDEX_32I == 2 && CUSPARSE_INDEX_BASE_ZERO == 0 &&

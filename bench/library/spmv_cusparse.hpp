@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! cuSPARSE's product of a CSR matrix and a vector, to compare with. The library is looked for when the first is made.
+//! cuSPARSE's product of a CSR matrix and a vector, for comparison. The library is looked for when the first product is
+//! made.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +13,7 @@
 
 namespace forebay::bench {
 
-/// Device memory. 32-bit row offsets: what cuSPARSE is fastest with.
+/// Device memory. The row offsets have 32 bits, with which cuSPARSE is fastest.
 struct cusparse_matrix {
   std::int64_t rows;
   std::int64_t entries;
@@ -23,7 +24,7 @@ struct cusparse_matrix {
 
 enum class cusparse_algorithm { csr_1, csr_2 };
 
-/// One product, analysed once and computed as often as one likes. Throws `operation_failed`.
+/// One product, analysed once and computed any number of times. Throws `operation_failed`.
 class cusparse_spmv {
  public:
   cusparse_spmv(cudaStream_t stream, memory::resource& workspace_from, cusparse_matrix const& a, float const* x,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Brings an array into a cache, page by page in their order.
+//! Brings an array into a cache, page by page in order.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace forebay::bench {
 
-/// For a stream of its own, while others work on what they know that they need. Warps of 32 lanes, each of which waits
-/// for `window` pages before it asks for the next: a drive that they keep busy is not long in answering others.
+/// Runs on a stream of its own, while other kernels work on the pages that they know they need. Each warp of 32 lanes
+/// waits for `window` pages before it asks for the next ones, so the drive still answers other kernels soon.
 template <class M, class View>
 struct sweep_pages {
   View view;
@@ -22,7 +22,7 @@ struct sweep_pages {
     std::uint64_t const step = std::uint64_t{window} * page_elements;
     auto page = view.warp_pages(window);
     for (std::uint64_t at = M::thread_rank() / 32 * step; at < elements; at += M::thread_count() / 32 * step) {
-      // A page that cannot be had is told to whoever needs it.
+      // A page that cannot be read ends the sweep of its warp. A kernel that needs the page gets the error itself.
       if (!page.seek(at, elements - at < step ? elements : at + step).ok()) return;
     }
   }

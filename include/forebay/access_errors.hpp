@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What went wrong in accesses that return no status.
+//! The errors of accesses that return no status.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace forebay {
 struct access_errors {
   static constexpr std::uint64_t no_offset = ~std::uint64_t{0};
 
-  status first;             ///< of the first one; success: none failed
+  status first;             ///< of the first failure; success: none failed
   std::uint64_t count = 0;  ///< how many failed
-  /// Where the first one was, in bytes of the storage; `no_offset` for a page that could not be written back.
+  /// Where the first failure was, in bytes of the storage; `no_offset` for a page that could not be written back.
   std::uint64_t first_offset_bytes = no_offset;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A storage as an array: elements that are read and written where they are used, through the cache.
+//! A storage as an array: kernels read and write its elements in place, through the cache.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,13 @@
 
 namespace forebay {
 
-/// `size()` elements of type `T` from a byte of a storage on. Trivially copyable; thread-safe. `array_view<T const,
-/// ...>` only reads. Every access checks the cache, and reads the page from its drive where it has to: then it waits.
+/// `size()` elements of type `T`, from a given byte of a storage on. Trivially copyable; thread-safe. An `array_view<T
+/// const, ...>` only reads. Every access looks for the page in the cache. If the page is not there, the access reads it
+/// from its drive and waits.
 ///
-/// Threads of a warp that miss the same page at the same time are one miss. Runs of accesses to one page cost one
-/// lookup through a cursor: `thread_page()`, `warp_page()`; runs over many pages, one for several: `warp_pages()`.
+/// If threads of a warp miss the same page at the same time, that is one miss. A cursor makes a run of accesses to one
+/// page cost one lookup: `thread_page()`, `warp_page()`. A window looks several pages up at once, for runs over many
+/// pages: `warp_pages()`.
 ///
 /// An access that fails returns a value-initialised element, or writes nothing, and latches the first error for the
 /// host (`storage::take_errors()`); `try_load` and `try_store` return it.
@@ -34,16 +36,17 @@ class array_view {
                 "plain struct of numbers and arrays of fixed size");
 
   array_view() = default;
-  /// Elements from byte `first_byte` of the storage on: a multiple of what a `T` is aligned to.
+  /// Elements from byte `first_byte` of the storage on, which is a multiple of the alignment of `T`.
   FOREBAY_DEVICE array_view(Cache const& cache, std::uint64_t first_byte, std::uint64_t size, bool writable)
       : cache_(cache), first_byte_(first_byte), size_(size), writable_(writable) {}
 
   FOREBAY_DEVICE std::uint64_t size() const { return size_; }
 
-  /// One element, as `view[i]` gives it: reads where it is used as a value, writes where it is assigned to. It has a
-  /// view of its own, since that which it came from may be a temporary, as in `drives[d][i]`. `auto x = view[i]` is a
-  /// reference, not a value: only a temporary can be assigned to, so that `x = 5` does not compile rather than write
-  /// the drive. `+=` and its kin read and then write, as they do on any array: use `fetch_add` where threads meet.
+  /// One element, as `view[i]` returns it: it reads when it is used as a value, and writes when it is assigned to. It
+  /// holds a copy of the view, since that may be a temporary, as in `drives[d][i]`. `auto x = view[i]` is a reference,
+  /// not a value. Only a temporary can be assigned to, so a later `x = 5` does not compile, rather than write to the
+  /// drive. `+=` and the like read and then write, as on any array: use `fetch_add` if other threads may write the same
+  /// element.
   class reference {
    public:
     FOREBAY_DEVICE reference(array_view const& view, std::uint64_t i) : view_(view), i_(i) {}
@@ -152,7 +155,7 @@ class array_view {
                         move(in_frame, reinterpret_cast<std::byte const*>(&value) + at, n);
                       });
   }
-  /// Adds to an element in one step that no other access to it divides; returns what it was.
+  /// Adds to an element in one step, which no other access to the element can interrupt; returns the value before.
   FOREBAY_DEVICE value_type fetch_add(std::uint64_t i, value_type amount) const
     requires(!std::is_const_v<T> && simt::word<value_type>)
   {
@@ -161,7 +164,7 @@ class array_view {
     if (outcome.ok()) {
       outcome =
           with_parts(first_byte_ + i * sizeof(T), access::write, [&](std::byte* in_frame, std::size_t, std::size_t) {
-            // Relaxed: the pin orders it with those who pin the page before and afterwards.
+            // Relaxed: the pin orders it with the threads that pin the page before and afterwards.
             before =
                 simt::atomic<machine>(*reinterpret_cast<value_type*>(in_frame)).fetch_add(amount, simt::order::relaxed);
           });
@@ -170,7 +173,7 @@ class array_view {
     return before;
   }
 
-  /// Copies elements [first, first + count) to `to`, a lookup for each page.
+  /// Copies elements [first, first + count) to `to`, with one lookup for each page.
   FOREBAY_DEVICE status load(std::uint64_t first, std::uint64_t count, value_type* to) const {
     if (first > size_ || count > size_ - first) return fault::out_of_range;
     std::uint64_t byte = first_byte_ + first * sizeof(T);
@@ -190,47 +193,48 @@ class array_view {
     return {};
   }
 
-  /// Whether the page of element `i` is in a set of the cache, or on its way there; if so, that counts as a hit to the
-  /// replacement policy. Who prefetches many pages at once touches all of them first: those that come push out none of
-  /// the others. The few pages in overflow frames and users' buffers count as missing.
+  /// Whether the page of element `i` is in a set of the cache, or being read into one; if so, counts a hit to the
+  /// replacement policy. If you prefetch many pages at once, touch all of them first: then the pages that come in evict
+  /// none of those that are there. The few pages in overflow frames and users' buffers count as missing.
   FOREBAY_DEVICE bool touch(std::uint64_t i) const {
     return i < size_ && cache_.touch_page((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
   }
 
-  /// The same, and starts bringing it into the cache where it is not. Never waits. False if there was no room.
+  /// The same, and starts reading the page into the cache if it is not there. Never waits. False if there was no room.
   FOREBAY_DEVICE bool prefetch(std::uint64_t i) const {
     if (i >= size_) return false;
     return cache_.prefetch((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
   }
 
-  /// Delivers what has been prefetched, until no command of the storage is in flight: false where one still is at the
-  /// deadline. Else a page that was prefetched is there only when somebody waits, for whatever it be, and finds its
-  /// completion. For a small kernel that follows one which prefetches and runs beside others. Its threads share out
-  /// the queue pairs of all drives: with much less than a thread for each, drives read faster than it delivers.
+  /// Delivers the completions of prefetches, until no command of the storage is in flight; false if one still is at the
+  /// deadline. Without it, a prefetched page becomes available only when some thread waits, for any reason, and finds
+  /// the page's completion. It is for a small kernel that follows a prefetching kernel and runs beside others. Its
+  /// threads share out the queue pairs of all drives: with far fewer threads than pairs, drives read faster than it
+  /// delivers.
   FOREBAY_DEVICE bool await_prefetches(std::uint64_t deadline_ns) const {
     return cache_.queues().drain_share(deadline_ns) == 0;
   }
 
-  /// How many pages, of all arrays of the storage, may be prefetched before the first of them is used. Who looks
-  /// further ahead prefetches what has gone by the time it is wanted.
+  /// How many pages, of all arrays of the storage, may be prefetched before the first of them is used. If you prefetch
+  /// further ahead, pages are evicted before they are used.
   FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return cache_.prefetch_distance_max(); }
 
-  /// A cursor of one thread, or of the full warp that the calling thread belongs to: its lanes call its functions
-  /// together. It must not outlive the view.
+  /// A cursor of one thread, or of the full warp that the calling thread belongs to; the lanes of a warp call the
+  /// cursor's functions together. A cursor must not outlive the view.
   FOREBAY_DEVICE page_cursor<T, Cache, false> thread_page() const& { return {cache_, first_byte_, size_, writable_}; }
   FOREBAY_DEVICE page_cursor<T, Cache, true> warp_page() const& { return {cache_, first_byte_, size_, writable_}; }
   void thread_page() const&& = delete;
   void warp_page() const&& = delete;
-  /// The same of up to `pages` pages that the warp's lanes look up together, each one of them: 1 to 32. More
-  /// are taken as 32, since a warp has no more lanes, and 0 as 1.
+  /// The same for up to `pages` consecutive pages, which the lanes of the warp look up together, one page each. `pages`
+  /// is 1 to 32. More count as 32, since a warp has 32 lanes, and 0 counts as 1.
   FOREBAY_DEVICE page_window<T, Cache> warp_pages(std::uint32_t pages) const& {
     return {cache_, first_byte_, size_, writable_, pages};
   }
   void warp_pages(std::uint32_t pages) const&& = delete;
 
  private:
-  /// Whether no element lies in two pages, whatever the page size: all are powers of two, 512 at least. An element that
-  /// need not lie at a multiple of its size may well.
+  /// Whether every element lies in one page, whatever the page size: page sizes are powers of two, 512 at least. An
+  /// element that is not aligned to its size may lie in two.
   static constexpr bool stays_in_a_page = alignof(T) == sizeof(T) && sizeof(T) <= 512;
 
   FOREBAY_DEVICE std::uint64_t byte_of(std::uint64_t i) const { return first_byte_ + i * sizeof(T); }
@@ -240,7 +244,7 @@ class array_view {
   }
 
   /// Calls `use(bytes in the frame, offset in the element, how many)` for each page that the element at `byte` lies in,
-  /// while it is pinned.
+  /// while that page is pinned.
   template <class Use>
   FOREBAY_DEVICE status with_parts(std::uint64_t byte, access how, Use&& use) const {
     for (std::size_t done = 0; done < sizeof(T);) {
@@ -258,8 +262,8 @@ class array_view {
     return {};
   }
 
-  /// Reads an element whose page has to be pinned; `LookedAt`: it was in no frame. Lanes that come together and want
-  /// the same page pin it once.
+  /// Reads an element whose page has to be pinned. `LookedAt`: the caller has found the page in no frame. Lanes that
+  /// come together and want the same page pin it once.
   template <bool LookedAt>
   FOREBAY_DEVICE status read_bytes(std::uint64_t byte, std::byte* to) const {
     for (std::size_t done = 0; done < sizeof(T);) {
@@ -277,16 +281,16 @@ class array_view {
         pinned = LookedAt ? cache_.pin_missing(page, access::read, when_full::wait)
                           : cache_.pin(page, access::read, when_full::wait);
       }
-      // What the leader has acquired, all have.
+      // What the leader has acquired, all lanes now have.
       same.sync();
       pinned = same.shfl(pinned, leader);
       if (pinned.outcome.ok()) {
         move(to + done, cache_.frame_data(pinned.frame) + offset, n);
-        // All have read before the leader unpins.
+        // All lanes have read before the leader unpins.
         same.sync();
         if (same.thread_rank() == leader) cache_.unpin(pinned.frame);
       }
-      // They go on together: nobody holds a page that another one waits for.
+      // They go on together: no lane holds a page that another lane waits for.
       here.sync();
       if (!pinned.outcome.ok()) return pinned.outcome;
       done += n;
@@ -294,7 +298,7 @@ class array_view {
     return {};
   }
 
-  /// Copies bytes of an element, in one access where the element allows it.
+  /// Copies bytes of an element, in one access if the element allows it.
   FOREBAY_DEVICE static void move(std::byte* to, std::byte const* from, std::size_t bytes) {
     if constexpr (simt::plain<value_type> && stays_in_a_page) {
       machine::st(reinterpret_cast<value_type*>(to), machine::ld(reinterpret_cast<value_type const*>(from)));

@@ -10,8 +10,8 @@
 
 namespace forebay {
 
-/// A range of registered memory with the bus addresses of its pages. Trivially copyable, so kernels build PRPs without
-/// a search. Valid while the registration lives.
+/// A range of registered memory with the bus addresses of its pages, so that kernels build PRPs without a search.
+/// Trivially copyable. Valid while the registration lives.
 class buffer_ref {
  public:
   buffer_ref() = default;
@@ -25,7 +25,8 @@ class buffer_ref {
 
   FOREBAY_DEVICE std::byte* data() const { return data_; }
   FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
-  /// The `bytes` bytes from `offset_bytes`, both within this range; else an empty range, which every transfer refuses.
+  /// The `bytes` bytes from `offset_bytes` on. If they do not lie within this range, an empty range, which every
+  /// transfer rejects.
   FOREBAY_DEVICE buffer_ref subspan(std::uint64_t offset_bytes, std::uint64_t bytes) const {
     buffer_ref part = *this;
     if (offset_bytes > bytes_ || bytes > bytes_ - offset_bytes) {

@@ -9,17 +9,17 @@
 
 namespace forebay {
 
-/// What happens in a cache, where it is counted. Many of them, summed up by the host, so that threads do not meet at
-/// one.
+/// Counters of what happens in a cache. A cache has many of them, which the host adds up, so that threads do not
+/// contend for one.
 struct alignas(128) cache_counters {
-  std::uint64_t hits;                ///< accesses that found their page, or its read under way
-  std::uint64_t misses;              ///< accesses whose page was in no frame: from a drive, or `from_host`
-  std::uint64_t merged;              ///< of the hits: those that found the read under way
+  std::uint64_t hits;                ///< accesses that found their page, or found it being read
+  std::uint64_t misses;              ///< accesses whose page was in no frame and came from a drive, or `from_host`
+  std::uint64_t merged;              ///< of the hits: those that found the page being read
   std::uint64_t prefetches;          ///< pages that prefetches read
-  std::uint64_t refused_prefetches;  ///< for want of a frame or of room in the queues
+  std::uint64_t refused_prefetches;  ///< prefetches that found no frame, or no room in the queues
   std::uint64_t evictions;
   std::uint64_t write_backs;
-  std::uint64_t overflow_frames;  ///< of the misses: those that no way of their set had room for
+  std::uint64_t overflow_frames;  ///< of the misses: those for which no way of their set had room
   std::uint64_t shared;           ///< buffers of users that became a page's frame
   std::uint64_t from_host;        ///< pages that came from the host pool, without a drive
   std::uint64_t to_host;          ///< of the evictions: those whose page went to the host pool

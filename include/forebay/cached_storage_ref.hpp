@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Storage behind a cache, as a kernel sees it: one range of bytes whose pages come and go in frames.
+//! A storage behind a cache, as a kernel sees it: one range of bytes, whose pages the cache brings into frames and
+//! evicts.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,15 @@
 
 namespace forebay {
 
-/// When the token of a write is done.
+/// When a write's token completes.
 enum class write_until : std::uint8_t {
-  drive,  ///< the drive has it, though it is perhaps not durable
-  cache   ///< every later read sees it; it reaches the drive when its page leaves, or is flushed
+  drive,  ///< the drive has the data, though it is perhaps not durable
+  cache   ///< every later read sees the data; it reaches the drive when its page is evicted or flushed
 };
 
 /// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first
-/// byte. Threads of all kernels that have a ref of the same storage see each other's writes, whichever path each takes
-/// (C6).
+/// byte. Threads of all kernels that have a ref of the same storage see each other's writes, whichever path each access
+/// takes (C6).
 template <class M, cached_traits Traits>
 class storage_ref<M, Traits> {
  public:
@@ -44,7 +45,7 @@ class storage_ref<M, Traits> {
 
   storage_ref() = default;
   /// Bytes [first_byte, first_byte + bytes) of the storage; `first_byte` is a multiple of the page. `drives`: how many
-  /// lie in the window one after the other, as large as each other; 0: none do.
+  /// drives of equal size lie in the window, one after the other; 0: none.
   FOREBAY_DEVICE storage_ref(cache_type const& cache, std::uint64_t first_byte, std::uint64_t bytes, bool writable,
                              std::uint32_t drives = 0)
       : cache_(cache), first_byte_(first_byte), bytes_(bytes), drives_(drives), writable_(writable) {}
@@ -52,37 +53,39 @@ class storage_ref<M, Traits> {
   FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
   FOREBAY_DEVICE std::uint32_t page_bytes() const { return 1u << cache_.page_shift(); }
 
-  /// The window from `offset_bytes` on as an array of as many `T` as fit; of none, if `offset_bytes` is not a multiple
-  /// of what a `T` is aligned to. Elements of 1, 2, 4, 8 or 16 bytes that are aligned to their size are the fastest.
+  /// The window from `offset_bytes` on as an array of as many `T` as fit. The array is empty if `offset_bytes` is not a
+  /// multiple of the alignment of `T`. Elements of 1, 2, 4, 8 or 16 bytes that are aligned to their size are the
+  /// fastest.
   template <class T>
   FOREBAY_DEVICE view_type<T> array(std::uint64_t offset_bytes = 0) const {
     std::uint64_t const room = offset_bytes < bytes_ && offset_bytes % alignof(T) == 0 ? bytes_ - offset_bytes : 0;
     return view_type<T>(cache_, first_byte_ + offset_bytes, room / sizeof(T), writable_);
   }
-  /// The same of `count` elements at most.
+  /// The same with at most `count` elements.
   template <class T>
   FOREBAY_DEVICE view_type<T> array(std::uint64_t offset_bytes, std::uint64_t count) const {
     view_type<T> const all = array<T>(offset_bytes);
     return all.size() <= count ? all : view_type<T>(cache_, first_byte_ + offset_bytes, count, writable_);
   }
 
-  /// The drives as arrays of their own: `drive_arrays<T>()[drive][i]`. Of no drives where they are striped, or the
-  /// window is an extent; `storage::drive_arrays()` says so on the host.
+  /// The drives as arrays of their own: `drive_arrays<T>()[drive][i]`. There are none if the drives are striped, or if
+  /// the window is an extent. If the drives are striped, `storage::drive_arrays()` throws on the host.
   template <class T>
   FOREBAY_DEVICE drives_type<T> drive_arrays() const {
     return drives_type<T>(cache_, drives_, drives_ != 0 ? bytes_ / drives_ : 0, writable_);
   }
 
-  /// Starts bringing the page of byte `offset_bytes` into the cache. Never waits. False if there was no room for it, or
-  /// no such byte.
+  /// Starts reading the page of byte `offset_bytes` into the cache. Never waits. False if there was no room for it, or
+  /// if there is no such byte.
   FOREBAY_DEVICE bool prefetch(std::uint64_t offset_bytes) const {
     return offset_bytes < bytes_ && cache_.prefetch((first_byte_ + offset_bytes) >> cache_.page_shift());
   }
 
-  /// Starts reading `bytes` bytes from `offset_bytes` into the start of `to`: pages that the cache holds are copied at
-  /// once, the others are read past it and do not enter it. Offset and length are multiples of the drives' block. May
-  /// wait for room in the queues, and helps meanwhile. The buffer belongs to the request until its token was waited
-  /// for. What a thread writes to these bytes before then may be in it or not.
+  /// Starts reading `bytes` bytes from `offset_bytes` into the start of `to`. Pages that the cache holds are copied at
+  /// once. The others are read directly from the drives and do not enter the cache. Offset and length are multiples of
+  /// the drives' block. May wait for room in the queues, and helps meanwhile. The buffer belongs to the request until
+  /// its token has been waited for. If a thread writes to these bytes before then, the read may return the old bytes or
+  /// the new ones.
   FOREBAY_DEVICE read_token read_async(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     storage_layout const& layout = cache_.state()->layout;
     status const refusal = transfer_refusal(layout, to, offset_bytes, bytes, bytes_);
@@ -93,7 +96,7 @@ class storage_ref<M, Traits> {
     std::uint32_t const shift = cache_.page_shift();
     auto const queues = cache_.queues();
     request<M, typename cache_type::queues_type> r(queues, layout);
-    // A page is on one drive, and one command can carry it.
+    // A page lies on one drive, and one command can carry it.
     auto const pages = static_cast<std::uint32_t>(((first + bytes - 1) >> shift) - (first >> shift) + 1);
     if (!r.open(pages)) return read_token(fault::no_record);
     bool sent = true;
@@ -109,10 +112,10 @@ class storage_ref<M, Traits> {
     return r.to_token();
   }
 
-  /// Starts writing `bytes` bytes from the start of `from` at `offset_bytes`, which both may be any: they are copied to
-  /// the cache, so that the caller may use the buffer again as soon as the call returns, and begin to go to the drives
-  /// where the token shall tell when they are there. Waits where a page has to be made room for, and where one that is
-  /// written in part has to be read.
+  /// Starts writing `bytes` bytes from the start of `from` at `offset_bytes`; both may be any number. The bytes are
+  /// copied to the cache, so the caller may use the buffer again as soon as the call returns. With `write_until::drive`
+  /// they also begin to go to the drives, and the token says when they are there. Waits if room has to be made for a
+  /// page, or if a page that is written in part has to be read first.
   FOREBAY_DEVICE write_token write_async(buffer_ref const& from, std::uint64_t offset_bytes, std::uint64_t bytes,
                                          write_until until = write_until::drive) const {
     if (!writable_) return write_token(fault::read_only);
@@ -137,27 +140,27 @@ class storage_ref<M, Traits> {
     return write_token(cache_, first >> shift, ((first + bytes - 1) >> shift) + 1);
   }
 
-  /// Starts and waits, for the storage's default time. After `timed_out` the request goes on, detached: the buffer
-  /// belongs to it until the storage was flushed or destroyed.
+  /// Starts the read and waits up to the storage's default time. After `timed_out` the request goes on, detached: the
+  /// buffer belongs to it until the storage has been flushed or destroyed.
   FOREBAY_DEVICE status read(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return read_async(to, offset_bytes, bytes).wait_once();
   }
-  /// The same of a write. The buffer is the caller's when it returns, whatever it returns; after a failure the cache
-  /// may hold a part of what was to be written, and writes it back later.
+  /// The same for a write. When it returns, with any status, the buffer is the caller's. After a failure the cache may
+  /// hold a part of the data, and writes it back later.
   FOREBAY_DEVICE status write(buffer_ref const& from, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return write_async(from, offset_bytes, bytes).wait();
   }
 
-  /// Makes `buffer`, a page of registered memory, the place where the page at `offset_bytes` lies, unless a frame holds
-  /// that page already: then that frame is what `shared_page::data()` tells. For `sharing_use::read` the page is read
-  /// into the buffer, and wait() says when; for `sharing_use::overwrite` the buffer holds what the page is to be, and
-  /// every thread sees that from now on. `offset_bytes` is a multiple of the page; the storage's last page cannot be
-  /// shared if it is a short one. The buffer belongs to the storage until it was taken back.
+  /// Makes `buffer`, a page of registered memory, the frame of the page at `offset_bytes`. If a frame holds that page
+  /// already, `shared_page::data()` points to that frame instead. For `sharing_use::read` the page is read into the
+  /// buffer, and wait() says when that is done. For `sharing_use::overwrite` the buffer holds the page's new bytes,
+  /// which every thread sees from now on. `offset_bytes` is a multiple of the page. The storage's last page cannot be
+  /// shared if it is a short one. The buffer belongs to the storage until it has been taken back.
   FOREBAY_DEVICE page_type share(buffer_ref const& buffer, std::uint64_t offset_bytes, sharing_use use) const {
     auto const refused = [&](fault why) { return page_type(cache_, 0, {{~0u, why}, 0}, false); };
     if (use == sharing_use::overwrite && !writable_) return refused(fault::read_only);
     if (buffer.data() == nullptr) return refused(fault::not_registered);
-    // Others reach the page through views, whose elements are aligned to as much as 512 bytes.
+    // Other threads reach the page through views, whose elements are aligned to up to 512 bytes.
     std::uint64_t const unaligned = (page_bytes() < 512 ? page_bytes() : 512) - 1;
     if (offset_bytes % page_bytes() != 0 ||
         ((reinterpret_cast<std::uintptr_t>(buffer.data()) | buffer.bus_address(0)) & unaligned) != 0) {
@@ -178,7 +181,7 @@ class storage_ref<M, Traits> {
   FOREBAY_DEVICE cache_type const& cache() const { return cache_; }
 
  private:
-  /// Of `left` bytes from byte `at` on: those in its page.
+  /// How many of `left` bytes from byte `at` on lie in the page of `at`.
   FOREBAY_DEVICE std::uint64_t bytes_in_page(std::uint64_t at, std::uint64_t left) const {
     std::uint64_t const room = page_bytes() - (at & (page_bytes() - 1));
     return left < room ? left : room;

@@ -11,8 +11,8 @@
 
 namespace forebay {
 
-/// What `write_async()` of a ref through the cache returns. Trivially copyable; the cache owns what was written, so
-/// that a token may be waited for never, once or often.
+/// What `write_async()` of a ref through the cache returns. Trivially copyable. The cache owns the written bytes, so a
+/// token may be waited for any number of times, or never.
 template <class Cache>
 class [[nodiscard]] cached_write {
  public:
@@ -21,18 +21,18 @@ class [[nodiscard]] cached_write {
   cached_write() = default;
   /// A write that ended before it began.
   FOREBAY_DEVICE explicit cached_write(status ended) : ended_(ended) {}
-  /// Of the pages [first_page, end_page).
+  /// A write to the pages [first_page, end_page).
   FOREBAY_DEVICE cached_write(Cache const& cache, std::uint64_t first_page, std::uint64_t end_page)
       : cache_(cache), first_page_(first_page), end_page_(end_page) {}
 
-  /// When the storage's default time, from now on, has passed; 0 for a write that has ended.
+  /// The deadline of a wait that starts now and lasts the storage's default time; 0 for a write that has ended.
   FOREBAY_DEVICE std::uint64_t default_deadline_ns() const {
     return first_page_ == end_page_ ? 0 : cache_.default_deadline_ns();
   }
-  /// Waits for the storage's default time.
+  /// Waits up to the storage's default time.
   FOREBAY_DEVICE status wait() { return wait(default_deadline_ns()); }
-  /// Waits until the drives have what was written. After `timed_out` it may be waited for again; after any other
-  /// failure what was written is still in the cache, and goes to the drive with the next flush.
+  /// Waits until the drives have the written bytes. After `timed_out` it may be called again. After any other failure
+  /// the bytes are still in the cache, and go to the drive with the next flush.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (first_page_ == end_page_) return ended_;
     // Lanes that come together go on together, as from token::wait().
@@ -47,7 +47,7 @@ class [[nodiscard]] cached_write {
     ended_ = outcome;
     return outcome;
   }
-  /// Nobody will wait.
+  /// The program will not wait for this write.
   FOREBAY_DEVICE void detach() { end_page_ = first_page_; }
 
  private:

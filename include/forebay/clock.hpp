@@ -11,9 +11,9 @@
 
 namespace forebay::replacement {
 
-/// A hand goes around the ways of a set. A page that was used since the hand last came by loses its mark and stays; the
-/// first one without a mark leaves (Corbato, "A paging experiment with the Multics system", 1968). Ways that may not
-/// leave are passed over as they are.
+/// A hand goes around the ways of a set. A page that was used since the hand last passed it loses its mark and stays;
+/// the first page without a mark is evicted (Corbato, "A paging experiment with the Multics system", 1968). The hand
+/// skips ways that may not be evicted, and leaves their marks.
 struct clock {
   static constexpr char const* name = "clock";
   static constexpr std::uint32_t mark_bits = 1;
@@ -33,12 +33,12 @@ struct clock {
     circle const ways{set.ways(), M::ld(&state->hand)};
     std::uint32_t const used = ways.from_hand(view.evictable & view.marked[0]);
     std::uint32_t const unused = ways.from_hand(view.evictable & ~view.marked[0]);
-    // If all were used, the hand goes around once, takes every mark, and then finds the first way it came by.
+    // If all pages were used, the hand goes around once, clears every mark, and then finds the way at which it started.
     std::uint32_t const steps = simt::lowest_bit(unused != 0 ? unused : used);
     std::uint32_t const passed = unused != 0 ? used & ((1u << steps) - 1) : used;
     if (passed != 0) set.unmark(ways.from_zero(passed), 1);
     std::uint32_t const way = simt::lowest_bit(ways.from_zero(1u << steps));
-    // The hand stays here, so that who must ask again, since the page is in use by now, does not begin at those that
+    // The hand stays here. If the page is in use by now, `victim` is asked again, and must not begin at the pages that
     // have just lost their mark.
     M::st(&state->hand, way);
     return way;
@@ -56,7 +56,7 @@ struct clock {
   }
 
  private:
-  /// Turns masks of ways so that bit 0 is the way at the hand, and back.
+  /// Rotates masks of ways so that bit 0 is the way at the hand, and back.
   struct circle {
     std::uint32_t ways;
     std::uint32_t hand;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A stream of one GPU, owned. Only where CUDA is built in.
+//! A stream of one GPU, owned. Only in builds with CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@ inline void check_cuda(cudaError_t result, std::string const& what) {
   throw operation_failed(what + ": " + cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
 }
 
-/// Makes GPU `ordinal` current for the calling thread while it lives.
+/// While it lives, GPU `ordinal` is current for the calling thread.
 class current_device {
  public:
   explicit current_device(int ordinal) {
@@ -33,11 +33,11 @@ class current_device {
   int before_ = 0;
 };
 
-/// Whose blocks a GPU starts first where several streams have some to start.
+/// A stream's priority: if several streams have blocks to start, the GPU starts those of a `first` one first.
 enum class urgency : std::uint8_t { ordinary, first };
 
-/// Ordered with no other stream, the legacy default stream included, so that it never waits for a kernel of somebody
-/// else's.
+/// Not ordered with any other stream, not even the legacy default stream, so it never waits for another client's
+/// kernel.
 class cuda_stream {
  public:
   explicit cuda_stream(int ordinal, urgency how = urgency::ordinary) : ordinal_(ordinal) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The drives of a storage as one array each.
+//! One array for each drive of a storage.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace forebay {
 
-/// `values[drive][i]`: element `i` of a drive, each of which is an `array_view` from its first byte on, all of the same
-/// size. Trivially copyable; thread-safe. Of a drive that is not there the array is empty: an access to it fails with
+/// `values[drive][i]`: element `i` of a drive. Each drive is an `array_view` from its first byte on; all have the same
+/// size. Trivially copyable; thread-safe. The array of a drive that does not exist is empty: an access to it fails with
 /// `out_of_range`, as one beyond the end of any array does.
 template <class T, class Cache>
 class drive_arrays_view {
@@ -20,8 +20,8 @@ class drive_arrays_view {
   using view_type = array_view<T, Cache>;
 
   drive_arrays_view() = default;
-  /// Drive `d` is bytes [d * bytes_per_drive, (d + 1) * bytes_per_drive) of the storage: a multiple of what a `T` is
-  /// aligned to.
+  /// Drive `d` is bytes [d * bytes_per_drive, (d + 1) * bytes_per_drive) of the storage; `bytes_per_drive` is a
+  /// multiple of the alignment of `T`.
   FOREBAY_DEVICE drive_arrays_view(Cache const& cache, std::uint32_t drives, std::uint64_t bytes_per_drive,
                                    bool writable)
       : cache_(cache),
@@ -30,7 +30,7 @@ class drive_arrays_view {
         drives_(drives),
         writable_(writable) {}
 
-  /// How many drives.
+  /// The number of drives.
   FOREBAY_DEVICE std::uint32_t size() const { return drives_; }
   FOREBAY_DEVICE view_type operator[](std::uint32_t drive) const {
     return view_type(cache_, drive * bytes_per_drive_, drive < drives_ ? elements_ : 0, writable_);

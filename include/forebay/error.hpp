@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Host errors. Each says what was asked, what was found and what to do.
+//! Host errors. Each message says what was asked for, what was found, and what to do.
 #pragma once
 
 #include <stdexcept>
@@ -10,7 +10,7 @@
 
 namespace forebay {
 
-/// Input that is refused before anything starts. `what()` is one line: "field: 'value': remedy".
+/// Input that is rejected before anything starts. `what()` is one line: "field: 'value': remedy".
 class refused_input : public std::invalid_argument {
  public:
   refused_input(std::string const& field, std::string const& value, std::string const& remedy)
@@ -23,7 +23,7 @@ class refused_input : public std::invalid_argument {
   std::string field_, value_, remedy_;
 };
 
-/// Something that was started and failed: a controller, the operating system, a GPU.
+/// An operation that was started and failed, in a controller, the operating system or a GPU.
 class operation_failed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -10,11 +10,11 @@
 
 namespace forebay {
 
-/// A named range of a storage, with an offset 0 of its own.
+/// A named range of a storage, whose own offsets start at 0.
 struct extent {
   std::string name;
   std::uint64_t first_byte = 0;
-  std::uint64_t size_bytes = 0;  ///< as asked for; the range up to the next multiple of 1 MiB is its own
+  std::uint64_t size_bytes = 0;  ///< as asked for; the extent owns its range up to the next multiple of 1 MiB
 };
 
 }  // namespace forebay

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Which kinds of memory a cache's pages may lie in beside its own frames, as far as code is compiled for them.
+//! The kinds of memory, beside the cache's own frames, in which code may keep pages; chosen at compile time.
 #pragma once
 
 #include <concepts>
@@ -11,13 +11,13 @@
 
 namespace forebay {
 
-/// What a page that is shared from a user's buffer is wanted for.
+/// Why a thread shares a buffer as a page.
 enum class sharing_use : std::uint8_t {
   read,      ///< the page is to be read into the buffer
-  overwrite  ///< the buffer holds what the whole page shall be
+  overwrite  ///< the buffer holds the new bytes of the whole page
 };
 
-/// Decides which buffers of users become pages' frames:
+/// Decides which buffers of users become frames of pages:
 ///
 /// ```
 /// struct some_sharing {
@@ -28,14 +28,14 @@ enum class sharing_use : std::uint8_t {
 /// };
 /// ```
 ///
-/// `joins` runs in any thread, holds no lock, and does not wait.
+/// `joins` runs in any thread. It holds no lock and does not wait.
 template <class S, class M>
 concept sharing_policy = requires(std::uint64_t page, sharing_use use) {
   { S::enabled } -> std::convertible_to<bool>;
   { S::template joins<M>(page, use) } -> std::same_as<bool>;
 };
 
-/// No user's buffer is ever a frame. Costs nothing.
+/// No user's buffer becomes a frame. Costs nothing.
 struct no_sharing {
   static constexpr bool enabled = false;
   template <class M>
@@ -43,7 +43,7 @@ struct no_sharing {
     return false;
   }
 };
-/// Every buffer that is shared becomes its page's frame, if no frame holds the page.
+/// Every shared buffer becomes its page's frame, if no frame holds the page.
 struct share_all {
   static constexpr bool enabled = true;
   template <class M>
@@ -51,8 +51,8 @@ struct share_all {
     return true;
   }
 };
-/// Only what is to be written stays in the user's buffer; what is read goes through the cache, where it outlives the
-/// buffer.
+/// Only buffers that overwrite a page become its frame. Pages that are read go through the cache, where they outlive
+/// the buffer.
 struct share_overwrites {
   static constexpr bool enabled = true;
   template <class M>
@@ -61,8 +61,8 @@ struct share_overwrites {
   }
 };
 
-/// The pools that code is compiled for. `Sharing`: of users' buffers. `HostPolicy`: which page leaves the host pool;
-/// `replacement::no_policy`: there is none.
+/// The pools that code is compiled for. `Sharing` decides on users' buffers. `HostPolicy` chooses the page that leaves
+/// the host pool; `replacement::no_policy`: there is no host pool.
 template <class Sharing = no_sharing, class HostPolicy = replacement::no_policy>
 struct frame_pools {
   using sharing = Sharing;

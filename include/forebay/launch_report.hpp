@@ -15,29 +15,29 @@
 
 namespace forebay {
 
-/// What a launch of one kernel in one shape takes. docs/reference/launch-report.md explains the numbers.
+/// The resources that a launch of one kernel in one shape takes. docs/reference/launch-report.md explains the numbers.
 struct launch_report {
-  /// Of a GPU. Lanes on the CPU have no registers and no multiprocessor of their own.
+  /// What it takes of a GPU. On the CPU there is nothing to report: lanes have no registers and no multiprocessor.
   struct gpu_use {
     std::uint32_t registers_per_thread = 0;
     std::uint64_t local_bytes_per_thread = 0;  ///< spilled registers, arrays indexed at run time, frames of calls
-    std::uint64_t static_shared_bytes = 0;     ///< of a block, beside `shape.shared_bytes`
-    std::uint32_t max_threads_per_block = 0;   ///< that the kernel can be launched with
+    std::uint64_t static_shared_bytes = 0;     ///< of a block, in addition to `shape.shared_bytes`
+    std::uint32_t max_threads_per_block = 0;   ///< the largest block with which the kernel can be launched
     std::uint32_t resident_blocks_per_sm = 0;  ///< 0: this shape cannot be launched
     std::uint32_t max_threads_per_sm = 0;
     std::uint32_t sms = 0;
-    /// What keeps more blocks from being resident: `registers`, `shared_memory`, `threads`, `blocks`, or
-    /// `max_threads_per_block` if the shape cannot be launched for it.
+    /// What limits the number of resident blocks: `registers`, `shared_memory`, `threads`, `blocks`, or
+    /// `max_threads_per_block` if that is why the shape cannot be launched.
     std::string limited_by;
   };
 
   std::string device;  ///< the GPU's name, or `cpu`
   simt::grid shape;
-  std::optional<gpu_use> gpu;  ///< nothing on the CPU
+  std::optional<gpu_use> gpu;  ///< empty on the CPU
 
-  /// Resident threads of an SM over those that it has room for, 0 to 1. 0 on the CPU.
+  /// The resident threads of an SM, divided by the threads that it has room for: 0 to 1. 0 on the CPU.
   double occupancy() const;
-  /// Some lines for people, the last with its end of line.
+  /// Several lines of text for people; the last one ends with a newline too.
   std::string text() const;
   /// One JSON object.
   std::string json() const;
@@ -49,8 +49,8 @@ launch_report report_cuda_launch(void const* entry, simt::grid const& shape, int
 launch_report report_cpu_launch(simt::grid const& shape);
 }  // namespace detail
 
-/// The report on `simt::launch<M>(shape, kernel)`, which need not happen. For `simt::cuda`, in sources compiled by
-/// nvcc, on GPU `ordinal`; for the other machines it says that it is the CPU.
+/// The report on `simt::launch<M>(shape, kernel)`. The launch itself need not happen. For `simt::cuda`, in sources
+/// compiled by nvcc, it is about GPU `ordinal`; for the other machines it says that the device is the CPU.
 /// \throws refused_input if the shape has no blocks or no threads
 /// \throws operation_failed if the GPU cannot be asked, or cannot give that much shared memory
 template <class M, class Kernel>

@@ -2,8 +2,8 @@
 //! \file
 //! The machines that device code runs on: its threads, memory orders, atomics, time, and how to launch it.
 //!
-//! `simt::cuda`, a GPU, is there where nvcc compiles. `simt::fiber`, the CPU executor, and `simt::native`, a host
-//! thread, are always. docs/reference/library.md, "The machine", lists what kernels may use of them.
+//! `simt::cuda`, a GPU, exists where nvcc compiles. `simt::fiber`, the CPU executor, and `simt::native`, a host thread,
+//! always exist. docs/reference/library.md, "The machine", lists what kernels may use of them.
 #pragma once
 
 #include "forebay/detail/simt/bits.hpp"

@@ -13,7 +13,7 @@ namespace forebay::memory {
 
 enum class kind { host, pinned, device };
 
-/// A place to allocate from. Thread-safe. Throws `std::bad_alloc` or `std::runtime_error` with the cause and remedy.
+/// A place to allocate from. Thread-safe. Throws `std::bad_alloc` or `std::runtime_error` that names cause and remedy.
 class resource {
  public:
   virtual ~resource() = default;
@@ -21,23 +21,23 @@ class resource {
   /// Zeroed memory, aligned to `alignment_bytes` (a power of two, at most 2 MiB).
   virtual void* allocate(std::size_t bytes, std::size_t alignment_bytes) = 0;
   virtual void deallocate(void* address) noexcept = 0;
-  /// Copies that return when done and never wait for a running kernel.
+  /// Copies. They return when they are done, and never wait for a running kernel.
   virtual void copy_in(void* to, void const* from_host, std::size_t bytes) = 0;
   virtual void copy_out(void* to_host, void const* from, std::size_t bytes) = 0;
 };
 
-/// Memory of this process. Always there.
+/// Memory of this process. Always available.
 resource& host();
-/// Page-locked host memory mapped into every GPU. Throws `std::runtime_error` where CUDA is not built in or has no GPU.
+/// Page-locked host memory mapped into every GPU. Throws `std::runtime_error` if CUDA is not built in or finds no GPU.
 resource& pinned();
-/// Memory of GPU `ordinal`. Throws like `pinned()`. What is deallocated of either stays with the process, for later
-/// allocations, so that nothing waits for a kernel that does not end.
+/// Memory of GPU `ordinal`. Throws like `pinned()`. Memory of either kind that is deallocated stays with the process,
+/// for later allocations, so that no deallocation waits for a kernel that does not end.
 resource& device(int ordinal);
-/// Lets threads of each of two GPUs reach the other's memory. Throws `std::runtime_error` where the machine cannot.
+/// Lets the threads of each of two GPUs access the other's memory. Throws `std::runtime_error` if the machine cannot.
 void connect_gpus(int ordinal, int other);
 /// How many GPUs this process can use; 0 where CUDA is not built in.
 int device_count();
-/// Whether host threads may read and write at `address`: not where it is a GPU's own memory.
+/// Whether host threads may read and write at `address`. They may not in a GPU's own memory.
 bool host_reaches(void const* address);
 
 /// Owns one allocation of a resource. Move-only.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A place in an array whose page stays where it is while one is there.
+//! A position in an array; while it lies in a page, that page is pinned.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace forebay {
 
-/// Holds the page of one element pinned, so that accesses to all elements of that page are plain ones. `WholeWarp`: all
-/// lanes of a full warp have one together; they make it, call `seek` and end it together, with the same index. Not to
-/// be copied. What it holds it lets go of when it seeks elsewhere, and when it ends.
+/// Holds the page of one element pinned, so that accesses to all elements of that page are ordinary memory accesses.
+/// `WholeWarp`: all lanes of a full warp share one cursor. They make it, call `seek` and destroy it together, with the
+/// same index. Not copyable. It releases its page when it seeks an element outside that page, and when it is destroyed.
 ///
-/// A thread may have several. Where cursors and accesses have every frame pinned that could take the page, `seek` waits
-/// for them, and returns `no_frame` after the storage's default time: threads that hold cursors and seek with others
-/// may wait for each other.
+/// A thread may have several cursors. If cursors and accesses have pinned every frame that could take the page, `seek`
+/// waits for them, and returns `no_frame` after the storage's default time: threads that hold cursors and seek with
+/// others may wait for each other.
 template <class T, class Cache, bool WholeWarp>
 class page_cursor {
  public:
@@ -32,15 +32,14 @@ class page_cursor {
   page_cursor& operator=(page_cursor const&) = delete;
   FOREBAY_DEVICE ~page_cursor() { release(); }
 
-  /// Makes sure that element `i` is within reach. Waits where its page has to be read.
+  /// Brings element `i` within reach. Waits if its page has to be read.
   FOREBAY_DEVICE status seek(std::uint64_t i) {
     if (i - first_ < end_ - first_) return {};
     return move_to<false>(i);
   }
-  /// As seek(), but does not read a page that lies wholly in the array. The caller writes every element of
-  /// [first(), end()), and then calls release() or seeks with this cursor, before it waits for anything or touches the
-  /// page in another way: until then every other access to the page waits. Elements that it does not write become
-  /// undefined.
+  /// As seek(), but does not read the page if it lies wholly in the array. The caller writes every element of [first(),
+  /// end()), and then calls release() or seeks with this cursor. Until then it waits for nothing and does not touch the
+  /// page in any other way; every other access to the page waits. Elements that it does not write become undefined.
   FOREBAY_DEVICE status seek_overwrite(std::uint64_t i)
     requires(!std::is_const_v<T>)
   {
@@ -51,7 +50,7 @@ class page_cursor {
   FOREBAY_DEVICE std::uint64_t first() const { return first_; }
   FOREBAY_DEVICE std::uint64_t end() const { return end_; }
 
-  /// Element `i`, within reach.
+  /// Element `i`, which must be within reach.
   FOREBAY_DEVICE T& operator[](std::uint64_t i) const { return data_[i - first_]; }
   /// The elements within reach, from `first()` on.
   FOREBAY_DEVICE T* data() const { return data_; }
@@ -94,10 +93,10 @@ class page_cursor {
     }
     if constexpr (WholeWarp) {
       auto const warp = machine::this_warp();
-      // Lane 0 pins nothing before all have come: those that have not may be waiting for a frame themselves.
+      // Lane 0 pins nothing until all lanes have come: those that have not may be waiting for a frame themselves.
       warp.sync();
       if (warp.thread_rank() == 0) pinned = cache_.pin(page, how, when_full::wait);
-      // What lane 0 has acquired, all have.
+      // What lane 0 has acquired, all lanes now have.
       warp.sync();
       pinned = warp.shfl(pinned, 0);
     } else {
@@ -119,7 +118,7 @@ class page_cursor {
   std::uint64_t end_ = 0;
   T* data_ = nullptr;
   std::uint32_t frame_ = 0;
-  bool overwrites_ = false;  ///< the page is published when the cursor lets go of it
+  bool overwrites_ = false;  ///< the page is published when the cursor releases it
   bool writable_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Several consecutive pages of an array, held by a warp at a time.
+//! Several consecutive pages of an array, which a warp holds at the same time.
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,24 @@
 
 namespace forebay {
 
-/// What `page_cursor` is for a warp, with more pages than one: each lane pins another one, so that the lookups of all
-/// of them take as long as that of one, and so do the reads where they miss. All lanes of a full warp have one
-/// together; they make it, call `seek` and `release` and end it together, with the same arguments. Not to be copied.
+/// The counterpart of a warp's `page_cursor` for more than one page. Each lane pins a different page, so that all
+/// lookups together take as long as one, and so do the reads of missing pages. All lanes of a full warp share one
+/// window. They make it, call `seek` and `release`, and destroy it together, with the same arguments. Not copyable.
 ///
-/// It has one page *within reach* at a time. Moving to another page that it holds costs next to nothing.
+/// One page is *within reach* at a time. Moving to another page that the window holds costs next to nothing.
 ///
-/// Pages beyond the one that is asked for are taken only where there is room for them: a window waits for the pins of
-/// others only when it has let go of all of its own, so warps with one window each do not wait for each other in a
-/// circle. With more than one, or other cursors, they may, and `seek` returns `no_frame` after the storage's default
-/// time. Of an array that can be written, every page that the window takes counts as written.
+/// The window takes pages beyond the one that is asked for only if there is room for them. It waits for the pins of
+/// others only after it has released all of its own, so warps with one window each do not wait for each other in a
+/// circle. Warps with more than one window, or with other cursors, may, and `seek` then returns `no_frame` after the
+/// storage's default time. In an array that can be written, every page that the window takes counts as written.
 template <class T, class Cache>
 class page_window {
  public:
   using machine = typename Cache::machine;
   using value_type = std::remove_const_t<T>;
 
-  /// Of at most `pages` pages, and no more than a warp has lanes, since each holds one; of 1 where `pages` is 0.
+  /// A window of at most `pages` pages. Each lane holds one, so there are no more pages than a warp has lanes; 0 counts
+  /// as 1.
   FOREBAY_DEVICE page_window(Cache const& cache, std::uint64_t first_byte, std::uint64_t size, bool writable,
                              std::uint32_t pages)
       : cache_(cache), first_byte_(first_byte), size_(size), pages_(pages), writable_(writable) {}
@@ -38,10 +39,10 @@ class page_window {
   page_window& operator=(page_window const&) = delete;
   FOREBAY_DEVICE ~page_window() { release(); }
 
-  /// Makes sure that element `i` is within reach. Waits where its page has to be read.
+  /// Brings element `i` within reach. Waits if its page has to be read.
   FOREBAY_DEVICE status seek(std::uint64_t i) { return seek(i, size_); }
-  /// The same for a warp that needs the elements [i, stop) next: where the page of `i` is not held, the window lets go
-  /// of what it holds, and takes the pages of no others.
+  /// The same for a warp that next needs the elements [i, stop). If the window does not hold the page of `i`, it
+  /// releases the pages that it holds, and takes only pages of those elements.
   FOREBAY_DEVICE status seek(std::uint64_t i, std::uint64_t stop) {
     if (i - first_ < end_ - first_) return {};
     std::uint64_t const byte = first_byte_ + i * sizeof(T);
@@ -59,12 +60,12 @@ class page_window {
   FOREBAY_DEVICE std::uint64_t first() const { return first_; }
   FOREBAY_DEVICE std::uint64_t end() const { return end_; }
 
-  /// Element `i`, within reach.
+  /// Element `i`, which must be within reach.
   FOREBAY_DEVICE T& operator[](std::uint64_t i) const { return data_[i - first_]; }
   /// The elements within reach, from `first()` on.
   FOREBAY_DEVICE T* data() const { return data_; }
 
-  /// Lets go of all pages.
+  /// Releases all pages.
   FOREBAY_DEVICE void release() {
     if (held_ == 0) return;
     auto const warp = machine::this_warp();
@@ -90,10 +91,10 @@ class page_window {
     if (pages < wanted) wanted = static_cast<std::uint32_t>(pages);
     if (wanted == 0) wanted = 1;
     page_pin pinned;
-    // No lane pins anything before all have come: those that have not may be waiting for a frame themselves.
+    // No lane pins anything until all lanes have come: those that have not may be waiting for a frame themselves.
     warp.sync();
     if (lane < wanted) pinned = cache_.pin(page + lane, how, when_full::fail);
-    // What a lane has acquired, all have.
+    // What a lane has acquired, all lanes now have.
     warp.sync();
     bool const has = lane < wanted && pinned.outcome.ok();
     std::uint32_t const failed = ~warp.ballot(has);
@@ -101,7 +102,7 @@ class page_window {
     if (has && lane >= held_) cache_.unpin(pinned.frame);
     if (held_ == 0) {
       if (warp.shfl(pinned.outcome, 0).kind() == fault::no_frame) {
-        // Now that no lane has a page that somebody may be waiting for.
+        // After this, no lane has a page pinned for which another thread may be waiting.
         warp.sync();
         if (lane == 0) pinned = cache_.pin_missing(page, how, when_full::wait);
         warp.sync();
@@ -135,7 +136,7 @@ class page_window {
   std::uint64_t end_ = 0;
   T* data_ = nullptr;
   std::uint32_t frame_ = 0;  ///< of the lane's page
-  std::uint32_t held_ = 0;   ///< pages, one of each of the first lanes
+  std::uint32_t held_ = 0;   ///< how many pages the window holds: lane k < `held_` has one
   std::uint32_t pages_;
   bool writable_;
 };

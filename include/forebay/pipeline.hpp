@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A loop whose reads are under way while it computes on those that came before.
+//! A loop that keeps later reads in flight while it computes on the data of earlier ones.
 #pragma once
 
 #include <concepts>
@@ -14,13 +14,13 @@
 
 namespace forebay {
 
-/// The indices `first`, `first + step`, ... below `end`. `WholeWarp`: all lanes of a full warp have the same ones, and
-/// go through them together.
+/// The indices `first`, `first + step`, ... below `end`. `WholeWarp`: all lanes of a full warp get the same indices,
+/// and go through them together.
 ///
-/// `pipeline` takes any range with `machine`, `index_type`, `whole_warp` and `bool next(index_type&)`, which gives the
-/// calling thread's next index, or false; after that it is not asked again. So indices may also come from a counter
-/// that threads share. Of a range that is `repeatable` a copy gives the same indices: then no stage has to keep its
-/// own.
+/// `pipeline` takes any range with `machine`, `index_type`, `whole_warp` and `bool next(index_type&)`. `next` gives the
+/// calling thread's next index, or returns false; after that it is not called again. So indices may also come from a
+/// counter that threads share. If a range is `repeatable`, a copy of it gives the same indices: then no stage has to
+/// keep its own.
 template <class M, bool WholeWarp>
 class strided_range {
  public:
@@ -50,16 +50,16 @@ template <class M>
 FOREBAY_DEVICE strided_range<M, false> grid_stride(std::uint64_t count) {
   return {M::thread_rank(), count, M::thread_count()};
 }
-/// [0, count) shared out among the warps of the grid, whose blocks are of full warps: all lanes of a warp get the same
-/// indices. Any of them may start a read for all; each may also start a part of it.
+/// [0, count) shared out among the warps of the grid, whose blocks consist of full warps: all lanes of a warp get the
+/// same indices. Any lane may start a read for all of them; each lane may also start a part of it.
 template <class M>
 FOREBAY_DEVICE strided_range<M, true> warp_stride(std::uint64_t count) {
   std::uint64_t const lanes = M::this_block().size() < 32 ? M::this_block().size() : 32;
   return {M::thread_rank() / lanes, count, M::thread_count() / lanes};
 }
 
-/// What `pipeline` goes through: `grid_stride<M>(count)`, `warp_stride<M>(count)`, or a range of the user's with these
-/// members.
+/// What `pipeline` goes through: `grid_stride<M>(count)`, `warp_stride<M>(count)`, or a range of the user's that has
+/// these members.
 template <class R>
 concept pipeline_range = requires(R range, typename R::index_type& index) {
   typename R::machine;
@@ -69,14 +69,14 @@ concept pipeline_range = requires(R range, typename R::index_type& index) {
 
 namespace detail {
 
-/// Stands for the requests of an `issue` that returns none.
+/// The token of an `issue` that returns none.
 struct nothing_to_wait_for {
   FOREBAY_DEVICE std::uint64_t default_deadline_ns() const { return 0; }
   FOREBAY_DEVICE status wait(std::uint64_t) const { return {}; }
   FOREBAY_DEVICE void detach() const {}
 };
 
-/// Which index a stage is for. As it is: each stage keeps it.
+/// Knows the index that a stage is for. In this general form each stage keeps its index.
 template <class Range>
 struct pipeline_indices {
   using kept = typename Range::index_type;
@@ -84,7 +84,7 @@ struct pipeline_indices {
   FOREBAY_DEVICE kept keep(kept const& i) const { return i; }
   FOREBAY_DEVICE kept leaving(kept const& i) { return i; }
 };
-/// A second walk through the range, as far behind the first as there are stages.
+/// The form for repeatable ranges: a second walk through the range, as far behind the first one as there are stages.
 template <class Range>
   requires(Range::repeatable)
 struct pipeline_indices<Range> {
@@ -105,7 +105,7 @@ struct pipeline_stage {
   typename parking<Token>::type token;
 };
 
-/// What a computation wants: to go on, to stop, or to fail.
+/// The outcome of a computation: to go on, to stop, or to fail.
 struct pipeline_step {
   bool goes_on;
   status outcome;
@@ -126,8 +126,8 @@ FOREBAY_DEVICE pipeline_step pipeline_compute(Compute& compute, Arguments const&
   }
 }
 
-/// What all lanes of a warp take for theirs: `timed_out` where a lane has it, else the failure of the first that has
-/// one.
+/// The status that all lanes of a warp agree on: `timed_out` if any lane has it, else the failure of the first lane
+/// that failed.
 template <class Warp>
 FOREBAY_DEVICE status pipeline_agreed(Warp const& warp, status mine) {
   std::uint32_t const failed = warp.ballot(!mine.ok());
@@ -138,30 +138,31 @@ FOREBAY_DEVICE status pipeline_agreed(Warp const& warp, status mine) {
 
 }  // namespace detail
 
-/// Calls `issue(i, slot)` and then `compute(i, slot)` for each index of `range`, in its order, with up to `Depth`
-/// indices issued and not yet computed. 1 is the plain loop. `slot` < `Depth` numbers the buffers that the thread has
-/// for this: it is an index's own from its issue() until its compute() has returned, when the next index may be issued
-/// into it. 1 to 32.
+/// Calls `issue(i, slot)` and then `compute(i, slot)` for each index of `range`, in the order of the range. Up to
+/// `Depth` indices, 1 to 32, are issued and not yet computed; 1 is the plain loop. `slot` < `Depth` numbers the
+/// thread's buffers for this purpose. A slot belongs to an index from its issue() until its compute() has returned;
+/// then the next index may be issued into it.
 ///
-/// `issue` returns what compute() must not begin before: a token, or several as one (`token_array`, `join`). It may
-/// also return nothing, or a bool that nobody looks at, where it only prefetches.
+/// `issue` returns what compute() has to wait for: a token, or several as one (`token_array`, `join`). If it only
+/// prefetches, it may also return nothing, or a bool, which is ignored.
 ///
-/// `compute` returns nothing; or whether to go on; or a status, and one that is not success ends the loop.
+/// `compute` returns nothing; or a bool, whether to go on; or a status, which ends the loop unless it is success.
 ///
-/// A read that fails ends the loop: compute() is not called for its index. A `compute(i, slot, status)` is, with the
-/// status, and then the loop goes on unless it says otherwise; `timed_out` ends it in any case, since the slot is the
-/// drive's. A loop that ends early waits for all that it has issued.
+/// A read that fails ends the loop: compute() is not called for its index. But a `compute(i, slot, status)` is called,
+/// with the status, and then the loop goes on unless compute() says otherwise. `timed_out` ends the loop in any case,
+/// since the drive may still write to the slot. A loop that ends early waits for all that it has issued.
 ///
-/// Returns the first failure in the order of the range that compute() was not told, those of requests waited for at the
-/// end included, or what compute() returned. `timed_out`, which goes before all others: some request was given up after
-/// the storage's default time; it has been detached, and the slots' buffers are to be left alone until the storage is
-/// flushed or destroyed. After any other status all slots are the caller's again.
+/// Returns the first failure, in the order of the range. The failures are what compute() returned, and failed reads
+/// that compute() was not told of, including those that the loop waited for at its end. `timed_out` takes precedence
+/// over all others: some request was given up after the storage's default time. The loop has detached it, and the
+/// slots' buffers must be left alone until the storage is flushed or destroyed. After any other status all slots are
+/// the caller's again.
 ///
 /// Lanes of a warp that call this together go through it together and return together; their ranges may have different
-/// lengths. All of them have issued before any of them waits. So compute() must not wait for what a lane of the same
-/// warp holds from one of its indices to the next: a cursor that outlives compute() is `warp_page()`, or the cache has
-/// more frames than threads have such cursors. With a range of whole warps all lanes wait for the requests of each, get
-/// the same status, and stop where one of them wants to.
+/// lengths. All lanes issue before any of them waits. So compute() must not wait for what a lane of the same warp holds
+/// from one of its indices to the next. If a cursor outlives compute(), make it a `warp_page()`, or give the cache more
+/// frames than threads have such cursors. With a range of whole warps all lanes wait for the requests of each, get the
+/// same status, and stop when one of them wants to.
 template <std::uint32_t Depth, pipeline_range Range, class Issue, class Compute>
 [[nodiscard]] FOREBAY_DEVICE status pipeline(Range range, Issue&& issue, Compute&& compute) {
   static_assert(Depth >= 1 && Depth <= 32, "pipeline<Depth> has 1 to 32 requests of a thread in flight");
@@ -179,27 +180,28 @@ template <std::uint32_t Depth, pipeline_range Range, class Issue, class Compute>
       return M::converged();
     }
   }();
-  // Every step moves all stages on by one, so that no index into them is a variable, and the code of issue(), of the
-  // wait and of compute() exists once. The stage that leaves and the one that comes have the same slot.
+  // Every step moves all stages on by one. So no index into them is a variable, and the code of issue(), of the wait
+  // and of compute() exists once. The stage that leaves and the one that comes have the same slot.
   detail::pipeline_indices<Range> indices(range);
   detail::pipeline_stage<typename detail::pipeline_indices<Range>::kept, token_type> stages[Depth] = {};
   std::uint32_t filled = 0;  // bit k: stage k
   std::uint32_t slot = 0;
   bool more = true, computing = true, gave_up = false;
   status result;
-  // Lanes that are done go on taking steps, so that all go on together: a lane that fell behind here would come alone
-  // to every submission and every wait.
+  // Lanes that are done go on taking steps, so that all lanes go on together: a lane that fell behind here would come
+  // alone to every submission and every wait.
   while (lanes.any(more || filled != 0)) {
     std::uint32_t const here = slot;
     if ((filled & 1) != 0) {
       token_type token(stages[0].token);
       index_type const i = indices.leaving(stages[0].index);
-      // What is in flight once a request was given up began before that one's time did.
+      // Once a request was given up, nothing more is issued. All other requests in flight began before the wait for
+      // that one did, so their time has passed too.
       status ended = token.wait(gave_up ? M::clock_ns() : token.default_deadline_ns());
       if (ended == status(fault::timed_out)) token.detach();
       if constexpr (Range::whole_warp) {
         ended = detail::pipeline_agreed(lanes, ended);
-        lanes.sync();  // what the lane that waited has acquired, all have
+        lanes.sync();  // what the lane that waited has acquired, all lanes now have
       }
       gave_up = gave_up || ended == status(fault::timed_out);
       detail::pipeline_step step{false, ended};
@@ -239,7 +241,7 @@ template <std::uint32_t Depth, pipeline_range Range, class Issue, class Compute>
   return gave_up ? status(fault::timed_out) : result;
 }
 
-/// A number is no range: `pipeline<4>(grid_stride<M>(10), issue, compute)`.
+/// Refuses a number as a range: `pipeline<4>(grid_stride<M>(10), issue, compute)` is right.
 template <std::uint32_t Depth, class Range, class Issue, class Compute>
   requires(!pipeline_range<Range>)
 status pipeline(Range, Issue&&, Compute&&) {

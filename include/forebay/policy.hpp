@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a replacement policy is: who leaves a set of the page directory when a page must come in.
+//! What a replacement policy is: it chooses which page leaves a set of the page directory when another must come in.
 #pragma once
 
 #include <concepts>
@@ -13,13 +13,14 @@ namespace forebay::replacement {
 
 inline constexpr std::uint32_t max_ways = 16;
 inline constexpr std::uint32_t max_mark_bits = 3;
-/// No way at all.
+/// Stands for no way.
 inline constexpr std::uint32_t no_way = ~0u;
 
-/// What a set's words said when they were last read, all at once: bit `w` of a mask is way `w`.
+/// What a set's words said when they were last read, all at once. Bit `w` of a mask stands for way `w`.
 struct set_view {
-  std::uint32_t pages = 0;      ///< ways that hold a page, or wait for one to be read
-  std::uint32_t evictable = 0;  ///< those of them that may leave: read, clean, not pinned, not protected by a prefetch
+  std::uint32_t pages = 0;  ///< ways that hold a page, or into which one is being read
+  std::uint32_t evictable =
+      0;  ///< those of them whose page may leave: read, clean, not pinned, not protected by a prefetch
   std::uint32_t marked[max_mark_bits] = {};  ///< [b]: ways whose page has mark `b`
 };
 
@@ -28,13 +29,13 @@ template <class Set>
 concept set_access = requires(Set const& set, std::uint32_t ways, std::uint32_t marks) {
   /// How many ways the set has, 1 to `max_ways`; the same for all sets of a directory.
   { set.ways() } -> std::same_as<std::uint32_t>;
-  /// What the words of the set say, or said earlier under this lock, less the marks that `unmark` has cleared since.
+  /// What the words of the set say, or said earlier under this lock, without the marks that `unmark` has cleared since.
   { set.look() } -> std::same_as<set_view>;
-  /// Clears the marks `marks` of the pages in the ways of the mask `ways`.
+  /// Clears the marks in `marks` of the pages in the ways in `ways`; both are masks.
   { set.unmark(ways, marks) } -> std::same_as<void>;
 };
 
-/// A set that has no ways, to check policies with.
+/// A set without ways, to check policies with.
 struct empty_set {
   FOREBAY_DEVICE std::uint32_t ways() const { return 0; }
   FOREBAY_DEVICE set_view look() const { return {}; }
@@ -44,13 +45,13 @@ static_assert(set_access<empty_set>);
 
 /// A replacement policy on machine `M`: `static_assert(replacement::policy<clock, M>)`.
 ///
-/// A policy is a type; the directory is a template on it, so what a policy does not use costs nothing. It decides for
-/// one **set** of 1 to 16 **ways** at a time, and a way is a frame that holds one page or none. It keeps
+/// A policy is a type. The directory is a template on it, so what a policy does not use costs nothing. A policy decides
+/// for one **set** of 1 to 16 **ways** at a time; a way is a frame that holds one page or none. A policy keeps
 ///
 /// - **marks**: up to 3 bits of each page's word. Hits set them without a lock; only the policy clears them.
 /// - a **set_state**: a trivially copyable struct of its own for each set, in device memory.
 ///
-/// The directory calls, with M the machine of the dialect:
+/// The directory calls the following, with M the machine that the code runs on:
 ///
 /// ```
 /// struct some_policy {
@@ -77,20 +78,22 @@ static_assert(set_access<empty_set>);
 /// ```
 ///
 /// **What the directory promises.**
-/// - `victim`, `evicted` and `filled` run under the set's lock: one thread at a time for a set, which sees what the one
-///   before it wrote. So they use `M::ld` and `M::st` on the state. They are short and never wait.
-/// - `hit` runs in any thread, at any time, beside all of them and beside itself. What it touches of the state is a
-///   word that everyone touches as a relaxed `simt::atomic<M>`. If it returns `marks` as it got them, nothing is
-///   written. The page may meanwhile have left: `hit` is a hint, and may then mark the page that came instead.
+/// - `victim`, `evicted` and `filled` run under the set's lock: one thread at a time for a set, which sees what the
+///   thread before it wrote. So they use `M::ld` and `M::st` on the state. They are short and never wait.
+/// - `hit` runs in any thread, at any time, concurrently with all of them and with itself. It touches parts of the
+///   state only as a relaxed `simt::atomic<M>`, since all threads touch them. If it returns `marks` unchanged, nothing
+///   is written. The page may meanwhile have left: `hit` is a hint, and may then mark the page that came instead.
 /// - A way without a page is filled without asking `victim`.
-/// - `victim` is only asked when no way is free. What it returns may have become unevictable (pinned, dirty) by then.
-///   It is then asked again, a bounded number of times, or not at all: nothing follows from `victim` alone.
-/// - `evicted` and then `filled` come once it is certain, in the same hold of the lock. `evicted` alone may come too.
+/// - `victim` is only asked when no way is free. The way that it returns may have become unevictable (pinned, dirty) by
+///   then. `victim` is then asked again, a bounded number of times, or not at all. So a call of `victim` alone is no
+///   eviction.
+/// - `evicted` and then `filled` are called once the eviction is certain, in the same hold of the lock. `evicted` may
+///   also be called alone.
 /// - A page may also leave without `evicted` (invalidated, or its read failed): its way is then missing in
 ///   `set_view::pages`.
-/// - Which accesses are hits, and that lanes of a warp that use one page together are one hit, the directory decides.
+/// - The directory decides which accesses are hits. Lanes of a warp that use one page together are one hit.
 ///
-/// **What the policy promises.** `victim` ends after a number of steps that the number of ways bounds, and finds a way
+/// **What the policy promises.** `victim` ends after a number of steps that the number of ways bounds. It finds a way
 /// if the view that it took has one, whatever hits do meanwhile.
 template <class P, class M>
 concept policy =

@@ -9,7 +9,7 @@
 
 namespace forebay {
 
-/// One queue pair as the driver created it: zeroed rings in memory that the controller and the submitting threads
+/// One queue pair as the driver created it: zeroed rings, in memory that both the controller and the submitting threads
 /// reach.
 struct queue_pair_rings {
   nvme::submission_entry* sq = nullptr;

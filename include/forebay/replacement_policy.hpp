@@ -12,13 +12,13 @@
 
 namespace forebay {
 
-/// What host code has to know of a replacement policy.
+/// What host code needs to know of a replacement policy.
 struct replacement_policy {
   std::string name;
   std::size_t set_bytes = 0;    ///< of a set of the cache
   std::size_t state_bytes = 0;  ///< of the policy's part of it
 
-  /// `replacement_policy::of<replacement::clock>()`, or of a policy of the user's.
+  /// `replacement_policy::of<replacement::clock>()`, or the same with a policy of the user's.
   template <replacement::policy<simt::native> Policy>
   static replacement_policy of() {
     return {Policy::name, sizeof(cache_set<Policy>), sizeof(typename Policy::set_state)};

@@ -11,31 +11,31 @@
 
 namespace forebay::replacement {
 
-/// S3-FIFO (Yang, Zhang, Qiu, Yue and Vigfusson, "FIFO queues are all you need for cache eviction", SOSP 2023), which
-/// throws out early what is used only once, as pages of a scan are.
+/// S3-FIFO (Yang, Zhang, Qiu, Yue and Vigfusson, "FIFO queues are all you need for cache eviction", SOSP 2023). It
+/// evicts early the pages that are used only once, such as those of a scan.
 ///
-/// A new page enters the queue *small*. If it reaches the end with fewer than two hits, it leaves, and the queue
-/// *ghost* remembers its tag; else it goes on to *main*. A page whose tag is in *ghost* enters *main* at once. A page
-/// that reaches the end of *main* with hits goes around again with one hit less, else it leaves. Three hits are counted
-/// at most.
+/// A new page enters the queue *small*. If it reaches the end of *small* with fewer than two hits, it leaves, and the
+/// queue *ghost* remembers its tag; else it moves to *main*. A page whose tag is in *ghost* enters *main* at once. A
+/// page that reaches the end of *main* with hits goes around again with one hit less, else it leaves. At most three
+/// hits are counted.
 ///
-/// What a set of few ways changes:
-/// - *small* has a tenth of the room in the paper. A tenth of 16 ways is one, the share of *small* in every set; so a
-///   page leaves from *small* while one there may, else from *main*. More than one page is in *small* while those that
-///   came first may not leave, for instance since they are still being read.
-/// - *ghost* remembers the last departures from *small*, as many as the set has ways, as 16-bit fingerprints: two of
-/// 2^28
-///   tags are taken for each other once in 2^16.
-/// - A page that may not leave now keeps its place in *small*, and is passed over, hits and all, in *main*.
-/// - A page's hits are its marks: their number counts, so that a hit only sets one and needs no compare-and-swap.
+/// The small sets change this:
+/// - In the paper *small* has a tenth of the room. A tenth of 16 ways is one, so *small* has one way of every set. A
+///   page leaves from *small* while one there may leave, else from *main*. More than one page is in *small* while the
+///   pages that came first may not leave, for instance since they are still being read.
+/// - *ghost* remembers the last departures from *small*, as many as the set has ways, as 16-bit fingerprints. Two of
+///   the 2^28 tags have the same fingerprint once in 2^16.
+/// - A page that may not leave now keeps its place in *small*. In *main* it is passed over and keeps its hits.
+/// - A page's hits are its marks. The number of marks counts, so that a hit only sets one and needs no
+///   compare-and-swap.
 struct s3_fifo {
   static constexpr char const* name = "s3_fifo";
   static constexpr std::uint32_t mark_bits = 3;
   struct set_state {
-    std::uint64_t order;  ///< all ways, the oldest first, 4 bits each; small and main are parts of it; XOR `in_order`
-    std::uint64_t fingerprints[4];  ///< the queue ghost: a ring of 16 bits each
+    std::uint64_t order;  ///< all ways, the oldest first, 4 bits each; small and main are subsets of it; XOR `in_order`
+    std::uint64_t fingerprints[4];  ///< the queue ghost: a ring of 16-bit fingerprints
     std::uint32_t main;             ///< ways whose page is in main
-    std::uint32_t ghosts;           ///< which fingerprints count, as a mask
+    std::uint32_t ghosts;           ///< which fingerprints are in use, as a mask
     std::uint32_t next_ghost;       ///< the oldest fingerprint, which the next one replaces
   };
 
@@ -98,13 +98,14 @@ struct s3_fifo {
     return 0;
   }
 
-  /// The upper half of a product with 2^32 over the golden ratio: tags that lie close together differ.
+  /// The upper half of the product with 2^32 divided by the golden ratio: tags that lie close together get different
+  /// fingerprints.
   FOREBAY_DEVICE static constexpr std::uint32_t fingerprint(std::uint32_t tag) { return tag * 0x9e3779b1u >> 16; }
 
  private:
   static constexpr std::uint64_t in_order = 0xfedc'ba98'7654'3210u;
 
-  /// Both queues: `order` has small's pages and main's, and ways without a page, in any mixture.
+  /// Both queues: `order` has the pages of small and of main, and ways without a page, in any mixture.
   struct queues {
     std::uint64_t order;
     std::uint32_t main;
@@ -119,7 +120,7 @@ struct s3_fifo {
       for (std::uint64_t rest = order; (rest & 15) != way; rest >>= 4) ways |= 1u << (rest & 15);
       return ways;
     }
-    /// Makes `ways` the youngest, and keeps their order among themselves.
+    /// Makes `ways` the youngest, and keeps the order among them.
     FOREBAY_DEVICE void to_end(std::uint32_t ways) {
       std::uint64_t stay = 0;
       std::uint64_t go = 0;
@@ -139,9 +140,9 @@ struct s3_fifo {
     }
   };
 
-  /// Ways by the number of hits of their pages, which is the number of their marks whichever they are.
+  /// Ways by the number of hits of their pages. That is the number of their marks, whichever marks they are.
   struct hit_counts {
-    std::uint32_t one, two, three;  ///< ways with at least so many
+    std::uint32_t one, two, three;  ///< ways with at least that many
 
     FOREBAY_DEVICE explicit hit_counts(set_view const& view)
         : one(view.marked[0] | view.marked[1] | view.marked[2]),
@@ -157,12 +158,13 @@ struct s3_fifo {
     }
   };
 
-  /// What leaves main. Goes around the queue until a page without hits is at its end, all rounds at once.
+  /// Chooses the page that leaves main. Moves around the queue until a page without hits is at its end, all rounds at
+  /// once.
   template <class Set>
   FOREBAY_DEVICE static std::uint32_t from_main(Set const& set, set_view const& view, queues& now,
                                                 hit_counts const& hits) {
     std::uint32_t const main = view.evictable & now.main;
-    // A whole round leaves the order as it is and takes a hit from every page.
+    // A whole round leaves the order as it is and takes one hit from every page.
     std::uint32_t rounds = 0;
     while (rounds < 3 && (main & ~hits.at_least(rounds + 1)) == 0) ++rounds;
     std::uint32_t const way = now.oldest_of(main & ~hits.at_least(rounds + 1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Consuming completions for threads that only look at what they wait for (`service_rules`).
+//! Completions are consumed here for threads that only look at what they wait for (`service_rules`).
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 
 namespace forebay {
 
-/// A resident kernel whose warps share out the pairs; a warp looks at as many entries of a pair at a time as it has
-/// lanes. Runs until the host, or whoever else, sets `*stop`; nobody who waits by `service_rules` goes on without it.
+/// A resident kernel whose warps share out the queue pairs; a warp looks at as many entries of a pair at a time as it
+/// has lanes. It runs until the host, or any other thread, sets `*stop`. Threads that wait by `service_rules` cannot go
+/// on without it.
 template <class M, class Queues = io_queues_ref<M>>
 struct service_kernel {
   Queues queues;
   std::uint32_t* stop = nullptr;  ///< in memory that its writer and the kernel reach
-  std::uint32_t first_block = 0;  ///< of the launch; those before are not the service's
+  std::uint32_t first_block = 0;  ///< of the launch; blocks before it are not the service's
 
   FOREBAY_DEVICE void operator()() const {
     auto const block = M::this_block();
@@ -27,16 +28,16 @@ struct service_kernel {
         [&] {
           for (;;) {
             bool any = false;
-            // One lap of a ring at most, then the next pair: a busy one shall not keep the others waiting.
+            // At most one lap of a ring, then the next pair: a busy pair must not keep the others waiting.
             for (std::uint32_t k = warp; k < queues.pair_count(); k += warps) {
               do {
                 if (!queues.help(k)) break;
                 any = true;
               } while (!Queues::rules_type::goes_round);
             }
-            // Acquire pairs with a release of whoever stops it.
+            // Acquire pairs with a release of the thread that stops the service.
             if (simt::atomic<M, simt::scope::system>(*stop).load(simt::order::acquire) != 0) return true;
-            // A thread that goes to sleep must have seen each ring empty.
+            // A thread must have seen each ring empty before it goes to sleep.
             if (!any) return false;
           }
         },

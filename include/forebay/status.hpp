@@ -9,7 +9,7 @@
 
 namespace forebay {
 
-/// Outcomes that no controller reports: Forebay's own.
+/// Outcomes of Forebay's own, which no controller reports.
 enum class fault : std::uint8_t {
   none = 0,
   timed_out,       ///< the deadline passed; the command still owns its buffer, record and command id
@@ -31,8 +31,8 @@ class [[nodiscard]] status {
   constexpr status() = default;
   FOREBAY_DEVICE constexpr status(fault f) : bits_(static_cast<std::uint32_t>(f) << 16) {}
   /// From the 15-bit status field of a CQE. "Command Abort Requested" and "Command Aborted due to SQ Deletion" (generic
-  /// status 07h and 08h; NVM Express Base 1.4, Figure 128) are `fault::cancelled`: who waits for a command hears the
-  /// same of it whether its completion or the end of its queue comes first.
+  /// status 07h and 08h; NVM Express Base 1.4, Figure 128) are `fault::cancelled`: a thread that waits for a command
+  /// gets the same status whether the completion or the end of the queue comes first.
   FOREBAY_DEVICE static constexpr status from_nvme(std::uint32_t status_field) {
     std::uint32_t const type_and_code = status_field & 0x7ff;
     return type_and_code == 0x07 || type_and_code == 0x08 ? status(fault::cancelled) : from_bits(status_field & 0x7fff);
@@ -45,7 +45,7 @@ class [[nodiscard]] status {
 
   FOREBAY_DEVICE constexpr explicit operator bool() const { return ok(); }
   FOREBAY_DEVICE constexpr bool ok() const { return bits_ == 0; }
-  /// Which of Forebay's own faults it is; `fault::none` for success and for an NVMe status.
+  /// Which of Forebay's own faults the status is; `fault::none` for success and for an NVMe status.
   FOREBAY_DEVICE constexpr fault kind() const { return static_cast<fault>(bits_ >> 16); }
   FOREBAY_DEVICE constexpr std::uint32_t nvme_status_code() const { return bits_ & 0xff; }
   FOREBAY_DEVICE constexpr std::uint32_t nvme_status_code_type() const { return bits_ >> 8 & 7; }

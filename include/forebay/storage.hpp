@@ -35,47 +35,48 @@ namespace simt {
 struct cuda;
 }
 
-/// The queues that kernels have on one drive; what is 0 is as for all drives.
+/// The queues that kernels have on one drive; a value of 0 is taken from the options for all drives.
 struct drive_queues {
   std::uint32_t count = 0;
   std::uint32_t depth = 0;  ///< entries of each, 2 to 65536
-  /// From which queues the controller takes commands first: these, or others of its own, which have `medium`: the
-  /// host's and raw ones. Refused where a controller has no weighted round robin arbitration; no emulated one has.
+  /// The priority with which the controller takes commands from these queues. Its other queues, the host's and raw
+  /// ones, have `medium`. Rejected if a controller has no weighted round robin arbitration; no emulated one has.
   std::optional<nvme::queue_priority> priority = {};
 };
 
-/// The queues of a storage, and the requests that go through them.
+/// The queues of a storage, and the limits on requests and commands that go through them.
 struct queue_options {
   std::uint32_t per_drive = 0;  ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
   std::uint32_t depth = 0;      ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
-  /// Empty, or of each drive. Where their counts differ, refs must have traits with `uneven_rules`.
+  /// Empty, or one entry for each drive. If their counts differ, refs must have traits with `uneven_rules`.
   std::vector<drive_queues> of_drives = {};
   std::uint32_t records = 0;  ///< requests that may be open at once, 2^28 at most; 0: 65,536 for `cpu`, 2^20 for a GPU
-  std::uint32_t prp_list_pages = 1024;  ///< commands beyond two pages that may be in flight at once
+  std::uint32_t prp_list_pages = 1024;  ///< commands of more than two pages that may be in flight at a time
 };
 
-/// For those who look for a defect.
+/// Helps to find defects.
 struct debug_options {
-  /// Threads whose notes of what they hold and wait for have room at a time, 128 bytes of device memory each. Only
-  /// kernels compiled with `FOREBAY_DEBUG_WAITS` leave any.
+  /// How many threads at a time have room for notes of what they hold and wait for, 128 bytes of device memory each.
+  /// Only kernels compiled with `FOREBAY_DEBUG_WAITS` write notes.
   std::uint32_t traced_threads = debug_waits ? 65536 : 0;
 };
 
-/// All are checked when the storage is made, before anything starts.
+/// The constructor of the storage checks all of them before anything starts.
 struct storage_options {
   std::vector<std::string> drives = {};  ///< drive URIs; all with the same block size
-  std::string device = "auto";           ///< whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 where there is one
+  std::string device = "auto";  ///< the device whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 if there is one
   queue_options queues = queue_options();  // GCC 12 warns of `{}`: that its vector may be uninitialised
   /// Consecutive bytes on one drive, a multiple of the block; not used with one drive. 0: the drives lie one after the
-  /// other, of each as many bytes as of the smallest, down to a multiple of 65536; `drive_arrays()` is for such.
+  /// other, each with as many bytes as the smallest drive, rounded down to a multiple of 65536; `drive_arrays()` needs
+  /// this.
   std::uint64_t stripe_bytes = 1 << 16;
-  /// Of waits that name no deadline, but for `storage_ref::flush()`; and how long a command may be in flight before
-  /// recovery aborts it.
+  /// The default time: for waits that name no deadline, except `storage_ref::flush()`. Recovery aborts a command that
+  /// is in flight for longer.
   std::uint64_t timeout_ns = 10'000'000'000;
-  std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< both of a Flush: a drive may have much to write
+  std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< the same two limits for a Flush: a drive may have much to write
   cache_options cache = {};
-  /// Refuse every write. A file that no daemon serves need not be writable then, may have any length, and several may
-  /// have it open.
+  /// Rejects every write. A file that no daemon serves then need not be writable and may have any length, and several
+  /// storages may have it open.
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
   debug_options debug = {};
@@ -83,7 +84,7 @@ struct storage_options {
   std::stop_token cancel = {};
 };
 
-/// Registered memory: what commands may read and write. Move-only. Must be destroyed only once no request names it.
+/// Registered memory, which commands may read and write. Move-only. Destroy it only when no request uses it any more.
 class registered_buffer {
  public:
   registered_buffer();
@@ -112,7 +113,7 @@ class raw_queue_pair {
   ~raw_queue_pair();
 
   queue_pair_rings const& rings() const;
-  /// False once recovery of some other queue has reset the controller: the rings are then nobody's.
+  /// False once recovery of some other queue has reset the controller: the rings are then no longer in use.
   bool live() const;
   std::uint32_t nsid() const;
   std::uint32_t block_bytes() const;
@@ -125,9 +126,10 @@ class raw_queue_pair {
   std::unique_ptr<parts> parts_;
 };
 
-/// While it lives, the engines of a storage's drives run. Those of drives that always run cost nothing; a drive whose
-/// engine shares the client's process and GPU (`residency=in_process`) serves nobody without, and while one is held
-/// `cudaFree` and `cudaDeviceSynchronize` of the process do not return. Move-only; thread-safe to make and to end.
+/// While a lease lives, the engines of a storage's drives run. If a drive's engine always runs, a lease costs nothing.
+/// If it shares the client's process and GPU (`residency=in_process`), the drive serves no command without a lease;
+/// while one is held, `cudaFree` and `cudaDeviceSynchronize` of the process do not return. Move-only; thread-safe to
+/// make and to destroy.
 class storage_lease {
  public:
   storage_lease(storage_lease&&) noexcept;
@@ -141,49 +143,49 @@ class storage_lease {
   std::unique_ptr<parts> parts_;
 };
 
-/// Owns drives, controllers, queues and the recovery thread. Move-only. Members may be called from any thread.
+/// Owns drives, controllers, queues and the recovery thread. Move-only. Any thread may call its members.
 class storage {
  public:
-  /// Throws `refused_input` for a bad option or URI, `operation_failed` for a drive that does not come up.
+  /// Throws `refused_input` for a bad option or URI, and `operation_failed` for a drive that does not start.
   explicit storage(storage_options const& options);
   storage(storage&&) noexcept;
   storage& operator=(storage&&) noexcept;
   /// Writes back the cache's pages, and waits until all requests in flight have completed, for as long as the drives
-  /// complete anything; gives a drive up that does not. Says on standard error which pages were lost. No kernel may
-  /// still use a ref.
+  /// complete anything. Gives up a drive that completes nothing. Says on standard error which pages were lost. No
+  /// kernel may still use a ref.
   ~storage();
 
-  /// Whether writes may go anywhere: not where the options or a drive forbid it, nor where the drives carry a catalogue
-  /// and `allow_destroy` is not set.
+  /// Whether writes may go anywhere. They may not if the options or a drive forbid it, or if the drives carry a
+  /// catalogue and `allow_destroy` is not set.
   bool raw_writable() const;
 
-  /// A kernel's handle on all bytes: straight on the drives with `uncached` traits, through the cache with `cached`
-  /// ones. Read-only where the options say so, and where the drives carry a catalogue and `allow_destroy` is not set.
-  /// With `service_rules` a kernel of `service()` must run beside.
-  /// Throws `refused_input` where the traits do not fit the storage: `uncached` where there is a cache, since kernels
-  /// would not see what it holds; `cached` where there is none, or one for another policy or other pools, or where
-  /// one of the two counts and the other does not; and even pairs where drives have different numbers of queues.
+  /// A kernel's handle on all bytes: directly on the drives with `uncached` traits, through the cache with `cached`
+  /// ones. Read-only if the options say so, or if the drives carry a catalogue and `allow_destroy` is not set. With
+  /// `service_rules` a kernel of `service()` must run at the same time.
+  /// Throws `refused_input` if the traits do not fit the storage: `uncached` if there is a cache, since kernels would
+  /// not see what it holds; `cached` if there is none, or one for another policy or other pools, or if only one of the
+  /// two counts; and even pairs if drives have different numbers of queues.
   template <class M, ref_traits Traits = uncached>
   storage_ref<M, Traits> ref() const {
     std::uint32_t drives = 0;
     if constexpr (Traits::uses_cache) drives = layout().one_after_the_other() ? layout().drive_count : 0;
     return view<M, Traits>(0, size_bytes(), raw_writable(), drives);
   }
-  /// The same of the bytes of one extent, up to the next multiple of the block.
+  /// The same for the bytes of one extent, up to the next multiple of the block.
   template <class M, ref_traits Traits = uncached>
   storage_ref<M, Traits> ref(extent const& part) const {
     std::uint64_t const block = block_bytes();
     return view<M, Traits>(part.first_byte, (part.size_bytes + block - 1) / block * block, writable(), 0);
   }
   /// The drives as arrays of their own, through the cache: `drive_arrays<M, float>()[drive][i]`. Throws `refused_input`
-  /// where they are striped, and as ref() does.
+  /// if they are striped, and as ref() does.
   template <class M, class T, cached_traits Traits = cached>
   auto drive_arrays() const {
     require_one_after_the_other();
     return ref<M, Traits>().template drive_arrays<T>();
   }
-  /// A kernel that consumes completions for threads whose refs have `service_rules`, until `*stop` is set. The traits
-  /// are those of the refs.
+  /// A kernel that consumes completions for threads whose refs have `service_rules`, until `*stop` is set. `Traits` are
+  /// those of the refs.
   template <class M, ref_traits Traits = uncached>
   auto service(std::uint32_t* stop) const {
     require_device(std::is_same_v<M, simt::cuda>);
@@ -201,89 +203,91 @@ class storage {
   storage_layout const& layout() const;
   bool on_gpu() const;
   int gpu_ordinal() const;
-  /// Where kernels of this storage's device keep their own data.
+  /// The memory in which kernels of this storage's device keep their own data.
   memory::resource& device_memory() const;
 
   /// Registers memory that the caller owns: whole pages, in memory that the drives can reach (host memory; page-locked
-  /// where a GPU drives the queues). Throws `refused_input`.
+  /// if a GPU drives the queues). Throws `refused_input`.
   registered_buffer register_buffer(void* address, std::size_t bytes);
-  /// Zeroed registered memory that the storage's device and the host both reach.
+  /// Zeroed registered memory that both the storage's device and the host reach.
   registered_buffer allocate_buffer(std::size_t bytes);
-  /// The same where the storage's device reaches it fastest and every drive still does; the host may not reach it.
+  /// The same, in the place that the storage's device reaches fastest and that every drive still reaches; the host may
+  /// not reach it.
   registered_buffer allocate_device_buffer(std::size_t bytes);
 
-  /// To be taken before a kernel that uses the storage is launched, and held until it has ended. The host's own I/O
-  /// takes one itself. Throws `operation_failed` where other kernels fill the GPU.
+  /// Take a lease before you launch a kernel that uses the storage, and hold it until the kernel has ended. The host's
+  /// own I/O takes one itself. Throws `operation_failed` if other kernels fill the GPU.
   storage_lease lease() const;
 
   /// Host I/O of any offset and length. Throws `refused_input` for a range outside, `operation_failed` with the NVMe
-  /// status. A write that covers part of a block reads the block first: no kernel may write it meanwhile. Where there
-  /// is a cache, what it holds is written back first, and pages that the host writes leave it: no kernel may use those
-  /// pages meanwhile, and one that a kernel has pinned makes it `operation_failed`.
+  /// status. A write that covers part of a block reads the block first: no kernel may write that block meanwhile. If
+  /// there is a cache, the pages that it holds are written back first, and pages that the host writes leave it. No
+  /// kernel may use those pages meanwhile; if a kernel has one pinned, this throws `operation_failed`.
   void pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
   void pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
-  /// Waits until each command of kernels is over that was in flight at the call: the buffers of requests that were
-  /// detached, or whose callers gave up, are the callers' again. Then makes every write that completed before the call
-  /// durable, those that the cache holds too. Throws `operation_failed` where a drive does not take a page, which then
-  /// stays in the cache, or never completes a command, whose buffer is then in use for as long as the storage; the
-  /// other drives have what is theirs all the same.
+  /// Waits until every command of kernels that was in flight at the call has ended. The buffers of requests that were
+  /// detached, or whose callers gave up, are then the callers' again. Afterwards makes every write that completed
+  /// before the call durable, including those that the cache holds. Throws `operation_failed` if a drive does not take
+  /// a page, which then stays in the cache, or if it never completes a command, whose buffer then stays in use for as
+  /// long as the storage lives. On the other drives all this is done even then.
   void flush();
-  /// Ends what kernels have not: every page that lies in this buffer because it was shared is written back where it was
-  /// written, and the buffer is the caller's again. To be called before the buffer is destroyed, if it was ever shared.
-  /// No kernel may be sharing pages meanwhile. Throws `operation_failed` where a page cannot be written back or a
-  /// kernel has one pinned: the buffer then still belongs to the storage.
+  /// Ends the sharing that kernels have not ended. Each page that lies in this buffer because it was shared is written
+  /// back if it was written, and the buffer is the caller's again. Call this before you destroy a buffer that was ever
+  /// shared. No kernel may be sharing pages meanwhile. Throws `operation_failed` if a page cannot be written back, or
+  /// if a kernel has one pinned: the buffer then still belongs to the storage.
   void take_back(registered_buffer const& buffer);
-  /// How many accesses through array views, and write-backs, failed, with the status and the place of the first;
-  /// forgets them, so that the next call tells of later ones. To be called when the kernels whose errors it is to tell
-  /// have ended. All of success where there is no cache.
+  /// How many accesses through array views, and write-backs, failed, with the status and the place of the first one.
+  /// Forgets them, so that the next call reports later ones. Call it when the kernels that it reports on have ended.
+  /// Without a cache it always reports success.
   access_errors take_errors();
-  /// What the cache did, where `cache_options::statistics` is set; all zero else.
+  /// What the cache did, if `cache_options::statistics` is set; else all zero.
   cache_counters cache_statistics() const;
   /// Waits until no request of any kernel is in flight; false if some still are after `timeout_ns`.
   bool drain(std::uint64_t timeout_ns);
 
-  /// Has the emulated drives find memory for bytes [0, bytes) before they are accessed, which takes far longer than an
-  /// access: for measurements. False where a drive's part would take more than half of what the machine has left;
-  /// nothing of that part is then done. Other drives do nothing. Throws `operation_failed` where a daemon has gone.
+  /// Has the emulated drives allocate memory for bytes [0, bytes) before they are accessed, for measurements: to
+  /// allocate takes far longer than an access. False if a drive's part would take more than half of the memory that the
+  /// machine has left; nothing of that part is then done. Other drives do nothing. Throws `operation_failed` if a
+  /// daemon has gone.
   bool populate(std::uint64_t bytes);
 
   std::vector<extent> extents() const;
-  /// Throws `refused_input` where there is none of that name.
+  /// Throws `refused_input` if there is no extent of that name.
   extent find_extent(std::string const& name) const;
-  /// Makes an extent, and the catalogue on drives whose first MiB is blank. Throws `refused_input` where other data is
-  /// there and `allow_destroy` is not set. Throws `operation_failed` where a drive takes no catalogue: here all is then
-  /// as before, and on the drives perhaps not, until the next change.
+  /// Makes an extent, and the catalogue if the first MiB of the drives is blank. Throws `refused_input` if other data
+  /// is there and `allow_destroy` is not set. Throws `operation_failed` if a drive does not take the catalogue: this
+  /// storage is then as before, but the drives may not be until the next change.
   extent create_extent(std::string const& name, std::uint64_t bytes);
-  /// Makes an extent in three steps, so that whatever ends the program leaves the old one or the new one whole: claim
-  /// its bytes, which nobody else sees yet and which need room beside an extent of the same name; write them (`pwrite`
-  /// with it as `within`, or kernels); and publish it, which makes what was written durable and then changes the
-  /// catalogue, once, with `replace` in place of an extent of that name. Thread-safe. What is never published is free
-  /// again when the storage is closed. Throw as `create_extent` does, and `refused_input` for an extent that is not
-  /// staged, and for a name in use.
+  /// Makes an extent in three steps, so that the old extent or the new one is whole, whatever ends the program.
+  /// `stage_extent` claims its bytes, which no one else sees yet; there must be room for them beside an extent of the
+  /// same name. Then write them (`pwrite` with the extent as `within`, or kernels). `publish_extent` makes the written
+  /// bytes durable and then changes the catalogue, once; with `replace`, in place of an extent of that name.
+  /// Thread-safe. If an extent is never published, its bytes are free again when the storage is closed. These functions
+  /// throw as `create_extent` does, and `refused_input` for an extent that is not staged and for a name in use.
   extent stage_extent(std::string const& name, std::uint64_t bytes);
   void publish_extent(extent const& staged, bool replace = false);
   void discard_extent(extent const& staged);
   void remove_extent(std::string const& name);
 
-  /// `entries` slots each, 0: the queue depth of this storage. Its commands go by the catalogue and the cache, so it is
-  /// given under the same rules as `pwrite`. Throws `refused_input` for a drive that is not there, for `entries` that
-  /// its controller does not take (2 to CAP.MQES + 1), for a storage with a cache, and, unless the drive itself is
-  /// write protected, for one that is `read_only` or carries a catalogue without `allow_destroy`; `operation_failed`
-  /// where the drive has no pair left. While one lives, a storage without `allow_destroy` makes no catalogue.
-  /// Thread-safe.
+  /// Queues with `entries` slots each; 0: the queue depth of this storage. The pair's commands bypass the catalogue and
+  /// the cache, so the same rules apply as for `pwrite`. Throws `refused_input` for a drive that does not exist, for
+  /// `entries` that its controller does not take (2 to CAP.MQES + 1), and for a storage with a cache; also, unless the
+  /// drive itself is write protected, for a storage that is `read_only` or carries a catalogue without `allow_destroy`.
+  /// Throws `operation_failed` if the drive has no pair left. While a raw pair lives, a storage without `allow_destroy`
+  /// makes no catalogue. Thread-safe.
   raw_queue_pair make_raw_queue_pair(std::uint32_t drive = 0, std::uint32_t entries = 0);
 
   /// One JSON object: what the storage runs on and what its drives report (docs/reference/json.md).
   std::string report() const;
-  /// What a kernel that does not go on may wait for, in words, while it runs: commands in flight with what they are
-  /// for, open records, locks, pinned and busy frames; and, in a build with `FOREBAY_DEBUG_WAITS`, what each thread
-  /// holds and waits for, with a circular wait where there is one. Waits for no kernel. Throws `operation_failed` where
-  /// the GPU cannot be asked any more.
+  /// Says in words, while a kernel makes no progress, what it may be waiting for: commands in flight and what they are
+  /// for, open records, locks, pinned and busy frames. In a build with `FOREBAY_DEBUG_WAITS`, also what each thread
+  /// holds and waits for, and a circular wait if there is one. Waits for no kernel. Throws `operation_failed` if the
+  /// GPU does not answer any more.
   std::string dump() const;
   /// Reports on standard error, or as the options say, when the storage's kernels make no progress. Throws
   /// `refused_input`.
   watchdog watch(watchdog_options const& options = {}) const;
-  /// From now on the statistics in `report()`, the drives' and the cache's, count from here.
+  /// From now on the statistics in `report()`, those of the drives and of the cache, count from zero.
   void reset_statistics();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Storage as a kernel sees it: one range of bytes over one or more drives, read and written asynchronously.
+//! Storage as a kernel sees it: one range of bytes over one or more drives, which it reads and writes asynchronously.
 #pragma once
 
 #include <cstdint>
@@ -33,21 +33,21 @@ class storage_ref {
       : queues_(queues), layout_(layout), first_byte_(first_byte), bytes_(bytes), writable_(writable) {}
 
   FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
-  /// Offsets, lengths and nothing smaller: what every transfer is a multiple of.
+  /// Offsets and lengths of all transfers are multiples of this.
   FOREBAY_DEVICE std::uint32_t block_bytes() const { return 1u << layout_.block_shift; }
 
-  /// Starts reading `bytes` bytes from `offset_bytes` into the start of `to`. Of any size: split over commands and
-  /// drives. May wait for room in the queues, and helps meanwhile. The buffer belongs to the request until its token
-  /// was waited for.
+  /// Starts reading `bytes` bytes from `offset_bytes` into the start of `to`. The size is not limited: the request is
+  /// split over commands and drives. May wait for room in the queues, and helps meanwhile. The buffer belongs to the
+  /// request until its token has been waited for.
   FOREBAY_DEVICE token_type read_async(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return transfer(nvme::io_opcode::read, to, offset_bytes, bytes);
   }
-  /// Starts writing `bytes` bytes from the start of `from` at `offset_bytes`. As read_async() in all else.
+  /// Starts writing `bytes` bytes from the start of `from` at `offset_bytes`. In all else as read_async().
   FOREBAY_DEVICE token_type write_async(buffer_ref const& from, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     if (!writable_) return token_type(fault::read_only);
     return transfer(nvme::io_opcode::write, from, offset_bytes, bytes);
   }
-  /// Starts making durable, on every drive, each write that completed before the call.
+  /// Starts to make every write that completed before the call durable, on every drive.
   FOREBAY_DEVICE token_type flush_async() const {
     request_type r(queues_, layout_);
     if (!r.open(layout_.drive_count)) return token_type(fault::no_record);
@@ -60,15 +60,15 @@ class storage_ref {
     return r.to_token();
   }
 
-  /// Starts and waits, for the storage's default time. After `timed_out` the request goes on, detached: the buffer
-  /// belongs to it until the storage was flushed or destroyed.
+  /// Starts the read and waits up to the storage's default time. After `timed_out` the request goes on, detached: the
+  /// buffer belongs to it until the storage has been flushed or destroyed.
   FOREBAY_DEVICE status read(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return read_async(to, offset_bytes, bytes).wait_once();
   }
   FOREBAY_DEVICE status write(buffer_ref const& from, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return write_async(from, offset_bytes, bytes).wait_once();
   }
-  /// Waits for the storage's `flush_timeout_ns`.
+  /// Starts a flush and waits up to the storage's `flush_timeout_ns`.
   FOREBAY_DEVICE status flush() const { return flush_async().wait_once(M::clock_ns() + queues_.flush_timeout_ns()); }
 
  private:

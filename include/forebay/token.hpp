@@ -13,9 +13,8 @@
 
 namespace forebay {
 
-/// One request in flight: what `read_async` and its kin return. Trivially copyable, but there is one request behind all
-/// copies: exactly one of them is waited for with a status other
-/// than `timed_out`, or detached.
+/// One request in flight: what `read_async` and the like return. Trivially copyable, but all copies stand for one
+/// request: exactly one copy is detached, or waited for until the status is not `timed_out`.
 template <class M, class Queues = io_queues_ref<M>>
 class [[nodiscard]] token {
  public:
@@ -30,7 +29,7 @@ class [[nodiscard]] token {
     if (record_ != slot_pool::none) generation_ = queues_.generation(record_);
   }
 
-  /// A token that nobody looks at for long: half the registers, for some loads when it is woken.
+  /// A token that is not used for a while: it takes half the registers, and some loads when it becomes a token again.
   struct parked {
     io_queues_state* queues;
     std::uint32_t record;
@@ -50,10 +49,10 @@ class [[nodiscard]] token {
   }
 
   /// Whether wait() would return at once. Helps: it delivers what has completed on the request's pairs. So
-  /// `M::wait_until([&] { return t.ready(); }, deadline)` waits until a deadline of the caller's, as often as it likes:
-  /// that it passes says nothing of the request, and does nothing to it. It never asks for recovery: of a command that
-  /// the drive has lost, only wait() hears. A thread with nothing else to do may pass `M::looks_per_poll`, to see its
-  /// completion sooner.
+  /// `M::wait_until([&] { return t.ready(); }, deadline)` waits until a deadline of the caller's, and may be repeated.
+  /// When that deadline passes, this says nothing about the request and does nothing to it. ready() never asks for
+  /// recovery: only wait() finds out that the drive has lost a command. A thread with nothing else to do may pass
+  /// `M::looks_per_poll`, to see its completion sooner.
   FOREBAY_DEVICE bool ready(std::uint32_t looks = 1) const {
     if (record_ == slot_pool::none) return true;
     queues_.check_generation(record_, generation_);
@@ -65,30 +64,31 @@ class [[nodiscard]] token {
     return done;
   }
 
-  /// When the storage's default time, from now on, has passed; 0 for a request that has ended.
+  /// The deadline of a wait that starts now and lasts the storage's default time; 0 for a request that has ended.
   FOREBAY_DEVICE std::uint64_t default_deadline_ns() const {
     return record_ == slot_pool::none ? 0 : M::clock_ns() + queues_.timeout_ns();
   }
 
-  /// Waits for the storage's default time.
+  /// Waits up to the storage's default time.
   FOREBAY_DEVICE status wait() { return wait(default_deadline_ns()); }
 
   /// The first failure among the request's commands, or success. After `timed_out` the buffer still belongs to the
-  /// request: wait again, or detach and leave it alone until the storage was flushed or destroyed. Recovery has then
-  /// been asked for those of its commands that have been in flight for longer than the storage's limits allow, and for
-  /// no others. Lanes of a warp that call this together return together, when the last of them may.
+  /// request: wait again, or detach and leave the buffer alone until the storage has been flushed or destroyed. This
+  /// call has then asked for recovery of those of the request's commands that have been in flight for longer than the
+  /// storage's limits allow, and of no others. Lanes of a warp that call this together return together, when the last
+  /// of them may.
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     if (record_ == slot_pool::none) return ended_;
     queues_.check_generation(record_, generation_);
-    // Lanes that come together go on together: one that went on as soon as it could would come alone to whatever it
-    // does next, and lanes that do the same thing one after the other take as many times as long. What each waits for
-    // depends on the controllers only (Q4).
+    // Lanes that come together go on together. A lane that went on as soon as it could would come alone to whatever it
+    // does next, and lanes that do the same thing one after the other take as many times as long. What each lane waits
+    // for depends on the controllers only (Q4).
     if (!queues_.wait(M::converged(), record_, range_, deadline_ns, ended_)) return fault::timed_out;
     record_ = slot_pool::none;
     return ended_;
   }
 
-  /// wait() of a caller who cannot wait again: after `timed_out` the request is detached.
+  /// wait() for a caller that cannot wait again: after `timed_out` the request is detached.
   FOREBAY_DEVICE status wait_once() { return wait_once(default_deadline_ns()); }
   FOREBAY_DEVICE status wait_once(std::uint64_t deadline_ns) {
     status const outcome = wait(deadline_ns);
@@ -96,7 +96,7 @@ class [[nodiscard]] token {
     return outcome;
   }
 
-  /// Gives up the result. The buffer belongs to the request until the storage was flushed or destroyed.
+  /// Gives up the result. The buffer belongs to the request until the storage has been flushed or destroyed.
   FOREBAY_DEVICE void detach() {
     if (record_ == slot_pool::none) return;
     queues_.check_generation(record_, generation_);
@@ -110,8 +110,8 @@ class [[nodiscard]] token {
   std::uint32_t record_ = slot_pool::none;
   pair_range range_;
   status ended_;
-  /// Which of the requests of its record. There in every build, so that code built with `FOREBAY_DEBUG_WAITS` and code
-  /// built without it agree about tokens.
+  /// Tells the requests that use the same record apart. It exists in every build, so that code built with
+  /// `FOREBAY_DEBUG_WAITS` and code built without it agree about tokens.
   std::uint32_t generation_ = 0;
 };
 

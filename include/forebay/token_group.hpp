@@ -11,15 +11,15 @@
 
 namespace forebay {
 
-/// What two requests together ended with: `timed_out` while one of them has not ended, else the first failure.
+/// The common status of two requests: `timed_out` while one of them has not ended, else the first failure.
 FOREBAY_DEVICE constexpr status joint_status(status first, status second) {
   bool const second_counts = first.ok() || (second == status(fault::timed_out));
   return second_counts ? second : first;
 }
 
-/// `N` requests of one type, such as the rows that one sample needs. An entry that nothing was assigned to is a request
-/// that has ended well. Index it with constants, in unrolled loops, so that it stays in registers. A model of a token:
-/// after `timed_out` the group may be waited for again.
+/// `N` requests of one type, such as the rows that one sample needs. An entry that was never assigned is a request that
+/// has ended with success. Index the array with constants, in unrolled loops, so that it stays in registers. A model of
+/// a token: after `timed_out` the group may be waited for again.
 template <class Token, std::uint32_t N>
 class [[nodiscard]] token_array {
  public:
@@ -66,7 +66,7 @@ class [[nodiscard]] token_array {
   Token tokens_[N];
 };
 
-/// Two requests of any types, groups included: what `join` makes. A model of a token.
+/// Two requests of any types, also of groups: what `join` makes. A model of a token.
 template <class First, class Second>
 class [[nodiscard]] token_pair {
  public:

@@ -152,7 +152,7 @@ def shared_gpu() -> Iterator[dict[str, str]]:
         yield variables  # where one runs there already, that one is used, and left running
     finally:
         if ours.returncode == 0:
-            # It waits for its clients; what they left of it ends with the last of them.
+            # MPS waits for its clients; what they left of it ends with the last of them.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 subprocess.run(
                     [_MPS_CONTROL],

@@ -17,7 +17,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a block device",
 }
-# A pipe without its other end does not hold up who opens it, and a terminal stays another process's.
+# O_NONBLOCK: opening a pipe whose other end is closed does not block. O_NOCTTY: a terminal stays another process's.
 _OPEN = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 

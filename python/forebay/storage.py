@@ -211,7 +211,7 @@ class Storage:
             self._shut(cancel=True)
             raise
         if cancel:
-            # A run that was interrupted uses the drives until it ends: they are shut down then.
+            # An interrupted run uses the drives until it ends. Only then are they shut down.
             closing = threading.Thread(target=self.native.close, name="forebay-close", daemon=True)
             closing.start()
             closing.join(_CLOSE_PATIENCE_S)

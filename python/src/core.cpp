@@ -48,8 +48,9 @@ namespace {
   for (;;) pause();
 }
 
-/// Lets go of Python's lock while it lives. A thread that wants it back while the interpreter ends stays here, as from
-/// Python 3.14 on. Earlier ones unwind its stack, past functions that nothing may leave that way.
+/// Releases Python's lock while it lives. A thread that wants the lock back while the interpreter ends blocks here for
+/// ever, as Python does from 3.14 on. Earlier versions unwind the thread's stack, through functions that must not be
+/// unwound.
 class without_lock {
  public:
   without_lock() : state_(PyEval_SaveThread()) {}
@@ -67,8 +68,8 @@ class without_lock {
   PyThreadState* state_;
 };
 
-/// Calls `call`, which calls Python, on a thread that is without its lock. Where the interpreter ends meanwhile, the
-/// thread stays in here, as above: what unwinds it must not reach a guard, which would let go of a lock that is not
+/// Calls `call`, which calls Python, on a thread that does not hold Python's lock. If the interpreter ends meanwhile
+/// the thread stays in here, as above. An unwinding must not reach a guard, which would release a lock that is not
 /// held.
 template <class Call>
 void with_lock(Call&& call) {
@@ -88,7 +89,7 @@ void with_lock(Call&& call) {
   }
 }
 
-/// A storage that Python may close while other threads use it: they have ended before it is gone.
+/// A storage that Python may close while other threads use it: it is destroyed only after they have finished.
 class shared_storage {
  public:
   shared_storage(std::vector<std::string> uris, std::string device, bool read_only, bool allow_destroy,
@@ -118,8 +119,9 @@ class shared_storage {
     }
   }
 
-  /// What `use(storage&)` returns, without Python's lock. Throws `operation_failed` once closed, and in a process that
-  /// was forked from the one that opened it: neither the drives' threads nor whoever holds the mutex are there.
+  /// Calls `use(storage&)` without Python's lock and returns its result. Throws `operation_failed` once closed, and in
+  /// a process that was forked from the one that opened it: neither the drives' threads nor the thread that may hold
+  /// the mutex exist in the fork.
   template <class Use>
   auto with(Use&& use) {
     if (is_forked()) {

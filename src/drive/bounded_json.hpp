@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! JSON that somebody else wrote.
+//! JSON that another program wrote.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,11 +9,11 @@
 
 namespace forebay::drive {
 
-/// How deep arrays and objects may lie in each other: deeper than in anything that this library writes.
+/// The greatest depth to which arrays and objects may nest: deeper than in anything that this library writes.
 inline constexpr int max_json_depth = 32;
 
-/// What `text` says; none where it is not JSON, or nested deeper than `max_json_depth`. A nested value takes eighty
-/// times the memory of its text, so it is the caller who bounds the length.
+/// Parses `text`; none where it is not JSON, or is nested deeper than `max_json_depth`. A nested value takes eighty
+/// times the memory of its text, so the caller must bound the length.
 inline std::optional<nlohmann::json> parse_foreign_json(std::string_view text) {
   struct too_deep {};
   try {

@@ -19,8 +19,8 @@
 namespace forebay::drive {
 namespace {
 
-/// Each dot may nest what follows it a level deeper, and the parser's stack, and that of what it returns, grows with
-/// the levels. A profile of this library has 34 in 3 KiB.
+/// Each dot may nest what follows it a level deeper. The parser's stack grows with the levels, and so does the stack of
+/// the code that walks its result. A profile of this library has 34 dots in 3 KiB.
 constexpr std::size_t most_dots = 1000;
 constexpr std::size_t most_bytes = 64 << 10;
 
@@ -84,7 +84,7 @@ class reader {
     only(entry, {"value", "source"});
     toml::node const* const value = entry.get("value");
     if (value == nullptr || !value->is_number()) refuse(entry, fmt::format("{} needs a value that is a number", key));
-    // An integer that no double is equal to has no value as a double.
+    // An integer that no double equals is refused: it has no value as a double.
     double const found =
         value->is_integer() ? static_cast<double>(value->as_integer()->get()) : *value->value<double>();
     if (!(found >= least && found <= most)) {

@@ -6,8 +6,8 @@
 
 namespace forebay::drive {
 
-/// In the order in which they are looked at; null ends them. A program of the build tree has the sources' folder alone;
-/// one of an installed copy has first where `make install` put the profiles.
+/// In the order in which they are searched; null ends them. A program of the build tree searches the sources' folder
+/// alone. A program of an installed copy first searches the folder where `make install` put the profiles.
 extern char const* const known_profile_folders[];
 
 }  // namespace forebay::drive

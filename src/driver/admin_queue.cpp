@@ -44,7 +44,7 @@ std::optional<std::uint16_t> admin_queue::submit(nvme::submission_entry const& e
     slot = entry;
     slot.set_command_id(id);
     tail_ = (tail_ + 1) % entries_;
-    // Pairs with the controller's read of the doorbell: whoever sees the new tail sees the entry.
+    // Pairs with the controller's read of the doorbell: a controller that sees the new tail sees the entry.
     native::fence(scope::system, order::release);
     registers_.write32(nvme::registers::sq_tail_doorbell(0, doorbell_stride_), tail_);
     return id;

@@ -26,11 +26,12 @@ class admin_queue {
   /// Hands the command to the controller, with `data` (may be null) as its memory until it completes or `restart()`.
   /// Returns the command id, or nothing when all are in use.
   std::optional<std::uint16_t> submit(nvme::submission_entry const& entry, dma_buffer* data);
-  /// Takes what the controller has completed. Throws `controller_failure` on a completion of nothing.
+  /// Takes the completions that the controller has posted. Throws `controller_failure` on one that belongs to no
+  /// command.
   void poll();
-  /// The completion of a command, once; gives back its memory into `data` (may be null) and frees the id.
+  /// Returns the completion of a command, once. Moves its memory back into `data` (may be null) and frees the id.
   std::optional<nvme::completion_entry> take(std::uint16_t command_id, dma_buffer* data);
-  /// For memory that the controller may still write when this object goes.
+  /// The memory that the controller may still write when this object is destroyed.
   void leak() noexcept;
 
  private:

@@ -103,7 +103,7 @@ void controller::shutdown_quietly() noexcept {
     if (state_ != state::disabled) disable_locked();
   } catch (controller_failure const&) {
     if (state_ == state::disabled) return;
-    // It may write these pages at any time: losing them is the lesser harm.
+    // The controller may write these pages at any time: leaking them does less harm.
     if (admin_) admin_->leak();
     for (orphan& o : orphans_) {
       o.submission.leak();
@@ -175,8 +175,8 @@ void controller::disable_locked() {
   nvme::controller_configuration const configuration{registers_.read32(nvme::registers::cc)};
   nvme::controller_status const status = status_locked(false);
   if (configuration.enabled()) {
-    // CC.EN must not be cleared while a set one has not shown in CSTS.RDY yet. One that was waited for in vain before,
-    // or that gives up meanwhile, is disabled all the same: nothing else can help.
+    // CC.EN must not be cleared before CSTS.RDY has followed it to 1. If the wait for that has failed before, or fails
+    // here, the controller is disabled all the same: nothing else can help.
     if (!status.ready() && state_ == state::disabled) {
       static_cast<void>(native::wait_until(
           [&] {
@@ -195,7 +195,7 @@ void controller::disable_locked() {
 }
 
 std::uint64_t controller::ready_timeout_ns() const {
-  // CAP.TO counts down to 0, which would leave no time at all.
+  // With CAP.TO = 0 there would be no time at all, so half a second is added.
   return options_.ready_timeout_ns != 0 ? options_.ready_timeout_ns : capabilities_.timeout_ns() + 500'000'000;
 }
 
@@ -556,11 +556,11 @@ void controller::create_queues(io_queue& queue) {
       ring_bus_address(queue.submission_ring_, queue.entries_ * sizeof(nvme::submission_entry), "submission_memory");
   sq.cdw10 = queue.id_ | (queue.entries_ - 1) << 16;
   sq.cdw11 = nvme::queue_physically_contiguous | static_cast<std::uint32_t>(queue.id_) << 16;
-  // With round robin the field counts for nothing, and is left clear.
+  // With round-robin arbitration the field has no meaning, and is left clear.
   if (options_.priorities) sq.cdw11 |= nvme::queue_priority_bits(queue.priority_);
 
-  // Once asked the controller may know a ring, answer or not: the queue counts as live, so that its memory outlives
-  // that.
+  // Once the create command is sent the controller may know the ring, whether it answers or not. So the queue counts as
+  // live, and its memory outlives that.
   queue.generation_ = generation();
   try {
     run_or_throw(cq, nullptr,
@@ -595,7 +595,7 @@ void controller::release(io_queue& queue) noexcept {
   try {
     if (queue.live()) delete_queues(queue);
   } catch (...) {
-    // The controller may go on writing the rings: they stay until it is disabled.
+    // The controller may go on writing the rings: they stay allocated until it is disabled.
   }
   std::lock_guard const lock(mutex_);
   if (queue.generation_ == generation_) {

@@ -146,7 +146,7 @@ bool admin::shut_down(nvme::controller_configuration cc) {
       if (!shutdown_ticket_) shutdown_ticket_ = sync_.ask();
       if (auto const durable = sync_.done(*shutdown_ticket_)) {
         shutdown_ticket_.reset();
-        // No completion could carry the failure, which is what the fatal status is for.
+        // No completion can carry this failure; the fatal status exists for that.
         show(nvme::shutdown_status::complete, !*durable);
         return true;
       }
@@ -178,7 +178,7 @@ void admin::enable() {
   sq_size_ = aqa.sq_entries();
   sq_head_ = 0;
   bad_tail_ = 0;
-  // What was rung while there was no queue is nothing to this one.
+  // Doorbell writes from before this queue existed do not count for it.
   registers_.set(registers::sq_tail_doorbell(0, 0), 0);
   registers_.set(registers::cq_head_doorbell(0, 0), 0);
   cq_ = completion_ring({.slot = 0,
@@ -267,7 +267,7 @@ bool admin::fetch() {
     bad_tail_ = tail;
     return false;
   }
-  // While completions cannot be posted, no more commands are taken.
+  // While completions cannot be posted, the controller takes no more commands.
   if (tail == sq_head_ || !completions_.empty()) return false;
   nvme::submission_entry command;
   native::copy(&command, sq_entries_ + sq_head_, sizeof command);

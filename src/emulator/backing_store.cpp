@@ -44,7 +44,7 @@ class memory_store final : public backing_store {
  private:
   static void find_pages(std::byte* from, std::uint64_t bytes) {
     if (madvise(from, bytes, MADV_POPULATE_WRITE) == 0) return;
-    // A kernel before 5.14, or a part of the memory that is in use just now: page by page, and nothing changes.
+    // The kernel is older than 5.14, or a part of the memory is in use now: go on page by page, which changes nothing.
     for (std::uint64_t at = 0; at < bytes; at += 4096) {
       // Relaxed: it orders nothing.
       simt::atomic<simt::native, simt::scope::system>(*reinterpret_cast<std::uint32_t*>(from + at))
@@ -89,7 +89,7 @@ class file_store final : public backing_store {
   media view() override {
     return {static_cast<std::byte*>(data_), bytes_, block_bytes_, &sync_, nullptr, read_only_, guard_->lost()};
   }
-  /// What was written to pages that are lost is lost.
+  /// Data that was written to lost pages is lost.
   bool sync() override { return msync(data_, bytes_, MS_SYNC) == 0 && !guard_->any_lost(); }
 
  private:
@@ -107,8 +107,8 @@ class file_store final : public backing_store {
               " bytes, must be a multiple of lba_bytes=" + std::to_string(block_bytes_) + " and not 0" +
               (length == 0 ? "" : "; if it need not be written, open the storage read-only and unserved"));
     }
-    // What follows the file's end in its last block lies in its last page too, which the system fills with zeros: a
-    // page is one block or more. So no page of the mapping lies beyond the file.
+    // The rest of the file's last block lies in the file's last page too, since a page is one block or more; the system
+    // fills that rest with zeros. So no page of the mapping lies beyond the file.
     bytes_ = beyond == 0 ? length : length - beyond + block_bytes_;
     if (bytes != 0 && bytes != bytes_) {
       throw refused_input("size", std::to_string(bytes),

@@ -53,7 +53,7 @@ void dma_regions::add(void const* address, std::size_t bytes) {
   std::lock_guard const lock(mutex_);
   range const pages{start / dma_page_bytes, (start + bytes + dma_page_bytes - 1) / dma_page_bytes};
   check_room(pages);
-  // First, since what is set would stay so if there were no memory for it.
+  // First, because if there were no memory for it later, what is set now would stay set.
   ranges_.push_back(pages);
   try {
     set(pages, true);
@@ -83,7 +83,7 @@ bool dma_regions::remove_if_added(void const* address, std::size_t bytes) noexce
 }
 
 void dma_regions::clear_uncovered(range pages) {
-  // What others cover stays registered all the while: commands of theirs are in flight.
+  // Stretches that other registrations cover too stay registered throughout, since commands in flight use them.
   for (std::uint64_t page = pages.first_page; page < pages.end_page;) {
     std::uint64_t covered_until = page, next_covered = pages.end_page;
     for (range const& other : ranges_) {
@@ -93,8 +93,9 @@ void dma_regions::clear_uncovered(range pages) {
     try {
       if (covered_until == page) set({page, next_covered}, false);
     } catch (std::exception const&) {
-      // The host's table is right. The GPU's copy is not, until the next change reaches it; mostly the GPU has failed,
-      // and runs no engine that would read it. A caller that is freeing memory could do nothing about it.
+      // The host's table is right. The GPU's copy is wrong until the next change reaches it. Usually the GPU has
+      // failed, and then runs no engine that would read the table. A caller that is freeing memory could do nothing
+      // about it.
     }
     page = covered_until == page ? next_covered : covered_until;
   }
@@ -129,15 +130,16 @@ std::uint32_t dma_regions::find_or_insert(std::uint64_t granule) {
   std::uint32_t const slots = std::uint32_t{1} << table_.log2_granules();
   std::uint32_t slot = table_.home(granule);
   while (table_.keys()[slot] != 0 && !is_empty(slot)) slot = (slot + 1) & (slots - 1);  // `check_room` knows of one
-  // Relaxed: see dma_region_table::contains. Who looks for the granule that was here looks for memory that is no longer
-  // registered: only a client that gives memory back under its own commands, whose memory is all that this table has.
+  // Relaxed: see dma_region_table::contains. A search for the granule that was here is a search for memory that is no
+  // longer registered. Only a client that unregisters memory under its own commands causes one, and this table has no
+  // memory but that client's.
   simt::atomic<simt::native, simt::scope::system>(table_.keys()[slot]).store(granule + 1, simt::order::relaxed);
   return slot;
 }
 
 void dma_regions::free_slots(std::uint32_t slot, touched_slots& touched) {
   std::uint32_t const slots = std::uint32_t{1} << table_.log2_granules();
-  // A free slot ends every search, so one may become free only where the next one is.
+  // Only an empty slot ends a search, so a slot may become empty only if the next one is.
   while (table_.keys()[(slot + 1) & (slots - 1)] == 0 && table_.keys()[slot] != 0 && is_empty(slot)) {
     // Relaxed: see dma_region_table::contains.
     simt::atomic<simt::native, simt::scope::system>(table_.keys()[slot]).store(0, simt::order::relaxed);

@@ -14,8 +14,8 @@ namespace {
 
 using model = flash_model<simt::native>;
 
-/// Spare space of a die in blocks, at least where blocks can be made smaller: of so many, the one or two that
-/// collection keeps free are few.
+/// The least number of spare blocks in a die, where blocks can be made smaller to reach it. Of so many, the one or two
+/// blocks that garbage collection keeps free are a small part.
 constexpr std::uint64_t spare_blocks = 16;
 constexpr std::uint64_t overwrites = 1;  ///< of every page, on the average
 
@@ -85,7 +85,7 @@ flash_geometry flash_geometry_of(flash_parameters const& parameters, std::uint64
   std::uint64_t const largest = std::min<std::uint64_t>(p.block_bytes / p.page_bytes, spare / spare_blocks);
   std::uint64_t const per_block = std::max(least, largest / g.pages_per_program * g.pages_per_program);
   std::uint64_t const blocks = (pages + spare + per_block - 1) / per_block;
-  // One open, one in reserve, and of the others one that is not full of valid pages.
+  // One block is open, one is in reserve, and of the others at least one must not be full of valid pages.
   if (blocks < pages / per_block + 3) {
     std::uint64_t const enough =
         (4 * least * 1'000'000 / p.spare_ppm / g.pages_per_program + 2) * g.dies * p.program_bytes;
@@ -108,7 +108,7 @@ memory::allocation flash_memory(memory::resource& from, std::size_t bytes, preco
   std::uint64_t const machine_bytes = memory::machine_bytes();
   bool const near = from.kind() != memory::kind::device;
   try {
-    // Of a drive that is written all of it is touched; of a fresh one a part that grows.
+    // A drive that is written touches all of its state; a fresh one touches a part that grows.
     if (near && start != preconditioning::fresh && bytes > machine_bytes) throw std::bad_alloc();
     return memory::allocation(from, bytes, 128);
   } catch (std::bad_alloc const&) {

@@ -44,7 +44,7 @@ bool replace(std::uintptr_t address) {
       simt::atomic<native, simt::scope::system>(g.lost->bits[bit / 64])
           .fetch_or(std::uint64_t{1} << bit % 64, simt::order::relaxed);
     }
-    // Release: pairs with the acquire in `media::lost`, of whoever finds the zeros that come next.
+    // Release: pairs with the acquire in `media::lost`, of a thread that finds the zeros that are mapped next.
     simt::atomic<native, simt::scope::system>(g.lost->any).store(1, simt::order::release);
     return ::mmap(reinterpret_cast<void*>(page), page_of_host, g.protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
                   -1, 0) != MAP_FAILED;
@@ -59,7 +59,7 @@ void handle(int number, siginfo_t* about, void* context) {
   if (ours) return;
   if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(number, about, context);
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) return before.sa_handler(number);
-  // The access is made again, and ends the program as it would have without us.
+  // The thread makes the access again, and that ends the program as it would have without this handler.
   ::signal(SIGBUS, SIG_DFL);
 }
 
@@ -91,7 +91,7 @@ mapped_file_guard::mapped_file_guard(void* begin, std::size_t bytes, int protect
   }
   guarded& mine = all[slot_];
   auto const first = reinterpret_cast<std::uintptr_t>(begin);
-  // A page of the host's at the end may be longer than the file.
+  // The host's page at the end may be longer than the file.
   mine.end = (first + bytes + page_of_host - 1) & ~(page_of_host - 1);
   mine.protection = protection;
   mine.lost = &lost_;
@@ -101,13 +101,13 @@ mapped_file_guard::mapped_file_guard(void* begin, std::size_t bytes, int protect
 
 mapped_file_guard::~mapped_file_guard() {
   std::lock_guard const lock(changes);
-  // Relaxed: nobody touches the mapping any more, so no handler looks for it.
+  // Relaxed: no thread touches the mapping any more, so no handler looks for it.
   all[slot_].begin.store(0, std::memory_order_relaxed);
 }
 
 bool mapped_file_guard::any_lost() const {
   auto& word = const_cast<std::uint32_t&>(lost_.any);
-  // Acquire: pairs with the release of the handler; what it noted before is there.
+  // Acquire: pairs with the release of the handler; the pages that it noted before are visible.
   return simt::atomic<native, simt::scope::system>(word).load(simt::order::acquire) != 0;
 }
 

@@ -69,10 +69,11 @@ class resident_engine final : public engine_runner {
   io_engine& engine() override { return *engine_; }
 
   void hold() override {
-    // Not with the mutex: it may wait for a `cudaFree` of this process, and that for a release.
+    // Before the mutex is taken: the query may wait for a `cudaFree` of this process, and that `cudaFree` for a
+    // release.
     cudaError_t const state = cudaStreamQuery(launches_.get());
     std::lock_guard const lock(mutex_);
-    // A kernel that failed tells nobody that it left; to launch it anew says why.
+    // A kernel that failed does not say that it ended; launching it again reports why.
     if (state != cudaSuccess && state != cudaErrorNotReady) running_ = false;
     ++holds_;
     try {
@@ -149,7 +150,7 @@ class resident_engine final : public engine_runner {
     try {
       launches_.synchronize();
     } catch (operation_failed const&) {
-      // The GPU has failed; whoever uses it next is told.
+      // The GPU has failed; the next call that uses it gets the error.
     }
     running_ = false;
   }
@@ -160,8 +161,8 @@ class resident_engine final : public engine_runner {
     shared(orders().stop).store(1, simt::order::relaxed);
   }
 
-  /// Gives up a kernel of which not all blocks have found a place. Those that have not may come at any time, see that
-  /// they are to leave, and touch what is theirs: so nobody else shall ever have it.
+  /// Gives up a kernel of which only some blocks were placed. The other blocks may start at any time, see that they are
+  /// to leave, and touch the kernel's memory. So nobody else may ever get that memory.
   void abandon() noexcept {
     ask_to_leave();
     (void)engine_.release();
@@ -169,13 +170,13 @@ class resident_engine final : public engine_runner {
     (void)new memory::allocation(std::move(orders_));
   }
 
-  /// Whether the kernel has ended by itself, as an orphan.
+  /// Whether the kernel has ended by itself, because the host gave no sign of life.
   bool ended() const {
-    // Acquire: pairs with the release of the last to leave.
+    // Acquire: pairs with the release of the last block that leaves.
     return shared(orders().left).load(simt::order::acquire) != 0;
   }
 
-  /// Shows the kernel that the host lives, and ends it when nobody needs it.
+  /// Shows the kernel that the host is alive, and ends the kernel when nobody needs it.
   void keep() {
     std::unique_lock lock(mutex_);
     for (std::uint32_t beats = 1; !ending_; ++beats) {
@@ -192,7 +193,7 @@ class resident_engine final : public engine_runner {
         // Relaxed: a beat carries nothing.
         shared(orders().beat).store(beats, simt::order::relaxed);
         try {
-          if (ended()) arrive();  // the host was asleep for long
+          if (ended()) arrive();  // the host gave no sign of life for long
         } catch (operation_failed const&) {
           // The GPU has failed, or is full: waits of the clients end by their deadlines.
         }
@@ -220,7 +221,7 @@ class resident_engine final : public engine_runner {
   std::thread keeper_;
 };
 
-/// What dispatchers know of their queues lies in the shared memory of their unit.
+/// What dispatchers know of their queues is in the shared memory of their unit.
 void refuse_too_many_queues(engine_options const& options, int ordinal) {
   int most_bytes = 0;
   memory::check_cuda(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal),

@@ -104,7 +104,7 @@ bool register_file::relay() {
   std::lock_guard const lock(relay_mutex_);
   bool any = false;
   for (relayed_doorbell& r : relayed_) {
-    // What the host wrote before it rang is in host memory, where the units find it.
+    // What the host wrote before it rang the doorbell is in host memory, where the units find it.
     std::uint32_t const value = get(r.offset_bytes);
     if (value == r.last) continue;
     gpu_doorbells_.from().copy_in(gpu_word(r.offset_bytes), &value, sizeof value);

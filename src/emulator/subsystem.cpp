@@ -68,7 +68,7 @@ std::unique_ptr<engine_runner> make(engine_maker const& make_engine, subsystem_o
                      : run_on_threads(of_engine, drive, options.cancel);
 }
 
-/// Not a leak, as a leak checker can see.
+/// Keeps the pointer reachable, so that a leak checker reports no leak.
 void keep_for_ever(std::unique_ptr<controller_parts> parts) {
   static std::mutex mutex;
   static auto& kept = *new std::vector<std::unique_ptr<controller_parts>>;
@@ -91,7 +91,7 @@ class hold_while_busy {
       runner_.hold();
       holding_ = true;
     } catch (operation_failed const&) {
-      // The next busy moment tries again; who waits for an answer has a deadline.
+      // The next busy moment tries again; a client that waits for an answer has a deadline.
     }
   }
   void idle() {
@@ -142,8 +142,8 @@ bool subsystem::implementation::close() noexcept {
   if (media_.sync == nullptr) return true;
   // What was written reaches the file even if no client ever flushed.
   try {
-    // An operating system tells of pages that it could not write once: the next sync may succeed without them. Relaxed:
-    // `stop()` has joined the thread that sets it.
+    // An operating system reports pages that it could not write only once: the next sync may succeed without them.
+    // Relaxed: `stop()` has joined the thread that sets it.
     closed_well_ = store_->sync() && !sync_failed_.load(std::memory_order_relaxed);
     if (!closed_well_) tell("its file could not be written: what was written since the last good flush is lost");
   } catch (operation_failed const& failed) {
@@ -218,7 +218,7 @@ bool subsystem::implementation::leave(std::unique_ptr<controller_parts> parts) n
     std::fill_n(slot_used_.begin() + parts->first_slot, parts->queues, false);
     return true;
   }
-  // An engine that is only late still writes completions and data there: rather lost memory than wrong memory.
+  // An engine that is only late still writes completions and data there: lost memory is better than wrong memory.
   tell("its engine does not answer: the memory of a controller that has gone is kept, and " +
        std::to_string(parts->queues) + " queue pairs stay taken");
   keep_for_ever(std::move(parts));
@@ -257,8 +257,8 @@ bool subsystem::implementation::step_all() {
 }
 
 void subsystem::implementation::run_admin() {
-  // Nothing but register writes, which wake it, and invalid doorbells and the end of a shutdown, which it must look
-  // for.
+  // Register writes wake this thread. The nap is for invalid doorbells and the end of a shutdown, for which it must
+  // look itself.
   constexpr auto nap = std::chrono::milliseconds(5);
   hold_while_busy engine(*runner_, stay_awake_ns);
   std::uint64_t awake_until_ns = 0;
@@ -280,7 +280,7 @@ void subsystem::implementation::run_admin() {
   }
 }
 
-/// A file may take long to write: longer than hosts wait for an answer of a controller that is alive.
+/// A thread of its own, because a write to a file may take longer than hosts wait for an answer of a live controller.
 void subsystem::implementation::run_write_back() {
   constexpr auto nap = std::chrono::microseconds(200);
   hold_while_busy engine(*runner_, stay_awake_ns);
@@ -329,7 +329,7 @@ void subsystem::implementation::run_relay() {
   }
 }
 
-/// Nothing can be asked of the engine any more.
+/// Called when the engine can no longer be used.
 void subsystem::implementation::fail(std::string const& what) {
   std::lock_guard const lock(mutex_);
   if (!failure_.empty()) return;
@@ -354,7 +354,7 @@ void subsystem::implementation::tell_of_lost_pages() {
       "every Flush. Make room, or give the file its size again, and open the drive again");
 }
 
-/// Serves the Flush commands and the controllers that wait for the file. Whether there were any.
+/// Serves the Flush commands and the controllers that wait for the file. Returns whether there were any.
 bool subsystem::implementation::write_back() {
   memory::resource& where = store_->where();
   bool const near = where.kind() != memory::kind::device;
@@ -365,7 +365,7 @@ bool subsystem::implementation::write_back() {
   } else {
     where.copy_out(&wanted, &media_.sync->requested, sizeof wanted);
   }
-  // Acquire pairs with the release of who asks.
+  // Acquire pairs with the release of the thread that asks.
   std::uint64_t const asked = syncs_asked_.load(std::memory_order_acquire);
   // Relaxed: this thread alone writes it.
   if (wanted == written_back_ && asked == syncs_done_.load(std::memory_order_relaxed)) return false;
@@ -385,7 +385,7 @@ bool subsystem::implementation::write_back() {
     if (failed != 0) where.copy_in(&media_.sync->failed, &failed, sizeof failed);
     where.copy_in(&media_.sync->completed, &wanted, sizeof wanted);
   }
-  // Release pairs with the acquire of who asked.
+  // Release pairs with the acquire of the thread that asked.
   syncs_done_.store(asked, std::memory_order_release);
   if (asked != 0) wake();
   return true;

@@ -66,8 +66,8 @@ class subsystem::implementation {
 
   std::unique_ptr<controller_parts> join(std::uint32_t queues, memory::resource& client_memory,
                                          memory::resource* gpu_memory, memory::resource* doorbell_memory);
-  /// Ends a controller. False: the engine did not let go of it in time, and may touch its memory still. Then the parts
-  /// are never destroyed, and their queue pairs stay taken.
+  /// Ends a controller. Returns false if the engine did not let go of it in time and may still touch its memory. Then
+  /// the parts are never destroyed, and their queue pairs stay taken.
   bool leave(std::unique_ptr<controller_parts> parts) noexcept;
 
  private:
@@ -89,7 +89,7 @@ class subsystem::implementation {
   bool told_of_lost_pages_ = false;  ///< of the thread that writes back
   bool closed_ = false;
   bool closed_well_ = true;
-  std::uint32_t written_back_ = 0;             ///< the `sync_words::requested` that was served last
+  std::uint32_t written_back_ = 0;             ///< the value of `sync_words::requested` that was served last
   std::atomic<std::uint64_t> syncs_asked_{0};  ///< by controllers that shut down
   std::atomic<std::uint64_t> syncs_done_{0};   ///< of them
   std::atomic<bool> sync_failed_{false};       ///< of any sync, at any time

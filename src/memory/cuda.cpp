@@ -22,7 +22,7 @@
 namespace forebay::memory {
 namespace {
 
-/// Gives alignments beyond the allocator's own by taking more than was asked for.
+/// Provides alignments beyond the allocator's own by allocating more than was asked for.
 class aligned_blocks {
  public:
   static std::size_t padded(std::size_t bytes, std::size_t alignment_bytes) {
@@ -36,7 +36,7 @@ class aligned_blocks {
     starts_.emplace(address, start);
     return address;
   }
-  /// What the allocator had given, or null for an address that is not one of these.
+  /// The pointer that the allocator returned, or null for an address that is not one of these.
   void* forget(void* address) {
     std::lock_guard const lock(mutex_);
     auto const found = starts_.find(address);
@@ -52,8 +52,9 @@ class aligned_blocks {
   std::unordered_map<void*, void*> starts_;
 };
 
-/// Keeps what was deallocated for the next allocation of about the same size, and gives it back to CUDA only when
-/// memory runs out: `cudaFree` and `cudaFreeHost` wait for every kernel of the process, and some of ours do not end.
+/// Keeps deallocated memory for the next allocation of about the same size, and returns it to CUDA only when memory
+/// runs out. `cudaFree` and `cudaFreeHost` wait for every kernel of the process, and some kernels of this library do
+/// not end.
 class kept_blocks {
  public:
   /// `take(&start, size)` and `give(start)` are CUDA's.
@@ -70,7 +71,7 @@ class kept_blocks {
       }
     }
     if (start == nullptr && take(&start, size) != cudaSuccess) {
-      cudaGetLastError();  // the next call shall not report it
+      cudaGetLastError();  // so that the next call does not report it
       std::lock_guard const lock(mutex_);
       for (auto const& [unused, blocks] : free_) {
         for (void* const block : blocks) give(block);
@@ -171,7 +172,7 @@ void require_gpu(char const* what, int ordinal) {
 
 }  // namespace
 
-// Neither resource is ever destroyed: the CUDA runtime may have shut down before static objects go.
+// Neither resource is ever destroyed: the CUDA runtime may shut down before static objects are destroyed.
 
 resource& pinned() {
   require_gpu("page-locked memory", 0);
@@ -202,7 +203,7 @@ void connect_gpus(int ordinal, int other) {
     current_device const here(from);
     cudaError_t const result = cudaDeviceEnablePeerAccess(to, 0);
     if (result == cudaErrorPeerAccessAlreadyEnabled) {
-      cudaGetLastError();  // the next call shall not report it
+      cudaGetLastError();  // so that the next call does not report it
     } else {
       check_cuda(result, "cudaDeviceEnablePeerAccess");
     }

@@ -19,12 +19,12 @@ namespace forebay::memory {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
-/// AddressSanitizer knows nothing of what was mapped: it is told of a page before and after that nobody may touch.
+/// AddressSanitizer does not know mapped memory, so it is told of a page before and after that nobody may touch.
 constexpr std::size_t guard_bytes = 4096;
 void guard(std::byte const* from, std::byte const* to) {
   __asan_poison_memory_region(from, static_cast<std::size_t>(to - from));
 }
-/// Whoever is given the addresses next knows nothing of it.
+/// Lifts the guard: the next allocation that gets these addresses knows nothing of it.
 void unguard(std::byte const* from, std::byte const* to) {
   __asan_unpoison_memory_region(from, static_cast<std::size_t>(to - from));
 }
@@ -34,7 +34,7 @@ void guard(std::byte const*, std::byte const*) {}
 void unguard(std::byte const*, std::byte const*) {}
 #endif
 
-/// Maps every allocation by itself: zeroed by the kernel, lazily, which matters for large sparse ones.
+/// Maps every allocation by itself. The kernel zeroes it lazily, which matters for large sparse ones.
 class host_resource final : public resource {
  public:
   memory::kind kind() const override { return memory::kind::host; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What is left of the GPU's memory kinds where CUDA is not built in.
+//! The GPU's memory kinds in a build without CUDA.
 #include <stdexcept>
 #include <string>
 

@@ -16,8 +16,8 @@
 namespace forebay::memory {
 namespace {
 
-/// A function of the driver, looked up at run time: nothing links against the driver's library, which machines without
-/// a GPU lack.
+/// A function of the driver, looked up at run time: nothing links against the driver's library, because machines
+/// without a GPU lack it.
 template <class Function>
 Function driver_function(char const* name) {
   void* found = nullptr;
@@ -124,7 +124,7 @@ void shared_device_memory::map(unsigned long long handle) {
 
 void clear_device(int ordinal, void* address, std::size_t bytes) {
   static std::mutex mutex;
-  // Never destroyed: the CUDA runtime may have shut down before static objects go.
+  // Never destroyed: the CUDA runtime may shut down before static objects are destroyed.
   static auto* const streams = new std::map<int, std::unique_ptr<cuda_stream>>;
   std::lock_guard const lock(mutex);
   auto& stream = (*streams)[ordinal];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What is left of memory that GPUs share where CUDA is not built in.
+//! Memory that GPUs share, in a build without CUDA.
 #include <stdexcept>
 #include <string>
 

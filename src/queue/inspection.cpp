@@ -30,8 +30,8 @@ queue_pair_look look_at(queue_pair_state const& pair) {
   return look;
 }
 
-/// Finds the entries of the commands: an id is not used again before its command ends, so of the entries that carry it
-/// the youngest is the command's, unless the ring has gone round since.
+/// Finds the entries of the commands. An id is not used again before its command ends. So of the entries that carry an
+/// id the youngest is the command's, unless the ring has gone round since.
 void find_entries(queue_pair_look& look, std::vector<nvme::submission_entry> const& ring) {
   for (std::uint32_t age = 1; age <= look.sq_entries; ++age) {
     nvme::submission_entry const& entry = ring[(look.sq_tail + look.sq_entries - age) % look.sq_entries];
@@ -112,7 +112,7 @@ waits_look look_at_waits(io_queues const& queues) {
   if (table.capacity == 0) return out;
   out.traced = true;
   if (where.kind() == memory::kind::device) {
-    // One copy: each costs some ten microseconds.
+    // One copy for all: each copy costs some ten microseconds.
     out.threads = peek(where, table.threads, table.capacity);
   } else {
     for (std::uint32_t i = 0; i < table.capacity; ++i) {

@@ -23,7 +23,7 @@ bool recovery::step() {
     std::erase_if(of.commands, [&](watched_command const& c) {
       return of.members.queues->command_word(c.pair_index, c.command_id) != c.word;
     });
-    // By index: what is done to one may end others, but adds none.
+    // By index: an action on one command may end others, but adds none.
     for (std::size_t i = 0; i < of.commands.size(); ++i) any = act(of, of.commands[i]) || any;
   }
   return any;
@@ -40,13 +40,13 @@ bool recovery::take_request(watched_group& of) {
     return c.pair_index == request.pair_index && c.command_id == request.command_id && c.word == word;
   });
   if (known != of.commands.end()) {
-    // Without a waiter the completion may lie in the ring, where nobody has fetched it. One who looks at the end of his
-    // time asks a little before the command's has come.
+    // Without a waiter the completion may lie in the ring, where nobody has fetched it. A waiter that looks at its own
+    // deadline asks again a little before the command is due.
     bool const late = options_.clock_ns() + queues.limits().timeout_ns / 2 >= known->due_ns;
     if (known->aborted && late) known->asked_again = true;
     return true;
   }
-  // The waiter has made sure that the command is old enough, as far as ages are told apart.
+  // The waiter has made sure that the command is old enough, as far as the recorded time can tell ages apart.
   std::uint64_t const limit_ns = command_slot::limit_ns(word, queues.limits());
   std::uint64_t const wait_ns = limit_ns >> command_slot::time_shift > command_slot::max_age ? limit_ns : 0;
   of.commands.push_back({.pair_index = request.pair_index,
@@ -61,8 +61,8 @@ bool recovery::act(watched_group& of, watched_command& command) {
   if (queues.command_word(command.pair_index, command.command_id) != command.word) return false;
   member const& pair = of.members.members[command.pair_index];
   if (!pair.queue->live()) {
-    // Deleted for another of its commands, or lost with its controller. Once is enough: whoever polls the pair ends
-    // what is in it.
+    // Deleted for another of its commands, or lost with its controller. Once is enough: the next thread that polls the
+    // pair ends the commands that are in it.
     queues.declare_dead(command.pair_index);
     return false;
   }
@@ -111,7 +111,7 @@ void recovery::reset_controller(member const& of, std::string const& why) {
     removed = failure.why() == driver::controller_failure::cause::removed;
     tell(fmt::format("drive '{}': {}", of.drive, failure.what()));
   } catch (operation_failed const& failure) {
-    // It came back, but not as the drive that it was; its queues are gone all the same.
+    // The controller came back, but not as the drive that it was; its queues are gone all the same.
     tell(fmt::format("drive '{}': {}", of.drive, failure.what()));
   }
   end_queues(controller, removed);
@@ -121,8 +121,8 @@ void recovery::end_queues(driver::controller const& of, bool removed) {
   for (watched_group const& w : groups_) {
     for (std::uint32_t i = 0; i < w.members.members.size(); ++i) {
       member const& m = w.members.members[i];
-      // A controller that still knows a queue may still write, so that queue's commands keep their memory; one that has
-      // left the bus cannot write.
+      // A controller that still knows a queue may still write, so the commands of that queue keep their memory. A
+      // controller that has left the bus cannot write.
       if (m.controller == &of && (removed || !m.queue->live())) w.members.queues->declare_dead(i);
     }
   }

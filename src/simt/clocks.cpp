@@ -28,9 +28,9 @@ void join(clock_vector& into, clock_vector const& other) {
   for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
 }
 
-/// Happens-before after the PTX memory model, section "Causality order": a release makes everything that its lane did
-/// or learnt known to an acquire that reads from it, if the scopes of both include the other lane. What was learnt at a
-/// narrow scope is passed on by a later release at a wide one, since a clock holds all of it. Conflicting accesses that
+/// Happens-before after the PTX memory model, section "Causality order". A release makes everything that its lane did
+/// or learnt known to an acquire that reads from it, if the scopes of both include the other lane. A later release at a
+/// wide scope passes on what the lane learnt at a narrow one, since a clock holds all of it. Conflicting accesses that
 /// are not ordered fail the run, unless both are atomic at scopes that include each other.
 class clocks final : public memory {
  public:
@@ -87,7 +87,7 @@ class clocks final : public memory {
     host_.changed(address);
     for (auto& a : c.atoms) {
       if (a == nullptr || (mask_of(a->address, a->bytes) & mask_of(address, bytes)) == 0) continue;
-      // A plain store ends what releases to this word had begun.
+      // A plain store ends the release sequences of this word.
       append(l, *a, message{read_bytes(a->address, a->bytes), l.id, lanes_[l.id].now[l.id], scope::system, {}});
     }
   }
@@ -127,8 +127,8 @@ class clocks final : public memory {
   std::uint64_t speculative_load(lane& l, void const* address, std::uint32_t bytes) override {
     std::uint64_t value = read_bytes(address, bytes);
     if (!stale_reads_) return value;
-    // As on machines whose stores become visible to all at once: who sees a value sees what its writer had seen when it
-    // stored it. No order that would excuse a race follows from it.
+    // As on machines whose stores become visible to all threads at once: a thread that sees a value sees what the
+    // writer had seen when it stored the value. No order that would excuse a race follows from it.
     auto& known = lanes_[l.id].at_fence;
     if (known.empty()) known.assign(lanes_.size(), 0);
     auto& c = cell_at(address);
@@ -155,9 +155,9 @@ class clocks final : public memory {
   struct lane_clocks {
     clock_vector now;
     std::array<shared_clock, scopes> released;      // at the last release fence of each scope
-    std::array<clock_vector, scopes> read_relaxed;  // by the narrowest scope an acquire fence needs to learn it
+    std::array<clock_vector, scopes> read_relaxed;  // by the narrowest scope at which an acquire fence learns it
     clock_vector at_fence;                          // what the last sequentially consistent fence must show
-    shared_clock known;                             // what came before the last plain store
+    shared_clock known;                             // known before the last plain store
   };
   /// One value that a word had.
   struct message {
@@ -167,7 +167,7 @@ class clocks final : public memory {
     scope reach;
     std::array<shared_clock, scopes> sync;  // by the widest reach of the release that made it
   };
-  /// A lane read or wrote the message of that number, or a newer one, at that time of its own.
+  /// Notes that a lane read or wrote message `number`, or a newer one, at that time of its own clock.
   struct sighting {
     std::size_t number;
     std::uint32_t time;
@@ -191,22 +191,22 @@ class clocks final : public memory {
     std::uint8_t mask;
     bool write;
     location where;
-    shared_clock known;  ///< of a write, where reads may be stale: what came before it
+    shared_clock known;  ///< of a write, where reads may be stale: what the writer knew before it
   };
   /// A value that a plain store replaced.
   struct old_value {
     std::uint64_t value;  ///< of the bytes in `mask`, each at its place in the cell
     std::uint32_t lane;   ///< whose store it was
     std::uint32_t time;   ///< of that lane
-    std::uint8_t mask;    ///< the bytes that were stored: what lies beside them need not be anyone's
-    shared_clock known;   ///< what came before that store
+    std::uint8_t mask;    ///< the bytes that were stored: the bytes beside them may be anything
+    shared_clock known;   ///< what the writer knew before that store
   };
   /// Eight bytes of memory.
   struct cell {
     std::vector<plain_record> records;
     std::vector<old_value> overwritten;          // oldest first
     std::size_t dropped = 0;                     // of them
-    std::vector<std::size_t> versions_seen;      // by lane: no older one will it see again
+    std::vector<std::size_t> versions_seen;      // by lane: it never sees an older one again
     std::array<std::unique_ptr<atom>, 2> atoms;  // at offset 0 and 4
   };
   static constexpr std::uint32_t nobody = ~0u;
@@ -293,7 +293,7 @@ class clocks final : public memory {
         if (write && !ordered(l, other, a->read_at[other])) race(kind, where, other, "atomic read", a->read_where);
       }
     }
-    // A write that is ordered after a record conflicts with whatever that record conflicts with.
+    // A write that is ordered after a record conflicts with every access that the record conflicts with.
     std::erase_if(c.records, [&](plain_record const& r) {
       return (r.mask & ~mask) == 0 && (write || (r.lane == l.id && !r.write));
     });
@@ -311,7 +311,7 @@ class clocks final : public memory {
 
   shared_clock known_to(lane const& l) {
     auto& state = lanes_[l.id];
-    // What it does until its time goes on may come after the store.
+    // An access that the lane makes before its clock advances may come after the store.
     --state.now[l.id];
     if (state.known == nullptr || *state.known != state.now) {
       state.known = std::make_shared<clock_vector const>(state.now);
@@ -328,8 +328,8 @@ class clocks final : public memory {
     c.overwritten.erase(c.overwritten.begin());
     ++c.dropped;
   }
-  /// Which value a load of the lane sees that no order but what it has acquired holds back: the one that `overwritten`
-  /// has at that index, or, at its size, what is in memory.
+  /// Chooses the value that a load of the lane sees, if nothing orders the load but what the lane has acquired. Returns
+  /// an index: `overwritten` has the value there, or, if the index is its size, the value is the one in memory.
   std::size_t choose_version(lane const& l, cell& c) {
     std::size_t const newest = c.overwritten.size();
     if (newest == 0) return 0;
@@ -367,7 +367,8 @@ class clocks final : public memory {
     return newest;
   }
 
-  /// An index into the history: nothing older than the lane knows of, or than it or somebody before it has read here.
+  /// Returns an index into the history. The message there is no older than what the lane knows of, nor than what it, or
+  /// a lane before it in causality order, has read here.
   std::size_t choose_message(lane& l, atom& a) {
     auto const& state = lanes_[l.id];
     std::size_t const newest = a.history.size() - 1;
@@ -400,7 +401,7 @@ class clocks final : public memory {
     }
   }
 
-  /// `previous`: what a read-modify-write read; it continues the release sequence of that.
+  /// `previous`: the message that a read-modify-write read; its write continues the release sequence of that message.
   void publish(lane& l, atom& a, std::uint64_t value, order o, scope s, message const* previous) {
     auto& state = lanes_[l.id];
     message m{value, l.id, state.now[l.id], s, {}};

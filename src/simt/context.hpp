@@ -30,9 +30,10 @@ extern "C" __cxa_eh_globals* __cxa_get_globals() noexcept;
 namespace forebay::simt::detail {
 
 #if defined(FOREBAY_SIMT_TSAN)
-/// While one lives, ThreadSanitizer ignores what this thread reads and writes: the executor's own data, which the lanes
-/// of a run share without synchronising. The executor's files are not instrumented, but they call instrumented code:
-/// interceptors such as memcpy, and inline functions of which the linker kept another file's copy.
+/// While an object of this class lives, ThreadSanitizer ignores the reads and writes of this thread: those of the
+/// executor's own data, which the lanes of a run share without synchronising. The executor's files are not
+/// instrumented, but they call instrumented code: interceptors such as memcpy, and inline functions of which the linker
+/// kept another file's copy.
 class unobserved {
  public:
   unobserved() { begin(); }
@@ -48,7 +49,7 @@ class unobserved {
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
   }
 };
-/// Interrupts it, for the code of a lane.
+/// Interrupts the ignoring, to run the code of a lane.
 class observed {
  public:
   observed() { unobserved::end(); }
@@ -73,7 +74,7 @@ inline void tell_acquire(void*) {}
 inline void tell_release(void*) {}
 #endif
 
-/// What the C++ runtime keeps a thread: the exceptions being handled (Itanium C++ ABI, 2.2.2).
+/// The C++ runtime's state for each thread: the exceptions being handled (Itanium C++ ABI, 2.2.2).
 struct exception_state {
   void* caught = nullptr;
   std::uint64_t uncaught = 0;
@@ -91,7 +92,7 @@ class context {
     at_ = boost::context::detail::make_fcontext(stack + bytes, bytes, function);
     exceptions_ = {};
 #if defined(__SANITIZE_ADDRESS__)
-    // What an earlier fiber left on this stack without unwinding is poisoned still.
+    // Stack frames that an earlier fiber left without unwinding are still poisoned.
     __asan_unpoison_memory_region(stack, bytes);
     fake_stack_ = nullptr;
 #endif
@@ -132,11 +133,11 @@ class context {
     finish(from, *static_cast<context*>(transfer.data));
 #endif
   }
-  /// Notes where the context that switched here goes on.
+  /// Notes which context switched here.
   static void arrived(boost::context::detail::transfer_t transfer) {
     static_cast<context*>(transfer.data)->at_ = transfer.fctx;
   }
-  /// The first thing that a new context's function calls.
+  /// The first function that a new context calls.
   static void started(context& self, boost::context::detail::transfer_t transfer) {
 #if defined(FOREBAY_SIMT_TSAN)
     unobserved::begin();
@@ -149,7 +150,8 @@ class context {
 #endif
   }
 
-  /// Tells ThreadSanitizer that what `self` did comes before an acquire of `object`, though `self` never runs again.
+  /// Tells ThreadSanitizer that all that `self` did comes before an acquire of `object`, though `self` never runs
+  /// again.
   static void tell_dropped([[maybe_unused]] context& self, [[maybe_unused]] context& own,
                            [[maybe_unused]] void* object) {
 #if defined(FOREBAY_SIMT_TSAN)

@@ -45,7 +45,7 @@ std::string hexadecimal(std::uint32_t mask) {
   return text;
 }
 
-/// "0-3,7" of the set bits.
+/// The numbers of the set bits, as "0-3,7".
 std::string ranges(std::uint32_t mask) {
   std::string text;
   for (std::uint32_t i = 0; i < 32; ++i) {
@@ -116,7 +116,8 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
                                 location where) {
   unobserved const quiet;
   auto& me = *static_cast<lane*>(current);
-  // A function, since names are for failures alone. It owns nothing: a lane that fails never returns to destroy it.
+  // A function, since names are needed for failures alone. It owns nothing: a lane that fails never returns to destroy
+  // it.
   auto const name = [kind] { return std::string(name_of(kind)); };
   if (me.group == nullptr) {
     if (mask != 1) {
@@ -171,8 +172,7 @@ std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64
   return me.result;
 }
 
-/// Whether all lanes that the collective of `me` names are in it but for `me`. Fails the run where one of them never
-/// comes.
+/// Whether all other lanes that the collective of `me` names are in it. Fails the run if one of them never comes.
 bool lockstep::collective_is_complete(lane const& me) {
   auto const& group = *me.group;
   auto const& warp = group.warps[me.thread / 32];
@@ -199,8 +199,8 @@ bool lockstep::collective_is_complete(lane const& me) {
       complete = false;
       continue;
     }
-    // Two lanes that wait for each other in different collectives wait for ever. (A lane that waits for me in a wider
-    // collective than this one is right: I get there later.)
+    // Two lanes that wait for each other in different collectives wait for ever. (It is correct that a lane waits for
+    // `me` in a wider collective than this one: `me` gets there later.)
     if ((other->mask >> rank & 1) != 0 && (other->mask != me.mask || other->kind != me.kind)) {
       report(name() + "(mask " + hexadecimal(me.mask) + "): lane " + std::to_string(i) + " waits for this lane in " +
                  name_of(other->kind) + "(mask " + hexadecimal(other->mask) + ") at " + describe(other->where),

@@ -33,8 +33,8 @@ struct lane : lane_hooks {
   std::uint64_t result = 0;
 };
 
-/// Which lanes of a warp wait in collectives, as sets of bits: so that a lane that comes to one need not look at the
-/// others, one by one.
+/// The lanes of a warp that wait in collectives, as sets of bits, so that a lane that comes to one need not look at the
+/// others one by one.
 struct warp_collectives {
   std::uint32_t present = 0;  ///< lanes that exist and have not ended; none when a block starts
   std::uint32_t waiting = 0;
@@ -79,17 +79,17 @@ class lockstep : public executor {
   /// The current lane gives way; returns when it is picked again.
   virtual void give_way() = 0;
   virtual void set_runnable(lane& l, bool is) = 0;
-  /// Fails the run in the name of the current lane, which then calls `stop`. Two calls, because whatever the lane's
-  /// stack owns at `stop` is lost: the text of the report is gone by then.
+  /// Fails the run in the name of the current lane, which then calls `stop`. These are two calls because everything
+  /// that the lane's stack owns at `stop` is lost: by then the text of the report has been freed.
   virtual void report(std::string what, location where) = 0;
   /// Leaves the current lane for ever.
   [[noreturn]] virtual void stop() = 0;
-  /// Members of a warp sync or a block barrier: all of them have arrived and none has gone on.
+  /// The members of a warp sync or a block barrier: all of them have arrived and none has gone on.
   virtual void synchronised(std::span<lane* const> /*members*/) {}
-  /// Whether a lane at the same site is converged with the one that asks.
+  /// Whether a lane at the same site is converged with the lane that asks.
   virtual bool converges() { return true; }
 
-  /// Takes the lane out of its block. \returns the message of the collective that it leaves in the lurch, or "".
+  /// Takes the lane out of its block. \returns the message for the collective that still needs the lane, or "".
   std::string retire(lane& l);
   /// Makes `l` a lane of `group`, ready to start.
   static void enlist(lane& l, block_group* group, std::uint32_t thread);

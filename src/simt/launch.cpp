@@ -79,12 +79,12 @@ class multiprocessor final : public lockstep {
   bool wait_sleep(std::uint64_t deadline_ns, std::uint32_t misses, location where) override {
     unobserved const quiet;
     auto& l = me();
-    if (misses == 0) note_progress();  // the lane came here from somewhere
+    if (misses == 0) note_progress();  // the lane has done other work since its last wait
     if (++since_clock_ >= ring_size_) {
       since_clock_ = 0;
       now_ns_ = native::clock_ns();
     }
-    // A reading of the last pass never times out early.
+    // `now_ns_` may be as old as the last pass: a deadline is never seen too early.
     if (now_ns_ >= deadline_ns) return false;
     if (++idle_ > ring_size_) {
       idle_ = 1;
@@ -108,7 +108,7 @@ class multiprocessor final : public lockstep {
   std::uint32_t choose(std::uint32_t) override { return 0; }
   std::uint32_t converged(location where) override {
     if (launch_.lanes_meet) {
-      // It goes on after one pass. Within the predicate of a wait that is no progress: the wait must back off.
+      // The lane goes on after one pass. Within the predicate of a wait that is no progress: the wait must back off.
       if (!me().watching) note_progress();
       return lockstep::converged(where);
     }
@@ -199,7 +199,7 @@ class multiprocessor final : public lockstep {
     auto const& shape = launch_.shape;
     group.live = shape.threads_per_block;
     if (group.shared == nullptr) group.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 1);
-    // Shared memory starts uninitialised; a pattern shows who relies on zeros.
+    // Shared memory starts uninitialised; a pattern exposes kernels that rely on zeros.
     std::fill_n(group.shared.get(), shape.shared_bytes, std::byte{0xcd});
     auto const first = static_cast<std::size_t>(&group - groups_.data()) * shape.threads_per_block;
     group.lanes.resize(shape.threads_per_block);
@@ -242,7 +242,7 @@ class multiprocessor final : public lockstep {
     tell_release(this);
     set_runnable(l, false);
     if (l.group->live == 0) {
-      // The next block may get this lane's stack, so it starts from the thread's own.
+      // The next block may get this lane's stack, so its context starts from the thread's own exception state.
       finished_ = l.group;
       leave();
     }
@@ -308,7 +308,7 @@ class multiprocessor final : public lockstep {
   stacks stacks_;
   context own_;
   exception_state* exceptions_ = nullptr;
-  ring_lane* cursor_ = nullptr;  // who runs next
+  ring_lane* cursor_ = nullptr;  // the lane that runs next
   std::uint64_t ring_size_ = 0;
   block_group* finished_ = nullptr;
   std::uint64_t now_ns_ = 0;

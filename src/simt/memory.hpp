@@ -18,7 +18,7 @@ inline bool releases(order o) {
   return o == order::release || o == order::acq_rel || o == order::seq_cst;
 }
 
-/// What a model needs of the run.
+/// The functions of the run that a memory model calls.
 class memory_host {
  public:
   virtual std::uint32_t choice(std::uint32_t n) = 0;
@@ -32,21 +32,21 @@ class memory_host {
   ~memory_host() = default;
 };
 
-/// Where a lane sits in the hierarchy of scopes. An agent is alone in its block; `device` is its domain, never a
-/// lane's.
+/// The place of a lane in the hierarchy of scopes. An agent is alone in its block; `device` is its domain, which no
+/// lane belongs to.
 struct scope_position {
   std::uint32_t device = 0;
   std::uint32_t block = 0;
 };
 
-/// Holds what lanes see. Addresses are natural: one access lies in one granule of 8 bytes.
+/// Holds the values that lanes see. Addresses are natural: one access lies in one granule of 8 bytes.
 class memory {
  public:
   virtual ~memory() = default;
   virtual std::uint64_t load(lane& l, void const* address, std::uint32_t bytes, order o, scope s, location where) = 0;
   virtual void store(lane& l, void* address, std::uint32_t bytes, std::uint64_t value, order o, scope s,
                      location where) = 0;
-  /// A read-modify-write: between the two calls the caller changes memory itself.
+  /// A read-modify-write: between these two calls the caller changes memory itself.
   virtual void modify_begin(lane& l, void* address, std::uint32_t bytes, order o, scope s, location where) = 0;
   virtual void modify_end(lane& l, void* address, std::uint32_t bytes, std::uint64_t value, bool stored, order o,
                           scope s) = 0;
@@ -55,17 +55,17 @@ class memory {
   virtual void fence(lane& l, order o, scope s) = 0;
   /// All members have arrived at a barrier.
   virtual void synchronised(std::span<lane* const> members) = 0;
-  /// `l` learns that every lane of the grid ended.
+  /// `l` learns that every lane of the grid has ended.
   virtual void grid_ended(lane& l) = 0;
-  /// What `l` would read now.
+  /// The value that `l` would read now.
   virtual std::uint64_t visible(lane const& l, void const* address, std::uint32_t bytes) const = 0;
-  /// A load that may race. The lane's later loads show what whoever wrote there had seen.
+  /// A load that may race. The lane's later loads show what the writer of the value had seen.
   virtual std::uint64_t speculative_load(lane& l, void const* address, std::uint32_t bytes) {
     return visible(l, address, bytes);
   }
   /// Lets one held-back store of any lane become visible. False if there is none.
   virtual bool advance() { return false; }
-  /// Lets all of them.
+  /// Lets all held-back stores become visible.
   void settle() {
     while (advance()) {
     }

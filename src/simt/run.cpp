@@ -19,7 +19,7 @@ namespace {
 
 using namespace detail;
 
-/// Unwinds an agent that the end of the run overtook.
+/// Unwinds an agent that was still running when the run ended.
 struct agent_cancelled {};
 
 /// A place that a sleeping lane watches.
@@ -42,7 +42,7 @@ struct scheduled_lane : lane {
   bool knows_end = false;  // an agent that looked again after the grid ended
 };
 
-/// Lane sets by address: which sleeping lanes might watch it.
+/// Sets of lanes by address: the sleeping lanes that might watch the address.
 class watch_index {
  public:
   explicit watch_index(std::uint32_t lanes) : words_((lanes + 63) / 64), bits_(buckets * words_) {}
@@ -70,7 +70,7 @@ class watch_index {
 stacks& run_stacks(std::uint32_t count, std::size_t bytes) {
   thread_local stacks kept;
 #if defined(FOREBAY_SIMT_TSAN)
-  kept = stacks();  // ThreadSanitizer remembers who used an address, so every run gets fresh ones
+  kept = stacks();  // ThreadSanitizer remembers which thread used an address, so every run gets fresh ones
 #endif
   if (kept.count() < count || kept.size_bytes() != bytes) {
     kept = stacks();
@@ -194,8 +194,8 @@ class deterministic final : public lockstep, public memory_host {
     auto& l = me();
     l.where = where;
     schedule_.unmet(l.id, misses);
-    // Waits that look again because of what the others' looking wrote can keep each other awake; on a machine whose
-    // clock runs that ends when the next event comes. Where none will come it is a livelock.
+    // A wait looks again when another wait's look wrote something, so waits can keep each other awake. On a machine
+    // whose clock runs that ends when the next event comes. If no event will come it is a livelock.
     if (++idle_ > 1000 + 200 * lanes_.size()) {
       report("livelock: only unmet waits in the last " + std::to_string(idle_ - 1) + " evaluations" + stuck(), where);
       stop();
@@ -254,8 +254,8 @@ class deterministic final : public lockstep, public memory_host {
   }
   void plain_store(void* address, std::uint32_t bytes, std::uint64_t value, location where) override {
     unobserved const quiet;
-    // What others cannot reach is not in their order: the lane finds it there at once, and may be gone when it would
-    // come.
+    // Memory that others cannot reach takes no part in the memory order. The lane must find its store there at once,
+    // and the stack may be gone when a delayed store would arrive.
     if (is_own_stack(address)) return detail::write_bytes(address, bytes, value);
     memory_->plain_store(me(), address, bytes, value, where);
     if (idle_ != 0) note_progress();  // as in `worked`
@@ -364,7 +364,7 @@ class deterministic final : public lockstep, public memory_host {
 
   scheduled_lane& me() { return *static_cast<scheduled_lane*>(current); }
   bool is_own_stack(void const* address) {
-    // No store of a lane's comes late to itself in the others.
+    // Only with store buffers can a store of a lane come late. In the other models a lane sees its own stores at once.
     if (options_.memory != memory_model::store_buffers) return false;
     std::byte const* const stack = (*stacks_)[me().id];
     return address >= stack && address < stack + stacks_->size_bytes();
@@ -431,16 +431,16 @@ class deterministic final : public lockstep, public memory_host {
     idle_ = 0;
     ++progress_;
   }
-  /// Whether every lane that could run has looked twice in vain since anything else happened. One that has stored data
-  /// since, amid a predicate that does work, has not.
+  /// Whether every lane that could run has looked twice in vain since anything else happened. A lane that has stored
+  /// data since, within a predicate that does work, has not.
   bool all_idle() const {
     return std::all_of(lanes_.begin(), lanes_.end(), [&](scheduled_lane const& l) {
       return !l.runnable || (l.idle_since == progress_ && l.unmet >= 2);
     });
   }
-  /// To the next deadline of all lanes in a wait, asleep or not. The current lane's is `mine_ns`.
+  /// Advances time to the next deadline of all lanes in a wait, asleep or not. The current lane's is `mine_ns`.
   bool pass_time(std::uint64_t mine_ns) {
-    // Of several that have come together, advance_time() woke one.
+    // If several deadlines have come together, advance_time() woke one lane.
     if (wake_due()) return true;
     std::uint64_t next_ns = mine_ns > now_ns_ ? mine_ns : no_deadline;
     for (auto const& l : lanes_) {
@@ -452,7 +452,7 @@ class deterministic final : public lockstep, public memory_host {
     (void)wake_due();
     return true;
   }
-  /// Wakes the sleeping lanes whose deadline has come; whether there were any.
+  /// Wakes the sleeping lanes whose deadline has come. Returns whether there were any.
   bool wake_due() {
     bool any = false;
     for (; !timers_.empty() && timers_.top().deadline_ns <= now_ns_; timers_.pop()) {
@@ -477,7 +477,7 @@ class deterministic final : public lockstep, public memory_host {
       auto& group = groups_[next_block_];
       group.live = shape_.threads_per_block;
       group.shared = std::make_unique<std::byte[]>(shape_.shared_bytes + 1);
-      // Shared memory starts uninitialised; a pattern shows who relies on zeros.
+      // Shared memory starts uninitialised; a pattern exposes kernels that rely on zeros.
       std::fill_n(group.shared.get(), shape_.shared_bytes, std::byte{0xcd});
       for (std::uint32_t t = 0; t < shape_.threads_per_block; ++t) {
         auto& l = lanes_[next_block_ * shape_.threads_per_block + t];
@@ -592,11 +592,11 @@ class deterministic final : public lockstep, public memory_host {
   [[noreturn]] void leave() {
     auto& from = me();
     context::jump(from.fiber, own_, exceptions_, from.as_agent == nullptr || from.state == lane_state::ended);
-    // Only an agent comes back, to be unwound.
+    // Only an agent comes back to this point, to be unwound.
     throw agent_cancelled{};
   }
 
-  /// Agents own memory; lets those that the end of the run overtook give it back.
+  /// Agents own memory. This unwinds those that were still running when the run ended, so that they free it.
   void cancel_agents() {
     for (auto i = grid_lanes_; i < lanes_.size(); ++i) {
       auto& l = lanes_[i];

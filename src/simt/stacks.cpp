@@ -35,7 +35,7 @@ stacks::stacks(std::uint32_t count, std::size_t bytes) : count_(count), bytes_((
 stacks::~stacks() {
   if (base_ == nullptr) return;
 #if defined(__SANITIZE_ADDRESS__)
-  // What lanes left without unwinding is poisoned still, and whoever is given these addresses next would trip over it.
+  // Stack frames that lanes left without unwinding are still poisoned. The next mapping at these addresses would fail.
   __asan_unpoison_memory_region(base_, count_ * (bytes_ + guard_bytes));
 #endif
   munmap(base_, count_ * (bytes_ + guard_bytes));

@@ -20,9 +20,9 @@ namespace {
 
 constexpr std::size_t capacity = 8;
 
-/// Partial store order: a lane's stores wait in a buffer and reach memory in any order, but stores that overlap stay in
-/// order, a release waits for all older ones, and none passes a release fence. (Total store order would hide a missing
-/// release.) The lane reads its own buffer first.
+/// Partial store order. A lane's stores wait in a buffer and reach memory in any order, with three exceptions: stores
+/// that overlap stay in order, a release waits for all older stores, and no store passes a release fence. (Total store
+/// order would hide a missing release.) The lane reads its own buffer first.
 class store_buffers final : public memory {
  public:
   store_buffers(memory_host& host, std::uint32_t lanes) : host_(host), buffers_(lanes) {}

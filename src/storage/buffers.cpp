@@ -58,7 +58,7 @@ void registered_memory::map(void* address, std::uint64_t bytes, memory::resource
 }
 
 std::unique_ptr<registered_memory> buffer_source::allocate(std::uint64_t bytes, bool for_gpu) const {
-  // A drive that another process serves reaches only memory that it gave, so the first drive gives it.
+  // A drive that another process serves reaches only memory that it allocated itself, so the first drive allocates.
   std::unique_ptr<registered_memory> made(new registered_memory(drives_, whole_pages(bytes), for_gpu));
   made->map(made->given_.data(), bytes, *table_memory_);
   return made;

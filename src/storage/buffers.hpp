@@ -14,7 +14,7 @@
 
 namespace forebay::detail {
 
-/// Memory that every drive reaches, at the same bus addresses. Never changes once it is made.
+/// Memory that every drive reaches, at the same bus addresses. It never changes after construction.
 class registered_memory {
  public:
   ~registered_memory();
@@ -28,7 +28,7 @@ class registered_memory {
  private:
   friend class buffer_source;
   explicit registered_memory(std::shared_ptr<opened_drives> drives) : drives_(std::move(drives)) {}
-  /// Allocated by the first drive; the others are to map it.
+  /// The first drive allocates the memory; the other drives must map it.
   registered_memory(std::shared_ptr<opened_drives> drives, std::uint64_t whole_pages, bool for_gpu);
   void map(void* address, std::uint64_t bytes, memory::resource& table_memory);
 
@@ -37,24 +37,24 @@ class registered_memory {
   memory::allocation page_table_;  ///< bus addresses, where they are not contiguous
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::size_t mapped_in_ = 0;  ///< how many drives' spaces, from the first
-  std::size_t given_by_ = 0;   ///< how many of those gave the memory, and so have it mapped already
+  std::size_t mapped_in_ = 0;  ///< how many drives' spaces have it mapped, from the first
+  std::size_t given_by_ = 0;   ///< how many of those allocated the memory, and so have it mapped already
   buffer_ref ref_;
 };
 
-/// Where a storage has its registered memory from. Thread-safe.
+/// Provides a storage's registered memory. Thread-safe.
 class buffer_source {
  public:
-  /// `table_memory`: what the threads reach that are to use the buffers, for bus addresses. It must outlive the
+  /// `table_memory`: for tables of bus addresses; the threads that use the buffers must reach it. It must outlive the
   /// buffers.
   buffer_source(std::shared_ptr<opened_drives> drives, memory::resource& table_memory)
       : drives_(std::move(drives)), table_memory_(&table_memory) {}
 
   /// Zeroed. `for_gpu`: only threads of a GPU reach it.
   std::unique_ptr<registered_memory> allocate(std::uint64_t bytes, bool for_gpu = false) const;
-  /// The same of a size that the user gave. Throws `refused_input`.
+  /// The same with a size that the user gave. Throws `refused_input`.
   std::unique_ptr<registered_memory> allocate_for_user(std::size_t bytes, bool for_gpu) const;
-  /// Memory of the user's. Throws `refused_input` where it is not whole pages.
+  /// Registers memory of the user's. Throws `refused_input` unless it is whole pages.
   std::unique_ptr<registered_memory> register_pages(void* address, std::size_t bytes) const;
 
  private:

@@ -30,7 +30,7 @@ struct copy_header {
 };
 static_assert(sizeof(copy_header) == 32);
 
-/// FNV-1a, 64 bits: enough against torn writes, which is all that it is for.
+/// FNV-1a, 64 bits: enough to detect torn writes, its only purpose.
 std::uint64_t fnv1a(std::uint64_t hash, void const* data, std::size_t bytes) {
   auto const* at = static_cast<unsigned char const*>(data);
   for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 0x100000001b3;
@@ -45,7 +45,7 @@ std::uint64_t checksum_of(copy_header const& header, char const* text) {
   return fnv1a(hash, text, header.text_bytes);
 }
 
-/// What is wrong with a name, as a remedy; empty: nothing.
+/// The remedy for what is wrong with a name; empty if nothing is wrong.
 std::string problem_of(std::string const& name) {
   if (name.empty() || name.size() > 255) return "give 1 to 255 bytes";
   try {
@@ -77,11 +77,11 @@ std::uint64_t end_of(extent const& e) {
 std::optional<catalogue> catalogue::load(catalogue_home const& home, reader const& read, bool damaged_is_none) {
   if (home.bytes < reserved_bytes) return std::nullopt;
   std::optional<catalogue> newest;
-  copy_header unknown{};  // the newest whole copy of a version that is not known
+  copy_header unknown{};  // the newest whole copy of an unknown version
   bool seen = false;
   std::vector<char> copy(copy_bytes);
   for (std::uint64_t at = 0; at < reserved_bytes; at += copy_bytes) {
-    // Most drives have none, or a short one: no more is read than there is.
+    // Most drives have no catalogue, or a short one: no more is read than there is.
     constexpr std::uint64_t first_bytes = 4096;
     read(copy.data(), first_bytes, at);
     copy_header header;
@@ -157,7 +157,7 @@ void catalogue::catch_up(catalogue const& stored, std::optional<catalogue> const
 void catalogue::store(writer const& write) {
   std::random_device random;
   stamp_ = std::uint64_t{random()} << 32 | random();
-  // Twice at first, so that both copies say that there is a catalogue.
+  // The first time twice, so that both copies say that there is a catalogue.
   do {
     store_once(write);
   } while (sequence_ < 2);
@@ -209,7 +209,7 @@ void catalogue::publish(extent const& staged, bool replace) {
 }
 
 void catalogue::discard(extent const& staged) {
-  // All of it: another one may lie where one that was given up did.
+  // All fields must match: another staged extent may lie where a discarded one did.
   if (std::erase_if(staged_, [&](extent const& e) { return same(e, staged); }) == 0) {
     throw refused_input(
         "extent", staged.name,

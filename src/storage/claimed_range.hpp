@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Bytes of a storage that no other client of its drives may claim meanwhile.
+//! Bytes of a storage that no other client of its drives may claim while this object lives.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace forebay::detail {
 
-/// Claims on the first drive of a storage alone: clients that share bytes of a storage have all its drives in the same
-/// order, so that one place keeps them apart. Not to be copied; the drive must outlive it.
+/// Claims on the first drive of a storage alone. Clients that share bytes of a storage have all its drives in the same
+/// order, so one place keeps them apart. Not copyable; the drive must outlive it.
 class claimed_range {
  public:
   claimed_range(drive::device& on, std::uint64_t first_byte, std::uint64_t bytes)
@@ -20,7 +20,7 @@ class claimed_range {
   }
   claimed_range(claimed_range const&) = delete;
   claimed_range& operator=(claimed_range const&) = delete;
-  /// 0: it is claimed. Else where the claim ends that is in the way.
+  /// 0 if the bytes are claimed. Otherwise the end of the claim that is in the way.
   std::uint64_t taken_to() const { return taken_to_; }
 
  private:

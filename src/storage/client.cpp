@@ -156,7 +156,7 @@ void client::close() const noexcept {
   try {
     settle();
   } catch (operation_failed const&) {
-    // A GPU that failed drives no queue any more; deleting the queues, next, is what keeps memory safe.
+    // A GPU that failed no longer drives any queue; deleting the queues, next, keeps memory safe.
   }
 }
 

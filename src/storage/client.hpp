@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a storage has once for each device whose threads use it: queues on every drive, a cache over them if there is
-//! to be one, and the memory of both.
+//! The parts that a storage has once for each device whose threads use it: queues on every drive, the cache over them
+//! if there is one, and the memory of both.
 #pragma once
 
 #include <cstddef>
@@ -25,27 +25,26 @@
 
 namespace forebay::detail {
 
-/// Thread-safe, with no lock of its own: what it is made of never changes, and the state of queues and cache is shared
-/// as kernels share it. Recovery must run over its queues while anything waits for them.
+/// Thread-safe, with no lock of its own: its members never change, and kernels share the state of queues and cache
+/// without one. Recovery must run over its queues while anything waits for them.
 class client {
  public:
-  /// Which extents have bytes of [first_byte, end_byte), in words; for errors. Called by the thread that gets the
-  /// error.
+  /// Names the extents that have bytes of [first_byte, end_byte); for errors. The thread that gets the error calls it.
   using extent_names = std::function<std::string(std::uint64_t first_byte, std::uint64_t end_byte)>;
 
-  /// `layout`: with one pair on each drive. `queues`: of each drive. Throws `refused_input` for a cache that the
-  /// options ask for and cannot be, `operation_failed` where a drive has no queue left.
+  /// `layout`: with one pair on each drive. `queues`: of each drive. Throws `refused_input` if the cache that the
+  /// options ask for is not possible, `operation_failed` where a drive has no queue left.
   client(client_device const& device, std::shared_ptr<opened_drives> drives, storage_layout const& layout,
          std::vector<drive_queues> queues, storage_options const& options, buffer_source const& buffers,
          extent_names names);
 
   client_device const& device() const { return device_; }
-  /// With the pairs of this client.
+  /// The layout with the pairs of this client.
   storage_layout const& layout() const { return layout_; }
-  /// Of each drive, as made.
+  /// The queues of each drive, as made.
   std::vector<drive_queues> const& kernel_queues() const { return kernel_queues_; }
   io_queues const& queues() const { return group_.queues(); }
-  /// Null: none.
+  /// Null if there is none.
   cache const* pages() const { return pages_.get(); }
   /// Whether queues and data may be in the GPU's memory, and every drive reaches them there.
   bool all_in_gpu_memory() const;
@@ -53,31 +52,32 @@ class client {
   recovery::group for_recovery() { return group_.for_recovery(); }
   inspected_queues for_inspection() const { return group_.for_inspection("kernels"); }
 
-  /// Waits until no request of its kernels is in flight; false if some still are after `timeout_ns`. The drives must be
-  /// held.
+  /// Waits until no request of its kernels is in flight. Returns false if some still are after `timeout_ns`. The drives
+  /// must be held.
   bool drain(std::uint64_t timeout_ns) const;
   /// Waits until each request of its kernels that is in flight now is over, detached ones too; returns how many
   /// commands never ended.
   std::uint32_t settle() const;
 
-  // Of the cache; where there is none they do nothing. They throw `operation_failed`, which says which drive does not
-  // take what.
+  // The next functions act on the cache; without one they do nothing. They throw `operation_failed`, which says which
+  // drive does not accept what.
 
-  /// Writes every page that it holds back to its drive.
+  /// Writes back every dirty page that the cache holds.
   void clean() const;
-  /// The same of the pages of [at, at + bytes).
+  /// The same for the pages of [at, at + bytes).
   void clean(std::uint64_t at, std::uint64_t bytes) const;
-  /// Makes it read the pages of [at, at + bytes) again. Throws `operation_failed` too where a kernel has some in use.
+  /// Makes the cache read the pages of [at, at + bytes) again. Throws `operation_failed` too if a kernel has some in
+  /// use.
   void forget(std::uint64_t at, std::uint64_t bytes) const;
-  /// Takes every page back that lies in [first, first + bytes) because it was shared.
+  /// Takes back every shared page whose buffer lies in [first, first + bytes).
   void take_back(std::byte const* first, std::uint64_t bytes) const;
 
   void reset_statistics();
   /// What `storage::take_errors()` returns.
   access_errors take_errors();
 
-  /// Writes back, and waits until all is over: to be called before the client goes, while recovery still runs. Says on
-  /// standard error what is lost.
+  /// Writes back, and waits until all is over. Must be called before the client is destroyed, while recovery still
+  /// runs. Reports on standard error what is lost.
   void close() const noexcept;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Whose threads use a storage, and where their memory lies.
+//! The device whose threads use a storage, and where their memory lies.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ class client_device {
   static client_device named(std::string const& name);
 
   bool on_gpu() const { return gpu_ != no_gpu; }
-  /// -1: none.
+  /// -1 if it is the CPU.
   int gpu() const { return gpu_; }
   /// `cuda:N` or `cpu`.
   std::string name() const { return on_gpu() ? "cuda:" + std::to_string(gpu_) : "cpu"; }
-  /// Where its threads keep their own data.
+  /// The memory where its threads keep their own data.
   memory::resource& memory() const { return on_gpu() ? memory::device(gpu_) : memory::host(); }
-  /// What its threads and the host both reach.
+  /// The memory that its threads and the host both reach.
   memory::resource& shared_memory() const { return on_gpu() ? memory::pinned() : memory::host(); }
-  /// The host's clock that counts as `M::clock_ns()` of its kernels does.
+  /// The host's clock that runs as `M::clock_ns()` of its kernels does.
   std::uint64_t (*clock() const)();
 
  private:

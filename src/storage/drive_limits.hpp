@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What drives that make one storage allow together.
+//! The limits of a storage that is made of several drives.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ struct drive_limits {
   bool write_protected;             ///< one of them at least is
 };
 
-/// `command_bytes_max`: what the storage itself allows. `names`: of the drives, for errors. Throws `refused_input`
-/// where the drives cannot make one storage.
+/// `command_bytes_max`: the limit that the storage itself sets. `names`: of the drives, for errors. Throws
+/// `refused_input` if the drives cannot make one storage.
 inline drive_limits limits_of_all(std::span<driver::drive_identity const> drives, std::span<std::string const> names,
                                   std::uint64_t command_bytes_max) {
   driver::drive_identity const& first = drives.front();
@@ -32,7 +32,7 @@ inline drive_limits limits_of_all(std::span<driver::drive_identity const> drives
                           "its block is " + std::to_string(id.block_bytes) + " bytes, that of '" + names[0] + "' is " +
                               std::to_string(first.block_bytes) + ": use drives with the same block size");
     }
-    // Its bytes would be there twice.
+    // Otherwise the same bytes would be in the storage twice.
     for (std::size_t k = 0; k < i; ++k) {
       if (id.serial.empty() || id.serial != drives[k].serial) continue;
       throw refused_input(

@@ -40,7 +40,7 @@ bool extents::raw_writable() const {
   return raw_writable_locked();
 }
 
-/// The commands of a raw queue pair go by all that a storage checks.
+/// The commands of a raw queue pair bypass all checks of a storage.
 std::shared_ptr<void> extents::admit_raw_pair(driver::drive_identity const& drive) const {
   if (client_.pages() != nullptr) {
     throw refused_input("cache.size_bytes", std::to_string(client_.pages()->options().size_bytes),
@@ -79,7 +79,7 @@ extent extents::create(std::string const& name, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   auto const alone = claim_table();
   catalogue changed = table_to_change_locked(name);
-  // For as long as the table is written, which says the same to all that come later.
+  // Held while the table is written. After that the table itself shows others that the bytes are taken.
   std::unique_ptr<claimed_range> claimed;
   extent const made = changed.create(name, bytes, [&](std::uint64_t first, std::uint64_t n) {
     claimed = std::make_unique<claimed_range>(first_drive_, first, n);
@@ -93,7 +93,8 @@ extent extents::stage(std::string const& name, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   auto const alone = claim_table();
   catalogue changed = table_to_change_locked(name);
-  // Until it is published or discarded, or this storage ends: nothing else says to others that the bytes are taken.
+  // Kept until the extent is published or discarded, or this storage ends: nothing else shows others that the bytes are
+  // taken.
   extent const staged =
       changed.stage(name, bytes, [&](std::uint64_t first, std::uint64_t n) { return first_drive_.claim(first, n); });
   set_table_locked(std::move(changed));
@@ -144,10 +145,10 @@ void extents::set_table_locked(std::optional<catalogue> table) {
   named_ = table_ ? table_->extents() : std::vector<extent>();
 }
 
-/// While what it returns lives, no other client changes the table, nor looks for bytes. Throws `refused_input` where
-/// nothing may be written, `operation_failed` where another client does not end.
+/// While the returned claim lives, no other client changes the table, nor looks for bytes. Throws `refused_input` if
+/// nothing may be written, `operation_failed` if another client does not finish.
 std::unique_ptr<claimed_range> extents::claim_table() const {
-  // Before it waits for others: it could change nothing.
+  // Checked before it waits for others: this storage could change nothing.
   if (!writable_) throw refused_input("read_only", "true", "open the storage for writing");
   constexpr std::chrono::seconds patience(10);
   auto const until = std::chrono::steady_clock::now() + patience;
@@ -166,7 +167,7 @@ void extents::unclaim(extent const& e) const {
   first_drive_.unclaim(e.first_byte, catalogue::room_of(e.size_bytes));
 }
 
-/// A table that could not be written is not ours: the one on the drive still is.
+/// If the table cannot be written it does not become this storage's table: the one on the drive remains.
 void extents::store_locked(catalogue changed) {
   // Before, so that a write-back cannot overwrite it; afterwards, so that the next access reads it.
   client_.forget(0, catalogue::reserved_bytes);

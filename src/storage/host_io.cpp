@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t bounce_bytes = 4 << 20;
 
-/// One pair on each drive, as deep as the kernels' there, but not a deep one.
+/// One pair on each drive, as deep as the kernels' pairs there, but at most 256 deep.
 queue_group_plan plan_of(std::vector<drive_queues> const& kernel_queues, memory::resource& shared_memory) {
   queue_group_plan plan;
   for (drive_queues const& q : kernel_queues) plan.queues.push_back({1, std::min(q.depth, 256u), std::nullopt});
@@ -42,7 +42,7 @@ storage_ref<simt::native> host_io::ref() const {
 }
 
 /// Waits for as long as the drives complete anything, and then until recovery has settled the request, so that the
-/// bounce buffer is free again. `what()`: the request in words, for `operation_failed`.
+/// bounce buffer is free again. `what()`: describes the request, for `operation_failed`.
 template <class What>
 void host_io::finish(token<simt::native> t, What&& what, std::uint64_t limit_ns) {
   using simt::native;

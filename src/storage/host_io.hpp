@@ -20,11 +20,11 @@
 
 namespace forebay::detail {
 
-/// Goes through one buffer of its own, by one queue pair on each drive. Thread-safe: one request is at work at a time,
-/// the others wait for a mutex, which is held until the drive has answered or recovery has settled the request. Holds
-/// the drives while it is at work. Recovery must run over its queues.
+/// Uses one buffer of its own, and one queue pair on each drive. Thread-safe: one request is at work at a time. The
+/// others wait for a mutex, which is held until the drive has answered or recovery has settled the request. Holds the
+/// drives while it is at work. Recovery must run over its queues.
 ///
-/// A request that never ends keeps the buffer: all that come later fail with `operation_failed`.
+/// A request that never ends keeps the buffer: all later requests fail with `operation_failed`.
 class host_io {
  public:
   /// `layout`: with one pair on each drive. `kernel_queues`: of each drive; the host's are no deeper.
@@ -37,14 +37,14 @@ class host_io {
 
   /// All bytes must lie within the storage. Throw `operation_failed` with the NVMe status.
   void read(void* to, std::uint64_t bytes, std::uint64_t at);
-  /// Reads blocks first that it covers a part of.
+  /// First reads the blocks of which it covers only a part.
   void write(void const* from, std::uint64_t bytes, std::uint64_t at);
   void flush();
-  /// Reads what nothing can go on without: gives each command ten seconds at least, and tries again for a while, since
-  /// a drive may be slow, or fail now and then. For one thread, before others use this.
+  /// Reads data without which the storage cannot be opened. It gives each command ten seconds at least, and retries for
+  /// a while, since a drive may be slow, or fail now and then. For one thread, before others use this.
   void read_patiently(void* to, std::uint64_t bytes, std::uint64_t at);
-  /// Consumes what completes until no command is in flight; false if some still are after `timeout_ns`. The drives must
-  /// be held.
+  /// Consumes completions until no command is in flight. Returns false if some still are after `timeout_ns`. The drives
+  /// must be held.
   bool drain(std::uint64_t timeout_ns) const;
 
  private:
@@ -63,7 +63,7 @@ class host_io {
   std::unique_ptr<registered_memory> bounce_;  ///< before the queues: until those are deleted a drive may write it
   queue_group group_;
   std::mutex mutex_;          ///< guards the bounce buffer, and what follows
-  std::string lost_request_;  ///< not empty: the bounce buffer belongs to it for ever
+  std::string lost_request_;  ///< if not empty: the bounce buffer belongs to it for ever
 };
 
 }  // namespace forebay::detail

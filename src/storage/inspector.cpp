@@ -14,7 +14,7 @@
 namespace forebay::detail {
 namespace {
 
-/// Lines that one part of a dump has at most: the first of a million frames tell as much as all.
+/// The most lines that one part of a dump has: the first of a million frames tell as much as all.
 constexpr std::size_t lines_max = 64;
 
 template <class Text>
@@ -22,7 +22,7 @@ std::string counted(std::uint64_t n, Text const& what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
-/// "3, 5 to 9", or so.
+/// Formats numbers as "3, 5 to 9".
 std::string number_list(std::vector<std::uint64_t> numbers) {
   std::ranges::sort(numbers);
   auto const repeated = std::ranges::unique(numbers);
@@ -31,7 +31,7 @@ std::string number_list(std::vector<std::uint64_t> numbers) {
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t last = i;
     while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (last == i + 1) last = i;  // two are shorter apart
+    if (last == i + 1) last = i;  // two numbers are shorter with a comma
     fmt::format_to(std::back_inserter(out), "{}{}", out.empty() ? "" : ", ", numbers[i]);
     if (last != i) fmt::format_to(std::back_inserter(out), " to {}", numbers[last]);
     i = last + 1;
@@ -46,7 +46,7 @@ class writer {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Values>(values)...);
     text_ += '\n';
   }
-  /// `print` for each of `things`, at most `lines_max` of them.
+  /// Calls `print` for each of `things`, for at most `lines_max` of them.
   template <class Things, class Print>
   void each(Things const& things, Print const& print) {
     std::size_t n = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a stuck kernel leaves to be seen, in words.
+//! Describes the state of a stuck kernel in words.
 #pragma once
 
 #include <cstdint>
@@ -24,27 +24,27 @@ struct inspected_queues {
   std::vector<std::size_t> drive_of;           ///< each pair
 };
 
-/// What is looked at. All of it must outlive whoever looks.
+/// What an inspection looks at. All of it must outlive the inspection.
 struct inspected {
   std::string title;
   std::vector<inspected_queues> queues;  ///< the kernels' first
   cache_state const* cache = nullptr;    ///< null: none
 };
 
-/// Queues, records, frames, locks and traced threads, and a circular wait among those where there is one; some lines,
-/// the last with its end of line. `now_ns`: by the clock of the kernels.
+/// Describes queues, records, frames, locks and traced threads, and a circular wait if there is one. The result is some
+/// lines, the last with its end of line. `now_ns`: by the clock of the kernels.
 std::string dump(inspected const& what, std::uint64_t now_ns);
 
-/// The looks of a watchdog, one after the other.
+/// The successive looks of a watchdog.
 class progress_watch {
  public:
   progress_watch(inspected what, std::uint64_t interval_ns, std::uint32_t stuck_after);
 
-  /// What there is to report after this look. `now_ns`: as above.
+  /// The report after this look, if there is something to report. `now_ns`: as above.
   std::optional<stuck_report> look(std::uint64_t now_ns);
 
  private:
-  /// What changes when anything moves.
+  /// The state that changes when anything moves.
   struct picture {
     std::vector<std::uint32_t> counts;  ///< commands submitted and ended, of every pair
     std::vector<traced_thread> threads;

@@ -12,14 +12,14 @@ namespace {
 
 using simt::cuda;
 
-/// Runs a kernel that `make` makes for a zeroed `Result` which the host reads afterwards. `items`: what its threads
-/// share out.
+/// Runs a kernel that `make` makes for a zeroed `Result`, which the host reads afterwards. `items`: how many items its
+/// threads share out.
 template <class Result, class Make>
 Result run_on_gpu(std::uint64_t items, int ordinal, Make make) {
   memory::allocation result(memory::pinned(), sizeof(Result), 128);
   memory::cuda_stream const stream(ordinal);
   constexpr std::uint32_t threads = 128;
-  // As many blocks as leave a drive's engine and other kernels room.
+  // A number of blocks that leaves room for a drive's engine and other kernels.
   auto const blocks = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((items + threads - 1) / threads, 1, 64));
   simt::launch<cuda>({.blocks = blocks, .threads_per_block = threads}, make(result.as<Result>()), stream.get());
   stream.synchronize();
@@ -45,8 +45,8 @@ auto with_queues(io_queues const& queues, cache const* pages, Use&& use) {
   return use(queues.ref<cuda>(cache_targets<cuda>(queues.records<cuda>(), pages->core())));
 }
 
-/// Threads that write `items` pages back, each one at a time. A drive that has more to do than this would take so long
-/// for the last of them that it would look lost.
+/// The number of threads that write `items` pages back, each one page at a time. With more in flight a drive would take
+/// so long for the last of them that it would look lost.
 std::uint64_t writers_of(cache const& pages, std::uint64_t items) {
   constexpr std::uint64_t bytes_in_flight = 32 << 20;
   return std::min(items, bytes_in_flight / pages.options().page_bytes);

@@ -91,7 +91,7 @@ std::string what_limits(launch_report::gpu_use const& use, simt::grid const& sha
   std::uint32_t const lanes = (shape.threads_per_block + 31) / 32 * 32;
   std::uint64_t const shared_bytes = use.static_shared_bytes + shape.shared_bytes + sm.reserved_shared_bytes_per_block;
   // In the order of what is easiest to change. Registers are not counted: they are handed out in units that depend on
-  // the GPU, and are what is left.
+  // the GPU, and are the remaining cause.
   if (use.resident_blocks_per_sm >= use.max_threads_per_sm / lanes) return "threads";
   if (use.resident_blocks_per_sm >= sm.max_blocks) return "blocks";
   if (use.static_shared_bytes + shape.shared_bytes != 0 &&

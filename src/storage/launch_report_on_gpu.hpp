@@ -11,7 +11,7 @@
 
 namespace forebay::detail {
 
-/// What blocks of a multiprocessor share.
+/// The resources of a multiprocessor that its blocks share.
 struct sm_limits {
   std::uint32_t max_blocks = 0;
   std::uint64_t shared_bytes = 0;

@@ -11,13 +11,13 @@
 namespace forebay::detail {
 namespace {
 
-/// Drives that lie one after the other begin at multiples of the largest page, so that where they do does not depend on
-/// the cache, and the largest page of the cache lies on one drive.
+/// Drives that lie one after the other begin at multiples of the largest page. So their positions do not depend on the
+/// cache, and even the largest page of a cache lies on one drive.
 constexpr std::uint64_t drive_alignment_bytes = 65536;
 
 std::vector<drive_queues> choose_queues(storage_options const& options, std::span<driver::drive_identity const> drives,
                                         bool on_gpu) {
-  // Of the drives that are not named one by one, the weakest says what all of them have.
+  // The queues of drives that are not set one by one: all get what the weakest drive offers.
   std::uint32_t pairs_left = ~0u;
   std::uint32_t entries_max = 65536;
   for (std::size_t i = 0; i < drives.size(); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How the bytes of a storage lie on its drives, and how many queues kernels have there: chosen from what the options
-//! ask for and what the drives say of themselves.
+//! How the bytes of a storage lie on its drives, and how many queues kernels have there. Both follow from the options
+//! and from what the drives report.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ struct drive_plan {
   storage_layout layout;             ///< with one pair on each drive
 };
 
-/// Of checked options. One pair of each drive is left for the host. Throws `refused_input` where the drives cannot make
+/// From checked options. One pair of each drive is left for the host. Throws `refused_input` if the drives cannot make
 /// one storage, or not the one that was asked for.
 drive_plan plan_drives(storage_options const& options, std::span<driver::drive_identity const> drives, bool on_gpu);
 

@@ -13,7 +13,7 @@
 namespace forebay::detail {
 namespace {
 
-/// What to take of a drive that others use too: one pair is the host's, and a few are for raw queue pairs.
+/// How many pairs to take of a drive that others use too: one is the host's, and a few are for raw queue pairs.
 std::uint32_t shared_queues(storage_options const& options, std::size_t drive) {
   std::uint32_t const asked = asked_of(options, drive).count;
   std::uint32_t const count = asked != 0 ? asked : options.queues.per_drive;

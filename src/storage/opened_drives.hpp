@@ -27,23 +27,24 @@ struct opened_drive {
   std::unique_ptr<driver::controller> controller;
 };
 
-/// Never changes once they are opened; source and controller are thread-safe. Shared with registered memory, leases and
-/// raw queues, which may outlive the storage.
+/// Never changes once the drives are opened; source and controller are thread-safe. Shared with registered memory,
+/// leases and raw queues, which may outlive the storage.
 using opened_drives = std::vector<opened_drive>;
 
 /// Opens all drives that the options name, in memory that `device` reaches. The options must have been checked. Throws
-/// `refused_input` for a drive that cannot be what they ask for, `operation_failed` for one that does not come up.
+/// `refused_input` if a drive does not fit the options, `operation_failed` if one does not start.
 std::shared_ptr<opened_drives> open_drives(storage_options const& options, client_device const& device);
 
 std::vector<driver::drive_identity> identities_of(opened_drives const& drives);
 
-/// Has the drives find memory for bytes [0, bytes) of the storage; whether each one found what its part needs.
+/// Makes the drives allocate memory for bytes [0, bytes) of the storage. Returns whether each drive found what its part
+/// needs.
 bool populate(opened_drives const& drives, storage_layout const& layout, std::uint64_t bytes);
 
 /// While it lives, the engines of the drives run. Several may live at a time.
 class drive_hold {
  public:
-  /// Throws `operation_failed` where other kernels fill a GPU.
+  /// Throws `operation_failed` if other kernels fill a GPU.
   explicit drive_hold(std::shared_ptr<opened_drives> drives);
   ~drive_hold() { let_go(); }
   drive_hold(drive_hold const&) = delete;

@@ -31,7 +31,7 @@ void check_options(storage_options const& options) {
   }
   for (std::size_t i = 0; i < options.queues.of_drives.size(); ++i)
     check_depth(field_of(i, "depth"), options.queues.of_drives[i].depth);
-  // What commands complete to names a record, or a frame of the cache, by 28 bits.
+  // A completion names its record, or its frame of the cache, by 28 bits.
   if (options.queues.records > cache_targets<void>::max_frames) {
     throw refused_input("queues.records", std::to_string(options.queues.records),
                         "give 1 to 2^28 requests that may be open at once");

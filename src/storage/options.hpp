@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What `storage_options` ask for: checked, and handed on to the parts of a storage in their own words.
+//! Checks `storage_options`, and translates them for the parts of a storage.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@
 
 namespace forebay::detail {
 
-/// What the memory page of a controller is, and so of all registered memory.
+/// The size of a controller's memory page, and so of a page of all registered memory.
 constexpr std::size_t page_bytes = 4096;
 
-/// Throws `refused_input` for what is wrong whatever the drives are. `device` is not looked at.
+/// Throws `refused_input` for values that are wrong whatever the drives are. `device` is not looked at.
 void check_options(storage_options const& options);
 
-/// What was asked for of one drive by name: 0 or nothing where all drives are alike.
+/// The value that was asked for one drive by name: 0 or nothing where all drives are alike.
 drive_queues asked_of(storage_options const& options, std::size_t drive);
-/// Where that stands, for errors.
+/// The option that has this value, for errors.
 std::string field_of(std::size_t drive, char const* what);
-/// As it is written in options and reports.
+/// The word that options and reports use.
 char const* name_of(nvme::queue_priority priority);
 
-/// Requests of kernels that may be open at once.
+/// How many requests of kernels may be open at once.
 std::uint32_t records_of(storage_options const& options, bool on_gpu);
 
 }  // namespace forebay::detail

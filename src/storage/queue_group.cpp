@@ -53,7 +53,7 @@ recovery::group queue_group::for_recovery() {
 inspected_queues queue_group::for_inspection(char const* whose) const {
   inspected_queues what{whose, queues_.get(), {}, drive_of_};
   for (std::size_t const drive : drive_of_) {
-    // Where a GPU drives the queues of a drive that lies on one, the rings are in its memory.
+    // If a GPU drives the queues of a drive that lies on a GPU, the rings are in that GPU's memory.
     bool const on_gpu = gpu_memory_ != nullptr && drives_[drive].source->gpu();
     what.ring_memory.push_back(on_gpu ? gpu_memory_ : &memory::host());
   }

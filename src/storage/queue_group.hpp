@@ -20,7 +20,7 @@ namespace forebay::detail {
 
 queue_pair_rings rings_of(driver::io_queue const& queue);
 
-/// Who drives the queues of a group, and how many there are.
+/// The queues of a group, how many there are, and whether the GPU or the host drives them.
 struct queue_group_plan {
   std::vector<drive_queues> queues;  ///< of each drive
   std::uint32_t records = 0;         ///< requests that may be open at once
@@ -29,7 +29,7 @@ struct queue_group_plan {
   memory::resource* shared_memory = nullptr;  ///< what those threads and the host both reach
 };
 
-/// Made by one thread. Then recovery, submitting threads and whoever inspects may use it at once.
+/// Made by one thread. Then recovery, submitting threads and the inspector may use it at once.
 class queue_group {
  public:
   /// `drives` must outlive the group. Throws `refused_input` and `operation_failed`.
@@ -40,7 +40,7 @@ class queue_group {
 
   io_queues& queues() { return *queues_; }
   io_queues const& queues() const { return *queues_; }
-  /// Good for as long as the group.
+  /// Valid as long as the group.
   recovery::group for_recovery();
   /// The same; `whose`: e.g. "kernels".
   inspected_queues for_inspection(char const* whose) const;

@@ -13,7 +13,8 @@
 namespace forebay::detail {
 namespace {
 
-/// Writes what recovery does on standard error; of much at a time the first lines, and how many more there were.
+/// Writes recovery's actions to standard error. Of many actions at a time it writes the first lines, and how many more
+/// there were.
 class recovery_notices {
  public:
   void operator()(std::string const& event) {
@@ -48,7 +49,8 @@ void recovery_thread::run(std::stop_token stop) {
       while (steps_.step() && !stop.stop_requested()) {
       }
     } catch (std::exception const&) {
-      // Of a GPU that failed, whose queue state is out of reach: other drives' waiters may still ask.
+      // This can be the group of a GPU that failed, whose queue state is out of reach. Waiters of other drives may
+      // still ask.
     }
     changed.wait_for(lock, stop, std::chrono::milliseconds(5), [] { return false; });
   }

@@ -10,7 +10,8 @@
 
 namespace forebay::detail {
 
-/// Says on standard error what it does. Its destructor stops it: before anything goes that the groups name.
+/// Reports its actions on standard error. Its destructor stops the thread, so it must run before anything that the
+/// groups name is destroyed.
 class recovery_thread {
  public:
   explicit recovery_thread(std::vector<recovery::group> groups);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a storage says of itself (docs/reference/json.md).
+//! The report of a storage on itself (docs/reference/json.md).
 #pragma once
 
 #include <string>

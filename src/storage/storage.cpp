@@ -21,7 +21,7 @@
 #include "storage/watchdog_parts.hpp"
 
 namespace forebay {
-/// The parts, and in which order they come and go.
+/// The parts, in the order in which they are made; they are destroyed in reverse.
 struct storage::impl {
   explicit impl(storage_options const& o)
       : options(o),
@@ -44,7 +44,7 @@ struct storage::impl {
     return named;
   }
 
-  /// Where a host transfer goes.
+  /// The place of a host transfer.
   std::uint64_t resolve(std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) const {
     std::uint64_t const room = within != nullptr ? within->size_bytes : plan.layout.size_bytes;
     if (offset_bytes > room || bytes > room - offset_bytes) {
@@ -70,7 +70,7 @@ struct storage::impl {
   detail::buffer_source const buffers;
   detail::client client;
   detail::host_io host;
-  detail::recovery_thread recovery;  ///< goes before the queues that it looks after
+  detail::recovery_thread recovery;  ///< destroyed before the queues that it looks after
   detail::extents extents;
 };
 
@@ -141,7 +141,7 @@ registered_buffer storage::register_buffer(void* address, std::size_t bytes) {
   return registered_buffer(std::make_unique<registered_buffer::parts>(impl_->buffers.register_pages(address, bytes)));
 }
 registered_buffer storage::allocate_device_buffer(std::size_t bytes) {
-  // A drive on whatever GPU gives memory of its client's.
+  // A drive on any GPU allocates from the memory of its client's GPU.
   return registered_buffer(std::make_unique<registered_buffer::parts>(
       impl_->buffers.allocate_for_user(bytes, impl_->client.all_in_gpu_memory())));
 }
@@ -173,7 +173,7 @@ void storage::pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset
 }
 
 void storage::flush() {
-  // Each in spite of what failed before it: a drive that is gone shall keep nothing from the others.
+  // Each step runs even if an earlier one failed: a drive that is gone must not keep the others from being flushed.
   std::string wrong;
   if (std::uint32_t const lost = impl_->client.settle(); lost != 0) {
     wrong = "storage: " + std::to_string(lost) +

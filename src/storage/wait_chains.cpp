@@ -25,7 +25,7 @@ std::vector<std::size_t> those_who_hold(std::span<traced_thread const> threads, 
   return found;
 }
 
-/// Those of a thread's holders whom it waits for, if it waits for holders at all.
+/// The threads that hold what `waiter` waits for; none if it does not wait for a holder.
 std::vector<std::size_t> awaited_by(std::span<traced_thread const> threads, traced_thread const& waiter) {
   switch (static_cast<wait_kind>(waiter.what)) {
     case wait_kind::unpinned_frame:
@@ -50,7 +50,7 @@ bool is_blocked(std::span<traced_thread const> threads, traced_thread const& wai
       if (pins_frame_of(held, waiter.subject)) blocked_ways |= 1u << (held - 1) % cache_ways;
     }
   }
-  // Of a set, one frame that nobody stuck has pinned will do.
+  // A waiter for any frame of a set can go on if one frame of the set has no stuck pinner.
   bool const wants_any_frame = static_cast<wait_kind>(waiter.what) == wait_kind::unpinned_frame;
   return wants_any_frame ? blocked_ways == (1u << cache_ways) - 1 : any;
 }
@@ -79,7 +79,7 @@ std::vector<std::size_t> lockers_of_set(std::span<traced_thread const> threads, 
 }
 
 circular_wait find_circular_wait(std::span<traced_thread const> threads) {
-  // From all who wait for holders, those go who can go on, and then those who wait for them.
+  // Starts with all threads that wait for holders. Removes those that can go on, and then those that wait for these.
   std::vector<bool> stuck(threads.size());
   for (std::size_t i = 0; i < threads.size(); ++i) {
     stuck[i] = !awaited_by(threads, threads[i]).empty();
@@ -97,7 +97,7 @@ circular_wait find_circular_wait(std::span<traced_thread const> threads) {
     if (stuck[i]) found.threads.push_back(i);
   }
   if (found.threads.empty()) return found;
-  // Whoever is stuck waits for another one who is, so a walk among them comes back to where it has been.
+  // Each stuck thread waits for another stuck one, so a walk among them comes back to where it has been.
   std::vector<std::size_t> walk{found.threads.front()};
   for (;;) {
     std::size_t next = walk.back();

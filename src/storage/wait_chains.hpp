@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Who waits for whom, from the notes of wait_trace.hpp.
+//! Which thread waits for which, from the notes of wait_trace.hpp.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,20 @@
 
 namespace forebay::detail {
 
-/// The entries of `later` that are as they were in `earlier`, none of them amid a change: at some moment between the
-/// two looks all of them were so at once.
+/// The entries of `later` that are the same in `earlier`, none of them in the middle of a change. At some moment
+/// between the two looks all of them held at once.
 std::vector<traced_thread> unchanged(std::span<traced_thread const> earlier, std::span<traced_thread const> later);
 
-/// Threads none of which can go on before another of them has.
+/// Threads none of which can go on before another of them does.
 struct circular_wait {
   std::vector<std::size_t> threads;  ///< indices of the entries; empty: there is none
   /// Each of these waits for the next, and the last for the first; one alone waits for itself.
   std::vector<std::size_t> cycle;
 };
 
-/// `threads` are of one moment. What they wait for beside locks and pins depends on the drives, so it counts as coming;
-/// and a thread that is not among them, or does not say that it waits, as going on. So what is found is a deadlock, but
-/// not every deadlock is found.
+/// `threads` are of one moment. Beside locks and pins they wait for drives, and such a wait counts as one that ends. A
+/// thread that is not among them, or does not say that it waits, counts as going on. So a circular wait that is found
+/// is a deadlock, but not every deadlock is found.
 circular_wait find_circular_wait(std::span<traced_thread const> threads);
 
 /// Indices of the entries that pin a frame of `set`, each once, or `frame`, and of those that hold the lock of `set`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What is easily got wrong in the public interface does what it looks like. docs/reference/library.md promises it.
+//! Uses of the public interface that are easy to get wrong do what they look like. docs/reference/library.md promises
+//! it.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Programs that must not compile, one for each definition; without one it does.
+//! Programs that must not compile, one for each macro definition; without a definition this file compiles.
 #include <string>
 
 #include "forebay/machine.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Whether counts are what a distribution would give.
+//! Tests whether counts fit a distribution.
 #pragma once
 
 #include <cmath>
@@ -9,9 +9,9 @@
 
 namespace forebay::test {
 
-/// Pearson's statistic of `counts` against `probabilities`, over what it may be once in 10^9 times if they fit: more
-/// than 1 means that they do not. Outcomes that are expected fewer than ten times are taken together with the next
-/// ones.
+/// Pearson's statistic of `counts` against `probabilities`, divided by the value that it exceeds once in 10^9 times if
+/// they fit: more than 1 means that they do not fit. Outcomes that are expected fewer than ten times are taken together
+/// with the next ones.
 inline double chi_square_excess(std::vector<std::uint64_t> const& counts, std::vector<double> const& probabilities) {
   double draws = 0;
   for (std::uint64_t const n : counts) draws += static_cast<double>(n);
@@ -38,7 +38,7 @@ inline double chi_square_excess(std::vector<std::uint64_t> const& counts, std::v
 inline std::vector<double> zipf_probabilities(std::uint64_t items, double skew) {
   std::vector<double> p(items);
   double sum = 0;
-  // The small ones first, so that they count.
+  // The small outcomes first, so that they count.
   for (std::uint64_t k = items; k-- > 0;) sum += p[k] = std::pow(static_cast<double>(k + 1), -skew);
   for (double& each : p) each /= sum;
   return p;

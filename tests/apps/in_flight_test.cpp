@@ -33,7 +33,7 @@ TEST(in_flight_share, every_place_is_one_threads_and_counts_differ_by_at_most_on
   }
 }
 
-/// A request as a test sees and steers it, in virtual time.
+/// A request whose progress a test observes and controls, in virtual time.
 struct fake_request {
   std::uint64_t ready_at_ns;  ///< simt::no_deadline: never
   status outcome;
@@ -177,7 +177,7 @@ TEST_F(in_flight_test, a_command_that_never_finds_room_ends_with_that_status) {
 TEST_F(in_flight_test, gives_up_when_nothing_came_back_for_as_long_as_the_timeout_and_not_before) {
   commands = 6;
   timeout_ns = 100 * us;
-  // Two stay away; those that do come back, 90 us apart, each put off the end.
+  // Two requests stay away. Those that come back, 90 us apart, each postpone the end.
   answer = [](std::uint32_t command) {
     return fake_request{.ready_at_ns = command < 2 ? simt::no_deadline : M::now_ns + 90 * us, .outcome = {}};
   };
@@ -197,7 +197,7 @@ TEST_F(in_flight_test, what_has_come_back_when_the_others_are_given_up_is_finish
   commands = 3;
   timeout_ns = 100 * us;
   answer = [](std::uint32_t command) {
-    // The last one is ready at the very end: whoever looks once more sees it.
+    // The last one is ready exactly at the deadline: a waiter that looks once more sees it.
     return fake_request{.ready_at_ns = command < 2 ? simt::no_deadline : M::now_ns + 100 * us,
                         .outcome = status::from_nvme(0x281)};
   };

@@ -25,7 +25,7 @@ class apps_on_storage : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     if (GetParam() != "cpu" && memory::device_count() == 0) GTEST_SKIP() << "no GPU here, or CUDA is not built in";
   }
-  /// A counter of all drives of a report.
+  /// Sums a counter over all drives of a report.
   static std::uint64_t total_in(std::string const& report, char const* counter) {
     std::uint64_t total = 0;
     auto const document = nlohmann::json::parse(report);

@@ -78,7 +78,7 @@ TEST(Zipf, StaysWithinHugeNumbersOfItems) {
   }
 }
 
-/// Counts what it gives.
+/// Counts the draws.
 struct counting {
   apps::splitmix64 random;
   std::uint64_t numbers = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the benchmark of emulated drives measures can be measured: there are queues for all clients, and drives for all
+//! The cases of the benchmark of emulated drives can be measured: there are queues for all clients, and drives for all
 //! URIs.
 #include "emulator/cases.hpp"
 

@@ -30,7 +30,7 @@ TEST(child_process, DISABLED_stays) {
   for (;;) ::pause();
 }
 
-/// Past what the test program says of itself.
+/// Skips what the test program prints of itself.
 std::string first_line(child_process& child, std::string const& begin) {
   for (;;) {
     std::string const line = child.line();

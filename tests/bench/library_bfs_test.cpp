@@ -159,7 +159,7 @@ TEST(library_bfs, graphs_of_the_benchmark) {
   }
 }
 
-/// Remembers what it ran: a letter each.
+/// Remembers which kernels it ran, a letter each.
 struct recording_executor : cpu_executor {
   template <class Kernel>
   void operator()(simt::grid const& shape, Kernel const& kernel) const {
@@ -199,7 +199,7 @@ TEST(library_bfs, levels_are_found_in_the_direction_that_is_less) {
 }
 
 TEST(library_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
-  // Vertex 0 is joined to all others but one, whose neighbour stands among them.
+  // Vertex 0 is joined to all others but one; that one's neighbour is among them.
   undirected g;
   g.neighbours.page_elements = 8;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges{{200, 400}};
@@ -227,7 +227,7 @@ TEST(library_bfs, a_level_can_be_listed_in_the_order_of_vertices) {
   for (std::uint32_t v = 0; v < g.vertices(); ++v) distances[v] = v % 3;
   bfs_level_result result, after;
   after.runs = 9;
-  // One warp, so that nobody comes in between.
+  // One warp, so that no other warp comes in between.
   run({.blocks = 1, .threads_per_block = 32},
       bfs_list_level<simt::fiber>{
           {g.row_begin.data(), distances.data(), 16, listed.data(), &result, &after}, g.vertices(), 2});
@@ -278,7 +278,7 @@ TEST(library_bfs, a_page_that_cannot_be_had_is_told) {
   undirected g;
   g.neighbours.page_elements = 16;
   random_graph(g, 4, 600);
-  // That of a neighbour's list: from below, nobody looks into that of the source.
+  // The page with a neighbour's list: from below, no vertex looks into the list of the source.
   g.neighbours.bad_page = g.row_begin[g.neighbours.elements[g.row_begin[300]]] / 16;
   paged_bfs search(run, g.shape(), paged_view(g.neighbours), 16);
   std::uint32_t before = 0;

@@ -118,8 +118,8 @@ TEST_P(library_ctc, on_a_storage_that_its_own_kernel_filled) {
 
 INSTANTIATE_TEST_SUITE_P(in_turn_and_ahead, library_ctc, ::testing::Values(0u, 1u, 2u, 20u));
 
-/// Reads that take a while, and that note whether one is waited for in vain: how many of a round were still open when a
-/// thread started the round after it.
+/// Reads that take a while, and that note whether a thread goes on too early: how many reads of a round were still open
+/// when a thread started the round after it.
 struct round_notes {
   std::uint64_t ended = 0;
   std::uint64_t early = 0;  ///< reads started while reads of the round before were open

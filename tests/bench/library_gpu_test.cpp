@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The applications of the library on a GPU, beside the same code on the CPU executor.
+// The applications of the library on a GPU, compared with the same code on the CPU executor.
 #include <gtest/gtest.h>
 
 #include <cstdint>

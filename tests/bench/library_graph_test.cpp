@@ -23,7 +23,7 @@ host_csr to_host(csr_graph const& graph) {
   return {graph.row_begin.to_host(), graph.columns.to_host(), graph.values.to_host()};
 }
 
-/// What the definition of an edge list says, without any of the kernels.
+/// Builds what the definition of an edge list says, without any of the kernels.
 host_csr reference(graph_options const& options) {
   edge_source const source{options.kind, options.scale, options.seed};
   std::uint64_t const vertices = std::uint64_t{1} << options.scale;
@@ -91,7 +91,8 @@ TEST(library_graph_edges, names_of_vertices_are_a_permutation) {
 }
 
 TEST(library_graph_edges, kronecker_bits_have_the_shares_of_gap) {
-  // The permutation hides the bits, so an edge of scale 1 is looked at: one draw, of which the names tell nothing.
+  // The permutation hides the bits, so the test looks at edges of scale 1: each takes one draw, and `zero` undoes the
+  // permutation.
   std::uint64_t of[4] = {};
   constexpr std::uint64_t draws = 1 << 16;
   edge_source const source{graph_kind::kronecker, 1, 11};

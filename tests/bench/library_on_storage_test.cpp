@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The applications of the library over a storage with a cache, on the CPU executor: what they compute is what they
-// compute over plain memory, with a cache that holds all, and with one of which every page has to leave again and
-// again.
+// The applications of the library over a storage with a cache, on the CPU executor. They must compute the same as over
+// plain memory, both with a cache that holds all pages, and with one that evicts every page again and again.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the applications of the library compute, on any executor; and the same on GPU 0, for sources that nvcc does not
-//! compile.
+//! The results of the applications of the library, on any executor; and the same on GPU 0, for sources that nvcc does
+//! not compile.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ host_graph graph_of(Executor const& run, graph_options const& o) {
   return {graph.row_begin.to_host(), graph.columns.to_host(), graph.values.to_host()};
 }
 
-/// What products are made with.
+/// The library or code that computes products.
 inline std::vector<float> harmonic(std::size_t size) {
   std::vector<float> x(size);
   for (std::size_t i = 0; i < size; ++i) x[i] = 1.0f / static_cast<float>(i + 1);
@@ -96,7 +96,7 @@ inferred clicks_of(Executor const& run, Executor const& side, Products const& pr
   return out;
 }
 
-/// Throw `operation_failed` where cuSPARSE or cuBLAS is asked for and is not there.
+/// These throw `operation_failed` if cuSPARSE or cuBLAS is asked for and is not there.
 namespace on_gpu {
 host_graph graph(graph_options const& o);
 /// Tiles of 256 with 1 lane a row, 512 with 4 and 1024 with 8.

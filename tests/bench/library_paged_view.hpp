@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! An array of small pages, as the applications see one on drives: it fails whoever reads what is not within reach, has
-//! nonsense between its pages for those who go there by a pointer, counts how often a cursor moves to another page, and
-//! may have a page that cannot be had.
+//! An array of small pages, as the applications see one on drives. It reports a failure when a cursor reads an element
+//! that is not within reach. It has nonsense between its pages for accesses that go there by a pointer. It counts how
+//! often a cursor moves to another page, and may have a page that cannot be read.
 #pragma once
 
 #include <algorithm>

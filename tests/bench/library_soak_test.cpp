@@ -41,7 +41,7 @@ class library_soak : public ::testing::Test {
     o.cache.overflow_frames = 64;
     return o;
   }
-  /// A drive that fails when it is opened is not one to go on with: another one.
+  /// A drive that fails when it is opened cannot be used: the test takes another one.
   storage opened(std::uint32_t errors_ppm) const {
     for (std::uint64_t s = seed;; ++s) {
       try {
@@ -94,7 +94,7 @@ class library_soak : public ::testing::Test {
 };
 
 TEST_F(library_soak, ends_with_what_was_written_though_a_drive_fails) {
-  // Far more often than it is asked to on a GPU: a run is a thousand times as short.
+  // Far more often than on a GPU, because a run is a thousand times as short.
   storage drives = opened(10'000);
   soak(drives, 150);
   EXPECT_EQ(seen.wrong, 0u);

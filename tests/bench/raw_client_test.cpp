@@ -75,7 +75,7 @@ class rig {
     }
   }
 
-  /// Runs a client, and looks at what it left.
+  /// Runs a client, and checks its results.
   template <class Client>
   void run(Client client, std::uint64_t seed, simt::memory_model memory, simt::scheduler& schedule) {
     raw_result result;
@@ -213,8 +213,8 @@ TEST(raw_client, completions_come_in_any_order) {
 TEST(raw_client, completions_come_in_any_order_where_there_is_room_for_all) {
   explore_sharing({.entries = 64, .cq_entries = 256, .blocks = 3, .lanes = 7, .rounds = 12, .faults = reorder()});
 }
-// The place of a completion is given back although the command of the thread that read it is not complete: the drive
-// may need it for that one.
+// The client gives back the place of a completion although the command of the thread that read it is not complete: the
+// drive may need the place for that command.
 TEST(raw_client, completions_come_in_any_order_where_their_ring_is_no_larger) {
   explore_sharing(
       {.units = 1, .blocks = 7, .lanes = 8, .rounds = 12, .faults = {.delay_ppm = 10'000, .delay_max_ns = 100'000}});

@@ -17,7 +17,7 @@ namespace forebay::conformance {
 
 class fixture;
 
-/// A check of which a controller is known to answer with another status than the specification fixes.
+/// A check for which a controller is known to answer with another status than the specification demands.
 struct leniency {
   std::string_view check;
   std::uint16_t instead;  ///< as `nvme::status_field()` composes it

@@ -22,7 +22,7 @@ namespace {
 constexpr std::byte guard{0xa5};
 constexpr std::size_t prp_page_bytes = 4096;
 
-/// splitmix64: a word that tells one (salt, lba, position) from every other.
+/// splitmix64: a word that differs for every (salt, lba, position).
 std::uint64_t pattern(std::uint64_t salt, std::uint64_t lba, std::uint64_t word) {
   std::uint64_t z = salt * 0x9e3779b97f4a7c15 + lba * 0xbf58476d1ce4e5b9 + word;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
@@ -64,7 +64,7 @@ void submission_ring::push(nvme::submission_entry const& entry) {
 }
 
 void submission_ring::ring_doorbell() const {
-  // Pairs with the controller's read of the doorbell: whoever sees the tail sees the entries.
+  // Pairs with the controller's read of the doorbell: a controller that sees the tail sees the entries.
   native::fence(scope::system, order::release);
   native::st_mmio(doorbell, tail);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the checks are written with: a controller, queues driven by hand, scattered buffers.
+//! The tools of the checks: a controller, queues driven by hand, scattered buffers.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace forebay::conformance {
 
-/// No wait of a check ends before, except by success.
+/// No wait of a check ends before this time, except by success.
 inline constexpr std::uint64_t patience_ns = 60'000'000'000;
 
 /// A completion queue consumed by hand.
@@ -34,7 +34,7 @@ struct completion_ring {
   std::uint32_t head = 0;
   std::uint32_t phase = 1;
 
-  /// The next completion if it is there. The controller learns of it by `release()`.
+  /// Returns the next completion if it is there. `release()` tells the controller that it has been consumed.
   std::optional<nvme::completion_entry> take();
   void release() const { simt::native::st_mmio(doorbell, head); }
   /// The next completion, released at once. Throws when none comes.
@@ -59,8 +59,8 @@ struct queue_pair {
 
   /// Runs one command in an otherwise idle pair.
   nvme::completion_entry run(nvme::submission_entry const& entry);
-  /// Runs them all, as many at a time as fit, each with the command id it carries, which must differ among them;
-  /// returns the status of each by command id. Throws on a completion of no command in flight.
+  /// Runs all of the commands, as many at a time as fit, each with the command id that it carries; the ids must differ.
+  /// Returns the status of each by command id. Throws on a completion of no command in flight.
   std::map<std::uint16_t, std::uint16_t> run_all(std::vector<nvme::submission_entry> const& entries);
 };
 
@@ -72,11 +72,11 @@ class buffer {
   std::size_t size_bytes() const { return bytes_; }
   std::byte& operator[](std::size_t i) const;
   void fill(std::byte value) const;
-  /// What the block at `lba` holds in life `salt`, from byte `at` on.
+  /// The content of the block at `lba` in life `salt`, from byte `at` on.
   void fill_pattern(std::uint64_t lba, std::uint64_t salt, std::uint32_t block_bytes) const;
   bool holds_pattern(std::uint64_t lba, std::uint64_t salt, std::uint32_t block_bytes) const;
   bool holds(std::byte value) const;
-  /// No byte beside the buffer in its pages has changed.
+  /// Checks that no byte beside the buffer in its pages has changed.
   bool guards_intact() const;
   /// Data pointer of a command on the whole buffer. A PRP list starts `list_offset_bytes` into its page.
   void describe(nvme::submission_entry& entry, std::size_t list_offset_bytes = 0) const;
@@ -92,7 +92,7 @@ class buffer {
   mutable std::vector<std::uint64_t*> lists_;
 };
 
-/// One check's world: everything in it is gone, and the controller disabled, when the check ends.
+/// The objects of one check. When the check ends they are destroyed, and the controller is disabled.
 class fixture {
  public:
   fixture(target& on, std::string_view name);
@@ -125,7 +125,7 @@ class fixture {
     return static_cast<std::uint16_t>(c.status_field() & nvme::status_code_mask);
   }
   std::uint16_t admin(nvme::submission_entry const& entry) { return status(controller().execute(entry)); }
-  /// Admin commands that change nothing: time for the controller to do what it must not.
+  /// Runs admin commands that change nothing: time in which a faulty controller would do what it must not.
   void give_time();
 
   // Create and delete commands as they go over the wire.
@@ -154,7 +154,7 @@ class fixture {
   void round_trip(std::uint64_t slba, std::uint32_t blocks, std::size_t write_offset, std::size_t read_offset,
                   std::size_t list_offset_bytes = 0);
 
-  /// Expects a status; one that the target's table of leniencies names is taken too, and noted.
+  /// Expects a status. A status that the target's table of leniencies names is accepted too, and noted.
   void expect(std::uint16_t actual, std::uint16_t expected, std::string const& context = "");
   template <class Code>
     requires std::is_enum_v<Code>

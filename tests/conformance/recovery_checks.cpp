@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Abort, queue deletion and controller reset with commands under way: what a recovering host stands on.
+//! Abort, queue deletion and controller reset with commands in flight: the operations that a host's recovery depends
+//! on.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ namespace {
 
 using nvme::io_opcode;
 
-/// Commands under way whose buffers are watched.
+/// Commands in flight whose buffers are watched.
 struct burst {
   std::deque<buffer> data;
   std::vector<std::uint16_t> ids;
@@ -44,7 +45,7 @@ void expect_untouched(fixture& f, burst& b) {
   for (buffer const& d : b.data) EXPECT_TRUE(d.holds(std::byte{0xee})) << "written after the controller let go";
 }
 
-/// Takes what is there; each of `b` at most once, with success or one of `statuses`.
+/// Takes the completions that are there; each of `b` at most once, with success or one of `statuses`.
 std::set<std::uint16_t> drain(fixture& f, completion_ring& cq, burst const& b, nvme::generic_status other) {
   std::set<std::uint16_t> seen;
   std::set<std::uint16_t> const known(b.ids.begin(), b.ids.end());

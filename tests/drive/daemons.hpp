@@ -46,8 +46,8 @@ std::string refusal(Step&& step) {
   return "accepted";
 }
 
-/// A child process whose standard output is read here, a line at a time, and whose standard input ends when this goes
-/// or lets go of it. Killed at the end.
+/// A child process. This process reads its standard output a line at a time. The child's standard input ends when this
+/// object is destroyed or lets go of it. The destructor kills the child.
 class process {
  public:
   explicit process(std::vector<std::string> arguments) {
@@ -63,7 +63,7 @@ class process {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in[0], 0);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    // Whoever ran the tests may have had them ignored, as `nohup` does.
+    // The parent of the tests may have set these signals to be ignored, as `nohup` does.
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t signals;
@@ -108,7 +108,7 @@ class process {
     waitpid(std::exchange(id_, 0), &status, 0);
     return status;
   }
-  /// Its status once it has ended; none where that takes too long.
+  /// Returns its status once it has ended; none if that takes too long.
   std::optional<int> wait_for(std::uint64_t limit_ns) {
     int status = -1;
     bool const ended = simt::native::wait_until([&] { return waitpid(id_, &status, WNOHANG) == id_; },

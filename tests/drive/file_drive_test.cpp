@@ -154,7 +154,7 @@ TEST_F(file_drive, is_not_made_where_the_uri_or_the_options_cannot_be_meant) {
 TEST_F(file_drive, is_not_made_in_a_folder_that_is_not_there_or_may_not_be_written) {
   EXPECT_EQ(refusal("file:" + path + "/x,create=1,size=1M"),
             "path: '" + path + "/x': No such file or directory; give a path in a folder that you may write");
-  if (geteuid() == 0) return;  // who may write everywhere
+  if (geteuid() == 0) return;  // root may write everywhere
   fs::permissions(folder, fs::perms::owner_read | fs::perms::owner_exec);
   EXPECT_EQ(refusal("file:" + path + ",create=1,size=1M"),
             "path: '" + path + "': Permission denied; give a path in a folder that you may write");
@@ -187,7 +187,7 @@ TEST_F(file_drive, that_may_not_be_so_large_leaves_nothing_behind) {
   EXPECT_TRUE(is_empty());
 }
 
-/// Memory of a machine that has none left.
+/// The memory of a machine that has none left.
 class no_memory final : public memory::resource {
  public:
   memory::kind kind() const override { return memory::kind::host; }
@@ -201,7 +201,7 @@ TEST_F(file_drive, that_cannot_be_opened_once_it_is_made_leaves_nothing_behind) 
   no_memory none;
   EXPECT_THROW(drive::open("file:" + path + ",create=1,size=1M", {.client_memory = &none}), operation_failed);
   EXPECT_TRUE(is_empty());
-  // What was there before is not its to remove.
+  // It must not remove a file that was there before.
   write(text_of(1024));
   EXPECT_THROW(drive::open("file:" + path, {.client_memory = &none}), operation_failed);
   EXPECT_EQ(contents(), text_of(1024));

@@ -307,7 +307,7 @@ void do_harm(std::string const& socket, std::string const& drives, std::string c
       one.live(may_write ? drives : read_only_drive, may_write);
       if (random() % 20 == 0) ::_exit(0);  // with everything open
     } catch (std::exception const&) {
-      // It was hung up on, as it deserves, or found nobody: somebody else looks at whether the daemon lives.
+      // The daemon closed the connection, as it should, or was not found: another test checks whether the daemon lives.
     }
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A client of a drive daemon that means harm.
+//! A hostile client of a drive daemon.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace forebay::test {
 
-/// Does to the daemon at `socket` whatever a client can, at random from `seed` on, until the clock says `until_ns` (of
-/// `simt::native`) or it ends itself in the middle of something. `drives`: URIs whose data nobody needs; of
-/// `read_only_drive` it changes no byte by a command that is allowed to.
+/// Does to the daemon at `socket` anything that a client can do, at random from `seed` on, until the clock (of
+/// `simt::native`) says `until_ns` or it ends itself in the middle of something. `drives`: URIs whose data is not
+/// needed. Of `read_only_drive` it changes no byte by a command that is allowed to.
 void do_harm(std::string const& socket, std::string const& drives, std::string const& read_only_drive,
              std::uint64_t seed, std::uint64_t until_ns);
 

@@ -152,7 +152,7 @@ TEST_F(profile_test, what_would_overflow_a_stack_or_fill_the_memory_is_refused_b
   for (int i = 0; i < 20'000; ++i) deep += ".a";
   auto const refused = [this](std::string const& text) { return refusal(write("deep.toml", text)); };
   EXPECT_THAT(refused(deep + " = 1\n"), ::testing::HasSubstr("has 20000 dots"));
-  // As deep as is let through.
+  // The deepest nesting that is accepted.
   std::string allowed = "a";
   for (int i = 0; i < 1000; ++i) allowed += ".a";
   EXPECT_THAT(refused(allowed + " = 1\n"), ::testing::HasSubstr("unknown key a"));

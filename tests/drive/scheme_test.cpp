@@ -34,7 +34,7 @@ std::string refusal(Call&& call) {
   return "accepted";
 }
 
-/// An emulated drive that counts who asks it for its registers, and says whose it is.
+/// An emulated drive that counts the calls of `registers`, and that reports a label of its own.
 class wrapped final : public device {
  public:
   wrapped(std::unique_ptr<device> inner, std::string label, std::atomic<int>& asked)

@@ -59,7 +59,7 @@ TEST(served_catalogue, what_a_client_stages_no_other_writes_over) {
   extent const made = other.create_extent("made", b.size());
   other.pwrite(b.data(), b.size(), 0, &made);
   one.pwrite(a.data(), a.size(), 0, &staged);
-  // One that comes and goes meanwhile leaves nothing where `one` has written.
+  // Another client that comes and goes in between destroys nothing that `one` has written.
   extent const gone = other.create_extent("gone", b.size());
   other.pwrite(b.data(), b.size(), 0, &gone);
   other.remove_extent("gone");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What clients of a drive daemon may do to each other and to it: nothing. Most of these speak to it without the
-//! library.
+//! Clients of a drive daemon must not be able to harm each other or the daemon. Most of these tests speak to it without
+//! the library.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ std::string const drive_uri = "emulated:size=8M,residency=served,queues=40";
 constexpr std::uint64_t patience_ns = 60'000'000'000;
 constexpr int answer_ms = 60'000;
 
-/// A client of another make.
+/// A client that does not use the library.
 class raw_client {
  public:
   raw_client() : to_(served::connect_to(daemon_socket()), served::from_daemon) {}
@@ -55,7 +55,7 @@ class raw_client {
     try {
       to_.send(request);
     } catch (operation_failed const&) {
-      // What it said before it hung up is still there.
+      // Its message from before it closed the connection is still there.
     }
     auto reply = to_.receive(answer_ms);
     if (!reply) return {};
@@ -113,7 +113,7 @@ TEST(served_client, reaches_no_memory_of_another) {
   }
   thief.ask({{"do", "deallocate"}, {"address", mine}});
   EXPECT_TRUE(std::all_of(bytes, bytes + 8192, [](std::byte b) { return b == std::byte{0x5a}; }));
-  // Another drive of the owner's takes it: he knows the key.
+  // Another drive of the owner's takes it: the owner knows the key.
   raw_client second_of_owner;
   second_of_owner.open(drive_uri + ",seed=1");
   EXPECT_EQ(second_of_owner.ask({{"do", "map"}, {"address", mine}, {"bytes", 8192}, {"key", chunk.key}}),
@@ -152,7 +152,7 @@ TEST(served_client, that_leaves_while_another_one_names_memory_holds_nobody_up) 
   std::thread looks([&] {
     while (!ended) EXPECT_EQ(all.find(0, 1, 0), nullptr);
   });
-  // Who lets go of a chunk last takes the lock of the register: that must not be who looks through it.
+  // The thread that releases a chunk last takes the register's lock: that must not be the thread that searches it.
   for (int i = 0; i < 20'000; ++i) all.make(4096, {});
   ended = true;
   looks.join();
@@ -179,7 +179,7 @@ TEST(served_client, that_names_drives_which_cannot_be_opened_leaves_no_files_in_
   raw_client client;
   std::size_t const files = open_files(daemon.daemon.id());
   for (int i = 0; i < 20; ++i) {
-    // Its memory is there before its flash turns out to be too small.
+    // Its memory is allocated before its flash turns out to be too small.
     json const reply = client.open("emulated:size=1M,profile=970-pro,residency=served,seed=" + std::to_string(i));
     ASSERT_TRUE(reply.contains("refused")) << reply;
   }
@@ -273,7 +273,7 @@ TEST(served_client, that_sends_what_is_no_request_of_a_client_loses_its_connecti
   EXPECT_EQ(other.ask({{"do", "report"}}).at("report").at("restarts"), 0);
   EXPECT_TRUE(native::wait_until(
       [&] {
-        served::connect_to(daemon.socket.path);  // it looks at who has gone when somebody comes
+        served::connect_to(daemon.socket.path);  // the daemon clears up after clients that left when the next one comes
         return open_files(daemon.engine()) <= files + 2;
       },
       native::clock_ns() + patience_ns))
@@ -346,7 +346,7 @@ TEST(served_client, claims_bytes_that_no_other_has_claimed) {
     EXPECT_EQ(other.ask(claim(0, 100))["taken_to"], 0);
     EXPECT_EQ(other.ask(claim(150, 1))["taken_to"], 0);
     EXPECT_EQ(client.ask(claim(120, 10))["taken_to"], 0) << "those bytes are its own";
-    // What is not claimed, or not as a whole, or by another one.
+    // Ranges that are not claimed, or not as a whole, or by another client.
     for (auto const& [first, bytes] : {std::pair{100, 49}, {0, 100}, {7, 7}}) {
       EXPECT_EQ(client.ask({{"do", "unclaim"}, {"first_byte", first}, {"bytes", bytes}}), json::object());
     }
@@ -391,7 +391,7 @@ TEST(served_client, that_has_claimed_the_catalogue_delays_a_change_until_it_goes
   std::thread goes([&] { client.reset(); });
   EXPECT_NO_THROW(s.create_extent("one", 1));
   goes.join();
-  // One that claims all there is keeps others from new extents, and from nothing else.
+  // A client that claims all bytes keeps others from new extents, and from nothing else.
   raw_client greedy;
   ASSERT_TRUE(greedy.open().contains("daemon"));
   ASSERT_EQ(greedy.ask(claim(1 << 20, ~std::uint64_t{0} - (1 << 20)))["taken_to"], 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A daemon among clients that mean harm, and one whose parts are killed at any point. FOREBAY_HOSTILE_SECONDS says how
-//! long, FOREBAY_KILLS how often, FOREBAY_SEED from where on.
+//! A daemon among hostile clients, and one whose processes are killed at any point. FOREBAY_HOSTILE_SECONDS says how
+//! long, FOREBAY_KILLS how often, FOREBAY_SEED from which seed on.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -43,7 +43,7 @@ std::string replay(std::uint64_t seed) {
          "." + testing::UnitTest::GetInstance()->current_test_info()->name();
 }
 
-/// Writes and reads, and knows what must be there.
+/// Writes and reads, and knows what data must be there.
 class verifying_client {
  public:
   verifying_client(std::string const& uri, std::uint64_t seed)
@@ -149,7 +149,7 @@ TEST_P(killed_at_any_point, what_was_flushed_is_there_and_nothing_is_left_behind
     {
       far_daemon daemon({uri}, "serve_for_a_parent");
       pid_t const engine = daemon.engine();
-      // Says each number once it is on the drive for good.
+      // Prints each number once it is durable on the drive.
       bool const serves_on = GetParam() == victim::client;
       process client({"count", uri, serves_on ? "60000000000" : "300000000"});
       auto const hear = [&] {
@@ -160,7 +160,7 @@ TEST_P(killed_at_any_point, what_was_flushed_is_there_and_nothing_is_left_behind
       };
       ASSERT_TRUE(hear()) << "round " << round << ": the client does not start";
       for (std::uint64_t const until_ns = native::clock_ns() + random() % 60'000'000; native::clock_ns() < until_ns;) {
-        // On a machine that is busy a flush may take longer than a client waits that is to notice soon.
+        // On a busy machine a flush may take longer than the time limit of a client that must notice quickly.
         if (!hear()) break;
       }
       switch (GetParam()) {
@@ -174,7 +174,7 @@ TEST_P(killed_at_any_point, what_was_flushed_is_there_and_nothing_is_left_behind
           client.kill_and_wait(SIGKILL);
           break;
       }
-      // What it said before it noticed.
+      // What the client printed before it noticed.
       while (hear()) {
       }
       if (client.id() != 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the tests of served drives run in processes of their own: a daemon, or a client.
+//! The processes that the tests of served drives start: a daemon, or a client.
 #include <unistd.h>
 
 #include <cstdio>
@@ -48,7 +48,7 @@ storage open(std::string const& uri) {
   }
 }
 
-/// Writes and flushes one number after the other, and says each when it is flushed, until the drive goes.
+/// Writes and flushes one number after the other, and prints each when it is flushed, until the drive goes.
 [[noreturn]] void count(std::string const& uri, std::uint64_t timeout_ns) {
   storage s({.drives = {uri}, .device = "cpu", .timeout_ns = timeout_ns, .flush_timeout_ns = timeout_ns});
   for (std::uint64_t number = 1;; ++number) {

@@ -166,7 +166,7 @@ TEST(served_drive, counts_what_its_clients_did) {
   EXPECT_EQ(counted["bytes_written"], 64 * block);
   EXPECT_EQ(counted["read_commands"], 64);
   EXPECT_EQ(counted["bytes_read"], 64 * block);
-  // Another client's count begins with the drive, and a reset is the client's own.
+  // Another client's count begins with the drive, and a reset affects only the client's own count.
   EXPECT_EQ(open(drive_uri)->report()["statistics"]["write_commands"], 64);
 }
 
@@ -202,7 +202,7 @@ TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
   EXPECT_NO_THROW(drive->dma().map(mine + whole / 2, whole / 2));
   EXPECT_NO_THROW(drive->dma().unmap(mine + whole / 2, whole / 2));
 
-  // A client of another make does not look first.
+  // A client that does not use the library does not check first.
   channel rude(served::connect_to(daemon.socket.path), served::from_daemon);
   auto const answer_to = [&](json const& request) {
     rude.send(request);
@@ -241,7 +241,7 @@ TEST(served_drive, chunks_have_no_neighbours) {
       auto* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(outside) / 4096 * 4096);
       unsigned char resident = 0;
       ASSERT_EQ(mincore(page, 4096, &resident), 0) << "nothing keeps others from mapping something there";
-      // The kernel reads for us, and says where nobody may.
+      // The kernel reads the memory for this test, and reports pages that may not be read.
       int ends[2];
       ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
       EXPECT_EQ(::write(ends[1], outside, 1), -1);
@@ -317,7 +317,7 @@ TEST(served_drive, of_another_version_is_refused_by_both) {
   ASSERT_TRUE(reply);
   EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }), HasSubstr("protocol: '5': the drive daemon speaks 4"));
 
-  // A daemon that the client is too new for answers the same.
+  // A daemon that is older than the client answers the same.
   socket_path const old("old.sock");
   served::open_file const listening = served::listen_at(old.path);
   std::thread answer([&] {
@@ -551,7 +551,7 @@ TEST(drive_daemon, survives_a_client_that_is_killed_with_commands_in_flight) {
     put(other, message + std::to_string(round));
     client.kill_and_wait(SIGKILL);
     EXPECT_EQ(get(other, message.size() + 1), message + std::to_string(round));
-    // All of the client's pairs are free again.
+    // All queue pairs of the client are free again.
     open_options all;
     all.queues = 19;
     EXPECT_TRUE(native::wait_until([&] { return refusal([&] { open(drive_uri, all); }) == "accepted"; },
@@ -579,7 +579,7 @@ TEST_P(restarted_daemon, has_the_data) {
   EXPECT_EQ(get(after, message.size()), message);
   EXPECT_EQ(json::parse(after.report())["drives"][0]["restarts"], 1);
   EXPECT_NE(daemon.engine(), first);
-  // Who was attached is told, and does not hang.
+  // A client that was attached gets an error, and does not hang.
   EXPECT_THROW(get(before, message.size()), operation_failed);
   EXPECT_THROW(before.report(), operation_failed);
   std::filesystem::remove(file);
@@ -587,7 +587,7 @@ TEST_P(restarted_daemon, has_the_data) {
 INSTANTIATE_TEST_SUITE_P(served, restarted_daemon, testing::Bool(),
                          [](auto const& about) { return about.param ? "file" : "memory"; });
 
-/// Says that an earlier process had whatever is asked for.
+/// A keeper of memory that says that an earlier process had every drive whose name contains `seed=1`.
 class forgetful_keeper final : public served::memory_keeper {
  public:
   std::unique_ptr<served::chunk> memory_of(std::string const&, std::size_t bytes,

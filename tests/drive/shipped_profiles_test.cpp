@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the shipped profiles claim, against what was published of the drives.
+//! The shipped profiles' claims, compared with the published figures of the drives.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -113,7 +113,7 @@ TEST(shipped_profiles_test, drives_that_do_not_exist_say_so) {
   }
 }
 
-/// A drive of 1 GiB, by its models alone.
+/// A drive of 1 GiB, represented by its timing models alone.
 class modelled_drive {
  public:
   explicit modelled_drive(emulator::timing_parameters const& timing)
@@ -122,7 +122,7 @@ class modelled_drive {
         scratch_(emulator::timing_parameters::max_channels),
         model_(timing, next_free_ps_.data(), nullptr, flash_.model(), flash_.geometry()) {}
 
-  /// What a client with `in_flight` commands always in flight sees, in units a second.
+  /// The rate of a client with `in_flight` commands always in flight, in units a second.
   double miops(emulator::operation op, std::uint64_t bytes, bool random, std::uint32_t in_flight) {
     std::mt19937_64 draw(1);
     std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> clients;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The driver against controllers that misbehave. What working ones do is tested by the conformance list.
+//! The driver against controllers that misbehave. The conformance list tests working ones.
 #include "forebay/detail/driver/controller.hpp"
 
 #include <gmock/gmock.h>

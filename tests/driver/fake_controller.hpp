@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A controller that does what a test tells it to, also what no working one does. It acts within each register write,
-//! so that no test waits for it.
+//! A controller that does what a test tells it to, including what no working one does. It acts within each register
+//! write, so that no test waits for it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace forebay::test {
 
-/// Memory of this process whose bus address is the pointer. Counts what is not given back.
+/// Memory of this process whose bus address is the pointer. Counts allocations that are not freed.
 class counted_memory final : public driver::dma_space {
  public:
   ~counted_memory() override {
@@ -86,7 +86,7 @@ class fake_controller final : public driver::register_space {
     name_space.lbaf[0].lbads = 9;
   }
 
-  // What the test may change before or between the driver's calls.
+  // Settings that the test may change before or between the driver's calls.
   std::uint64_t capabilities = nvme::controller_capabilities::make(1024, true, 1, 0, 1, 0, 4);
   nvme::identify_controller identify;
   nvme::identify_namespace name_space;
@@ -97,14 +97,14 @@ class fake_controller final : public driver::register_space {
   bool stops = true;             ///< CSTS.RDY follows CC.EN when it is cleared
   bool fatal_at_enable = false;  ///< CSTS.CFS instead of CSTS.RDY
   bool completes_shutdown = true;
-  /// Status of each Create, Delete or other command by opcode; those not named succeed.
+  /// The status of each Create, Delete or other command by opcode; other commands succeed.
   std::map<nvme::admin_opcode, std::uint16_t> refuse;
   /// What to do with a command: reply, or say nothing. Commands without an answer stay with `withheld()`.
   std::function<std::optional<reply>(nvme::submission_entry const&)> handler = [this](nvme::submission_entry const& e) {
     return std::optional(answer(e));
   };
 
-  // What the test may look at.
+  // State that the test may look at.
   std::vector<write> writes() const {
     std::lock_guard const lock(mutex_);
     return writes_;

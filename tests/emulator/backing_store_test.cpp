@@ -92,7 +92,7 @@ TEST_F(file_backing_test, what_is_read_only_is_not_mapped_for_writing) {
   EXPECT_NE(refusal(0, 512).find("another drive has the file open"), std::string::npos);
 }
 
-/// A drive in a file, and what its commands return.
+/// A drive in a file, and the results of its commands.
 struct file_drive {
   explicit file_drive(std::string const& path) : subsystem_(make(path)), controller_(subsystem_, 1) {
     host.enable();
@@ -200,7 +200,7 @@ TEST_F(file_backing_test, a_fault_of_somebody_elses_mapping_ends_the_program_as_
   auto const store = file_backing(path, 0, 512);
   std::string const other = path + ".other";
   std::ofstream(other).close();
-  // A sanitizer says so first, and then ends it.
+  // A sanitizer reports it first, and then ends the process.
   EXPECT_EXIT(die_of_another_mapping(other.c_str()), [](int status) { return status != 0; }, "");
   std::remove(other.c_str());
 }
@@ -296,7 +296,7 @@ TEST(working_copy_test, what_was_marked_goes_home_and_nothing_else) {
   EXPECT_EQ(at_home[0], std::byte{9}) << "marks are gone";
 }
 
-/// Host memory in which something happens once, just after a copy of so many bytes or more was made of it.
+/// Host memory that runs an action once, just after a copy of at least a given number of bytes was made of it.
 struct interrupted_memory : memory::resource {
   std::uint64_t least_bytes = 0;
   std::function<void()> then;

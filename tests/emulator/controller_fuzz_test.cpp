@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! A hostile host: strings of bytes become register writes, admin commands, I/O commands, doorbells and registrations
-//! that break every rule. What it must not reach faults when it is touched, and a host that keeps to the rules looks at
-//! the controller after each round. docs/internals/build.md says how to replay an input and how to keep one.
+//! that break every rule. Memory that the controller must not touch faults when it is touched. After each round a host
+//! that keeps to the rules checks the controller. docs/internals/build.md says how to replay an input and how to keep
+//! one.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -28,7 +29,7 @@ namespace {
 
 using simt::native;
 
-/// Where the input lies that runs just now, or that broke something.
+/// Where the input lies that runs now, or that broke something.
 std::filesystem::path current_path() {
   char const* const given = std::getenv("FOREBAY_FUZZ_CURRENT");
   return given != nullptr ? std::filesystem::path(given)
@@ -49,7 +50,8 @@ extern "C" void say_that_it_hangs(int) {
   std::abort();
 }
 
-/// Plays an input; what it does wrong is a failure of the test. `path`: where it lies, whatever becomes of the process.
+/// Plays an input; each error that it finds is a failure of the test. `path`: where the input is stored, so that it
+/// remains if the process dies.
 bool play(fuzz_input const& input, std::filesystem::path const& path, behaviour& shown) {
   signal(SIGALRM, say_that_it_hangs);
   alarm(hang_seconds);
@@ -73,7 +75,7 @@ TEST(controller_fuzz, corpus) {
   ASSERT_FALSE(paths.empty());
   behaviour shown;
   for (auto const& path : paths) {
-    std::cout << path.filename().string() << std::endl;  // the one that a crash is due to is the last
+    std::cout << path.filename().string() << std::endl;  // the last one printed is the one that caused a crash
     if (!play(read_input(path), path, shown)) return;
   }
 }
@@ -92,7 +94,7 @@ TEST(controller_fuzz, mutants) {
   std::uint64_t const begin_ns = native::clock_ns();
   std::uint64_t const end_ns = begin_ns + seconds * 1'000'000'000;
   std::uint64_t played = 0, kept = 0;
-  // What the corpus shows is known, where there is the time to look.
+  // What the corpus shows is known, if there is time to look at it.
   std::uint64_t const from_corpus = seconds < 10 && keep == nullptr ? 0 : parents.size();
   for (; native::clock_ns() < end_ns || played == 0; ++played) {
     bool const is_new = played >= from_corpus;
@@ -116,7 +118,7 @@ TEST(controller_fuzz, replay) {
   if (path == nullptr) GTEST_SKIP() << "FOREBAY_FUZZ_INPUT names no input";
   fuzz_input const input = read_input(path);
   ASSERT_FALSE(input.empty()) << path;
-  // Threads take turns otherwise each time.
+  // The threads interleave in another way each time.
   std::uint64_t const times = test::number_from_environment("FOREBAY_FUZZ_TIMES", 50);
   behaviour shown;
   for (std::uint64_t i = 0; i < times; ++i) {

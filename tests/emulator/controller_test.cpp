@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the conformance list does not say of an emulated controller: its limits, its counters, its reactions to misuse.
+//! Properties of an emulated controller that the conformance list does not test: its limits, its counters, its
+//! reactions to misuse.
 #include "forebay/detail/emulator/controller.hpp"
 
 #include <gtest/gtest.h>
@@ -318,7 +319,7 @@ TEST_F(shared_drive, memory_of_one_client_is_out_of_reach_of_the_other) {
   EXPECT_TRUE(eventually([&] { return other.csts().fatal(); })) << "an admin queue in another client's memory";
 }
 
-/// Address space where host threads must not go, as a GPU's memory.
+/// Address space that host threads must not touch, like a GPU's memory.
 class untouchable_memory final : public memory::resource {
  public:
   memory::kind kind() const override { return memory::kind::device; }

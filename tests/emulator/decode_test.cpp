@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What is refused before a command is carried out, without a controller.
+//! Commands that are refused before they are carried out, without a controller.
 #include "forebay/detail/emulator/decode.hpp"
 
 #include <gtest/gtest.h>

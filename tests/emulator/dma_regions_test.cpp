@@ -54,7 +54,7 @@ TEST(dma_regions, overlapping_registrations_count) {
   EXPECT_FALSE(regions.table().contains<native>(0x12000, 1));
 }
 
-/// A GPU's memory, which takes no copies once it is broken.
+/// A GPU's memory, which accepts no copies once it is broken.
 struct breakable_memory : memory::resource {
   bool broken = false;
 

@@ -79,7 +79,7 @@ class system {
     }
     simt::run_options options;
     options.memory = memory;
-    // A lane a block: clients of one queue each, or one client for all queues of a shared completion queue.
+    // One lane for each block: clients of one queue each, or one client for all queues of a shared completion queue.
     simt::grid const grid{.blocks = shape_.shared_cq ? 1 : shape_.queues, .threads_per_block = 1};
     return simt::run(
         options, schedule, grid,

@@ -369,7 +369,7 @@ TEST(engine_timing, a_command_came_in_the_middle_of_a_short_poll_gap) {
     sq->ring();
     clocked::now_ns = 1700;
     drive.units().step(0);
-    // What is longer than the period is lateness.
+    // A delay that is longer than the period is lateness.
     EXPECT_EQ(drive.units().next_due_ns(0), 51'000 + std::min<std::uint64_t>(period_ns, 700) / 2);
     auto const sum = std::make_unique<statistics>();
     drive.units().collect(*sum);

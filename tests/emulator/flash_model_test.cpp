@@ -27,7 +27,7 @@ using simt::fiber;
 using simt::native;
 constexpr std::uint64_t us = 1'000'000;  // in picoseconds
 
-/// What must hold of the state whenever nobody works on it.
+/// Checks the conditions that the state must meet whenever no thread works on it.
 template <class M>
 void expect_consistent(flash_model<M> const& model) {
   flash_geometry const& g = model.geometry();
@@ -62,7 +62,7 @@ void expect_consistent(flash_model<M> const& model) {
     std::uint32_t const left = die.open_block == flash_die::none ? 0 : g.pages_per_block - die.open_pages;
     ASSERT_GE(die.free_blocks * g.pages_per_block + left, g.pages_per_block - 1) << "places ran out";
     ASSERT_EQ(die.counts.pages_programmed % g.pages_per_program, 0u);
-    // No work is lost, whoever did it.
+    // No work is lost, whichever caller did it.
     std::uint64_t const programs = die.counts.pages_programmed / g.pages_per_program;
     ASSERT_GE(die.next_free_ps, programs * (g.program_ps + g.bus_ps(g.stretch_bytes())) +
                                     die.counts.blocks_erased * g.erase_ps +
@@ -126,7 +126,7 @@ timed_command draw_command(std::mt19937_64& random, std::uint64_t drive_bytes) {
 }
 
 std::uint64_t drive_bytes_of(flash_parameters const& p, std::mt19937_64& random) {
-  // Some with more blocks to a die than are looked at for the best one.
+  // Some shapes have more blocks in a die than the search for the best one looks at.
   std::uint64_t const blocks = random() % 4 == 0 ? 90 : 30;
   return blocks * p.block_bytes * p.channels * p.dies_per_channel + 512 * (1 + random() % 50);
 }
@@ -269,7 +269,7 @@ TEST(flash_model, warps_that_write_at_once_lose_nothing) {
     EXPECT_GT(after.pages_migrated + after.blocks_erased, before.pages_migrated + before.blocks_erased);
     for (timed_command const& c : commands) {
       if (c.op == operation::other) continue;
-      // A page that nobody wrote is sensed, and crosses its bus.
+      // A page that was never written is sensed, and crosses its bus.
       std::uint64_t const least = c.op == operation::read ? p.read_ps + 1024 * p.channel_byte_fs / 1000 : 0;
       EXPECT_GE(c.target_ps, arrival + least);
     }
@@ -309,7 +309,7 @@ TEST(flash_model, threads_that_write_at_once_lose_nothing) {
   EXPECT_EQ(counts.host_bytes_written, 4 * each * 9 / 10 * 512);
 }
 
-/// Host memory that is treated as a GPU's: reached by copies alone, until the test looks.
+/// Host memory that is treated as a GPU's: it is reached only by copies, until the test looks.
 class far_memory final : public memory::resource {
  public:
   memory::kind kind() const override { return memory::kind::device; }
@@ -439,7 +439,7 @@ TEST(flash_model, sequential_writes_over_a_full_drive_amplify_nothing_random_one
   };
   EXPECT_NEAR(amplification(preconditioning::full, true), 1.0, 0.01);
   EXPECT_GT(amplification(preconditioning::full, false), 1.5);
-  // Steady from the first write on: what follows makes no difference.
+  // Steady from the first write on: later writes make no difference.
   EXPECT_NEAR(amplification(preconditioning::random, false), amplification(preconditioning::full, false), 0.2);
 }
 
@@ -475,7 +475,7 @@ TEST(flash_model, every_drive_that_is_not_refused_can_be_written_for_ever) {
     } catch (refused_input const&) {
       continue;
     }
-    // Full in order, then each page of one place of every block in turn: victims are as full as they get.
+    // Full in order, then each page of one place of every block in turn: victims are as full as they can get.
     for (std::uint64_t offset = 0; offset < drive_bytes; offset += p.page_bytes) {
       one(*state->model(), command(operation::write, offset, p.page_bytes), 0);
     }

@@ -19,8 +19,8 @@
 
 namespace forebay::emulator::testing {
 
-/// The flash, written down a second time for one caller: whole pages in whole vectors, and nothing counted that can be
-/// looked up.
+/// The flash model, written a second time for one caller: whole pages in whole vectors, and no counter for a number
+/// that can be looked up.
 class flash_reference {
  public:
   struct address {
@@ -38,7 +38,7 @@ class flash_reference {
     }
   }
 
-  /// When the flash is done with a command.
+  /// Returns when the flash is done with a command.
   std::uint64_t due(timed_command const& command, std::uint64_t arrival) {
     now_ = arrival;
     std::uint64_t done = arrival;

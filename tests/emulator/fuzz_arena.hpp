@@ -21,10 +21,10 @@ namespace forebay::emulator::testing {
 inline constexpr std::uint64_t page = dma_page_bytes;
 
 /// Memory that hostile commands name. A page faults when it is touched, until it is registered for the first time in a
-/// round; then it stays open to the end of the round, since what is in flight may name it.
+/// round. Then it stays open to the end of the round, since commands in flight may name it.
 class arena {
  public:
-  /// What lies where. Between two pools, and behind the last, are pages that nobody ever registers.
+  /// The layout. Between two pools, and behind the last one, are pages that nobody ever registers.
   struct pool {
     std::uint32_t first = 0;
     std::uint32_t pages = 0;
@@ -66,7 +66,7 @@ class arena {
       for (; i < end; ++i) open_[i].store(true, std::memory_order_release);  // pairs with the acquire in `is_open`
     }
   }
-  /// Nothing that was registered is so still, and no queue or command names it.
+  /// No page is registered any more, and no queue or command names one.
   void close() {
     std::lock_guard const lock(mutex_);
     if (mprotect(reinterpret_cast<void*>(base_), pages * page, PROT_NONE) != 0) std::abort();
@@ -81,9 +81,9 @@ class arena {
     }
     return true;
   }
-  /// Stores what the engine may be reading just now.
+  /// Stores to memory that the engine may be reading at this moment.
   void store(std::uint64_t at, std::uint64_t value) {
-    // Relaxed: a race with the engine is what it is for.
+    // Relaxed: the race with the engine is on purpose.
     if (is_open(at, 8)) std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at)).store(value, std::memory_order_relaxed);
   }
   void store(std::uint64_t at, nvme::submission_entry const& entry) {

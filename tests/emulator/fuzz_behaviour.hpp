@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What inputs of the controller fuzzer have shown: an input that shows something new is worth keeping.
+//! The behaviour that inputs of the controller fuzzer have shown: an input that shows something new is worth keeping.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Commands that break the rules of NVMe, most of them in one place only: what the controller fuzzer submits.
+//! Commands that break the rules of NVMe, most of them in one place only, for the controller fuzzer to submit.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace forebay::emulator::testing {
 
-/// Makes commands for a drive, and what they name: addresses, lists and ranges in the arena.
+/// Makes commands for a drive, and the addresses, lists and ranges in the arena that they name.
 class hostile_commands {
  public:
   explicit hostile_commands(chosen_drive const& drive) : drive_(drive) {}
 
-  /// In a strict input each pool is for one thing.
+  /// In a strict input each pool has one purpose.
   arena::pool const& any_or(arena::pool const& usual, choices& pick) const {
     return drive_.strict || !pick.rarely(64) ? usual : arena::pools[pick.below(std::size(arena::pools))];
   }
@@ -111,8 +111,8 @@ class hostile_commands {
       dwords[which] ^= pick.word<std::uint32_t>();
     }
     if (strict) {
-      // No mixture of pieces of commands writes the first blocks: not by an opcode that reads its ranges from memory,
-      // and not by a first block that is among them.
+      // No mixture of pieces of commands writes the first blocks: neither by an opcode that reads its ranges from
+      // memory, nor by a first block that is among them.
       if (e.opcode() == static_cast<std::uint8_t>(io_opcode::dataset_management)) e.cdw0 ^= 0x40;
       if (e.cdw10 < reserved_blocks) e.cdw10 |= reserved_blocks;
     }
@@ -185,7 +185,7 @@ class hostile_commands {
       dwords[which] ^= pick.word<std::uint32_t>();
     }
     if (drive_.strict && e.opcode() == static_cast<std::uint8_t>(opcode)) return e;
-    // Data that one command moves must not land in what was to be another's queue.
+    // Data that one command moves must not land in memory that was to be another client's queue.
     if (drive_.strict) e.prp1 = e.prp2 = address(arena::data, pick);
     return e;
   }

@@ -23,12 +23,12 @@ struct chosen_drive {
   drive_facts facts;
   backing kind = backing::memory;
   /// Commands keep away from the first blocks, whatever pieces of them are mixed. Otherwise queues, lists, ranges and
-  /// data may lie in the same pages, and nothing is known of what is written.
+  /// data may lie in the same pages, and the test cannot know what is written.
   bool strict = true;
 };
 
-/// Blocks that hostile commands of a strict input do not write. The first half nobody writes, the other half the host
-/// that is there at the same time.
+/// Blocks that hostile commands of a strict input do not write. Nobody writes the first half; the well-behaved host
+/// that runs at the same time writes the other half.
 inline constexpr std::uint32_t reserved_blocks = 64;
 
 inline chosen_drive choose_drive(choices& pick) {
@@ -50,7 +50,7 @@ inline chosen_drive choose_drive(choices& pick) {
   switch (pick.below(6)) {
     case 1:
     case 2:
-      // Cheap commands: those after them wait for what they cost, and hostile ones come by the thousand.
+      // Cheap commands: later commands wait for their cost, and there are thousands of hostile ones.
       o.timing.read = {.per_command_ps = 10'000, .per_byte_fs = 100, .latency_min_ps = 20'000'000};
       o.timing.write = {.per_command_ps = 30'000, .per_byte_fs = 100, .latency_min_ps = 10'000'000};
       o.timing.other = {.latency_min_ps = 5'000'000};
@@ -95,7 +95,7 @@ inline chosen_drive choose_drive(choices& pick) {
   return drive;
 }
 
-/// What a drive holds at first, as far as it is looked at.
+/// What a drive holds at first, in the part that the test looks at.
 inline std::uint8_t const* medium_pattern() {
   static auto const& pattern = *new std::vector<std::uint8_t>([] {
     std::vector<std::uint8_t> bytes(std::size_t{1} << 20);

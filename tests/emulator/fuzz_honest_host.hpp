@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A host that keeps to the rules, and checks that a controller does too: what the controller fuzzer runs after each
+//! A host that keeps to the rules, and checks that a controller does too. The controller fuzzer runs it after each
 //! hostile round, and beside one.
 #pragma once
 
@@ -43,12 +43,12 @@ void demand_soon(Predicate&& predicate, char const* what) {
   demand(soon(predicate, 30'000'000'000), what);
 }
 
-/// Disables a controller, whatever was done to it before.
+/// Disables a controller, whatever happened to it before.
 inline void quieten(controller& drive) {
   namespace registers = nvme::registers;
   driver::register_space& regs = drive.registers();
   regs.write32(registers::cc, 0);
-  // Waits for the admin step that is under way, which may have read the value before: CSTS would then say what was.
+  // Waits for the admin step that is in progress. It may have read the old value, and would then set CSTS for that.
   (void)drive.shared().free_queues();
   demand_soon(
       [&] {
@@ -65,7 +65,7 @@ struct drive_facts {
   std::uint8_t mdts = 1;
   bool read_only = false;
   bool keeps_data = true;
-  std::uint16_t injected_status = 0;  ///< what a fault plan makes commands fail with; 0: it does not
+  std::uint16_t injected_status = 0;  ///< the status with which a fault plan makes commands fail; 0: it does not
   bool withholds = false;             ///< some commands complete only when they are aborted
 
   std::uint64_t max_transfer_bytes() const { return std::uint64_t{4096} << mdts; }
@@ -121,7 +121,7 @@ class honest_host {
   std::byte* at(std::uint32_t index) const { return memory_ + index * page; }
   std::uint64_t address(std::uint32_t index) const { return reinterpret_cast<std::uint64_t>(at(index)); }
 
-  /// Empty rings, with commands behind the one and a pattern behind the other that the controller must leave alone.
+  /// Empty rings, with commands behind one of them and a pattern behind the other, which the controller must not touch.
   void lay_out(rings& r, std::uint32_t sq_page, std::uint32_t cq_page, std::uint32_t sq_size, std::uint32_t cq_size) {
     r = {.id = r.id,
          .sq = reinterpret_cast<nvme::submission_entry*>(at(sq_page)),
@@ -157,8 +157,8 @@ class honest_host {
     ring(r, false, r.tail);
     auto const done = [&] { return has_completion(r); };
     if (facts_.withholds && r.id != 0) {
-      // An abort that comes before the command was fetched finds nothing; one that comes too early each time would
-      // leave no Flush the time that its file takes.
+      // An abort that comes before the command was fetched finds nothing. Aborts that always come too early would leave
+      // no Flush the time that its file takes.
       for (; !soon(done, hope_ns_); hope_ns_ *= 2) {
         demand(hope_ns_ < 20'000'000'000, "an I/O command completes once it is aborted");
         nvme::submission_entry abort;
@@ -218,7 +218,7 @@ class honest_host {
     admin_round_trip();
   }
 
-  /// So that the controller has had the time to do what it must not.
+  /// Gives the controller time to do what it must not.
   void admin_round_trip() { expect(admin_, admin(nvme::admin_opcode::get_features, 7), 0, "Get Features"); }
 
   void identify() {
@@ -237,7 +237,7 @@ class honest_host {
 
   void create_queues(std::uint32_t sq_size, std::uint32_t cq_size) {
     lay_out(io_, 2, 3, sq_size, cq_size);
-    // Doorbells of queues that are not there yet: forgotten when they come.
+    // Doorbells of queues that do not exist yet: they are forgotten when the queues are created.
     ring(io_, false, 1);
     ring(io_, true, 1);
     auto cq = admin(nvme::admin_opcode::create_io_completion_queue, io_.id | (cq_size - 1) << 16, 1);
@@ -362,7 +362,7 @@ class honest_host {
   rings admin_;
   rings io_;
   std::uint16_t next_id_ = 0x1234;
-  std::uint64_t hope_ns_ = first_hope_ns;  ///< how long a command is waited for before it is taken to be withheld
+  std::uint64_t hope_ns_ = first_hope_ns;  ///< how long to wait for a command before it is taken to be withheld
 };
 
 }  // namespace forebay::emulator::testing

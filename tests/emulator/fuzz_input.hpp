@@ -42,7 +42,7 @@ class choices {
   }
   /// One of 0 to `n` - 1; one byte where that is enough.
   std::uint32_t below(std::uint32_t n) { return n <= 256 ? byte() % n : word<std::uint16_t>() % n; }
-  /// True for `n` of 256 bytes, among which 0 is not: an input that has ended chooses what is usual.
+  /// True for `n` of 256 bytes, among which 0 is not: once an input has ended, it chooses the usual case.
   bool rarely(std::uint32_t n) { return byte() >= 256 - n; }
   template <class T, std::size_t N>
   T one_of(T const (&values)[N]) {
@@ -124,7 +124,7 @@ inline void write_input(std::filesystem::path const& path, fuzz_input const& inp
   file.write(reinterpret_cast<char const*>(input.data()), static_cast<std::streamsize>(input.size()));
 }
 
-/// A name that follows from what is in it.
+/// A name that follows from the content.
 inline std::string name_of(fuzz_input const& input) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (std::uint8_t const b : input) hash = (hash ^ b) * 0x100000001b3u;

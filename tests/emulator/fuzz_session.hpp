@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! One input of the controller fuzzer, played: a drive, hostile hosts of it, and hosts that keep to the rules.
+//! Plays one input of the controller fuzzer: a drive, hostile hosts of it, and hosts that keep to the rules.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ class session {
     driver::register_space& regs() { return drive->registers(); }
     nvme::controller_status csts() { return {regs().read32(registers::csts)}; }
   };
-  /// A host that keeps to the rules, with a controller of its own, while the others do not.
+  /// A host that keeps to the rules, with a controller of its own, beside the hostile ones.
   struct visitor {
     std::thread thread;
     std::exception_ptr failure;
@@ -112,7 +112,7 @@ class session {
     std::unique_ptr<backing_store> store;
     bool const is_file = drive_.kind == backing::file || drive_.kind == backing::file_read_only;
     if (is_file) {
-      // In memory, where there is such a place: a busy disk can take longer for an msync than a Flush is waited for.
+      // In memory, if there is such a file system: on a busy disk an msync can take longer than the wait for a Flush.
       std::string const folder = std::filesystem::is_directory("/dev/shm") ? "/dev/shm/" : ::testing::TempDir();
       path_ = folder + "forebay-fuzz-" + std::to_string(getpid());
       write_input(path_, {medium_pattern(), medium_pattern() + size_bytes()});
@@ -224,7 +224,7 @@ class session {
     }
   }
 
-  /// Zeroes as much of a queue as may be touched.
+  /// Zeroes the part of a queue that may be touched.
   void clear(std::uint64_t at, std::uint64_t length) {
     for (std::uint64_t i = 0; i < length; i += 8) memory().store(at + i, 0);
   }
@@ -238,7 +238,7 @@ class session {
     who.regs().write32(registers::sq_tail_doorbell(0, 0), who.tail);
   }
 
-  /// Takes what is in a completion queue. Whether there was anything.
+  /// Takes the completions in a completion queue. Returns whether there were any.
   bool take(std::uint32_t kind, std::uint64_t cq, std::uint32_t size, std::uint32_t& head, std::uint32_t& phase) {
     bool any = false;
     for (std::uint32_t i = 0; i < size; ++i) {
@@ -262,7 +262,7 @@ class session {
     if (any) who.regs().write32(registers::cq_head_doorbell(0, 0), who.head);
     return any;
   }
-  /// Gives the controller a moment, and no longer: it may have nothing to say.
+  /// Gives the controller a moment, and no longer: it may have nothing to post.
   void take_admin_soon(client& who) {
     constexpr std::uint64_t moment_ns = 300'000;
     if (!who.csts().ready()) return;
@@ -277,7 +277,8 @@ class session {
     q.sq_size = commands_.queue_size(pick_);
     q.cq_size = commands_.queue_size(pick_);
     q.cq = memory().of(arena::completion_queues, pick_.rarely(64) ? 15 : pick_.below(14));
-    // At the end of the pool the entry behind the last one faults; in its last page a queue may be too long for it.
+    // At the end of the pool the entry behind the last one faults; in the pool's last page a queue may be too long for
+    // it.
     std::uint32_t const sq_pages = (q.sq_size * 64 + 4095) / 4096;
     std::uint32_t const ends[] = {pick_.below(16), sq_pages <= 16 ? 16 - sq_pages : 0, 15, 0};
     q.sq = memory().of(arena::submission_queues, pick_.one_of(ends));
@@ -356,7 +357,8 @@ class session {
             break;
           case 2:
           case 3: {
-            // Whole words, each of which a list may hold; most of them in one page, to meet what reads it.
+            // Whole words, each of which a list may hold. Most of them are in one page, so that the engine is likely to
+            // read it.
             std::uint64_t const at = memory().of(arena::lists, pick.rarely(192) ? seed % 16 : pick.below(16),
                                                  8 * (pick.rarely(128) ? pick.below(16) : pick.below(512)));
             memory().store(at, pick.rarely(128)   ? commands_.address(arena::data, pick)
@@ -424,7 +426,7 @@ class session {
     if (failure) std::rethrow_exception(failure);
   }
 
-  /// Resets everything. From then on nothing may touch what the hostile hosts had, and the controllers are as new.
+  /// Resets everything. From then on nothing may touch the memory of the hostile hosts, and the controllers are as new.
   void end_round() {
     stop_meddling();
     see_off();

@@ -45,7 +45,7 @@ class areas {
   std::vector<simt::vec16> from_, to_, expected_, kept_;
 };
 
-/// Sizes that drives see, and those around what a team has under way at a time.
+/// Sizes that drives see, and sizes around what a team copies at a time.
 std::uint32_t draw_bytes(std::mt19937_64& random) {
   switch (random() % 8) {
     case 0:

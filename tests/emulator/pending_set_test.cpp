@@ -32,7 +32,7 @@ class life {
         steps_(steps),
         storage_(pending_set<M>::storage_bytes(commands) / 8, 0xcdcdcdcdcdcdcdcdu) {}
 
-  /// What went wrong first; empty if nothing did.
+  /// The first error; empty if there was none.
   std::string const& failure() const { return failure_; }
 
   void operator()() {
@@ -120,7 +120,7 @@ class life {
     }
   }
 
-  /// Whether `ready` says no, or `change` changes a command: the same for whoever asks.
+  /// Whether `ready` says no, or `change` changes a command: the same answer for every caller.
   bool chosen(pending_command const& command) const { return (mix(salt_ ^ command.command_id) & 3) == 0; }
   std::uint64_t later_ps() const { return now_ps_ + 1 + salt_ % 500; }
 
@@ -139,7 +139,7 @@ class life {
         expect(model_.count(slot) == 0, "a reserved slot was vacant");
         model_[slot] = {due_ps_[i], entered_[i]};
         ++numbers_;
-        // Slots go round; from where the last one was, the next vacant one is taken.
+        // Slots go round: the next vacant one after the last one taken is taken.
         for (; cursor_ != slot && failure_.empty(); cursor_ = (cursor_ + 1) % set_.capacity()) {
           expect(model_.count(cursor_) != 0, "slots are taken in turn");
         }
@@ -191,7 +191,7 @@ class life {
         ++went;
       }
       expect(taken == went, "how many went");
-      // Without room, groups were not looked at and may seem due earlier than they are.
+      // Without room, groups were not looked at and may seem to be due earlier than they are.
       exact_ = went < room_;
       compare();
     }
@@ -224,7 +224,7 @@ class life {
     lanes.sync();
   }
 
-  /// Everything comes out, those that are never due too, and every slot is vacant then.
+  /// Everything comes out, even what is never due, and then every slot is vacant.
   void drain(team const& lanes) {
     std::uint32_t const wanted = set_.size();
     std::uint32_t taken = 0;

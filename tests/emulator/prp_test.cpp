@@ -23,7 +23,7 @@ constexpr std::uint64_t page = 4096;
 /// A transfer and where it goes.
 struct drawn {
   std::vector<dma_segment> pieces;
-  std::vector<std::uint64_t> entries;  ///< where the list has them, those that chain included
+  std::vector<std::uint64_t> entries;  ///< the places of the list's entries, including those that chain
   std::uint64_t prp2 = 0;
   std::uint64_t bytes = 0;
 };
@@ -140,7 +140,7 @@ drawn prp::draw(std::mt19937_64& random) {
   }
   if (pieces.size() == 2) transfer.prp2 = pieces[1].address;
   if (pieces.size() > 2) {
-    // Written the way the specification says it: fill the page; when more remain, the last slot chains.
+    // Written as the specification says: fill the page; if more remain, the last slot chains.
     std::uint64_t list = address(next_page(), random() % 3 == 0 ? 8 * (random() % 512) : 0);
     transfer.prp2 = list;
     for (std::size_t i = 1; i < pieces.size(); ++i) {
@@ -194,7 +194,7 @@ class prp_of_a_team : public prp, public ::testing::WithParamInterface<std::uint
       sums[lanes.rank()] = sum_of(segments_.data(), mine.count);
     };
     testing::with_schedule(seed, [&](simt::memory_model memory, simt::scheduler& schedule) {
-      // What changes under the walk is no race of the walk's making.
+      // Changes during the walk are no race of the walk's making.
       if (!agents.empty()) memory = simt::memory_model::sequential;
       result = simt::run({.memory = memory}, schedule, {.blocks = 1, .threads_per_block = GetParam()}, walker, agents);
     });
@@ -218,7 +218,7 @@ TEST_P(prp_of_a_team, walks_as_one_thread_does) {
   for (std::uint64_t round = 0; round < 120; ++round) {
     drawn transfer = draw(random);
     std::uint64_t prp1 = transfer.pieces[0].address;
-    // Up to two entries are spoilt: which problem is told must not depend on who finds it first.
+    // Up to two entries are spoilt: which problem is reported must not depend on which lane finds one first.
     for (std::uint64_t spoilt = random() % 3; spoilt != 0; --spoilt) {
       std::uint64_t const bad = random() % 2 == 0 ? outside : address(random() % 1024, 4 * (1 + random() % 1023));
       std::size_t const which = random() % (transfer.entries.size() + 2);

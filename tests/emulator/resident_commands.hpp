@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Commands of the clients of resident units: what each does, what the drive then holds, and what must come of it. All
-//! follows from a seed and from what completed before.
+//! Commands of the clients of resident units: what each does, what the drive then holds, and the expected result. All
+//! follows from a seed and from the commands that completed before.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,7 @@ inline timing_parameters two_channels() {
   return timing;
 }
 
-/// Where commands work no two are in flight at a time, so the last to complete there says what a block holds.
+/// No two commands are in flight at a time in one place, so the last to complete there decides what a block holds.
 class resident_commands {
  protected:
   using fiber = simt::fiber;
@@ -94,7 +94,7 @@ class resident_commands {
     std::uint32_t synced_before = 0;
     std::uint64_t submitted_ns = 0;
     std::uint64_t took_ns = 0;
-    std::uint64_t alone_ns = 0;  ///< what it takes on a drive that does nothing else
+    std::uint64_t alone_ns = 0;  ///< the time that it takes on a drive that does nothing else
     bool completed = false;
     std::uint16_t status = 0;
     bool abort_asked = false;
@@ -113,7 +113,7 @@ class resident_commands {
     std::uint32_t dropped = 0;                     ///< in flight when it was detached, and without a completion
     std::array<std::uint32_t, extents> busy = {};  ///< command id + 1
     std::array<std::array<std::uint32_t, extent_blocks>, extents> holds = {};
-    // What the client asks of the host: a count of demands, and of those that were served.
+    // The client's requests to the host: a count of demands, and of those that were served.
     std::uint32_t asks = 0;  ///< the client's own count
     std::uint32_t asked = 0;
     std::uint32_t served = 0;
@@ -147,7 +147,7 @@ class resident_commands {
     command.blocks = blocks_of(command.layout);
   }
 
-  /// Decides what command `id` does, when nothing else is under way where it works.
+  /// Decides what command `id` does, when no other command is in flight in the same place.
   void draw_kind(std::uint32_t id) {
     simt::random_source random(seed_ * 200'003 + id * 2 + 1);
     record& command = records_[id];
@@ -250,7 +250,7 @@ class resident_commands {
     }
   }
 
-  /// What the command would get if nobody aborted it.
+  /// The status of the command if nobody aborted it.
   std::uint16_t expected_status(record const& command) const {
     using nvme::generic_status;
     constexpr std::uint16_t final = nvme::do_not_retry;

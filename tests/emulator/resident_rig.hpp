@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Resident units and their clients as blocks of one launch, beside them the host. Clients know
-//! what every block of the drive holds and check every byte, status and count.
+//! Resident units and their clients as blocks of one launch, with the host beside them. Clients know what every block
+//! of the drive holds and check every byte, status and count.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -61,23 +61,24 @@ class resident_rig : private resident_commands {
       end_launch();
     }
     check_counts();
-    // Virtual time passes when nobody can go on: a completion that is due must not wait for a dispatcher to have
+    // Virtual time passes when no thread can go on: a completion that is due must not wait until a dispatcher has
     // rested.
     EXPECT_LT(time_ns_, 100'000'000u);
     // While all sleep, time jumps to what becomes due next: a command, or another look at a Flush that waits for the
-    // host, 20 us later. Who wakes has not looked at its doorbells since; but nobody sleeps through one for longer.
+    // host, 20 us later. A thread that wakes has not looked at its doorbells during the jump, but none sleeps through a
+    // doorbell for longer than one jump.
     timing_parameters const& timing = shape_.options.timing;
     EXPECT_LE(poll_gap_ns_,
               (timing.read.latency_min_ps + timing.jitter_ps) / 1000 + shape_.options.faults.delay_max_ns + 20'000);
   }
 
-  /// One launch of units that may be wrong: what the clients or the executor found, empty if nothing.
+  /// One launch of units that may be wrong. Returns the error that the clients or the executor found; empty if none.
   std::string failure_of(simt::memory_model memory, simt::scheduler& schedule) {
     return launch(memory, schedule, 3'000'000);
   }
 
-  /// By how much a command took less time than the drive needs for it, at most, once `run` has ended: it was dated as
-  /// of the last look that did not find it.
+  /// The most by which a command took less time than the drive needs for it, once `run` has ended: it was dated to the
+  /// last look that did not find it.
   std::uint64_t dated_early_ns() const { return dated_early_ns_; }
 
   /// The same in real time, on OS threads.
@@ -162,7 +163,7 @@ class resident_rig : private resident_commands {
       fiber::check(engine_->begin_detach(q, demand == demand_silent_detach), "the engine takes the request");
       if (!answered(q, nullptr)) return;
     } else {
-      // One that is withheld comes back only so; but it may not be fetched yet.
+      // A withheld command comes back only by an abort that finds it; but it may not be fetched yet.
       record& command = records_[demand];
       bool found = false;
       do {
@@ -176,7 +177,7 @@ class resident_rig : private resident_commands {
     simt::atomic<fiber, system>(mine.served).store(asked, order::release);
   }
 
-  /// False: the grid has ended first.
+  /// Returns false if the grid has ended first.
   bool answered(std::uint32_t q, bool* found) {
     bool came = false;
     bool const in_time = fiber::wait_until([&] { return (came = engine_->answered(q, found)) || ended(); },
@@ -187,7 +188,7 @@ class resident_rig : private resident_commands {
 
   // Clients -----------------------------------------------------------------------------------------------------------
 
-  /// What went wrong; empty: nothing.
+  /// The error; empty if there was none.
   std::string launch(simt::memory_model memory, simt::scheduler& schedule, std::uint64_t max_steps = 100'000'000) {
     simt::run_options options;
     options.memory = memory;
@@ -215,7 +216,7 @@ class resident_rig : private resident_commands {
     words_.arrived = 0;
   }
 
-  /// What each lane of the grid does. Time goes on where the last launch left it, at `from_ns`.
+  /// The work of each lane of the grid. Time continues where the last launch left it, at `from_ns`.
   void lane(std::uint64_t from_ns) {
     if (from_ns != 0) (void)fiber::wait_until([] { return false; }, from_ns);
     if (fiber::this_block().rank < shape_.units) return units_();
@@ -257,7 +258,7 @@ class resident_rig : private resident_commands {
           fiber::clock_ns() + patience_ns);
       fiber::check(came, "a completion came");
       if (leaves) return;
-      // All that came, and one doorbell for them.
+      // All completions that have come, and one doorbell for them.
       while ((dw3 >> 16 & 1) == ring.phase) {
         consume(ring, first, count, dw3);
         // Acquire: as above.
@@ -350,7 +351,7 @@ class resident_rig : private resident_commands {
     return nullptr;
   }
 
-  /// Has the host abort or detach, now and then. Whether it is a fresh queue now.
+  /// Makes the host abort or detach, now and then. Returns whether it is a fresh queue now.
   bool maybe_ask(std::uint32_t q) {
     queue& mine = *queues_[q];
     if (!may_ask(mine)) return false;
@@ -369,7 +370,7 @@ class resident_rig : private resident_commands {
     return false;
   }
 
-  /// Lets the host take the queue away with what is in flight, and attach it anew.
+  /// Lets the host take the queue away with its commands in flight, and attach it anew.
   void detach(std::uint32_t q) {
     queue& mine = *queues_[q];
     mine.detached_once = true;
@@ -387,7 +388,7 @@ class resident_rig : private resident_commands {
       mine.cq_head = 0;
       mine.phase = 1;
     } else {
-      // Its completions lie between those of others.
+      // Its completions lie between those of other queues.
       queue& ring = *queues_[0];
       for (;;) {
         // Acquire: as above.
@@ -420,7 +421,7 @@ class resident_rig : private resident_commands {
     std::uint64_t completed = 0;
     for (record const& command : records_) {
       completed += command.completed;
-      // An error that is injected replaces what else would fail.
+      // An injected error replaces what else would fail.
       bool const fails = expected_status(command) != 0;
       wanted.read_commands += command.what == kind::read && !fails;
       wanted.write_commands += command.what == kind::write && !fails;

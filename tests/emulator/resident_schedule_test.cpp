@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The I/O engine as a GPU runs it, in deterministic schedules: units are blocks, dispatchers their warps, and clients
-//! other blocks of the same launch.
+//! are other blocks of the same launch.
 #include "emulator/resident_rig.hpp"
 
 namespace forebay::emulator::testing {
@@ -123,8 +123,8 @@ TEST(resident_schedule, completions_made_ready_ahead_are_seen_in_time) {
   explore_traffic(shape);
 }
 
-/// A unit of two dispatchers of which the first has one queue or two, and a client of one thread that submits a batch
-/// to each now and then, and looks at what completes at once.
+/// A unit of two dispatchers, of which the first has one queue or two. A client of one thread submits a batch to each
+/// queue now and then, and looks at once at what completes.
 struct batches {
   static constexpr std::uint32_t entries = 8, each = 6;
   timing_parameters timing;
@@ -167,7 +167,7 @@ struct batches {
     resident_units<fiber> const units{engine.view(), &words};
     auto const client = [&] {
       for (std::uint32_t round = 0; round < rounds; ++round) {
-        // Less than the least latency: while all sleep nobody polls, so commands count as here since the last one.
+        // Less than the least latency. While all sleep nobody polls, so commands count as fetched since the last poll.
         (void)fiber::wait_until([] { return false; }, fiber::clock_ns() + 10'000);
         for (std::uint32_t i = round * each; i < (round + 1) * each; ++i) {
           for (std::uint32_t q = 0; q < queues; ++q) {
@@ -225,7 +225,8 @@ TEST(resident_schedule, completions_made_ready_together_come_in_the_order_in_whi
           ids.push_back(id);
           times_ns.push_back(time_ns);
         });
-        // The jitter, which is the same each time, turns some around, and gives each a time of its own.
+        // The jitter, which is the same each time, changes the order of some completions, and gives each a time of its
+        // own.
         ASSERT_FALSE(std::is_sorted(ids.begin(), ids.end()));
         for (std::size_t i = 1; i < times_ns.size(); ++i) ASSERT_LT(times_ns[i - 1], times_ns[i]);
         ASSERT_EQ(sum->lateness.max_ns, 0u);
@@ -233,14 +234,14 @@ TEST(resident_schedule, completions_made_ready_together_come_in_the_order_in_whi
       2);
 }
 
-/// Commands of two queues are due by turns. Between the rounds nothing is in flight, so that the other dispatcher of
-/// the unit goes to rest.
+/// Commands of two queues are due in turn. Between the rounds nothing is in flight, so that the other dispatcher of the
+/// unit goes to rest.
 TEST(resident_schedule, a_dispatcher_at_rest_helps_one_that_cannot_be_everywhere) {
   batches load{.timing = {.channels = 2}, .queues = 2};
   load.timing.read = {.per_command_ps = 250'000, .latency_min_ps = 20'000'000};
   explore(
       [&](std::uint64_t, simt::memory_model memory, simt::scheduler& schedule) {
-        // There it may see late that there is something to do.
+        // Under that model the dispatcher may see late that there is work.
         if (memory == simt::memory_model::stale_reads) return;
         auto const sum = std::make_unique<statistics>();
         load.run(memory, schedule, *sum, [](std::uint32_t, std::uint32_t, std::uint64_t) {});
@@ -290,14 +291,14 @@ TEST(resident_schedule, units_leave_when_the_host_is_silent) {
             simt::run({.memory = memory}, schedule, units.shape(), [&] { units(); }, {{.name = "host", .body = host}});
         ASSERT_TRUE(result.ok) << result.what;
         ASSERT_GE(words.orphaned, 1u);
-        // The last beat comes a period before the host ends; units look every now and then, and rest once more.
+        // The last beat comes a period before the host ends; units look from time to time, and rest once more.
         ASSERT_GT(result.time_ns, (beats - 1) * beat_ns + timeout_ns);
         ASSERT_LE(result.time_ns, (beats - 1) * beat_ns + timeout_ns + 3 * look_ns);
       },
       2);
 }
 
-// Orders of a host that speaks to the units by memory of its own.
+// Orders of a host that sends them to the units through memory of its own.
 TEST(resident_schedule, orders_are_passed_on) {
   constexpr std::uint64_t beat_ns = 50'000'000, timeout_ns = 150'000'000, relay_ns = 1'000'000, look_ns = 100'000'000;
   for (bool const tells : {true, false}) {
@@ -329,7 +330,7 @@ TEST(resident_schedule, orders_are_passed_on) {
           ASSERT_TRUE(left);
           ASSERT_EQ(words.left, 4u);
           ASSERT_EQ(words.orphaned != 0, !tells);
-          // While it beats they stay; told to leave, they do so after two looks at the order.
+          // While the host beats, the units stay. When told to leave, they do so after two looks at the order.
           ASSERT_GE(result.time_ns, tells ? stopped_ns : stopped_ns - beat_ns + timeout_ns);
           ASSERT_LE(result.time_ns, stopped_ns + (tells ? 3 * relay_ns : timeout_ns + 3 * look_ns));
         },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a subsystem does when its engine does not answer, or fails.
+//! The behaviour of a subsystem whose engine does not answer, or fails.
 #include "forebay/detail/emulator/subsystem.hpp"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ namespace {
 namespace registers = nvme::registers;
 using simt::native;
 
-/// Host memory that knows how much of it is taken.
+/// Host memory that counts how much of it is allocated.
 class counted_memory final : public memory::resource {
  public:
   memory::kind kind() const override { return memory::host().kind(); }
@@ -113,7 +113,7 @@ class subsystem_test : public ::testing::Test {
   }
 
   std::shared_ptr<std::atomic<behaviour>> does = std::make_shared<std::atomic<behaviour>>(behaviour::answers);
-  /// Never destroyed: so is what a controller keeps.
+  /// Never destroyed, like the memory that a controller keeps.
   counted_memory* const client_memory = &kept_memory();
   std::shared_ptr<subsystem> drive;
 
@@ -221,7 +221,7 @@ TEST_F(subsystem_test, a_shutdown_that_cannot_write_back_is_a_fatal_status) {
   EXPECT_TRUE(eventually([&] { return regs.read32(registers::csts) == 0; }));
 }
 
-/// As a file whose pages were lost on the way to the disk: the first sync says so, and the next one knows of nothing.
+/// Like a file whose pages were lost on the way to the disk: the first sync reports it, and the next one succeeds.
 class once_lost_store final : public backing_store {
  public:
   media view() override { return {nullptr, 1 << 20, 512, &words_}; }

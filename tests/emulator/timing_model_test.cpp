@@ -56,7 +56,7 @@ TEST(timing_model, what_was_idle_is_still_there_for_a_command_that_is_brought_la
     p.disorder_ps = disorder;
     state s;
     EXPECT_EQ(one(p, s, read_at(0, 512), 20 * us), 70 * us);
-    // It had arrived before, and the drive had been idle.
+    // It had arrived before, while the drive was idle.
     EXPECT_EQ(one(p, s, read_at(0, 512), 17 * us), (disorder == 0 ? 71 : 67) * us);
     // So long ago that it is late whatever the drive does; still not before its own least latency.
     EXPECT_EQ(one(p, s, read_at(0, 512), 2 * us), (disorder == 0 ? 72 : 67) * us);
@@ -69,7 +69,7 @@ TEST(timing_model, disorder_makes_no_drive_faster) {
   p.disorder_ps = 5 * us;
   state s;
   for (std::uint64_t i = 0; i < 1000; ++i) {
-    // The first few find what was idle before; no command is complete before its least latency.
+    // The first few commands find what was idle before; no command is complete before its least latency.
     EXPECT_EQ(one(p, s, read_at(0, 512), 100 * us), (i < 6 ? 150 : 145 + i) * us);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Structures, opcodes, status codes and registers against libnvme's headers, which others wrote from the
-//! specification.
+//! Structures, opcodes, status codes and registers, compared with libnvme's headers, which are written independently
+//! from the specification.
 #include <gtest/gtest.h>
 #include <libnvme.h>
 
@@ -15,7 +15,7 @@
 namespace forebay::nvme {
 namespace {
 
-/// Our field lies where theirs does and is as long.
+/// Our field is at the same offset as theirs and has the same length.
 #define EXPECT_FIELD(ours, our_field, theirs, their_field)                                    \
   do {                                                                                        \
     EXPECT_EQ(offsetof(ours, our_field), offsetof(struct theirs, their_field)) << #our_field; \

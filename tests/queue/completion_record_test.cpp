@@ -119,7 +119,7 @@ TEST(CompletionRecord, DataAndStatusReachTheWaiterUnderEverySchedule) {
             M::wait_until([&] { return simt::atomic<M>(opened).load(simt::order::acquire) != 0; }, simt::no_deadline),
             "opened");
         M::st(&data[me], 7);
-        // Release pairs with the acquire in done(), as in whoever consumes completions.
+        // Release pairs with the acquire in done(), as in a thread that consumes completions.
         M::fence(simt::scope::device, simt::order::release);
         pool.complete(M::ld(&shared_record), me == 1 ? failure : status());
       }

@@ -92,12 +92,13 @@ class ControllerSuite : public testing::Test {
     lanes_on::run(1, wait_for_one<machine>{client_of(r, seen), record, for_ns, &result});
     return result;
   }
-  /// What a waiter does whose command does not complete, and what recovery does about it. The waits are short because
-  /// they are to time out.
+  /// The action of a waiter whose command does not complete, and the action of recovery. The waits are short because
+  /// they must time out.
   static status wait_and_recover(rig& r, tally& seen, std::uint32_t record, recovery& rescue) {
     status result = fault::timed_out;
     for (int again = 0; result.kind() == fault::timed_out && again < 8; ++again) {
-      // Long enough for a drive on a busy machine to have fetched the command: what it has not, it cannot abort.
+      // Long enough that a drive on a busy machine has fetched the command: it cannot abort one that it has not
+      // fetched.
       result = wait(r, seen, record, 50'000'000);
       while (rescue.step()) {
       }
@@ -110,7 +111,7 @@ class ControllerSuite : public testing::Test {
     return recovery({g});
   }
 
-  /// Traffic during which the host does `action`, once the lanes are well under way.
+  /// Traffic during which the host runs `action`, once the lanes are well under way.
   template <class Action>
   static tally disturb(target& on, rig& r, traffic<machine> work, Action action) {
     tally seen;
@@ -224,7 +225,8 @@ TYPED_TEST_P(ControllerSuite, Q8OneSlowCommandHoldsUpNobody) {
       on->hold_next_read();
       std::uint32_t const slow =
           this->start(r, seen, with.command(nvme::io_opcode::read, r.drive().blocks - 24, 24, slow_data.list(), 4));
-      // The doorbell is behind it on the way to the controller, and the answer comes after it took the command.
+      // The doorbell is behind this admin command on the way to the controller, so the answer comes after the
+      // controller took the command.
       (void)r.controller().get_feature(nvme::feature_id::number_of_queues);
       slow_data.fill(std::byte{0x5a});
       this->expect_traffic(*on, r, {.rounds = 256 / this->lanes, .in_flight = 4, .max_blocks = 16});
@@ -265,7 +267,7 @@ TYPED_TEST_P(ControllerSuite, Q7CommandThatTheControllerNeverHeardOfIsCancelled)
   r.expect_nothing_held();
   data.fill(std::byte{0x5a});
 
-  // The other pair goes on, and takes what was meant for the dead one, list page included.
+  // The other pair goes on, and takes over what the dead one needed, list page included.
   this->expect_traffic(*on, r, {.rounds = 4, .in_flight = 4, .max_blocks = 24});
   std::uint32_t home = 0;
   EXPECT_EQ(r.template ref<simt::native>().submit({0, 1}, home, read, 0, patience_ns).kind(), fault::cancelled);

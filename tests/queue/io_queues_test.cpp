@@ -101,7 +101,7 @@ TEST(IoQueues, WritesTheEntryThatItWasGiven) {
   drive.complete(drive.sq[1].command_id(), 2);
   drive.complete(drive.sq[0].command_id(), 2);
   EXPECT_TRUE(drive.token_of(record).wait().ok());
-  // The controller is told, and the credits come back, at a poll that finds nothing.
+  // At a poll that finds nothing, the controller is told, and the credits come back.
   drive.ref().pair(0).try_poll(drive.ref().prp_pages(), drive.ref().records());
   EXPECT_EQ(drive.cq_doorbell, 2u);
   EXPECT_TRUE(drive.ref().pair(0).idle());
@@ -332,7 +332,7 @@ TEST(IoQueues, CommandsCompleteToTheTargetsThatTheyName) {
   EXPECT_EQ(queues.try_submit({0, 1}, home, {}, record).kind(), fault::busy);
   EXPECT_FALSE(queues.help(0));
 
-  // Not of those that it finds in its way: try_submit() does not wait, and so has not waited long.
+  // No recovery is asked for the commands that are in the way: try_submit() does not wait, and so has not waited long.
   recovery_request request;
   EXPECT_FALSE(drive.queues.take_recovery_request(request));
   queues.ask_for_recovery(0, drive.queues.record_count());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Proof that the schedules of the queue layer find what they are for: five wrong queues, each of which must be caught
-//! within a limit of schedules, and the right one, which must survive the same schedules.
+//! Proof that the schedules of the queue layer find the errors that they are for. Five wrong queues must each be caught
+//! within a limit of schedules, and the right one must survive the same schedules.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,12 +41,12 @@ struct deadline_is_proof : queue_rules {
   static constexpr bool asks_by_age = false;
 };
 
-/// Gives buffers back though commands that nobody waits for are in flight.
+/// Gives buffers back though detached commands are in flight.
 struct forgets_the_detached : queue_rules {
   static constexpr bool settles_all = false;
 };
 
-/// Goes when it is done, though others of its warp count on it.
+/// A lane goes when its own request is done, though other lanes of its warp count on it.
 struct leaves_early : simt::in_step_rules {
   static constexpr bool stays_for_others = false;
 };
@@ -64,7 +64,7 @@ schedule_shape shape_of(std::uint64_t seed) {
   shape.faults.seed = seed;
   shape.faults.delay_ppm = 400'000;
   shape.faults.delay_max_ns = 20'000;
-  shape.max_steps = 2'000'000;  // a wrong queue may go round for ever
+  shape.max_steps = 2'000'000;  // a wrong queue may loop for ever
   return shape;
 }
 /// The same with lanes that come to their waits together.
@@ -74,7 +74,7 @@ schedule_shape in_step_shape_of(std::uint64_t seed) {
   shape.in_step = true;
   return shape;
 }
-/// The same with callers who poll, detach and want their buffers back.
+/// The same with callers that poll, detach and want their buffers back.
 schedule_shape impatient_shape_of(std::uint64_t seed) {
   schedule_shape shape = shape_of(seed);
   shape.detach_percent = 40;

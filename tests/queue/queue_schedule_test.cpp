@@ -37,7 +37,7 @@ emulator::fault_plan delays(std::uint64_t seed) {
   return plan;
 }
 
-/// What all tests start from: a load of a few laps of the ring from a few lanes. With `depth` entries of both rings.
+/// The base of all tests: a load of a few laps of the ring from a few lanes, with `depth` entries in both rings.
 schedule_shape load(std::uint64_t seed, std::uint32_t depth, simt::random_source& random) {
   schedule_shape shape;
   shape.sq_entries = shape.cq_entries = depth;
@@ -74,7 +74,7 @@ schedule_shape q1_every_command_completes_once(std::uint64_t seed, simt::random_
 
 schedule_shape q2_slots_and_ids(std::uint64_t seed, simt::random_source& random) {
   schedule_shape shape = load(seed, depth_of(seed, 2), random);
-  // Either ring may be the short one: then ids or slots are what runs out.
+  // Either ring may be the short one: then ids or slots run out first.
   std::uint32_t const other = std::max(2u, shape.sq_entries / (2 + random.below(3)));
   std::uint32_t const shorter = random.below(3);
   if (shorter == 1) shape.cq_entries = other;
@@ -135,7 +135,7 @@ schedule_shape q7_status_timeout_and_recovery(std::uint64_t seed, simt::random_s
   shape.faults.withhold_ppm = 1'000'000 / std::min(100u, lanes * shape.requests_per_lane) * 3;
   shape.wait_timeout_ns = 1'000'000;
   shape.recovery = static_cast<recovery_policy>(1 + random.below(4));
-  if (random.below(3) == 0) shape.mailbox_words = 1;  // requests get lost; whoever waits asks again
+  if (random.below(3) == 0) shape.mailbox_words = 1;  // requests get lost; a waiter asks again
   return shape;
 }
 

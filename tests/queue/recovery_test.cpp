@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the host makes of the requests of waiters that gave up, against a drive that completes nothing.
+//! What the host does with the requests of waiters that gave up, against a drive that completes nothing.
 #include "forebay/detail/queue/recovery.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::uint64_t now_ns = 0;
 
 constexpr std::uint64_t timeout_ns = 1'000'000'000;
 
-/// What a waiter leaves behind for the command that has the id on the first pair.
+/// The request that a waiter leaves behind for the command that has the id on the first pair.
 void post(io_queues const& queues, std::uint32_t id) {
   queues.state()->mailbox.post<native>({0, id, command_slot::time_of(queues.command_word(0, id))});
 }
@@ -99,7 +99,7 @@ TEST(Recovery, AnAbortedCommandWhoseCompletionNobodyHasFetchedKeepsItsQueue) {
   EXPECT_EQ(silent.wait(record), status(fault::cancelled));
 }
 
-/// A controller whose drive never hears of its commands, so that it cannot abort them.
+/// A controller whose drive never gets its commands, so that it cannot abort them.
 struct deaf_drive : silent_drive {
   std::uint32_t nowhere = 0;
   io_queues unheard{
@@ -112,7 +112,7 @@ struct deaf_drive : silent_drive {
       {{&unheard, {{&controller, &queue, "deaf"}}}},
       {.clock_ns = [] { return now_ns; }, .tell = [this](std::string const& e) { events.push_back(e); }}};
 
-  /// Submits a command, and leaves what its waiter would when its deadline passes.
+  /// Submits a command, and leaves the request that its waiter would leave when its deadline passes.
   std::uint32_t submit_and_give_up() {
     auto const ref = unheard.ref<native>();
     std::uint32_t const record = ref.records().try_open(1);
@@ -156,7 +156,7 @@ TEST(Recovery, AQueueIsDeletedOnlyATimeoutAfterTheAbort) {
 TEST(Recovery, ARequestThatIsHeardLateEndsNoOtherCommand) {
   deaf_drive deaf;
   (void)deaf.submit_and_give_up();
-  // Before the host looks the command ends, and another one has its id and its record.
+  // Before the host looks, the command ends, and another command has its id and its record.
   deaf.unheard.state()->pairs[0].commands[0].word += std::uint64_t{1} << 32;
   while (deaf.of_unheard.step()) {
   }

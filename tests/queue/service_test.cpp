@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Fairness of what consumes completions for others: one pair that is always busy, one that is quiet.
+//! Fairness of the service that consumes completions for other threads: one pair is always busy, one is quiet.
 #include "forebay/service.hpp"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ struct two_pairs {
   }
 };
 
-/// How many completions of the busy pair are delivered between a completion of the quiet one and its delivery, at most.
+/// The most completions of the busy pair that are delivered between a completion of the quiet pair and its delivery.
 template <class Rules>
 std::uint32_t delivered_first(std::uint32_t clients, std::uint32_t rounds) {
   std::uint32_t most = 0;
@@ -71,7 +71,7 @@ std::uint32_t delivered_first(std::uint32_t clients, std::uint32_t rounds) {
       } else {
         for (std::uint32_t n = 0; n < rounds; ++n) of.flush<service_rules>(busy_pair);
       }
-      // Acquire and release: the last to finish has all that the others did.
+      // Acquire and release: the last to finish acquires all that the others did.
       if (simt::atomic<machine>(finished).fetch_add(1, simt::order::acq_rel) == clients) {
         // Release pairs with the acquire of the service.
         simt::atomic<machine, simt::scope::system>(stop).store(1, simt::order::release);
@@ -88,7 +88,7 @@ std::uint32_t delivered_first(std::uint32_t clients, std::uint32_t rounds) {
   return most;
 }
 
-/// What a round of both pairs can deliver, and some more until the quiet client looks.
+/// As many as a round of both pairs can deliver, and some more until the quiet client looks.
 constexpr std::uint32_t bound = 8 * prompt_drive::entries;
 
 TEST(Service, AQuietPairDoesNotWaitForABusyOne) {

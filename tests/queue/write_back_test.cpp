@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a Flush promises while an emulated drive writes its file back: its own writes, and no failure forgotten.
+//! The promise of a Flush while an emulated drive writes its file back: it covers its own writes, and forgets no
+//! failure.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -97,7 +98,7 @@ TEST_F(written_back, a_failure_is_told_and_never_forgotten) {
   EXPECT_EQ(to_string(end(flush())), "success");
   steps.fails = true;
   EXPECT_FALSE(end(flush()).ok());
-  // What could not be written then is lost, whatever becomes of what follows.
+  // Data that could not be written then is lost, whatever happens to later writes.
   steps.fails = false;
   for (int more = 0; more < 3; ++more) EXPECT_FALSE(end(flush()).ok());
 }

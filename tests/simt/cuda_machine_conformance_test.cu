@@ -38,7 +38,7 @@ TEST(CudaLaunch, RefusesAShapeThatTheDeviceHasNot) {
   EXPECT_THROW(launch<simt::cuda>(grid{1, 4096, 0}, chain_kernel<simt::cuda>{nullptr}), operation_failed);
 }
 
-/// What a thread of a launch of any shape is told of itself.
+/// What a thread can ask about itself in a launch of any shape.
 struct place {
   std::uint32_t thread_rank, thread_count, block_rank, rank_in_block, block_size, lane, warp_mask, lane_0_rank;
 };

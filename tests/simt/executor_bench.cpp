@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the CPU executor costs: `simt_executor_bench --json FILE`. The numbers of docs/internals/executor.md.
+//! The cost of the CPU executor: `simt_executor_bench --json FILE`. These are the numbers of
+//! docs/internals/executor.md.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

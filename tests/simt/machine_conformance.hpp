@@ -128,7 +128,7 @@ struct deadline_kernel {
   }
 };
 
-/// What each lane waits for its own help brings about, but for every third one.
+/// What each lane waits for it brings about itself by helping, except for every third lane.
 template <class M>
 struct together_kernel {
   u64* waited;  // by each lane, ns; 0: something was wrong
@@ -145,7 +145,7 @@ struct together_kernel {
   }
 };
 
-/// Waits whose deadline has passed before they begin: what the lanes can bring about themselves they still do, though
+/// Waits whose deadline has passed before they begin: the lanes still do what they can bring about themselves, though
 /// it takes several steps.
 template <class M>
 struct late_kernel {
@@ -163,8 +163,8 @@ struct late_kernel {
   }
 };
 
-/// Lanes that were at a place together part after it, each for a time of its own, and then tell each other that they
-/// are there; again and again, while other lanes of the warp, which came there from elsewhere, do the same.
+/// Lanes that were at one place together part after it, each for a time of its own, and then tell each other that they
+/// are there. They do so again and again, while other lanes of the warp, which came there from elsewhere, do the same.
 template <class M>
 struct groups_kernel {
   u32* missing;  // for each lane: how often one that had been there with it was not told of
@@ -305,7 +305,7 @@ TYPED_TEST_P(MachineConformance, LanesThatWaitTogetherGoOnTogether) {
   using M = typename TypeParam::machine;
   std::vector<u64> waited(64);
   TypeParam::run(grid{1, 64, 0}, together_kernel<M>{}, waited);
-  // Those whose wait could end stay for those whose wait ends by the deadline.
+  // Lanes whose wait could end stay for those whose wait ends by the deadline.
   for (u64 const ns : waited) EXPECT_GE(ns, 20'000u);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Litmus tests: what each memory model lets happen, which planted bugs it finds, and that it passes the correct
-//! programs.
+//! Litmus tests: what each memory model allows, which planted bugs it finds, and that it passes the correct programs.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -179,7 +178,7 @@ TEST(SpeculativeLoads, WhoSeesAValueSeesWhatItsWriterHadSeen) {
 }
 
 TEST(SpeculativeLoads, TellNothingOfWhatTheWriterDidAfterwards) {
-  // The writer has stored `data` and then changed `claimed`: who sees the first need not see the second.
+  // The writer has stored `data` and then changed `claimed`: a thread that sees the first need not see the second.
   std::uint64_t data = 0;
   std::uint32_t claimed = 0, stored = 0;
   bool fenced = true;
@@ -196,7 +195,7 @@ TEST(SpeculativeLoads, TellNothingOfWhatTheWriterDidAfterwards) {
                       atomic<fiber>(stored).store(1, order::relaxed);
                       return;
                     }
-                    // Relaxed: the claim has been stored, and nothing tells this lane.
+                    // Relaxed: the claim has been stored, and nothing orders that store for this lane.
                     (void)fiber::wait_until([&] { return atomic<fiber>(stored).load(order::relaxed) == 1; },
                                             no_deadline);
                     std::uint64_t const seen = fiber::ld_speculative(&data);
@@ -216,7 +215,7 @@ TEST(StoreBuffers, ALanesStackIsItsOwn) {
                   [] {
                     std::uint64_t local = 1;
                     fiber::st(&local, std::uint64_t{2});
-                    // The compiler knows no way for it to change.
+                    // The compiler knows no way in which it could change.
                     fiber::check(*static_cast<std::uint64_t volatile*>(&local) == 2,
                                  "a variable has what it was given");
                     local = 3;

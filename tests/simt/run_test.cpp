@@ -132,7 +132,7 @@ TEST(RunDeadlock, NamesEveryWaitingLaneAndItsPlace) {
 }
 
 TEST(RunDeadlock, ALostWakeUpIsFoundWhereAllSchedulesThatKeepItAreNot) {
-  // The classic: look at the flag, then announce that one sleeps, without looking again.
+  // The classic error: look at the flag, then announce the sleep, without looking again.
   auto lost = [](scheduler& schedule) {
     std::uint32_t flag = 0, sleeps = 0, woken = 0;
     return run({}, schedule, {1, 2, 0}, [&] {

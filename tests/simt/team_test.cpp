@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Teams of one thread, of whole warps and of what a block leaves over: each member against a plain loop.
+//! Teams of one thread, of whole warps and of the rest of a block: each member is compared with a plain loop.
 #include "forebay/detail/simt/team.hpp"
 
 #include <gtest/gtest.h>

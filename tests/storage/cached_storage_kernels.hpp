@@ -10,7 +10,7 @@
 
 namespace forebay::storage_test {
 
-/// What word `i` of a storage holds after its owner has written it `number` times: who reads it can tell whose it is.
+/// What word `i` of a storage holds after its owner has written it `number` times: a reader can tell which word it is.
 FOREBAY_DEVICE constexpr std::uint64_t numbered(std::uint64_t i, std::uint64_t number) {
   return (i + 1) << 24 | number;
 }
@@ -77,8 +77,8 @@ struct write_words {
   }
 };
 
-/// Of a cache of one set. One thread holds every frame of the set, so that the next page goes to an overflow frame, and
-/// then the set's lock, as others may at any moment. The page must be there for whoever wants it all the same.
+/// For a cache of one set. One thread holds every frame of the set, so that the next page goes to an overflow frame. It
+/// then takes the set's lock, as other threads may at any moment. A thread that wants the page must still get it.
 template <class M, class Ref>
 struct use_an_overflow_frame_beside_a_lock {
   Ref storage;
@@ -98,7 +98,7 @@ struct use_an_overflow_frame_beside_a_lock {
     count<M>(result, first.outcome, first.frame >= cache_ways);
     using set_type = cache_set<typename Ref::cache_type::policy_type>;
     auto const lock = simt::atomic<M>(reinterpret_cast<set_type*>(cache.state()->sets)->lock);
-    // Relaxed, both: nobody else is there.
+    // Relaxed, both: no other thread is there.
     lock.store(1, simt::order::relaxed);
     page_pin const second = cache.pin(next, access::write);
     count<M>(result, second.outcome, second.frame == first.frame);
@@ -111,8 +111,8 @@ struct use_an_overflow_frame_beside_a_lock {
   }
 };
 
-/// Random reads and writes, 70 to 30. Word `i` belongs to thread `i % threads`, which knows what it wrote last; what
-/// it reads of others' words must be theirs.
+/// Random reads and writes, 70 to 30. Word `i` belongs to thread `i % threads`, which knows what it wrote last; the
+/// words of other threads that it reads must have values that belong there.
 template <class M, class Ref>
 struct mixed_load {
   Ref storage;
@@ -147,7 +147,7 @@ struct mixed_load {
   }
 };
 
-/// Everybody adds to the same few words.
+/// All threads add to the same few words.
 template <class M, class Ref>
 struct add_up {
   Ref storage;
@@ -420,7 +420,7 @@ struct read_ahead {
   }
 };
 
-/// A block whose threads prefetch a page each, and then read each other's without waiting.
+/// The threads of a block prefetch a page each, and then read each other's pages without waiting.
 template <class M, class Ref>
 struct read_what_was_prefetched {
   Ref storage;
@@ -463,7 +463,7 @@ struct prefetch_what_is_there {
   }
 };
 
-/// What the members of a view answer to what they cannot do.
+/// The answers of a view's members to calls that they cannot carry out.
 struct answers {
   tally counted;
   std::uint32_t load_outside, store_outside, span_outside, span_wraps, store_read_only, seek_outside, seek_read_only;
@@ -501,7 +501,7 @@ struct ask {
   }
 };
 
-/// A write that nobody waits for.
+/// A write that no thread waits for.
 template <class M, class Ref>
 struct write_one {
   Ref storage;
@@ -558,7 +558,7 @@ struct read_page_by_warps {
   }
 };
 
-/// Each thread takes its own pages through every path in turn: what one has written, the next must see.
+/// Each thread takes its own pages through every path in turn: each path must see what the one before has written.
 template <class M, class Ref>
 struct transfer_beside_views {
   Ref storage;
@@ -598,8 +598,8 @@ struct transfer_beside_views {
   }
 };
 
-/// Each thread shares a buffer as each of its pages in turn, writes there, and takes it back; or, where `Leave`, leaves
-/// the first one it gets to the host.
+/// Each thread shares a buffer as each of its pages in turn, writes there, and takes it back; with `Leave` it leaves
+/// the first buffer that it gets to the host.
 template <class M, class Ref, bool Leave>
 struct share_pages {
   Ref storage;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a storage with a cache must do, whichever machine's threads use it. Instantiated for CPU fibers and for CUDA.
+//! The requirements on a storage with a cache, whichever machine's threads use it. Instantiated for CPU fibers and for
+//! CUDA.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,10 +25,10 @@
 
 namespace forebay::storage_test {
 
-/// `Machine` as for `StorageSuite`, and `static std::string file_uri(path)`, a drive whose bytes are that file's;
-/// `using completion`, the queue rules of those tests that are the same for all; where these are `service_rules`,
-/// `static void run_beside(service, stop, grid, kernel)`, which runs the kernel while the service runs, and then stops
-/// that.
+/// `Machine` as for `StorageSuite`, with two more members. `static std::string file_uri(path)` names a drive whose
+/// bytes are that file's. `using completion` is the queue rules of those tests that are the same for all machines. If
+/// these are `service_rules`, there is also `static void run_beside(service, stop, grid, kernel)`, which runs the
+/// kernel while the service runs, and then stops the service.
 template <class Machine>
 class CachedStorageSuite : public testing::Test {
  protected:
@@ -621,7 +622,7 @@ TYPED_TEST_P(CachedStorageSuite, PagesThatLeaveAreFoundInHostMemory) {
   EXPECT_GT(seen.to_host, 0u);
   EXPECT_GT(seen.from_host, 0u);
   this->expect_stamps(st, 4);
-  // What the host writes is in no pool any more.
+  // Pages that the host writes are in no pool any more.
   this->fill(st, 9);
   this->run_well(st, {2, 64}, read_words<M, view>{ref, 40, this->seed_, 9, nullptr});
 }

@@ -22,7 +22,7 @@ struct cached_on_fibers {
   }
 };
 
-/// Other threads than those who wait consume completions.
+/// Other threads than those that wait consume completions.
 struct cached_beside_a_service : cached_on_fibers {
   using completion = service_rules;
   template <class Service, class Kernel>

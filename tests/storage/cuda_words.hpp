@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The few words of CUDA C++ that the examples in docs/examples/ are written in, for the CPU executor.
+//! The few names of CUDA C++ that the examples in docs/examples/ use, for the CPU executor.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 #define __global__
 
-/// `threadIdx.x` and its kin: what they are depends on the lane that asks.
+/// `threadIdx.x` and its kin: their values depend on the lane that reads them.
 namespace forebay::cuda_words {
 
 using machine = simt::fiber;
@@ -53,7 +53,7 @@ inline cuda_words_status cudaStreamSynchronize(std::nullptr_t) {
   return cudaSuccess;
 }
 inline void atomicAdd(double* to, double amount) {
-  // Lanes of one OS thread give way only in waits; those of others are kept out by the exchange.
+  // Lanes of one OS thread switch only in waits; the exchange keeps out lanes of other OS threads.
   auto& bits = *reinterpret_cast<std::uint64_t*>(to);
   auto word = forebay::simt::atomic<forebay::cuda_words::machine>(bits);
   // Relaxed, both: a sum that is read after the launch.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What deadlines, detached requests and recovery promise of a storage (docs/concepts/deadlines.md), on drives that are
-//! slow and healthy.
+//! The promises of deadlines, detached requests and recovery of a storage (docs/concepts/deadlines.md), on drives that
+//! are slow and healthy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -54,7 +54,7 @@ void write_pages(storage& st, std::uint64_t pages, std::uint64_t salt) {
     ASSERT_EQ(to_string(ref.write_async(from.ref(), p * page_bytes, page_bytes, write_until::cache).wait()), "success");
   }
 }
-/// How many of them a drive does not have.
+/// How many of the numbers are not on the drive.
 std::uint64_t missing_pages(std::string const& path, std::uint64_t pages, std::uint64_t salt) {
   storage st(options_of("file:" + path));
   std::vector<std::byte> all(pages * page_bytes);
@@ -71,7 +71,7 @@ std::uint64_t missing_pages(std::string const& path, std::uint64_t pages, std::u
 TEST(Deadlines, AWriteBackLongerThanTheTimeoutLosesNothing) {
   constexpr std::uint64_t pages = 1024;
   test::drive_files const files(1, pages * page_bytes);
-  // 4000 commands a second: a quarter of a second for all, in which no command takes long.
+  // 4000 commands a second: all of them take a quarter of a second, but no single command takes long.
   storage_options o = options_of("emulated:backing=file,path=" + files.paths()[0] + ",iops=4000,latency_us=100");
   o.cache.size_bytes = pages * page_bytes;
   o.timeout_ns = 100 * ms;
@@ -79,7 +79,7 @@ TEST(Deadlines, AWriteBackLongerThanTheTimeoutLosesNothing) {
   {
     storage st(o);
     write_pages(st, pages, salt);
-    // The destructor.
+    // The destructor writes back.
   }
   EXPECT_EQ(missing_pages(files.paths()[0], pages, salt), 0u);
   {
@@ -208,7 +208,7 @@ TEST(Deadlines, ADriveThatFailsNowAndThenCanBeOpened) {
   }
 }
 
-/// Not of deadlines, but of drives like the one above.
+/// This is no test of deadlines, but of drives like the one above.
 TEST(FailingDrives, AChangeOfTheCatalogueThatFailsIsNotKept) {
   constexpr std::uint64_t bytes = 8 << 20;
   int failed = 0, done = 0;
@@ -308,7 +308,7 @@ TEST(Deadlines, SynchronousCallsThatTimeOutGiveTheirRecordsBack) {
   auto const ref = st.ref<native>();
   registered_buffer const buffer = st.allocate_buffer(8 * page_bytes);
   for (int round = 0; round < 6; ++round) {
-    // As slow as the machine is, no read is sooner than its drive; recovery may have aborted it.
+    // However slow the machine is, no read ends sooner than its drive allows; recovery may have aborted it.
     status const outcome = ref.read(buffer.ref().subspan(round * page_bytes, page_bytes), 0, page_bytes);
     EXPECT_TRUE(outcome.kind() == fault::timed_out || outcome.kind() == fault::cancelled) << to_string(outcome);
     st.flush();  // the buffer is the caller's again, and the record is free

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Schedules of lanes that hold pages and ask for more, and a host that looks at their notes: it sees a circular wait
-//! in each schedule that has one, and in no other. Compiled with FOREBAY_DEBUG_WAITS, whatever the build's option is.
+//! Schedules of lanes that hold pages and ask for more, and a host that looks at their notes. It must see a circular
+//! wait in each schedule that has one, and in no other. Compiled with FOREBAY_DEBUG_WAITS, whatever the build's option
+//! is.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -119,7 +120,7 @@ class rig {
     }
   }
 
-  /// Virtual time goes on only when no lane can: between two looks each has come to where it waits.
+  /// Virtual time goes on only when no lane can: between two looks each lane has reached the place where it waits.
   void watch() {
     std::vector<traced_thread> before;
     while (!fiber::stopping()) {
@@ -149,7 +150,7 @@ class rig {
         page_pin const pinned =
             frames.pin(random.below(pages), random.below(4) == 0 ? access::write : access::read, when_full::wait);
         if (!pinned.outcome.ok()) {
-          // Only a circular wait ends so: this lane gives way.
+          // Only a circular wait ends this way: this lane gives way.
           fiber::check(pinned.outcome.kind() == fault::no_frame, "a pin fails");
           // Relaxed: a count.
           simt::atomic<fiber>(outcome_.given_up).fetch_add(1, simt::order::relaxed);
@@ -167,7 +168,7 @@ class rig {
     for (std::uint32_t const frame : held) frames.unpin(frame);
   }
 
-  /// Takes its time, with what it holds.
+  /// Spends some time while it holds its pages.
   static void compute(std::uint64_t ns) {
     (void)fiber::wait_until([] { return false; }, fiber::clock_ns() + ns);
   }
@@ -226,7 +227,8 @@ TEST(DeadlockSchedule, LanesThatHoldSeveralPagesWithRoomForAllRaiseNoAlarm) {
 TEST(DeadlockSchedule, ACircularWaitIsSeenWhereThereIsOneAndOnlyThere) {
   std::uint32_t with = 0, without = 0;
   for_schedules({.lanes = 5, .guards = 5, .overflow = 1, .rounds = 4}, [&](outcome const& o) {
-    // A lane whose wait comes to its deadline has waited for ever: drives and locks always come.
+    // A lane whose wait reaches its deadline would have waited for ever: drives always answer and locks are always
+    // released.
     EXPECT_EQ(o.alarms != 0, o.given_up != 0) << o.alarms << " alarms, " << o.given_up << " given up";
     ++(o.given_up != 0 ? with : without);
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A kernel that gets stuck by its own doing, and what a watchdog must say of it, whichever machine runs it. Compiled
-//! with FOREBAY_DEBUG_WAITS, whatever the rest of the build is.
+//! A kernel that deadlocks by itself, and the watchdog's report of it, whichever machine runs it. Compiled with
+//! FOREBAY_DEBUG_WAITS, whatever the rest of the build is.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace forebay::storage_test {
 
 static_assert(debug_waits);
 
-/// Of two threads, each holds half of a cache of one set, page by page, and then, when the other one does too, wants
+/// Each of two threads holds half of a cache of one set, page by page. Then, when the other one does too, each wants
 /// one page more until `*stop` is set.
 template <class M, class Ref>
 struct grab_too_much {
@@ -40,10 +40,10 @@ struct grab_too_much {
       M::check(page.seek((M::thread_rank() * pages + Held) * page_bytes).ok(), "a page that a thread may have");
       hold<Held + 1>(bytes);
     } else {
-      // Relaxed, all: nothing is read on the strength of it.
+      // Relaxed, all: no other data is read on the strength of it.
       auto const both = simt::atomic<M, simt::scope::system>(*holding);
       both.fetch_add(1, simt::order::relaxed);
-      // Who came first would else have its ninth page before the other one has its first.
+      // Otherwise the first thread could have its ninth page before the other one has its first.
       (void)M::wait_until([&] { return both.load(simt::order::relaxed) == 2; }, simt::no_deadline);
       while (simt::atomic<M, simt::scope::system>(*stop).load(simt::order::relaxed) == 0) {
         (void)page.seek((2 * pages + M::thread_rank()) * page_bytes);
@@ -63,7 +63,7 @@ void expect_a_deadlock_to_be_reported() {
   o.device = Machine::device();
   o.cache.size_bytes = 16 * o.cache.page_bytes;
   o.cache.overflow_frames = 0;
-  // How often a thread that waits in vain comes back to look whether it may end.
+  // How often a thread whose wait fails comes back to check whether it may end.
   o.timeout_ns = 1'000'000'000;
   storage st(o);
 
@@ -101,7 +101,7 @@ void expect_a_deadlock_to_be_reported() {
   EXPECT_THAT(last.dump, HasSubstr("cycle: thread 0 -> thread 1 -> thread 0\n"));
   EXPECT_THAT(last.dump, HasSubstr("set 0: every frame is pinned"));
   if (testing::Test::HasFailure() || std::getenv("FOREBAY_SHOW_DUMPS") != nullptr) std::printf("%s", last.dump.c_str());
-  // Nobody holds anything any more.
+  // No thread holds anything any more.
   EXPECT_THAT(st.dump(), HasSubstr("traced threads: 0 hold or wait for something\n"));
 }
 

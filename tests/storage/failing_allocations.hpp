@@ -9,7 +9,7 @@ namespace forebay::test {
 
 /// Of the calling thread: how many more allocations succeed before one throws `std::bad_alloc`; below 0: all do.
 extern thread_local std::int64_t allocations_left;
-/// Set when one did.
+/// Set when an allocation has thrown.
 extern thread_local bool allocation_failed;
 
 }  // namespace forebay::test

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Each test repeats a short sequence of what kernels and the host do. Each time one more command of a drive fails, or
-//! one more allocation of the calling thread. The caller must get the error, no other data may be lost, and the next
-//! attempt must succeed.
+//! Each test repeats a short sequence of operations of kernels and the host. Each time one more command of a drive
+//! fails, or one more allocation of the calling thread. The caller must get the error, no other data may be lost, and
+//! the next attempt must succeed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ using test::drive_files;
 constexpr std::uint64_t drive_bytes = 3 << 20;
 constexpr std::uint32_t page_bytes = 4096;
 constexpr std::uint64_t first_byte = catalogue::reserved_bytes;
-/// Of which the sequence writes.
+/// The extent that the sequence writes.
 constexpr std::uint64_t used_bytes = 40 * page_bytes;
 
 /// Two drives in files. `faulty`: the one that gets `faults`.
@@ -47,8 +47,8 @@ std::vector<std::string> uris_of(drive_files const& files, std::size_t faulty = 
   return all;
 }
 
-/// Options of a drive with which, of the first 400 commands of queues 1 to 4, command `n` of queue `queue` alone fails:
-/// a drive draws what fails from a seed.
+/// Options of a drive on which, of the first 400 commands of queues 1 to 4, command `n` of queue `queue` alone fails. A
+/// drive draws its failures from a seed.
 std::string fault_of(std::uint64_t queue, std::uint64_t n) {
   constexpr std::uint64_t queues = 4, commands = 400;
   emulator::fault_plan plan;
@@ -63,8 +63,8 @@ std::string fault_of(std::uint64_t queue, std::uint64_t n) {
   }
 }
 
-/// What the bytes that the sequence uses may be: of one that an operation failed to write, what it was and what it was
-/// to be.
+/// The possible values of the bytes that the sequence uses. A byte that an operation failed to write may have its old
+/// value or the new one.
 class model {
  public:
   void wrote(std::uint64_t at, std::string const& data, bool surely) {
@@ -74,7 +74,7 @@ class model {
       values += data[i];
     }
   }
-  /// Who reads knows what it is from now on.
+  /// Checks that each byte has a value that it may have. A byte that has been read keeps its value from then on.
   void expect(std::uint64_t at, void const* got, std::uint64_t bytes, char const* what) {
     auto const* const data = static_cast<char const*>(got);
     for (std::uint64_t i = 0; i < bytes; ++i) {
@@ -109,7 +109,7 @@ class sequence {
     o.cache.page_bytes = page_bytes;
     make_small(o);
     if (cached_) {
-      // Less than the sequence uses, so that pages leave.
+      // Smaller than the sequence needs, so that pages are evicted.
       o.cache.size_bytes = 16 * page_bytes;
       o.cache.overflow_frames = 0;
     }
@@ -125,7 +125,7 @@ class sequence {
 
   using may_fail_type = std::function<bool(std::function<void()> const&)>;
 
-  /// Each once. `may_fail` calls what it is given, and tells whether it succeeded.
+  /// Runs each operation once. `may_fail` calls its argument, and returns whether the call succeeded.
   void run(may_fail_type const& may_fail) {
     change_extents(may_fail);
     read_and_write(may_fail);
@@ -144,7 +144,7 @@ class sequence {
     }
   }
 
-  /// After it, what was written is on the drives.
+  /// After it, written data is on the drives.
   void flush_at_last() {
     for (int tries = 0;; ++tries) {
       try {
@@ -224,7 +224,7 @@ class sequence {
       if (may_fail([&] { expect_reported(words.try_store(at / 8, value)); })) bytes_.wrote(at, data, true);
     }
   }
-  /// Makes what is not there, and removes it else.
+  /// Makes the extent if it is not there, and removes it otherwise.
   void change_extents(may_fail_type const& may_fail) {
     for (std::string const name : {"one", "two"}) {
       auto const known = std::find(extents_.begin(), extents_.end(), name);
@@ -262,7 +262,7 @@ class sequence {
   bool opened_again_ = false;
 };
 
-/// Whether the `n`-th command of the queue was there to fail.
+/// Whether the `n`-th command of the queue existed, so that it could fail.
 bool fails_one_command(bool with_cache, std::size_t drive, std::uint64_t queue, std::uint64_t n) {
   drive_files const files(2, drive_bytes);
   sequence s(with_cache, uris_of(files, drive, fault_of(queue, n)));
@@ -281,7 +281,7 @@ bool fails_one_command(bool with_cache, std::size_t drive, std::uint64_t queue, 
   if (testing::Test::HasFailure()) return false;
   s.flush_at_last();
   std::uint64_t const injected = s.injected_errors();
-  // One whose write-back has failed may hear of it twice: from the kernel's write, and from the flush that tries again.
+  // A caller may hear of one failed write-back twice: from the kernel's write, and from the flush that tries again.
   EXPECT_LE(failures, 2 * (injected - while_opened)) << "more failed than was made to";
   s.compare_everything("before the end");
   s.close();
@@ -332,7 +332,7 @@ TEST(Failures, EachAllocationOnceWhileOneIsOpened) {
     test::allocation_failed = false;
     bool opened = true;
     try {
-      // One that failed has let go of its files.
+      // A storage whose opening failed has let go of its files.
       st = std::make_unique<storage>(o);
     } catch (std::bad_alloc const&) {
       opened = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the host does with a storage: I/O of any range, extents, raw queue pairs, options.
+//! The host's operations on a storage: I/O of any range, extents, raw queue pairs, options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -144,7 +144,7 @@ TEST(HostIo, AnExtentThatDoesNotFitChangesNothing) {
 TEST(HostIo, AnExtentIsTheOldOneOrTheNewOneWhenever) {
   scratch_file file(8 << 20);
   auto const found = [&] {
-    // As the drive is now, for whoever opens it after a crash.
+    // The drive as it is now, as a process that opens it after a crash finds it.
     scratch_file copy(8 << 20, "-copy");
     std::filesystem::copy_file(file.path, copy.path, std::filesystem::copy_options::overwrite_existing);
     storage st(on_cpu({copy.uri()}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A storage beside a model of it, an array of bytes: random sequences of what kernels and the host do must leave both
-//! the same, whatever holds the bytes meanwhile.
+//! A storage beside a model of it, an array of bytes. Random sequences of operations of kernels and the host must leave
+//! both the same, whichever part of the storage holds the bytes meanwhile.
 //!
 //! FOREBAY_SCHEDULES: fifty times the sequences that each test runs (default 200). FOREBAY_SEED: run that one alone.
 #include <gtest/gtest.h>
@@ -106,7 +106,7 @@ class sequence {
     std::uint64_t at;
     std::uint64_t bytes;
   };
-  /// Bytes that are not the catalogue's, a multiple of `unit`; half of them among a few hot pages.
+  /// A range of bytes outside the catalogue, a multiple of `unit`; half of them among a few hot pages.
   range any_range(std::uint64_t unit, std::uint64_t bytes_max) {
     std::uint64_t const first = catalogue::reserved_bytes, room = bytes_.size() - first;
     std::uint64_t const hot = std::min<std::uint64_t>(room, 6 * plan_.page_bytes);
@@ -175,7 +175,7 @@ class sequence {
     st_->pread(data.data(), r.bytes, r.at);
     expect_same(data.data(), r, "pread");
   }
-  /// An extent that the bytes lie in, now and then.
+  /// Sometimes an extent that the bytes lie in.
   extent const* extent_around(range const& r) {
     if (below(2) == 0) return nullptr;
     for (auto const& [name, e] : extents_) {
@@ -349,7 +349,7 @@ plan with_cache(simt::random_source& random) {
   plan p;
   constexpr std::uint32_t pages[] = {512, 4096, 16384};
   p.page_bytes = pages[random.below(3)];
-  // A few sets, each of which many pages want.
+  // A few sets, each of which has many pages that compete for it.
   p.cache_pages = 16 * (1 + random.below(3));
   p.overflow_frames = random.below(2) * 2;
   return p;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How long the tests' storages wait where a test does not say, and who looks meanwhile.
+//! How long the tests' storages wait if a test does not say, and the watchdog that looks meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline std::uint64_t patience_ns() {
   return seconds != nullptr ? std::strtoull(seconds, nullptr, 10) * 1'000'000'000 : storage_options().timeout_ns;
 }
 
-/// With FOREBAY_TEST_WATCH, a watchdog: where a test gets stuck it writes to standard error what waits for what.
+/// With FOREBAY_TEST_WATCH, a watchdog: when a test gets stuck it writes to standard error what waits for what.
 inline std::optional<watchdog> watched(storage const& st) {
   if (std::getenv("FOREBAY_TEST_WATCH") == nullptr) return std::nullopt;
   return st.watch(watchdog_options());

@@ -21,7 +21,7 @@ struct read_pipelined {
   std::uint64_t good;
   std::uint64_t seed;
   std::uint64_t generation;
-  std::uint32_t* seen;  ///< for each index: 1 + who computed it
+  std::uint32_t* seen;  ///< for each index: 1 + the rank of the thread that computed it
   tally* result;
 
   FOREBAY_DEVICE void operator()() const {
@@ -48,7 +48,7 @@ struct read_pipelined {
     } else {
       outcome = pipeline<Depth>(grid_stride<M>(count_all), issue,
                                 [&](std::uint64_t i, std::uint32_t slot) { look(i, slot, {}); });
-      // Each thread that has an index beyond ends with its failure.
+      // Each thread that has an index beyond `good` ends with its failure.
       if (!outcome.ok()) count<M>(result, outcome, true);
     }
   }

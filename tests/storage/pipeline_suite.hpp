@@ -73,7 +73,7 @@ class PipelineSuite : public testing::Test {
     }
   }
 
-  /// Runs a kernel of the how-to page; the sum over all threads, none of which may have failed.
+  /// Runs a kernel of the how-to page. Returns the sum over all threads, none of which may have failed.
   template <class Kernel>
   static std::uint64_t sum_by(storage& st, simt::grid shape, Kernel kernel) {
     std::uint32_t const threads = shape.blocks * shape.threads_per_block;
@@ -176,7 +176,7 @@ TYPED_TEST_P(PipelineSuite, TheKernelsOfTheHowToPageAddUp) {
   EXPECT_EQ(this->sum_by(st, shape, by_threads<M>{st.ref<M>(), places, nullptr}), sum);
   EXPECT_EQ(this->sum_by(st, shape, by_warps<M>{st.ref<M>(), places, nullptr}), sum);
 
-  // Record 3 is the same in both halves, and others begin alike. Of those that thread 3 has, 3 is the first.
+  // Record 3 is the same in both halves, and others begin alike. Of thread 3's records, number 3 is the first.
   std::uint64_t const half = words.size() / 2;
   std::copy_n(words.begin() + 3 * words_per_record, words_per_record, words.begin() + half + 3 * words_per_record);
   std::copy_n(words.begin() + 131 * words_per_record, 9, words.begin() + half + 131 * words_per_record);

@@ -20,7 +20,7 @@ namespace {
 
 using simt::fiber;
 
-/// Lanes that enter a pipeline do so together, whatever the scheduler does: what a warp does without divergence.
+/// Lanes that enter a pipeline do so together, whatever the scheduler does, like a warp without divergence.
 struct whole_warps : fiber {
   static fiber::warp converged() { return fiber::this_warp(); }
 };
@@ -28,7 +28,7 @@ struct whole_warps : fiber {
 constexpr std::uint32_t slots_max = 8;
 constexpr std::uint64_t never = ~std::uint64_t{0};
 
-/// One lane's part of the drive: what it has issued, and what it has been told.
+/// One lane's part of the drive: the requests that it has issued, and the results that it has been told.
 struct lane_log {
   struct request {
     std::uint64_t index;
@@ -94,7 +94,7 @@ class model_token {
   std::uint64_t timeout_ns_ = 0;
 };
 
-/// What a test wants of the requests and the computations of all lanes.
+/// The test's choices for the requests and the computations of all lanes.
 struct plan {
   std::uint64_t latency_max_ns = 3000;
   std::uint64_t seed = 1;
@@ -235,7 +235,7 @@ TEST(Pipeline, EveryLaneHasIssuedBeforeAnyWaits) {
     for (std::uint32_t l = 0; l < lanes; ++l) lengths.push_back(p.draw(l + 50) % 9);
     std::vector<lane_log> logs(lanes);
     std::vector<std::uint32_t> issued(lanes), computed(lanes);
-    // Relaxed, all: counts, which lanes look at that a vote has brought together.
+    // Relaxed, all: counts, which lanes read only after a vote has brought them together.
     auto const add_one = [](std::uint32_t& n) { simt::atomic<fiber>(n).fetch_add(1, simt::order::relaxed); };
     auto const value = [](std::uint32_t& n) { return simt::atomic<fiber>(n).load(simt::order::relaxed); };
     auto const ran = run_lanes(lanes, seed, [&] {
@@ -352,7 +352,7 @@ TEST(Pipeline, WhatFailsAfterItWasStoppedIsReturned) {
 
 TEST(Pipeline, ARequestThatStaysAwayIsGivenUpAndSaid) {
   for_each_depth([](auto depth) {
-    // The failure before it does not hide it: its buffer is still the drive's.
+    // The failure before it does not hide it: its buffer still belongs to the drive.
     plan const p{.latency_max_ns = 0, .failures = {{3, unrecovered}}, .hang = {4, 5}};
     for (bool told : {false, true}) {
       SCOPED_TRACE("depth " + std::to_string(depth()) + (told ? ", told" : ""));
@@ -384,7 +384,7 @@ TEST(Pipeline, ARequestThatStaysAwayIsGivenUpAndSaid) {
         EXPECT_EQ(to_string(logs[0].computed[3].told), to_string(unrecovered));
         EXPECT_EQ(to_string(logs[0].computed[4].told), to_string(fault::timed_out));
       }
-      // One default time for all that stay away, not one for each.
+      // One default time for all requests that stay away, not one for each.
       if (reached) {
         EXPECT_GE(took_ns, p.timeout_ns);
         EXPECT_LT(took_ns, p.timeout_ns + p.timeout_ns / 2);
@@ -442,7 +442,7 @@ TEST(Pipeline, LanesOfAWholeWarpSeeWhatEachHasReadAndEndTogether) {
       plan unlucky{.seed = seed + 1};
       if (how == ending::failed_read_of_lane_5) unlucky.failures = {{5, unrecovered}};
       std::vector<lane_log> logs(lanes);
-      // What one lane's request brings, others read: the pipeline must order it, both ways.
+      // Other lanes read what one lane's request brings: the pipeline must order it, both ways.
       simt::run_options const options{.memory = simt::memory_model::race_detector};
       auto const ran = simt::run(options, simt::random(seed), {1, lanes, 0}, [&] {
         std::uint32_t const me = fiber::thread_rank();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes of the CUDA programs in docs/examples/ the same for the CPU executor: a launch is a call, and the device `cpu`.
+# Converts the CUDA programs in docs/examples/ for the CPU executor: a launch becomes a call, and the device `cpu`.
 foreach(when IN ITEMS before after)
   set(source "${PROJECT_SOURCE_DIR}/docs/examples/port_a_kernel_${when}.cu")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")

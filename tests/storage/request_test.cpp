@@ -25,7 +25,7 @@ storage_layout one_block_a_command() {
   return layout;
 }
 
-/// For every k: the queue takes k commands, and no more in time.
+/// For every k: the queue accepts k commands, and no more in time.
 TEST(Request, WhoseKthCommandFindsNoRoomEndsOnceTheOthersHave) {
   for (std::uint32_t taken = 1; taken < commands; ++taken) {
     SCOPED_TRACE("of " + std::to_string(commands) + " commands " + std::to_string(taken));

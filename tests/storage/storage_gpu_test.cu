@@ -49,7 +49,7 @@ TEST(ResidentFileDrive, IsLoadedAndWrittenBackOnFlush) {
     storage st(o);
     st.pwrite(out.data(), out.size() * 8, 12345 * 8);
     st.flush();
-    // Another opening of the file would be refused, but what a flush covers is in it.
+    // Another opening of the file would be refused, but data that a flush covers is in it.
     std::ifstream file(path, std::ios::binary);
     file.seekg(12345 * 8);
     file.read(reinterpret_cast<char*>(in.data()), static_cast<std::streamsize>(in.size() * 8));
@@ -66,8 +66,8 @@ TEST(ResidentFileDrive, IsLoadedAndWrittenBackOnFlush) {
   std::remove(path.c_str());
 }
 
-/// How far apart two elements of an array are to device code. `sizeof` does not tell: with nvcc 13.0 it is 8 bytes for
-/// a pointer and an empty [[no_unique_address]] member, while code is made as if it were 16.
+/// The distance between two elements of an array in device code. `sizeof` does not tell: with nvcc 13.0 it is 8 bytes
+/// for a pointer and an empty [[no_unique_address]] member, while code is made as if it were 16.
 template <class T>
 __global__ void measure_stride(T* array, std::size_t* stride_bytes) {
   *stride_bytes = static_cast<std::size_t>(reinterpret_cast<char*>(array + 1) - reinterpret_cast<char*>(array));

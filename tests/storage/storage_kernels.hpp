@@ -9,7 +9,7 @@
 
 namespace forebay::storage_test {
 
-/// What a kernel tells its host.
+/// The results that a kernel reports to its host.
 struct tally {
   std::uint32_t ok = 0;      ///< transfers that ended with success and, for reads, the right data
   std::uint32_t failed = 0;  ///< transfers with another status
@@ -134,7 +134,7 @@ struct one_transfer {
   }
 };
 
-/// Threads write and walk away; the storage must still complete them.
+/// Threads write and do not wait; the storage must still complete the writes.
 template <class M>
 struct write_detached {
   storage_ref<M> storage;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What every storage must do, whichever machine's threads drive it. Instantiated for CPU fibers and for CUDA.
+//! The requirements on every storage, whichever machine's threads drive it. Instantiated for CPU fibers and for CUDA.
 #pragma once
 
 #include <gtest/gtest.h>

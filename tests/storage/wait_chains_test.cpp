@@ -57,7 +57,7 @@ TEST(WaitChains, OneFrameWhoseHolderGoesOnIsEnough) {
                                      waiting(pinning(2, 15, 1), wait_kind::record, 3)})
           .threads,
       IsEmpty());
-  // Nobody says that he has it pinned.
+  // No thread reports that it has the frame pinned.
   EXPECT_THAT(
       find_circular_wait(std::vector{waiting(pinning(0, 0, 8), for_frame, 0), waiting(pinning(1, 8, 7), for_frame, 0)})
           .threads,
@@ -67,7 +67,7 @@ TEST(WaitChains, OneFrameWhoseHolderGoesOnIsEnough) {
 TEST(WaitChains, ThreadsOfTwoSetsWaitForEachOther) {
   std::vector const threads = {waiting(pinning(0, 0, cache_ways), for_frame, 1),
                                waiting(pinning(1, cache_ways, cache_ways), for_frame, 0),
-                               // Stuck behind them, and in nobody's way.
+                               // Stuck behind them, but part of no circle.
                                waiting(pinning(2), for_frame, 0)};
   circular_wait const found = find_circular_wait(threads);
   EXPECT_THAT(found.threads, ElementsAre(0, 1, 2));
@@ -87,7 +87,7 @@ TEST(WaitChains, WhoTakesAPageBackWaitsForThoseWhoHaveItPinned) {
   std::vector threads = {waiting(pinning(0, 3, 1), wait_kind::page_unpinned, 40),
                          waiting(pinning(1, 40, 1), wait_kind::page_unpinned, 3)};
   EXPECT_THAT(find_circular_wait(threads).cycle, ElementsAre(0, 1));
-  // Whoever has it pinned goes on.
+  // The thread that has the frame pinned can go on.
   threads[1] = waiting(pinning(1, 40, 1), wait_kind::record, 0);
   EXPECT_THAT(find_circular_wait(threads).threads, IsEmpty());
 }

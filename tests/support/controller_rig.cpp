@@ -60,7 +60,7 @@ rig::~rig() {
   EXPECT_EQ(on_.stray_pages(), std::vector<std::uint64_t>{}) << "pages that the controller had no business with";
 }
 
-/// Null for what fits a page: the driver's own allocation is contiguous too.
+/// Null for sizes that fit into a page: the driver's own allocation is contiguous too.
 void* rig::allocate_ring(std::size_t bytes) {
   if (bytes <= page_bytes) return nullptr;
   ring_memory_.push_back({&on_.dma(), on_.allocate_contiguous(bytes), bytes});
@@ -86,7 +86,7 @@ void rig::open() {
 
 void rig::recreate() {
   expect_nothing_held();
-  // Those that it still knows too: fresh state begins at slot 0 of an empty ring.
+  // Including the queues that it still knows: fresh state begins at slot 0 of an empty ring.
   for (driver::io_queue& q : rings_) {
     if (q.live()) controller_->delete_io_queue_pair(q);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The queue layer on a whole controller: what is driven, and the kernels that drive it.
+//! The queue layer on a whole controller: the controller under test, and the kernels that drive it.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace forebay::queue_test {
 
 inline constexpr std::uint32_t page_shift = 12;
 inline constexpr std::uint32_t page_bytes = 1 << page_shift;
-/// No wait of a test ends before, except by success.
+/// No wait of a test ends before this time, except by success.
 inline constexpr std::uint64_t patience_ns = 60'000'000'000;
 
 struct target_options {
@@ -38,9 +38,9 @@ class target {
   virtual driver::dma_space& dma() = 0;
   /// Zeroed memory of `dma()`, contiguous on the bus. Freed by `dma().deallocate`.
   virtual void* allocate_contiguous(std::size_t bytes) = 0;
-  /// To be called before the read that `target_options::holds_first_read` speaks of.
+  /// Must be called before the read that `target_options::holds_first_read` speaks of.
   virtual void hold_next_read() = 0;
-  /// Ends the read that is held; the status that it ends with.
+  /// Ends the read that is held. Returns the status with which it ends.
   virtual status let_go(driver::controller& controller, std::uint16_t queue_id, std::uint16_t command_id) = 0;
   /// Bus addresses of pages that the controller touched and that nobody gave it, where that can be known.
   virtual std::vector<std::uint64_t> stray_pages() { return {}; }
@@ -61,7 +61,7 @@ struct page_list {
   }
 };
 
-/// DMA memory whose pages neither follow each other on the bus nor in the order of their addresses.
+/// DMA memory whose pages do not follow each other on the bus, nor in the order of their addresses.
 class scattered_pages {
  public:
   scattered_pages(driver::dma_space& from, std::uint32_t count, std::uint64_t seed);
@@ -90,7 +90,8 @@ struct rig_options {
   driver::controller_options controller = {};
 };
 
-/// A driver, its queues and the state that drives them. When it ends, nothing may be in flight, missing or astray.
+/// A driver, its queues and the state that drives them. When it is destroyed, no command may be in flight, and no
+/// resource missing.
 class rig {
  public:
   rig(target& on, rig_options const& options);
@@ -150,7 +151,7 @@ inline std::uint32_t stamp(std::uint64_t at_bytes, std::uint64_t salt) {
   return static_cast<std::uint32_t>((z ^ z >> 29) * 0x94d049bb133111eb >> 32);
 }
 
-/// What every lane does its requests with.
+/// The means with which every lane makes its requests.
 template <class M>
 struct client {
   io_queues_ref<M> queues;
@@ -288,7 +289,8 @@ struct traffic {
   void operator()(std::uint32_t lane) const {
     page_list const mine = data.slice(lane * pages_per_lane(), pages_per_lane());
     for (std::uint32_t round = 0;; ++round) {
-      // Acquire pairs with the release of whoever sets it, so that the last round finds what was done before.
+      // Acquire pairs with the release of the thread that sets `stop`, so that the last round finds what was done
+      // before.
       bool const last = stop != nullptr ? simt::atomic<M>(*stop).load(simt::order::acquire) != 0 : round + 1 == rounds;
       one_round(lane, round, mine);
       if (last) return;

@@ -11,8 +11,8 @@
 
 namespace forebay::test {
 
-/// Files of zeros for drives, which outlive the storages that open them. Named after the process, so that one test at a
-/// time has them.
+/// Files of zeros for drives, which outlive the storages that open them. Named after the process, so that tests do not
+/// share them.
 class drive_files {
  public:
   drive_files(std::uint32_t count, std::uint64_t bytes) {

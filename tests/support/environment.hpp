@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the environment asks of a test: how much of it runs, and which seed.
+//! The settings of a test from the environment: how much of it runs, and which seed.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Fibers that answer as a GPU does what a machine is asked of itself, so that schedules run the code that only a GPU
-//! ran.
+//! Fibers that answer queries about the machine as a GPU does, so that schedules run the code that only a GPU ran.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,7 @@ struct gpu_like : Base {
   static constexpr bool looks_beside_work = true;
   static constexpr bool lock_holders_go_on = true;
 
-  /// The longest that it does not look for while it waits.
+  /// The longest time that it does not look while it waits.
   static constexpr std::uint64_t longest_pause_ns = longest_ns;
 
   /// How many pauses the schedules of the calling thread made. Each ends at a deadline.

@@ -36,7 +36,8 @@ struct memory_drive {
   std::vector<memory_request> requests;
   std::size_t in_flight = 0;
   std::size_t most_in_flight = 0;
-  /// Of the request with this number: how often `ready()` says no first, and what comes of it. No data moves unless ok.
+  /// For the request with this number: how often `ready()` first says no, and the outcome. No data moves unless it is
+  /// ok.
   std::function<std::uint32_t(std::size_t)> looks = [](std::size_t) { return 0u; };
   std::function<status(std::size_t)> outcome = [](std::size_t) { return status(); };
   std::function<void(memory_request const&, std::span<std::byte>)> tamper = [](auto const&, auto) {};

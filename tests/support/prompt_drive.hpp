@@ -17,7 +17,7 @@
 
 namespace forebay::test {
 
-/// So many queue pairs.
+/// The drive has this many queue pairs.
 class prompt_drive {
  public:
   static constexpr std::uint32_t entries = 16;
@@ -68,7 +68,7 @@ class prompt_drive {
       machine::st(&m.cq[slot].dw2,
                   nvme::completion_entry::make_dw2(static_cast<std::uint16_t>((slot + 1) % entries), 1));
       auto const id = static_cast<std::uint16_t>(machine::ld(&m.sq[slot].cdw0) >> 16);
-      // Release pairs with the acquire of who consumes the completion.
+      // Release pairs with the acquire of the thread that consumes the completion.
       simt::atomic<machine, simt::scope::system>(m.cq[slot].dw3)
           .store(nvme::completion_entry::make_dw3(id, (n / entries & 1) ^ 1, 0), simt::order::release);
     }

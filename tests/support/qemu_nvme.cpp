@@ -37,7 +37,7 @@ constexpr std::uint32_t pci_slot = 4;
 /// Below lie the holes and tables of a PC.
 constexpr std::uint64_t first_usable_page = 1 << 20;
 
-// What the child finds its files under.
+// The names by which the child finds its files.
 constexpr int memory_fd = 4, firmware_fd = 5, qtest_fd = 6, disk_fd = 7, monitor_fd = 8;
 
 std::optional<std::string> find_program() {
@@ -335,7 +335,7 @@ class qemu_nvme::bar final : public driver::register_space {
   static constexpr std::uint32_t nothing = 0xffffffff;
 
   void pump() {
-    // Ends when told to: the wait polls the words themselves, which are what it waits for.
+    // Ends when told to. The wait polls the doorbell words themselves.
     static_cast<void>(simt::native::wait_until(
         [&] {
           if (news()) {
@@ -343,7 +343,7 @@ class qemu_nvme::bar final : public driver::register_space {
             try {
               forward_locked();
             } catch (operation_failed const&) {
-              // QEMU is gone: whoever waits for completions finds out by the deadline and by the registers.
+              // QEMU is gone: a thread that waits for completions finds out by the deadline and by the registers.
               killed_ = true;
             }
           }
@@ -353,7 +353,7 @@ class qemu_nvme::bar final : public driver::register_space {
   }
 
   bool news() {
-    // Relaxed: only a hint that spares the lock and the exchange.
+    // Relaxed: only a hint that saves the lock and the exchange.
     return std::any_of(words_.begin(), words_.end(), [](std::uint32_t& word) {
       return std::atomic_ref(word).load(std::memory_order_relaxed) != nothing;
     });

@@ -45,7 +45,7 @@ class qemu_nvme {
   qemu_nvme& operator=(qemu_nvme const&) = delete;
   ~qemu_nvme();
 
-  /// Why there is no QEMU to test with; nothing if there is.
+  /// Why there is no QEMU to test with; nothing if there is one.
   static std::optional<std::string> unavailable();
 
   /// BAR0. Doorbell words live in a relay page, from which a thread forwards each value stored.
@@ -59,11 +59,11 @@ class qemu_nvme {
   nlohmann::json qmp(std::string const& command, nlohmann::json const& arguments = nlohmann::json::object());
 
   /// The next request of the drive that raises `event` ("read_aio", "write_aio") stays with it until `let_go()`. Until
-  /// then the queue must not be deleted nor the controller reset: QEMU would wait for the request, for ever.
+  /// then the queue must not be deleted and the controller must not be reset: QEMU would wait for the request for ever.
   void hold(std::string const& event);
   void let_go();
 
-  /// Stops the controller dead (SIGSTOP): registers read as they do now, what is written waits for `resume()`.
+  /// Stops the controller completely (SIGSTOP): registers read as they do now, and writes wait for `resume()`.
   void pause();
   void resume();
   /// Kills QEMU: registers read as all ones, as those of a device that left the bus.
@@ -80,8 +80,8 @@ class qemu_nvme {
 
 }  // namespace forebay::test
 
-/// At the start of a test that needs QEMU: skips it where there is none, unless FOREBAY_REQUIRE_QEMU=1 makes that a
-/// failure, as the continuous integration does.
+/// At the start of a test that needs QEMU: skips the test if there is none, unless FOREBAY_REQUIRE_QEMU=1 makes that a
+/// failure, as in continuous integration.
 #define FOREBAY_NEEDS_QEMU()                                                                 \
   do {                                                                                       \
     if (auto const reason = ::forebay::test::qemu_nvme::unavailable()) {                     \

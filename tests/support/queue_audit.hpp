@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the schedule tests know better than the code under test: who holds which part of a queue, what every NVMe
-//! command must look like, and what each doorbell may say. Client and drive run on machines that report their accesses
-//! here.
+//! What the schedule tests know better than the code under test: which side owns which part of a queue, what every NVMe
+//! command must look like, and which value each doorbell may have. Client and drive run on machines that report their
+//! accesses here.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ void AnnotateIgnoreWritesEnd(char const*, int);
 
 namespace forebay::test {
 
-/// The tests' own books are no part of the program whose races are looked for.
+/// The tests' own books are not part of the program in which races are looked for.
 class unobserved {
  public:
 #if defined(__SANITIZE_THREAD__)
@@ -124,7 +124,7 @@ class audit {
     }
   }
 
-  /// A lane stored `value`, `before` it held what it held.
+  /// A lane stored `value` over `before`.
   void stored(void const* address, std::uint64_t value, std::uint64_t before) {
     unobserved const quiet;
     for (queue& q : queues_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! One schedule of the queue layer: seeded programs of lanes that submit and wait, an emulator that delays, reorders,
-//! fails and withholds, a recovery thread, and everything that must hold meanwhile and afterwards.
+//! fails and withholds, a recovery thread, and the conditions that must hold during the schedule and afterwards.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace forebay::test {
 
-/// Who schedules, under which memory model.
+/// Which scheduler runs the schedule, under which memory model.
 struct schedule_mode {
   enum class policy : std::uint8_t { sticky_random, random, pct3, pct5, round_robin };
   policy scheduler = policy::sticky_random;
@@ -121,8 +121,8 @@ struct planned_request {
 
 }  // namespace detail
 
-/// Everything of one schedule, built from shape and seed. The lanes run on `Client`: an `audited_client`, or what
-/// derives from it.
+/// Everything of one schedule, built from shape and seed. The lanes run on `Client`: an `audited_client`, or a class
+/// derived from it.
 template <class Rules, class Client = audited_client>
 class schedule {
   using client = Client;
@@ -136,7 +136,7 @@ class schedule {
   }
 
   schedule_outcome run(simt::scheduler& scheduler, simt::memory_model memory) {
-    // A block of lanes more, where completions are consumed for the others.
+    // One more block of lanes, if completions are consumed for the others.
     simt::grid lanes = shape_.lanes;
     if (!Rules::waiters_help) ++lanes.blocks;
     audit books({queues_->state()->pairs, shape_.queues}, rings_, shape_.faults, commands_, lba_stride(),
@@ -448,7 +448,7 @@ class schedule {
           queues.records().complete(record, fault::cancelled);
           break;
         }
-        // Full of commands that do not complete, whose owners must ask for them: perhaps this lane.
+        // The queue is full of commands that do not complete. Their owners must ask for them, and this lane may be one.
         client::check(shape_.faults.withhold_ppm != 0, "Q5: a submission times out, but nothing was withheld");
         if (!mine.open.empty()) {
           settle(mine, random);
@@ -468,7 +468,7 @@ class schedule {
     }
   }
 
-  /// As a flush of the host does for buffers of detached requests: afterwards they are the lane's again.
+  /// As the host's flush does for buffers of detached requests: afterwards they are the lane's again.
   void settle_all(io_queues_ref<client, Rules> queues, lane_state& mine) {
     client::check(queues.settle(0, 1) == 0, "a healthy command was given up");
     for (std::uint32_t const index : mine.detached) {
@@ -532,7 +532,7 @@ class schedule {
     client::check(explained, "a wait times out, but none of its commands was withheld");
     client::check(!shape_.all_but_withheld_first || audit_->posted() + 1 >= commands_.size(),
                   "Q8: a withheld command stalls others of its queue");
-    // Who detaches now asks no more, so the one request must be enough.
+    // A lane that detaches now asks no more, so the one request must be enough.
     if (random.below(4) == 0 && !shape_.all_but_withheld_first && shape_.mailbox_words > 1 &&
         shape_.recovery != recovery_policy::abort_then_delete) {
       open.handle.detach();
@@ -589,14 +589,14 @@ class schedule {
     }
   }
 
-  /// Detached requests have nobody who waits for them.
+  /// Nobody waits for detached requests, so this does.
   void drain(io_queues_ref<client, Rules> queues) {
     slot_pool const records = queues_->state()->free_records;
     std::uint32_t const capacity =
         shape_.records != 0 ? shape_.records : static_cast<std::uint32_t>(requests_.size()) + 1;
     client::check(client::wait_until(
                       [&] {
-                        // Before helping: a lane that sleeps must have helped with what it knows.
+                        // Read before helping: a lane that sleeps must have helped with what it knows.
                         std::vector<bool> dead;
                         for (std::uint32_t i = 0; i < shape_.queues; ++i) dead.push_back(queues.pair(i).dead());
                         help(queues);

@@ -38,7 +38,7 @@ void recovery_agent::run() {
     if (!found) return;
     ++requests_;
     queue_pair_state& pair = queues_.state()->pairs[request.pair_index];
-    // Not through the machine: advice that the host copies from the device's memory at any time.
+    // Not through the machine: this is advice that the host copies from the device's memory at any time.
     std::uint64_t const word = queues_.command_word(request.pair_index, request.command_id);
     if (word == 0 || command_slot::time_of(word) != request.submitted || dead(pair)) continue;
     machine::check(command_slot::is_overdue(word, machine::clock_ns(), queues_.limits()),
@@ -51,7 +51,8 @@ void recovery_agent::run() {
       case recovery_policy::none:
         break;
       case recovery_policy::abort:
-        // It has ended, though nobody has looked, and its id may be another command's before the drive hears of it.
+        // The command has ended, though no thread has looked, and its id may be another command's before the drive
+        // hears of it.
         if (std::find(aborted_.begin(), aborted_.end(), command) != aborted_.end()) break;
         aborted_.push_back(command);
         at.drive->begin_abort(at.sq_slot, static_cast<std::uint16_t>(request.command_id));

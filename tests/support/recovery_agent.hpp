@@ -12,7 +12,7 @@
 
 namespace forebay::test {
 
-/// What becomes of a command that was in flight for too long.
+/// What happens to a command that was in flight for too long.
 enum class recovery_policy : std::uint8_t { none, abort, delete_silently, delete_with_completions, abort_then_delete };
 
 /// As `recovery` does, in the dialect, with emulated drives for controllers; but a command that was aborted is given up
@@ -25,7 +25,7 @@ class recovery_agent {
     std::uint32_t sq_slot = 0;
     bool may_be_deleted = true;  ///< else its commands are aborted, whatever the policy
   };
-  /// A command that somebody asked for.
+  /// A command for which a thread asked.
   struct asked_command {
     std::uint32_t pair = 0;
     std::uint32_t command_id = 0;
@@ -39,9 +39,9 @@ class recovery_agent {
   /// The body of an agent that is a daemon.
   void run();
 
-  /// How many requests there were, those for commands that had ended among them.
+  /// How many requests there were, including those for commands that had ended.
   std::uint64_t requests() const { return requests_; }
-  /// Those for commands in flight.
+  /// How many of them were for commands in flight.
   std::vector<asked_command> const& asked() const { return asked_; }
 
  private:

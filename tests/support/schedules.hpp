@@ -27,7 +27,7 @@ inline constexpr simt::memory_model memory_models[] = {
 #endif
 
 /// Makes the choices of run `seed`: two thirds of the seeds at random, a third by priorities. `fair`: at random only,
-/// for what polls without a wait, which would let nobody of less priority run.
+/// for code that polls without a wait, which would let no lane of lower priority run.
 template <class Run>
 void with_schedule(std::uint64_t seed, Run&& run, bool fair = false) {
   simt::memory_model const memory = memory_models[seed / 3 % std::size(memory_models)];

@@ -107,7 +107,7 @@ def _replace_closed_streams() -> None:
     if sys.stdout is sys.__stdout__:
         raw = io.BufferedWriter(_StandardOutput(1, "w", closefd=False))
         encoding = "utf-8" if sys.stdout is None else sys.stdout.encoding
-        # An encoding that does not have a character is no reason to fail.
+        # A character that the encoding does not have is no reason to fail.
         sys.stdout = io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=raw.isatty())
 
 
@@ -141,7 +141,7 @@ def _complain(message: str, status: int) -> int:
 
 
 def _usage(error: Exception, arguments: list[str]) -> int:
-    # typer carries its own copy of click's exceptions, whose names alone are known.
+    # typer carries its own copy of click's exceptions, of which only the names are known.
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "forebay"
     message = error.format_message() if hasattr(error, "format_message") else str(error)

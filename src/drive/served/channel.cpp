@@ -116,7 +116,7 @@ bool channel::receive_bytes(void* to, std::size_t bytes, int limit_ms, std::vect
         files.emplace_back(number);
       }
     }
-    // What there was no room for the kernel has closed.
+    // The kernel has closed the files for which there was no room.
     if ((header.msg_flags & MSG_CTRUNC) != 0 || files.size() > accepts_.files) {
       throw operation_failed("drive daemon: a message with more files than it may have");
     }
@@ -156,9 +156,9 @@ open_file listen_at(std::string const& path) {
     ::unlink(path.c_str());  // left by a daemon that was killed
   }
   open_file listening = make_socket();
-  // A client that has left again shall not make `accept` wait for another.
+  // `accept` must not block if the client has already gone again.
   ::fcntl(listening.get(), F_SETFL, O_NONBLOCK);
-  // Before `bind`, which gives the path this mode: other users' programs shall not reach the drives.
+  // Before `bind`, which gives the path this mode: programs of other users must not reach the drives.
   ::fchmod(listening.get(), 0600);
   if (::bind(listening.get(), reinterpret_cast<sockaddr const*>(&address), sizeof address) != 0) {
     throw refused_input("socket", path, std::string(std::strerror(errno)) + "; give a path that can be made");

@@ -24,7 +24,7 @@ constexpr std::size_t usual_chunk_bytes = std::size_t{64} << 20;  // pages that 
   throw operation_failed(fmt::format("cannot share {} bytes of memory: {}", bytes, std::strerror(errno)));
 }
 
-/// Nobody guesses it.
+/// A random key, so that nobody can guess it.
 std::uint64_t random_key() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();
@@ -48,7 +48,7 @@ chunk::chunk(std::size_t bytes, chunk_place const& where) : bytes_(bytes), where
       ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0) {
     fail(bytes);
   }
-  // Whoever cuts a file that others have mapped kills them.
+  // Truncating a file would kill every process that has mapped it.
   ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   map();
 }
@@ -100,7 +100,7 @@ void chunk::drop(std::byte* from, std::size_t bytes) noexcept {
     memory::clear_device(where_.gpu, from, bytes);
     return;
   }
-  // A hole in page-locked memory would leave the GPU with the old pages.
+  // A hole punched into page-locked memory would leave the GPU with the old pages.
   if (where_.kind == memory::kind::pinned || where_.locked_there ||
       ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from - data_, static_cast<off_t>(bytes)) !=
           0) {
@@ -160,7 +160,7 @@ std::shared_ptr<chunk> chunk_register::make(std::size_t bytes, chunk_place const
 }
 
 std::shared_ptr<chunk> chunk_register::find(std::uint64_t address, std::uint64_t bytes, std::uint64_t key) {
-  // Let go after the lock: an owner may leave meanwhile, and who has a chunk last takes the lock to give it back.
+  // Released after the lock: an owner may leave meanwhile, and the last holder of a chunk takes the lock to return it.
   std::vector<std::shared_ptr<chunk>> looked_at;
   std::lock_guard const lock(mutex_);
   for (std::weak_ptr<chunk> const& c : chunks_) {

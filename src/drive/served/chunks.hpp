@@ -28,8 +28,8 @@ struct chunk_place {
   bool operator==(chunk_place const&) const = default;
 };
 
-/// A stretch of memory that any process with its file can map. It cannot be cut while it is mapped. In host memory a
-/// page before it and one behind it are nobody's: who runs past its end hits those, and not a neighbour.
+/// A stretch of memory that any process with its file can map. Its file cannot be truncated while it is mapped. In host
+/// memory there is a guard page before it and one behind it: an access past its end hits those, and not a neighbour.
 class chunk {
  public:
   /// Makes one, zeroed. Throws `operation_failed`.
@@ -42,7 +42,7 @@ class chunk {
 
   std::byte* data() const { return data_; }
   std::size_t size_bytes() const { return bytes_; }
-  /// What only those know whom the chunk was given to: who names it may use the chunk.
+  /// Only the clients that were given the chunk know its key. A request that names the key may use the chunk.
   std::uint64_t key() const { return key_; }
   void renew_key();
   int file() const { return file_.get(); }
@@ -51,7 +51,7 @@ class chunk {
     auto const first = reinterpret_cast<std::uint64_t>(data_);
     return address >= first && bytes <= bytes_ && address - first <= bytes_ - bytes;
   }
-  /// Zeroes whole pages, and gives the memory of those that no GPU reaches back.
+  /// Zeroes whole pages. Gives back the memory of those pages that no GPU reaches.
   void drop(std::byte* from, std::size_t bytes) noexcept;
 
  private:
@@ -65,7 +65,7 @@ class chunk {
   std::byte* data_ = nullptr;
 };
 
-/// What the clients of a daemon may take of its machine.
+/// How much of its machine a daemon lets clients take.
 struct client_limits {
   std::uint64_t bytes = 0;      ///< of host memory, each; 0: half of the machine's
   std::uint64_t all_bytes = 0;  ///< all of them together; 0: three quarters of it
@@ -81,8 +81,8 @@ class chunk_register {
   explicit chunk_register(client_limits const& limits);
 
   client_limits const& limits() const { return limits_; }
-  /// Zeroed. What a GPU reaches comes back here when it is let go, for the next one who asks for as much: to take it
-  /// from the GPU would wait for the engine, which does not end.
+  /// Zeroed. A chunk that a GPU reaches comes back here when its last holder releases it, and serves the next request
+  /// for the same size: to take it from the GPU would wait for the engine's kernel, which does not end.
   std::shared_ptr<chunk> make(std::size_t bytes, chunk_place const& where);
   /// The one with this key that holds all of [address, address + bytes); null where there is none.
   std::shared_ptr<chunk> find(std::uint64_t address, std::uint64_t bytes, std::uint64_t key);
@@ -95,13 +95,13 @@ class chunk_register {
   std::vector<std::unique_ptr<chunk>> spare_;
 };
 
-/// How much one client has. Of the one thread that answers it.
+/// How much one client has. Used only by the thread that answers that client.
 struct client_share {
   std::uint64_t host_bytes = 0;
   std::size_t chunks = 0;
 };
 
-/// What one client's memory comes from: chunks, cut into whole pages.
+/// One client's memory allocator: it cuts chunks into whole pages.
 class chunk_arena final : public memory::resource {
  public:
   /// `share` is counted up to the limits of `all`; `operation_failed` where they are reached.
@@ -114,7 +114,7 @@ class chunk_arena final : public memory::resource {
   void copy_in(void* to, void const* from_host, std::size_t bytes) override;
   void copy_out(void* to_host, void const* from, std::size_t bytes) override;
 
-  /// Chunks that were made since the last call, for the client to map.
+  /// Chunks that were made since the last call, which the client must map.
   std::vector<std::shared_ptr<chunk>> take_new();
 
  private:

@@ -14,13 +14,14 @@
 
 namespace forebay::drive::served {
 
-/// What the claims of a drive's clients are. It means nothing to the drive: it only keeps apart clients that ask first.
+/// The claims that a drive's clients have. They mean nothing to the drive: they only keep apart clients that ask first.
 /// Thread-safe.
 class claims {
  public:
   static constexpr std::size_t most_of_one_client = 1024;
 
-  /// 0 where [first, first + bytes) is now `client`'s. Else a claim of another one is in the way, and where that ends.
+  /// Returns 0 if [first, first + bytes) is now `client`'s. Otherwise another client's claim is in the way, and the
+  /// result is where that claim ends.
   std::uint64_t add(void const* client, std::uint64_t first, std::uint64_t bytes) {
     if (bytes == 0 || bytes > ~std::uint64_t{0} - first) {
       throw refused_input("bytes", std::to_string(bytes), "claim at least one byte, and none beyond the last one");

@@ -29,11 +29,12 @@ constexpr int answer_limit_ms = 30'000;
 constexpr int open_limit_ms = 120'000;  // a large drive, or an engine that another client just killed
 constexpr int close_limit_ms = 10'000;
 
-/// The chunks of all drives that this process has of daemons: a drive takes memory that came with another one of the
-/// same daemon. Thread-safe.
+/// The chunks of all drives that this process has from daemons: a drive can use memory that came with another drive of
+/// the same daemon. Thread-safe.
 class known_chunks {
  public:
-  /// Where bytes are in the daemon, and so on the bus, and what the daemon asks of who names them.
+  /// The address of bytes in the daemon, and so on the bus, and the key that the daemon wants from a client that names
+  /// them.
   struct place {
     std::uint64_t address = 0;  ///< 0: no chunk holds all of the bytes
     std::uint64_t key = 0;
@@ -92,7 +93,7 @@ known_chunks& chunks() {
 /// Requests and their answers, one at a time. Thread-safe.
 class connection {
  public:
-  /// `with_gpu`: this process uses a GPU, which is to reach what it shares with the daemon.
+  /// `with_gpu`: this process uses a GPU, which must reach the memory that the process shares with the daemon.
   connection(open_file socket, bool with_gpu) : channel_(std::move(socket), from_daemon), with_gpu_(with_gpu) {}
   ~connection() { chunks().remove(mapped_); }
   connection(connection const&) = delete;
@@ -116,7 +117,7 @@ class connection {
     return std::move(reply->body);
   }
 
-  /// Whoever waits for an answer gets `operation_failed`.
+  /// A caller that waits for an answer gets `operation_failed`.
   void hang_up() noexcept { channel_.hang_up(); }
   bool has_left() const {
     pollfd look{channel_.file(), POLLRDHUP, 0};
@@ -179,7 +180,7 @@ class served_registers final : public driver::register_space {
   }
   std::uint32_t* doorbell(std::uint32_t offset_bytes) override { return doorbell(offset_bytes, false); }
   std::uint32_t* doorbell_for_gpu(std::uint32_t offset_bytes) override { return doorbell(offset_bytes, true); }
-  /// By the end of the connection: a daemon that only takes long has not gone.
+  /// Looks at the end of the connection: a daemon that is only slow has not gone.
   bool has_left() override { return to_.has_left(); }
 
  private:
@@ -203,7 +204,7 @@ class served_dma_space final : public driver::dma_space {
         to_.call({{"do", "deallocate"}, {"address", there.address}});
       }
     } catch (std::exception const&) {
-      // The daemon has gone, and all memory that it gave is let go with the connection.
+      // The daemon has gone. The memory that it gave is released with the connection.
     }
   }
   void clear(void* address, std::size_t bytes) override {
@@ -218,7 +219,7 @@ class served_dma_space final : public driver::dma_space {
     try {
       to_.call(request("unmap", address, bytes));
     } catch (operation_failed const&) {
-      // Nothing is mapped for a daemon that has gone.
+      // A daemon that has gone has nothing mapped.
     }
   }
   std::uint64_t bus_address(void const* address) const override { return there(address, 1).address; }
@@ -258,7 +259,7 @@ class served_device final : public device {
                                         open_limit_ms);
     if (!reply.at("gpu").is_null()) gpu_ = reply.at("gpu").get<int>();
   }
-  /// Its queue pairs are free again when it returns, for whoever opens the drive next.
+  /// When it returns, its queue pairs are free for the next client that opens the drive.
   ~served_device() override {
     try {
       connection_.call({{"do", "close"}}, close_limit_ms);
@@ -293,7 +294,7 @@ class served_device final : public device {
   served_dma_space dma_{connection_};
 };
 
-/// The daemon runs in another folder.
+/// The daemon runs in another folder, so the path must be absolute.
 void refuse_relative(uri const& from, char const* key, bool is_path) {
   auto const value = from.value(key);
   if (value && is_path && !value->starts_with('/')) {

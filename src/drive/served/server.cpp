@@ -75,8 +75,8 @@ class kept_memory final : public memory::resource {
   std::unique_ptr<chunk> kept_;
 };
 
-/// What the drives of a daemon are known by: those of one name are one drive. Where a drive is in the memory of its
-/// client's GPU, or serves one, there is one for each GPU.
+/// The names by which a daemon knows its drives: URIs with the same name are one drive. A drive that is in the memory
+/// of its client's GPU, or serves one, exists once for each GPU.
 std::string name_of(uri const& from, int gpu) {
   backing_kind const kind = backing_of(from).kind;
   if (kind != backing_kind::hbm && kind != backing_kind::host) return from.text();
@@ -124,10 +124,11 @@ class server::session {
 
   // Acquire: pairs with the release at the end of `run`, after which the thread only returns.
   bool ended() const { return ended_.load(std::memory_order_acquire); }
-  /// Begins its end. The client sees it once the engine has let go of its memory: one that saw it before would take its
-  /// buffers back while they are still written.
+  /// Begins its end. The client sees that only once the engine has let go of its memory: a client that saw it earlier
+  /// would take its buffers back while they are still written.
   void stop() { channel_.stop_receiving(); }
-  /// Returns once it has ended. A client that takes no answer is hung up on at `patience_ends`.
+  /// Returns once the session has ended. At `patience_ends` it closes the connection of a client that accepts no
+  /// answer.
   void await_end(std::chrono::steady_clock::time_point patience_ends) {
     while (!ended()) {
       // Relaxed: only the time matters.
@@ -142,7 +143,7 @@ class server::session {
  private:
   void run() {
     try {
-      // Who says nothing keeps nobody out.
+      // The first request has a time limit: a client that sends nothing must not keep others out.
       int limit_ms = patience_ms;
       while (auto request = channel_.receive(std::exchange(limit_ms, no_time_limit))) {
         json reply;
@@ -156,7 +157,7 @@ class server::session {
         send(std::move(reply));
       }
     } catch (std::exception const&) {
-      // A client that has gone, or speaks nonsense, loses its connection.
+      // A client that has gone, or sends messages that are not valid, loses its connection.
     }
     leave();
     channel_.hang_up();
@@ -176,7 +177,7 @@ class server::session {
     drive_.reset();
   }
 
-  /// An engine that did not let go may still write to the client's memory: nobody else shall have it.
+  /// An engine that did not let go may still write to the client's memory, so no other client may ever get it.
   void keep_for_ever() {
     static std::mutex mutex;
     static auto* const all = new std::vector<std::pair<decltype(arenas_), decltype(held_)>>;
@@ -223,7 +224,7 @@ class server::session {
       dma.deallocate(pointer(request));
     } else if (what == "clear") {
       std::size_t const bytes = number(request, "bytes");
-      // In place, and where the chunk is: a client may ask for all of it.
+      // In place, wherever the chunk is: a client may ask to clear all of it.
       check_shared(request, bytes)->drop(static_cast<std::byte*>(pointer(request)), bytes);
     } else if (what == "map") {
       map(request);
@@ -240,7 +241,7 @@ class server::session {
     } else if (what == "reset_statistics") {
       since_.set(drive_->drive->shared()->collect());
     } else if (what == "close") {
-      leave();  // who is answered may open the drive again, and finds its queue pairs free
+      leave();  // before the answer: once it has that, the client may open the drive again and finds its pairs free
     } else {
       throw operation_failed("drive daemon: it does not know the request '" + what + "'");
     }
@@ -287,7 +288,7 @@ class server::session {
   }
 
   std::shared_ptr<chunk> check_shared(json const& request, std::size_t bytes) {
-    // Memory that came with another drive of the same client is as good: it knows the key.
+    // Memory that came with another drive of the same client is valid too: the client knows its key.
     auto held = of_.chunks_.find(address(pointer(request)), bytes, number(request, "key"));
     if (held) return held;
     throw refused_input("mapped memory", fmt::format("{}+{}", address(pointer(request)), bytes),
@@ -344,8 +345,8 @@ class server::session {
   std::shared_ptr<served_drive> drive_;
   std::unique_ptr<emulator::controller> controller_;
   std::vector<mapped_range> mapped_;
-  /// All that was ever mapped, until the engine has let go: commands that are under way may still name what was
-  /// unmapped, and the connection that it came with may end first.
+  /// All chunks that were ever mapped, until the engine has let go. Commands in flight may still name memory that was
+  /// unmapped, and the connection that the memory came with may end first.
   std::vector<std::shared_ptr<chunk>> held_;
   baseline since_;
   std::atomic<bool> sending_{false};
@@ -367,7 +368,7 @@ server::server(int listening, memory_keeper* keeper, std::uint32_t restarts, cli
 
 server::~server() {
   stop();
-  // All engines before any of their memory: to take that from a GPU can wait for every kernel that is there.
+  // Stops all engines before it frees any of their memory: freeing GPU memory can wait for every kernel on that GPU.
   for (auto const& [name, d] : drives_) d->drive.reset();
 }
 
@@ -440,7 +441,7 @@ std::shared_ptr<server::served_drive> server::find(std::string const& text, int 
         found = drives_.emplace(name, std::make_shared<served_drive>()).first->second;
       }
     }
-    // Who wants another drive does not wait here.
+    // A client that opens another drive does not wait here.
     std::lock_guard const alone(found->starting);
     if (found->drive) return found;
     if (found->failed) continue;
@@ -471,7 +472,7 @@ void server::start(served_drive& made, uri const& from, int gpu, std::string con
   } catch (std::exception const& failed) {
     if (keeper_ != nullptr && !keeper_->was_there(name)) keeper_->forget(name);
     std::lock_guard const lock(drives_mutex_);
-    // A process that started too soon after a GPU was lost may never reach it, where the next one does.
+    // A process that started too soon after a GPU was lost may never reach the GPU; the next process does.
     if (gpu_words_.empty() && keeper_ != nullptr && place_of(from, gpu).kind != memory::kind::host &&
         keeper_->was_there(name)) {
       no_gpu_ = "a drive that was on a GPU cannot be opened again in this process: " + std::string(failed.what());
@@ -524,10 +525,10 @@ void server::accept_clients(int listening) {
       try {
         channel(std::move(socket), from_client).send(describe_current_exception());
       } catch (operation_failed const&) {
-        // It does not wait for the answer.
+        // The client does not wait for the answer.
       }
     } catch (std::exception const&) {
-      // No thread, or no memory, for one more client: it is hung up on.
+      // There is no thread, or no memory, for one more client: its connection is closed.
     }
   }
 }

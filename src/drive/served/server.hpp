@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The part of a drive daemon that has the drives: it answers clients.
+//! The part of a drive daemon that has the drives and answers clients.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace forebay::drive::served {
 
-/// Where the bytes of drives in memory are when the process that serves them has died.
+/// Keeps the bytes of drives in memory when the process that serves them dies.
 class memory_keeper {
  public:
   virtual ~memory_keeper() = default;
@@ -43,16 +43,18 @@ class server {
   server(server const&) = delete;
   server& operator=(server const&) = delete;
 
-  /// Opens the drive that a URI names, if it is not open. Throws as `drive::open` does, and `operation_failed` where
-  /// `stop` came meanwhile. Thread-safe.
+  /// Opens the drive that a URI names, if it is not open. Throws as `drive::open` does, and `operation_failed` if
+  /// `stop` was called meanwhile. Thread-safe.
   void open(std::string const& uri);
   /// Ends all connections and every start of a drive; none is accepted any more.
   void stop();
-  /// As `stop`; then writes the drives back. False: what was written to one of them since its last good flush is lost.
+  /// As `stop`; then writes the drives back. Returns false if data that was written to one of them since its last
+  /// successful flush is lost.
   bool close();
-  /// Of each drive that is open, for its whole life in this process.
+  /// A report of each drive that is open, for its whole life in this process.
   nlohmann::json report();
-  /// Throws `operation_failed` when a GPU that has a drive works no more in this process, or never did and should.
+  /// Throws `operation_failed` when a GPU that has a drive no longer works in this process, or should work and never
+  /// did.
   void check_gpus();
 
  private:

@@ -55,7 +55,7 @@ open_file duplicate(int file) {
   return copy;
 }
 
-/// In the engine's process: takes memory that was kept, or makes it and has it kept.
+/// In the engine's process: takes memory that the supervisor kept, or makes it and has the supervisor keep it.
 class keep_with_supervisor final : public served::memory_keeper {
  public:
   keep_with_supervisor(kept_files const& kept, channel& supervisor) : kept_(kept), supervisor_(supervisor) {}
@@ -78,15 +78,15 @@ class keep_with_supervisor final : public served::memory_keeper {
   channel& supervisor_;
 };
 
-/// What the engine's process does. Called by one thread at a time of those that serve, and by the main one.
+/// What the engine's process runs. It is called by one thread at a time of those that serve, and by the main one.
 int run_engine(int listening, serve_options const& options, kept_files const& kept, std::uint32_t restarts,
                channel& supervisor) {
   try {
-    // Code that is loaded at its first launch waits for the GPU to go idle, which it does not while it has a drive.
+    // Lazily loaded code waits at its first launch for the GPU to go idle, which it never does while it has a drive.
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     keep_with_supervisor keeper(kept, supervisor);
     served::server server(listening, &keeper, restarts);
-    // Beside this thread, which hears of the end meanwhile; what is being opened then ends early.
+    // Drives open on another thread, while this one receives the order to stop; an open in progress then ends early.
     auto opening = std::async(std::launch::async, [&] {
       for (std::string const& uri : options.drives) server.open(uri);
     });
@@ -109,8 +109,8 @@ int run_engine(int listening, serve_options const& options, kept_files const& ke
       try {
         server.check_gpus();
       } catch (operation_failed const& failed) {
-        // MPS ends the kernels of all processes when one goes with a kernel running. Nothing here works any more, and
-        // what can be saved is in memory that the supervisor keeps.
+        // MPS ends the kernels of all processes when one process ends with a kernel running. Nothing works here any
+        // more. The data that can be saved is in memory that the supervisor keeps.
         supervisor.send({{"notice", failed.what()}});
         ::_exit(EXIT_FAILURE);
       }
@@ -119,14 +119,14 @@ int run_engine(int listening, serve_options const& options, kept_files const& ke
     try {
       supervisor.send(served::describe_current_exception());
     } catch (...) {
-      // Nobody is left to be told.
+      // There is nobody left to tell.
     }
     return EXIT_FAILURE;
   }
 }
 
-/// SIGINT, SIGTERM and SIGHUP as something to poll for, while it lives. A pipe that nobody reads is an error to who
-/// writes to it, and no signal that ends the daemon.
+/// Turns SIGINT, SIGTERM and SIGHUP into a file to poll, while it lives. A write to a pipe that nobody reads fails,
+/// instead of ending the daemon by a signal.
 class end_signals {
  public:
   end_signals() {
@@ -182,7 +182,7 @@ class engine_process {
   channel& control() { return control_; }
   bool died_soon() const { return clock::now() - started_ < soon; }
 
-  /// Tells it that nobody listens any more, upon which it ends; kills it where that takes too long. Says in words how
+  /// Tells it that nobody listens any more, upon which it ends; kills it if that takes too long. Returns in words how
   /// it ended.
   std::string wait() {
     control_.hang_up();
@@ -207,7 +207,8 @@ class engine_process {
     process_ = ::fork();
     if (process_ < 0) throw operation_failed(std::string("cannot start a process: ") + std::strerror(errno));
     if (process_ == 0) {
-      // A terminal's interrupt goes to all of its processes; this one ends when the supervisor says so, or has gone.
+      // A terminal's interrupt goes to all of its processes. This one ignores it, and ends when the supervisor says so
+      // or has gone.
       ::signal(SIGINT, SIG_IGN);
       ::signal(SIGTERM, SIG_IGN);
       ::signal(SIGHUP, SIG_IGN);
@@ -230,7 +231,7 @@ class supervisor {
         listening_(served::listen_at(options.socket)),
         socket_(served::identity_of(options.socket)) {}
   ~supervisor() {
-    // Who removed the file may have put a daemon of his own there.
+    // If another process removed the file, another daemon may have its socket there.
     if (socket_ && served::identity_of(options_.socket) == socket_) ::unlink(options_.socket.c_str());
   }
   supervisor(supervisor const&) = delete;
@@ -273,7 +274,7 @@ class supervisor {
         try {
           told = engine.control().receive(served::no_time_limit);
         } catch (operation_failed const&) {
-          // It died in the middle of a word.
+          // The engine died in the middle of a message.
         }
         if (!told) return std::nullopt;
         if (auto const drives = told->body.find("drives"); drives != told->body.end()) {
@@ -281,7 +282,7 @@ class supervisor {
           return *drives;
         }
         if (announced_ && (told->body.contains("failed") || told->body.contains("refused"))) {
-          // A GPU may not be there again so soon after it was lost.
+          // A GPU that was lost may not be usable again so soon.
           tell("the drives cannot be opened again: " + told->body.dump());
           return std::nullopt;
         }
@@ -291,7 +292,7 @@ class supervisor {
         try {
           engine.control().send({{"stop", true}});
         } catch (operation_failed const&) {
-          // It has died: the next message is that it is gone.
+          // The engine has died: the next receive reports that it is gone.
         }
       }
     }
@@ -313,7 +314,7 @@ class supervisor {
   }
 
   void tell(std::string const& line) const { quietly(options_.notice, line); }
-  /// Who would read it may have gone.
+  /// The receiver of the message may have gone.
   template <class... Arguments>
   static void quietly(std::function<void(Arguments...)> const& tell, std::type_identity_t<Arguments> const&... what) {
     try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Processes that this program starts, each wait for one with a limit.
+//! Processes that this program starts; each wait for one has a limit.
 #pragma once
 
 #include <sys/types.h>
@@ -25,13 +25,13 @@ class child {
 
   pid_t id() const { return id_; }
   void say(std::string const& line);
-  /// The rest of its next line that begins with `word` and a space, or is `word`; other lines go to standard error.
-  /// Throws `operation_failed` where none comes in time, or it ends.
+  /// Returns the rest of its next line that begins with `word` and a space, or is `word`; other lines go to standard
+  /// error. Throws `operation_failed` if none comes in time, or the process ends.
   std::string hear(std::string const& word, std::chrono::seconds limit);
   /// The same; none where none comes in time.
   std::optional<std::string> try_hear(std::string const& word, std::chrono::seconds limit);
   void signal(int number) const;
-  /// Its wait status. Throws `operation_failed` where it does not end in time.
+  /// Its wait status. Throws `operation_failed` if it does not end in time.
   int wait(std::chrono::seconds limit);
 
  private:

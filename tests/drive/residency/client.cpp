@@ -45,7 +45,7 @@ storage_options options_of(client_options const& o) {
   storage_options s;
   s.drives = {o.drive};
   s.device = o.device;
-  // As many requests as threads of a GPU can be under way with.
+  // As many requests as threads of a GPU can have in flight.
   s.queues.records = 1 << 18;
   return s;
 }
@@ -176,7 +176,7 @@ void client::run(double seconds, std::uint32_t waves, std::function<void(std::st
       double const took = elapsed(started);
       tell(
           fmt::format("{:.0f} s: {} waves, the last of {} rounds took {:.3f} s", elapsed(begun), waves_, rounds, took));
-      // Long enough that what goes on beside it meets a full GPU, short enough to be many.
+      // Long enough that other work on the GPU meets a full GPU, short enough that there are many waves.
       if (waves == 0 && took < 0.25 && rounds < 1 << 20) rounds *= 2;
       if (took > 1 && rounds > 1) rounds /= 2;
     }
@@ -184,7 +184,7 @@ void client::run(double seconds, std::uint32_t waves, std::function<void(std::st
     try {
       beside_ = runner_->end_beside();
     } catch (operation_failed const&) {
-      // The first failure is what is told.
+      // The first failure is reported.
     }
     throw;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! One client of a drive in the residency proof: its waves, its counts, and what it finds in the end.
+//! One client of a drive in the residency proof: its waves, its counts, and its checks at the end.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,14 @@ plan make_plan(client_options const& options, std::uint64_t drive_bytes, std::ui
 
 /// Writes the common blocks, from the host. Once for all clients.
 void lay_down_common(storage& s, plan const& p, watchdog::watched& me);
-/// How many of the common blocks are not as they were laid down, read by the host.
+/// How many of the common blocks differ from what was laid down, read by the host.
 std::uint64_t wrong_common_blocks(storage& s, plan const& p, watchdog::watched& me);
 
-/// Runs waves to their end, on one machine, beside whatever else is to go on there.
+/// Runs waves to their end, on one machine, beside other work on that machine.
 class wave_runner {
  public:
   virtual ~wave_runner() = default;
-  /// Threads that are more than fit at a time.
+  /// A number of threads that is more than fit at a time.
   virtual std::uint32_t usual_threads() const = 0;
   struct work {
     registered_buffer const& buffer;
@@ -50,7 +50,8 @@ class wave_runner {
     std::uint32_t rounds;
   };
   virtual void run(storage& s, work const& what) = 0;
-  /// Begins and ends what goes on beside the waves. `end` returns what it did; throws `operation_failed` if any failed.
+  /// Begins and ends the work beside the waves. `end` returns what it did; throws `operation_failed` if any of it
+  /// failed.
   virtual void begin_beside(storage&) {}
   virtual nlohmann::json end_beside() { return nlohmann::json::object(); }
 };
@@ -82,7 +83,7 @@ class client {
 
   /// Writes the client's own blocks for the first time.
   void lay_down();
-  /// Waves, for so long, or so many where `waves` is not 0. Tells of each.
+  /// Runs waves for a time, or a number of them if `waves` is not 0. Reports each.
   void run(double seconds, std::uint32_t waves, std::function<void(std::string const&)> const& tell);
   /// Launches a wave that does not end, and calls `begun` once its threads are at work. The caller ends the process.
   void run_for_ever(std::function<void()> const& begun);
@@ -92,9 +93,10 @@ class client {
   traffic kernel_traffic() const;
   /// What the drive counted, for all its clients.
   traffic drive_traffic() const;
-  /// Reads all of its own blocks from the host; how many are wrong. `expected` grows by what that takes.
+  /// Reads all of its own blocks from the host. Returns how many are wrong. Adds the commands and bytes of that to
+  /// `expected`.
   std::uint64_t wrong_blocks_at_rest(traffic& expected);
-  /// What reading `bytes` from the host takes.
+  /// The commands and bytes of reading `bytes` from the host.
   traffic host_reads(std::uint64_t bytes) const;
 
   nlohmann::json beside() const { return beside_; }

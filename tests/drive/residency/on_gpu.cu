@@ -36,7 +36,7 @@ using simt::cuda;
 using simt::native;
 
 constexpr std::uint32_t threads_per_block = 128;
-/// How long something may wait that waits for nothing but the GPU's own work.
+/// The time limit for a call that waits only for the GPU's own work.
 constexpr std::uint64_t probe_ns = 1'000'000'000;
 constexpr std::uint64_t patience_ns = 60'000'000'000;
 
@@ -57,7 +57,7 @@ constexpr auto launchers(std::integer_sequence<std::uint32_t, N...>) {
   return std::array{&launch_fresh<N>...};
 }
 
-/// The same as text that only the driver knows to compile, with a number that no other module has.
+/// The same kernel as text, which the driver compiles only at run time, with a number that no other module has.
 std::string fresh_module(std::uint64_t value) {
   return ".version 7.0\n.target sm_80\n.address_size 64\n"
          ".visible .entry fresh(.param .u64 to) {\n"
@@ -143,7 +143,7 @@ class gpu_runner final : public wave_runner {
       alone.reset();
       waves_.synchronize();
     }
-    // An engine in this process leaves only where nobody holds a lease for a while; who frees waits for that.
+    // An engine in this process leaves only when nobody has held a lease for a while; `cudaFree` waits for that.
     if (in_process_ && memory_thread_.joinable() && what.number != 0) {
       bool const went_on =
           native::wait_until([&] { return freed() != freed_before || failed(); }, native::clock_ns() + patience_ns);
@@ -182,7 +182,7 @@ class gpu_runner final : public wave_runner {
     std::lock_guard const lock(mutex_);
     return stopping_;
   }
-  /// False once all is to end.
+  /// Returns false once all work must end.
   bool pause(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     return !changed_.wait_for(lock, time, [this] { return stopping_; });
@@ -216,8 +216,9 @@ class gpu_runner final : public wave_runner {
     return std::unique_lock(alone_);
   }
 
-  /// What a thread may do while an engine of this process is resident. Where something waits until it leaves, a lease
-  /// that is taken and not yet used could wait for that in turn, and would never end: then they take turns.
+  /// Determines which calls a thread may make while an engine of this process is resident. If a call waits until the
+  /// engine leaves, the holder of a lease that is taken and not yet used could wait for that call in turn, and neither
+  /// would ever end. Then they take turns.
   void try_beside_an_engine(storage& s) {
     auto* const word = value_.as<std::uint64_t>();
     auto const launch = [&] {
@@ -260,7 +261,7 @@ class gpu_runner final : public wave_runner {
           action();
           ended = true;
         } catch (operation_failed const&) {
-          // Whoever does it next is told.
+          // The next call of this kind gets the error.
         }
       });
       passed = native::wait_until([&] { return ended.load(); }, native::clock_ns() + probe_ns);
@@ -345,7 +346,7 @@ class gpu_runner final : public wave_runner {
   memory::allocation value_;
   bool launches_pass_a_free_ = true, loads_pass_an_engine_ = true;
   bool frees_alone_ = false, loads_alone_ = false;  ///< what takes turns with the launches of waves
-  std::mutex alone_;                                ///< held by whoever launches or frees, where the two must not meet
+  std::mutex alone_;                                ///< held to launch or to free, where the two must not meet
 
   std::mutex mutex_;  ///< of all below
   std::condition_variable changed_;

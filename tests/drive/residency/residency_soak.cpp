@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The residency proof: clients that fill a machine with waves of storage I/O, beside whatever programs do on a GPU,
-//! and that share a drive, are killed, exit, or lose the drive's engine. Every byte is checked, and commands and bytes
-//! are counted by both sides. Ends by itself whatever happens: 0 all held, 1 something did not, 2 refused input, 4 it
+//! The residency proof. Clients fill a machine with waves of storage I/O, beside other work of programs on a GPU.
+//! Clients share a drive, are killed, exit, or lose the drive's engine. Every byte is checked, and both sides count
+//! commands and bytes. The program ends by itself in any case: 0 all claims held, 1 one did not, 2 refused input, 4 it
 //! hung.
 #include <fmt/format.h>
 #include <signal.h>
@@ -74,7 +74,7 @@ void say(std::string const& line) {
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 }
-/// From whoever started this process.
+/// Waits for `word` from the process that started this one.
 void hear(std::string const& word) {
   std::string line;
   if (!std::getline(std::cin, line) || line != word) throw operation_failed("nobody said '" + word + "'");
@@ -143,7 +143,7 @@ options parse(std::vector<std::string> const& arguments) {
   return o;
 }
 
-/// What was found, as it goes: every claim that does not hold is told at once.
+/// The findings so far: every claim that does not hold is reported at once.
 class verdict {
  public:
   explicit verdict(options const& o)
@@ -179,7 +179,7 @@ class verdict {
   bool failed_ = false;
 };
 
-/// A daemon of this program's own, ended with it; its clients find it.
+/// A daemon of this program's own, ended with this object; its clients find it.
 class own_daemon {
  public:
   explicit own_daemon(std::string const& name)
@@ -220,7 +220,7 @@ class own_daemon {
   bool ended_ = false;
 };
 
-/// What leaves `sms` multiprocessors of the first GPU to drives, as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE wants it.
+/// The value of CUDA_MPS_ACTIVE_THREAD_PERCENTAGE that leaves `sms` multiprocessors of the first GPU to drives.
 int percent(options const& o) {
   auto const sms = number<std::uint32_t>("sms", o.rest.at(0));
   if (memory::device_count() == 0) throw refused_input("percent", o.rest.at(0), "no GPU was found");
@@ -244,8 +244,9 @@ bool served(options const& o) {
   return drive::uri::parse(o.client.drive).value("residency") == "served";
 }
 
-/// Before the first use of CUDA. An engine in this process never leaves the GPU while a kernel is loaded, so there all
-/// are loaded at the start; else as late as can be, which is what is to be tried.
+/// Called before the first use of CUDA. An engine in this process never leaves the GPU while a kernel is loaded, so in
+/// that case all kernels are loaded at the start. Otherwise they are loaded as late as possible, which is the case
+/// under test.
 void choose_loading(options const& o) {
   ::setenv("CUDA_MODULE_LOADING", served(o) ? "LAZY" : "EAGER", 1);
 }
@@ -257,7 +258,7 @@ void progress_sometimes(std::string const& line) {
   note(line);
 }
 
-/// What the drive counted, once it is `expected`, or at the end of a while.
+/// The drive's count, once it is `expected`, or at the end of a while.
 traffic settled(client const& c, traffic const& expected) {
   traffic found;
   (void)native::wait_until([&] { return (found = c.drive_traffic()) == expected; }, native::clock_ns() + 2'000'000'000);
@@ -334,7 +335,7 @@ int soak(options const& o, watchdog& dog) {
   return v.tell(o, summary);
 }
 
-/// What `share`, `kill` and the others start.
+/// A process that `share`, `kill` and the other scenarios start.
 int run_client(options const& o, watchdog& dog) {
   watchdog::watched me(dog, "client process");
   verdict v(o);
@@ -343,7 +344,7 @@ int run_client(options const& o, watchdog& dog) {
   if (o.for_ever) {
     c.run_for_ever([] {
       say("begun");
-      // A process that goes with its kernel running.
+      // A process that ends while its kernel runs.
       std::thread([] {
         std::string line;
         std::getline(std::cin, line);
@@ -400,7 +401,7 @@ std::vector<std::pair<std::string, std::string>> client_variables(options const&
   return {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", o.client_percent}};
 }
 
-/// This process's way to the drive: it uses no GPU, which another's death could take from it.
+/// This process's own connection to the drive. It uses no GPU, which the death of another process could take from it.
 storage open_from_host(options const& o) {
   return storage(
       {.drives = {o.client.drive}, .device = "cpu", .queues = {.per_drive = 1}, .timeout_ns = 2'000'000'000});
@@ -522,7 +523,7 @@ int death(options const& o, watchdog& dog) {
   victim->wait(seconds(o.silence_s / 2));
   v["client_gone_after_s"] = since();
 
-  // The drive may answer for a moment until its engine is found dead: it has come back where it goes on answering.
+  // The drive may answer for a moment until its engine is found dead. It has come back only when it goes on answering.
   double good_since_s = -1;
   std::uint32_t restarts = before.restarts, bad_looks = 0;
   std::string last_failure;
@@ -587,13 +588,13 @@ int run(std::vector<std::string> const& arguments) {
     return 0;
   }
   options const o = parse(arguments);
-  // They end with the one who started them.
+  // They end with the process that started them.
   if (o.scenario == "serve") ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (o.scenario == "client") ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (o.scenario == "serve") return serve(o);
   if (o.scenario == "percent") return percent(o);
   choose_loading(o);
-  // Those that start others wait for each with a limit, and then say for which.
+  // Programs that start others wait for each with a limit, and then say for which.
   bool const alone = o.scenario == "soak" || o.scenario == "client";
   watchdog dog{seconds(o.limit_s), seconds(alone ? o.silence_s : 2 * o.silence_s)};
   if (o.scenario == "soak") return soak(o, dog);

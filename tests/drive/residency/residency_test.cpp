@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The residency proof on the CPU: what it claims holds for drives on threads, served and not, and it finds what is
-//! wrong.
+//! The residency proof on the CPU: its claims hold for drives on threads, served and not, and it finds planted errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -32,7 +31,7 @@ struct outcome {
   json claim(char const* name) const { return document.at("claims").at(name); }
 };
 
-/// Runs the program as who proves something would.
+/// Runs the program as one would run it for a proof.
 outcome soak(std::string const& arguments) {
   std::string const file =
       (std::filesystem::path(testing::TempDir()) / ("residency-" + std::to_string(::getpid()) + ".json")).string();
@@ -101,7 +100,7 @@ TEST(residency, finds_a_wrong_block_of_its_own) {
   plan const& work = p.one.work();
   std::vector<std::byte> bytes(work.own_bytes());
   p.one.drive().pread(bytes.data(), bytes.size(), work.own_first);
-  // The last byte of every block, and all of a block too early by one version: what a lost write leaves.
+  // The last byte of every block, and all of a block with the previous version: the result of a lost write.
   for (std::uint64_t at = 511; at < bytes.size(); at += 512) bytes[at] ^= std::byte{1};
   p.one.drive().pwrite(bytes.data(), bytes.size(), work.own_first);
   p.run(2);

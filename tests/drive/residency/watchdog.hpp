@@ -15,8 +15,8 @@ namespace forebay::residency {
 /// Exit status of a program that was ended.
 inline constexpr int hung_status = 4;
 
-/// Ends the process where it takes longer than `limit`, or where some thread that is on watch has not said for
-/// `silence` that it got anywhere. Thread-safe.
+/// Ends the process if it takes longer than `limit`, or if a watched thread has reported no progress for `silence`.
+/// Thread-safe.
 class watchdog {
  public:
   using clock = std::chrono::steady_clock;
@@ -33,7 +33,7 @@ class watchdog {
     ~watched();
     watched(watched const&) = delete;
     watched& operator=(watched const&) = delete;
-    /// It got here, and does `what` next.
+    /// Reports that the thread got here, and does `what` next.
     void now(std::string what);
 
    private:

@@ -13,7 +13,7 @@
 
 namespace forebay::residency {
 
-/// What the threads of a wave counted, by themselves. All from 0 on, for the life of a client.
+/// The threads' own counts of a wave, from 0 on, for the life of a client.
 struct totals {
   std::uint64_t read_commands = 0;
   std::uint64_t write_commands = 0;
@@ -44,7 +44,7 @@ struct plan {
   FOREBAY_DEVICE std::uint64_t buffer_bytes() const { return std::uint64_t{piece_blocks + 1} * block_bytes; }
 };
 
-/// What version `version` of the block at `address` must be.
+/// The content of the block at `address` in version `version`.
 template <class M>
 FOREBAY_DEVICE bool holds(std::byte const* data, plan const& p, std::uint64_t address, std::uint32_t version) {
   return apps::matches_pattern<M>(data, p.block_bytes, address, p.seed, static_cast<apps::generation>(version));
@@ -122,7 +122,7 @@ struct wave {
                                 static_cast<apps::generation>(M::ld(version(at + i)) + 1));
         }
       }
-      // What a read finds in its buffer from before, it must not take for what it brought.
+      // A read must not take data that was in its buffer before for data that it transferred.
       for (std::uint32_t i = 0; i < n && !is_write; ++i) spoil(mine.data() + i * p_.block_bytes);
       token_type own = start(is_write, mine, address(at), bytes);
       token_type common;
@@ -160,7 +160,7 @@ struct wave {
       return is_write ? w_.storage.write_async(data, at, bytes) : w_.storage.read_async(data, at, bytes);
     }
 
-    /// Waits for the command, and starts it anew where there was no room for it: it was then never sent.
+    /// Waits for the command, and starts it again if there was no room for it: it was then never sent.
     FOREBAY_DEVICE bool finish(token_type t, bool is_write, buffer_ref const& data, std::uint64_t at,
                                std::uint64_t bytes) {
       status outcome = t.wait();

@@ -22,8 +22,8 @@
 
 namespace forebay {
 
-/// Move-only. The pages' bytes lie in memory of the caller's; what is known of them in `state_memory`: some 19 to 25
-/// bytes for each frame.
+/// Move-only. The caller owns the memory of the pages' bytes. The cache's own bookkeeping lies in `state_memory`: some
+/// 19 to 25 bytes for each frame.
 class cache {
  public:
   /// Throws `refused_input` for a size that no page has.
@@ -36,8 +36,8 @@ class cache {
   cache(cache_options const& options, storage_layout const& layout, io_queues const& queues, buffer_ref frames,
         memory::resource& state_memory, memory::resource& host_memory);
 
-  /// Throws `refused_input` where the cache was made for another policy or other pools, or counts where the traits do
-  /// not, or the other way round.
+  /// Throws `refused_input` where the cache was made for another policy or other pools, or where only one of the two,
+  /// cache and traits, counts.
   template <class M, cached_traits Traits>
   cache_ref<M, Traits> ref() const {
     using pools = typename Traits::pools;
@@ -61,8 +61,8 @@ class cache {
   /// The first status with which a page could not be written back, or an element not be read or written; success: none.
   status first_error() const;
   std::uint64_t failed_write_backs() const;
-  /// Accesses and write-backs that failed since the last call. Thread-safe; kernels may run: what fails during the call
-  /// is told by this one or the next.
+  /// Accesses and write-backs that failed since the last call. Thread-safe; kernels may run: this call or the next one
+  /// reports what fails during the call.
   access_errors take_errors();
 
  private:
@@ -78,7 +78,7 @@ class cache {
   cache_options options_;
   memory::allocation memory_;
   memory::allocation host_frames_;
-  cache_state host_copy_;  ///< as it was made: its pointers are those of the state in device memory
+  cache_state host_copy_;  ///< as the host made it; its pointers are those of the state in device memory
   cache_state* state_ = nullptr;
   std::unique_ptr<std::mutex> errors_mutex_ = std::make_unique<std::mutex>();
   std::uint64_t errors_told_ = 0;

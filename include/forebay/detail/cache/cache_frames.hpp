@@ -21,9 +21,9 @@
 
 namespace forebay {
 
-/// A frame's page, its state and its pins are one word. Frames lie in sets; a page is in its set, or outside all of
-/// them. All members of a `cache_ref` are here: its other parts, each of which builds on the one before it, add what it
-/// does.
+/// One word holds a frame's page, its state and its pins. Frames lie in sets; a page is in a frame of its set, or in
+/// one outside all sets. This class has all data members of a `cache_ref`. The other parts, each of which derives from
+/// the one before it, add functions.
 template <class M, cached_traits Traits>
 class cache_frames {
  public:
@@ -44,8 +44,8 @@ class cache_frames {
   using rules = typename Traits::cache_rules;
   static constexpr std::uint32_t none = ~0u;
 
-  /// As functions that are called on misses alone make it: they get nothing but the state, since few arguments cost
-  /// their callers few registers. `Part`: of the chain.
+  /// How functions that are called only on misses make their object. They get nothing but the state, since few
+  /// arguments cost their callers few registers. `Part`: a class of the chain.
   template <class Part>
   FOREBAY_DEVICE static Part part_of(cache_state* state) {
     return Part(state, state->words, state->fingerprints, state->frame_memory.data(), state->mapping,
@@ -62,7 +62,7 @@ class cache_frames {
   FOREBAY_DEVICE cache_state* state() const { return s_; }
   /// The page of a frame outside the sets, `no_page` where it has none.
   FOREBAY_DEVICE std::uint64_t page_outside(std::uint32_t frame) const {
-    // Relaxed: a look.
+    // Relaxed: the caller only looks.
     return simt::atomic<M>(s_->outside[frame - first_outside()].page).load(simt::order::relaxed);
   }
 
@@ -71,20 +71,21 @@ class cache_frames {
   FOREBAY_DEVICE std::uint32_t first_user() const { return first_outside() + s_->overflow_count; }
   FOREBAY_DEVICE auto host() const { return host_pool<M, typename pools_type::host_policy>(s_->host); }
 
-  /// What was read through the pin has been used; what was written is there for whoever pins the page next.
+  /// Ends a pin: the caller no longer uses what it read through it, and the next thread to pin the page sees what it
+  /// wrote.
   FOREBAY_DEVICE void unpin(std::uint32_t frame) const {
     trace().unpinned(frame);
     // Release pairs with the acquire of a claim, of a write-back and of later pins.
     word(frame).fetch_sub(page_word::one_pin, simt::order::release);
   }
 
-  /// A pinned page that was pinned to be read will be written.
+  /// A page that was pinned for reading is about to be written.
   FOREBAY_DEVICE void mark_written(std::uint32_t frame) const { mark_dirty(frame, look(frame)); }
 
-  /// A page that was pinned for `access::overwrite` has been written whole.
+  /// A page that was pinned for `access::overwrite` has been written in full.
   FOREBAY_DEVICE void publish(std::uint32_t frame) const {
-    // Where the page was in a frame already, the pin has made it dirty. Release pairs with the acquire of whoever waits
-    // for the page: its bytes.
+    // If the page was in a frame already, the pin has made it dirty. Release pairs with the acquire of each thread that
+    // waits for the page: its bytes.
     if (look(frame).state() == page_state::busy)
       word(frame).fetch_or(page_word::busy_to_valid | page_word::dirty, simt::order::release);
   }
@@ -97,19 +98,19 @@ class cache_frames {
   }
   FOREBAY_DEVICE auto word(std::uint32_t frame) const { return simt::atomic<M>(words_[frame]); }
   FOREBAY_DEVICE page_word look(std::uint32_t frame) const {
-    // Relaxed: whoever acts on it compares and swaps.
+    // Relaxed: a caller that acts on the value uses compare-and-swap.
     return {word(frame).load(simt::order::relaxed)};
   }
   FOREBAY_DEVICE page_word add_pin(std::uint32_t frame) const {
-    // Acquire pairs with the completion of the read, and with the unpin of those who wrote: the page's bytes.
+    // Acquire pairs with the completion of the read, and with the unpin of the threads that wrote: the page's bytes.
     page_word const before{word(frame).fetch_add(page_word::one_pin, simt::order::acquire)};
     trace().pinned(frame);
     return before;
   }
-  /// By a thread that has pinned the frame, whose word was `seen` then.
+  /// The caller has pinned the frame; `seen` is its word at that time.
   FOREBAY_DEVICE void mark_dirty(std::uint32_t frame, page_word seen) const {
     // A page that was dirty when it was pinned stays so, because it is pinned. Relaxed: the pin came first on the same
-    // word, and our unpin releases what we write.
+    // word, and this thread's unpin releases what it writes.
     if (!seen.is_dirty()) word(frame).fetch_or(page_word::dirty, simt::order::relaxed);
   }
   /// Tells the replacement policy of a hit.
@@ -124,24 +125,24 @@ class cache_frames {
     if (seen.is_unused()) word(frame).fetch_and(~page_word::unused, simt::order::relaxed);
   }
 
-  /// The ways of a set that may be for the page. Where none is, and the calling thread has not heard of a frame outside
-  /// the set, then every write to the page that came before the call is on the drive: whoever wrote had pinned a frame,
-  /// which he found by its fingerprint or under the lock under which that was written; so the fingerprint came before,
-  /// too.
+  /// The ways of a set that may be for the page. If there is none, and the calling thread does not know of a frame
+  /// outside the set, then every write to the page that came before the call is on the drive. Reason: the writer had
+  /// pinned a frame. It found that frame by its fingerprint, or under the lock under which the fingerprint was written.
+  /// So the fingerprint came before the call, too.
   FOREBAY_DEVICE std::uint32_t ways_of(page_location at) const {
     simt::vec16 const both = M::load_pair(fingerprints_ + std::uint64_t{at.set} * fingerprints::words_per_set);
     return fingerprints::ways_of(both.low, both.high, at.tag);
   }
-  /// Under the lock of the set, by whoever has claimed `way`; `words`: what the words of the set's frames were under
-  /// it.
+  /// The caller holds the set's lock and has claimed `way`; `words`: the words of the set's frames, read under the
+  /// lock.
   FOREBAY_DEVICE void write_fingerprint(page_location at, std::uint32_t way, page_word const* words) const {
     std::uint32_t const first = way / 8 * 8;
     std::uint64_t all = 0;
     for (std::uint32_t w = 0; w < 8; ++w) {
-      // Of what the caller knows, which is cheaper than to load the old word.
+      // Built from what the caller knows, which is cheaper than to load the old fingerprints.
       all |= fingerprints::byte_of(w, fingerprints::of(first + w == way ? at.tag : words[first + w].tag()));
     }
-    // Relaxed: a hint, and nobody else writes it without the lock.
+    // Relaxed: a hint, and only the lock's holder writes it.
     simt::atomic<M>(fingerprints_[std::uint64_t{at.set} * fingerprints::words_per_set + way / 8])
         .store(all, simt::order::relaxed);
   }
@@ -155,18 +156,18 @@ class cache_frames {
     }
     return none;
   }
-  /// The frame that holds the page, and its word.
+  /// The frame that holds the page, or `none`, and its word.
   FOREBAY_DEVICE std::uint32_t find_valid(page_location at, page_word& found) const {
     FOREBAY_ROLLED
     for (std::uint32_t ways = ways_of(at); ways != 0; ways &= ways - 1) {
       std::uint32_t const frame = at.set * cache_ways + simt::lowest_bit(ways);
-      // Acquire pairs with the completion of the read, and with the unpin of those who wrote: the page's bytes.
+      // Acquire pairs with the completion of the read, and with the unpin of the threads that wrote: the page's bytes.
       found = {word(frame).load(rules::first_look)};
       if (found.holds(at.tag)) return frame;
     }
     return none;
   }
-  /// `Batch` words are on their way at a time.
+  /// Loads `Batch` words at a time.
   template <std::uint32_t Batch, class Visit>
   FOREBAY_DEVICE void scan(std::uint32_t set, Visit&& visit) const {
     std::uint32_t const first = set * cache_ways;
@@ -182,7 +183,7 @@ class cache_frames {
       }
     }
   }
-  /// Makes an evictable frame free. Under the lock of its set.
+  /// Makes an evictable frame free. The caller holds the lock of its set.
   FOREBAY_DEVICE bool drop(std::uint32_t frame, page_word seen) const {
     page_word const gone{seen.claimed_for(seen.tag(), 0, false).bits & ~page_word::state_mask};
     // Acquire as in try_take().
@@ -248,8 +249,8 @@ class cache_frames {
     std::uint32_t outside = 0;    ///< head of the list of outside frames
     page_word words[cache_ways];
   };
-  /// The lock is held for as long as the loads take that must wait for one another: so those that need not are all
-  /// begun before the first has come.
+  /// All loads that do not depend on one another are issued before the first value arrives, so that the thread holds
+  /// the lock for a short time only.
   FOREBAY_DEVICE survey look_at(page_location at) const {
     survey out;
     // Relaxed: under the lock.

@@ -22,9 +22,9 @@ namespace forebay {
 enum class access : std::uint8_t {
   read,
   write,
-  overwrite  ///< all of it is written before anything is read: it need not come from its drive
+  overwrite  ///< all of it is written before anything is read, so that it need not be read from its drive
 };
-/// What a pin does where other pins hold every frame that could take the page.
+/// What a pin does if other pins hold every frame that could take the page.
 enum class when_full : std::uint8_t { fail, wait };
 
 /// A pinned page, or why there is none.
@@ -33,8 +33,8 @@ struct page_pin {
   status outcome;
 };
 
-/// Lanes that miss together claim, submit and wait in step. What a miss calls is called through `simt::out_of_line`.
-/// docs/internals/design.md, "cache", says why.
+/// Lanes that miss together claim, submit and wait in step. The functions that a miss calls are called through
+/// `simt::out_of_line`; docs/internals/design.md, "cache", says why.
 template <class M, cached_traits Traits>
 class cache_misses : protected frame_claims<M, Traits> {
   using base = frame_claims<M, Traits>;
@@ -66,10 +66,10 @@ class cache_misses : protected frame_claims<M, Traits> {
   using typename base::targets_type;
   using typename base::until;
 
-  /// Pins `page`, and reads it from its drive where it is not in a frame. Waits, for the storage's default time. The
-  /// caller unpins it. For `access::write` the page counts as written from now on. For `access::overwrite` the caller
-  /// writes the whole page and calls publish(), and does not wait before that. `no_frame`: every frame that could take
-  /// the page is pinned; with `when_full::wait`, still after the default time.
+  /// Pins `page`, and reads it from its drive if it is in no frame. Waits up to the storage's default time. The caller
+  /// unpins it. For `access::write` the page counts as written from now on. For `access::overwrite` the caller writes
+  /// the whole page and calls publish(), and does not wait before that. `no_frame`: every frame that could take the
+  /// page is pinned; with `when_full::wait`, they still are after the default time.
   FOREBAY_DEVICE page_pin pin(std::uint64_t page, access how, when_full full = when_full::fail) const {
     page_location const at = mapping_.locate(page);
     std::uint32_t const frame = find(at);
@@ -90,8 +90,8 @@ class cache_misses : protected frame_claims<M, Traits> {
     return pin_missing(page, how, full, joined);
   }
 
-  /// The same for a page that was just seen to be in no frame; `joined`: but for this one, which the caller pinned
-  /// while the page was being read into it. Lanes that come together wait together.
+  /// The same for a page that the caller has just found in no frame. `joined`: `none`, or a frame that the page was
+  /// being read into when the caller pinned it. Lanes that come together wait together.
   FOREBAY_DEVICE page_pin pin_missing(std::uint64_t page, access how, when_full full = when_full::fail,
                                       std::uint32_t joined = none) const {
     auto const here = M::converged();
@@ -99,12 +99,12 @@ class cache_misses : protected frame_claims<M, Traits> {
     if (how != access::overwrite) {
       begun = joined != none ? begun_read{joined, begun_read::by::other} : simt::out_of_line(&begin_read)(s_, page);
     }
-    // Whoever has claimed a frame here has yet to submit its read. That is no harm, since on the way to this line
-    // nobody waits but for locks, whose holders do not wait; and lanes that submit together ring once.
+    // A lane that has claimed a frame here has not submitted its read yet. That does no harm: up to this line lanes
+    // wait only for locks, whose holders do not wait, and lanes that submit together ring the doorbell once.
     here.sync();
     if (begun.who == begun_read::by::caller) simt::out_of_line (&submit_read)(s_, page, begun.frame);
-    // Each has submitted before any of them waits, and they wait for controllers only: whoever may have to wait for
-    // others' pins does so by itself.
+    // All lanes submit before any of them waits, and they wait for controllers only. A lane that may have to wait for
+    // other threads' pins does so alone.
     std::uint32_t const reads = here.ballot(begun.frame != none);
     if (begun.frame != none) {
       page_pin pinned;
@@ -116,7 +116,7 @@ class cache_misses : protected frame_claims<M, Traits> {
 
   FOREBAY_DEVICE static cache_misses from(cache_state* state) { return base::template part_of<cache_misses>(state); }
 
-  /// A page that is read into a frame, which the caller has pinned.
+  /// A page that is being read into a frame, or has been; the caller has pinned the frame.
   struct begun_read {
     enum class by : std::uint8_t { other, caller, host_pool };
     std::uint32_t frame = none;
@@ -125,18 +125,19 @@ class cache_misses : protected frame_claims<M, Traits> {
 
   /// What a miss has tried so far.
   struct effort {
-    std::uint32_t spare = none;  ///< an overflow frame that nobody uses yet
+    std::uint32_t spare = none;  ///< an overflow frame that no thread uses yet
     std::uint32_t failed_cleanings = 0;
     std::uint32_t unpinned_overflow = none;  ///< the number of an overflow frame that was not pinned
     bool looked_for_spare = false;
     bool last_resort = false;
-    bool waited = false;  ///< for a frame that is not pinned
+    bool waited = false;  ///< for a frame to be unpinned
   };
 
   /// After this many looks at its set, a thread that waits for a frame looks at this many overflow frames.
   static constexpr std::uint32_t outside_turn = 16;
-  /// Waits until a frame that could take a page of the set is not pinned: a way of it, or an overflow frame, whose
-  /// number among them `overflow` then is. Those who hold pins wait for none of ours, unless we hold some.
+  /// Waits until a frame that could take a page of the set is unpinned. That is a way of the set, or an overflow frame;
+  /// `overflow` is then its number among the overflow frames. The threads that hold those pins do not wait for pins of
+  /// the caller's, unless the caller holds some.
   FOREBAY_DEVICE bool wait_for_unpinned(std::uint32_t set, std::uint64_t deadline_ns, std::uint32_t& overflow) const {
     return simt::out_of_line(&wait_for_unpinned_in)(s_, set, deadline_ns, overflow);
   }
@@ -156,7 +157,7 @@ class cache_misses : protected frame_claims<M, Traits> {
         std::uint32_t const k = next;
         next = next + 1 < count ? next + 1 : 0;
         page_word const seen = self.look(self.first_outside() + k);
-        // One that holds no page is in the pool, or somebody's.
+        // A frame without a page is in the pool, or some thread has taken it.
         if (seen.pins() != 0 || seen.state() == page_state::invalid) continue;
         overflow = k;
         return true;
@@ -164,8 +165,8 @@ class cache_misses : protected frame_claims<M, Traits> {
       return false;
     };
     // Most waits end within the time of one command, in the set. If every waiter looked at all overflow frames
-    // meanwhile, they would slow down those who pin and unpin. So each looks at a few of them now and then, from a
-    // start of its own.
+    // meanwhile, they would slow down the threads that pin and unpin. So each looks at a few of them now and then, and
+    // starts at a frame of its own.
     constexpr std::uint32_t turn = M::asks_again_and_again ? outside_turn : 1;
     std::uint32_t const looks = M::asks_again_and_again && count > turn ? turn : count;
     std::uint32_t calls = 0;
@@ -177,12 +178,12 @@ class cache_misses : protected frame_claims<M, Traits> {
           return any || (++calls % turn == 0 && finds_overflow(looks));
         },
         deadline_ns);
-    // At the end at all of them: a thread may have been held up past its deadline.
+    // At the end it looks at all of them: a thread may have been held up past its deadline.
     return found || finds_overflow(count);
   }
 
-  /// After a frame was claimed: copies the page that was in it to the host pool, and the one that it is for from there.
-  /// Whether that has been read now.
+  /// Copies, after a claim, the frame's old page to the host pool and the new page from it. Returns whether the new
+  /// page came from there, so that the frame now holds it.
   FOREBAY_COLD static bool move_through_host(cache_state* state, claim const& c) {
     cache_misses const self = from(state);
     std::uint64_t const bytes = std::uint64_t{1} << self.page_shift_;
@@ -194,20 +195,21 @@ class cache_misses : protected frame_claims<M, Traits> {
     if (c.from_host == none) return false;
     M::copy(self.frame_data(c.frame), state->host.frames + c.from_host * bytes, bytes);
     self.host().left(c.from_host);
-    // Release pairs with the acquire of whoever pins the frame, or reads it without: filled() stores relaxed.
+    // Release pairs with the acquire of each thread that pins the frame or reads it without a pin: filled() is relaxed.
     M::fence(simt::scope::device, simt::order::release);
     self.targets().filled(c.frame, status());
     self.count(&cache_counters::from_host);
     return true;
   }
 
-  /// Its arguments are such that no function below it is called with the like: ptxas takes each function whose address
-  /// is taken for a target of every such call, and cannot tell the stack that a kernel needs where that makes a circle.
+  /// No function that this one calls, directly or not, is called through a pointer with these argument types. For an
+  /// indirect call ptxas assumes every function of that type whose address is taken. If such calls form a circle, it
+  /// cannot tell how much stack a kernel needs.
   FOREBAY_COLD static void find_spare(cache_state* state, effort& tried) {
     tried.spare = from(state).take_overflow_frame(tried.unpinned_overflow);
   }
 
-  /// After a claim that took no frame: whether it is worth another one. If not, `outcome` says why.
+  /// After a claim that took no frame: returns whether another claim is worth trying. If not, `outcome` says why.
   FOREBAY_COLD static bool make_room(cache_state* state, claim const& c, std::uint64_t page, when_full full,
                                      std::uint64_t deadline_ns, effort& tried, status& outcome) {
     cache_misses const self = from(state);
@@ -221,8 +223,8 @@ class cache_misses : protected frame_claims<M, Traits> {
       outcome = c.failure;
       return false;
     }
-    // An overflow frame costs nothing but the frame; then a page that is clean again; then one that was prefetched and
-    // not used; and only then a wait for what is under way.
+    // The order of what is tried: an overflow frame, which costs nothing but the frame; a page that is clean again; a
+    // page that was prefetched and not used; and only then a wait for reads and writes under way.
     if (c.to_clean != none) {
       bool const may_wait = tried.looked_for_spare && tried.last_resort;
       status const sent = self.submit_write_back(c.to_clean, c.clean_word, may_wait ? deadline_ns : 0);
@@ -242,7 +244,7 @@ class cache_misses : protected frame_claims<M, Traits> {
     }
     std::uint32_t const wait_for = c.to_clean != none ? c.to_clean : c.unsettled;
     if (wait_for == none) {
-      // Frames that others take again and again are no reason to go on for ever.
+      // A deadline ends this even if other threads take the unpinned frames again and again.
       bool const too_late = tried.waited && M::clock_ns() >= deadline_ns;
       tried.waited = true;
       tried.unpinned_overflow = none;
@@ -250,7 +252,8 @@ class cache_misses : protected frame_claims<M, Traits> {
         outcome = fault::no_frame;
         return false;
       }
-      // It may be on its way to or from its drive still; what it was written with is written back by who takes it.
+      // The frame's page may still be on its way to or from its drive. The thread that takes the frame writes back what
+      // was written to it.
       if (tried.unpinned_overflow != none &&
           !self.settle(self.first_outside() + tried.unpinned_overflow, until::idle, deadline_ns)) {
         outcome = fault::timed_out;
@@ -260,7 +263,7 @@ class cache_misses : protected frame_claims<M, Traits> {
       outcome = fault::timed_out;
       return false;
     } else if (c.to_clean != none) {
-      // Of a drive that takes no writes, no page can make room, however often it is asked to.
+      // If a drive takes no writes, none of its pages can make room, however often it is asked to.
       status const failure = self.failure_of(c.to_clean);
       if (!failure.ok() && ++tried.failed_cleanings == cache_ways) {
         outcome = failure;
@@ -271,8 +274,8 @@ class cache_misses : protected frame_claims<M, Traits> {
     return true;
   }
 
-  /// Waits until the page in a pinned frame has been read. False, and the frame is unpinned, if a prefetch gave its
-  /// claim on it back. `found`: another thread reads it.
+  /// Waits until the page in a pinned frame has been read. If a prefetch gave its claim on the frame back, unpins the
+  /// frame and returns false. `found`: another thread reads the page.
   FOREBAY_COLD static bool wait_for_page(cache_state* state, std::uint32_t frame, bool found, access how,
                                          std::uint64_t deadline_ns, page_pin& pinned) {
     cache_misses const self = from(state);
@@ -282,7 +285,7 @@ class cache_misses : protected frame_claims<M, Traits> {
     pinned.outcome = fault::timed_out;
     return true;
   }
-  /// The same for lanes that call this together, and go on together.
+  /// The same for lanes that call this together; they go on together.
   FOREBAY_COLD static bool finish_read(cache_state* state, typename M::warp const lanes, begun_read begun, access how,
                                        page_pin& pinned) {
     cache_misses const self = from(state);
@@ -300,7 +303,7 @@ class cache_misses : protected frame_claims<M, Traits> {
     pinned.outcome = fault::timed_out;
     return true;
   }
-  /// What has become of a read that ended.
+  /// Decides what follows from a read that has ended.
   FOREBAY_DEVICE bool accept(begun_read begun, access how, page_pin& pinned) const {
     std::uint32_t const frame = begun.frame;
     page_word const seen = look(frame);
@@ -323,7 +326,7 @@ class cache_misses : protected frame_claims<M, Traits> {
     return failed;
   }
 
-  /// Finds or claims a frame for the page, and pins it, if there is one to be had. Waits for the lock of the set only.
+  /// Finds or claims a frame for the page, and pins it, if it can get one. Waits for the lock of the set only.
   FOREBAY_COLD static begun_read begin_read(cache_state* state, std::uint64_t page) {
     cache_misses const self = from(state);
     claim c;
@@ -331,7 +334,7 @@ class cache_misses : protected frame_claims<M, Traits> {
       c = simt::out_of_line(&claim_for)(state, page, purpose::read, none, false);
       if (c.what != claim::result::contended) break;
       page_location const at = self.mapping_.locate(page);
-      // Once: in a small cache, whose lists are long, looking costs more than the lock.
+      // Only the first time: in a small cache, whose lists are long, this search costs more than the lock.
       std::uint32_t const outside = first ? self.pin_outside_unlocked(at, page) : none;
       if (outside != none) return {outside, begun_read::by::other};
       if (!self.wait_for_lock(at.set, self.default_deadline_ns())) break;
@@ -351,8 +354,8 @@ class cache_misses : protected frame_claims<M, Traits> {
     if (!sent.ok()) self.targets().filled(frame, sent);
   }
 
-  /// One pointer for an argument, so that a call of it costs the caller few registers.
-  /// `joined`: a frame that was pinned while it was for the page, or `none`.
+  /// One pointer stands for the whole cache, so that a call costs the caller few registers. `joined`: a frame that was
+  /// pinned while it was for the page, or `none`.
   FOREBAY_COLD static page_pin pin_slowly(cache_state* state, std::uint64_t page, access how, when_full full,
                                           std::uint32_t joined) {
     std::uint64_t const deadline_ns = from(state).default_deadline_ns();
@@ -409,7 +412,7 @@ class cache_misses : protected frame_claims<M, Traits> {
         self.count(&cache_counters::prefetches);
         return true;
       }
-      // Gives the claim back; who waits for it looks again. Relaxed: nothing was written to the frame.
+      // Gives the claim back; the threads that wait for it look again. Relaxed: nothing was written to the frame.
       self.word(c.frame).fetch_and(~page_word::state_mask, simt::order::relaxed);
     }
     self.count(&cache_counters::refused_prefetches);

@@ -2,8 +2,8 @@
 //! \file
 //! The directory of pages: which frame holds which page of the drives, and how pages come and go.
 //!
-//! docs/internals/cache.md tells how the invariants C1 to C6 follow, and which parts a `cache_ref` is made of; each
-//! memory order in them names what it pairs with.
+//! docs/internals/cache.md says how the invariants C1 to C6 follow, and which parts a `cache_ref` is made of. The
+//! comment at each memory order says what it pairs with.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@
 
 namespace forebay {
 
-/// Trivially copyable: kernels take it by value. Thread-safe. Functions that wait say so; their waits help: they
-/// consume completions for all threads, and depend on nothing but the controllers and on locks that are held for a few
-/// steps.
+/// Trivially copyable: kernels take it by value. Thread-safe. Functions that wait say so. Their waits help: they
+/// consume completions for all threads. They depend on nothing but the controllers, and on locks that are held for a
+/// few steps.
 ///
-/// `page` numbers the pages of the whole storage, from 0; who calls has made sure that it exists.
+/// `page` numbers the pages of the whole storage, from 0; the caller makes sure that the page exists.
 template <class M, cached_traits Traits>
 class cache_ref : private shared_buffers<M, Traits> {
   using base = shared_buffers<M, Traits>;
@@ -105,25 +105,24 @@ class cache_ref : private shared_buffers<M, Traits> {
     return true;
   }
 
-  /// Where a frame has `page`, or it is being read into one: counts as a hit to the replacement policy. Whether one
-  /// has.
+  /// If a frame has `page`, or is having it read in, counts a hit to the replacement policy and returns true.
   FOREBAY_DEVICE bool touch_page(std::uint64_t page) const {
     std::uint32_t const frame = find(mapping_.locate(page));
     if (frame == none) return false;
     page_word const seen = look(frame);
-    // One that was prefetched and not used yet is protected anyhow.
+    // A page that was prefetched and not used yet is protected in any case.
     if (!seen.is_unused()) touch(frame, seen);
     return true;
   }
 
-  /// The same, and starts reading it where it is in no frame. Never waits. False if there was no room for it: in its
-  /// set, or in the queues.
+  /// The same, and starts reading the page if it is in no frame. Never waits. False if there was no room for it in its
+  /// set or in the queues.
   FOREBAY_DEVICE bool prefetch(std::uint64_t page) const {
     return touch_page(page) || simt::out_of_line(&prefetch_slowly)(s_, page);
   }
 
-  /// Begins to write `page` back, where a frame of its set has it and it has been written. Never waits: clean_page()
-  /// does what this could not.
+  /// Begins to write `page` back if a frame of its set has it and it was written. Never waits, so it may not find the
+  /// page or not begin; clean_page() does the rest.
   FOREBAY_DEVICE void start_cleaning_page(std::uint64_t page) const {
     std::uint32_t const frame = find(mapping_.locate(page));
     if (frame != none) start_cleaning(frame);
@@ -132,7 +131,7 @@ class cache_ref : private shared_buffers<M, Traits> {
   FOREBAY_DEVICE status clean_page(std::uint64_t page, std::uint64_t deadline_ns) const {
     page_location const at = mapping_.locate(page);
     std::uint32_t frame = find(at);
-    // Pinned, so that the frame stays this page's: what another page's write-back fails with is not for the caller.
+    // Pinned, so that the frame stays this page's: the caller must not get the status of another page's write-back.
     if (frame != none && !rules::pin_holds(add_pin(frame), at.tag)) {
       unpin(frame);
       frame = none;
@@ -149,8 +148,8 @@ class cache_ref : private shared_buffers<M, Traits> {
     unpin(frame);
     return outcome;
   }
-  /// Calls `use(frame)` while `page` is pinned, if a frame holds it. If not, its drive has every write that came before
-  /// the call. Never waits.
+  /// Calls `use(frame)` while `page` is pinned, if a frame holds it; returns whether it did. If no frame has the page,
+  /// its drive has every write that came before the call. Waits for the set's lock at most.
   template <class Use>
   FOREBAY_DEVICE bool use_if_held(std::uint64_t page, Use&& use) const {
     page_location const at = mapping_.locate(page);
@@ -164,7 +163,7 @@ class cache_ref : private shared_buffers<M, Traits> {
       }
     }
     if (frame == none && has_outside(at)) {
-      // Whoever holds the lock of a set lets go of it after a few steps, none of which is a wait.
+      // Every holder of a set's lock releases it after a few steps, none of which is a wait.
       (void)lock(at.set, simt::no_deadline);
       frame = find_locked(at, look_at(at));
       if (frame != none) seen = add_pin(frame);
@@ -181,8 +180,8 @@ class cache_ref : private shared_buffers<M, Traits> {
     return held;
   }
 
-  /// Forgets `page`, so that the next access reads it from the drive. `no_frame`: a thread has it pinned. Waits where
-  /// it has to be written back first, and where that fails says why.
+  /// Forgets `page`, so that the next access reads it from the drive. `no_frame`: a thread has it pinned. If the page
+  /// has to be written back first, waits for that; if the write-back fails, returns its status.
   FOREBAY_DEVICE status invalidate(std::uint64_t page, std::uint64_t deadline_ns) const {
     page_location const at = mapping_.locate(page);
     for (;;) {
@@ -194,7 +193,7 @@ class cache_ref : private shared_buffers<M, Traits> {
       if (gone && s_->host.groups != 0) host().forget(at);
       unlock(at.set);
       if (gone) return {};
-      // Somebody changed the word meanwhile, if only a hint in it.
+      // Another thread has changed the word meanwhile, if only a hint in it.
       if (seen.is_evictable()) continue;
       bool const may_go = seen.state() == page_state::busy || seen.is_writing() || seen.is_dirty();
       if (seen.pins() != 0 || !may_go) return fault::no_frame;
@@ -206,13 +205,13 @@ class cache_ref : private shared_buffers<M, Traits> {
     }
   }
 
-  /// How many pages may be prefetched before the first of them is used: of more, those that came first would have to
-  /// make room for others, or the others find none. Half of what the cache holds: the rest is for pages in use, and
-  /// because pages at random do not fill all sets alike.
+  /// How many pages may be prefetched before the first of them is used. If there are more, later ones evict earlier
+  /// ones or find no room. It is half of what the cache holds: the rest is for pages in use, and pages at random do not
+  /// fill all sets alike.
   FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return std::uint64_t{mapping_.sets()} * cache_ways / 2; }
 };
 
-/// Of what works on frames without asking the policy.
+/// Traits for code that works on frames without asking the policy.
 template <class Rules = cache_rules>
 struct policy_free : cached {
   using policy = replacement::no_policy;

@@ -17,8 +17,8 @@
 
 namespace forebay {
 
-/// What the lock of a set that a thread holds says of it: 1 + its rank; of the last of 2^32 ranks the same as of the
-/// one before, for 0 is nobody.
+/// The lock word of a set while a thread of rank `thread_rank` holds it: 1 + the rank. The last of 2^32 ranks gets the
+/// same word as the rank before it, since 0 means that no thread holds the lock.
 FOREBAY_DEVICE constexpr std::uint32_t set_lock_word(std::uint32_t thread_rank) {
   return thread_rank != ~0u ? thread_rank + 1 : thread_rank;
 }
@@ -26,30 +26,31 @@ FOREBAY_DEVICE constexpr std::uint32_t set_lock_word(std::uint32_t thread_rank) 
 /// What a set has beside the words of its frames. All but the lock belongs to the lock's holder.
 template <class Policy>
 struct alignas(32) cache_set {
-  std::uint32_t lock;     ///< 0, or `set_lock_word()` of who holds it. Only ever for a bounded number of steps, none of
+  std::uint32_t lock;     ///< 0, or `set_lock_word()` of the holder. Only ever for a bounded number of steps, none of
                           ///< which is a wait.
-  std::uint32_t outside;  ///< atomic, for those who look without the lock: 1 + the first outside frame; 0: none
-  std::uint32_t tick;     ///< pages that were let in, or refused
+  std::uint32_t outside;  ///< atomic, for threads that look without the lock: 1 + the first outside frame; 0: none
+  std::uint32_t tick;     ///< counts pages that were admitted or refused
   std::uint32_t reserved;
   std::uint8_t prefetched_at[replacement::max_ways];  ///< lowest bits of the tick
   typename Policy::set_state policy;
 };
 
 /// A frame outside the sets: an overflow frame, for a page whose set has no room, or a user's buffer that is a page's
-/// frame. `page` and `next` belong to the holder of the lock of the page's set; while the frame is in no set's list, to
-/// who took it from its pool.
+/// frame. The holder of the lock of the page's set may change `page` and `next`; while the frame is in no set's list,
+/// the thread that took it from its pool may.
 struct outside_frame {
   static constexpr std::uint64_t no_page = ~std::uint64_t{0};
-  std::uint64_t page;  ///< atomic, for those who look for a frame to take; `no_page`: in no set's list
+  std::uint64_t page;  ///< atomic, for threads that look for a frame to take; `no_page`: in no set's list
   std::uint32_t next;  ///< atomic likewise: 1 + the next outside frame of the same set; 0: none
   std::uint32_t reserved;
 };
 
-/// What a frame that is a user's buffer has beside. `buffer` and `ticket` change only while the frame is in no list.
+/// What a frame that is a user's buffer has in addition. `buffer` and `ticket` change only while the frame is in no
+/// list.
 struct user_frame {
   buffer_ref buffer;     ///< a page
   std::uint32_t ticket;  ///< of the last time that the frame was taken from its pool: never 0
-  std::uint32_t owner;   ///< atomic: the ticket, while who shared the buffer has it pinned; 0: has let go
+  std::uint32_t owner;   ///< atomic: the ticket, while the sharing thread has the buffer pinned; 0: it has let go
 };
 
 /// Written by the host before any thread uses it.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the host has done to all frames of a cache, or to the pages of a range, by the threads that share the cache.
+//! Work that the host has the sharing threads do on all frames of a cache, or on a range of pages.
 //!
-//! None of it has a deadline of its own: it goes on for as long as the drives complete anything. A drive that has
-//! completed nothing for the storage's `timeout_ns` is given up, with all pages that are still to be written to it.
+//! None of it has a deadline of its own: it goes on for as long as the drives complete anything. If a drive completes
+//! nothing for the storage's `timeout_ns`, the work gives it up, with all pages that are still to be written to it.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@
 
 namespace forebay {
 
-/// What came of it: in memory that the host reaches, zeroed before.
+/// The result of such work. It lies in memory that the host reaches, and is zeroed before.
 struct clean_result {
   static constexpr std::uint32_t max_drives = 64;
   struct of_drive {
     std::uint32_t unwritten = 0;      ///< pages that could not be written back
     std::uint32_t first_failure = 0;  ///< bits of the status of one of them
-    std::uint32_t given_up = 0;       ///< not 0: it completed nothing for too long
+    std::uint32_t given_up = 0;       ///< not 0: the drive completed nothing for too long
     std::uint32_t reserved = 0;
-    std::uint64_t first_page = 0;  ///< ~ of the lowest of them
-    std::uint64_t last_page = 0;   ///< the highest of them
+    std::uint64_t first_page = 0;  ///< ~ of the lowest of the unwritten pages
+    std::uint64_t last_page = 0;   ///< the highest of the unwritten pages
   };
   of_drive drives[max_drives];
   std::uint32_t in_use = 0;  ///< pages that could not be forgotten, or taken back: a thread has them pinned
 };
 
-/// What works on frames without asking the policy.
+/// A `cache_ref` for work on frames that does not ask the policy.
 template <class M, class Rules = cache_rules>
 using frames_ref = cache_ref<M, policy_free<Rules>>;
 
@@ -42,8 +42,8 @@ class cleaner {
   FOREBAY_DEVICE cleaner(cache_type const& cache, clean_result* result)
       : cache_(cache), result_(result), begun_deadline_ns_(Rules::patient ? 0 : cache.default_deadline_ns()) {}
 
-  /// Calls `attempt(deadline_ns)`, which writes `page` back and perhaps more, until it succeeds, or fails by something
-  /// that time does not mend: a status of the drive's, or `no_frame`.
+  /// Calls `attempt(deadline_ns)`, which writes `page` back and perhaps does more, until it succeeds or fails with an
+  /// error that waiting does not mend: a status of the drive's, or `no_frame`.
   template <class Attempt>
   FOREBAY_DEVICE void persist(std::uint64_t page, Attempt&& attempt) const {
     std::uint32_t const drive = cache_.drive_of(page);
@@ -51,17 +51,17 @@ class cleaner {
     auto const queues = cache_.queues();
     alive_watch alive(queues, cache_.state()->layout.pairs_of(drive));
     for (;;) {
-      // Relaxed: spares waits, no more.
+      // Relaxed: a stale value only costs waits.
       bool const hopeless = simt::atomic<M>(of.given_up).load(simt::order::relaxed) != 0;
       std::uint64_t const deadline_ns = Rules::patient ? cache_.default_deadline_ns() : begun_deadline_ns_;
       status const outcome = attempt(hopeless ? M::clock_ns() : deadline_ns);
       if (outcome.ok()) return;
       if (outcome.kind() == fault::no_frame) {
-        // Relaxed, like all counts: the launch orders them before the host's read.
+        // Relaxed, as for all counts: the launch orders them before the host's read.
         simt::atomic<M>(result_->in_use).fetch_add(1, simt::order::relaxed);
         return;
       }
-      // A write that recovery aborted is tried again.
+      // Tries again a write that recovery aborted.
       bool const late =
           outcome.kind() == fault::timed_out || outcome.kind() == fault::busy || outcome.kind() == fault::cancelled;
       if (Rules::patient && late && !hopeless && alive.has_completed()) continue;
@@ -81,7 +81,8 @@ class cleaner {
   std::uint64_t begun_deadline_ns_;
 };
 
-/// Pages whose write-back a thread begins before it waits for the first of them, where it is one of few.
+/// How many pages ahead of the page that it waits for a thread begins write-backs: up to 64, the other threads' pages
+/// counted; 0 where there are 64 threads or more.
 template <class M>
 FOREBAY_DEVICE std::uint64_t pages_begun_ahead() {
   constexpr std::uint32_t in_all = 64;
@@ -113,8 +114,8 @@ struct clean_kernel {
   }
 };
 
-/// The calling thread's share of the pages [first_page, first_page + pages): calls `attempt(page, deadline_ns)` for
-/// each, as cleaner::persist() does, and begins to write those behind it back meanwhile.
+/// The calling thread's share of the pages [first_page, first_page + pages). Calls `attempt(page, deadline_ns)` for
+/// each, as cleaner::persist() does, and meanwhile begins to write back the pages that follow.
 template <class M, class Attempt>
 FOREBAY_DEVICE void persist_pages(frames_ref<M> const& cache, std::uint64_t first_page, std::uint64_t pages,
                                   clean_result* result, Attempt&& attempt) {
@@ -143,7 +144,7 @@ struct clean_range_kernel {
   }
 };
 
-/// Forgets the pages [first_page, first_page + pages), written back where they have to be.
+/// Forgets the pages [first_page, first_page + pages), and writes back first those that need it.
 template <class M>
 struct forget_kernel {
   frames_ref<M> cache;
@@ -158,7 +159,7 @@ struct forget_kernel {
   }
 };
 
-/// Takes every page back that lies in [first, first + bytes) because it was shared, for owners that have gone.
+/// Takes back, for owners that have gone, every page that lies in [first, first + bytes) because it was shared.
 template <class M>
 struct take_back_kernel {
   frames_ref<M> cache;

@@ -11,10 +11,11 @@
 
 namespace forebay {
 
-/// The fingerprints of a set: way `w` has byte `w % 8` of word `w / 8`. A hint that lags behind the frames' words: it
-/// may name a way that has another page by now. A way that it does not name has no page that the thread can know to be
-/// there, since whoever learns of a page does so by it, or under the lock under which it is written. Whenever nobody
-/// holds the lock, a way has the fingerprint of the tag in its frame's word, which stays there when the frame is freed.
+/// The fingerprints of a set: way `w` has byte `w % 8` of word `w / 8`. They are a hint that lags behind the frames'
+/// words: they may name a way that has another page by now. If they do not name a way, the way has no page that the
+/// calling thread can know to be there, since a thread learns of a page from the fingerprint, or under the lock under
+/// which the fingerprint is written. While no thread holds the lock, each way has the fingerprint of the tag in its
+/// frame's word; the tag stays there when the frame is freed.
 struct fingerprints {
   static constexpr std::uint32_t words_per_set = replacement::max_ways / 8;
 
@@ -30,18 +31,18 @@ struct fingerprints {
            equal_bytes(static_cast<std::uint32_t>(high >> 32) ^ wanted) << 12;
   }
 
-  /// The bits of `value` where a word has the byte of way `way`.
+  /// The bits of `value` at the byte of way `way` in its word.
   FOREBAY_DEVICE static constexpr std::uint64_t byte_of(std::uint32_t way, std::uint32_t value) {
     return std::uint64_t{value} << way % 8 * 8;
   }
 
  private:
-  /// Bit `b`: byte `b` of `difference` is 0.
+  /// Bit `b` says whether byte `b` of `difference` is 0.
   FOREBAY_DEVICE static constexpr std::uint32_t equal_bytes(std::uint32_t difference) {
     constexpr std::uint32_t low_bits = 0x7f7f7f7f;
-    // The highest bit of each byte that is 0; no carry goes from one byte to the next.
+    // Sets the highest bit of each byte that is 0; no carry goes from one byte to the next.
     std::uint32_t const zero = ~((((difference & low_bits) + low_bits) | difference) | low_bits);
-    // Bits 7, 15, 23 and 31 to bits 24 to 27.
+    // Moves bits 7, 15, 23 and 31 to bits 24 to 27.
     return (zero >> 7) * 0x01020408u >> 24 & 0xf;
   }
 };

@@ -18,7 +18,7 @@
 
 namespace forebay {
 
-/// Whoever claims a frame for a page owes the read of it, or its bytes.
+/// A thread that claims a frame for a page must then read the page into it, or write its bytes.
 template <class M, cached_traits Traits>
 class frame_claims : protected frames_outside<M, Traits> {
   using base = frames_outside<M, Traits>;
@@ -54,26 +54,26 @@ class frame_claims : protected frames_outside<M, Traits> {
   /// What a look under a set's lock is for.
   enum class purpose : std::uint8_t { read, overwrite, prefetch, share };
 
-  /// What one look under a set's lock came to.
+  /// The outcome of one look under a set's lock.
   struct claim {
     enum class result : std::uint8_t {
       contended,  ///< another thread holds the lock
       found,      ///< `frame` is for the page already, and was pinned unless this is a prefetch
       claimed,    ///< `frame` is now busy with the page, which is to be read
-      failed,     ///< the page is in `frame`, could not be read, and others are still looking at that
+      failed,     ///< the page is in `frame` and could not be read; others still have the frame pinned
       no_room,
     };
     result what = result::contended;
     std::uint32_t frame = none;
-    std::uint32_t to_clean = none;   ///< a frame whose write-back began, and is to be submitted
+    std::uint32_t to_clean = none;   ///< a frame whose write-back began, and which the caller is to submit
     page_word clean_word;            ///< its word before
-    std::uint32_t from_host = none;  ///< of the host pool: the way that the page is copied from
-    std::uint32_t to_host = none;    ///< the way that the page that was in the frame is copied to
+    std::uint32_t from_host = none;  ///< the way of the host pool that the page is copied from
+    std::uint32_t to_host = none;    ///< the way of the host pool that the frame's old page is copied to
     std::uint32_t unsettled = none;  ///< a frame of the set that is being read or written
     status failure;                  ///< of `failed`
   };
 
-  /// What a policy sees of a set: `view` of it, as it was found.
+  /// What a policy sees of a set: its ways, and `view`, the state in which it was found.
   class locked_set {
    public:
     FOREBAY_DEVICE locked_set(frame_claims const& cache, std::uint32_t first_frame, replacement::set_view& view)
@@ -98,13 +98,13 @@ class frame_claims : protected frames_outside<M, Traits> {
     replacement::set_view& view_;
   };
 
-  /// Pages that may come to a set after a prefetched one before that counts as abandoned.
+  /// After this many more pages have come to its set, a prefetched page counts as abandoned.
   static constexpr std::uint32_t prefetch_ages = 4 * cache_ways;
-  /// Frames that a set should have clean: with fewer, whoever takes one begins to write another back.
+  /// Frames that a set should have clean: with fewer, a thread that takes one begins to write another frame back.
   static constexpr std::uint32_t clean_wanted = cache_ways / 4;
 
-  /// Takes a frame for the page, if it may take one: `spare`, an outside frame of the caller's, where no way can be
-  /// had, or where the caller is to share it.
+  /// Takes a frame for the page, if it may take one. `spare`: an outside frame that the caller has, for the case that
+  /// no way is available, or as the frame that the caller is to share.
   FOREBAY_DEVICE claim try_claim(page_location at, purpose why, std::uint32_t spare, bool last_resort) const {
     bool const prefetch = why == purpose::prefetch;
     claim out;
@@ -113,10 +113,10 @@ class frame_claims : protected frames_outside<M, Traits> {
     out.frame = rules::look_again ? find_locked(at, seen_set) : none;
     if (out.frame != none) {
       out.what = claim::result::found;
-      // Pinned before the lock goes, or it could be evicted again.
+      // Pinned before the lock is released; otherwise it could be evicted again.
       page_word const seen = prefetch ? look(out.frame) : add_pin(out.frame);
       if (seen.state() == page_state::failed && !prefetch) {
-        // Not one more who holds the failure up, or it might stay for ever.
+        // The caller must not keep this pin too: while any thread has the frame pinned, the failure stays.
         out.what = claim::result::failed;
         out.failure = failure_of(out.frame);
         unpin(out.frame);
@@ -135,7 +135,8 @@ class frame_claims : protected frames_outside<M, Traits> {
           } else {
             host().forget(at);
           }
-          // Afterwards, lest the page that is wanted make room itself. A tag has 28 bits, so it is not `none`.
+          // After the line above, so that the wanted page is not the one that makes room. A tag has 28 bits, so it is
+          // not `none`.
           if (out.to_host != none) out.to_host = host().make_room({at.set, out.to_host});
         }
       }
@@ -215,9 +216,9 @@ class frame_claims : protected frames_outside<M, Traits> {
   FOREBAY_DEVICE void hang(claim& out, page_location at, std::uint32_t spare, std::uint32_t pins) const {
     outside_frame& frame = s_->outside[spare - first_outside()];
     auto head = simt::atomic<M>(set_at(at.set).outside);
-    // Relaxed, all: nobody else takes a frame that is in no set's list; the lock orders page and list for those who act
-    // on them. Added, for others may pin the frame for a moment, taking it for the page that it held: but for their
-    // pins the word is the caller's.
+    // Relaxed, all: a frame that is in no set's list is no other thread's to take, and the lock orders page and list
+    // for the threads that act on them. The word is changed by an addition, since other threads may pin the frame for a
+    // moment, taking it for the page that it held. But for their pins the word is the caller's.
     std::uint64_t const before = look(spare).bits & (page_word::one_pin - 1);
     word(spare).fetch_add(page_word{before}.claimed_for(at.tag, pins, false).bits - before, simt::order::relaxed);
     simt::atomic<M>(frame.next).store(head.load(simt::order::relaxed), simt::order::relaxed);
@@ -227,10 +228,10 @@ class frame_claims : protected frames_outside<M, Traits> {
     out.frame = spare;
   }
 
-  /// Begins to write one of the frames in the mask back, another one each time.
+  /// Begins to write back one of the frames in the mask, a different one each time.
   FOREBAY_DEVICE void begin_cleaning(claim& out, std::uint32_t first, std::uint32_t cleanable,
                                      std::uint32_t tick) const {
-    // Turned, so that the ways from the tick on come first.
+    // Rotated, so that the search starts at way `tick % cache_ways`.
     std::uint32_t const turn = tick % cache_ways;
     std::uint32_t turned = ((cleanable | cleanable << cache_ways) >> turn) & ((1u << cache_ways) - 1);
     FOREBAY_ROLLED
@@ -244,13 +245,13 @@ class frame_claims : protected frames_outside<M, Traits> {
     }
   }
 
-  /// Makes the frame busy with the page `tag`, if it is still `free`, or else evictable. `old`: what its word was when
-  /// it was looked at; then what it was before this.
+  /// Makes the frame busy with the page `tag`, if it is still `free`, or else evictable. `old`: in, the word as the
+  /// caller saw it; out, the word before the change.
   FOREBAY_DEVICE bool try_take(std::uint32_t frame, std::uint32_t tag, std::uint32_t pins, bool prefetch, bool free,
                                page_word& old) const {
     while (free ? old.is_free() : rules::evictable(old)) {
       // Acquire pairs with the release of unpins and of write-backs: the old page's readers and writers are done. A
-      // failure says that somebody has changed the word.
+      // failure says that another thread has changed the word.
       if (word(frame).compare_exchange(old.bits, old.claimed_for(tag, pins, prefetch).bits, simt::order::acquire))
         return true;
     }

@@ -22,7 +22,7 @@ struct host_pool_state {
   std::byte* frames = nullptr;  ///< page-locked where a GPU's threads use them
 };
 
-/// What a way of the host pool holds: state 2 bits, doomed 1, unused 1, tag 28.
+/// The word of a way of the host pool: state 2 bits, doomed 1, unused 1, tag 28.
 struct host_word {
   enum class content : std::uint32_t {
     nothing = 0,
@@ -30,7 +30,7 @@ struct host_word {
     page = 2,
     leaving = 3,  ///< a page that a thread copies into a frame
   };
-  /// Of an arriving page: it must be forgotten, since it has come back to a frame meanwhile.
+  /// Of an arriving page: it must be forgotten on arrival, since it has come back to a frame meanwhile.
   static constexpr std::uint32_t doomed = 4;
   static constexpr std::uint32_t tag_shift = 4;
 
@@ -43,10 +43,10 @@ struct host_word {
   FOREBAY_DEVICE constexpr std::uint32_t tag() const { return bits >> tag_shift; }
 };
 
-/// A page is in a frame or in the host pool, never in both, so the host pool holds no page that is out of date; and
-/// only clean pages come here, so that nothing is lost when one is forgotten. All functions but arrived() and left()
-/// need the lock of the cache's set; none waits. `Policy`: see `replacement::policy`; it is asked for a group of ways
-/// at a time, and a page that is used leaves, so `hit` is never called.
+/// A page is in a frame or in the host pool, never in both. So the host pool holds no page that is out of date. Only
+/// clean pages come here, so nothing is lost when a page is forgotten. All functions but arrived() and left() need the
+/// lock of the cache's set; none waits. `Policy`: see `replacement::policy`. It is asked for a group of ways at a time.
+/// A page that is used leaves the pool, so `hit` is never called.
 template <class M, class Policy>
 class host_pool {
  public:
@@ -55,20 +55,20 @@ class host_pool {
 
   FOREBAY_DEVICE explicit host_pool(host_pool_state const& state) : s_(state) {}
 
-  /// The way that holds the page, which the caller copies out and then calls left(); `none`: it is in none.
+  /// The way that holds the page; the caller copies the page out and then calls left(). `none`: no way holds it.
   FOREBAY_DEVICE std::uint32_t take(page_location at) const {
     std::uint32_t const way = find(at);
     if (way == none) return none;
     host_word const seen = look(way);
     if (seen.what() == host_word::content::page) {
-      // Relaxed: under the lock; nobody else changes the word of a page.
+      // Relaxed: under the lock; no other thread changes the word of a page.
       word(way).store(host_word::of(host_word::content::leaving, at.tag).bits, simt::order::relaxed);
       return way;
     }
     doom(way);
     return none;
   }
-  /// The page is no longer in the host pool, or will not be.
+  /// The page shall not be in the host pool any more, nor arrive there.
   FOREBAY_DEVICE void forget(page_location at) const {
     std::uint32_t const way = find(at);
     if (way == none) return;
@@ -79,8 +79,8 @@ class host_pool {
       doom(way);
     }
   }
-  /// A way for a page that is leaving its frame, which the caller copies in and then calls arrived(); `none`: there is
-  /// no room.
+  /// A way for a page that is leaving its frame; the caller copies the page in and then calls arrived(). `none`: there
+  /// is no room.
   FOREBAY_DEVICE std::uint32_t make_room(page_location at) const {
     std::uint32_t const group = group_of(at);
     auto* const policy =
@@ -123,7 +123,7 @@ class host_pool {
   }
 
  private:
-  /// What the policy sees of a group: ways have no marks.
+  /// What the policy sees of a group of ways. They have no marks.
   struct group_access {
     FOREBAY_DEVICE explicit group_access(replacement::set_view const& seen) : view(seen) {}
     FOREBAY_DEVICE static constexpr std::uint32_t ways() { return host_pool::ways; }
@@ -138,7 +138,7 @@ class host_pool {
     return {word(way).load(simt::order::acquire)};
   }
   FOREBAY_DEVICE std::uint32_t group_of(page_location at) const { return at.set * s_.groups + at.tag % s_.groups; }
-  /// The way that a page lies in or arrives at. One that is leaving is in a frame already.
+  /// The way that holds the page, or at which it arrives. A page that is leaving is in a frame already.
   FOREBAY_DEVICE std::uint32_t find(page_location at) const {
     std::uint32_t const first = group_of(at) * ways;
     FOREBAY_ROLLED
@@ -150,10 +150,10 @@ class host_pool {
     }
     return none;
   }
-  /// Of a page that was arriving, and may have arrived since.
+  /// Dooms a page that was arriving, and may have arrived since.
   FOREBAY_DEVICE void doom(std::uint32_t way) const {
-    // Acquire pairs with the release of arrived(): whoever gets the way next overwrites what was copied there. Relaxed:
-    // the lock orders it with that.
+    // Acquire pairs with the release of arrived(): the next thread that gets the way overwrites what was copied there.
+    // Relaxed: the lock orders the store with that thread.
     std::uint32_t const before = word(way).fetch_or(host_word::doomed, simt::order::acquire);
     if (host_word{before}.what() == host_word::content::page) word(way).store(0, simt::order::relaxed);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What lies in a cache, as the host finds it while threads use it.
+//! What a cache holds, as the host reads it while threads use the cache.
 #pragma once
 
 #include <cstdint>
@@ -31,17 +31,17 @@ struct cache_look {
   std::uint32_t overflow_frames = 0;  ///< they come after the sets' frames
   std::uint32_t user_frames = 0;      ///< they come after the overflow frames
   std::uint32_t page_bytes = 0;
-  // Frames that hold a page, and how many of those were written since they were read or written back.
+  // Frames that hold a page, and how many of those pages were written since they were read or last written back.
   std::uint32_t pages = 0;
   std::uint32_t dirty = 0;
   std::vector<frame_look> frames;
   std::vector<set_lock_look> locks;
-  std::vector<std::uint32_t> pinned_sets;  ///< every way of which is pinned
+  std::vector<std::uint32_t> pinned_sets;  ///< sets of which every way is pinned
   status first_error;
   std::uint64_t failed_write_backs = 0;
 };
 
-/// `state` lies in `where`. Words are read one after the other: two of them may be of different moments.
+/// `state` lies in `where`. Words are read one after the other, so two of them may show different moments.
 cache_look look_at(cache_state const* state, memory::resource& where);
 
 }  // namespace forebay

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! For code that works on a cache's frames and never replaces a page, whatever policy the cache has.
+//! A stand-in policy for code that works on a cache's frames and never replaces a page, whatever policy the cache has.
 #pragma once
 
 #include <cstdint>

@@ -18,8 +18,8 @@
 
 namespace forebay {
 
-/// A command for a page completes to its frame's word, whoever consumes the completion. The frame's note says where to
-/// help.
+/// A command for a page completes to its frame's word, whichever thread consumes the completion. The frame's note says
+/// which queue pair a waiting thread should help.
 template <class M, cached_traits Traits>
 class page_commands : protected cache_frames<M, Traits> {
   using base = cache_frames<M, Traits>;
@@ -88,8 +88,8 @@ class page_commands : protected cache_frames<M, Traits> {
     nvme::io_opcode opcode;
     std::uint32_t frame;
     std::uint32_t target;
-    std::uint32_t home;   ///< among the drive's; `none`: not known yet
-    std::uint32_t noted;  ///< the one that the frame's note names, or `none`
+    std::uint32_t home;   ///< the number of the pair among the drive's; `none`: not known yet
+    std::uint32_t noted;  ///< the pair that the frame's note names, or `none`
     std::uint64_t page;
     std::uint64_t deadline_ns;
     bool helped = false;  ///< whether submit_once() delivered anything
@@ -108,15 +108,15 @@ class page_commands : protected cache_frames<M, Traits> {
                                     std::uint32_t target, std::uint64_t deadline_ns) const {
     page_command command{opcode, frame, target, none, none, page, deadline_ns};
     status const result = simt::out_of_line(&submit_once)(s_, command, command.helped);
-    // Most find room at once, and do not pay for the stack of the slow way.
+    // Most commands find room at once, and do not pay for the stack of the slow path.
     return result.kind() != fault::busy ? result : simt::out_of_line(&submit_slowly)(s_, command);
   }
-  /// Goes on where submit_here() has found no room. No function that it calls, directly or not, has the same prototype
-  /// (cache_misses::find_spare() says why).
+  /// Goes on where submit_here() has found no room. No function that this one calls, directly or not, has the same
+  /// prototype (cache_misses::find_spare() says why).
   FOREBAY_COLD static status submit_slowly(cache_state* state, page_command& command) {
     page_commands const self = from(state);
     status result = fault::busy;
-    // PRP lists may all be held by commands of other drives' pairs, for which nobody waits yet (Q5).
+    // Commands of other drives' pairs may hold all PRP lists, and no thread may be waiting for those commands yet (Q5).
     bool const may_help = queue_rules_type::waiters_help && self.needs_prp_list();
     auto const help_others = [&] {
       FOREBAY_ROLLED
@@ -136,14 +136,14 @@ class page_commands : protected cache_frames<M, Traits> {
             command.helped = false;
             result = simt::out_of_line(&submit_once)(state, command, command.helped);
             if (result.kind() != fault::busy) return true;
-            // Round again, rather than stay at a pair: a busy one shall not keep the thread from the others. A thread
-            // that goes to sleep must have seen each ring empty.
+            // Goes on to the other pairs rather than stay at one, so that a busy pair does not keep the thread from the
+            // others. A thread must have seen each ring empty before it goes to sleep.
             if (!help_others()) return false;
             if (M::clock_ns() >= command.deadline_ns && ++late_helps == simt::late_helps_max) return false;
           }
         },
         command.deadline_ns);
-    // Nobody may be waiting for those that take the room: prefetches, requests that were detached.
+    // Possibly no thread waits for the commands that take the room: prefetches, and requests that were detached.
     if (rules::asks_for_room && !decided) {
       pair_range const in_the_way = self.needs_prp_list() ? pair_range{0, state->queues->pair_count}
                                                           : state->layout.pairs_of(self.drive_of(command.page));
@@ -157,12 +157,13 @@ class page_commands : protected cache_frames<M, Traits> {
   FOREBAY_DEVICE bool needs_prp_list() const {
     return std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
   }
-  /// A deadline after the default time, from when it is known that there is something to wait for.
+  /// Stands for a deadline that begins once it is known that there is something to wait for, and lasts the default
+  /// time.
   static constexpr std::uint64_t default_time = 1;
 
-  /// As io_queues_ref::submit() does, in parts that each need few registers: tries each pair of the page's drive, and
-  /// helps once where it has no room. `busy`, or `cancelled` where all pairs are dead. Sets `helped`, where it
-  /// delivered anything.
+  /// Does what io_queues_ref::submit() does, in parts that each need few registers. It tries each pair of the page's
+  /// drive, and helps once at a pair that has no room. `busy`, or `cancelled` if all pairs are dead. Sets `helped` if
+  /// it delivered anything.
   FOREBAY_COLD static status submit_once(cache_state* state, page_command& command, bool& helped) {
     pair_range const of_drive =
         state->layout.pairs_of(state->layout.piece_at(command.page << state->page_shift, 1).drive);
@@ -172,8 +173,9 @@ class page_commands : protected cache_frames<M, Traits> {
     FOREBAY_ROLLED
     for (std::uint32_t k = 0; k < pairs; ++k) {
       std::uint32_t const pair = first + command.home;
-      // Before the command: once it is there it may complete, and the frame may be another command's, whose note it
-      // would spoil. Relaxed: only where to help, until the word says more.
+      // The note is stored before the command is submitted. Afterwards the command may have completed, and another
+      // command may use the frame: its note would be overwritten. Relaxed: it only says where to help, until the word
+      // says more.
       if (command.noted != command.home) {
         simt::atomic<M>(state->notes[command.frame]).store(pair, simt::order::relaxed);
       }
@@ -197,7 +199,7 @@ class page_commands : protected cache_frames<M, Traits> {
     if (queue.try_submit(io, state->queues->prp_pages, command.target)) return submission::yes;
     return queue.dead() ? submission::dead : submission::no_room;
   }
-  /// Whether there was anything to deliver; nothing, where a service is there for that.
+  /// Whether there was anything to deliver. If a service consumes the completions, it delivers nothing.
   FOREBAY_COLD static bool help_for(cache_state* state, std::uint32_t pair) {
     if constexpr (queue_rules_type::waiters_help) {
       return from(state).queues().help(pair);
@@ -209,8 +211,8 @@ class page_commands : protected cache_frames<M, Traits> {
   // Completion
   // ------------------------------------------------------------------------------------------------------------------
 
-  /// Waits until the frame is not being read (`until::read`), or neither read nor written; helps meanwhile. False at
-  /// the deadline: recovery has been asked for.
+  /// Waits until the frame is not being read (`until::read`), or neither read nor written (`until::idle`); helps
+  /// meanwhile. At the deadline it asks for recovery and returns false.
   FOREBAY_DEVICE bool settle(std::uint32_t frame, until what, std::uint64_t deadline_ns) const {
     return simt::out_of_line(&settle_for)(s_, frame, what, deadline_ns);
   }
@@ -250,14 +252,14 @@ class page_commands : protected cache_frames<M, Traits> {
     if ((pair & cache_core::note_is_status) == 0) simt::out_of_line (&ask_for_recovery)(s_, pair, frame);
   }
 
-  /// Of the commands of `frame`, or, with `none`, of all.
+  /// Asks for recovery of the commands of `frame`; with `none`, of all commands.
   FOREBAY_COLD static void ask_for_recovery(cache_state* state, std::uint32_t pair, std::uint32_t frame) {
     auto const q = from(state).queues();
     if (frame == none) return q.ask_for_recovery(pair);
     q.ask_for_recovery(pair, targets_type::fill(frame));
     q.ask_for_recovery(pair, targets_type::write_back(frame));
   }
-  /// What the last command on the frame failed with, if it did.
+  /// What the last command on the frame failed with; success if it did not fail.
   FOREBAY_DEVICE status failure_of(std::uint32_t frame) const {
     // Relaxed: settle() or a pin acquired it.
     std::uint32_t const note = simt::atomic<M>(s_->notes[frame]).load(simt::order::relaxed);
@@ -272,20 +274,20 @@ class page_commands : protected cache_frames<M, Traits> {
     return frame < first_outside() ? mapping_.page_of({frame / cache_ways, seen.tag()}) : page_outside(frame);
   }
 
-  /// From here on whoever got true owes the submission of the write.
+  /// If this returns true, the caller must submit the write.
   FOREBAY_DEVICE bool begin_write_back(std::uint32_t frame, page_word seen) const {
     // Acquire pairs with the release of the writers' unpins: the command reads what they wrote.
     return word(frame).compare_exchange(seen.bits, rules::written_back(seen).bits, simt::order::acquire);
   }
-  /// With deadline 0 it does not wait. Where the command could not be sent the page is dirty as before.
+  /// With deadline 0 it does not wait. If the command could not be sent, the page is dirty as before.
   FOREBAY_DEVICE status submit_write_back(std::uint32_t frame, page_word seen, std::uint64_t deadline_ns) const {
     status const sent =
         submit(nvme::io_opcode::write, page_in(frame, seen), frame, targets_type::write_back(frame), deadline_ns);
     if (sent.ok()) {
       count(&cache_counters::write_backs);
     } else {
-      // Dirty first: a frame that is neither would be clean. Relaxed, then release, which pairs with the acquire of
-      // those who wait for the write-back.
+      // Sets dirty before it clears writing: a frame with neither bit would be clean. Relaxed, then release, which
+      // pairs with the acquire of the threads that wait for the write-back.
       word(frame).fetch_or(page_word::dirty, simt::order::relaxed);
       word(frame).fetch_and(~page_word::writing, simt::order::release);
     }
@@ -293,16 +295,17 @@ class page_commands : protected cache_frames<M, Traits> {
   }
 
   FOREBAY_DEVICE std::uint64_t failed_write_backs() const {
-    // Relaxed: the word, which is released after the count has grown, was acquired.
+    // Relaxed: the caller has acquired the word, and the word is released after the count has grown.
     return simt::atomic<M>(s_->failed_write_backs).load(simt::order::relaxed);
   }
 
-  /// Writes the page in `frame` back if it has been written, and waits until that is done: then every write to it that
-  /// came before the call is on the drive, though perhaps not durable.
+  /// Writes the page in `frame` back if it was written, and waits until that is done. Then every write to it that came
+  /// before the call is on the drive, though perhaps not durable.
   FOREBAY_DEVICE status clean(std::uint32_t frame, std::uint64_t deadline_ns) const {
     bool tried = false;
     for (std::uint64_t failed_before = 0;;) {
-      // Acquire pairs with the release of the writers' unpin: they came before; and with that of a failed write-back.
+      // Acquire pairs with the release of the writers' unpins: their writes came before; and with that of a failed
+      // write-back.
       page_word const seen{word(frame).load(simt::order::acquire)};
       if (seen.state() != page_state::valid) return {};
       if (seen.is_writing()) {
@@ -311,11 +314,12 @@ class page_commands : protected cache_frames<M, Traits> {
       }
       if (!seen.is_dirty()) return {};
       if (tried) {
-        // Written again since, unless some write-back failed.
+        // If no write-back has failed since, the page was written again after this one.
         if (failed_write_backs() == failed_before) return {};
         status const failure = failure_of(frame);
         if (!failure.ok()) return failure;
-        // Not known: it may be ours that failed, and another one that has begun since. So once more.
+        // The outcome is unknown: this write-back may have failed, and another one may have begun since. So it tries
+        // again.
       }
       failed_before = failed_write_backs();
       if (!begin_write_back(frame, seen)) continue;
@@ -325,8 +329,8 @@ class page_commands : protected cache_frames<M, Traits> {
     }
   }
 
-  /// Begins to write a page that is in a frame back, if it has been written. Never waits: clean() does what this could
-  /// not.
+  /// Begins to write back the page in a frame, if it was written. Never waits, so it may not begin; clean() does the
+  /// rest.
   FOREBAY_DEVICE void start_cleaning(std::uint32_t frame) const {
     page_word const seen = look(frame);
     if (seen.state() != page_state::valid || !seen.is_dirty() || seen.is_writing()) return;
@@ -334,7 +338,7 @@ class page_commands : protected cache_frames<M, Traits> {
   }
 
   static constexpr std::uint64_t no_page = outside_frame::no_page;
-  /// The page in a frame that has to be written back or is being, `no_page` where there is none.
+  /// The page in a frame that has to be written back, or is being written back; `no_page` if there is none.
   FOREBAY_DEVICE std::uint64_t page_to_clean(std::uint32_t frame) const {
     page_word const seen = look(frame);
     bool const unclean = seen.state() == page_state::valid && (seen.is_dirty() || seen.is_writing());

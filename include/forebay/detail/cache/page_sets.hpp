@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Which set of a cache a page belongs to, and what tells it from the set's other pages.
+//! Which set of a cache a page belongs to, and what distinguishes it from the set's other pages.
 #pragma once
 
 #include <cstdint>

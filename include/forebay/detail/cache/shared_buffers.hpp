@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Users' buffers as frames of the pages that they hold.
+//! Users' buffers that serve as frames of the pages that they hold.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ struct page_share {
   std::uint32_t ticket = 0;  ///< not 0: the buffer is the page's frame; 0: another frame is
 };
 
-/// A buffer that is shared is in the list of its page's set, and everybody's frame, until it is taken back.
+/// From share() to take_back(), a shared buffer is in the list of its page's set, and every thread uses it as the
+/// page's frame.
 template <class M, cached_traits Traits>
 class shared_buffers : protected cache_misses<M, Traits> {
   using base = cache_misses<M, Traits>;
@@ -54,15 +55,15 @@ class shared_buffers : protected cache_misses<M, Traits> {
   using typename base::targets_type;
   using typename base::until;
 
-  /// Pins `page`, and makes `buffer`, which holds a page, its frame where no frame has it and the sharing policy
-  /// agrees. For `sharing_use::overwrite` the buffer holds what the page shall be; where it did not become the frame
-  /// the caller copies that into the frame and calls publish(). May wait; not for the read of a page, which
-  /// wait_for_shared() does. Whoever gets a ticket calls let_go() or take_back() once; else unpin().
+  /// Pins `page`. If no frame has the page and the sharing policy agrees, `buffer`, which is a page long, becomes its
+  /// frame. For `sharing_use::overwrite` the buffer holds the page's new bytes; if it did not become the frame, the
+  /// caller copies them into the frame and calls publish(). May wait, but not for the read of a page: wait_for_shared()
+  /// does. A caller that gets a ticket calls let_go() or take_back() once; one that gets none calls unpin().
   FOREBAY_DEVICE page_share share(std::uint64_t page, buffer_ref const& buffer, sharing_use use) const {
     return simt::out_of_line(&share_slowly)(s_, page, buffer, use);
   }
-  /// Waits until the page that was shared for `sharing_use::read` has been read. Where that fails, or the deadline
-  /// passes, it is pinned no more, unless the caller has a ticket.
+  /// Waits until the page that was shared for `sharing_use::read` has been read. If that fails, or the deadline passes,
+  /// the page is no longer pinned, unless the caller has a ticket.
   FOREBAY_DEVICE status wait_for_shared(std::uint64_t page, page_share& shared, std::uint64_t deadline_ns) const {
     std::uint32_t const frame = shared.pinned.frame;
     if (shared.ticket == 0) {
@@ -77,23 +78,23 @@ class shared_buffers : protected cache_misses<M, Traits> {
     if (!settle(frame, until::read, deadline_ns)) return fault::timed_out;
     return look(frame).state() == page_state::failed ? failure_of(frame) : status();
   }
-  /// The owner of a shared buffer no longer has it pinned. It stays the page's frame, until take_back() or until its
-  /// place is wanted for another buffer. Of several calls for one ticket the first counts.
+  /// Ends the owner's pin of a shared buffer. The buffer stays the page's frame until take_back(), or until its user
+  /// frame is wanted for another buffer. Of several calls for one ticket only the first counts.
   FOREBAY_DEVICE void let_go(std::uint32_t frame, std::uint32_t ticket) const {
     std::uint32_t owner = ticket;
-    // Relaxed: who takes the ownership away takes the pin with it, and unpin() releases.
+    // Relaxed: the thread that clears the owner also removes the owner's pin, and unpin() releases.
     bool const was_owner =
         simt::atomic<M>(s_->users[frame - first_user()].owner).compare_exchange(owner, 0, simt::order::relaxed);
     if (rules::takes_owners_pin(was_owner)) unpin(frame);
   }
-  /// The same, and waits until the buffer is no page's frame: it has been written back, and nobody has it pinned. Where
-  /// that fails, or the deadline passes, the buffer still belongs to the cache. `no_frame`: another thread had it
-  /// pinned until then.
+  /// The same, and waits until the buffer is no page's frame: the page has been written back, and no thread has it
+  /// pinned. If that fails, or the deadline passes, the buffer still belongs to the cache. `no_frame`: another thread
+  /// had it pinned until the deadline.
   FOREBAY_DEVICE status take_back(std::uint32_t frame, std::uint32_t ticket, std::uint64_t deadline_ns) const {
     return simt::out_of_line(&take_back_slowly)(s_, frame, ticket, deadline_ns);
   }
 
-  /// How many frames users' buffers may be, and of the `k`-th of them: the bytes, and the ticket, that it had last.
+  /// How many frames users' buffers may be. For the `k`-th of them: the bytes and the ticket that it had last.
   FOREBAY_DEVICE std::uint32_t user_count() const { return s_->user_count; }
   FOREBAY_DEVICE std::byte const* user_data(std::uint32_t k) const { return s_->users[k].buffer.data(); }
   FOREBAY_DEVICE std::uint32_t user_ticket(std::uint32_t k) const {
@@ -134,7 +135,7 @@ class shared_buffers : protected cache_misses<M, Traits> {
       } else {
         self.count(&cache_counters::shared);
         out.pinned.frame = mine;
-        // Relaxed: the frame is ours.
+        // Relaxed: only this thread uses the frame now.
         out.ticket = simt::atomic<M>(user.ticket).load(simt::order::relaxed);
         if (use == sharing_use::overwrite) {
           self.publish(mine);
@@ -147,24 +148,25 @@ class shared_buffers : protected cache_misses<M, Traits> {
       }
       break;
     }
-    // It was never shared: nobody has a pin for it to be taken away. Relaxed: the frame is in no list, and ours.
+    // The buffer was never shared, so there is no owner's pin to be removed. Relaxed: the frame is in no list, and this
+    // thread's alone.
     simt::atomic<M>(user.owner).store(0, simt::order::relaxed);
     state->free_users.template give<M>(mine - self.first_user());
     return out;
   }
 
-  /// A frame for a user's buffer, in no list; `none`: all are in use.
+  /// A frame for a user's buffer. The frame is in no list. `none`: all are in use.
   FOREBAY_DEVICE std::uint32_t take_user_frame(buffer_ref const& buffer) const {
     if (buffer.data() == nullptr || buffer.size_bytes() < std::uint64_t{1} << page_shift_) return none;
     std::uint32_t const frame = take_outside_frame(s_->free_users, s_->overflow_count, s_->user_count, none);
     if (frame == none) return none;
     user_frame& user = s_->users[frame - first_user()];
     user.buffer = buffer;
-    // Relaxed: nobody else changes it while the frame is in no list.
+    // Relaxed: no other thread changes it while the frame is in no list.
     std::uint32_t const last = simt::atomic<M>(user.ticket).load(simt::order::relaxed);
     std::uint32_t const ticket = last + 1 != 0 ? last + 1 : 1;
     simt::atomic<M>(user.owner).store(ticket, simt::order::relaxed);
-    // Release pairs with the acquire in take_back_slowly(): what was done with the frame's last buffer is over.
+    // Release pairs with the acquire in take_back_slowly(): the frame's last buffer is no longer in use.
     simt::atomic<M>(user.ticket).store(ticket, simt::order::release);
     return frame;
   }
@@ -175,7 +177,7 @@ class shared_buffers : protected cache_misses<M, Traits> {
     self.let_go(frame, ticket);
     std::uint32_t const k = frame - self.first_outside();
     user_frame& user = state->users[frame - self.first_user()];
-    // Acquire, both: pair with the release in take_user_frame(), and with that in unlink().
+    // Acquire, both: they pair with the release in take_user_frame(), and with that in unlink().
     auto const page_of_frame = [&] { return simt::atomic<M>(state->outside[k].page).load(simt::order::acquire); };
     auto const is_back = [&] {
       return simt::atomic<M>(user.ticket).load(simt::order::acquire) != ticket ||

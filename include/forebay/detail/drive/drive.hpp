@@ -17,7 +17,7 @@
 
 namespace forebay::drive {
 
-/// A controller within reach, whatever is behind it. Destroy it after everything that uses its spaces.
+/// A controller that the program can reach, whatever is behind it. Destroy it after everything that uses its spaces.
 class device {
  public:
   virtual ~device() = default;
@@ -28,18 +28,20 @@ class device {
   virtual nlohmann::json report() = 0;
   /// The GPU whose threads reach the drive's queues in its own memory; none for a drive whose engine runs on the CPU.
   virtual std::optional<int> gpu() const { return std::nullopt; }
-  /// Keep the engine running between the two; a kernel that is to use the drive must not start before `hold` returned.
-  /// For drives that always run they do nothing. Thread-safe. `hold` throws `operation_failed` where a GPU is full.
+  /// Between the two calls the engine runs. A kernel that is to use the drive must not start before `hold` has
+  /// returned. For drives that always run they do nothing. Thread-safe. `hold` throws `operation_failed` if a GPU is
+  /// full.
   virtual void hold() {}
   virtual void release() noexcept {}
-  /// Has memory found for the drive's first `bytes` bytes before they are accessed, where an emulated drive keeps them
-  /// in ordinary memory. How many of them need no page to be found any more: all, or none where they would take more
-  /// than half of what the machine has left. Thread-safe.
+  /// If an emulated drive keeps its bytes in ordinary memory: has the system allocate memory for the first `bytes`
+  /// bytes before they are accessed. Returns how many of them need no new page any more: all, or none if they would
+  /// take more than half of what the machine has left. Thread-safe.
   virtual std::uint64_t populate(std::uint64_t bytes) { return bytes; }
-  /// Keeps [first_byte, first_byte + bytes) of whatever the clients of this drive lie on it for this one, until
-  /// `unclaim` of the same, or its end. 0 where it is kept; else another client has claimed some of it, and this is
-  /// where its claim ends. Stops no command: it is for clients that ask. A device that wraps another one passes this
-  /// on. A drive of one process alone has no other client. Thread-safe.
+  /// Reserves [first_byte, first_byte + bytes) for this client, in whatever the clients of this drive have laid out on
+  /// it, until `unclaim` of the same range or until the client ends. Returns 0 if the range is reserved. If another
+  /// client has claimed some of it, returns where that claim ends. This stops no command: it is for clients that ask. A
+  /// device that wraps another one passes the call on. A drive that only one process can use has no other client.
+  /// Thread-safe.
   virtual std::uint64_t claim(std::uint64_t first_byte, std::uint64_t bytes) {
     static_cast<void>(first_byte), static_cast<void>(bytes);
     return 0;
@@ -47,22 +49,22 @@ class device {
   virtual void unclaim(std::uint64_t first_byte, std::uint64_t bytes) noexcept {
     static_cast<void>(first_byte), static_cast<void>(bytes);
   }
-  /// From now on `report()` counts from here, so that set-up and warm-up stay out of a result. Thread-safe.
+  /// From now on `report()` counts from zero, so that set-up and warm-up do not enter a result. Thread-safe.
   virtual void reset_statistics() = 0;
 };
 
 struct open_options {
-  /// Where the registers and the DMA space's allocations live: pinned memory where a GPU is the client.
+  /// The memory for the registers and for the DMA space's allocations: pinned memory if a GPU is the client.
   memory::resource* client_memory = &memory::host();
-  /// The GPU that `backing=hbm` and `backing=host` mean.
+  /// The GPU that `backing=hbm` and `backing=host` refer to.
   int gpu = 0;
-  /// I/O queue pairs to take of a drive that a daemon serves to several clients. 0: as many as are free, at most 16, or
-  /// 128 of a drive on a GPU.
+  /// How many I/O queue pairs to take of a drive that a daemon serves to several clients. 0: as many as are free, at
+  /// most 16, or 128 of a drive on a GPU.
   std::uint32_t queues = 0;
-  /// A file is opened for reading only, and the drive is write protected. Other drives take no notice, nor does a file
+  /// A file is opened for reading only, and the drive is write protected. Other drives ignore this, and so does a file
   /// that a daemon serves.
   bool read_only = false;
-  /// Ends the opening, which may take minutes where flash is written first; `open` then throws `operation_failed`.
+  /// Ends the opening, which may take minutes if flash is written first; `open` then throws `operation_failed`.
   std::stop_token cancel;
   /// Faults that an emulated drive injects; for tests.
   emulator::fault_plan faults;
@@ -70,12 +72,12 @@ struct open_options {
   emulator::frontend_techniques frontend;
 };
 
-/// Opens the drive that `uri` names. Throws `refused_input` for what it cannot mean, before anything starts, and
-/// `operation_failed` when a drive that exists cannot be opened.
+/// Opens the drive that `uri` names. Throws `refused_input` for an invalid URI, before anything starts, and
+/// `operation_failed` if a drive that exists cannot be opened.
 std::unique_ptr<device> open(std::string const& uri, open_options const& options = {});
 
 /// Makes the file that `uri` (`file:PATH,size=...` or `emulated:backing=file,path=...,size=...`) names, sparse and
-/// zeroed. Throws `refused_input` when it exists already.
+/// zeroed. Throws `refused_input` if it exists already.
 void create(std::string const& uri);
 
 }  // namespace forebay::drive

@@ -26,11 +26,11 @@ struct profile {
 profile load_profile(std::string const& path);
 
 /// A profile by name, from the first of `profile_folders()` that has `<name>.toml`. A name with a slash or that ends in
-/// `.toml` is a path. Throws `refused_input` that lists what there is.
+/// `.toml` is a path. Throws `refused_input` that lists the profiles found.
 profile find_profile(std::string const& name);
 
-/// Folders where profiles are looked for, in order: FOREBAY_PROFILE_DIR; that of the installed copy, for programs that
-/// were built against one; the source tree's.
+/// The folders in which profiles are looked for, in order: FOREBAY_PROFILE_DIR; the folder of the installed copy, for
+/// programs that were built against one; the folder of the source tree.
 std::vector<std::string> profile_folders();
 
 }  // namespace forebay::drive

@@ -19,24 +19,24 @@ struct serve_options {
   std::string socket = daemon_socket();
   /// Drives to open at once; others are opened when a client names them. All stay open until the end.
   std::vector<std::string> drives;
-  /// An open file: the daemon ends, as by a signal, when whoever holds its other end has gone. -1: none. So a daemon
-  /// does not outlive the program that started it, however that ends.
+  /// An open file. The daemon ends, as by a signal, when the process at the other end has closed it or has ended. -1:
+  /// none. So a daemon does not outlive the program that started it, however that program ends.
   int lifeline = -1;
-  /// Told when the daemon listens and its drives are open. What this and `notice` throw is caught: nobody may be there
-  /// to read it any more, and the drives go on.
+  /// Called when the daemon listens and its drives are open. Exceptions from this and from `notice` are caught: perhaps
+  /// nobody reads the messages any more, and the drives go on.
   std::function<void()> ready;
-  /// Told, a line at a time, what an operator must know: that the engine died, and is back.
+  /// Called with each message for the operator, one line at a time: that the engine died, or that it is back.
   std::function<void(std::string const&)> notice;
 };
 
-/// Serves until SIGINT, SIGTERM or SIGHUP (unless that was ignored before, as `nohup` does); returns the reports of its
+/// Serves until SIGINT, SIGTERM or SIGHUP (unless that was ignored before, as `nohup` does). Returns the reports of its
 /// drives, all written back, under `drives`, and how often the engine was started again under `restarts`. The drives
-/// run in a process of their own: when it dies, another takes its place, with the bytes of `backing=memory` as they
-/// were and those of a file as they were last flushed. Clients attached to the one that died find their controllers
-/// gone, and may open them again.
+/// run in a process of their own. When that process dies, another takes its place, with the bytes of `backing=memory`
+/// as they were and those of a file as they were last flushed. Clients that were attached to the process that died find
+/// their controllers gone, and may open them again.
 ///
-/// Forks: call it from a process that has no other threads in this library, and has not used a GPU. Throws
-/// `refused_input` and `operation_failed` as `open` does, and where a daemon listens there already.
+/// Forks, so call it from a process that has no other threads in this library and has not used a GPU. Throws
+/// `refused_input` and `operation_failed` as `open` does, and also if a daemon already listens there.
 nlohmann::json serve(serve_options const& options);
 
 }  // namespace forebay::drive

@@ -12,7 +12,7 @@
 
 namespace forebay::drive {
 
-/// What a URI says, key by key, before anything is made of the values. Schemes are `emulated`, `file`, `pci`, and
+/// The parts of a URI, key by key, before their values are interpreted. Schemes are `emulated`, `file`, `pci`, and
 /// those of `add_scheme`.
 class uri {
  public:

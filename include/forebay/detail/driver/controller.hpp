@@ -25,8 +25,8 @@ namespace forebay::driver {
 
 class admin_queue;
 
-/// Commands that the queues of a priority may have started, to those of the others, where all have some waiting: 1 to
-/// 256 each. Urgent ones go before all.
+/// How many commands the queues of a priority may have started, in proportion to those of the other priorities, if all
+/// have some waiting: 1 to 256 each. Urgent commands go before all others.
 struct priority_weights {
   std::uint32_t high = 16;
   std::uint32_t medium = 4;
@@ -38,14 +38,14 @@ struct controller_options {
   std::uint32_t io_queue_pairs = 1024;     ///< how many to ask for; the controller may grant fewer
   std::uint32_t admin_queue_entries = 32;  ///< 2 to 4096
   std::uint64_t admin_timeout_ns = 5'000'000'000;
-  std::uint64_t shutdown_timeout_ns = 5'000'000'000;  ///< at least; RTD3E of Identify Controller where that is longer
-  std::uint64_t ready_timeout_ns = 0;                 ///< for CSTS.RDY to follow CC.EN; 0: what CAP.TO says
-  /// Set: weighted round robin arbitration, so that priorities of queues count. Refused where CAP.AMS does not offer
-  /// it.
+  std::uint64_t shutdown_timeout_ns = 5'000'000'000;  ///< at least this; RTD3E of Identify Controller if that is longer
+  std::uint64_t ready_timeout_ns = 0;                 ///< how long CSTS.RDY may take to follow CC.EN; 0: as CAP.TO says
+  /// If set: weighted round robin arbitration, so that priorities of queues take effect. Rejected if CAP.AMS does not
+  /// offer it.
   std::optional<priority_weights> priorities;
 };
 
-/// What the controller and its namespace say of themselves.
+/// What the controller and its namespace report about themselves.
 struct drive_identity {
   std::string serial;
   std::string model;
@@ -55,9 +55,9 @@ struct drive_identity {
   std::uint64_t blocks = 0;
   std::uint32_t block_bytes = 0;
   std::uint32_t page_bytes = 0;          ///< what one PRP entry covers
-  std::uint64_t max_transfer_bytes = 0;  ///< of one command: MDTS, or 65536 blocks where MDTS sets no limit
+  std::uint64_t max_transfer_bytes = 0;  ///< of one command: MDTS, or 65536 blocks if MDTS sets no limit
   std::uint32_t max_queue_entries = 0;   ///< CAP.MQES
-  std::uint32_t io_queue_pairs = 0;      ///< that the controller granted
+  std::uint32_t io_queue_pairs = 0;      ///< as many as the controller granted
   bool volatile_write_cache = false;     ///< a Flush is needed for durability
   bool compare = false;
   bool write_zeroes = false;
@@ -68,7 +68,7 @@ struct drive_identity {
   std::uint64_t size_bytes() const { return blocks * block_bytes; }
 };
 
-/// An admin command that was started. Good for one `finish()`.
+/// An admin command that was started. Valid for one `finish()`.
 struct admin_ticket {
   std::uint16_t command_id = 0;
   std::uint64_t generation = 0;
@@ -76,7 +76,7 @@ struct admin_ticket {
 
 /// Drives one controller, which it enables when constructed and shuts down when destroyed. `registers` and `dma` must
 /// outlive it and every `io_queue` it made. All members may be called from any thread. Admin commands throw
-/// `command_error` for a status, `controller_failure` when no answer comes.
+/// `command_error` for a status, and `controller_failure` if no answer comes.
 class controller {
  public:
   controller(register_space& registers, dma_space& dma, controller_options options = {});
@@ -85,33 +85,33 @@ class controller {
   /// As `shutdown()`, without throwing.
   ~controller();
 
-  /// Never changes: a `reset()` that finds another drive fails.
+  /// Does not change: a `reset()` that finds another drive fails.
   drive_identity const& identity() const { return identity_; }
   nvme::controller_capabilities capabilities() const { return capabilities_; }
   dma_space& dma() const { return dma_; }
-  /// Counts bring-ups; a queue of an earlier generation is no longer known to the controller.
+  /// Counts bring-ups. The controller does not know a queue of an earlier generation any more.
   std::uint64_t generation() const;
 
-  /// Whether the device is found to have left its bus. Then all queues and commands are gone, as after a reset. Waits
-  /// for nothing: false while another member is at work.
+  /// Whether the device has left its bus, as far as can be found. All queues and commands are then gone, as after a
+  /// reset. Does not wait: false while another member is at work.
   bool has_left();
 
   /// Disables the controller and brings it up again. All I/O queues and admin commands under way are gone: the
-  /// controller touches no memory that they named. `io_queue`s keep id and rings, for `recreate()`.
+  /// controller touches no memory that they named. An `io_queue` keeps its id and rings, for `recreate()`.
   void reset();
   /// Normal shutdown notification, then disables the controller. Only `reset()` makes it usable again.
   void shutdown();
 
   /// Makes a pair of I/O queues with the lowest free id. Throws `refused_input` for options that the controller's
-  /// limits forbid, `operation_failed` when every granted pair is in use.
+  /// limits forbid, and `operation_failed` if every granted pair is in use.
   io_queue create_io_queue_pair(queue_options const& options = {});
-  /// Makes the controller know a queue again that a reset or `delete_io_queue_pair` made it forget: same id, rings and
+  /// Creates again, in the controller, a queue that a reset or `delete_io_queue_pair` has deleted: same id, rings and
   /// doorbells. Clears rings that the queue allocated.
   void recreate(io_queue& queue);
-  /// Deletes both queues: commands in them end, and the controller touches their memory no more. Keeps the rings.
+  /// Deletes both queues: their commands end, and the controller no longer touches the commands' memory. Keeps the
+  /// rings.
   void delete_io_queue_pair(io_queue& queue);
-  /// Asks the controller to abort one command; false when it did not. The command, aborted or not, completes in its
-  /// queue.
+  /// Asks the controller to abort one command; false if it did not. The command completes in its queue, aborted or not.
   bool abort(std::uint16_t sq_id, std::uint16_t command_id);
 
   nvme::identify_controller identify_controller();
@@ -128,9 +128,10 @@ class controller {
   /// Runs any admin command and returns its completion, whatever the status. The command id is filled in. After a
   /// `controller_failure` the memory that the entry names belongs to the controller until `reset()`.
   nvme::completion_entry execute(nvme::submission_entry const& entry);
-  /// Starts an admin command that may stay with the controller for long (Asynchronous Event Request).
+  /// Starts an admin command that may stay with the controller for a long time (Asynchronous Event Request).
   admin_ticket start(nvme::submission_entry const& entry);
-  /// The command's completion, or nothing by `deadline_ns` of `simt::native::clock_ns()`; 0 looks once.
+  /// The command's completion, or nothing if there is none by `deadline_ns` of `simt::native::clock_ns()`; 0 looks
+  /// once.
   std::optional<nvme::completion_entry> finish(admin_ticket ticket, std::uint64_t deadline_ns);
 
  private:
@@ -140,7 +141,7 @@ class controller {
     enabled,   ///< takes commands
     broken,    ///< did not answer: takes no commands, and may still touch memory
   };
-  /// Rings of a queue whose deletion failed, and its id: free only once the controller is disabled.
+  /// Rings and id of a queue whose deletion failed: they are free only once the controller is disabled.
   struct orphan {
     std::uint16_t id;
     dma_buffer submission;
@@ -154,7 +155,7 @@ class controller {
   void disable_locked();
   bool wait_for_ready_locked(bool ready);
   std::uint64_t ready_timeout_ns() const;
-  /// CSTS. Throws when the device is gone, and with `fatal_throws` when it says that it cannot go on.
+  /// CSTS. Throws if the device is gone, and with `fatal_throws` also if it reports that it cannot go on.
   nvme::controller_status status_locked(bool fatal_throws);
   void require_enabled_locked() const;
   [[noreturn]] void fail_locked(controller_failure::cause why, std::string const& what);
@@ -183,7 +184,7 @@ class controller {
 
   std::mutex lifecycle_mutex_;  ///< one bring-up, reset or shutdown at a time
   std::mutex abort_mutex_;      ///< one Abort at a time, within every controller's ACL
-  mutable std::mutex mutex_;    ///< guards all below, and the registers
+  mutable std::mutex mutex_;    ///< guards all members below, and the registers
   std::unique_ptr<admin_queue> admin_;
   state state_ = state::disabled;
   std::uint64_t generation_ = 0;

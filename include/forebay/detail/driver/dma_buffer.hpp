@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Memory that a controller reaches, owned.
+//! Owns memory that a controller reaches.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace forebay::driver {
 
-/// One allocation of a `dma_space`, which must outlive it. Move-only. Zeroed when made, starts on a page.
+/// One allocation of a `dma_space`, which must outlive it. Move-only. It is zeroed when made, and starts on a page.
 class dma_buffer {
  public:
   dma_buffer() = default;
-  /// `for_gpu`: only threads of a GPU, and `clear`, reach it.
+  /// `for_gpu`: only threads of a GPU, and `clear`, can reach it.
   dma_buffer(dma_space& from, std::size_t bytes, bool for_gpu = false)
       : from_(&from), data_(for_gpu ? from.allocate_for_gpu(bytes) : from.allocate(bytes)), bytes_(bytes) {}
   dma_buffer(dma_buffer&& other) noexcept { swap(other); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a controller can do wrong, as exceptions.
+//! Exceptions for errors of a controller.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace forebay::driver {
 
-/// An admin command completed with a status other than success. The controller goes on working.
+/// An admin command completed with a status other than success. The controller still works.
 class command_error : public operation_failed {
  public:
   /// `what` names the command and what it was for; the message adds the status in words and in numbers.
@@ -24,14 +24,14 @@ class command_error : public operation_failed {
   std::uint16_t status_field_;
 };
 
-/// The controller itself no longer works; `controller::reset()` may bring it back, except when it was removed.
+/// The controller itself no longer works. `controller::reset()` may bring it back, unless it was removed.
 class controller_failure : public operation_failed {
  public:
   enum class cause {
     timed_out,  ///< a register or a command did not change in time
     fatal,      ///< CSTS.CFS is set
     removed,    ///< registers read as all ones: the device has left the bus
-    protocol,   ///< it did what no controller may do
+    protocol,   ///< it did something that no controller may do
     cancelled,  ///< `controller::reset()` or `shutdown()` overtook the command
   };
   controller_failure(cause why, std::string const& what) : operation_failed(what), why_(why) {}

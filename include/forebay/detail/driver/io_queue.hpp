@@ -12,23 +12,23 @@ namespace forebay::driver {
 
 class controller;
 
-/// What a pair of I/O queues should look like.
+/// The properties of a pair of I/O queues to create.
 struct queue_options {
   std::uint32_t entries = 256;           ///< of the submission queue, 2 to `identity().max_queue_entries`
   std::uint32_t completion_entries = 0;  ///< of the completion queue, the same bounds; 0: as many as `entries`
-  /// Whether threads of a GPU drive the queue: rings and doorbells are then where those reach them fastest.
+  /// Whether threads of a GPU drive the queue: rings and doorbells then lie where those threads reach them fastest.
   bool driven_by_gpu = false;
-  /// Where the controller arbitrates by `controller_options::priorities`; not used otherwise.
+  /// Used only if the controller arbitrates by `controller_options::priorities`.
   nvme::queue_priority priority = nvme::queue_priority::medium;
-  /// Rings in memory of the caller: mapped in the `dma_space`, starting on a page, contiguous on the bus, zeroed by the
-  /// caller before creation and re-creation, and outliving the queue. Null: the queue allocates them.
+  /// Rings in memory of the caller's. They are mapped in the `dma_space`, start on a page, are contiguous on the bus,
+  /// are zeroed by the caller before creation and re-creation, and outlive the queue. Null: the queue allocates them.
   nvme::submission_entry* submission_memory = nullptr;
   nvme::completion_entry* completion_memory = nullptr;
 };
 
 /// Owns one I/O submission queue, its completion queue, their rings and their id. Move-only; must not outlive its
-/// `controller`. Entries and doorbells are the business of whoever drives the queue; this object is not thread-safe,
-/// what it points to is shared with the controller.
+/// `controller`. The code that drives the queue handles entries and doorbells. This object is not thread-safe, and it
+/// shares the memory that it points to with the controller.
 class io_queue {
  public:
   io_queue() = default;
@@ -47,10 +47,10 @@ class io_queue {
   nvme::queue_priority priority() const { return priority_; }
   nvme::submission_entry* submission_ring() const { return submission_ring_; }
   nvme::completion_entry* completion_ring() const { return completion_ring_; }
-  /// Words that take new tails and heads, as `register_space::doorbell` gives them.
+  /// The words to which new tails and heads are stored, as `register_space::doorbell` gives them.
   std::uint32_t* sq_tail_doorbell() const { return sq_tail_doorbell_; }
   std::uint32_t* cq_head_doorbell() const { return cq_head_doorbell_; }
-  /// Whether the controller knows the queue: false once it was deleted, and after a controller reset.
+  /// Whether the controller knows the queue. False once the queue was deleted, and after a controller reset.
   bool live() const;
   void swap(io_queue& other) noexcept;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a driver must be given to speak to a controller, and all that it knows of it.
+//! What a driver needs in order to talk to a controller, and all that it knows of it.
 #pragma once
 
 #include <cstddef>
@@ -26,12 +26,13 @@ class register_space {
     write32(offset_bytes, static_cast<std::uint32_t>(value));
     write32(offset_bytes + 4, static_cast<std::uint32_t>(value >> 32));
   }
-  /// The word that a thread, on a GPU too, stores a doorbell value to: the register itself, or a page from which
-  /// another thread relays. Valid as long as this object. The admin queue's doorbells are rung by `write32`.
+  /// The word to which a thread, on a GPU too, stores a doorbell value. It is the register itself, or lies in a page
+  /// from which another thread relays values. Valid as long as this object. The admin queue's doorbells are rung by
+  /// `write32`.
   virtual std::uint32_t* doorbell(std::uint32_t offset_bytes) = 0;
-  /// The same for threads of a GPU, where that is another word. A queue uses one of the two.
+  /// The same for threads of a GPU, if that is a different word. A queue uses one of the two.
   virtual std::uint32_t* doorbell_for_gpu(std::uint32_t offset_bytes) { return doorbell(offset_bytes); }
-  /// Whether the device has left its bus, as far as is known without waiting for it.
+  /// Whether the device has left its bus, as far as is known without a wait for it.
   virtual bool has_left() { return read32(nvme::registers::csts) == nvme::removed_value; }
 };
 
@@ -41,14 +42,14 @@ class dma_space {
   virtual ~dma_space() = default;
   /// Zeroed memory that starts on a page of `page_bytes()` and is mapped for the controller. Throws on exhaustion.
   virtual void* allocate(std::size_t bytes) = 0;
-  /// The same where threads of a GPU reach it fastest; the host may then reach it by `clear` alone.
+  /// The same, in the place that threads of a GPU reach fastest; the host may then reach it by `clear` alone.
   virtual void* allocate_for_gpu(std::size_t bytes) { return allocate(bytes); }
   virtual void deallocate(void* address) noexcept = 0;
-  /// Zeroes memory that `allocate` or `allocate_for_gpu` gave.
+  /// Zeroes memory that came from `allocate` or `allocate_for_gpu`.
   virtual void clear(void* address, std::size_t bytes) { std::memset(address, 0, bytes); }
   /// Makes memory that the caller owns reachable; `address` and `bytes` must be multiples of `page_bytes()`.
   virtual void map(void* address, std::size_t bytes) = 0;
-  /// The caller vouches that no command in flight names the memory.
+  /// The caller guarantees that no command in flight names the memory.
   virtual void unmap(void* address, std::size_t bytes) = 0;
   /// The address that the controller uses for the byte at `address`. Contiguous only within a page.
   virtual std::uint64_t bus_address(void const* address) const = 0;

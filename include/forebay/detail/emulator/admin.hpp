@@ -31,26 +31,28 @@ struct admin_options {
   std::uint8_t mdts = 8;
 };
 
-/// How a controller that shuts down has what was written made durable, which may take long. Neither member waits.
+/// With this, a controller that shuts down has the written data made durable, which may take long. Neither member
+/// waits.
 struct durability {
-  /// Asks for it; returns what to ask `done` about.
+  /// Asks for it; returns the ticket to pass to `done`.
   std::function<std::uint64_t()> ask;
-  /// Nothing: what was asked for is not done yet; then whether all of it, and all before, is durable.
+  /// Nothing: what was asked for is not done yet. Else whether all of it, and all that came before, is durable.
   std::function<std::optional<bool>(std::uint64_t ticket)> done;
 };
 
-/// A host actor: one thread calls `step` again and again. It never blocks: what needs an answer of a service unit is
-/// taken up again by a later step.
+/// A host actor: one thread calls `step` again and again. It never blocks: if it needs an answer of a service unit, a
+/// later step takes the matter up again.
 class admin {
  public:
-  /// `regions`: what units reach; `of_host`: what the thread that calls `step` does, which may be the same.
+  /// `regions`: for memory that units reach; `of_host`: for memory that the thread that calls `step` reaches, which may
+  /// be the same.
   admin(admin_options const& options, register_file& registers, dma_regions const& regions, dma_regions const& of_host,
         media const& drive, io_engine& engine, std::uint32_t first_slot, durability sync);
 
-  /// Looks at registers and the admin queue once. Whether there was anything to do.
+  /// Looks at registers and the admin queue once. Returns whether there was anything to do.
   bool step();
-  /// In place of `step`, again and again, when the controller is to go: whether the engine has let go of all its
-  /// queues.
+  /// Called again and again in place of `step` when the controller is to be destroyed. Returns whether the engine has
+  /// released all its queues.
   bool step_away();
 
   static constexpr std::uint32_t max_events = 4;  ///< Asynchronous Event Requests in flight
@@ -62,11 +64,11 @@ class admin {
     std::uint16_t status_field = 0;
     std::uint32_t result = 0;
   };
-  /// Nothing: the command is outstanding still.
+  /// Nothing: the command is still outstanding.
   using outcome = std::optional<completion>;
   struct queue_entry {
     bool exists = false;
-    bool leaving = false;     ///< a reset has asked the unit to let go of it
+    bool leaving = false;     ///< a reset has asked the unit to release it
     std::uint32_t users = 0;  ///< of a completion queue: submission queues that name it
     std::uint32_t cq_id = 0;  ///< of a submission queue
   };
@@ -94,7 +96,7 @@ class admin {
   /// Resumes the command that waits for a service unit.
   outcome resume();
 
-  /// Checks what both Create commands share; `base address and size.
+  /// Checks what both Create commands have in common: base address and size.
   completion check_queue(nvme::submission_entry const& command, std::uint64_t entry_bytes) const;
   completion transfer_out(nvme::submission_entry const& command, void const* data, std::uint64_t bytes);
   bool valid_queue_id(std::uint32_t id) const { return id != 0 && id < sqs_.size(); }
@@ -102,9 +104,9 @@ class admin {
 
   admin_options const options_;
   register_file& registers_;
-  dma_region_table host_regions_;   ///< of admin queues and of what admin commands read and write
-  dma_region_table queue_regions_;  ///< of I/O queues, as the host looks it up
-  dma_region_table unit_regions_;   ///< the same, as units do
+  dma_region_table host_regions_;   ///< for admin queues and for memory that admin commands read and write
+  dma_region_table queue_regions_;  ///< for I/O queues, as the host looks them up
+  dma_region_table unit_regions_;   ///< the same, as units look them up
   media drive_;
   io_engine& engine_;
   std::uint32_t const first_slot_;  ///< of the engine's queue slots; queue id 1 is in it
@@ -123,7 +125,7 @@ class admin {
   nvme::submission_entry waiting_;  ///< the command that waits for a unit's answer
   bool is_waiting_ = false;
   bool is_asked_ = false;                                         ///< the unit has been asked for that
-  std::deque<std::pair<std::uint16_t, completion>> completions_;  ///< not posted yet: the queue was full
+  std::deque<std::pair<std::uint16_t, completion>> completions_;  ///< not posted yet, since the queue was full
   std::deque<std::uint16_t> event_requests_;
   std::uint64_t doorbell_errors_seen_ = 0;
   std::uint64_t admin_doorbell_errors_ = 0;

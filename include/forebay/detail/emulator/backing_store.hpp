@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Where an emulated drive's bytes live: anonymous memory, a mapped file, a copy of either elsewhere, or nowhere.
+//! The storage for an emulated drive's bytes: anonymous memory, a mapped file, a copy of either in other memory, or
+//! none.
 #pragma once
 
 #include <cstddef>
@@ -20,37 +21,39 @@ class backing_store {
   virtual ~backing_store() = default;
   /// Valid as long as this object.
   virtual media view() = 0;
-  /// Where the pointers of `view()` point to.
+  /// The memory to which the pointers of `view()` point.
   virtual memory::resource& where() { return memory::host(); }
-  /// Makes durable what was written before the call. False: the operating system could not.
+  /// Makes everything durable that was written before the call. False: the operating system could not.
   virtual bool sync() = 0;
-  /// Has the system find memory for [0, bytes) now, and not at the first access of each page, which would take far
-  /// longer than the drive. What the pages hold stays. Does nothing where the pages are not ordinary memory, and where
-  /// they would take more than half of what the machine has left. How many bytes of them need no such thing any more.
-  /// Ends early, and then none, where `cancel` says so. Thread-safe.
+  /// Has the system allocate memory for [0, bytes) now, not at the first access of each page, which would take far
+  /// longer than the drive. The contents of the pages stay as they are. Does nothing if the pages are not ordinary
+  /// memory, or if they would take more than half of what the machine has left. Returns how many of the bytes need no
+  /// allocation any more. If `cancel` says so, ends early and returns none. Thread-safe.
   virtual std::uint64_t populate(std::uint64_t bytes, std::stop_token const& cancel = {}) {
     static_cast<void>(cancel);
     return bytes;
   }
 };
 
-/// Zeroed memory of `from`; pages that nobody wrote cost nothing.
+/// Zeroed memory of `from`; pages that were never written cost nothing.
 std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t block_bytes,
                                               memory::resource& from = memory::host());
 
-/// A file, mapped and shared: writes reach it at once, and the medium at `sync`. The file is locked against a second
-/// drive. Where a page of it cannot be had, since the disk is full or somebody has cut the file shorter, commands on
-/// that page fail, and so does every `sync` from then on (see `media::lost`). With `read_only` it need not be writable,
-/// stays as it is, and any number of drives that are read-only may have it open; the last block may then reach beyond
-/// its end, and reads as zeros from there on. Throws `refused_input` when it is missing, locked or empty, ends within a
-/// block and may be written, or the drive would not have `bytes` bytes (0: whatever the file gives).
+/// A mapped and shared file: writes reach the file at once, and the medium at `sync`. The file is locked against a
+/// second drive. If a page of the file is not available, since the disk is full or another process has cut the file
+/// shorter, commands on that page fail, and so does every later `sync` (see `media::lost`). With `read_only` the file
+/// need not be writable and does not change, and any number of read-only drives may have it open; the last block may
+/// then reach beyond the end of the file, and reads as zeros from there on. Throws `refused_input` if the file is
+/// missing, locked or empty, if it ends within a block and may be written, or if the drive would not have `bytes` bytes
+/// (0: as many as the file gives).
 std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes,
                                             bool read_only = false);
 
-/// The bytes of `home` in memory of `where`, from which `sync` brings back what was written. Throws like `where`.
+/// The bytes of `home`, copied to memory of `where`; `sync` writes back to `home` what was written. Throws like
+/// `where`.
 std::unique_ptr<backing_store> working_copy(std::unique_ptr<backing_store> home, memory::resource& where);
 
-/// A drive that checks and times commands and moves nothing; reads leave the client's buffer as it is.
+/// A drive that checks and times commands but moves no data; reads leave the client's buffer unchanged.
 std::unique_ptr<backing_store> no_backing(std::uint64_t bytes, std::uint32_t block_bytes);
 
 }  // namespace forebay::emulator

@@ -12,27 +12,27 @@
 
 namespace forebay::emulator {
 
-/// One client's way to a subsystem. When it goes, its queues go with it: nothing of the client's memory is touched any
-/// more. Its members may be called from any thread.
+/// One client's access to a subsystem. When it is destroyed, its queues go with it: nothing touches the client's memory
+/// any more. Any thread may call its members.
 class controller {
  public:
-  /// Takes `queues` of the subsystem's I/O queue pairs. `client_memory` is where registers and the DMA space's
-  /// allocations live; for an engine on a GPU, `gpu_memory` is where what is allocated for a GPU does, which may be
-  /// another, and `doorbell_memory` where the I/O doorbells do, which the engine polls (null: in the engine's GPU's
-  /// memory, and where `gpu_memory` is). Throws `refused_input` where fewer pairs are left.
+  /// Takes `queues` of the subsystem's I/O queue pairs. Registers and the DMA space's allocations lie in
+  /// `client_memory`. For an engine on a GPU, what is allocated for a GPU lies in `gpu_memory`, which may be different.
+  /// The I/O doorbells, which the engine polls, then lie in `doorbell_memory` (null: in the memory of the engine's GPU,
+  /// and where `gpu_memory` is). Throws `refused_input` if fewer pairs are left.
   controller(std::shared_ptr<subsystem> of, std::uint32_t queues, memory::resource& client_memory = memory::host(),
              memory::resource* gpu_memory = nullptr, memory::resource* doorbell_memory = nullptr);
-  /// The only controller of a subsystem of its own.
+  /// A controller with a subsystem of its own, of which it is the only controller.
   controller(subsystem_options const& options, std::unique_ptr<backing_store> store,
              memory::resource& client_memory = memory::host());
   ~controller();
   controller(controller const&) = delete;
   controller& operator=(controller const&) = delete;
 
-  /// What the destructor does, for who must know how it went; no other member may be called afterwards. False: the
-  /// engine did not let go of the controller's queues in `subsystem_options::leave_timeout_ns`, or has failed. Then
-  /// what was allocated here is never given back, and memory that `client_memory` and its like are made of, or that was
-  /// mapped, must stay too.
+  /// Does what the destructor does, for a caller that must know whether it succeeded; no other member may be called
+  /// afterwards. False: the engine did not release the controller's queues within
+  /// `subsystem_options::leave_timeout_ns`, or has failed. Memory that was allocated here is then never freed. Memory
+  /// from which `client_memory` and the like are made, and memory that was mapped, must not be freed either.
   bool leave() noexcept;
 
   driver::register_space& registers();

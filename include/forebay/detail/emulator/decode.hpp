@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Checks of an NVM command against the namespace, before any of its data is looked at.
+//! Checks an NVM command against the namespace, before any of its data is read.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace forebay::emulator {
 
-/// What a valid command asks for, or the status field that it must fail with.
+/// The operation that a valid command asks for, or the status field with which an invalid one must fail.
 struct decoded_command {
   std::uint16_t status_field = 0;
   nvme::io_opcode opcode = nvme::io_opcode::flush;

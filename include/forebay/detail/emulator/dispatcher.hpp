@@ -18,11 +18,12 @@
 
 namespace forebay::emulator {
 
-/// The calling lane's view of dispatcher `index`; all lanes of its team call each member together. `scratch` is its
-/// own, `unit` what it shares with the other dispatchers of its unit.
+/// The calling lane's view of dispatcher `index`; all lanes of its team call each member together. `scratch` belongs to
+/// the dispatcher alone; it shares `unit` with the other dispatchers of its unit.
 ///
-/// Each queue has one dispatcher, which polls it. Others of the unit that have nothing else to do take from it what is
-/// more than one fetch, or due and not posted: see docs/internals/engine.md.
+/// Each queue has one dispatcher, which polls it. If the queue has more than one fetch takes, or completions that are
+/// due and not posted, other dispatchers of the unit that have nothing else to do take that work from it: see
+/// docs/internals/engine.md.
 template <class M>
 class dispatcher : private dispatcher_requests<M> {
   using base = dispatcher_requests<M>;
@@ -64,8 +65,8 @@ class dispatcher : private dispatcher_requests<M> {
 
   FOREBAY_DEVICE team const& lanes() const { return lanes_; }
 
-  /// One visit to each queue: fetch, time, move, post. Where that finds nothing to do, one to the queues of the unit's
-  /// other dispatchers. Whether it did anything.
+  /// Visits each of its queues once: fetch, time, move, post. If it finds nothing to do there, visits the queues of the
+  /// unit's other dispatchers once. Returns whether it did anything.
   FOREBAY_DEVICE bool step() {
     contended_ = false;
     read_clock();
@@ -111,19 +112,20 @@ class dispatcher : private dispatcher_requests<M> {
     lanes_.sync();
     if (lanes_.leader()) scratch_.visit_ps = now_ps_;
     lanes_.sync();
-    // Beside other work only where a look found a request, and last: nobody waits for memory to answer that there is
-    // none.
+    // Looked at while other work is done, and read only if a look found a request. It comes last, so that no command
+    // waits for memory to answer that there is no request.
     if (M::looks_beside_work && lanes_.broadcast(mail_) != scratch_.handled_requests) {
       worked |= serve_requests(*this);
     }
     return worked || contended_;
   }
 
-  /// When the next step has something to post, on `M::clock_ns()`; `simt::no_deadline` when none will. What was due at
-  /// the last step, which did nothing, waits for its completion queue, not for time.
+  /// When the next step has something to post, on `M::clock_ns()`; `simt::no_deadline` if it will have nothing. A
+  /// completion that was due at the last step, when that step did nothing, waits for its completion queue, not for
+  /// time.
   FOREBAY_DEVICE std::uint64_t next_due_ns() const {
     std::uint64_t next_ps = never_ps;
-    // Where nothing takes time nothing becomes due while its own dispatcher is at something else.
+    // If commands take no time, none becomes due while its own dispatcher does something else.
     bool const looks_around = helps() && !view_.options.timing.immediate();
     for (std::uint32_t k = lanes_.rank(); k < (looks_around ? places() : queue_count_); k += lanes_.count()) {
       submission_queue<M>& sq = unit_.queues[place(k)];
@@ -132,7 +134,7 @@ class dispatcher : private dispatcher_requests<M> {
       std::uint64_t due_ps = sq.pending.next_due_ps();
       if (due_ps == never_ps || due_ps <= scratch_.visit_ps + ahead_ps(own)) due_ps = never_ps;
       if (due_ps != never_ps) due_ps -= ahead_ps(own);
-      // What arrives at another dispatcher meanwhile may come to want help.
+      // A command that arrives at another dispatcher meanwhile may later need help.
       if (!own && hint(sq.in_flight) != 0 && due_ps > scratch_.visit_ps + look_around_ps) {
         due_ps = scratch_.visit_ps + look_around_ps;
       }
@@ -143,24 +145,25 @@ class dispatcher : private dispatcher_requests<M> {
     return view_.options.epoch_ns + (next_ps + 999) / 1000;
   }
 
-  /// Waits until a step might find something that the last one did not, or `also` is not 0: true; or until the clock
-  /// reaches `deadline_ns`: false. What it says is a hint, but as long as it waits it polls every doorbell. `patient`:
-  /// nothing is expected soon.
+  /// Waits until a step might find something that the last one did not, or `also` is not 0, and returns true; or until
+  /// the clock reaches `deadline_ns`, and returns false. The result is a hint, but while it waits it polls every
+  /// doorbell. `patient`: nothing is expected soon.
   FOREBAY_DEVICE bool rest(std::uint64_t deadline_ns, bool patient, std::uint32_t& also) {
     bool found = false;
     auto const wait = [&](auto const& look, std::uint64_t until_ns) {
       return patient ? M::idle_until(look, until_ns) : M::wait_until(look, until_ns);
     };
-    // What becomes due earlier than that came meanwhile: from another dispatcher.
+    // A command that becomes due before that has come meanwhile, from another dispatcher.
     std::uint64_t const until_ps = (deadline_ns - view_.options.epoch_ns - 1) * 1000 + ahead_ps();
-    // Who looked around when nothing was in flight would else rest until long after what others have fetched since.
+    // Without this, a dispatcher that looked around when nothing was in flight would rest until long after the commands
+    // that others have fetched since are due.
     bool const sleeps =
         helps() && deadline_ns > view_.options.epoch_ns + (scratch_.visit_ps + look_around_ps) / 1000 + 1;
     auto const wakes = [&](std::uint64_t now_ns) {
       return help_was_wanted(since_epoch_ps(now_ns)) || (sleeps && batches() != seen_batches_);
     };
     if constexpr (M::lanes_share_looks) {
-      // The lanes look at one thing each, and all find the same.
+      // The lanes look at one thing each, and all get the same result.
       auto const look = [&] {
         for (std::uint32_t turn = 0; turn < M::looks_per_poll; ++turn) {
           std::uint64_t const now_ns = lanes_.broadcast(lanes_.leader() ? M::clock_ns() : 0);
@@ -192,7 +195,7 @@ class dispatcher : private dispatcher_requests<M> {
   }
 
  private:
-  /// How often an idle dispatcher looks at what the others have in flight.
+  /// How often an idle dispatcher looks at the commands that the others have in flight.
   static constexpr std::uint64_t look_around_ps = 4'000'000;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How a dispatcher does what the commands of a batch ask for.
+//! How a dispatcher executes the commands of a batch.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 
 namespace forebay::emulator {
 
-/// Moves data, and does what else commands ask for.
+/// Moves data, and does whatever else commands ask for.
 template <class M>
 class dispatcher_execution : protected dispatcher_locks<M> {
   using base = dispatcher_locks<M>;
@@ -44,7 +44,7 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     return copy;
   }
 
-  /// Executes the batch, each command now or later as faults want, and sets `commands` and due times.
+  /// Executes the batch, each command now or later as its fault demands, and sets `commands` and due times.
   FOREBAY_DEVICE void start(submission_queue<M>& sq, std::uint32_t n, bool immediate) {
     std::uint32_t alone = 0;  // commands that the lanes execute together, one by one
     std::uint32_t reads = 0, writes = 0, failed = 0;
@@ -114,7 +114,7 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     if (failed != 0) count<M>(to.failed_commands, failed);
   }
 
-  /// Does what one valid command asks for; returns what is posted for it.
+  /// Executes one valid command; returns what is posted for it.
   FOREBAY_COLD static pending_command execute(dispatcher_execution self, submission_queue<M> const& sq,
                                               nvme::submission_entry const& entry, decoded_command const& command,
                                               pending_command pending) {
@@ -188,7 +188,7 @@ class dispatcher_execution : protected dispatcher_locks<M> {
   }
 
  private:
-  /// Marks what the writes of the batch wrote, but for those in `alone`.
+  /// Marks what the writes of the batch wrote, except those in `alone`.
   FOREBAY_COLD static void mark_written(dispatcher_execution self, std::uint32_t n, std::uint32_t alone) {
     team const& lanes = self.lanes_;
     media const& drive = self.view_.drive;
@@ -202,8 +202,7 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     }
   }
 
-  /// Fails the commands of the batch that were on pages which could not be had. Those that are executed alone find it
-  /// themselves.
+  /// Fails the commands of the batch that touched lost pages. The commands that are executed alone find out themselves.
   FOREBAY_COLD static void fail_lost(dispatcher_execution self, std::uint32_t n) {
     for (std::uint32_t i = self.lanes_.rank(); i < n; i += self.lanes_.count()) {
       pending_command& pending = self.scratch_.commands[i];
@@ -226,7 +225,7 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     if (lanes_.leader()) view_.drive.template mark<M>(offset, bytes);
   }
 
-  /// Applies the fault that the plan has for entry `i`, by the one lane that calls it.
+  /// Applies the fault that the plan has for entry `i`. One lane calls it.
   FOREBAY_COLD static void inject(dispatcher_execution self, std::uint32_t i) {
     timed_command& timed = self.scratch_.timed[i];
     pending_command& pending = self.scratch_.commands[i];
@@ -243,8 +242,8 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     if (plan.late_data && moves && (fault.withheld || fault.delay_ps != 0)) pending.flags |= pending_command::held;
   }
 
-  /// The ranges are read from the client's memory twice, and checked each time: what it changes in between it changes
-  /// for itself.
+  /// The ranges are read from the client's memory twice, and checked each time: a client that changes them in between
+  /// harms only itself.
   FOREBAY_DEVICE std::uint16_t deallocate(nvme::submission_entry const& entry, dma_segment const* segments,
                                           std::uint32_t segment_count) {
     if ((entry.cdw11 & nvme::cdw11_attribute_deallocate) == 0) return 0;  // the other attributes are hints
@@ -278,7 +277,7 @@ class dispatcher_execution : protected dispatcher_locks<M> {
                                                            std::uint32_t i) const {
     nvme::dataset_management_range range;
     if (lanes_.leader()) {
-      // Words, because PRP entries are aligned to no more than that.
+      // Read as words, because PRP entries are aligned to no more than that.
       std::uint32_t words[sizeof range / 4] = {};
       std::uint64_t at = std::uint64_t{i} * sizeof range;
       std::uint32_t segment = 0;

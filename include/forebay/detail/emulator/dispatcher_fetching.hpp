@@ -15,7 +15,7 @@
 
 namespace forebay::emulator {
 
-/// Takes new commands over from the clients' rings, as far as their due times.
+/// Takes new commands from the clients' rings and works on them until their due times are set.
 template <class M>
 class dispatcher_fetching : protected dispatcher_execution<M> {
   using base = dispatcher_execution<M>;
@@ -46,7 +46,7 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
   using base::unlock;
   using base::view_;
 
-  /// Polls one of the dispatcher's own queues, by the one lane that calls it. Whether there are entries to fetch.
+  /// Polls one of the dispatcher's own queues. One lane calls it. Returns whether there are entries to fetch.
   FOREBAY_DEVICE bool poll(std::uint32_t at) {
     submission_queue<M>& sq = unit_.queues[at];
     if (hint(sq.size) == 0 || !try_lock(at, &queue_locks::fetch)) return false;
@@ -55,7 +55,8 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
     return fresh;
   }
 
-  /// Fetches what is new in a queue, up to a batch, and takes it as far as its due time. Whether there was anything.
+  /// Fetches the new entries of a queue, up to a batch, and works on them until their due times are set. Returns
+  /// whether there were any.
   FOREBAY_DEVICE bool fetch(std::uint32_t at) {
     submission_queue<M>& sq = unit_.queues[at];
     if (!try_take(at, &queue_locks::fetch)) return contend();
@@ -149,10 +150,10 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
   }
 
  private:
-  /// How long a queue that had more than one fetch took is polled by all.
+  /// For how long all dispatchers poll a queue that had more than one fetch took.
   static constexpr std::uint64_t help_ps = 20'000'000;
 
-  /// By one lane, with the lock.
+  /// One lane calls it, with the lock.
   FOREBAY_DEVICE bool look_at_tail(std::uint32_t at) {
     submission_queue<M>& sq = unit_.queues[at];
     std::uint32_t const head = hint(sq.head);
@@ -171,13 +172,13 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
     if (tail == head) return false;
     sq.seen_tail = tail;
     sq.new_gap_ps = sq.last_poll_ps - last_ps;
-    // Between two looks that follow each other at once a command comes in the middle, on average.
+    // On average, a command comes in the middle between two looks that follow each other at once.
     std::uint64_t const period_ps = view_.options.poll_period_ns * 1000;
     sq.arrival_ps = last_ps + (sq.new_gap_ps < period_ps ? sq.new_gap_ps : period_ps) / 2;
     return true;
   }
 
-  /// Counts what the model gave the batch that was entered just now.
+  /// Counts the targets that the model has just given to the batch.
   FOREBAY_COLD static void record_targets(dispatcher_fetching self, std::uint32_t n, std::uint64_t arrival_ps) {
     for (std::uint32_t first = 0; first < n; first += self.lanes_.count()) {
       std::uint32_t const i = first + self.lanes_.rank();
@@ -188,7 +189,7 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
     }
   }
 
-  /// Takes `n` submission entries over from the client's ring, in as few accesses as they fill.
+  /// Takes `n` submission entries from the client's ring, in as few accesses as they fill.
   FOREBAY_DEVICE void load(submission_queue<M> const& sq, std::uint32_t head, std::uint32_t n) {
     constexpr std::uint32_t ahead = 4;
     for (std::uint32_t first = lanes_.rank(); first < n * 4; first += ahead * lanes_.count()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the host asks of a dispatcher, and how that reaches it.
+//! What the host asks of a dispatcher, and how the requests reach it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace forebay::emulator {
 struct dispatcher_request {
   enum class kind : std::uint32_t {
     attach,
-    share_cq,         ///< from now on others post to the completion queue too
+    share_cq,         ///< from now on other dispatchers post to the completion queue too
     detach,           ///< complete what is outstanding as aborted, then let go
     detach_silently,  ///< forget what is outstanding (controller reset), then let go
     abort
@@ -29,7 +29,7 @@ struct dispatcher_request {
   std::uint32_t pending_commands = 0;
   nvme::submission_entry* held = nullptr;
   bool owns_cq = false;
-  bool waits = false;  ///< for the answer `after_ticket` of slot `after_slot`
+  bool waits = false;  ///< waits for the answer `after_ticket` of slot `after_slot`
   std::uint32_t after_slot = 0;
   std::uint32_t after_ticket = 0;
 };
@@ -38,8 +38,8 @@ struct dispatcher_request {
 struct alignas(128) dispatcher_mailbox {
   static constexpr std::uint32_t capacity = 32;
 
-  std::uint32_t posted = 0;                ///< by the host
-  alignas(128) std::uint32_t handled = 0;  ///< by the dispatcher
+  std::uint32_t posted = 0;                ///< counted by the host
+  alignas(128) std::uint32_t handled = 0;  ///< counted by the dispatcher
   dispatcher_request ring[capacity];
 };
 

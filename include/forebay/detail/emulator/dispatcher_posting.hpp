@@ -19,7 +19,7 @@
 
 namespace forebay::emulator {
 
-/// Posts completions, and takes completion queues for that.
+/// Posts completions, and takes completion queues for this.
 template <class M>
 class dispatcher_posting : protected dispatcher_watch<M> {
   using base = dispatcher_watch<M>;
@@ -53,14 +53,15 @@ class dispatcher_posting : protected dispatcher_watch<M> {
   using base::view_;
   using typename base::thing;
 
-  /// Posts the commands of a queue that are due, as far as its completion queue has room. Whether any was.
+  /// Posts the commands of a queue that are due, as far as its completion queue has room. Returns whether there were
+  /// any.
   FOREBAY_DEVICE bool post_due(std::uint32_t at) {
     submission_queue<M>& sq = unit_.queues[at];
-    // One lane looks: the queue may be attached just now.
+    // Only one lane looks, since the queue may be attached just now.
     bool const taken = lanes_.leader() && try_lock(at, &queue_locks::pending);
     if (!lanes_.any(taken)) return contend();
     bool const is_open = lanes_.any(taken && open(sq));
-    lanes_.sync();  // all see what the last holder left
+    lanes_.sync();  // all lanes see what the last holder left
     completion_queue& cq = view_.completion_queues[sq.cq_slot];
     if (!is_open || !hold(at, cq)) {
       give(at, &queue_locks::pending);
@@ -71,11 +72,11 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     bool held = false;
     std::uint64_t last_due_ps = 0;  // of the lane
     std::uint32_t const n = sq.pending.take_due(
-        lanes_, now_ps_ + ahead_ps() + ahead_ps() / 2,  // what comes soon after comes along
+        lanes_, now_ps_ + ahead_ps() + ahead_ps() / 2,  // commands that come due soon after are posted with them
         free < scratch_.staged_completions ? free : scratch_.staged_completions,
         [&](std::uint64_t& due_ps, pending_command& command) {
           if ((command.flags & pending_command::waits_for_sync) == 0 || synced(*this, command)) return true;
-          // Looked at again after a while, so that it does not hold up the others.
+          // Looked at again after a while, so that it does not delay the others.
           due_ps = now_ps_ + sync_poll_ps;
           return false;
         },
@@ -85,7 +86,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
           scratch_.staged_slots[position] = slot;
           held = held || (command.flags & pending_command::held) != 0;
           if (due_ps > last_due_ps) last_due_ps = due_ps;
-          // `execute` could not know yet.
+          // `execute` could not know this yet.
           if ((command.flags & pending_command::waits_for_sync) != 0 && command.status_field != 0) {
             count<M>(stats_.commands.failed_commands);
           }
@@ -93,11 +94,11 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     completion_ring::places const places = ring.take(n, view_.options.timing.immediate() ? 0 : lanes_.max(last_due_ps));
     put_back(sq, cq, ring);
     std::uint32_t const dw2 = completion_dw2(sq);
-    // One that others post to is kept until the entries are there: once a queue of its is detached, what the queue
-    // completed must not lie behind entries that are still to come.
+    // A completion queue to which others post is held until the entries are written. Once one of its submission queues
+    // is detached, the completions of that queue must not lie behind entries that are still to come.
     bool const holds_on = !sq.owns_cq && n != 0;
     if (!holds_on) let_go(at, cq);
-    // Before others may have the slots, which the entries of held commands lie by.
+    // Comes before others may take the slots, since the entries of held commands are stored by slot.
     if (lanes_.any(held)) execute_held(*this, sq, n);
     bool const waiting = n == free && sq.pending.next_due_ps() <= now_ps_;
     bool const was_blocked = hint(sq.blocked) != 0;
@@ -122,7 +123,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     return n != 0;
   }
 
-  /// Dword 2 of completions that are posted now. By one that holds the completion queue, so that their heads follow
+  /// Dword 2 of completions that are posted now. The caller holds the completion queue, so that the heads in it follow
   /// each other.
   FOREBAY_DEVICE std::uint32_t completion_dw2(submission_queue<M>& sq) const {
     // Acquire: pairs with the release in `fetch`; entries before the head have been read, and the client may write
@@ -132,14 +133,14 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     return nvme::completion_entry::make_dw2(static_cast<std::uint16_t>(lanes_.broadcast(head)), sq.id);
   }
 
-  /// Posts the `n` staged commands of the queue at `at` at `places`, each when its time has come. `counts`: whether how
-  /// late they are is the engine's doing.
+  /// Posts the `n` staged commands of the queue at `at` at `places`, each when its time has come. `counts`: whether the
+  /// engine is the cause if they are late.
   FOREBAY_DEVICE void post_staged(std::uint32_t at, completion_ring const& ring, completion_ring::places const& places,
                                   std::uint32_t n, std::uint32_t dw2, bool counts) {
-    // Without time to spare all of them are due.
+    // If nothing is posted ahead of time, all of them are due.
     bool const in_order = ahead_ps() == 0 || staged_are_in_order(n);
     if (!in_order) put_staged_in_order(*this, n);
-    // A look at doorbells takes no time here: it is under way while the entries are.
+    // A look at doorbells takes no extra time here: its loads are under way while the entries are written.
     bool const looks = M::looks_beside_work && ahead_ps() != 0;
     thing const beside = looks ? doorbell_beside(at) : thing{};
     std::uint64_t const looked_ps = looks ? since_epoch_ps(M::clock_ns()) : 0;
@@ -171,11 +172,12 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     read_clock();
   }
 
-  /// Takes a completion queue, so that others do not post to it meanwhile. False: another dispatcher has it at present.
+  /// Takes a completion queue, so that others do not post to it meanwhile. False: another dispatcher has it at the
+  /// moment.
   [[nodiscard]] FOREBAY_DEVICE bool hold(std::uint32_t at, completion_queue& cq) const {
     if (unit_.queues[at].owns_cq) return try_take(first_place_of(at), &queue_locks::posting);
     bool const held = lanes_.any(lanes_.leader() && cq.try_lock<M>());
-    lanes_.sync();  // all see what the last holder left
+    lanes_.sync();  // all lanes see what the last holder left
     return held;
   }
   FOREBAY_DEVICE void let_go(std::uint32_t at, completion_queue& cq) const {
@@ -184,7 +186,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     if (lanes_.leader()) cq.unlock<M>();
   }
 
-  /// The ring of a completion queue that the team holds. Of a unit of several dispatchers a queue that owns its
+  /// The ring of a completion queue that the team holds. In a unit of several dispatchers, a queue that owns its
   /// completion queue has the ring beside it.
   FOREBAY_DEVICE bool has_ring(submission_queue<M> const& sq) const { return helps() && sq.owns_cq; }
   FOREBAY_DEVICE completion_ring ring_of(submission_queue<M> const& sq, completion_queue const& cq) const {
@@ -196,7 +198,8 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     has_ring(sq) ? sq.ring.go_on_as(ring) : cq.put_back(ring);
     cq.show<M>(ring);
   }
-  /// The completion queue is no longer the queue's own. By one lane, with `queue_locks::pending`: who posts has it too.
+  /// The queue no longer owns the completion queue. One lane calls it, with `queue_locks::pending`, which a posting
+  /// dispatcher also holds.
   FOREBAY_DEVICE void disown(submission_queue<M>& sq) const {
     if (has_ring(sq)) view_.completion_queues[sq.cq_slot].put_back(sq.ring);
     sq.owns_cq = false;
@@ -213,7 +216,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
  private:
   static constexpr std::uint64_t sync_poll_ps = 20'000'000;
 
-  /// Executes those of the `n` staged commands that were to move their data late.
+  /// Executes those of the `n` staged commands that move their data late.
   FOREBAY_COLD static void execute_held(dispatcher_posting self, submission_queue<M> const& sq, std::uint32_t n) {
     for (std::uint32_t i = 0; i < n; ++i) {
       pending_command command = self.scratch_.staged[i];
@@ -228,7 +231,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     }
   }
 
-  /// Whether each staged command is due no earlier than the one before it, as nearly always.
+  /// Whether each staged command is due no earlier than the one before it, which is nearly always so.
   FOREBAY_DEVICE bool staged_are_in_order(std::uint32_t n) const {
     bool falls = false;
     for (std::uint32_t i = lanes_.rank(); i + 1 < n; i += lanes_.count()) {
@@ -236,8 +239,8 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     }
     return !lanes_.any(falls);
   }
-  /// Sets `staged_slots` to the staged commands in the order of their due times: a client sees an entry of its ring no
-  /// earlier than those before it.
+  /// Sets `staged_slots` to the staged commands in the order of their due times, since a client sees an entry of its
+  /// ring no earlier than the entries before it.
   FOREBAY_COLD static void put_staged_in_order(dispatcher_posting self, std::uint32_t n) {
     dispatcher_scratch& scratch = self.scratch_;
     for (std::uint32_t i = self.lanes_.rank(); i < n; i += self.lanes_.count()) {
@@ -252,10 +255,10 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     self.lanes_.sync();
   }
 
-  /// The first place of the dispatcher whose place `at` is.
+  /// The first place of the dispatcher to which place `at` belongs.
   FOREBAY_DEVICE std::uint32_t first_place_of(std::uint32_t at) const { return at - at % queue_count_; }
 
-  /// Whether the host has written back what a Flush covers; sets its status. Called by one lane.
+  /// Whether the host has written back what a Flush covers; sets the Flush's status. One lane calls it.
   FOREBAY_COLD static bool synced(dispatcher_posting self, pending_command& command) {
     sync_words& words = *self.view_.drive.sync;
     // Acquire: pairs with the host's release; its failure flag is visible.

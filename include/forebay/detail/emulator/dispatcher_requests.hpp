@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How a dispatcher does what the host asks of it.
+//! How a dispatcher serves requests of the host.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
     }
   }
 
-  /// Works on a copy of the dispatcher, so that what the steps keep in registers stays there.
+  /// Works on a copy of the dispatcher, so that the values that the steps keep in registers stay there.
   FOREBAY_COLD static bool serve_requests(dispatcher_requests self) {
     team const& lanes = self.lanes_;
     dispatcher_mailbox& mail = self.view_.mailboxes[self.index_];
@@ -79,7 +79,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
     std::uint32_t const posted = lanes.broadcast(
         lanes.leader() ? simt::atomic<M, simt::scope::system>(mail.posted).load(simt::order::acquire) : 0);
     std::uint32_t const before = self.scratch_.handled_requests;
-    lanes.sync();  // all see the requests
+    lanes.sync();  // all lanes see the requests
     std::uint32_t handled = before;
     while (handled != posted && self.serve(mail.ring[handled % dispatcher_mailbox::capacity])) ++handled;
     lanes.sync();
@@ -93,7 +93,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
   }
 
  private:
-  /// False: not yet possible, try again.
+  /// False: it is not possible yet; try again.
   FOREBAY_DEVICE bool serve(dispatcher_request const& request) {
     using kind = dispatcher_request::kind;
     std::uint32_t const at = place_of(request.slot);
@@ -105,7 +105,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
         attach(sq, request);
         break;
       case kind::share_cq:
-        // Who posts holds it too.
+        // A dispatcher that posts holds this lock too.
         if (!try_take(at, &queue_locks::pending)) return false;
         if (lanes_.leader()) disown(sq);
         give(at, &queue_locks::pending);
@@ -132,8 +132,8 @@ class dispatcher_requests : protected dispatcher_posting<M> {
     }
     lanes_.sync();
     if (lanes_.leader()) {
-      // Release: pairs with the acquire in `engine::answered` and in `answered` below. Whoever sees it knows that the
-      // unit is done with the queue's memory, or with posting alone.
+      // Release: pairs with the acquire in `engine::answered` and in `answered` below. A thread that sees it knows that
+      // the unit no longer uses the queue's memory, or that it no longer posts alone.
       simt::atomic<M, simt::scope::system>(view_.answers[request.slot])
           .store(request.ticket << 1 | (found ? 1u : 0u), simt::order::release);
     }
@@ -148,7 +148,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
     return static_cast<std::int32_t>(lanes_.broadcast(answer) - (ticket << 1)) >= 0;
   }
 
-  /// Nobody else touches a place without a queue.
+  /// No other dispatcher touches a place without a queue.
   FOREBAY_DEVICE void attach(submission_queue<M>& sq, dispatcher_request const& request) {
     lanes_.sync();
     if (lanes_.leader()) {
@@ -191,8 +191,8 @@ class dispatcher_requests : protected dispatcher_posting<M> {
     return lanes_.any(found);
   }
 
-  /// Completes everything in flight as aborted, as far as the completion queue has room. False: it is another's at
-  /// present.
+  /// Completes everything in flight as aborted, as far as the completion queue has room. False: another dispatcher has
+  /// that queue at the moment.
   FOREBAY_DEVICE bool abort_all(std::uint32_t at) {
     submission_queue<M>& sq = unit_.queues[at];
     if (hint(sq.size) == 0 || sq.pending.empty()) return true;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What dispatchers must do where their machine looks beside its work.
+//! The rules that dispatchers follow on a machine that looks beside its work.
 #pragma once
 
 namespace forebay::emulator {
 
-/// Tests plant a bug by `dispatcher_rules_of` a machine of theirs.
+/// A test plants a bug by specialising `dispatcher_rules_of` for a machine of its own.
 struct dispatcher_rules {
   /// Whether a look finds mail.
   static constexpr bool looks_for_mail = true;
-  /// Whether what one lane of an idle dispatcher sees makes all of them go on.
+  /// Whether all lanes of an idle dispatcher go on when one of them sees something.
   static constexpr bool all_hear_of_a_look = true;
   /// Whether a dispatcher that waits for the time to post looks at doorbells meanwhile.
   static constexpr bool looks_while_it_waits = true;

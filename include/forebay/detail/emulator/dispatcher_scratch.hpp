@@ -20,7 +20,8 @@ struct dispatcher_scratch {
   static constexpr std::uint32_t batch_entries = 32;
   static constexpr std::uint32_t staged_completions = 64;
 
-  /// Entries lie 80 bytes apart, so that lanes which read their own meet in no bank of a GPU's shared memory.
+  /// Entries lie 80 bytes apart, so that lanes that each read their own entry use different banks of a GPU's shared
+  /// memory.
   struct padded_entry {
     simt::vec16 part[4];
     simt::vec16 padding;
@@ -35,7 +36,7 @@ struct dispatcher_scratch {
   std::uint64_t staged_due_ps[staged_completions];
   pending_command staged[staged_completions];
   std::uint32_t staged_slots[staged_completions];
-  std::uint64_t visit_ps;  ///< when the last visit began to look for what was due
+  std::uint64_t visit_ps;  ///< when the last visit began to look for commands that were due
   std::uint32_t handled_requests;
 };
 

@@ -15,8 +15,8 @@
 
 namespace forebay::emulator {
 
-/// What a dispatcher knows of itself, of the time and of the places of its unit's queues. All members of a dispatcher
-/// are here: its other parts, each of which builds on the one before it, add what it does.
+/// What a dispatcher knows of itself, of the time and of the places of its unit's queues. This class has all data
+/// members of a dispatcher. The other parts, each of which builds on the one before it, add functions.
 template <class M>
 class dispatcher_state {
  protected:
@@ -37,34 +37,35 @@ class dispatcher_state {
     return (clock_ns - view_.options.epoch_ns) * 1000;
   }
   FOREBAY_DEVICE void read_clock() { now_ps_ = since_epoch_ps(lanes_.broadcast(lanes_.leader() ? M::clock_ns() : 0)); }
-  /// How long before it is due a completion is made ready; by another dispatcher only if the queue's own one is late.
+  /// How long before it is due a completion is made ready; another dispatcher does so only if the queue's own one is
+  /// late.
   FOREBAY_DEVICE std::uint64_t ahead_ps(bool own = true) const {
     return view_.options.post_ahead_ns * (own ? 1000 : 800);
   }
   FOREBAY_DEVICE bool helps() const { return view_.options.dispatchers_per_unit > 1; }
   FOREBAY_DEVICE std::uint32_t places() const { return view_.options.dispatchers_per_unit * queue_count_; }
-  /// Where the `k`th queue to look at lies. Its own are the first.
+  /// The place of the `k`th queue to look at. The dispatcher's own queues are the first.
   FOREBAY_DEVICE std::uint32_t place(std::uint32_t k) const {
     return first_place_ + k < places() ? first_place_ + k : first_place_ + k - places();
   }
   FOREBAY_DEVICE std::uint32_t place_of(std::uint32_t slot) const { return first_place_ + slot / view_.dispatchers(); }
-  /// A word that may be another's at present.
+  /// Reads a word whose lock another dispatcher may hold.
   template <class T>
   FOREBAY_DEVICE static T hint(T& word) {
-    // Relaxed: who acts on it takes the lock and looks again.
+    // Relaxed: a caller that acts on the value takes the lock and looks again.
     return simt::atomic<M, simt::scope::block>(word).load(simt::order::relaxed);
   }
-  /// A word of which the caller holds the lock.
+  /// Writes a word whose lock the caller holds.
   template <class T>
   FOREBAY_DEVICE static void set(T& word, std::type_identity_t<T> value) {
-    // Relaxed: for those who look without the lock it is a hint, for the others the lock orders it.
+    // Relaxed: for threads that look without the lock it is a hint; for the others the lock orders it.
     simt::atomic<M, simt::scope::block>(word).store(value, simt::order::relaxed);
   }
   FOREBAY_DEVICE void count_invalid_doorbell() const {
     // Relaxed: a counter.
     simt::atomic<M, simt::scope::device>(view_.words->invalid_doorbells).fetch_add(1, simt::order::relaxed);
   }
-  /// By one lane.
+  /// One lane calls it.
   FOREBAY_DEVICE void count_in_flight(submission_queue<M>& sq, std::uint32_t n) const {
     auto const word = simt::atomic<M, simt::scope::block>(sq.in_flight);
     // Relaxed, both: `fetch` may see fewer free slots than there are, never more.
@@ -75,8 +76,8 @@ class dispatcher_state {
     }
   }
 
-  // No padding behind the last of them: nvcc copies a base class that has some piece by piece, where a part passes
-  // itself by value, and needs more of a GPU's stack for it.
+  // There is no padding after the last member: nvcc copies a base class with padding piece by piece where a part passes
+  // itself by value, and then needs more of a GPU's stack.
   engine_view<M> const& view_;
   team lanes_;
   std::uint32_t index_;
@@ -85,9 +86,9 @@ class dispatcher_state {
   std::uint32_t queue_count_;
   std::uint32_t first_place_;
   statistics& stats_;
-  bool contended_ = false;    ///< the step wanted what was another's
+  bool contended_ = false;    ///< the step wanted what another dispatcher had
   std::uint64_t now_ps_ = 0;  ///< not after the present
-  std::uint32_t mail_ = 0;    ///< of the leader: how many requests were posted when it looked
+  std::uint32_t mail_ = 0;    ///< in the leader: how many requests were posted when it looked
   std::uint32_t seen_batches_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a dispatcher looks at to find something to do.
+//! The words that a dispatcher looks at to find something to do.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class dispatcher_watch : protected dispatcher_fetching<M> {
 
   FOREBAY_DEVICE std::uint32_t things() const { return 2 * queue_count_ + 2; }
 
-  /// A word to watch: the step has something to do when it is none of these.
+  /// A word to watch: if it has none of these values, the step has something to do.
   struct thing {
     std::uint32_t* word = nullptr;  ///< null: no need to look at it
     std::uint32_t known = 0;
@@ -48,7 +48,7 @@ class dispatcher_watch : protected dispatcher_fetching<M> {
       // Relaxed: the step looks again.
       return word == nullptr ? 0 : simt::atomic<M, simt::scope::system>(*word).load(simt::order::relaxed);
     }
-    /// Whether what a look found is something to do; it began at `began_ps` or later.
+    /// Whether the look, which began at `began_ps` or later, found something to do.
     FOREBAY_DEVICE bool judge(std::uint32_t value, std::uint64_t began_ps) const {
       if (word == nullptr) return changed;
       if (value == known && looked_ps != nullptr) set(*looked_ps, began_ps);
@@ -85,8 +85,8 @@ class dispatcher_watch : protected dispatcher_fetching<M> {
     return it;
   }
 
-  /// The doorbell that the calling lane looks at while the queue at `at` is worked on: its dispatcher's own ones, and
-  /// that of the queue. A client that answers to what is posted then has its commands dated rightly.
+  /// The doorbell that the calling lane looks at while the queue at `at` is worked on: one of its dispatcher's own, or
+  /// that of the queue. The commands of a client that answers to what is posted then get the right arrival time.
   FOREBAY_DEVICE thing doorbell_beside(std::uint32_t at) const {
     if (lanes_.rank() > queue_count_) return {};
     submission_queue<M>& sq = unit_.queues[lanes_.rank() < queue_count_ ? first_place_ + lanes_.rank() : at];
@@ -105,14 +105,14 @@ class dispatcher_watch : protected dispatcher_fetching<M> {
           until_ns - look_ns);
       lanes_.sync();
     }
-    // All lanes until the same time, so that none waits for another's.
+    // All lanes wait until the same time, so that none waits longer for another's.
     (void)M::wait_until([] { return false; }, until_ns);
   }
 
   FOREBAY_DEVICE bool help_was_wanted(std::uint64_t now_ps) const {
     return helps() && hint(unit_.words->wants_help_ps) > now_ps;
   }
-  /// Whether a queue of another dispatcher has more than one fetch takes. A hint.
+  /// Whether a queue of another dispatcher has more commands than one fetch takes. A hint.
   FOREBAY_DEVICE bool wants_help(std::uint32_t place) const {
     submission_queue<M>& sq = unit_.queues[place];
     return hint(sq.size) != 0 && hint(sq.leaving) == 0 && hint(sq.wants_help_ps) > now_ps_;
@@ -126,7 +126,7 @@ class dispatcher_watch : protected dispatcher_fetching<M> {
   FOREBAY_DEVICE std::uint32_t batches() const { return helps() ? hint(unit_.words->batches) : 0; }
 
  private:
-  /// How long a look at doorbells takes, and a little more.
+  /// How long a look at doorbells takes, plus a margin.
   static constexpr std::uint64_t look_ns = 1000;
 
   FOREBAY_DEVICE static thing doorbell_of(submission_queue<M>& sq) {

@@ -19,8 +19,9 @@ namespace forebay::emulator {
 /// Granularity of DMA registration.
 inline constexpr std::uint64_t dma_page_bytes = 4096;
 
-/// The units' view: a hash table from a 2 MiB granule of addresses to one bit for each of its pages. A granule stays
-/// where it is as long as a page of it is registered, so a look-up never meets a moving entry. Trivially copyable.
+/// The units' view: a hash table from a 2 MiB granule of addresses to one bit for each page of it. A granule stays in
+/// its slot as long as one of its pages is registered, so a look-up never meets an entry that moves. Trivially
+/// copyable.
 class dma_region_table {
  public:
   static constexpr std::uint64_t granule_bytes = std::uint64_t{2} << 20;
@@ -34,7 +35,7 @@ class dma_region_table {
     return (key_words(log2_granules) + (std::size_t{words_per_granule} << log2_granules)) * sizeof(std::uint64_t);
   }
 
-  /// Whether every page that [address, address + bytes) touches is registered. An empty range is.
+  /// Whether every page that [address, address + bytes) touches is registered. True for an empty range.
   template <class M>
   FOREBAY_DEVICE bool contains(std::uint64_t address, std::uint64_t bytes) const {
     if (bytes == 0) return true;
@@ -48,8 +49,8 @@ class dma_region_table {
       std::uint64_t const in_word = 64 - page_in_granule % 64;
       std::uint64_t const count = left < in_word ? left : in_word;
       std::uint64_t const wanted = mask(page_in_granule % 64, count);
-      // Relaxed: whoever rang the doorbell of a command on this memory registered it first, and the unit's acquire of
-      // the doorbell orders this load after that registration.
+      // Relaxed: the client that rang the doorbell of a command on this memory had registered the memory first. The
+      // unit's acquire of the doorbell orders this load after that registration.
       std::uint64_t const found =
           simt::atomic<M, simt::scope::system>(bits()[slot * words_per_granule + page_in_granule / 64])
               .load(simt::order::relaxed);
@@ -94,8 +95,9 @@ class dma_region_table {
     return keys() + (std::uint64_t{1} << (log2 < 3 ? 3 : log2));
   }
 
-  /// Where the keys begin, and the bits follow, with the logarithm in the bits that are 0 by alignment: units on a GPU
-  /// keep one of these for each queue in shared memory, and every word more cost them registers.
+  /// The address of the keys, which the bits follow. The bits of the address that are 0 by alignment hold the
+  /// logarithm: units on a GPU keep one of these for each queue in shared memory, and each further word cost them
+  /// registers.
   std::uint64_t place_ = 1;
 };
 
@@ -106,12 +108,12 @@ class dma_regions {
   explicit dma_regions(memory::resource& table_memory = memory::host(), std::uint32_t log2_granules = 16);
 
   /// Registers [address, address + bytes), widened to whole 4 KiB pages. Throws `refused_input` for an empty or
-  /// wrapping range, and `operation_failed` where the table has no room for all of it; then nothing has changed.
+  /// wrapping range, and `operation_failed` if the table has no room for all of it; then nothing has changed.
   void add(void const* address, std::size_t bytes);
-  /// Takes back one `add` of the same range; pages that another registration covers stay. Throws `refused_input` for a
-  /// range that was not added, and nothing else: whoever frees memory may call it.
+  /// Undoes one `add` of the same range; pages that another registration covers stay. Throws `refused_input` for a
+  /// range that was not added, and nothing else, so code that frees memory may call it.
   void remove(void const* address, std::size_t bytes);
-  /// The same, but false instead of `refused_input`.
+  /// The same, but returns false instead of throwing `refused_input`.
   bool remove_if_added(void const* address, std::size_t bytes) noexcept;
 
   /// For the units.
@@ -124,10 +126,10 @@ class dma_regions {
     std::uint64_t first_page;
     std::uint64_t end_page;
   };
-  /// Of one call. Without memory of its own: a range must go even where there is none left.
+  /// The slots that one call touches. It has no memory of its own: a range must be removable even if no memory is left.
   struct touched_slots {
     std::array<std::uint32_t, 64> slots;
-    std::size_t count = 0;  ///< more than there are places for: perhaps all
+    std::size_t count = 0;  ///< more than there are places for: perhaps all slots
     void add(std::uint32_t slot) {
       if (count != 0 && count <= slots.size() && slots[count - 1] == slot) return;
       if (count < slots.size()) slots[count] = slot;
@@ -138,14 +140,14 @@ class dma_regions {
   void check_room(range pages) const;
   std::uint32_t find_or_insert(std::uint64_t granule);
   void set(range pages, bool value);
-  /// Frees the slots of granules without a page, from `slot` on backwards, where no other granule is looked for past
-  /// them.
+  /// Frees the slots of granules without a registered page, from `slot` on backwards, as long as no other granule is
+  /// looked for past them.
   void free_slots(std::uint32_t slot, touched_slots& touched);
-  /// Of `pages`: those that no range has.
+  /// Clears those of `pages` that no range covers.
   void clear_uncovered(range pages);
 
   std::mutex mutex_;
-  /// Brings slots of the table to where the units look them up, if that is not where the host writes them.
+  /// Copies slots of the table to where the units look them up, if the host writes them in a different place.
   void mirror(touched_slots const& touched);
 
   memory::allocation memory_;
@@ -153,7 +155,7 @@ class dma_regions {
   dma_region_table table_;
   dma_region_table unit_table_;
   bool unit_table_stale_ = false;  ///< a copy failed
-  std::uint32_t granules_ = 0;     ///< that have a registered page
+  std::uint32_t granules_ = 0;     ///< how many have a registered page
   std::vector<range> ranges_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The I/O engine of an emulated drive: fetches submission entries, times them, moves the data and posts completions.
-//! It knows no admin queue; whoever owns it attaches queues by address.
+//! It has no admin queue: its owner attaches queues by address.
 #pragma once
 
 #include <cstddef>
@@ -34,16 +34,17 @@
 
 namespace forebay::emulator {
 
-/// A drive's service units on machine `M`; `Host` is the machine of the threads that own it. On the CPU each unit is
-/// stepped by one thread (or one agent of a schedule) at a time; where dispatchers are warps, a kernel runs them on
+/// A drive's service units on machine `M`; `Host` is the machine of the threads that own the engine. On the CPU one
+/// thread at a time (or one agent of a schedule) steps each unit; if dispatchers are warps, a kernel runs them on
 /// `view()`.
 ///
-/// A command is identified to fault plan and jitter by (submission queue id << 48) + how many the queue had before it.
+/// Fault plan and jitter identify a command by (submission queue id << 48) + the number of commands before it in the
+/// queue.
 template <class M, class Host = simt::native>
 class engine final : public io_engine {
  public:
-  /// State lives in `state_memory`; what `drive` points to must outlive the engine. Throws `operation_failed` once
-  /// `cancel` says so: to write the flash of a large drive takes minutes.
+  /// State lies in `state_memory`; what `drive` points to must outlive the engine. Throws `operation_failed` once
+  /// `cancel` says so, since writing the flash of a large drive takes minutes.
   engine(engine_options const& options, media const& drive, memory::resource& state_memory = memory::host(),
          std::stop_token const& cancel = {})
       : memory_(state_memory),
@@ -101,7 +102,7 @@ class engine final : public io_engine {
                dispatcher_of(cq.owner_slot) == dispatcher_of(queue.slot)) {
       request.owns_cq = true;
     } else if (cq.owned) {
-      // Its dispatcher posted without the lock until now.
+      // Until now its dispatcher posted without the lock.
       for (std::uint32_t slot = 0; slot < submission_slots_.size(); ++slot) {
         if (submission_slots_[slot].attached && submission_slots_[slot].cq_slot == queue.cq_slot) {
           post(slot, {.what = dispatcher_request::kind::share_cq, .slot = slot});
@@ -118,7 +119,7 @@ class engine final : public io_engine {
     }
     ++cq.users;
     mine.attached = true;
-    // As many in flight as the completion queue can take: more would wait there anyway.
+    // As many in flight as the completion queue can take: more would have to wait there anyway.
     std::uint32_t const wanted = queue.size > cq.size ? queue.size : cq.size;
     std::uint32_t capacity = 32;
     while (capacity < wanted && capacity < 32768) capacity *= 2;
@@ -183,11 +184,12 @@ class engine final : public io_engine {
   // Unit side, where a unit is one dispatcher
   // ---------------------------------------------------------------------------
 
-  /// One visit of service unit `unit` to each of its queues. Whether it did anything.
+  /// One visit of service unit `unit` to each of its queues. Returns whether it did anything.
   bool step(std::uint32_t unit) { return at(unit).step(); }
 
-  /// When the next completion of the unit becomes due, on `M::clock_ns()`; `simt::no_deadline` when none will. One that
-  /// was due at the last step, which did nothing, waits for its completion queue, not for time.
+  /// When the next completion of the unit becomes due, on `M::clock_ns()`; `simt::no_deadline` if none will. A
+  /// completion that was due at the last step, when that step did nothing, waits for its completion queue, not for
+  /// time.
   std::uint64_t next_due_ns(std::uint32_t unit) { return at(unit).next_due_ns(); }
 
   dispatcher<M> at(std::uint32_t index) {
@@ -233,8 +235,8 @@ class engine final : public io_engine {
     std::uint32_t size = 0;
     std::uint32_t users = 0;
     std::uint32_t owner_slot = 0;  ///< one of the users
-    bool owned = false;            ///< all users are of one dispatcher
-    // When that last ended: the answer which says that the dispatcher knows.
+    bool owned = false;            ///< all its users belong to one dispatcher
+    // Set when that ended: the answer that says that the dispatcher knows.
     std::uint32_t shared_slot = 0;
     std::uint32_t shared_ticket = 0;
   };
@@ -247,7 +249,7 @@ class engine final : public io_engine {
     return posted_[index] - read_word(mailboxes_[index].handled) < dispatcher_mailbox::capacity;
   }
 
-  /// Posts a request. Waits where the dispatcher has as many before it as its mailbox holds.
+  /// Posts a request. If the dispatcher's mailbox is full, waits.
   void post(std::uint32_t slot, dispatcher_request request) {
     std::uint32_t const index = dispatcher_of(slot);
     std::uint32_t& posted = posted_[index];
@@ -265,7 +267,7 @@ class engine final : public io_engine {
     }
   }
 
-  /// Storage of a queue that was: memory of a GPU cannot be freed while a kernel runs.
+  /// Storage of a former queue, for reuse: memory of a GPU cannot be freed while a kernel runs.
   memory::allocation take_storage(std::size_t bytes) {
     auto& free = storage_[bytes];
     if (free.empty()) return memory::allocation(memory_, bytes, 128);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What an I/O engine is made with.
+//! The options of an I/O engine.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct engine_options {
   std::uint64_t max_transfer_bytes = std::uint64_t{1} << 20;
   std::uint32_t page_bytes_min = 4096;  ///< CC.MPS of no queue is less
   std::uint64_t epoch_ns = 0;           ///< what `M::clock_ns()` read at start; times count from here
-  /// How long before a command is due its completion is made ready, so that but one store is left to do. Meanwhile the
+  /// How long before a command is due its completion is made ready, so that only one store is left to do. Meanwhile the
   /// dispatcher does nothing else.
   std::uint64_t post_ahead_ns = 0;
-  /// How far apart looks at a doorbell are at best. A command is taken to have come half as long after the last look
-  /// that did not see it; what makes the time between looks longer is lateness.
+  /// The shortest time between two looks at a doorbell. A command is taken to have come half this time after the last
+  /// look that did not see it. If the time between two looks is longer, the rest counts as lateness.
   std::uint64_t poll_period_ns = 0;
   timing_parameters timing;
   std::uint64_t* link_free_ps = nullptr;  ///< see `timing_model`; its times count from the epoch, as all do

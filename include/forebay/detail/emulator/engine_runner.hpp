@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! An I/O engine with what makes it run: CPU threads, or a kernel that stays on a GPU.
+//! An I/O engine together with what runs it: CPU threads, or a kernel that stays on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -14,39 +14,39 @@
 
 namespace forebay::emulator {
 
-/// All engines on one GPU, and all on CPU threads, count from the same epoch, so that they can share a link.
-/// Thread-safe, but for what `io_engine` says of itself.
+/// All engines on one GPU, and all engines on CPU threads, count time from the same epoch, so that they can share a
+/// link. Thread-safe, except for what `io_engine` says of itself.
 class engine_runner {
  public:
   virtual ~engine_runner() = default;
   virtual io_engine& engine() = 0;
-  /// Makes the engine run, and keeps it running until as many `release` came; returns once it runs. Throws
-  /// `operation_failed` where it cannot.
+  /// Starts the engine, and keeps it running until there were as many calls of `release`; returns once it runs. Throws
+  /// `operation_failed` if the engine cannot run.
   virtual void hold() = 0;
   virtual void release() noexcept = 0;
 };
 
-/// On `options.units` CPU threads, which run as long as this lives and rest between two polls as `simt::backoff` says.
-/// While a unit sleeps, its poll gap grows; the statistics say by how much. `cancel` ends the start, as it does that of
-/// an engine on a GPU, with `operation_failed`.
+/// Runs an engine on `options.units` CPU threads, which run as long as this lives and rest between two polls as
+/// `simt::backoff` says. While a unit sleeps, its poll gap grows; the statistics say by how much. `cancel` ends the
+/// start, as it does that of an engine on a GPU, with `operation_failed`.
 std::unique_ptr<engine_runner> run_on_threads(engine_options options, media const& drive,
                                               std::stop_token const& cancel = {});
 
-/// Where a resident engine runs, and when.
+/// Where and when a resident engine runs.
 struct gpu_residency {
   int ordinal = 0;
-  /// Stays on the GPU as long as this lives. False: it leaves a moment after the last `release`, because `cudaFree` and
-  /// `cudaDeviceSynchronize` of the process wait for it.
+  /// The engine stays on the GPU as long as this lives. False: it leaves a moment after the last `release`, because
+  /// `cudaFree` and `cudaDeviceSynchronize` of the process wait for it.
   bool stays = false;
 };
 
-/// On `options.units` multiprocessors of a GPU. `options.dispatchers_per_unit` and times are chosen here. `drive`
-/// names memory that the GPU reaches. Throws `refused_input` where CUDA is not built in or the GPU has too few
-/// multiprocessors.
+/// Runs an engine on `options.units` multiprocessors of a GPU. This chooses `options.dispatchers_per_unit` and the
+/// times. `drive` names memory that the GPU reaches. Throws `refused_input` if CUDA is not built in or the GPU has too
+/// few multiprocessors.
 std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& drive, gpu_residency const& where,
                                           std::stop_token const& cancel = {});
 
-/// How many multiprocessors a GPU has; 0 where CUDA is not built in.
+/// How many multiprocessors a GPU has; 0 if CUDA is not built in.
 std::uint32_t multiprocessors(int ordinal);
 
 }  // namespace forebay::emulator

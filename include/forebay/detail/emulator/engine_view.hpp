@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What the dispatchers of an I/O engine work on.
+//! The memory that the dispatchers of an I/O engine work on.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct alignas(128) engine_words {
   std::uint64_t invalid_doorbells = 0;
 };
 
-/// What dispatchers work on: trivially copyable, all pointers into the engine's state memory.
+/// The memory that dispatchers work on: trivially copyable; all pointers lead into the engine's state memory.
 template <class M>
 struct engine_view {
   engine_options options;
@@ -36,7 +36,7 @@ struct engine_view {
   dma_segment* segments = nullptr;  ///< `segments_per_dispatcher` for each dispatcher
   std::uint32_t segments_per_dispatcher = 0;
 
-  /// Slot s is queue s / dispatchers of dispatcher s % dispatchers; dispatcher d is of unit d % units, so that few
+  /// Slot s is queue s / dispatchers of dispatcher s % dispatchers. Dispatcher d belongs to unit d % units, so that few
   /// queues spread over many units.
   FOREBAY_DEVICE std::uint32_t dispatchers() const { return options.units * options.dispatchers_per_unit; }
   FOREBAY_DEVICE std::uint32_t queues_per_dispatcher() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Faults that a drive injects on purpose, chosen by hashing (seed, command), so that a run repeats exactly.
+//! Faults that a drive injects on purpose. Hashing (seed, command) chooses them, so that a run repeats exactly.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct injected_fault {
   bool withheld = false;  ///< never completes, unless it is aborted or its queue is deleted
 };
 
-/// Probabilities in parts per million; a command meets at most one of the three. Trivially copyable; all zero: no
+/// Probabilities in parts per million; at most one of the three happens to a command. Trivially copyable; all zero: no
 /// fault.
 struct fault_plan {
   std::uint64_t seed = 0;
@@ -27,13 +27,13 @@ struct fault_plan {
   std::uint32_t delay_ppm = 0;
   std::uint64_t delay_max_ns = 0;  ///< uniform from 1 ns: a drive that completes out of order
   std::uint32_t withhold_ppm = 0;
-  /// A delayed or withheld command moves its data just before it completes, not when it is fetched, so that a client
-  /// who reuses a buffer too early is caught.
+  /// A delayed or withheld command moves its data just before it completes, not when it is fetched. This catches a
+  /// client that reuses a buffer too early.
   bool late_data = true;
 
   FOREBAY_DEVICE constexpr bool any() const { return (error_ppm | delay_ppm | withhold_ppm) != 0; }
 
-  /// The fault of command `sequence`, which is unique to it (see `engine`).
+  /// The fault of command `sequence`, a number that is unique to the command (see `engine`).
   FOREBAY_DEVICE constexpr injected_fault at(std::uint64_t sequence) const {
     injected_fault fault;
     std::uint64_t const draw = mix(seed ^ mix(sequence ^ 0x6a09e667f3bcc908u));

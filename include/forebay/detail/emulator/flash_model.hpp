@@ -13,36 +13,36 @@
 
 namespace forebay::emulator {
 
-// Each die is a log of its own. A stretch of the drive as long as one program lies on one die, for good, so what a die
-// stores never exceeds its share and its collection alone keeps it writable. Pages are appended to the die's open
+// Each die is a log of its own. A stretch of the drive as long as one program lies on one die for good. So what a die
+// stores never exceeds its share, and the die's own collection keeps it writable. Pages are appended to the die's open
 // block; a full program is handed to the die. Once few blocks are free, each page that the host writes first makes
-// collection pass one page that is no longer valid, and move the valid ones before it.
+// collection pass one page that is no longer valid, and move the valid pages before it.
 //
-// Any lane works on any die: what a die appends is under its lock, held for one stretch by a lane that waits for
-// nothing meanwhile. Reads take no lock. All words lie in memory that every unit reaches.
+// Any lane works on any die. What a die appends is under the die's lock, which a lane holds for one stretch, and that
+// lane waits for nothing meanwhile. Reads take no lock. All words lie in memory that every unit reaches.
 
-/// What is on the drive when it is opened.
+/// The contents of the drive when it is opened.
 enum class preconditioning : std::uint8_t {
   fresh,  ///< nothing: no page was ever written
   full,   ///< every page, written once, in order
-  random  ///< then as many pages at random as there are: the steady state of random writes
+  random  ///< as `full`, then as many pages at random as there are: the steady state of random writes
 };
 
-/// The flash of a profile. A *page* is what the map tells apart; pages divide what is sensed, and that what is
-/// programmed, at once.
+/// The flash of a profile. A *page* is the unit of the map. What is sensed at once is a whole number of pages, and what
+/// is programmed at once is a whole number of those units.
 struct flash_parameters {
   std::uint32_t channels = 0;  ///< buses; 0: there is no flash model
   std::uint32_t dies_per_channel = 1;
   std::uint32_t page_bytes = 4096;
-  std::uint32_t read_bytes = 16384;     ///< that a die senses at once
-  std::uint32_t program_bytes = 16384;  ///< that a die programs at once
-  std::uint32_t block_bytes = 4 << 20;  ///< that a die erases at once; less on a drive too small for it
+  std::uint32_t read_bytes = 16384;     ///< how much a die senses at once
+  std::uint32_t program_bytes = 16384;  ///< how much a die programs at once
+  std::uint32_t block_bytes = 4 << 20;  ///< how much a die erases at once; less on a drive too small for it
   std::uint64_t read_ps = 0;            ///< of one sensing, before the transfer
   std::uint64_t program_ps = 0;
   std::uint64_t erase_ps = 0;
   std::uint64_t channel_byte_fs = 0;  ///< femtoseconds that a byte occupies a bus
-  std::uint64_t buffer_bytes = 0;     ///< of data written and not yet programmed, in equal parts for all dies
-  std::uint32_t spare_ppm = 0;        ///< of the drive's size, that is stored beyond it
+  std::uint64_t buffer_bytes = 0;     ///< room for data written and not yet programmed, in equal parts for all dies
+  std::uint32_t spare_ppm = 0;        ///< how much is stored beyond the drive's size, as a part of that size
   preconditioning start = preconditioning::fresh;
 };
 
@@ -64,7 +64,7 @@ struct flash_counters {
   }
 };
 
-/// How a drive's pages are laid out; made by `flash_geometry_of`.
+/// The layout of a drive's pages; `flash_geometry_of` makes it.
 struct flash_geometry {
   std::uint32_t channels = 1;
   std::uint32_t dies = 1;  ///< die d is on channel d % channels
@@ -83,28 +83,28 @@ struct flash_geometry {
 
   FOREBAY_DEVICE constexpr std::uint64_t stretch_bytes() const { return std::uint64_t{pages_per_program} * page_bytes; }
   FOREBAY_DEVICE constexpr std::uint64_t bus_ps(std::uint64_t bytes) const { return bytes * channel_byte_fs / 1000; }
-  /// What a lone read of so many bytes takes.
+  /// How long a lone read of that many bytes takes.
   FOREBAY_DEVICE constexpr std::uint64_t lone_read_ps(std::uint64_t bytes) const {
     return read_ps + bus_ps(bytes < stretch_bytes() ? bytes : stretch_bytes());
   }
 };
 
-/// The words of one die. All zero but `free_blocks` when nothing was written.
+/// The words of one die. All but `free_blocks` are zero while nothing has been written.
 struct alignas(128) flash_die {
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
   std::uint64_t next_free_ps = 0;  ///< its clock: every lane advances it
   std::uint32_t lock = 0;
-  /// The first place of the program that is being filled, whose pages are still in the buffer. Written under the lock,
-  /// read at any time.
+  /// The first place of the program that is being filled, whose pages are still in the buffer. It is written under the
+  /// lock and may be read at any time.
   std::uint32_t staged = none;
   // Under the lock:
   std::uint32_t open_block = none;
-  std::uint32_t open_pages = 0;  ///< appended to it
-  std::uint32_t first_free = 0;  ///< place of the ring of free blocks
+  std::uint32_t open_pages = 0;  ///< pages appended to the open block
+  std::uint32_t first_free = 0;  ///< index in the ring of free blocks
   std::uint32_t free_blocks = 0;
   std::uint32_t victim = none;         ///< the block that is being collected
-  std::uint32_t scanned = 0;           ///< pages of it that were passed or moved
+  std::uint32_t scanned = 0;           ///< how many of its pages were passed or moved
   std::uint32_t sensed = none;         ///< what was sensed last for it
   std::uint64_t victims = 0;           ///< chosen so far
   std::uint64_t programs = 0;          ///< handed to the die so far
@@ -117,16 +117,16 @@ class flash_model {
  public:
   using team = simt::team<M>;
 
-  /// Blocks that are looked at for the one with the fewest valid pages. Ten at random come close to all (Van Houdt: A
-  /// mean field model for a class of garbage collection algorithms in flash-based solid state drives, SIGMETRICS 2013).
+  /// How many blocks are compared to find one with few valid pages. Ten at random come close to all (Van Houdt: A mean
+  /// field model for a class of garbage collection algorithms in flash-based solid state drives, SIGMETRICS 2013).
   static constexpr std::uint32_t victim_choices = 64;
   /// Collection runs while no more blocks than this are free.
   static constexpr std::uint32_t reserve_blocks = 1;
-  /// In place of the number of valid pages of a free block.
+  /// Stands for the number of valid pages of a free block.
   static constexpr std::uint32_t is_free = ~std::uint32_t{0};
 
-  /// Arrays, in the order in which they lie in memory; the last two are the large ones, and zero as long as nothing was
-  /// written.
+  /// Arrays, in the order in which they lie in memory. The last two are the large ones, and are zero while nothing has
+  /// been written.
   struct arrays {
     flash_die* dies = nullptr;
     std::uint64_t* bus_free_ps = nullptr;   ///< by channel
@@ -143,9 +143,9 @@ class flash_model {
   FOREBAY_DEVICE flash_geometry const& geometry() const { return geometry_; }
   arrays const& memory() const { return at_; }
 
-  /// Raises the target of each command that arrived at `arrival_ps` to when the flash is done with it. Write Zeroes
-  /// unmaps its pages. All lanes call it; `batch` is theirs, as in `timing_model::assign`. The batch does what one
-  /// by one would do.
+  /// Raises the target of each command that arrived at `arrival_ps` to the time at which the flash is done with it.
+  /// Write Zeroes unmaps its pages. All lanes call it; `batch` is theirs, as in `timing_model::assign`. A batch has the
+  /// effect that its commands would have one by one.
   FOREBAY_COLD static void assign(flash_model const* self, team lanes, timed_command* batch, std::uint32_t count,
                                   std::uint64_t arrival_ps) {
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -156,7 +156,7 @@ class flash_model {
         std::uint64_t const done_ps = self->apply(command.op, part, arrival_ps);
         if (done_ps > finish_ps) finish_ps = done_ps;
       });
-      // Relaxed: the lanes meet before they read it.
+      // Relaxed: the lanes synchronise before they read it.
       if (finish_ps != 0) {
         simt::atomic<M, simt::scope::block>(command.target_ps).fetch_max(finish_ps, simt::order::relaxed);
       }
@@ -164,7 +164,7 @@ class flash_model {
     lanes.sync();
   }
 
-  /// Forgets what pages that lie wholly in the range hold. All lanes call it.
+  /// Forgets what the pages hold that lie wholly in the range. All lanes call it.
   FOREBAY_COLD static void unmap(flash_model const* self, team lanes, std::uint64_t offset_bytes, std::uint64_t bytes) {
     if (bytes == 0) return;
     self->for_own_stretches(lanes, offset_bytes, bytes,
@@ -239,7 +239,7 @@ class flash_model {
     for (std::uint32_t p = part.begin_bytes / page_bytes; p < end; ++p) {
       std::uint32_t const place = place_of(part.die, part.first_page + p);
       if (place != flash_die::none && is_staged(part.die, place)) continue;  // the buffer has it
-      // What was never written is sensed all the same.
+      // A page that was never written is sensed all the same.
       std::uint64_t const sensed = place != flash_die::none
                                        ? place / geometry_.pages_per_read
                                        : never_written + (part.first_page + p) / geometry_.pages_per_read;
@@ -252,14 +252,14 @@ class flash_model {
 
   // A die, by one that holds its lock ---------------------------------------------------------------------------------
 
-  /// Takes a page of the host into the buffer; returns when.
+  /// Takes a page of the host into the buffer; returns the time at which that is done.
   FOREBAY_DEVICE std::uint64_t write(std::uint32_t d, std::uint32_t page, bool in_part,
                                      std::uint64_t arrival_ps) const {
     flash_die& die = at_.dies[d];
     std::uint32_t const place = place_of(d, page);
     if (place != flash_die::none) {
-      if (is_staged(d, place)) return accepted_ps(d, arrival_ps);  // over what the buffer has of it
-      // The rest of the page is read, to be written with it.
+      if (is_staged(d, place)) return accepted_ps(d, arrival_ps);  // overwrites what the buffer has of it
+      // The rest of the page is read, so that it can be written with the new part.
       if (in_part) (void)occupy(d, arrival_ps, arrival_ps, geometry_.read_ps, geometry_.page_bytes);
     }
     if (M::ld(&die.free_blocks) <= reserve_blocks) collect(d, arrival_ps);
@@ -268,13 +268,14 @@ class flash_model {
     return when_ps;
   }
 
-  /// When the program that is being filled has its part of the buffer: once the one that had it before has ended.
+  /// The time at which the program that is being filled gets its part of the buffer: when the program that had it
+  /// before has ended.
   FOREBAY_DEVICE std::uint64_t accepted_ps(std::uint32_t d, std::uint64_t arrival_ps) const {
     std::uint64_t const free_ps = M::ld(&program_done(d, M::ld(&at_.dies[d].programs)));
     return free_ps > arrival_ps ? free_ps : arrival_ps;
   }
 
-  /// Puts a page behind the last one of the die, and hands the program over once it is full.
+  /// Appends a page to the die's log, and hands the program to the die once it is full.
   FOREBAY_DEVICE void append(std::uint32_t d, std::uint32_t page, std::uint64_t arrival_ps) const {
     flash_die& die = at_.dies[d];
     std::uint32_t block = M::ld(&die.open_block);
@@ -299,7 +300,7 @@ class flash_model {
     set_staged(die, is_full ? flash_die::none : place + 1);
   }
 
-  /// Begins with the block that has been free for longest.
+  /// Opens the block that has been free for longest.
   FOREBAY_DEVICE std::uint32_t open_block(std::uint32_t d) const {
     flash_die& die = at_.dies[d];
     std::uint32_t const free = M::ld(&die.free_blocks);
@@ -314,12 +315,14 @@ class flash_model {
     return block;
   }
 
-  /// Passes one page that is not valid, and moves the valid ones before it; erases the block after its last.
+  /// Passes one page that is not valid, and moves the valid pages before it. Erases the block after the block's last
+  /// page.
   ///
   /// So free places never run out. Let P be the pages of a block and S the places that can be appended to. A host page
-  /// takes one of them and passes one, so S + `scanned` never falls below 2P - 1, which it is when the last block but
-  /// `reserve_blocks` was opened for a page; and `scanned` is at most P. It ends, because a die has so many blocks
-  /// (`flash_geometry_of`) that one of those which are neither free nor open has a page that is not valid.
+  /// takes one of them and passes one, so S + `scanned` never falls below 2P - 1, its value when the last block but
+  /// `reserve_blocks` was opened for a page; and `scanned` is at most P. The loop ends, because a die has so many
+  /// blocks (`flash_geometry_of`) that among those that are neither free nor open, at least one has a page that is not
+  /// valid.
   FOREBAY_DEVICE void collect(std::uint32_t d, std::uint64_t arrival_ps) const {
     flash_die& die = at_.dies[d];
     std::uint32_t const per_block = geometry_.pages_per_block;
@@ -360,7 +363,8 @@ class flash_model {
     add(die.counts.blocks_erased, 1);
   }
 
-  /// The block with the fewest valid pages of some, of all where none of those has one that is not valid.
+  /// The block with the fewest valid pages among some. If none of these has a page that is not valid, the one among all
+  /// blocks.
   FOREBAY_DEVICE std::uint32_t choose_victim(std::uint32_t d) const {
     flash_die& die = at_.dies[d];
     std::uint32_t const blocks = geometry_.blocks_per_die;
@@ -387,10 +391,10 @@ class flash_model {
     return best;
   }
 
-  /// Maps a page to `mapped`, its place + 1, or to nothing (0).
+  /// Maps a page to `mapped`, its place + 1, or to no place (0).
   FOREBAY_DEVICE void set_map(std::uint32_t d, std::uint32_t page, std::uint32_t mapped) const {
     auto const word = simt::atomic<M, simt::scope::device>(at_.map[std::size_t{d} * geometry_.pages_per_die + page]);
-    // Relaxed, both: who holds the lock is ordered by it; to a read, the old place and the new one are both right.
+    // Relaxed, both: the lock orders it for its holders; for a read, the old place and the new one are both right.
     std::uint32_t const before = word.load(simt::order::relaxed);
     word.store(mapped, simt::order::relaxed);
     if (before != 0) move_valid(d, before - 1, ~std::uint32_t{0});
@@ -404,8 +408,8 @@ class flash_model {
   // Words -------------------------------------------------------------------------------------------------------------
 
   FOREBAY_DEVICE void take(flash_die& die) const {
-    // Held by a lane that waits for nothing meanwhile. Plain threads step within the predicate of a wait; fibers must
-    // not.
+    // A lane holds it, and waits for nothing meanwhile. Plain threads make their steps within the predicate of a wait;
+    // fibers must not.
     (void)M::wait_until(
         [&] {
           std::uint32_t open = 0;
@@ -419,8 +423,8 @@ class flash_model {
     simt::atomic<M, simt::scope::device>(die.lock).store(0, simt::order::release);
   }
 
-  /// Gives the die `die_ps` of work from `from_ps` on and then a transfer. A bus is given its work from the arrival on:
-  /// one that were held for a die which is busy for long would be lost to the others. Returns when both are done.
+  /// Gives the die `die_ps` of work from `from_ps` on, and then a transfer. The bus gets its work from the arrival on:
+  /// a bus held for a die that is busy for long would be lost to the other dies. Returns when both are done.
   FOREBAY_DEVICE std::uint64_t occupy(std::uint32_t d, std::uint64_t from_ps, std::uint64_t arrival_ps,
                                       std::uint64_t die_ps, std::uint64_t bytes) const {
     std::uint64_t const bus_ps = geometry_.bus_ps(bytes);
@@ -430,7 +434,7 @@ class flash_model {
     return moved_ps > done_ps ? moved_ps : done_ps;
   }
 
-  /// Where a page lies, or `flash_die::none`.
+  /// The place of a page, or `flash_die::none`.
   FOREBAY_DEVICE std::uint32_t place_of(std::uint32_t d, std::uint32_t page) const {
     // Relaxed: as in `set_map`.
     return simt::atomic<M, simt::scope::device>(at_.map[std::size_t{d} * geometry_.pages_per_die + page])
@@ -439,7 +443,8 @@ class flash_model {
   }
   /// Whether a place belongs to the program that is being filled.
   FOREBAY_DEVICE bool is_staged(std::uint32_t d, std::uint32_t place) const {
-    // Relaxed: who holds the lock is ordered by it; a read that sees it a moment before or after is timed so.
+    // Relaxed: the lock orders it for its holders; a read that sees the value of a moment before or after is timed by
+    // that value.
     std::uint32_t const staged = simt::atomic<M, simt::scope::device>(at_.dies[d].staged).load(simt::order::relaxed);
     return staged != flash_die::none && place - staged < geometry_.pages_per_program;
   }
@@ -447,9 +452,9 @@ class flash_model {
     // Relaxed: as in `is_staged`.
     simt::atomic<M, simt::scope::device>(die.staged).store(staged, simt::order::relaxed);
   }
-  /// By one that holds the lock.
+  /// The caller holds the lock.
   FOREBAY_DEVICE void add(std::uint64_t& counter, std::uint64_t n) const {
-    // Relaxed: the lock orders those who write; readers take what is there.
+    // Relaxed: the lock orders the writers; readers take the value that is there.
     auto const word = simt::atomic<M, simt::scope::device>(counter);
     word.store(word.load(simt::order::relaxed) + n, simt::order::relaxed);
   }

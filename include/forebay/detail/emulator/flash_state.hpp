@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Host side of the flash model: its layout, its memory, and what is on the drive when it is opened.
+//! Host side of the flash model: its layout, its memory, and the drive's contents when it is opened.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,22 @@
 
 namespace forebay::emulator {
 
-/// The layout of a drive of `drive_bytes`. One that is smaller than sixteen blocks of spare space to a die has smaller
-/// blocks, of which each is erased in less time, so that its spare space is what the parameters say. Throws
-/// `refused_input` for a drive too small for that too, and for parameters that do not fit each other.
+/// The layout of a drive of `drive_bytes`. If the spare space of a die is less than sixteen blocks, the drive has
+/// smaller blocks, each of which is erased in less time, so that its spare space is what the parameters say. Throws
+/// `refused_input` for a drive that is too small even for this, and for parameters that do not fit each other.
 flash_geometry flash_geometry_of(flash_parameters const& parameters, std::uint64_t drive_bytes);
 
-/// Writes what `start` says to flash that nothing was written to, all dies in parallel; a function of the geometry and
-/// `seed` alone. Clocks and counters are 0 afterwards. Throws `operation_failed` once `cancel` says so.
+/// Writes what `start` says to flash that has not been written, all dies in parallel. The result depends on the
+/// geometry and `seed` alone. Clocks and counters are 0 afterwards. Throws `operation_failed` once `cancel` says so.
 void precondition(flash_model<simt::native> const& fresh, preconditioning start, std::uint64_t seed,
                   std::stop_token const& cancel = {});
 
-/// Memory for the state of a drive's flash. Throws `refused_input` where there is not as much as it takes.
+/// Memory for the state of a drive's flash. Throws `refused_input` if there is not enough memory.
 memory::allocation flash_memory(memory::resource& from, std::size_t bytes, preconditioning start,
                                 std::uint64_t drive_bytes);
 
-/// Owns the state of a flash model of machine `M` in memory that the drive's units reach: 4 bytes for each logical page
-/// and 4 for each place.
+/// Owns the state of a flash model of machine `M`, in memory that the drive's units reach: 4 bytes for each logical
+/// page and 4 for each place.
 template <class M>
 class flash_state {
  public:
@@ -60,7 +60,7 @@ class flash_state {
   flash_model<M> const* model() const { return memory_.template as<flash_model<M>>(); }
   flash_geometry const& geometry() const { return geometry_; }
 
-  /// Adds up what the dies counted, while they are written to. `Host` is the machine of the calling thread.
+  /// Adds up what the dies counted; they may be written to meanwhile. `Host` is the machine of the calling thread.
   template <class Host>
   void collect(flash_counters& sum) const {
     std::vector<flash_die> copies;
@@ -121,7 +121,7 @@ class flash_state {
             .holds = words(at.holds)};
   }
 
-  /// All blocks free; the rest is zero already.
+  /// Makes all blocks free; the rest is zero already.
   void begin(placed const& image) const {
     auto const at = arrays_of<simt::native>(image);
     for (std::uint32_t d = 0; d < geometry_.dies; ++d) {

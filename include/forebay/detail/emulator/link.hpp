@@ -12,8 +12,8 @@
 
 namespace forebay::emulator {
 
-/// What a link is called, and what it carries each way. Rates are those of the physical layer after its line code
-/// (PCI Express Base Specification 6.0, section 1.2): 8, 16 and 32 GT/s a lane x 128/130; 64 GT/s x 242/256 of a flit.
+/// The name of a link, and what it carries each way. Rates are those of the physical layer after its line code (PCI
+/// Express Base Specification 6.0, section 1.2): 8, 16 and 32 GT/s a lane x 128/130; 64 GT/s x 242/256 of a flit.
 struct link_speed {
   std::string name;
   double bytes_per_second = 0;
@@ -23,11 +23,11 @@ struct link_speed {
 
 /// `gen3x4` to `gen6x16`: generations 3 to 6, with 4, 8 or 16 lanes.
 std::vector<link_speed> const& link_speeds();
-/// Throws `refused_input` that lists what there is.
+/// Throws `refused_input` that lists the known names.
 link_speed const& find_link_speed(std::string const& name);
 
-/// When each direction of a link is next free: two words in `where`. All drives of the process whose units are there
-/// and that name the same link share them.
+/// When each direction of a link is next free: two words in `where`. All drives of the process that have their units
+/// there and name the same link share them.
 std::shared_ptr<memory::allocation> shared_link(memory::resource& where, link_speed const& speed);
 
 }  // namespace forebay::emulator

@@ -21,40 +21,41 @@ struct sync_words {
   std::uint32_t failed = 0;  ///< not 0 once a write-back failed: every later Flush fails too
 };
 
-/// Pages of a mapped file that could not be had, because the disk was full or the file was cut shorter: what they held
-/// is lost, and what is written to them goes nowhere.
+/// Pages of a mapped file that were not available, because the disk was full or the file was cut shorter. What they
+/// held is lost, and what is written to them is discarded.
 struct lost_pages {
   static constexpr std::uint64_t page_bytes = 4096;
-  std::uint32_t any = 0;          ///< not 0 once there is one
+  std::uint32_t any = 0;          ///< not 0 once there is a lost page
   std::uint64_t* bits = nullptr;  ///< one for each page
 };
 
 /// One namespace. Trivially copyable; units reach `data`. All lanes of a team call a member together.
 struct media {
-  /// What one byte of `dirty` stands for.
+  /// How many bytes (log2) one byte of `dirty` stands for.
   static constexpr std::uint32_t dirty_chunk_log2 = 16;
 
   std::byte* data = nullptr;  ///< null: commands are checked and timed, but move nothing (`data=none`)
   std::uint64_t bytes = 0;    ///< a multiple of the block size
   std::uint32_t block_bytes = 512;
-  sync_words* sync = nullptr;     ///< null where a write is as durable as it gets when it was executed
+  sync_words* sync = nullptr;     ///< null if a write is as durable as it can be once it was executed
   std::uint8_t* dirty = nullptr;  ///< not null: 1 for each chunk that was written since the host cleared it
   bool read_only = false;         ///< the namespace is write protected: `data` may be mapped for reading only
   lost_pages* lost = nullptr;     ///< of a mapped file; null: no page can be lost
 
   FOREBAY_DEVICE std::uint64_t blocks() const { return bytes / block_bytes; }
 
-  /// Whether units of this machine can lose pages at all: those on a GPU never reach a mapped file. What is left to
-  /// them of the code for it, even if they never come there, costs them registers, and a quarter of what they serve.
+  /// Whether units of this machine can lose pages at all: those on a GPU never reach a mapped file. Even if they never
+  /// execute it, code for lost pages costs them registers, and a quarter of the commands that they serve.
   template <class M>
   static constexpr bool may_lose = M::reaches_mapped_files;
 
-  /// Whether a page of [offset, offset + length), which the caller has just read or written, is lost. By one lane.
+  /// Whether a page of [offset, offset + length), which the caller has just read or written, is lost. One lane calls
+  /// it.
   template <class M>
   FOREBAY_DEVICE bool has_lost(std::uint64_t offset, std::uint64_t length) const {
     if (lost == nullptr || length == 0) return false;
-    // Acquire: pairs with the handler's release before it puts zeros in a page's place. Whoever moved those sees the
-    // note, and the fence keeps the look behind the access.
+    // Acquire: pairs with the handler's release before it puts zeros in a page's place. A thread that moved those zeros
+    // sees the note, and the fence keeps this look after the access.
     M::fence(simt::scope::system, simt::order::acquire);
     if (simt::atomic<M, simt::scope::system>(lost->any).load(simt::order::acquire) == 0) return false;
     std::uint64_t const last = (offset + length - 1) / lost_pages::page_bytes;
@@ -73,8 +74,8 @@ struct media {
     std::uint64_t const last = (offset + length - 1) >> dirty_chunk_log2;
     for (std::uint64_t chunk = offset >> dirty_chunk_log2; chunk <= last; ++chunk) M::st(dirty + chunk, 1);
   }
-  /// Orders the lanes' data before the marks of any of them: whoever clears a mark and then copies the chunk has the
-  /// data.
+  /// Orders the lanes' data before the marks of any of them: when a thread clears a mark and then copies the chunk, it
+  /// gets the data.
   template <class M>
   FOREBAY_DEVICE void before_marks(simt::team<M> const& lanes) const {
     if (dirty == nullptr) return;
@@ -123,8 +124,8 @@ struct media {
     return lanes.all(same);
   }
 
-  /// Makes [offset, offset + bytes) read as zeros. Pages of zeros are left alone: storing to them would make a sparse
-  /// drive real.
+  /// Makes [offset, offset + bytes) read as zeros. Does not store to pages of zeros, since stores would allocate memory
+  /// for a sparse drive.
   template <class M>
   FOREBAY_DEVICE void zero(simt::team<M> const& lanes, std::uint64_t offset, std::uint64_t length) const {
     if (data == nullptr) return;

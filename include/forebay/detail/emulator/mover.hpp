@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Moving bytes between a drive and its clients' memory: by one thread on the CPU, by all lanes of a warp with many
-//! loads in flight on a GPU.
+//! Moves bytes between a drive and its clients' memory: one thread does so on the CPU, all lanes of a warp, with many
+//! loads in flight, on a GPU.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace forebay::emulator {
 
-/// How many accesses of 16 bytes a lane has under way.
+/// How many 16-byte accesses a lane has in flight.
 inline constexpr std::uint32_t loads_in_flight = 8;
 
-/// Copies `bytes` bytes (a multiple of 4, as addresses are) between areas that do not overlap. All lanes call it with
-/// the same arguments.
+/// Copies `bytes` bytes between areas that do not overlap; `bytes` and the addresses are multiples of 4. All lanes call
+/// it with the same arguments.
 template <class M>
 FOREBAY_DEVICE void move_bytes(simt::team<M> const& lanes, std::byte* to, std::byte const* from, std::uint64_t bytes) {
   if constexpr (M::lanes_are_alone) {
@@ -41,7 +41,7 @@ FOREBAY_DEVICE void move_bytes(simt::team<M> const& lanes, std::byte* to, std::b
   }
 }
 
-/// Copies that a team makes together. Shared by its lanes.
+/// Copies that the lanes of a team make together. The lanes share the list.
 class move_list {
  public:
   static constexpr std::uint32_t capacity = 32;
@@ -97,8 +97,8 @@ class move_list {
   }
 
  private:
-  /// Copies of the same size, in pieces of one access a lane: small ones have as many loads in flight as large ones.
-  /// `pieces_log2`: how many pieces each has.
+  /// Copies of the same size, in pieces of one access for each lane: then small copies have as many loads in flight as
+  /// large ones. `pieces_log2`: how many pieces each copy has.
   template <class M>
   FOREBAY_DEVICE void run_alike(simt::team<M> const& lanes, std::uint32_t pieces_log2) const {
     std::uint32_t const count = count_ << pieces_log2;
@@ -121,14 +121,14 @@ class move_list {
       }
     }
   }
-  /// Where the calling lane's part of a piece lies in its copy.
+  /// Where in its copy the calling lane's part of a piece lies.
   template <class M>
   FOREBAY_DEVICE static std::uint32_t offset(simt::team<M> const& lanes, std::uint32_t piece,
                                              std::uint32_t pieces_log2) {
     return ((piece & ((1u << pieces_log2) - 1)) * lanes.count() + lanes.rank()) * 16;
   }
 
-  /// Brings the bytes that a copy reads towards the caches of a CPU.
+  /// Prefetches the bytes that a copy reads into the caches of a CPU.
   FOREBAY_DEVICE void prefetch([[maybe_unused]] std::uint32_t i) const {
 #if !defined(__CUDACC__)
     std::uint32_t const bytes = bytes_[i] < 512 ? bytes_[i] : 512;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Commands of one submission queue that were fetched and not completed, in groups of 32 slots, each with the time at
-//! which its first command becomes due. Fixed capacity, no order: a command that takes long holds up no other.
+//! Commands of one submission queue that were fetched and not completed, in groups of 32 slots. Each group has the time
+//! at which its first command becomes due. The capacity is fixed, and there is no order: a command that takes long
+//! delays no other.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +25,9 @@ struct pending_command {
   std::uint32_t flags = 0;  ///< the above; with `waits_for_sync`, the low 24 bits of the ticket in 31:8
 };
 
-/// For one team at a time, whose lanes all call each member together. What a lane stored before the team's `sync` the
-/// others see after it. Which groups are in use, and until when, lies in the object itself for the first few groups:
-/// an object in a GPU's shared memory is looked through without an access to the GPU's memory.
+/// Only one team at a time may use it; all its lanes call each member together. What a lane stored before the team's
+/// `sync`, the others see after it. For the first few groups, the object itself holds which are in use and when they
+/// become due: a look through an object in a GPU's shared memory then takes no access to the GPU's memory.
 template <class M>
 class pending_set {
  public:
@@ -43,14 +44,14 @@ class pending_set {
   FOREBAY_DEVICE std::uint32_t size() const { return size_; }
   FOREBAY_DEVICE std::uint32_t free() const { return capacity() - size_; }
   FOREBAY_DEVICE bool empty() const { return size_ == 0; }
-  /// When the first command becomes due; `never_ps` when none ever will. For a team that does not have the set, a hint.
+  /// When the first command becomes due; `never_ps` if none ever will. For a team that does not hold the set, a hint.
   FOREBAY_DEVICE std::uint64_t next_due_ps() const {
-    // Relaxed: who acts on it takes the set first.
+    // Relaxed: a caller that acts on it takes the set first.
     return simt::atomic<M, simt::scope::block>(next_due_ps_).load(simt::order::relaxed);
   }
 
-  /// Starts anew, empty, in `storage`, as `storage_bytes` says; it may hold what an earlier set left. Others may ask
-  /// for `next_due_ps` meanwhile, and for nothing else.
+  /// Starts anew, empty, in `storage`, as `storage_bytes` says; it may contain what an earlier set left. Others may
+  /// call `next_due_ps` meanwhile, and nothing else.
   FOREBAY_DEVICE void start(team const& lanes, void* storage, std::uint32_t commands) {
     lanes.sync();
     if (lanes.leader()) {
@@ -89,12 +90,12 @@ class pending_set {
     to.command[slot % group_slots] = command;
   }
 
-  /// Takes the commands into account that were inserted in `slots`, due at `first_due_ps` or later.
+  /// Takes into account the commands that were inserted in `slots`, which become due at `first_due_ps` or later.
   FOREBAY_DEVICE void settle(team const& lanes, std::uint32_t count, std::uint32_t const* slots,
                              std::uint64_t first_due_ps) {
     for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
       std::uint32_t const g = slots[i] / group_slots;
-      // One lane for each group. `reserve` goes round once, so that only the first group can come a second time.
+      // One lane for each group. `reserve` goes around once, so only the first group can come a second time.
       if (i != 0 && (slots[i - 1] / group_slots == g || slots[0] / group_slots == g)) continue;
       if (first_due_ps < state_of(g).first_due_ps) state_of(g).first_due_ps = first_due_ps;
     }
@@ -102,9 +103,10 @@ class pending_set {
     keep(lanes, size_, cursor_, first_due_ps < next_ps ? first_due_ps : next_ps);
   }
 
-  /// Takes out commands that are due at `now_ps`, at most `room`, the longest there first. For each, one lane calls
-  /// `ready(due_ps, command)`; if that is false the command stays, due at what `due_ps` was set to. For those that go a
-  /// lane calls `take(position, slot, due_ps, command)`, positions counting from 0. Returns how many went.
+  /// Takes out the commands that are due at `now_ps`, at most `room`, those that have been there longest first. For
+  /// each, one lane calls `ready(due_ps, command)`; if that returns false, the command stays, and is due at the time to
+  /// which `due_ps` was set. For each command that leaves, a lane calls `take(position, slot, due_ps, command)`;
+  /// positions count from 0. Returns how many left.
   template <class Ready, class Take>
   FOREBAY_DEVICE std::uint32_t take_due(team const& lanes, std::uint64_t now_ps, std::uint32_t room, Ready&& ready,
                                         Take&& take) {
@@ -126,7 +128,8 @@ class pending_set {
         std::uint32_t const g = group_of(first_group, part);
         due_parts &= due_parts - 1;
         entry const loaded = ahead;
-        // The next group is on its way while this one is worked on; unless it is the same, which may change.
+        // The load of the next group is under way while this one is worked on, unless it is the same group, which may
+        // change.
         std::uint32_t const next = due_parts != 0 ? group_of(first_group, first + team::lowest(due_parts)) : g;
         if (next != g) ahead = load(next, lanes.rank());
         std::uint32_t const slots = part == 0 ? older : part == group_count_ ? ~older : ~0u;
@@ -134,7 +137,7 @@ class pending_set {
         if (lanes.rank() == lane) first_due_ps = left_ps;
         if (next == g && due_parts != 0) ahead = load(next, lanes.rank());
       }
-      // What is left of the first group is known when its second part was looked at.
+      // The rest of the first group is known only when its second part has been looked at.
       if (mine == 0 && parts > group_count_) first_due_ps = never_ps;
       next_ps = first_due_ps < next_ps ? first_due_ps : next_ps;
     }
@@ -142,8 +145,8 @@ class pending_set {
     return taken;
   }
 
-  /// Calls `change(slot, due_ps, command)`, by one lane each, for all commands; what it changes is kept. For rare
-  /// events: it looks at every slot.
+  /// Calls `change(slot, due_ps, command)` for all commands, by one lane each, and keeps the changes. It looks at every
+  /// slot, so it is for rare events.
   template <class Change>
   FOREBAY_DEVICE void for_each(team const& lanes, Change&& change) {
     std::uint64_t next_ps = never_ps;
@@ -164,7 +167,7 @@ class pending_set {
  private:
   static constexpr std::uint32_t near_groups = 32;
 
-  /// Of a group: its occupied slots, and when the first of their commands becomes due.
+  /// The state of a group: its occupied slots, and when the first of their commands becomes due.
   struct group_state {
     std::uint64_t first_due_ps = never_ps;
     std::uint32_t occupied = 0;
@@ -178,7 +181,8 @@ class pending_set {
 
   FOREBAY_DEVICE group_state& state_of(std::uint32_t g) { return g < near_groups ? near_[g] : groups_[g].far; }
 
-  /// Numbers the first `count` ones of `vacant`: slot `base` + position of the nth goes to `slots[n]`. Which ones.
+  /// Numbers the first `count` ones of `vacant`: slot `base` + position of the nth goes to `slots[n]`. Returns which
+  /// ones.
   FOREBAY_DEVICE static std::uint32_t number(team const& lanes, std::uint32_t vacant, std::uint32_t count,
                                              std::uint32_t base, std::uint32_t* slots) {
     std::uint32_t going = 0;
@@ -210,15 +214,15 @@ class pending_set {
     std::uint64_t due_ps = never_ps;
     pending_command command;
   };
-  /// What lies in a slot, whether or not it is occupied: so that nobody waits to know that before.
+  /// Loads what lies in a slot, whether or not it is occupied, so that the load need not wait for the answer to that.
   FOREBAY_DEVICE entry load(std::uint32_t index, std::uint32_t i) const {
     if (i >= group_slots) return {};
     group const& from = groups_[index];
     return {from.due_ps[i], from.command[i]};
   }
 
-  /// `take_due` in those of a group's slots that `slots` has; `loaded` is the lane's first. When the first command that
-  /// is left in the group becomes due.
+  /// `take_due` for those of a group's slots that are in `slots`; `loaded` is what the lane loaded first. Returns when
+  /// the first command that is left in the group becomes due.
   template <class Ready, class Take>
   FOREBAY_DEVICE std::uint64_t take_from(team const& lanes, std::uint32_t index, std::uint32_t slots,
                                          entry const& loaded, std::uint64_t now_ps, std::uint32_t room,
@@ -254,7 +258,7 @@ class pending_set {
     return left_ps;
   }
 
-  /// Ends a member: all lanes have read what the set was, and see what it is.
+  /// Ends a member function: all lanes have read the old state, and see the new one.
   FOREBAY_DEVICE void keep(team const& lanes, std::uint32_t size, std::uint32_t cursor, std::uint64_t next_due_ps) {
     lanes.sync();
     if (lanes.leader()) {

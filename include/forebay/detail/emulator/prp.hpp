@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! From the PRP entries of a command to checked address ranges (NVM Express Base Specification 1.4, section 4.3).
+//! Turns the PRP entries of a command into checked address ranges (NVM Express Base Specification 1.4, section 4.3).
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct prp_walk {
   std::uint32_t count = 0;
 };
 
-/// Whether `bytes` bytes at `prp1`, with `prp2`, are one piece of registered memory that needs no list: then that is
-/// `piece`. Otherwise nothing is said; `walk_prps` says why a command must fail. Called by one lane.
+/// Whether `bytes` bytes at `prp1`, with `prp2`, are one piece of registered memory that needs no list; if so, `piece`
+/// is that piece. If not, this says nothing about why: `walk_prps` says why a command must fail. One lane calls it.
 template <class M>
 FOREBAY_DEVICE bool one_piece(dma_region_table const& regions, std::uint64_t prp1, std::uint64_t prp2,
                               std::uint64_t bytes, std::uint64_t page_bytes, dma_segment& piece) {
@@ -41,10 +41,10 @@ FOREBAY_DEVICE bool one_piece(dma_region_table const& regions, std::uint64_t prp
   return true;
 }
 
-/// Writes the pieces of the `bytes` bytes that `prp1` and `prp2` describe to `segments`,
-/// one a page. No byte of the buffer is touched, and a list is read only after its address was found in `regions`.
-/// `page_bytes` is CC.MPS. Fails with PRP Offset Invalid, or Data Transfer Error for memory that is not registered. All
-/// lanes call it, and share `segments`.
+/// Writes the pieces of the `bytes` bytes that `prp1` and `prp2` describe to `segments`, one for each page. No byte of
+/// the buffer is touched, and a list is read only after its address was found in `regions`. `page_bytes` is CC.MPS.
+/// Fails with PRP Offset Invalid, or with Data Transfer Error for memory that is not registered. All lanes call it, and
+/// share `segments`.
 template <class M>
 FOREBAY_DEVICE prp_walk walk_prps(simt::team<M> const& lanes, dma_region_table const& regions, std::uint64_t prp1,
                                   std::uint64_t prp2, std::uint64_t bytes, std::uint64_t page_bytes,
@@ -53,11 +53,11 @@ FOREBAY_DEVICE prp_walk walk_prps(simt::team<M> const& lanes, dma_region_table c
       nvme::status_field(nvme::generic_status::prp_offset_invalid) | nvme::do_not_retry;
   constexpr std::uint16_t transfer_error = nvme::status_field(nvme::generic_status::data_transfer_error);
   prp_walk walk;
-  // The client may change lists and registrations at any time: lanes must not part over what each of them found.
+  // The client may change lists and registrations at any time, so lanes must not diverge over what each of them found.
   auto const registered = [&](std::uint64_t address, std::uint64_t length) {
     return lanes.all(regions.contains<M>(address, length));
   };
-  lanes.sync();  // nobody reads the segments of the command before
+  lanes.sync();  // no lane reads the segments of the command before any more
 
   if (prp1 % 4 != 0) return {offset_invalid, 0};
   std::uint64_t const offset = prp1 % page_bytes;

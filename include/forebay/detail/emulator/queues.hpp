@@ -24,17 +24,17 @@ struct completion_queue_addresses {
 
 struct submission_queue_addresses {
   std::uint32_t slot = 0;  ///< of the engine, below `engine_options::queue_slots`
-  std::uint16_t id = 1;    ///< what completions call it
+  std::uint16_t id = 1;    ///< the id by which completions name it
   nvme::submission_entry const* entries = nullptr;
   std::uint32_t size = 0;
   std::uint32_t* tail_doorbell = nullptr;  ///< 0 when attached
-  std::uint32_t cq_slot = 0;               ///< attached before; several submission queues may share it
+  std::uint32_t cq_slot = 0;               ///< that queue was attached before; several submission queues may share it
   std::uint32_t page_bytes = 4096;         ///< CC.MPS of the controller that the queue belongs to
   dma_region_table regions = {};           ///< memory that its commands may name; must outlive the queue
 };
 
-/// Where a completion queue lies, and how far it is filled. Who holds the queue has a copy in registers, so that what
-/// it does next waits for no memory.
+/// Where a completion queue lies, and how far it is filled. A team that holds the queue has a copy in registers, so
+/// that its next step waits for no memory.
 class completion_ring {
  public:
   completion_ring() = default;
@@ -45,10 +45,10 @@ class completion_ring {
   FOREBAY_DEVICE std::uint32_t tail() const { return tail_; }
   FOREBAY_DEVICE std::uint32_t* head_doorbell() const { return head_doorbell_; }
 
-  /// Free entries that are known of without a look at the doorbell.
+  /// How many free entries are known without a look at the doorbell.
   FOREBAY_DEVICE std::uint32_t known_free() const { return size_ - 1 - distance(head_, tail_); }
 
-  /// Looks at the doorbell, by one lane for all. False for a value that cannot be right; such a value is ignored.
+  /// One lane looks at the doorbell for all. False for an invalid value, which is ignored.
   template <class M>
   FOREBAY_DEVICE bool look_at_head(simt::team<M> const& lanes) {
     // Acquire: pairs with the client's release before it rings the head doorbell, so that an entry is not written
@@ -64,11 +64,12 @@ class completion_ring {
   struct places {
     std::uint32_t first = 0;
     std::uint32_t phase = 1;
-    /// When the last of the entries before them is shown. A client reads them in order: it sees none of these earlier.
+    /// When the last of the entries before them is shown. A client reads entries in order, so it sees none of these
+    /// earlier.
     std::uint64_t after_ps = 0;
   };
 
-  /// Takes the next `count` entries, as many of which are free, to be shown by `last_ps` if all goes well.
+  /// Takes the next `count` entries; at least that many are free. They are to be shown by `last_ps` if all goes well.
   FOREBAY_DEVICE places take(std::uint32_t count, std::uint64_t last_ps) {
     places const taken{tail_, phase_, last_shown_ps_};
     bool const wraps = tail_ + count >= size_;
@@ -78,7 +79,7 @@ class completion_ring {
     return taken;
   }
 
-  /// Takes over what changes.
+  /// Copies the members that change.
   FOREBAY_DEVICE void go_on_as(completion_ring const& other) {
     tail_ = other.tail_;
     head_ = other.head_;
@@ -96,7 +97,7 @@ class completion_ring {
       M::st(&e.dw1, 0);
       M::st(&e.dw2, dw2);
     }
-    // The lanes' data, dwords 0 to 2 among them, are before this barrier.
+    // The lanes' data, and dwords 0 to 2, come before this barrier.
     lanes.sync();
     // Release: with the store in `publish` it pairs with the client's acquire of the phase tag.
     M::fence(simt::scope::system, simt::order::release);
@@ -125,13 +126,13 @@ class completion_ring {
   std::uint32_t tail_ = 0;
   std::uint32_t head_ = 0;
   std::uint32_t phase_ = 1;
-  std::uint64_t last_shown_ps_ = 0;  ///< when the entries before the tail have all been shown
+  std::uint64_t last_shown_ps_ = 0;  ///< when all entries before the tail have been shown
   std::uint32_t* head_doorbell_ = nullptr;
   nvme::completion_entry* entries_ = nullptr;
 };
 
-/// A completion queue as the client made it. A dispatcher that is not its only user takes it by a try-lock, which none
-/// waits for.
+/// A completion queue as the client made it. A dispatcher that is not its only user takes it by a try-lock, for which
+/// no dispatcher waits.
 class alignas(128) completion_queue {
  public:
   completion_queue() = default;
@@ -152,18 +153,18 @@ class alignas(128) completion_queue {
     simt::atomic<M, simt::scope::device>(lock_).store(0, simt::order::release);
   }
 
-  /// How it is, for a team that holds it.
+  /// The state of the ring, for a team that holds the queue.
   FOREBAY_DEVICE completion_ring const& ring() const { return ring_; }
-  /// Leaves it so to the next holder. By one lane; the team lets go of the queue after this.
+  /// Leaves the state to the next holder. One lane calls it; the team releases the queue afterwards.
   FOREBAY_DEVICE void put_back(completion_ring const& ring) { ring_.go_on_as(ring); }
-  /// For those who do not hold the queue. By one lane of a team that does.
+  /// For threads that do not hold the queue. One lane of a team that holds it calls this.
   template <class M>
   FOREBAY_DEVICE void show(completion_ring const& ring) {
     // Relaxed: for `full_head`.
     simt::atomic<M, simt::scope::device>(shown_tail_).store(ring.tail(), simt::order::relaxed);
   }
 
-  /// Where the client's head is while no entry is free. The caller need not hold the queue.
+  /// The client's head at the time when no entry is free. The caller need not hold the queue.
   template <class M>
   FOREBAY_DEVICE std::uint32_t full_head() {
     // Relaxed: a hint, `look_at_head` looks again.
@@ -174,11 +175,11 @@ class alignas(128) completion_queue {
  private:
   completion_ring ring_;
   std::uint32_t lock_ = 0;
-  std::uint32_t shown_tail_ = 0;  ///< the ring's, for those who do not hold the queue
+  std::uint32_t shown_tail_ = 0;  ///< the ring's tail, for threads that do not hold the queue
 };
 
-/// A submission queue as the client made it, and its commands in flight. Served by one dispatcher, and by the others of
-/// its unit where they have nothing else to do; see `queue_locks` for who may touch what.
+/// A submission queue as the client made it, and its commands in flight. One dispatcher serves it, and other
+/// dispatchers of its unit help if they have nothing else to do; see `queue_locks` for which of them may touch what.
 template <class M>
 struct submission_queue {
   nvme::submission_entry const* entries = nullptr;
@@ -186,49 +187,53 @@ struct submission_queue {
   nvme::submission_entry* held = nullptr;  ///< by pending slot: entries of commands that move their data late
   std::uint32_t cq_slot = 0;
   std::uint32_t page_bytes = 4096;
-  dma_region_table regions;  ///< of the controller that it belongs to
+  dma_region_table regions;  ///< of the controller that the queue belongs to
   std::uint16_t id = 0;
   bool owns_cq = false;  ///< no dispatcher of another place posts to the completion queue
 
   std::uint32_t size = 0;       ///< 0: none is attached. Set last; `attached` reads it
-  std::uint32_t leaving = 0;    ///< its detach waits for those who work on it
+  std::uint32_t leaving = 0;    ///< not 0: its detach waits for the dispatchers that work on it
   std::uint32_t in_flight = 0;  ///< commands fetched and not taken for posting
-  std::uint32_t blocked = 0;    ///< the completion queue was full when commands were due
+  std::uint32_t blocked = 0;    ///< not 0: the completion queue was full when commands were due
 
   // With `queue_locks::fetch`:
-  std::uint32_t head = 0;                 ///< next entry to fetch; SQHD of the completions posted now
-  std::uint32_t seen_tail = 0;            ///< entries before it were there at the poll that set `arrival_ps`
-  std::uint32_t bad_tail = 0;             ///< the last invalid doorbell value counted
-  std::uint64_t new_gap_ps = never_ps;    ///< what the last poll found was there for so long at most; then counted
+  std::uint32_t head = 0;       ///< next entry to fetch; SQHD of the completions posted now
+  std::uint32_t seen_tail = 0;  ///< entries before it were there at the poll that set `arrival_ps`
+  std::uint32_t bad_tail = 0;   ///< the last invalid doorbell value counted
+  std::uint64_t new_gap_ps =
+      never_ps;  ///< upper bound on how long what the last poll found had been there; then counted
   std::uint64_t last_poll_ps = never_ps;  ///< `never_ps`: not polled yet
   std::uint64_t arrival_ps = 0;
-  std::uint64_t fetched = 0;        ///< commands fetched in the life of the queue
-  std::uint64_t wants_help_ps = 0;  ///< until when: there was more than one fetch took
+  std::uint64_t fetched = 0;  ///< commands fetched in the life of the queue
+  std::uint64_t wants_help_ps =
+      0;  ///< the time until which it wants help, since there were more entries than one fetch took
 
-  std::uint64_t looked_ps = 0;  ///< when somebody last saw, outside of a poll, that there was nothing new
+  std::uint64_t looked_ps = 0;  ///< when a lane last saw, outside of a poll, that there was nothing new
 
   pending_set<M> pending;  ///< with `queue_locks::pending`
 
-  /// With `queue_locks::posting`: what no other queue posts to, while that is so. Where a queue has a dispatcher alone,
-  /// several of its queues may.
+  /// With `queue_locks::posting`: the ring of a completion queue to which only this submission queue posts, while that
+  /// is so. If a dispatcher has no others in its unit, several of its queues may post to it.
   completion_ring ring;
 };
 
-/// Which dispatcher of a unit works on a queue. Zeroed when the unit starts; a unit of one dispatcher needs none.
+/// The locks that say which dispatcher of a unit works on a queue. They are zeroed when the unit starts; a unit of one
+/// dispatcher needs none.
 struct queue_locks {
-  std::uint32_t fetch = 0;    ///< of what the next fetch reads and writes
-  std::uint32_t pending = 0;  ///< of the commands in flight
-  std::uint32_t posting = 0;  ///< that of a dispatcher's first place: of the completion queues that its queues own
-  std::uint32_t hands = 0;    ///< batches that were taken out under a lock and are worked on without
+  std::uint32_t fetch = 0;    ///< for what the next fetch reads and writes
+  std::uint32_t pending = 0;  ///< for the commands in flight
+  std::uint32_t posting =
+      0;  ///< only that of a dispatcher's first place is used: for the completion queues that its queues own
+  std::uint32_t hands = 0;  ///< batches that were taken out under a lock and are now worked on without it
 };
 
 /// Words that the dispatchers of a unit share.
 struct unit_words {
-  std::uint64_t wants_help_ps = 0;  ///< until when: the latest of its queues
-  std::uint32_t batches = 0;        ///< of commands with a target, that any has entered
+  std::uint64_t wants_help_ps = 0;  ///< the time until which help is wanted: the latest of its queues
+  std::uint32_t batches = 0;        ///< how many batches of commands with a target any dispatcher has entered
 };
 
-/// What the dispatchers of a unit share: the memory of a thread block. Queues and locks lie in the order of the
+/// What the dispatchers of a unit share, in the memory of a thread block. Queues and locks lie in the order of the
 /// dispatchers that serve them, `engine_view::queues_per_dispatcher` for each.
 template <class M>
 struct unit_memory {

@@ -18,23 +18,24 @@ namespace forebay::emulator {
 /// Words that the units share, in memory of the engine's GPU.
 struct alignas(128) residency_words {
   std::uint32_t stop = 0;                  ///< not 0 asks the units to leave
-  std::uint32_t beat = 0;                  ///< changes every now and then while the host lives
+  std::uint32_t beat = 0;                  ///< changes from time to time while the host lives
   alignas(128) std::uint32_t arrived = 0;  ///< dispatchers that have begun
-  std::uint32_t orphaned = 0;              ///< dispatchers that found that the host was silent; all leave then
+  std::uint32_t orphaned = 0;              ///< dispatchers that found the host silent; all dispatchers leave then
   std::uint32_t left = 0;                  ///< dispatchers that have ended
 };
 
-/// Words between the units and the host that launched them, in page-locked memory: the host needs no call to CUDA for
-/// them, which would wait for a `cudaFree` of another thread, which waits for the units. One dispatcher looks at them,
-/// and seldom: a kernel of which many do would slow every client down.
+/// Words between the units and the host that launched them, in page-locked memory. The host needs no call to CUDA for
+/// them; such a call would wait for a `cudaFree` of another thread, which waits for the units. Only one dispatcher
+/// looks at them, and seldom: if many did, the kernel would slow every client down.
 struct alignas(128) residency_orders {
-  std::uint32_t stop = 0;               ///< by the host: not 0 asks the units to leave
-  std::uint32_t beat = 0;               ///< by the host: changes every now and then while it lives
-  alignas(128) std::uint32_t left = 0;  ///< by the units: not 0 once all have left
+  std::uint32_t stop = 0;               ///< written by the host: not 0 asks the units to leave
+  std::uint32_t beat = 0;               ///< written by the host: changes from time to time while it lives
+  alignas(128) std::uint32_t left = 0;  ///< written by the units: not 0 once all have left
 };
 
-/// What serves a GPU's clients best, by measurement (docs/internals/engine.md). Of `options`, sets how many dispatchers
-/// a unit has, how early they make completions ready, and what is known of when they learn of commands.
+/// The settings that serve a GPU's clients best, by measurement (docs/internals/engine.md). Of `options`, this sets how
+/// many dispatchers a unit has, how early they make completions ready, and what is assumed about when they learn of
+/// commands.
 inline void choose_for_gpu(engine_options& options) {
   options.dispatchers_per_unit = 16;
   options.post_ahead_ns = options.timing.immediate() ? 0 : 11'000;
@@ -42,10 +43,11 @@ inline void choose_for_gpu(engine_options& options) {
   options.timing.disorder_ps = 2'000'000;
 }
 
-/// Launched with `shape()`. Ends when `words->stop` is set, at once and whatever is in flight: all state is in the
-/// engine's memory, and a later launch goes on from there. Ends by itself when `words->beat` has not changed for
-/// `orphan_timeout_ns` (0: never); then all leave, so that a later launch finds none of them still there. What `orders`
-/// says, if that is not null, one dispatcher passes on to the words: within `relay_ns`, and what it is working on then.
+/// Launched with `shape()`. Ends at once when `words->stop` is set, whatever is in flight: all state is in the engine's
+/// memory, and a later launch goes on from there. Ends by itself when `words->beat` has not changed for
+/// `orphan_timeout_ns` (0: never). Then all dispatchers leave, so that a later launch finds none of them still there.
+/// If `orders` is not null, one dispatcher passes what it says on to the words: within `relay_ns`, plus the time of
+/// what it is working on then.
 template <class M>
 struct resident_units {
   static constexpr unsigned max_threads_per_block = 512;
@@ -83,7 +85,7 @@ struct resident_units {
     block.sync();  // the dispatchers look at each other's queues
     dispatcher<M> self(view, index, scratch, unit);
     if (lanes.leader()) {
-      // Release: pairs with the host's look at whether the engine is there. Nothing else follows from it.
+      // Release: pairs with the host's look at whether the engine is there. It orders nothing else.
       simt::atomic<M, simt::scope::system>(words->arrived).fetch_add(1, simt::order::release);
     }
     serve(self, orders != nullptr && index == 0);
@@ -91,7 +93,7 @@ struct resident_units {
     for (std::uint32_t k = lanes.rank(); k < count; k += lanes.count()) home[k] = unit.queues[warp * count + k];
     lanes.sync();
     if (orders == nullptr || !lanes.leader()) return;
-    // Release and acquire: pair with each other; all have left before the host is told.
+    // Release and acquire: pair with each other; all have left before the host learns it.
     auto const before = simt::atomic<M>(words->left).fetch_add(1, simt::order::acq_rel);
     if (before + 1 != view.dispatchers()) return;
     // Release: pairs with the host's acquire.
@@ -99,7 +101,7 @@ struct resident_units {
   }
 
  private:
-  static constexpr std::uint64_t idle_ns = 1'000'000;  ///< without work for so long, a dispatcher looks less often
+  static constexpr std::uint64_t idle_ns = 1'000'000;  ///< after this long without work, a dispatcher looks less often
   static constexpr std::uint64_t longest_rest_ns = 100'000'000;  ///< between looks at the host's heartbeat
   static constexpr std::uint32_t visits_per_look = 256;          ///< at `stop`, while there is work
   static constexpr std::uint64_t relay_ns = 1'000'000;           ///< between looks at `orders`
@@ -116,13 +118,13 @@ struct resident_units {
   FOREBAY_DEVICE std::size_t shared_bytes() const { return words_at() + aligned(sizeof(unit_words)); }
 
   FOREBAY_DEVICE bool stopping() const {
-    // Relaxed: the host gives the order to leave, and nothing with it.
+    // Relaxed: the host gives the order to leave, and no data with it.
     return simt::atomic<M, simt::scope::system>(words->stop).load(simt::order::relaxed) != 0;
   }
 
-  /// By one lane.
+  /// One lane calls it.
   FOREBAY_DEVICE void pass_orders_on() const {
-    // Relaxed, all: nothing comes with an order.
+    // Relaxed, all: no data comes with an order.
     auto const from = [](std::uint32_t& word) {
       return simt::atomic<M, simt::scope::system>(word).load(simt::order::relaxed);
     };
@@ -156,7 +158,7 @@ struct resident_units {
         std::uint64_t const until_ns = due_ns < now_ns + most_rest_ns ? due_ns : now_ns + most_rest_ns;
         bool const found = self.rest(until_ns, idle, words->stop);
         if (found) last_work_ns = now_ns;
-        // What was found is not kept waiting for the words below.
+        // Commands that were found must not wait for the words below.
         if (visits % visits_per_look != 0 && (found || until_ns == due_ns)) continue;
       }
       bool leave = false;
@@ -164,8 +166,8 @@ struct resident_units {
         // Relaxed: as in `stopping`.
         std::uint32_t beat = simt::atomic<M, simt::scope::system>(words->beat).load(simt::order::relaxed);
         if (beat == last_beat && orphan_timeout_ns != 0 && now_ns - last_beat_ns > orphan_timeout_ns) {
-          // All will leave. So what was seen must not be old, nor the host unheard because who passes orders on is long
-          // at something else.
+          // If the host is silent, all dispatchers leave. So the value must not be stale, and the host must not seem
+          // silent because the dispatcher that passes orders on is busy for long.
           if (orders != nullptr) pass_orders_on();
           // Relaxed: as in `stopping`; an addition finds the last value that there is.
           beat = simt::atomic<M, simt::scope::system>(words->beat).fetch_add(0, simt::order::relaxed);
@@ -177,7 +179,7 @@ struct resident_units {
         } else if (orphan_timeout_ns != 0 && now_ns - last_beat_ns > orphan_timeout_ns) {
           // Relaxed: a counter.
           simt::atomic<M, simt::scope::system>(words->orphaned).fetch_add(1, simt::order::relaxed);
-          // Relaxed: as in `stopping`. Some of the units without the others would serve nobody.
+          // Relaxed: as in `stopping`. If only some of the units left, the others would serve no client.
           simt::atomic<M, simt::scope::system>(words->stop).store(1, simt::order::relaxed);
           leave = true;
         }

@@ -19,28 +19,28 @@
 namespace forebay::emulator {
 
 /// The registers of section 3.1 as words in memory that every thread, on a GPU too, reaches. Doorbells lie 4 bytes
-/// apart. Where the units are on a GPU, I/O doorbells have a second word, in the GPU's memory: units read that one
-/// alone, and `relay` brings there what host threads store to the first.
+/// apart. If the units are on a GPU, I/O doorbells have a second word in the GPU's memory. Units read only that word,
+/// and `relay` copies to it what host threads store to the first word.
 class register_file final : public driver::register_space {
  public:
-  /// `written` is called after each write by `write32`, from the writer's thread.
-  /// `gpu_memory`: of the GPU that the units are on; null for units on the CPU.
+  /// After each write by `write32`, `written` is called from the writer's thread. `gpu_memory`: of the GPU that the
+  /// units are on; null for units on the CPU.
   register_file(std::uint32_t max_queues, memory::resource& from, std::function<void()> written,
                 memory::resource* gpu_memory = nullptr);
 
   std::uint32_t read32(std::uint32_t offset_bytes) override;
-  /// Writes to registers that are read-only for a host are ignored, and so are those past the last doorbell.
+  /// Ignores writes to registers that are read-only for a host, and writes past the last doorbell.
   void write32(std::uint32_t offset_bytes, std::uint32_t value) override;
   std::uint32_t* doorbell(std::uint32_t offset_bytes) override;
   std::uint32_t* doorbell_for_gpu(std::uint32_t offset_bytes) override;
 
-  /// The controller's side: any register, ordered like device registers.
+  /// The controller's side: reads any register, ordered like device registers.
   std::uint32_t get(std::uint32_t offset_bytes);
   void set(std::uint32_t offset_bytes, std::uint32_t value);
-  /// The word of an I/O doorbell that units read, set to 0.
+  /// The word of an I/O doorbell that units read; it is set to 0.
   std::uint32_t* fresh_doorbell(std::uint32_t offset_bytes);
   void clear_doorbells();
-  /// Brings doorbells that host threads wrote to where units on a GPU read them. Whether there were any.
+  /// Copies doorbells that host threads wrote to where units on a GPU read them. Returns whether there were any.
   bool relay();
   std::uint32_t max_queues() const { return max_queues_; }
 
@@ -66,11 +66,12 @@ class register_file final : public driver::register_space {
   std::vector<relayed_doorbell> relayed_;  ///< doorbells that host threads have asked for
 };
 
-/// Registers what it is given with the controller's regions. Thread-safe.
+/// Registers its memory with the controller's regions. Thread-safe.
 class dma_space final : public driver::dma_space {
  public:
-  /// `from` is where `allocate` takes memory from: pinned memory where GPUs are clients. `gpu_memory`: where
-  /// `allocate_for_gpu` does, if that is another place. `of_host`, if given, has only what host threads reach too.
+  /// `from`: the resource from which `allocate` takes memory; pinned memory if GPUs are clients. `gpu_memory`: the
+  /// resource for `allocate_for_gpu`, if that is a different one. `of_host`, if given, has only memory that host
+  /// threads reach too.
   dma_space(dma_regions& regions, memory::resource& from, memory::resource* gpu_memory = nullptr,
             dma_regions* of_host = nullptr)
       : regions_(regions), of_host_(of_host), from_(from), for_gpu_(gpu_memory != nullptr ? *gpu_memory : from) {}

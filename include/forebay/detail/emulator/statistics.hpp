@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a drive counts about itself. Each service unit has its own; a reader adds them up while they run.
+//! The counters of a drive. Each service unit has its own; a reader adds them up while the units run.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@
 
 namespace forebay::emulator {
 
-/// Adds `n` to a counter of a unit. Where a unit is one thread, it alone writes it; others read it at any time.
+/// Adds `n` to a counter of a unit. If a unit is one thread, only that thread writes the counter; others read it at any
+/// time.
 template <class M>
 FOREBAY_DEVICE void count(std::uint64_t& counter, std::uint64_t n = 1) {
-  // Relaxed: a counter stands alone; readers take what is there.
+  // Relaxed: the counter orders nothing else; readers take the value that is there.
   auto const ref = simt::atomic<M, simt::scope::device>(counter);
   if constexpr (M::lanes_are_alone) {
     ref.store(ref.load(simt::order::relaxed) + n, simt::order::relaxed);
@@ -24,7 +25,7 @@ FOREBAY_DEVICE void count(std::uint64_t& counter, std::uint64_t n = 1) {
   }
 }
 
-/// Counts durations in log-linear bins, as fio does: 64 to each doubling, so a bin is at most 1.6 % wide.
+/// Counts durations in log-linear bins, as fio does: 64 for each doubling, so a bin is at most 1.6 % wide.
 struct histogram {
   static constexpr std::uint32_t log2_linear = 6;
   static constexpr std::uint32_t largest_exponent = 40;  ///< about 18 minutes; longer ones share the last bin
@@ -64,7 +65,7 @@ struct histogram {
     add<M>(ns * n, ns);
   }
 
-  /// Adds what another unit counted, which may be counting still.
+  /// Adds what another unit counted; that unit may still be counting.
   template <class M>
   void merge(histogram& other) {
     auto const read = [](std::uint64_t& word) {
@@ -76,7 +77,8 @@ struct histogram {
     if (largest > max_ns) max_ns = largest;
   }
 
-  /// Takes away what an earlier reading of the same histogram had counted. The largest is then known by its bin.
+  /// Subtracts what an earlier reading of the same histogram had counted. The largest duration is then known only by
+  /// its bin.
   void subtract(histogram const& earlier) {
     for (std::uint32_t i = 0; i < bins; ++i) bin[i] -= earlier.bin[i];
     sum_ns -= earlier.sum_ns;
@@ -92,8 +94,8 @@ struct histogram {
     for (std::uint64_t const in_bin : bin) n += in_bin;
     return n;
   }
-  /// The least duration that at least `fraction` (0 to 1) of those counted do not exceed, rounded up to its bin and
-  /// never above `max_ns`; 0 when empty.
+  /// The smallest duration that at least `fraction` (0 to 1) of the counted ones do not exceed, rounded up to its bin
+  /// and never above `max_ns`; 0 if empty.
   FOREBAY_DEVICE std::uint64_t percentile_ns(double fraction) const {
     double const wanted = fraction * static_cast<double>(total());
     std::uint64_t seen = 0;
@@ -103,7 +105,7 @@ struct histogram {
     }
     return max_ns;
   }
-  /// How many were longer than `bound_ns`, counted by whole bins.
+  /// How many were longer than `bound_ns`; counts whole bins.
   FOREBAY_DEVICE std::uint64_t above(std::uint64_t bound_ns) const {
     std::uint64_t n = 0;
     for (std::uint32_t i = bin_of(bound_ns) + 1; i < bins; ++i) n += bin[i];
@@ -141,7 +143,7 @@ struct counters {
   std::uint64_t injected_errors = 0;
   std::uint64_t injected_delays = 0;
   std::uint64_t withheld = 0;
-  std::uint64_t dropped = 0;  ///< left without a completion by a queue deletion or a reset
+  std::uint64_t dropped = 0;  ///< commands that a queue deletion or a reset left without a completion
 
   template <class Visit>
   static constexpr void for_each(Visit&& visit) {
@@ -168,12 +170,13 @@ struct counters {
 struct statistics {
   counters commands;
   histogram target;      ///< from a command's arrival to its due time, injected delays included; empty without a model
-  histogram processing;  ///< how long after its arrival a command's data had moved: what the engine takes at least
-  histogram lateness;    ///< how long after its target a client could see a completion; empty without a model
-  histogram poll_gap;    ///< how long before the poll that found new entries the last look that found none was
+  histogram processing;  ///< the time from a command's arrival until its data had moved: what the engine takes at least
+  histogram
+      lateness;  ///< the time from a command's target until a client could see its completion; empty without a model
+  histogram poll_gap;    ///< the time from the last look that found no new entries to the poll that found some
   flash_counters flash;  ///< of all units together; 0 where the drive has no flash model
 
-  /// The members that count durations.
+  /// Calls `visit` for the members that count durations.
   template <class Visit>
   static constexpr void for_each_histogram(Visit&& visit) {
     visit("target", &statistics::target);
@@ -182,7 +185,7 @@ struct statistics {
     visit("poll_gap", &statistics::poll_gap);
   }
 
-  /// Takes away what an earlier reading of the same drive had counted.
+  /// Subtracts what an earlier reading of the same drive had counted.
   void subtract(statistics const& earlier) {
     counters::for_each(
         [&](char const*, std::uint64_t counters::* counter) { commands.*counter -= earlier.commands.*counter; });
@@ -192,8 +195,8 @@ struct statistics {
   }
 };
 
-/// The p99 lateness above which a drive's timing is not to be trusted: max(5 us, latency_min / 10), for the faster of
-/// reads and writes.
+/// If the p99 lateness is above this, the drive's timing is not to be trusted: max(5 us, latency_min / 10), for the
+/// faster of reads and writes.
 FOREBAY_DEVICE constexpr std::uint64_t lateness_bound_ns(timing_parameters const& timing) {
   std::uint64_t const read_ps = timing.read.latency_min_ps;
   std::uint64_t const write_ps = timing.write.latency_min_ps;

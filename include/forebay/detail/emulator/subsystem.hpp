@@ -33,22 +33,22 @@ struct subsystem_options {
   fault_plan faults;
   frontend_techniques frontend;
   std::optional<gpu_residency> gpu;  ///< where the engine runs on a GPU; else it runs on CPU threads
-  /// How long a controller that goes waits for the engine to let go of its queues.
+  /// How long the destructor of a controller waits for the engine to release its queues.
   std::uint64_t leave_timeout_ns = 30'000'000'000;
   std::stop_token cancel;  ///< ends the constructor, which then throws `operation_failed`
 };
 
-/// Makes the engine of a subsystem, which reaches the memory that `drive` names.
+/// Makes the engine of a subsystem; the engine must reach the memory that `drive` names.
 using engine_maker = std::function<std::unique_ptr<engine_runner>(engine_options const& options, media const& drive)>;
 
-/// Its threads start with it and end with it: one for all admin queues, the engine's, and for an engine on a GPU one
-/// that brings the doorbells of host threads there. Thread-safe. Controllers share it, see `controller`.
+/// Its threads start and end with it: one for all admin queues, those of the engine, and for an engine on a GPU one
+/// that copies the doorbells of host threads there. Thread-safe. Controllers share it, see `controller`.
 ///
-/// An engine that fails (a GPU that is lost) shows as a fatal status (CSTS.CFS) of every controller; what only an
-/// operator can mend is told on standard error.
+/// If the engine fails (a GPU is lost), every controller shows a fatal status (CSTS.CFS). Messages about what only an
+/// operator can repair go to standard error.
 class subsystem {
  public:
-  /// Its engine is the one that `options.gpu` asks for, or the one that `make_engine` makes. Throws `refused_input` for
+  /// The engine is the one that `options.gpu` asks for, or the one that `make_engine` makes. Throws `refused_input` for
   /// options out of range.
   subsystem(subsystem_options const& options, std::unique_ptr<backing_store> store,
             engine_maker const& make_engine = {});
@@ -62,15 +62,16 @@ class subsystem {
   /// The most I/O queue pairs that a new controller can be given.
   std::uint32_t free_queues() const;
 
-  /// Keep the engine running between the two, where it does not always run: a kernel on a GPU that is to use the drive
-  /// must not start before `hold` returned. Admin queues, and queues of host threads, need no hold.
+  /// Between the two calls the engine runs, if it does not always run. A kernel on a GPU that is to use the drive must
+  /// not start before `hold` has returned. Admin queues, and queues of host threads, need no hold.
   void hold();
   void release() noexcept;
 
-  /// A snapshot, exact once all commands completed.
+  /// A snapshot, which is exact once all commands have completed.
   std::unique_ptr<statistics> collect();
-  /// Ends all but its queues, and writes back what the store holds. False: what was written since the last good flush
-  /// is lost, as it says on standard error. There must be no controller left; then only the destructor may be called.
+  /// Ends everything but its queues, and writes back what the store holds. False: what was written since the last
+  /// successful flush is lost, as it says on standard error. There must be no controller left; afterwards only the
+  /// destructor may be called.
   bool close() noexcept;
   /// See `backing_store::populate`.
   std::uint64_t populate(std::uint64_t bytes, std::stop_token const& cancel = {});

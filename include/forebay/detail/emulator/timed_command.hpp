@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A command as the timing models see it. Times are picoseconds since the engine's epoch, which 64 bits hold for 213
+//! A command as the timing models see it. Times are picoseconds since the engine's epoch; 64 bits of them last 213
 //! days.
 #pragma once
 
@@ -20,7 +20,7 @@ FOREBAY_DEVICE constexpr std::uint64_t mix(std::uint64_t x) {
   return x ^ x >> 33;
 }
 
-/// What the models tell apart.
+/// The kinds of commands that the models distinguish.
 enum class operation : std::uint8_t { read, write, other };
 
 /// One command of a batch.
@@ -33,12 +33,13 @@ struct timed_command {
   std::uint64_t target_ps = 0;
 };
 
-/// Occupies what is free from `next_free_ps` on for `charge_ps`, not before `not_before_ps`; returns from when on.
+/// Occupies, for `charge_ps`, a resource that is free from `next_free_ps` on, not before `not_before_ps`. Returns when
+/// that begins.
 template <class M>
 FOREBAY_DEVICE std::uint64_t advance(std::uint64_t& next_free_ps, std::uint64_t not_before_ps,
                                      std::uint64_t charge_ps) {
-  // Relaxed: the clocks order nothing but themselves. Another unit may come between the two: then this one starts
-  // after that unit's, still not before `not_before_ps`.
+  // Relaxed: the clocks order nothing but themselves. Another unit may come between the two accesses: then this one
+  // starts after that unit's, and still not before `not_before_ps`.
   auto const clock = simt::atomic<M, simt::scope::device>(next_free_ps);
   clock.fetch_max(not_before_ps, simt::order::relaxed);
   return clock.fetch_add(charge_ps, simt::order::relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! When a command is complete on the drive that is emulated: a cost for each command and byte on interleaved channels,
-//! and a least latency. Times are picoseconds since the engine's epoch, which 64 bits hold for 213 days.
+//! When a command is complete on the emulated drive: a cost for each command and byte on interleaved channels, and a
+//! minimum latency. Times are picoseconds since the engine's epoch; 64 bits of them last 213 days.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace forebay::emulator {
 /// cost(bytes) = per_command + per_byte * round_up(bytes, granule).
 struct operation_cost {
   std::uint64_t per_command_ps = 0;
-  std::uint64_t per_byte_fs = 0;  ///< femtoseconds: a drive of 100 GB/s takes 10 ps a byte
+  std::uint64_t per_byte_fs = 0;  ///< femtoseconds: a drive of 100 GB/s takes 10 ps for each byte
   std::uint32_t granule_bytes = 512;
   std::uint64_t latency_min_ps = 0;
 
@@ -35,14 +35,17 @@ struct timing_parameters {
   operation_cost write;
   operation_cost other;  ///< Flush, Write Zeroes, Dataset Management: no byte moves
   std::uint32_t channels = 1;
-  std::uint32_t channel_stride_bytes = 4096;  ///< consecutive stretches of the drive that lie on one channel each
-  std::uint64_t jitter_ps = 0;                ///< largest addition to a command's latency; uniform from 0
-  std::uint64_t seed = 0;                     ///< of the jitter
-  std::uint64_t link_byte_fs = 0;  ///< femtoseconds that a byte occupies the link which drives share; 0: there is none
-  flash_parameters flash;          ///< what lies behind the channels, if anything does
-  /// How far apart, at most, commands that arrived at the same time are brought to the model by those who serve it side
-  /// by side. What a channel, or the link, did not use for so long is still there: else a command would wait for those
-  /// that arrived after it and came first. None is finished before its own cost has passed.
+  std::uint32_t channel_stride_bytes =
+      4096;                     ///< length of the consecutive stretches of the drive that lie on one channel each
+  std::uint64_t jitter_ps = 0;  ///< largest addition to a command's latency; uniform from 0
+  std::uint64_t seed = 0;       ///< of the jitter
+  std::uint64_t link_byte_fs =
+      0;                   ///< femtoseconds that a byte occupies the link that drives share; 0: there is no link
+  flash_parameters flash;  ///< the flash behind the channels, if the drive has any
+  /// Dispatchers that serve commands side by side may bring commands that arrived at the same time to the model at
+  /// different times, at most this far apart. Capacity that a channel, or the link, did not use during the last
+  /// `disorder_ps` is still available: otherwise a command would wait for those that arrived after it and came first.
+  /// No command is finished before its own cost has passed.
   std::uint64_t disorder_ps = 0;
 
   FOREBAY_DEVICE constexpr operation_cost const& cost_of(operation op) const {
@@ -57,7 +60,7 @@ struct timing_parameters {
   }
 };
 
-/// What a command does to channels: one stripe each on `touched` of them, from the channel of its first byte on.
+/// How a command touches channels: one stripe each on `touched` of them, from the channel of its first byte on.
 struct channel_span {
   std::uint64_t first_stripe = 0;
   std::uint64_t stripes = 1;
@@ -75,8 +78,8 @@ struct channel_span {
   }
 };
 
-/// What the `j`th channel that a command touches is charged:
-/// (per_command / k + per_byte * its rounded bytes) * K, for a command that touches k of K channels.
+/// The charge for the `j`th channel that a command touches: (per_command / k + per_byte * its rounded bytes) * K, for a
+/// command that touches k of K channels.
 FOREBAY_DEVICE std::uint64_t charge_ps(timing_parameters const& model, timed_command const& command,
                                        channel_span const& span, std::uint64_t j) {
   operation_cost const& cost = model.cost_of(command.op);
@@ -94,7 +97,7 @@ FOREBAY_DEVICE std::uint64_t charge_ps(timing_parameters const& model, timed_com
   return cost.per_command_ps * channels / span.touched + cost.bytes_ps(bytes) * channels;
 }
 
-/// The shared state: when each channel is next free. One for a drive; every unit advances it. Wait-free.
+/// The shared state: when each channel is next free. A drive has one; every unit advances it. Wait-free.
 template <class M>
 class timing_model {
  public:
@@ -103,7 +106,7 @@ class timing_model {
   timing_model() = default;
   /// `next_free_ps`: `parameters.channels` zeroed words that all units reach. `link_free_ps`: two words that all units
   /// of all drives on one link reach, for its two directions; not used without a link. `flash` lies where all units
-  /// reach it; null: there is none.
+  /// reach it; null: there is no flash model.
   timing_model(timing_parameters const& parameters, std::uint64_t* next_free_ps, std::uint64_t* link_free_ps = nullptr,
                flash_model<M> const* flash = nullptr, flash_geometry const& geometry = {})
       : parameters_(parameters), next_free_ps_(next_free_ps), link_free_ps_(link_free_ps), flash_(flash) {
@@ -124,9 +127,8 @@ class timing_model {
   FOREBAY_DEVICE timing_parameters const& parameters() const { return parameters_; }
 
   /// Sets the target of each of the `count` commands that arrived at `arrival_ps`. Each channel's clock is advanced
-  /// once; targets equal those that `count` calls with one command each would give. `batch` and `scratch_ps`
-  /// (`max_channels` words) are shared by the lanes of `lanes`, which all call this; `batch` is visible to all before
-  /// and after.
+  /// once. The targets equal those of `count` calls with one command each. `batch` and `scratch_ps` (`max_channels`
+  /// words) are shared by the lanes of `lanes`, which all call this; `batch` is visible to all before and after.
   FOREBAY_DEVICE void assign(team const& lanes, timed_command* batch, std::uint32_t count, std::uint64_t arrival_ps,
                              std::uint64_t* scratch_ps) const {
     if (parameters_.channels == 1) {
@@ -146,8 +148,8 @@ class timing_model {
     lanes.sync();
   }
 
-  /// Forgets what pages in a range of the drive hold, where there is a model of its flash: a command without a range of
-  /// its own said so. All lanes call it.
+  /// Forgets what pages in a range of the drive hold, if there is a model of its flash. It is for a range that came
+  /// with a command whose own fields name none. All lanes call it.
   FOREBAY_DEVICE void unmap(team const& lanes, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     if (flash_ != nullptr) flash_model<M>::unmap(flash_, lanes, offset_bytes, bytes);
   }
@@ -211,7 +213,8 @@ class timing_model {
     }
   }
 
-  /// Sends the data of the batch's commands that go `way` over the link: none is complete before its data has passed.
+  /// Sends the data of the batch's commands over the link, if they go `way`: no command is complete before its data has
+  /// passed.
   FOREBAY_DEVICE void pass_link(team const& lanes, timed_command* batch, std::uint32_t count, std::uint64_t arrival_ps,
                                 operation way) const {
     auto const passes = [&](std::uint32_t i) { return i < count && batch[i].charged && batch[i].op == way; };
@@ -248,12 +251,12 @@ class timing_model {
     }
   }
 
-  /// From when on what is free is a command's that arrived at `arrival_ps`.
+  /// The time from which free capacity is available to a command that arrived at `arrival_ps`.
   FOREBAY_DEVICE std::uint64_t still_free_ps(std::uint64_t arrival_ps) const {
     return arrival_ps > parameters_.disorder_ps ? arrival_ps - parameters_.disorder_ps : 0;
   }
 
-  /// What a command waits beyond its channels: max(0, latency_min - cost(granule) * K) + jitter.
+  /// How long a command takes in addition to its channels: max(0, latency_min - cost(granule) * K) + jitter.
   FOREBAY_DEVICE std::uint64_t latency_ps(timed_command const& command) const {
     std::uint64_t const wait_ps = wait_ps_[static_cast<std::uint32_t>(command.op)][command.bytes == 0 ? 0 : 1];
     if (parameters_.jitter_ps == 0) return wait_ps;

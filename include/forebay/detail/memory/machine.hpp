@@ -9,7 +9,7 @@ namespace forebay::memory {
 
 /// All of it, in bytes. Thread-safe, like the next.
 std::uint64_t machine_bytes();
-/// What programs can have without anything being swapped, in bytes; 0 where the system does not say.
+/// How much memory programs can still get without swapping, in bytes; 0 if the system does not say.
 std::uint64_t available_bytes();
 
 }  // namespace forebay::memory

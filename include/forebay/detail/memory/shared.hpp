@@ -7,22 +7,22 @@
 
 namespace forebay::memory {
 
-/// Memory of a GPU behind an open file: any process that has the file can map it, and it lasts until none has the file
-/// or a mapping.
+/// Memory of a GPU behind an open file. Any process that has the file can map it. The memory lasts until no process has
+/// the file or a mapping.
 class shared_device_memory {
  public:
-  /// Makes some, zeroed. `bytes` is rounded up to what the GPU maps at least. Throws `operation_failed`, and
-  /// `std::runtime_error` where CUDA is not built in.
+  /// Makes new memory, zeroed. `bytes` is rounded up to the smallest size that the GPU maps. Throws `operation_failed`,
+  /// and `std::runtime_error` if CUDA is not built in.
   shared_device_memory(int ordinal, std::size_t bytes);
-  /// Maps what was made with the same `bytes`. Leaves the file to the caller.
+  /// Maps memory that was made with the same `bytes`. Leaves the file to the caller.
   shared_device_memory(int ordinal, int file, std::size_t bytes);
-  /// Unmaps it. As with all memory of GPUs, that may wait for kernels of the process.
+  /// Unmaps the memory. As for all memory of GPUs, that may wait for kernels of the process.
   ~shared_device_memory();
   shared_device_memory(shared_device_memory const&) = delete;
   shared_device_memory& operator=(shared_device_memory const&) = delete;
 
   void* data() const { return data_; }
-  /// Of memory that was made here: the file, which the caller closes.
+  /// The file of memory that was made here; the caller closes it.
   int file() const { return file_; }
 
  private:
@@ -37,7 +37,7 @@ class shared_device_memory {
 /// Zeroes memory of GPU `ordinal` without waiting for kernels.
 void clear_device(int ordinal, void* address, std::size_t bytes);
 
-/// Page-locks memory of this process, whole pages, so that its GPUs reach it at the same address. Throws like
+/// Page-locks whole pages of this process's memory, so that its GPUs reach them at the same address. Throws like
 /// `shared_device_memory`.
 void lock_pages(void* address, std::size_t bytes);
 void unlock_pages(void* address) noexcept;

@@ -158,8 +158,8 @@ static_assert(sizeof(dataset_management_range) == 16 && offsetof(dataset_managem
 /// CDW11 of Create I/O Completion Queue and Create I/O Submission Queue.
 inline constexpr std::uint32_t queue_physically_contiguous = 1;
 inline constexpr std::uint32_t queue_interrupts_enabled = 2;  ///< completion queues only
-/// QPRIO of Create I/O Submission Queue: which queues of a controller it takes commands from first. It counts only with
-/// weighted round robin arbitration (section 4.13.2): urgent before all others, these by their weights.
+/// QPRIO of Create I/O Submission Queue: from which queues a controller takes commands first. It takes effect only with
+/// weighted round robin arbitration (section 4.13.2): urgent queues before all others, these by their weights.
 enum class queue_priority : std::uint8_t { urgent = 0, high = 1, medium = 2, low = 3 };
 FOREBAY_DEVICE constexpr std::uint32_t queue_priority_bits(queue_priority p) {
   return static_cast<std::uint32_t>(p) << 1;

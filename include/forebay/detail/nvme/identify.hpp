@@ -47,7 +47,7 @@ struct power_state_descriptor {
 };
 static_assert(sizeof(power_state_descriptor) == 32);
 
-/// Figure 249. A controller of its own fills in what it supports; the rest stays zero.
+/// Figure 249. A controller that is implemented here fills in what it supports; the rest stays zero.
 struct identify_controller {
   std::uint16_t vid = 0;    ///< PCI vendor id
   std::uint16_t ssvid = 0;  ///< PCI subsystem vendor id

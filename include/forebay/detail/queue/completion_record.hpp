@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Where completions are counted: one record for all commands of one request.
+//! Completions are counted here: one record for all commands of one request.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,23 @@
 
 namespace forebay {
 
-/// Neither the ring slot nor the command id holds a completion (invariant Q5): both go back to the queue at once,
+/// A completion occupies neither the ring slot nor the command id (invariant Q5). Both go back to the queue at once,
 /// however long the request's owner takes to look.
 struct completion_record {
   std::uint32_t outstanding;    ///< commands not yet completed; bit 31: detached, the last completion frees the record
   std::uint32_t first_failure;  ///< bits of the first status that was not success
 };
 
-/// What commands complete to (`Targets` of `io_queues_ref`): a model has
+/// What commands complete to (`Targets` of `io_queues_ref`). A model has
 ///  - `void complete(std::uint32_t target, status result, std::uint32_t commands) const`, which counts that many
-///    commands of the target as completed. It is called after a release fence at device scope, so that whoever acquires
-///    what it stores, relaxed stores included, sees the data; it does not wait, and calls nothing of the queues.
+///    commands of the target as completed. It is called after a release fence at device scope, so that a thread that
+///    acquires what it stores, relaxed stores included, sees the data. It does not wait, and calls no function of the
+///    queues.
 ///  - `record_pool<M> const& records() const`, whose records are the targets below its size. A target has 30 bits, not
 ///    all of them ones.
 ///
-/// This is the model that knows nothing but records: the pool that they come from, in the client's device memory.
-/// Trivially copyable; thread-safe.
+/// This is the simplest model. It has only the pool of records, in the client's device memory. Trivially copyable;
+/// thread-safe.
 template <class M>
 class record_pool {
  public:
@@ -47,12 +48,12 @@ class record_pool {
     return record;
   }
 
-  /// Counts `commands` commands as completed with `result`. The caller has fenced, as above; or nobody has to see what
-  /// it did.
+  /// Counts `commands` commands as completed with `result`. The caller has fenced, as above, unless no thread has to
+  /// see what it did.
   FOREBAY_DEVICE void complete(std::uint32_t record, status result, std::uint32_t commands = 1) const {
     if (!result.ok()) {
       std::uint32_t nothing_yet = 0;
-      // Relaxed: before the fence.
+      // Relaxed: the fence below follows.
       simt::atomic<M>(records_[record].first_failure)
           .compare_exchange(nothing_yet, result.bits(), simt::order::relaxed);
       // Release pairs with the acquire in done(): the waiter sees the status.
@@ -62,8 +63,8 @@ class record_pool {
     std::uint32_t const before =
         simt::atomic<M>(records_[record].outstanding).fetch_sub(commands, simt::order::relaxed);
     if (before != (detached | commands)) return;
-    // Acquire pairs with the releases of the other completions and of detach(), so that whoever frees a detached record
-    // is the last to touch it.
+    // Acquire pairs with the releases of the other completions and of detach(), so that the thread that frees a
+    // detached record is the last to touch it.
     M::fence(simt::scope::device, simt::order::acquire);
     free_.template give<M>(record);
   }
@@ -84,7 +85,8 @@ class record_pool {
     return result;
   }
 
-  /// Nobody will wait: the record is freed by its last completion, or now if that has been.
+  /// The program will not wait for the record: its last completion frees it, or this call does if that has come
+  /// already.
   FOREBAY_DEVICE void detach(std::uint32_t record) const {
     // Acquire and release for the same reason as in complete().
     std::uint32_t const before = simt::atomic<M>(records_[record].outstanding).fetch_or(detached, simt::order::acq_rel);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Consuming what is left in the queues when nobody waits for it any more.
+//! Consumes what is left in the queues when no thread waits for it any more.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ struct drain_kernel {
   }
 };
 
-/// A kernel whose threads share out the command ids, and wait until each command that is in flight when it begins is
-/// over: detached ones too, and those of waiters that gave up.
+/// A kernel whose threads share out the command ids, and wait until every command that is in flight when it begins has
+/// ended. This includes detached commands, and those whose waiters gave up.
 template <class M, class Targets = record_pool<M>>
 struct settle_kernel {
   io_queues_ref<M, queue_rules, Targets> queues;
-  std::uint32_t* given_up;  ///< receives how many are not over, since their drive completes nothing; zeroed before
+  std::uint32_t* given_up;  ///< receives how many have not ended, since their drive completes nothing; zeroed before
 
   FOREBAY_DEVICE void operator()() const {
     std::uint32_t const commands = queues.settle_share();

@@ -14,24 +14,25 @@
 namespace forebay {
 
 struct io_queues_options {
-  std::uint32_t records = 65536;    ///< requests that may be open at once
-  buffer_ref prp_pages;             ///< registered memory for PRP lists, whole pages; empty: no command over two pages
-  std::uint32_t page_bytes = 4096;  ///< memory page size of the controllers
+  std::uint32_t records = 65536;  ///< requests that may be open at once
+  buffer_ref prp_pages;  ///< registered memory for PRP lists, whole pages; empty: no command of more than two pages
+  std::uint32_t page_bytes = 4096;                  ///< memory page size of the controllers
   std::uint64_t timeout_ns = 10'000'000'000;        ///< of waits, and of commands before recovery aborts them
-  std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< the same of a Flush
+  std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< the same for a Flush
   std::uint32_t mailbox_words = 64;
-  /// Threads whose notes of what they hold and wait for have room at a time (wait_trace.hpp), 128 bytes each; 0: none.
+  /// How many threads at a time have room for notes of what they hold and wait for (wait_trace.hpp), 128 bytes each; 0:
+  /// none.
   std::uint32_t traced_threads = 0;
-  /// Where the counters of every queue begin; a multiple of twice each ring's entries. For tests of what happens after
-  /// 2^32 commands; the controller's own counters begin at the same slot either way.
+  /// The value at which the counters of every queue begin; a multiple of twice each ring's entries. It lets tests reach
+  /// the state after 2^32 commands. The controller's own counters begin at the same slot either way.
   std::uint64_t first_ticket = 0;
 };
 
-/// Move-only. Construction and the functions that name a pair are for one host thread at a time.
+/// Move-only. Only one host thread at a time may construct it or call the functions that name a pair.
 class io_queues {
  public:
-  /// `state_memory`: where the submitting threads keep queue state. `shared_memory`: what host and device both reach;
-  /// the mailbox lies there. Throws `refused_input` for a ring or an option out of range.
+  /// `state_memory`: where the submitting threads keep queue state. `shared_memory` is reached by host and device; the
+  /// mailbox lies there. Throws `refused_input` for a ring or an option out of range.
   io_queues(std::span<queue_pair_rings const> pairs, io_queues_options const& options, memory::resource& state_memory,
             memory::resource& shared_memory);
 
@@ -50,14 +51,14 @@ class io_queues {
     return record_pool<M>(records_, free_records_);
   }
   std::uint32_t record_count() const { return record_count_; }
-  /// Where the state lies that the refs share.
+  /// The memory in which the state lies that the refs share.
   memory::resource& state_memory() const { return memory_.from(); }
 
-  /// What the refs share, where it lies in `state_memory`: the host may look into it where it reaches that memory.
+  /// The state that the refs share. It lies in `state_memory`; the host may read it if it reaches that memory.
   io_queues_state* state() const { return state_; }
   std::uint32_t pair_count() const { return pair_count_; }
   command_limits const& limits() const { return limits_; }
-  /// From now on; for commands that are in flight too.
+  /// The new limits hold from now on, also for commands that are in flight.
   void set_limits(command_limits const& limits);
   /// The next request that a device thread has posted, if any.
   bool take_recovery_request(recovery_request& request) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! All queue pairs of a storage with the pools they share, and the waiting that they need: submit, token, help.
+//! All queue pairs of a storage, the pools that they share, and the waits on them: submit, token, help.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ struct io_queues_state {
   slot_pool free_records;
   prp_page_pool prp_pages;
   recovery_mailbox mailbox;
-  command_limits limits;  ///< `timeout_ns` is that of waits that name no deadline, too
+  command_limits limits;  ///< `timeout_ns` is also that of waits that name no deadline
   wait_table waits;       ///< read in debug builds only
-  /// Per record how many requests it has had; null where nothing is traced. Used in debug builds only.
+  /// Per record, how many requests it has had; null if nothing is traced. Used in debug builds only.
   std::uint32_t* generations = nullptr;
 };
 
@@ -47,7 +47,7 @@ class io_queues_ref {
   /// `pairs` repeats what `*state` says, so that no thread has to load it.
   FOREBAY_DEVICE io_queues_ref(io_queues_state* state, queue_pair_state* pairs, Targets const& targets)
       : s_(state), pairs_(pairs), targets_(targets) {}
-  /// The same, which loads what the state says.
+  /// The same, but loads what the state says.
   FOREBAY_DEVICE explicit io_queues_ref(io_queues_state* state)
     requires(std::is_same_v<Targets, record_pool<M>>)
       : io_queues_ref(state, state->pairs, Targets(state->records, state->free_records)) {}
@@ -61,9 +61,9 @@ class io_queues_ref {
   FOREBAY_DEVICE std::uint32_t pair_count() const { return s_->pair_count; }
   FOREBAY_DEVICE pair_type pair(std::uint32_t index) const { return pair_type{pairs_ + index}; }
 
-  /// Submits to the pairs of `range`, from its `home`-th on, and helps where they are full. On success `home` tells
-  /// which pair took the command. `busy`: nothing was submitted by the deadline; `cancelled`: all pairs of the
-  /// range are dead. Waits.
+  /// Submits to the pairs of `range`, from its `home`-th on, and helps where they are full. On success `home` says
+  /// which pair took the command. `busy`: nothing was submitted by the deadline; `cancelled`: all pairs of the range
+  /// are dead. Waits.
   FOREBAY_DEVICE status submit(pair_range range, std::uint32_t& home, io_command const& command, std::uint32_t target,
                                std::uint64_t deadline_ns) const {
     return submit_by(range, home, command, target, [=] { return deadline_ns; });
@@ -73,18 +73,18 @@ class io_queues_ref {
                                std::uint32_t target) const {
     return submit_by(range, home, command, target, [this] { return M::clock_ns() + timeout_ns(); });
   }
-  /// The same without waiting: `busy` where no pair of `range` has room.
+  /// The same without waiting: `busy` if no pair of `range` has room.
   FOREBAY_DEVICE status try_submit(pair_range range, std::uint32_t& home, io_command const& command,
                                    std::uint32_t target) const {
     return submit_by(range, home, command, target, [] { return 0; });
   }
 
-  /// Delivers what has completed on a pair, unless another thread is at it; whether there was anything.
+  /// Delivers what has completed on a pair, unless another thread is doing so; returns whether there was anything.
   FOREBAY_DEVICE bool help(std::uint32_t pair_index) const { return pair(pair_index).try_poll(prp_pages(), targets_); }
 
   /// Delivers what has completed on `queue` until `stop()` holds, which it returns, or nothing is left; after the
-  /// deadline `late_helps_max` times at most. A thread that goes to sleep must have seen the ring empty: else a
-  /// completion that it did not look at could be one that nobody looks at.
+  /// deadline, `late_helps_max` times at most. A thread must have seen the ring empty before it goes to sleep:
+  /// otherwise it could miss a completion that no other thread looks at.
   template <class Stop>
   FOREBAY_DEVICE bool serve(pair_type queue, Stop&& stop, std::uint64_t deadline_ns, std::uint32_t looks = 1) const {
     if constexpr (Rules::waiters_help) {
@@ -99,20 +99,21 @@ class io_queues_ref {
     }
   }
 
-  /// How many commands ended well on the pairs of `range`, modulo 2^32, as far as was reported: a drive that completes
-  /// anything is alive. May fall for a moment.
+  /// How many commands ended with success on the pairs of `range`, modulo 2^32, as far as reported. A drive that
+  /// completes anything is alive. The count may fall for a moment.
   FOREBAY_DEVICE std::uint32_t progress(pair_range range) const {
     std::uint32_t sum = 0;
     for (std::uint32_t k = 0; k < range.count; ++k) sum += pair(range.at(k)).progress();
     return sum;
   }
 
-  /// Waits until each command is over that is in flight now on the calling thread's share of the command ids of all
-  /// pairs, which all threads of the grid share out. Commands that are submitted later it does not wait for. Asks for
-  /// the recovery of those that take too long, and gives up those whose pair completes nothing, even so, for `patience`
-  /// times `recovery_time_ns()`: returns how many. What the others wrote or read, the caller may use again.
+  /// Waits until every command has ended that is in flight now on the calling thread's share of the command ids. All
+  /// threads of the grid share out the command ids of all pairs. It does not wait for commands that are submitted
+  /// later. It asks for recovery of those that take too long. If their pair even so completes nothing for `patience`
+  /// times `recovery_time_ns()`, it gives them up, and returns how many. The caller may use again the memory that the
+  /// other commands wrote or read.
   FOREBAY_DEVICE std::uint32_t settle_share() const { return settle(M::thread_rank(), M::thread_count()); }
-  /// The same of every `step`-th command id, from `first` on.
+  /// The same for every `step`-th command id, from `first` on.
   FOREBAY_DEVICE std::uint32_t settle(std::uint32_t first, std::uint32_t step) const {
     std::uint32_t given_up = 0;
     for (std::uint32_t k = 0; k < pair_count(); ++k) {
@@ -121,21 +122,22 @@ class io_queues_ref {
         std::uint64_t const word = queue.command_word(id);
         if (Rules::settles_all && word != 0 && !outlast(k, id, word)) ++given_up;
       }
-      // A word that another command has by now tells nothing of the data of the one before.
+      // If another command has the word by now, the word says nothing about the data of the command before it.
       (void)M::wait_until([&] { return queue.try_catch_up(); }, simt::no_deadline);
     }
     return given_up;
   }
-  /// Times of recovery: one for the command, one for its abort, and one for the end of its queue, with one to spare.
+  /// In units of `recovery_time_ns()`: one for the command, one for its abort, one for the end of its queue, and one to
+  /// spare.
   static constexpr std::uint32_t patience = 4;
-  /// What each of them takes at most; the host looks for requests now and then only.
+  /// The longest time that each of them takes; the host looks for requests only now and then.
   FOREBAY_DEVICE std::uint64_t recovery_time_ns() const {
     constexpr std::uint64_t host_looks_ns = 100'000'000;
     return timeout_ns() < host_looks_ns ? host_looks_ns : timeout_ns();
   }
 
   /// Delivers what completes on the calling thread's share of the pairs, which all threads of the grid share out, until
-  /// no command is in flight there. How many of them still have one at the deadline.
+  /// no command is in flight there. Returns how many of these pairs still have one at the deadline.
   FOREBAY_DEVICE std::uint32_t drain_share(std::uint64_t deadline_ns) const {
     std::uint32_t busy = 0;
     for (std::uint32_t k = M::thread_rank(); k < pair_count(); k += M::thread_count()) {
@@ -147,9 +149,9 @@ class io_queues_ref {
     return busy;
   }
 
-  /// Waits until `record` is done, helping on the pairs of `range`; then `result` is the record's, which has gone back
-  /// to the pool. The `lanes` call this together, and go on together. False at the deadline: the recovery thread has
-  /// been asked to abort what is still in flight, and everything stays owned by it (Q7).
+  /// Waits until `record` is done, and helps on the pairs of `range`. Then `result` is the record's, and the record has
+  /// gone back to the pool. The `lanes` call this together, and go on together. False at the deadline: the recovery
+  /// thread has been asked to abort what is still in flight, and the request keeps everything that it owns (Q7).
   FOREBAY_DEVICE bool wait(typename M::warp const& lanes, std::uint32_t record, pair_range range,
                            std::uint64_t deadline_ns, status& result) const {
     [[maybe_unused]] auto const noted = trace().waits_for(wait_kind::record, record);
@@ -175,10 +177,10 @@ class io_queues_ref {
     return false;
   }
 
-  /// Which of the requests of a record is the one that was just begun. Like the two below, of use in debug builds only.
+  /// Says which of its requests a record now has. Like the two functions below, it is of use in debug builds only.
   FOREBAY_DEVICE std::uint32_t generation([[maybe_unused]] std::uint32_t record) const {
     if constexpr (debug_waits) {
-      // Relaxed, like all accesses to it: whoever has a record has it alone.
+      // Relaxed, like all accesses to it: only one thread has a record at a time.
       auto* const all = s_->generations;
       if (all != nullptr) return simt::atomic<M>(all[record]).load(simt::order::relaxed);
     }
@@ -191,16 +193,16 @@ class io_queues_ref {
       if (all != nullptr) simt::atomic<M>(all[record]).fetch_add(1, simt::order::relaxed);
     }
   }
-  /// Ends the program where the request is over, and its record perhaps another's.
+  /// Ends the program if the request is over and its record may be another request's.
   FOREBAY_DEVICE void check_generation([[maybe_unused]] std::uint32_t record, [[maybe_unused]] std::uint32_t of) const {
     if constexpr (debug_waits) {
       M::check(generation(record) == of, "a token is used after another copy of it was waited for or detached");
     }
   }
 
-  /// Asks the host to abort the commands of `target`, or of all, that have been in flight on a pair for longer than the
-  /// limits allow. A caller whose own deadline has passed learns nothing of a command from that: it may have been
-  /// submitted a moment ago. To be asked again where they are waited for again (Q7).
+  /// Asks the host to abort the commands of `target`, or of all targets, that have been in flight on a pair for longer
+  /// than the limits allow. That a caller's own deadline has passed says nothing about a command, which may have been
+  /// submitted a moment ago. A caller that waits again for the commands asks again (Q7).
   FOREBAY_DEVICE void ask_for_recovery(std::uint32_t pair_index, std::uint32_t target = any_target) const {
     auto const queue = pair(pair_index);
     std::uint64_t const now_ns = M::clock_ns();
@@ -216,7 +218,7 @@ class io_queues_ref {
  private:
   FOREBAY_DEVICE wait_trace<M> trace() const { return wait_trace<M>(&s_->waits); }
 
-  /// Waits until the command of `word` is over. False: its pair completes nothing.
+  /// Waits until the command of `word` has ended. False: its pair completes nothing.
   FOREBAY_DEVICE bool outlast(std::uint32_t pair_index, std::uint32_t id, std::uint64_t word) const {
     auto const queue = pair(pair_index);
     alive_watch<M, Rules, Targets> drive(*this, {pair_index, 1, 1});
@@ -236,7 +238,7 @@ class io_queues_ref {
     for (std::uint32_t k = 0; k < range.count; ++k) queues.ask_for_recovery(range.at(k), target);
   }
 
-  /// `deadline()` is asked for when the first attempt has failed.
+  /// Calls `deadline()` only when the first attempt has failed.
   template <class Deadline>
   FOREBAY_DEVICE status submit_by(pair_range range, std::uint32_t& home, io_command const& command,
                                   std::uint32_t target, Deadline&& deadline) const {
@@ -261,7 +263,8 @@ class io_queues_ref {
         [&] {
           for (std::uint32_t late_helps = 0;;) {
             bool any = false;
-            // The list pages may all be held by commands of pairs outside `range`, for which nobody waits yet (Q5).
+            // Commands of pairs outside `range` may hold all list pages, and no thread may be waiting for those
+            // commands yet (Q5).
             std::uint32_t const others = has_page() ? 0 : s_->pair_count;
             for (std::uint32_t k = 0; k < others; ++k) any = helps(pair(k)) || any;
             std::uint32_t dead_pairs = 0;
@@ -279,8 +282,8 @@ class io_queues_ref {
               result = fault::cancelled;
               return true;
             }
-            // Round again, rather than stay at a pair: a busy one shall not keep the thread from the others. A thread
-            // that goes to sleep must have seen each ring empty.
+            // Goes on to the other pairs rather than stay at one, so that a busy pair does not keep the thread from the
+            // others. A thread must have seen each ring empty before it goes to sleep.
             if (!any || (M::clock_ns() >= deadline_ns && ++late_helps == simt::late_helps_max)) return false;
           }
         },
@@ -301,15 +304,15 @@ class io_queues_ref {
   Targets targets_;
 };
 
-/// Whether a drive is alive: one that completes commands is, however long some of them take.
+/// Tells whether a drive is alive: a drive that completes commands is, however long some of them take.
 template <class M, class Rules = queue_rules, class Targets = record_pool<M>>
 class alive_watch {
  public:
-  /// `pairs`: those of the drive.
+  /// `pairs`: the queue pairs of the drive.
   FOREBAY_DEVICE alive_watch(io_queues_ref<M, Rules, Targets> const& queues, pair_range pairs)
       : queues_(queues), pairs_(pairs), seen_(queues.progress(pairs)) {}
 
-  /// Whether a command has ended well since this was asked for the last time, or since the watch began.
+  /// Whether a command has ended with success since this function was last called, or since the watch began.
   FOREBAY_DEVICE bool has_completed() {
     std::uint32_t const now = queues_.progress(pairs_);
     // A failing command makes the count fall for a moment.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Tokens while nobody looks at them: in as few registers as they can be woken from.
+//! Tokens while they are not used: in as few registers as they can be restored from.
 #pragma once
 
 #include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay {
 
-/// `type` is what a token is parked as, and what a `Token` is made from again: `Token::parked` where there is such a
-/// thing, else the token itself.
+/// `type` is what a token is parked as, and what a `Token` is restored from: `Token::parked` if that type exists, else
+/// the token itself.
 template <class Token>
 struct parking {
   using type = Token;

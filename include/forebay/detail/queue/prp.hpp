@@ -11,7 +11,7 @@
 
 namespace forebay {
 
-/// Pages for PRP lists: every command beyond two memory pages borrows one until it completes.
+/// Pages for PRP lists: every command of more than two memory pages borrows one until it completes.
 struct prp_page_pool {
   buffer_ref pages;
   std::uint32_t page_bytes = 4096;
@@ -34,7 +34,7 @@ FOREBAY_DEVICE bool needs_prp_list(buffer_ref const& buffer, std::uint64_t bytes
   return (buffer.bus_address(0) & (page_bytes - 1)) + bytes > 2ull * page_bytes;
 }
 
-/// Names the first `bytes` bytes of `buffer`. `list_page` is an index of `pool`, or `none` where no list is needed.
+/// Names the first `bytes` bytes of `buffer`. `list_page` is an index of `pool`, or `none` if no list is needed.
 template <class M>
 FOREBAY_DEVICE prp_pair build_prps(buffer_ref const& buffer, std::uint64_t bytes, prp_page_pool const& pool,
                                    std::uint32_t list_page) {

@@ -2,7 +2,8 @@
 //! \file
 //! The device side of one NVMe queue pair: any number of threads submit, any of them consumes completions for all.
 //!
-//! docs/internals/queue.md tells how the invariants Q1 to Q8 follow; each memory order below names what it pairs with.
+//! docs/internals/queue.md says how the invariants Q1 to Q8 follow. The comment at each memory order says what it pairs
+//! with.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,11 @@ struct io_command {
   std::uint32_t nsid = 1;
   std::uint64_t slba = 0;
   std::uint32_t blocks = 0;  ///< 0 where the command moves no data
-  std::uint64_t bytes = 0;   ///< that `buffer` must hold
+  std::uint64_t bytes = 0;   ///< how many bytes `buffer` must hold
   buffer_ref buffer;
 };
 
-/// What a submission entry says of a command that needs no PRP list.
+/// The fields of a submission entry, for a command that needs no PRP list.
 struct command_words {
   std::uint32_t opcode_and_blocks = 0;  ///< blocks less one in the low half
   std::uint32_t nsid = 0;
@@ -89,15 +90,15 @@ class queue_pair_ref {
     return false;
   }
 
-  /// The same for a command whose list, if it has one, is in `prp_page`; that stays the caller's if it fails.
+  /// The same for a command whose list, if it has one, is in `prp_page`; if this fails, the page stays the caller's.
   FOREBAY_DEVICE bool try_submit(command_words const& command, std::uint32_t prp_page, std::uint32_t target) const {
     together<M> const here(M::converged(), key());
-    // First, so that it has come by the time that a place is reserved.
+    // Read first, so that the value has arrived by the time that a place is reserved.
     std::uint64_t const now_ns = M::clock_ns();
     std::uint64_t first_word = 0;
     std::uint32_t granted = 0;
     if (here.leads()) granted = reserve(here.size(), first_word);
-    here.sync();  // what the leader acquired is every lane's
+    here.sync();  // what the leader acquired, all lanes now have
     granted = here.from_leader(granted);
     std::uint32_t const served = here.ballot(here.rank() < granted);
     if (here.rank() >= granted) return false;
@@ -115,9 +116,9 @@ class queue_pair_ref {
     std::uint32_t const owner =
         (target + 1) | (has_page ? command_slot::has_prp_page : 0) | (command.is_flush() ? command_slot::is_flush : 0);
     if (has_page) M::st(&q_->lent_pages[id], prp_page);
-    // Release pairs with the acquire in cancel_all(), which reads lent_pages. Where there is none the fence in
-    // publish() is enough: who delivers the completion must find the owner of every command that the controller has
-    // seen.
+    // Release pairs with the acquire in cancel_all(), which reads lent_pages. If no page was lent, the fence in
+    // publish() is enough: the thread that delivers the completion must find the owner of every command that the
+    // controller has seen.
     simt::atomic<M>(q_->commands[id].word)
         .store(command_slot::make(owner, now_ns), has_page ? simt::order::release : simt::order::relaxed);
     group.sync();  // the entries and owners of all lanes are what the leader publishes
@@ -128,8 +129,8 @@ class queue_pair_ref {
     return true;
   }
 
-  /// Consumes what the controller has completed and delivers it to its targets. False if there was nothing, or another
-  /// thread is at it. Lanes that come together look at as many entries, and deliver them together.
+  /// Consumes what the controller has completed and delivers it to its targets. False if there was nothing, or if
+  /// another thread is consuming. Lanes that come together look at one entry each, and deliver them together.
   FOREBAY_DEVICE bool try_poll(prp_page_pool const& prp_pages, Targets const& targets, std::uint32_t looks = 1) const {
     together<M> const group(M::converged(), key());
     std::uint64_t head_word = 0;
@@ -138,7 +139,7 @@ class queue_pair_ref {
     std::uint32_t const holders = group.ballot(holds);
     if (holders == 0) return false;
     std::uint32_t const holder = simt::team<M>::lowest(holders);
-    group.sync();  // what the holder acquired is every lane's
+    group.sync();  // what the holder acquired, all lanes now have
     cancels = group.any(cancels);
     ring_position head = ring_position::from_word(group.from(head_word, holder));
     std::uint32_t freed = holds ? M::ld(&q_->freed) : 0;
@@ -149,25 +150,25 @@ class queue_pair_ref {
       std::uint32_t const ready = look(group, head, dw3, looks);
       if (ready == 0) break;
       // Acquire pairs with the controller's release of each dw3: the data and dw2 of the entries are there. Release
-      // pairs with the acquire of whoever sees that a target is complete.
+      // pairs with the acquire of each thread that sees that a target is complete.
       M::fence(simt::scope::system, simt::order::acq_rel);
       freed += deliver(group, group.rank() < Rules::delivered(ready), dw3, freed, prp_pages, targets);
       head = head.after(ready, q_->cq_entries);
       consumed += ready;
-      // One lap at most: a thread that waits for its own request does not serve the others for ever. A lane that is
-      // alone looks at its own request after each.
+      // One lap at most: a thread that waits for its own request must not serve others for ever. A single lane returns
+      // after each entry, to look at its own request.
       bool const goes_on = group.size() != 1 && ready == group.size() && consumed < q_->cq_entries;
       if (!cancels && !goes_on) break;
     }
     bool delivered = consumed != 0;
     if (cancels) delivered = group.any(holds && cancel_all(freed, prp_pages, targets)) || delivered;
-    // The lanes have read their entries, and stored what the holder gives away.
+    // All lanes have read their entries, and have stored what the holder is about to publish.
     group.sync();
     if (holds) {
       if (consumed != 0) M::st(&q_->freed, freed);
       std::uint32_t const owed = head.count(q_->cq_entries) - M::ld(&q_->cq_reported);
-      // Delivers first and tells the controller later, when there is nothing to deliver or a quarter of the ring is
-      // owed: whoever polls is waiting for a delivery.
+      // Delivers first. It tells the controller later, when there is nothing to deliver or a quarter of the ring is
+      // owed, because a thread that polls is waiting for a delivery.
       if (owed != 0 && (consumed == 0 || owed >= (q_->cq_entries + 3) / 4)) report(head, freed);
       // Release pairs with the acquire in try_hold().
       simt::atomic<M>(q_->cq_head).store(head.word(), simt::order::release);
@@ -175,8 +176,8 @@ class queue_pair_ref {
     return delivered;
   }
 
-  /// What those did who consumed completions until now, the calling thread sees from now on. False if another thread is
-  /// at it.
+  /// Makes everything visible to the calling thread that the consumers of completions did until now. False if another
+  /// thread is consuming.
   FOREBAY_DEVICE bool try_catch_up() const {
     std::uint64_t head_word = 0;
     bool cancels = false;
@@ -188,21 +189,21 @@ class queue_pair_ref {
 
   FOREBAY_DEVICE bool dead() const {
     if (!looks_dead()) return false;
-    // Acquire pairs with the host's release after the controller let go of the queue.
+    // Acquire pairs with the host's release after the controller released the queue.
     M::fence(simt::scope::system, simt::order::acquire);
     return true;
   }
 
   /// Whether a submission would find a slot and an id now.
   FOREBAY_DEVICE bool has_room() const {
-    // Relaxed, both: a look.
+    // Relaxed, both: only a look.
     auto const tail = ring_position::from_word(simt::atomic<M>(q_->sq_tail).load(simt::order::relaxed));
     std::uint32_t const limit = simt::atomic<M>(q_->limit).load(simt::order::relaxed);
     return static_cast<std::int32_t>(limit - tail.count(q_->sq_entries)) > 0 && !looks_dead();
   }
 
-  /// Command ids that are in flight for `target`, in turn: the first at or after `from`, or `slot_pool::none`.
-  /// Advisory: the command may complete at any moment.
+  /// The first command id at or after `from` that is in flight for `target`, or `slot_pool::none`; repeated calls go
+  /// through them in turn. Advisory: the command may complete at any moment.
   FOREBAY_DEVICE std::uint32_t find_command(std::uint32_t target, std::uint32_t from) const {
     for (std::uint32_t id = from; id < q_->ids; ++id) {
       std::uint64_t const word = command_word(id);
@@ -210,17 +211,17 @@ class queue_pair_ref {
     }
     return slot_pool::none;
   }
-  /// The word of a command id (`command_slot`): it stays as it is while the command is in flight.
+  /// The word of a command id (`command_slot`): it does not change while the command is in flight.
   FOREBAY_DEVICE std::uint64_t command_word(std::uint32_t id) const {
-    // Relaxed: nothing is read on the strength of it.
+    // Relaxed: no other access depends on its value.
     return simt::atomic<M>(q_->commands[id].word).load(simt::order::relaxed);
   }
   FOREBAY_DEVICE std::uint32_t ids() const { return q_->ids; }
 
-  /// Counts commands that ended well, modulo 2^32, as far as they were reported: the drive is alive while it grows. May
-  /// fall for a moment while a command fails.
+  /// Counts commands that ended with success, modulo 2^32, as far as reported: while it grows, the drive is alive. It
+  /// may fall for a moment while a command fails.
   FOREBAY_DEVICE std::uint32_t progress() const {
-    // Relaxed, both: a look.
+    // Relaxed, both: only a look.
     return simt::atomic<M>(q_->completed).load(simt::order::relaxed) -
            simt::atomic<M>(q_->failed).load(simt::order::relaxed);
   }
@@ -229,7 +230,7 @@ class queue_pair_ref {
   FOREBAY_DEVICE bool idle() const {
     // Acquire pairs with the release in report(): what the last completions delivered is visible.
     std::uint32_t const completed = simt::atomic<M>(q_->completed).load(simt::order::acquire);
-    // Relaxed: a look.
+    // Relaxed: only a look.
     auto const tail = ring_position::from_word(simt::atomic<M>(q_->sq_tail).load(simt::order::relaxed));
     return completed == tail.count(q_->sq_entries);
   }
@@ -242,10 +243,11 @@ class queue_pair_ref {
   };
   static_assert(sizeof(entry_words) == sizeof(nvme::submission_entry));
 
-  /// Where a lane sleeps until something that it has read changes, it must have looked itself; nobody looks for it.
+  /// If a lane sleeps until something that it has read changes, it must do the look itself: no other lane can look for
+  /// it.
   static constexpr bool looks_itself = !M::asks_again_and_again;
 
-  /// The same for every lane that is at this pair, and for no other.
+  /// A number that all lanes at this pair have in common, and that differs from pair to pair.
   FOREBAY_DEVICE std::uint32_t key() const {
     return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(q_) / alignof(queue_pair_state));
   }
@@ -259,12 +261,11 @@ class queue_pair_ref {
   FOREBAY_DEVICE std::uint32_t reserve(std::uint32_t wanted, std::uint64_t& first_word) const {
     auto tail = simt::atomic<M>(q_->sq_tail);
     std::uint32_t const sq_entries = q_->sq_entries;
-    // Relaxed: the compare-exchange below decides. Two submitters that take neighbouring places have nothing to tell
-    // each other.
+    // Relaxed: the compare-exchange below decides. Two submitters that take neighbouring places exchange no data.
     std::uint64_t seen = tail.load(simt::order::relaxed);
     bool const is_dead = looks_dead();
     // Acquire pairs with the release in report(): slots below the limit were consumed, and ids below it are in
-    // free_ids. It only grows, so what is below an old one is still free.
+    // free_ids. The limit only grows, so what is below an old value of it is still free.
     std::uint32_t const limit = simt::atomic<M>(q_->limit).load(simt::order::acquire);
     if (is_dead) return 0;
     for (;;) {
@@ -273,7 +274,7 @@ class queue_pair_ref {
       if (room <= 0) return 0;
       std::uint32_t const taken = static_cast<std::uint32_t>(room) < wanted ? static_cast<std::uint32_t>(room) : wanted;
       first_word = seen;
-      // Each failure says that the tail has moved towards the limit, so there are few.
+      // Each failure means that the tail has moved towards the limit, so there are few.
       if (tail.compare_exchange(seen, at.after(taken, sq_entries).word(), simt::order::relaxed)) return taken;
     }
   }
@@ -287,14 +288,15 @@ class queue_pair_ref {
 
   /// Says that the `count` entries from `slot` on are complete.
   FOREBAY_DEVICE void publish(std::uint32_t slot, std::uint32_t count) const {
-    // Release pairs with the acquire in take_published(): whoever rings for the entries sees them.
+    // Release pairs with the acquire in take_published(): the thread that rings for the entries sees them.
     if constexpr (Rules::publish == simt::order::release) M::fence(simt::scope::device, simt::order::release);
     // Relaxed: after the fence.
     simt::atomic<M>(q_->published[slot]).store(count, simt::order::relaxed);
   }
 
-  /// Makes sure that every entry published before the call is rung for, by this thread or by one that is at it. Nobody
-  /// waits: who finds a ringer leaves it a request, and the ringer leaves only when it has answered all.
+  /// Makes sure that every entry published before the call is rung for, by this thread or by one that is ringing. No
+  /// thread waits: one that finds a ringer leaves it a request, and the ringer leaves only when it has answered all
+  /// requests.
   FOREBAY_DEVICE void ring() const {
     auto doorbell = simt::atomic<M>(q_->doorbell);
     // Acquire pairs with the previous ringer's release; release pairs with the acquire of a ringer that answers.
@@ -319,22 +321,23 @@ class queue_pair_ref {
     }
   }
 
-  /// The first slot from `slot` on whose entry is not published. What was is not any more: it is the caller's to ring
-  /// for.
+  /// The first slot from `slot` on whose entry is not published. Clears the marks of those before it: the caller must
+  /// ring for them.
   FOREBAY_DEVICE std::uint32_t take_published(std::uint32_t slot) const {
     for (;;) {
       auto published = simt::atomic<M>(q_->published[slot]);
       // Acquire pairs with the release in publish(): the entries are there.
       std::uint32_t const count = published.load(simt::order::acquire);
       if (count == 0) return slot;
-      // Relaxed: whoever publishes here next has heard of the controller's having fetched the entry.
+      // Relaxed: the next thread that publishes here knows already that the controller has fetched the entry.
       published.store(0, simt::order::relaxed);
       slot = ring_position{slot, 0}.after(count, q_->sq_entries).slot;
     }
   }
 
-  /// Whether the calling thread may consume. Then `head_word` says from where on, and `cancels` whether the queue is
-  /// dead, which was read before the ring: a queue is declared dead after its last completion was posted.
+  /// Whether the calling thread may consume. If so, `head_word` says from which entry on, and `cancels` whether the
+  /// queue is dead. The latter is read before the ring, and a queue is declared dead after its last completion was
+  /// posted.
   FOREBAY_DEVICE bool try_hold(std::uint64_t& head_word, bool& cancels) const {
     auto head = simt::atomic<M>(q_->cq_head);
     // Relaxed: a hint that spares the waiting threads the exchange.
@@ -349,17 +352,17 @@ class queue_pair_ref {
   }
 
   FOREBAY_DEVICE bool is_posted(ring_position at, std::uint32_t& dw3) const {
-    // Relaxed: try_poll() fences once for all that were found. Pairs with the controller's release of dw3.
+    // Relaxed: try_poll() executes one fence for all entries found. It pairs with the controller's release of dw3.
     dw3 = simt::atomic<M, simt::scope::system>(q_->cq[at.slot].dw3).load(simt::order::relaxed);
     return (dw3 >> 16 & 1) == Rules::phase(at.lap);
   }
 
-  /// How many entries from `head` on are posted without a gap, as far as the group looks: each lane at one.
+  /// How many entries from `head` on are posted without a gap, as far as the group looks: each lane looks at one entry.
   FOREBAY_DEVICE std::uint32_t look(together<M> const& group, ring_position head, std::uint32_t& dw3,
                                     std::uint32_t looks) const {
     std::uint32_t const entries = q_->cq_entries;
     if (group.size() == 1) {
-      // Each look at a ring in host memory takes as long as all else together.
+      // Each look at a ring in host memory takes as long as everything else together.
       for (; looks != 0; --looks) {
         if (is_posted(head, dw3)) return 1;
       }
@@ -367,17 +370,18 @@ class queue_pair_ref {
     }
     std::uint32_t unused = 0;
     if (looks_itself) (void)is_posted(head, unused);
-    // No entry twice: a second look could see what the first did not, and take it for an entry of the next lap.
+    // Looks at no entry twice: the second look could see an entry that the first did not, and take it for one of the
+    // next lap.
     return group.leading(group.rank() < entries && is_posted(head.after(group.rank(), entries), dw3));
   }
 
-  /// Delivers what the lanes found, each that is `mine` to its target, whose command's id is free then. `freed`: count
-  /// of commands before. Returns how many were in flight.
+  /// Delivers the entries that the lanes found, each that is `mine` to its target. The ids of those commands are then
+  /// free. `freed`: the count of commands freed before. Returns how many of the commands were in flight.
   FOREBAY_DEVICE std::uint32_t deliver(together<M> const& group, bool mine, std::uint32_t dw3, std::uint32_t freed,
                                        prp_page_pool const& prp_pages, Targets const& targets) const {
     std::uint32_t const id = dw3 & 0xffff;
-    // Relaxed: the controller saw the command, so its submitter's store comes before; the next store waits for the
-    // limit to go beyond this id.
+    // Relaxed: the controller has seen the command, so its submitter's store came before. The next store to this word
+    // comes only when the limit has gone beyond this id.
     std::uint32_t const owner =
         mine && id < q_->ids
             ? command_slot::owner_of(simt::atomic<M>(q_->commands[id].word).exchange(0, simt::order::relaxed))
@@ -393,7 +397,7 @@ class queue_pair_ref {
     return simt::team<M>::ones(done);
   }
 
-  /// Gives back what a command held. After a release fence.
+  /// Gives back what a command held. The caller has executed a release fence.
   FOREBAY_DEVICE void finish(std::uint32_t id, std::uint32_t owner, status result, prp_page_pool const& prp_pages,
                              Targets const& targets) const {
     if ((owner & command_slot::has_prp_page) != 0) {
@@ -406,10 +410,10 @@ class queue_pair_ref {
     targets.complete(command_slot::target_of(owner), result, 1);
   }
 
-  /// Gives the controller the entries up to `head` back, and the submitters what their commands held.
+  /// Gives the entries up to `head` back to the controller, and gives the submitters back what the commands held.
   FOREBAY_DEVICE void report(ring_position head, std::uint32_t freed) const {
     std::uint32_t const last = head.slot != 0 ? head.slot - 1 : q_->cq_entries - 1;
-    // SQ heads only grow, so the last entry's frees all slots that the others would.
+    // SQ heads only grow, so the head in the last entry frees all slots that the heads in the others would.
     std::uint32_t const sq_head = advance_sq_head(M::ld(&q_->cq[last].dw2) & 0xffff);
     M::st(&q_->cq_reported, head.count(q_->cq_entries));
     // Release at system scope: the lanes' reads of the entries come before the controller's next writes of them (Q6).
@@ -424,12 +428,12 @@ class queue_pair_ref {
     simt::atomic<M>(q_->completed).store(freed + M::ld(&q_->cancelled), simt::order::release);
   }
 
-  /// Returns the count of commands that the controller has fetched.
+  /// Returns how many commands the controller has fetched.
   FOREBAY_DEVICE std::uint32_t advance_sq_head(std::uint32_t slot) const {
     std::uint32_t const head = M::ld(&q_->sq_head);
     std::uint32_t const at = M::ld(&q_->sq_head_slot);
     std::uint32_t const steps = slot >= at ? slot - at : slot + q_->sq_entries - at;
-    // Relaxed: a bound that only grows; what lies below it was published before the controller could consume it.
+    // Relaxed: a bound that only grows; entries below it were published before the controller could consume them.
     auto const tail = ring_position::from_word(simt::atomic<M>(q_->sq_tail).load(simt::order::relaxed));
     if (slot >= q_->sq_entries || steps > tail.count(q_->sq_entries) - head) {
       count_protocol_error();
@@ -440,18 +444,19 @@ class queue_pair_ref {
     return head + steps;
   }
 
-  /// Ends what is in flight on a dead queue; whether there was anything. Repeated at every poll, so that a submitter
-  /// who had passed the dead check is cancelled too. The ids stay away: such a submitter may just be reading his.
+  /// Cancels what is in flight on a dead queue; returns whether there was anything. Every poll repeats this, so that it
+  /// also cancels the command of a submitter that had passed the check for a dead queue before. The ids are not given
+  /// back: such a submitter may just be reading its id.
   FOREBAY_DEVICE bool cancel_all(std::uint32_t freed, prp_page_pool const& prp_pages, Targets const& targets) const {
     std::uint32_t ended = 0;
     for (std::uint32_t id = 0; id < q_->ids; ++id) {
-      // Release pairs with the acquire of who waits for the word to change. Acquire pairs with the release in
-      // try_submit() after lent_pages was set. An exchange, since a load could go on returning what was there before,
-      // and nothing else tells of a submitter who came late.
+      // Release pairs with the acquire of a thread that waits for the word to change. Acquire pairs with the release in
+      // try_submit() after lent_pages was set. This is an exchange because a load could go on returning an old value,
+      // and nothing else tells of a submitter that came late.
       std::uint32_t const found =
           command_slot::owner_of(simt::atomic<M>(q_->commands[id].word).exchange(0, simt::order::acq_rel));
       if (found == 0) continue;
-      // Release pairs with the acquire of whoever sees that the target is complete.
+      // Release pairs with the acquire of each thread that sees that the target is complete.
       M::fence(simt::scope::device, simt::order::release);
       finish(id, found, fault::cancelled, prp_pages, targets);
       ++ended;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What one queue pair keeps in the memory of the threads that drive it.
+//! The state that one queue pair keeps in the memory of the threads that drive it.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@
 
 namespace forebay {
 
-/// How long a command may be in flight before recovery aborts it, where somebody asks for that.
+/// How long a command may be in flight before recovery aborts it, once some thread asks for that.
 struct command_limits {
   std::uint64_t timeout_ns = 0;
-  std::uint64_t flush_timeout_ns = 0;  ///< of a Flush
+  std::uint64_t flush_timeout_ns = 0;  ///< for a Flush
 };
 
 /// One command id: a word, 0 while no command in flight has the id. Low half: 1 + what the command completes to, and
-/// two bits. High half: when the command was submitted. So two words that differ are two commands, unless an id and a
-/// target meet again within one unit of time.
+/// two bits. High half: the time at which the command was submitted. So two different words stand for two commands. Two
+/// commands have the same word only if an id and a target meet again within one unit of time.
 struct command_slot {
   static constexpr std::uint32_t is_flush = 1u << 31;
   static constexpr std::uint32_t has_prp_page = 1u << 30;  ///< a list page is lent to the command
   static constexpr std::uint32_t target_mask = has_prp_page - 1;
   /// Time is counted in units of 1024 ns.
   static constexpr std::uint32_t time_shift = 10;
-  /// Ages up to this many units, 36 minutes, are told apart: a command that is older looks as if it was younger.
+  /// Ages up to this many units, 36 minutes, are told apart. A command that is older looks younger than it is.
   static constexpr std::uint32_t max_age = 0x7fffffff;
 
   std::uint64_t word;
@@ -47,8 +47,8 @@ struct command_slot {
   FOREBAY_DEVICE static constexpr std::uint64_t limit_ns(std::uint64_t word, command_limits const& limits) {
     return (word & is_flush) != 0 ? limits.flush_timeout_ns : limits.timeout_ns;
   }
-  /// Whether recovery may abort the command: it was submitted that long ago. True of every command where the limit is
-  /// longer than ages are told apart: then the host counts (recovery.hpp).
+  /// Whether recovery may abort the command, since it was submitted that long ago. If the limit is longer than the ages
+  /// that are told apart, this is true of every command: then the host measures the time (recovery.hpp).
   FOREBAY_DEVICE static constexpr bool is_overdue(std::uint64_t word, std::uint64_t now_ns,
                                                   command_limits const& limits) {
     std::uint64_t const limit = limit_ns(word, limits) >> time_shift;
@@ -58,12 +58,12 @@ struct command_slot {
   }
 };
 
-/// Written by the host before any thread uses it, then only through `queue_pair_ref`. Parts that different threads
+/// Written by the host before any thread uses it, then only through `queue_pair_ref`. Fields that different threads
 /// write lie in different 128-byte lines, the unit of GPU L2 traffic.
 ///
-/// Counts of commands are modulo 2^32 and begin where `sq_tail` does. The n-th command of the queue stands in slot n of
-/// the submission ring, has the n-th id of the sequence that `free_ids` goes through, and may be submitted once `limit`
-/// is above n: then slot and id are free.
+/// Counts of commands are modulo 2^32 and begin where `sq_tail` does. The n-th command of the queue lies in slot n of
+/// the submission ring, has the n-th id in the sequence of `free_ids`, and may be submitted once `limit` is above n:
+/// then slot and id are free.
 struct queue_pair_state {
   nvme::submission_entry* sq = nullptr;
   nvme::completion_entry* cq = nullptr;
@@ -90,10 +90,10 @@ struct queue_pair_state {
   // The thread that set `taken` owns the rest until it has cleared it.
   static constexpr std::uint64_t taken = 1u << 31;
   alignas(128) std::uint64_t cq_head = 0;  ///< ring_position: entries before it are delivered; and `taken`
-  std::uint32_t freed = 0;                 ///< count of commands that were delivered, their ids in `free_ids`
+  std::uint32_t freed = 0;                 ///< count of commands that were delivered; their ids are in `free_ids`
   std::uint32_t cancelled = 0;             ///< commands that ended without a completion
-  std::uint32_t completed = 0;             ///< both, as far as they were reported
-  std::uint32_t cq_reported = 0;           ///< entries before this one, modulo 2^32, are the controller's again
+  std::uint32_t completed = 0;             ///< the sum of both, as far as it was reported
+  std::uint32_t cq_reported = 0;           ///< the controller owns the entries before this one again; modulo 2^32
   std::uint32_t sq_head_slot = 0;
   std::uint32_t sq_head = 0;  ///< count of commands that the controller has fetched
 };

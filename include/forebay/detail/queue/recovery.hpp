@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The host's part in invariant Q7: what becomes of a command that does not complete.
+//! The host's part in invariant Q7: what happens to a command that does not complete.
 #pragma once
 
 #include <atomic>
@@ -15,22 +15,22 @@
 
 namespace forebay {
 
-/// Answers the requests that waiters leave in the mailbox when their deadline passes. What is done to a command follows
-/// from its age, never from a waiter's deadline: it is aborted once it has been in flight for the limit of its queues
-/// (`command_limits`); its queue is deleted if it is still in flight `timeout_ns` after that, and a waiter has asked
-/// again since, who has looked for its completion; and where the controller does not delete the queue, it is reset. A
-/// deleted queue, or every queue of a reset controller, is declared dead: its commands end as `cancelled`, and their
-/// memory is free. Every `look_interval_ns` it looks for controllers that have left their bus, and declares their
+/// Answers the requests that waiters leave in the mailbox when their deadline passes. A command's age decides what is
+/// done to it, never a waiter's deadline. Once it has been in flight for the limit of its queues (`command_limits`), it
+/// is aborted. If it is still in flight `timeout_ns` later, and a waiter that has looked for its completion has asked
+/// again since, its queue is deleted. If the controller does not delete the queue, the controller is reset. A deleted
+/// queue, or every queue of a reset controller, is declared dead: its commands end as `cancelled`, and their memory is
+/// free. Every `look_interval_ns` the recovery also looks for controllers that have left their bus, and declares their
 /// queues dead without being asked.
 class recovery {
  public:
   static constexpr std::uint64_t look_interval_ns = 1'000'000'000;
 
-  /// Which controller and which queue stand behind a pair.
+  /// The controller and the queue behind a pair.
   struct member {
     driver::controller* controller = nullptr;
     driver::io_queue* queue = nullptr;
-    std::string drive;  ///< its name, for texts
+    std::string drive;  ///< the drive's name, for messages
   };
   /// Queues with a mailbox of their own, and their members in the order of the pairs.
   struct group {
@@ -45,29 +45,30 @@ class recovery {
   };
   struct options {
     std::uint64_t (*clock_ns)() = &simt::native::clock_ns;
-    /// Told of everything that is done to a command, a queue or a controller, in one sentence that names drive and
-    /// command. Called by step().
+    /// Receives one sentence about everything that is done to a command, a queue or a controller; it names drive and
+    /// command. step() calls it.
     std::function<void(std::string const& event)> tell;
   };
 
-  /// Every group that has queues of the same controllers, since a reset ends them all. All must outlive the recovery.
+  /// Needs every group that has queues of the same controllers, since a reset ends them all. All must outlive the
+  /// recovery.
   explicit recovery(std::vector<group> groups) : recovery(std::move(groups), options()) {}
   recovery(std::vector<group> groups, options o);
 
-  /// Answers one request of each group, if there is one, and does what is due to the commands that it watches; whether
-  /// there was any. For one thread at a time.
+  /// Answers one request of each group, if there is one, and does what is due to the commands that it watches; returns
+  /// whether there was any. One thread at a time may call it.
   bool step();
   counters const& count() const { return count_; }
 
  private:
-  /// A command that somebody asked about.
+  /// A command about which a thread has asked.
   struct watched_command {
     std::uint32_t pair_index = 0;
     std::uint32_t command_id = 0;
-    std::uint64_t word = 0;    ///< `command_slot`: it is over when this has changed
+    std::uint64_t word = 0;    ///< `command_slot`: the command has ended when its word differs from this
     std::uint64_t due_ns = 0;  ///< when to act
     bool aborted = false;      ///< then its queue is deleted next
-    bool asked_again = false;  ///< long enough after the abort
+    bool asked_again = false;  ///< a waiter has asked again, long enough after the abort
   };
   struct watched_group {
     group members;
@@ -86,7 +87,7 @@ class recovery {
   std::vector<watched_group> groups_;
   options options_;
   std::uint64_t next_look_ns_;
-  std::vector<driver::controller const*> gone_;  ///< that have been told of
+  std::vector<driver::controller const*> gone_;  ///< controllers whose loss has been reported
   counters count_;
 };
 

@@ -13,8 +13,8 @@ namespace forebay {
 struct recovery_request {
   std::uint32_t pair_index = 0;
   std::uint32_t command_id = 0;
-  /// `command_slot::time_of` its word: tells it from one that has its id, and perhaps its target, by the time that the
-  /// host looks.
+  /// `command_slot::time_of` the command's word. It distinguishes the command from a later one that has its id, and
+  /// perhaps its target, when the host looks.
   std::uint32_t submitted = 0;
 
   FOREBAY_DEVICE friend constexpr bool operator==(recovery_request const& a, recovery_request const& b) {
@@ -22,8 +22,8 @@ struct recovery_request {
   }
 };
 
-/// A few words in memory that both sides reach (pinned, where the device is a GPU). Losing a request is harmless:
-/// whoever waits for the command again asks again. Trivially copyable; any number of threads post, one takes.
+/// A few words in memory that both sides reach (pinned, if the device is a GPU). Losing a request is harmless: the
+/// thread that next waits for the command asks again. Trivially copyable; any number of threads post, one takes.
 struct recovery_mailbox {
   std::uint64_t* words = nullptr;
   std::uint32_t capacity = 0;
@@ -34,14 +34,14 @@ struct recovery_mailbox {
     std::uint64_t const wanted = encode(request);
     for (std::uint32_t k = 0; k < capacity; ++k) {
       std::uint64_t seen = 0;
-      // Release pairs with the acquire in take(). A look by a plain load could see a request that was taken long ago,
-      // and drop this one for it.
+      // Release pairs with the acquire in take(). No plain load comes first: it could return a request that was taken
+      // long ago, and this one would be dropped.
       if (simt::atomic<M, simt::scope::system>(words[k]).compare_exchange(seen, wanted, simt::order::release)) return;
       if (seen == wanted) return;
     }
   }
 
-  /// The next request, if any; false when there is none.
+  /// The next request; false if there is none.
   template <class M>
   FOREBAY_DEVICE bool take(recovery_request& request) const {
     for (std::uint32_t k = 0; k < capacity; ++k) {
@@ -49,7 +49,7 @@ struct recovery_mailbox {
       // Acquire pairs with the release in post().
       std::uint64_t const found = word.load(simt::order::acquire);
       if (found == 0) continue;
-      // Relaxed: frees the word; nothing was written that a poster must see.
+      // Relaxed: frees the word; there is nothing that a poster must see.
       word.store(0, simt::order::relaxed);
       request = {static_cast<std::uint32_t>(found >> 48) - 1, static_cast<std::uint32_t>(found >> 32 & 0xffff),
                  static_cast<std::uint32_t>(found)};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! A pool of small integers that any thread takes from and gives back to without waiting.
+//! A pool of small integers. Any thread takes from it and gives back to it without waiting.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace forebay {
 
-/// One bit an index, set while the index is free. Taking and giving are one atomic each where there is no contention,
-/// so a pool has neither a lock nor the reuse hazard of a linked free list. Trivially copyable; thread-safe.
+/// One bit for each index, set while the index is free. To take or to give is one atomic access if there is no
+/// contention, so a pool has neither a lock nor the reuse hazard of a linked free list. Trivially copyable;
+/// thread-safe.
 struct slot_pool {
   std::uint32_t* words = nullptr;
   std::uint32_t word_count = 0;
@@ -35,12 +36,12 @@ struct slot_pool {
     for (std::uint32_t k = 0; k < word_count; ++k) {
       std::uint32_t const index = start + k < word_count ? start + k : start + k - word_count;
       auto word = simt::atomic<M>(words[index]);
-      // The first word is not read before it is tried: in a pool with room, the caller's own bit is likely free.
-      // Relaxed: a hint only; the fetch_and decides.
+      // The first word is tried before it is read: in a pool with room, the caller's own bit is likely free. Relaxed: a
+      // hint only; the fetch_and decides.
       std::uint32_t free = k == 0 ? ~0u : word.load(simt::order::relaxed);
       while (free != 0) {
         std::uint32_t const bit = pick_bit<M>(free, hint & 31);
-        // Acquire pairs with the release in give(): what the previous holder did with the index is over.
+        // Acquire pairs with the release in give(): the previous holder no longer uses what the index stands for.
         std::uint32_t const before = word.fetch_and(~(1u << bit), simt::order::acquire);
         if ((before >> bit & 1) != 0) return index * 32 + bit;
         free = before & ~(1u << bit);
@@ -49,11 +50,11 @@ struct slot_pool {
     return none;
   }
 
-  /// Whether an index is free, at a look.
+  /// Whether an index is free at the moment of the look.
   template <class M>
   FOREBAY_DEVICE bool seems_free() const {
     for (std::uint32_t k = 0; k < word_count; ++k) {
-      // Relaxed: a look.
+      // Relaxed: only a look.
       if (simt::atomic<M>(words[k]).load(simt::order::relaxed) != 0) return true;
     }
     return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How the bytes of a storage lie on its drives, and which queue pairs lead there.
+//! How the bytes of a storage are spread over its drives, and which queue pairs belong to each drive.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace forebay {
 
-/// How bytes are spread over drives, and what a command may carry. Byte `b` lies in stripe `b / stripe_bytes`, and
-/// stripe `s` is stripe `s / drive_count` of drive `s % drive_count`. Where a stripe is all that is used of a drive,
-/// the drives lie one after the other.
+/// How bytes are spread over drives, and how much a command may carry. Byte `b` lies in stripe `b / stripe_bytes`, and
+/// stripe `s` is stripe `s / drive_count` of drive `s % drive_count`. If one stripe is as long as the used part of a
+/// drive, the drives lie one after the other.
 struct storage_layout {
   std::uint64_t size_bytes = 0;
   std::uint64_t stripe_bytes = 0;       ///< multiple of the block; not used where there is one drive
@@ -21,7 +21,7 @@ struct storage_layout {
   std::uint32_t drive_count = 1;
   std::uint32_t pairs_per_drive = 1;  ///< pair `p` of drive `d` is pair `d * pairs_per_drive + p`
   std::uint32_t nsid = 1;
-  /// Where drives have different numbers of pairs, `pairs_per_drive` at most: those of each, in memory that the
+  /// If drives have different numbers of pairs, at most `pairs_per_drive`: the pairs of each drive, in memory that the
   /// submitting threads reach.
   pair_range const* drive_pairs = nullptr;
 
@@ -32,7 +32,7 @@ struct storage_layout {
 
   /// Whether drive `d` holds bytes [d * bytes_per_drive(), (d + 1) * bytes_per_drive()).
   FOREBAY_DEVICE bool one_after_the_other() const { return drive_count == 1 || stripe_bytes == bytes_per_drive(); }
-  /// What is used of each drive.
+  /// How many bytes of each drive are used.
   FOREBAY_DEVICE std::uint64_t bytes_per_drive() const { return size_bytes / drive_count; }
 
   /// Bytes of one drive.
@@ -62,8 +62,8 @@ struct storage_layout {
   }
 };
 
-/// Which of a drive's `pairs` pairs the calling thread's commands go to first. The lanes of a warp share one, so that
-/// commands that are ready together share a doorbell write.
+/// Which of a drive's `pairs` pairs the calling thread's commands go to first. The lanes of a warp use the same one, so
+/// that commands that are ready together share a doorbell write.
 template <class M>
 FOREBAY_DEVICE std::uint32_t home_pair(std::uint32_t pairs) {
   auto const block = M::this_block();

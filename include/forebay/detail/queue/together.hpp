@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Lanes of a warp that came to a place together, and there do one thing for all of them.
+//! Lanes of a warp that reach a place together, and do one thing there for all of them.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 namespace forebay {
 
 /// The calling lane's view of its group. All members call the same function together, and none waits in between, so
-/// that no lane can hang in a collective (docs/internals/queue.md). Where a warp has one lane every function is the
+/// that no lane can hang in a collective (docs/internals/queue.md). If a warp has one lane, every function is the
 /// identity.
 template <class M>
 class together {
  public:
-  /// The lanes of `here` with the same `key`. `here` is `M::converged()`, called at the very place.
+  /// The lanes of `here` with the same `key`. `here` must be `M::converged()`, called at the very place.
   FOREBAY_DEVICE together(typename M::warp const& here, std::uint32_t key) : lanes_(here.subset(here.match_any(key))) {}
 
   FOREBAY_DEVICE std::uint32_t size() const { return alone ? 1 : simt::team<M>::ones(lanes_.mask()); }
-  /// 0 for the lane that leads, and so on.
+  /// 0 for the leading lane, 1 for the next, and so on.
   FOREBAY_DEVICE std::uint32_t rank() const { return alone ? 0 : among(lanes_.mask()); }
   FOREBAY_DEVICE bool leads() const { return rank() == 0; }
   /// How many lanes of `mask` come before the calling one.
@@ -34,17 +34,17 @@ class together {
   FOREBAY_DEVICE void sync() const { lanes_.sync(); }
   FOREBAY_DEVICE std::uint32_t ballot(bool p) const { return lanes_.ballot(p); }
   FOREBAY_DEVICE bool any(bool p) const { return lanes_.any(p); }
-  /// What the leader passed.
+  /// The value that the leader passed.
   template <class T>
   FOREBAY_DEVICE T from_leader(T value) const {
     return from(value, simt::team<M>::lowest(lanes_.mask()));
   }
-  /// What the member that is lane `lane` of its warp passed.
+  /// The value that the member passed that is lane `lane` of its warp.
   template <class T>
   FOREBAY_DEVICE T from(T value, std::uint32_t lane) const {
     return lanes_.shfl(value, lane);
   }
-  /// Members in front of the first whose `p` is false.
+  /// How many members come before the first one whose `p` is false.
   FOREBAY_DEVICE std::uint32_t leading(bool p) const {
     if constexpr (alone) return p ? 1 : 0;
     std::uint32_t const fails = lanes_.mask() & ~lanes_.ballot(p);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What each thread holds and what it waits for, where a debug build wants to know.
+//! What each thread holds and what it waits for, recorded in debug builds.
 //!
 //! With `FOREBAY_DEBUG_WAITS` (the CMake option of that name sets it) the library's waits, locks and pins leave a note
-//! in a table that the host reads while kernels run. Without it there is no code and no register of this in a kernel.
+//! in a table, which the host reads while kernels run. Without it kernels contain no code for this and spend no
+//! register on it.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ inline constexpr bool debug_waits = false;
 enum class wait_kind : std::uint32_t {
   nothing,
   set_lock,        ///< the lock of a set of the cache [the set]
-  unpinned_frame,  ///< that some frame of a set is pinned by nobody [the set]
-  page_unpinned,   ///< that a frame is pinned by nobody [the frame]
+  unpinned_frame,  ///< that no thread has some frame of a set pinned [the set]
+  page_unpinned,   ///< that no thread has a frame pinned [the frame]
   page_read,       ///< that a frame's page has been read [the frame]
   page_settled,    ///< that a frame is neither read nor written [the frame]
   queue_room,      ///< room in the queue pairs of a request [the first of them]
@@ -31,19 +32,19 @@ enum class wait_kind : std::uint32_t {
   record,          ///< the completions of a request [the record]
 };
 
-/// One thread's notes. Written by that thread alone, from when it has put its name to the entry until it has taken it
-/// off; it does so while it holds or waits for something.
+/// One thread's notes. Only that thread writes them, from the moment it enters its name until it removes the name. Its
+/// name is there while the thread holds or waits for something.
 struct alignas(128) traced_thread {
   static constexpr std::uint32_t listed_max = 24;
-  /// Of `held`: the lock of a set. Else 1 + a frame that is pinned; 0: nothing.
+  /// In `held`: the entry is the lock of a set. Else an entry is 1 + a frame that is pinned; 0: nothing.
   static constexpr std::uint32_t lock_bit = 1u << 31;
 
-  std::uint64_t name;      ///< 0: nobody's; else the grid in the high half, 1 + the thread's rank in it in the low one
+  std::uint64_t name;  ///< 0: no thread's; else the grid in the high half, 1 + the thread's rank in it in the low one
   std::uint64_t since_ns;  ///< `M::clock_ns()` when the wait began
-  std::uint32_t changes;   ///< grows with each change and never goes back; odd amid one
+  std::uint32_t changes;   ///< grows with each change and never goes back; odd during a change
   std::uint32_t what;      ///< a `wait_kind`
   std::uint32_t subject;
-  std::uint32_t unlisted;  ///< held beyond the list
+  std::uint32_t unlisted;  ///< how many things it holds that the list has no room for
   std::uint32_t held[listed_max];
 
   std::uint32_t grid() const { return static_cast<std::uint32_t>(name >> 32); }
@@ -51,15 +52,15 @@ struct alignas(128) traced_thread {
 };
 static_assert(sizeof(traced_thread) == 128);
 
-/// In the memory of the threads that it tells of; all zero to begin with. Empty where nothing is traced.
+/// Lies in the memory of the threads that it describes; all zero to begin with. Empty if nothing is traced.
 struct wait_table {
   traced_thread* threads = nullptr;
   std::uint32_t capacity = 0;
   std::uint32_t* untraced = nullptr;  ///< notes that were lost because the table had no room
 };
 
-/// The calling thread's notes. What it notes as held it holds, and what it notes as awaited it awaits, at every moment:
-/// a pin is noted after it was had and crossed out before it is given up.
+/// The calling thread's notes. At every moment the thread holds what it notes as held, and waits for what it notes as
+/// awaited: a pin is noted after the thread got it, and crossed out before the thread gives it up.
 template <class M, bool On = debug_waits>
 class wait_trace {
  public:
@@ -74,7 +75,7 @@ class wait_trace {
     simt::out_of_line (&let_go)(table_, traced_thread::lock_bit | set);
   }
 
-  /// The calling thread waits while it lives.
+  /// The calling thread waits while this object lives.
   class wait {
    public:
     FOREBAY_DEVICE wait(wait_table const* table, wait_kind what, std::uint32_t subject)
@@ -93,7 +94,7 @@ class wait_trace {
   }
 
  private:
-  /// Entries that a thread's notes may be in, from where its name leads on.
+  /// How many entries, from the one that its name selects, a thread's notes may be in.
   static constexpr std::uint32_t places = 32;
 
   template <class T>
@@ -102,7 +103,7 @@ class wait_trace {
   }
   FOREBAY_DEVICE static std::uint64_t name() { return std::uint64_t{M::grid_id()} << 32 | (M::thread_rank() + 1u); }
 
-  /// The calling thread's entry; with `make`, one that it makes its own. Null: none.
+  /// The calling thread's entry; with `make`, takes a free one if there is none yet. Null: none.
   FOREBAY_DEVICE static traced_thread* find(wait_table const* table, bool make) {
     std::uint32_t const capacity = table->capacity;
     if (capacity == 0) return nullptr;
@@ -112,7 +113,7 @@ class wait_trace {
     for (bool claim = false;; claim = true) {
       for (std::uint32_t k = 0; k < count; ++k) {
         traced_thread& entry = table->threads[first + k < capacity ? first + k : first + k - capacity];
-        // Relaxed: nobody else stores the thread's name.
+        // Relaxed: no other thread stores this thread's name.
         std::uint64_t found = word(entry.name).load(simt::order::relaxed);
         if (found == mine) return &entry;
         // Acquire pairs with the release in leave(): the previous owner's notes are crossed out.
@@ -132,12 +133,13 @@ class wait_trace {
       // Relaxed: the fence orders it before the notes.
       count_ = word(entry.changes).load(simt::order::relaxed) + 1;
       word(entry.changes).store(count_, simt::order::relaxed);
-      // Release: who reads one of the new notes and then `changes` finds it odd, or later.
+      // Release: a reader that reads one of the new notes and then `changes` finds it odd, or a later value.
       M::fence(simt::scope::system, simt::order::release);
     }
     change(change const&) = delete;
     change& operator=(change const&) = delete;
-    // Release pairs with whoever reads `changes` first: the notes that follow are as new.
+    // Release pairs with the acquire of a reader that reads `changes` first: the notes that it reads next are at least
+    // as new.
     FOREBAY_DEVICE ~change() { word(entry_.changes).store(count_ + 1, simt::order::release); }
 
    private:
@@ -191,7 +193,7 @@ class wait_trace {
     }
     leave(*entry);
   }
-  /// Takes the thread's name off an entry that says nothing any more.
+  /// Removes the thread's name from an entry that says nothing any more.
   FOREBAY_DEVICE static void leave(traced_thread& entry) {
     if (word(entry.what).load(simt::order::relaxed) != static_cast<std::uint32_t>(wait_kind::nothing)) return;
     if (word(entry.unlisted).load(simt::order::relaxed) != 0) return;
@@ -205,7 +207,7 @@ class wait_trace {
   wait_table const* table_;
 };
 
-/// Nothing.
+/// The same without a trace: does nothing.
 template <class M>
 class wait_trace<M, false> {
  public:

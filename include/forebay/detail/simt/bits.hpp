@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Integer operations that machines have instructions for and C++ has no operator.
+//! Integer operations for which machines have instructions and C++ has no operator.
 #pragma once
 
 #include <bit>

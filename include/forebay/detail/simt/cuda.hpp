@@ -20,7 +20,8 @@
 #include "forebay/detail/simt/wait_in_step.hpp"
 #include "forebay/error.hpp"
 
-// Before what an older GPU lacks is reported one intrinsic at a time. CMake's own default may be older.
+// Checked here first, since otherwise the compiler reports, one by one, intrinsics that an older GPU lacks. CMake's own
+// default may be older.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #error "forebay needs compute capability 8.0: set CMAKE_CUDA_ARCHITECTURES to 80 or newer, such as 90 for an H100"
 #endif
@@ -67,7 +68,7 @@ struct cuda : machine_traits {
     FOREBAY_DEVICE T fetch_sub(T value, order o) const { return ref().fetch_sub(value, to_std(o)); }
     FOREBAY_DEVICE T fetch_or(T value, order o) const { return ref().fetch_or(value, to_std(o)); }
     FOREBAY_DEVICE T fetch_and(T value, order o) const { return ref().fetch_and(value, to_std(o)); }
-    /// Raises the object to `value` if it is less; returns what it was.
+    /// Raises the object to `value` if it is less; returns the value before.
     FOREBAY_DEVICE T fetch_max(T value, order o) const { return ref().fetch_max(value, to_std(o)); }
     /// On failure `expected` receives what was found, read with order relaxed.
     FOREBAY_DEVICE bool compare_exchange(T& expected, T desired, order success) const {
@@ -112,7 +113,7 @@ struct cuda : machine_traits {
     }
   }
 
-  /// Two neighbouring words, at a multiple of 16 bytes, each as a relaxed atomic load at device scope reads it.
+  /// Two neighbouring words, at a multiple of 16 bytes. Each is read as by a relaxed atomic load at device scope.
   FOREBAY_DEVICE static vec16 load_pair(std::uint64_t const* words) {
 #if defined(__CUDA_ARCH__)
     vec16 both;
@@ -124,8 +125,9 @@ struct cuda : machine_traits {
     return {};
 #endif
   }
-  /// Reads what others may be overwriting: any mixture of old and new bytes. The value may be used only if an atomic
-  /// load of some word afterwards, which this one is ordered before, shows that nobody did.
+  /// Reads memory that other threads may be overwriting; the result may be any mixture of old and new bytes. The value
+  /// may be used only if an atomic load of some word afterwards, which this load is ordered before, shows that no
+  /// thread did.
   template <plain T>
   FOREBAY_DEVICE static T ld_speculative(T const* address) {
 #if defined(__CUDA_ARCH__)
@@ -159,8 +161,8 @@ struct cuda : machine_traits {
 #endif
   }
 
-  /// Moves `bytes` bytes between areas that do not overlap; one thread does all of it, with 16-byte accesses where both
-  /// addresses allow, four loads in flight.
+  /// Moves `bytes` bytes between areas that do not overlap; one thread does all of it, with 16-byte accesses if both
+  /// addresses allow, and four loads in flight.
   FOREBAY_DEVICE static void copy(void* to, void const* from, std::size_t bytes) {
     auto const both = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
     std::size_t done = 0;
@@ -185,8 +187,8 @@ struct cuda : machine_traits {
 #endif
   }
 
-  /// Nanoseconds since 1970 by the GPU's clock, which ticks every 32 ns or so. In other units a difference of two
-  /// readings fits 64 bits, a reading may not.
+  /// Nanoseconds since 1970 by the GPU's clock, which ticks every 32 ns or so. In smaller units the difference of two
+  /// readings fits 64 bits, but a reading may not.
   FOREBAY_DEVICE static std::uint64_t clock_ns() {
 #if defined(__CUDA_ARCH__)
     std::uint64_t ns;
@@ -197,7 +199,7 @@ struct cuda : machine_traits {
 #endif
   }
 
-  /// Rests for up to twice `ns`, so that others get at the memory that the caller looks at.
+  /// Rests for up to twice `ns`, so that other threads get access to the memory that the caller looks at.
   FOREBAY_DEVICE static void pause([[maybe_unused]] unsigned ns) {
 #if defined(__CUDA_ARCH__)
     __nanosleep(ns);
@@ -208,7 +210,7 @@ struct cuda : machine_traits {
   template <class Predicate>
   [[nodiscard]] FOREBAY_DEVICE static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
     for (unsigned pause_ns = 16;; pause_ns = pause_ns < 256 ? pause_ns * 2 : pause_ns) {
-      // Before the look: who is held up in between looks once more before it gives up.
+      // Read before the look: a thread that is held up in between looks once more before it gives up.
       std::uint64_t const now_ns = deadline_ns != no_deadline ? clock_ns() : 0;
       if (predicate()) return true;
       if (deadline_ns != no_deadline) {
@@ -220,7 +222,7 @@ struct cuda : machine_traits {
     }
   }
 
-  /// The same for a wait that may be long and whose end is no hurry.
+  /// The same for a wait that may be long and whose end is not urgent.
   template <class Predicate>
   [[nodiscard]] FOREBAY_DEVICE static bool idle_until(Predicate&& predicate, std::uint64_t deadline_ns) {
     for (unsigned pause_ns = 256;; pause_ns = pause_ns < 4096 ? pause_ns * 2 : pause_ns) {
@@ -310,13 +312,13 @@ struct cuda : machine_traits {
     return warp(not_on_host());
 #endif
   }
-  /// The lanes that are here together with the caller: whatever the hardware made of it.
+  /// The lanes that are here together with the caller, as the hardware happens to group them.
   FOREBAY_DEVICE static warp converged() {
 #if defined(__CUDA_ARCH__)
-    // A mask of active lanes as such is to the compiler (CUDA 13.0) the same in all lanes that are together later on:
-    // it compares that of one of them with who is there, and no lane waits for those of its own. But lanes of other
-    // groups of the warp, which came here at another time, may have come to be with them. A lane's own bit, which is
-    // in the mask anyhow, makes it a value of its own for each.
+    // The compiler (CUDA 13.0) takes a plain mask of active lanes to be the same in all lanes that are together later
+    // on. It compares one lane's mask with the lanes that are there, and no lane waits for the lanes of its own mask.
+    // But lanes of other groups of the warp, which came here at another time, may have joined by then. Adding a lane's
+    // own bit, which is in the mask anyhow, gives each lane a value of its own.
     std::uint32_t own_bit;
     asm("mov.u32 %0, %%lanemask_eq;" : "=r"(own_bit));
     return warp(__activemask() | own_bit);
@@ -378,7 +380,7 @@ struct cuda : machine_traits {
     return not_on_host();
 #endif
   }
-  /// Tells the calling thread's grid from others that run at the same time.
+  /// A number that distinguishes the calling thread's grid from others that run at the same time.
   FOREBAY_DEVICE static std::uint32_t grid_id() {
 #if defined(__CUDA_ARCH__)
     std::uint64_t id;
@@ -391,8 +393,8 @@ struct cuda : machine_traits {
 
  private:
 #if defined(__CUDA_ARCH__)
-  // Blocks and grids may have up to three dimensions. Threads are counted as they lie in warps (CUDA C++ Programming
-  // Guide, "Thread Hierarchy").
+  // Blocks and grids may have up to three dimensions. Threads are counted in the order in which they lie in warps (CUDA
+  // C++ Programming Guide, "Thread Hierarchy").
   FOREBAY_DEVICE static std::uint32_t rank_in_block() {
     return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   }
@@ -407,7 +409,7 @@ struct cuda : machine_traits {
     memcpy(value, &parts, sizeof parts);
   }
 
-  /// Copies what is a multiple of `Part`; returns how many bytes that was.
+  /// Copies as many whole `Part`s as fit; returns how many bytes that was.
   template <class Part>
   FOREBAY_DEVICE static std::size_t copy_parts(void* to, void const* from, std::size_t bytes) {
     auto* target = static_cast<Part*>(to);
@@ -446,8 +448,8 @@ struct cuda : machine_traits {
 #if defined(__CUDACC__)
 
 namespace detail {
-/// A kernel may say how many threads a block of it has at most (`max_threads_per_block`), so that the compiler gives it
-/// the registers that leaves.
+/// A kernel may state the largest number of threads that its blocks have (`max_threads_per_block`), so that the
+/// compiler gives it as many registers as that leaves room for.
 template <class Kernel>
 constexpr unsigned max_threads_per_block = [] {
   if constexpr (requires { Kernel::max_threads_per_block; }) {
@@ -475,9 +477,9 @@ constexpr auto cuda_entry_of() {
 }
 }  // namespace detail
 
-/// Loads the code of a kernel. Where the process loads kernels when they are launched first (CUDA_MODULE_LOADING=LAZY,
-/// the default), that launch waits until the GPU is idle; with this before it, it does not.
-/// \throws operation_failed where the GPU cannot run it.
+/// Loads the code of a kernel. If the process loads kernels when they are first launched (CUDA_MODULE_LOADING=LAZY, the
+/// default), that launch waits until the GPU is idle; after a call of this function it does not.
+/// \throws operation_failed if the GPU cannot run it.
 template <class Kernel>
 void load_kernel() {
   cudaFuncAttributes unused;
@@ -485,8 +487,8 @@ void load_kernel() {
   if (error != cudaSuccess) throw operation_failed(std::string("cannot load a kernel: ") + cudaGetErrorString(error));
 }
 
-/// Starts `kernel`, a copyable functor, on every thread of `shape`, in `stream`. Returns before it has run.
-/// \throws operation_failed if the launch is refused, or an earlier error of the process shows now.
+/// Starts `kernel`, a copyable functor, on every thread of `shape`, in `stream`. Returns before the kernel has run.
+/// \throws operation_failed if the launch is refused, or if an earlier error of the process is reported now.
 template <class M, class Kernel>
   requires std::is_same_v<M, cuda>
 void launch(grid const& shape, Kernel const& kernel, cudaStream_t stream = nullptr) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The machine of simulated GPU lanes: each lane is a fiber, warps and blocks are groups of fibers.
+//! The machine of simulated GPU lanes: each lane is a fiber; warps and blocks are groups of fibers.
 //!
-//! Two executors run it: `simt::run` (run.hpp), deterministic, under a scheduler and a memory model; and
+//! Two executors run it: `simt::run` (run.hpp), which is deterministic, under a scheduler and a memory model; and
 //! `simt::launch<fiber>` (launch.hpp), in real time on OS threads. Outside both, a thread is a grid of one lane.
 #pragma once
 
@@ -71,7 +71,7 @@ struct fiber : machine_traits {
     T fetch_and(T value, order o, location where = location::current()) const {
       return modify(o, where, [&] { return detail::host_fetch_and(object_, value, o); });
     }
-    /// Raises the object to `value` if it is less; returns what it was.
+    /// Raises the object to `value` if it is less; returns the value before.
     T fetch_max(T value, order o, location where = location::current()) const {
       return modify(o, where, [&] { return detail::host_fetch_max(object_, value, o); });
     }
@@ -95,7 +95,7 @@ struct fiber : machine_traits {
       return modify_if(o, where, true, operation);
     }
 
-    /// `stored` says, after `operation`, whether it wrote.
+    /// `stored` says, after `operation`, whether it wrote to memory.
     template <class Operation>
     T modify_if(order o, location where, bool const& stored, Operation&& operation) const {
       auto* lane = detail::current;
@@ -122,7 +122,7 @@ struct fiber : machine_traits {
     detail::host_fence(o);
   }
 
-  /// A tracked plain access: a scheduling point, and what the race detector checks.
+  /// A tracked plain access: it is a scheduling point, and the race detector checks it.
   template <plain T>
   static T ld(T const* address, location where = location::current()) {
     auto* lane = detail::current;
@@ -155,15 +155,16 @@ struct fiber : machine_traits {
     store_granules(*lane, address, &value, sizeof(T), where);
   }
 
-  /// Two neighbouring words, at a multiple of 16 bytes, each as a relaxed atomic load at device scope reads it.
+  /// Two neighbouring words, at a multiple of 16 bytes. Each is read as by a relaxed atomic load at device scope.
   static vec16 load_pair(std::uint64_t const* words, location where = location::current()) {
     auto* const both = const_cast<std::uint64_t*>(words);
     return {atomic_ref<std::uint64_t, scope::device>(both[0]).load(order::relaxed, where),
             atomic_ref<std::uint64_t, scope::device>(both[1]).load(order::relaxed, where)};
   }
-  /// Reads what others may be overwriting: any mixture of old and new bytes. The value may be used only if an atomic
-  /// load of some word afterwards, which this one is ordered before, shows that nobody did. A scheduling point, and no
-  /// race. Where loads may be stale, this may be as any other: it sees what the lane has acquired, or anything newer.
+  /// Reads memory that other lanes may be overwriting; the result may be any mixture of old and new bytes. The value
+  /// may be used only if an atomic load of some word afterwards, which this load is ordered before, shows that no lane
+  /// did. It is a scheduling point, and counts as no race. Where loads may be stale, this one may be too: it returns
+  /// what the lane has acquired, or anything newer.
   template <plain T>
   static T ld_speculative(T const* address, location where = location::current()) {
     auto* lane = detail::current;
@@ -179,13 +180,13 @@ struct fiber : machine_traits {
       value = detail::host_load_racy(address);
     }
     if (lane->watching) see(*lane, address, &value, sizeof(T));
-    // Acquire: as promised, before the load that tells whether the value may be used.
+    // Acquire: the promised order, before the load that tells whether the value may be used.
     fence(scope::device, order::acquire);
     return value;
   }
 
   /// Moves `bytes` bytes between areas that do not overlap; one lane does all of it. In a scheduled run up to four
-  /// scheduling points split it, so that a reader which comes too early sees a torn copy.
+  /// scheduling points split it, so that a reader that comes too early sees a torn copy.
   static void copy(void* to, void const* from, std::size_t bytes, location where = location::current()) {
     auto* lane = detail::current;
     if (lane == nullptr || !lane->scheduled) {
@@ -227,7 +228,7 @@ struct fiber : machine_traits {
 
   /// Evaluates `predicate` until it holds (true) or `clock_ns()` reaches `deadline_ns` (false). In a scheduled run the
   /// lane sleeps until a value that the predicate read through this machine changes; values that it reads otherwise,
-  /// the clock included, do not wake it: pass a time as the deadline. A predicate must not wait itself.
+  /// the clock included, do not wake the lane, so pass a time as the deadline. A predicate must not itself wait.
   template <class Predicate>
   [[nodiscard]] static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns,
                                        location where = location::current()) {
@@ -240,12 +241,12 @@ struct fiber : machine_traits {
       } else if (predicate()) {
         return true;
       }
-      // In real time, who was held up looks once more.
+      // In real time, a thread that was held up looks once more.
       if (!lane->owner->wait_sleep(deadline_ns, misses, where)) return !lane->scheduled && predicate();
     }
   }
 
-  /// The same for a wait that may be long and whose end is no hurry.
+  /// The same for a wait that may be long and whose end is not urgent.
   template <class Predicate>
   [[nodiscard]] static bool idle_until(Predicate&& predicate, std::uint64_t deadline_ns,
                                        location where = location::current()) {
@@ -319,16 +320,16 @@ struct fiber : machine_traits {
     std::uint32_t const lanes = std::min(32u, lane->threads_per_block - first);
     return warp(lanes == 32 ? ~0u : (1u << lanes) - 1);
   }
-  /// The lanes that are here together with the caller: on a GPU whatever the hardware made of it, so any set that holds
-  /// the caller is right. A scheduled run picks one of the possible sets at random.
+  /// The lanes that are here together with the caller. A GPU groups them as it happens to, so any set that holds the
+  /// caller is right. A scheduled run picks one of the possible sets at random.
   static warp converged(location where = location::current()) {
     auto* lane = detail::current;
     return warp(lane == nullptr ? 1 : lane->owner->converged(where));
   }
 
-  /// Waits together with the other `lanes`, all of which call this: until `done()` holds for each of them or its
-  /// deadline has passed; returns whether it holds for the caller. Each calls `help()` while it waits, which tells
-  /// whether it did anything, and sleeps only after it did nothing.
+  /// Waits together with the other `lanes`, all of which call this, until `done()` holds for each of them or its
+  /// deadline has passed. Returns whether it holds for the caller. Each lane calls `help()` while it waits. `help`
+  /// returns whether it did anything; the lane sleeps only after it did nothing.
   template <class Done, class Help>
   [[nodiscard]] static bool wait_together(warp const& lanes, Done&& done, Help&& help, std::uint64_t deadline_ns,
                                           location where = location::current()) {
@@ -374,13 +375,13 @@ struct fiber : machine_traits {
     auto* lane = detail::current;
     return lane == nullptr ? 1 : lane->blocks * lane->threads_per_block;
   }
-  /// Tells the calling lane's grid from others that run at the same time.
+  /// A number that distinguishes the calling lane's grid from others that run at the same time.
   static std::uint32_t grid_id() {
     auto* lane = detail::current;
     return lane == nullptr ? native::grid_id() : lane->grid;
   }
 
-  /// A choice of 0..n-1 that the scheduler makes, and a replay repeats. For agents and tests.
+  /// A choice of 0..n-1, which the scheduler makes and a replay repeats. For agents and tests.
   static std::uint32_t choose(std::uint32_t n) {
     auto* lane = detail::current;
     return lane == nullptr ? 0 : lane->owner->choose(n);

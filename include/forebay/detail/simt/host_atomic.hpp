@@ -16,8 +16,8 @@ extern "C" void __tsan_acquire(void* address);
 
 namespace forebay::simt::detail {
 
-/// What a thread's fences need, since ThreadSanitizer knows no fences: after a release fence every access that writes
-/// releases; an acquire fence acquires from the last relaxed accesses before it that read.
+/// What a thread's fences require. ThreadSanitizer knows no fences, so after a release fence every access that writes
+/// releases, and an acquire fence acquires from the last relaxed accesses before it that read.
 struct fence_shadow {
   static constexpr unsigned remembered = 32;
   bool released = false;
@@ -35,7 +35,7 @@ inline fence_shadow& current_fences() {
 }
 #endif
 
-/// Before a relaxed access that reads, for the acquire fence that may follow.
+/// Called before a relaxed access that reads, for the acquire fence that may follow.
 template <class T>
 void note_relaxed_read([[maybe_unused]] T const* object, [[maybe_unused]] order o) {
 #if defined(__SANITIZE_THREAD__)
@@ -54,7 +54,7 @@ inline order after_fences(order o) {
   return o;
 }
 
-/// A load that may race with whatever: what it returned is thrown away if it did.
+/// A load that may race with any other access; if it did, the caller discards the value.
 template <class T>
 __attribute__((no_sanitize_thread)) T host_load_racy(T const* object) {
   T value;
@@ -149,7 +149,8 @@ bool host_compare_exchange(T* object, T& expected, T desired, order success) {
     return __atomic_compare_exchange_n(object, &expected, desired, false, literal(), __ATOMIC_RELAXED);
   });
 }
-/// A read-modify-write also where nothing rises, so that its acquire and release always take effect, as on a GPU.
+/// A read-modify-write even if the maximum does not rise, so that its acquire and release always take effect, as on a
+/// GPU.
 template <class T>
 T host_fetch_max(T* object, T value, order o) {
   T seen = __atomic_load_n(object, __ATOMIC_RELAXED);
@@ -167,7 +168,7 @@ inline void host_fence(order o) {
       if (word != nullptr) __tsan_acquire(word);
     }
   }
-  // ThreadSanitizer does not see it, and g++ says so for the standard fence; the machine still needs it.
+  // ThreadSanitizer does not see this fence, and g++ warns so about the standard one; the machine still needs it.
   __sync_synchronize();
 #else
   with_literal(o, [](auto literal) { __atomic_thread_fence(literal()); });

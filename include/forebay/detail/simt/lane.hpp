@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a lane of `simt::fiber` asks of the executor that runs it.
+//! What a lane of `simt::fiber` requires of the executor that runs it.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class executor {
   virtual void seen(void const* address, std::uint32_t bytes, std::uint64_t value) = 0;
   /// The `bytes` bytes at `address` changed; lanes that wait for them are to look again.
   virtual void wrote(void const* address, std::uint32_t bytes) = 0;
-  /// The lane stored data: where it does so in the predicate of a wait, it does more than look.
+  /// The lane stored data. If it did so in the predicate of a wait, the predicate does more than look.
   virtual void worked() = 0;
   virtual void wait_begin() = 0;
   virtual void wait_end() = 0;

@@ -12,14 +12,14 @@
 namespace forebay::simt {
 
 struct launch_options {
-  /// Simulated multiprocessors; 0: as many as the machine runs threads at a time.
+  /// Simulated multiprocessors; 0: as many as the machine can run threads at a time.
   std::uint32_t os_threads = 0;
-  /// Lanes that are under way at a time, over all multiprocessors; each has at least one block. A block starts when one
-  /// has ended.
+  /// How many lanes run at a time, over all multiprocessors; each multiprocessor has at least one block. A block starts
+  /// when another has ended.
   std::uint32_t resident_lanes = 16 * 1024;
   std::uint32_t stack_bytes = 64 * 1024;
-  /// Whether a lane that asks who has come with it (`fiber::converged`) lets the others of its warp come there first,
-  /// as on a GPU. That costs a pass over all lanes each time; if not, each lane is alone, which is as right.
+  /// Whether a lane that calls `fiber::converged` first lets the other lanes of its warp come to that place, as on a
+  /// GPU. That costs a pass over all lanes each time. If not, each lane is alone there, which is also right.
   bool lanes_meet = false;
 };
 
@@ -28,7 +28,7 @@ void launch_fibers(grid const& shape, std::function<void()> const& kernel, launc
 }
 
 /// Runs `kernel` on every lane of `shape` and returns when all have ended. All lanes of resident blocks make progress;
-/// lanes of one OS thread give way to each other only in waits, collectives and barriers. Memory is the CPU's own.
+/// lanes of one OS thread yield to each other only in waits, collectives and barriers. Memory is the CPU's own.
 /// \throws refused_input if the shape or an option is out of range
 /// \throws operation_failed if a check or an exception failed a lane, or the lanes of a block are deadlocked in
 /// collectives;

@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What a machine says of itself. Code above it asks these questions by name and never which machine it is, so a test
-//! can give a machine of fibers the answers of a GPU, and the schedules then run what only a GPU ran.
+//! The properties of a machine. Code above it asks for them by name, and never asks which machine it is. So a test can
+//! give a machine of fibers the properties of a GPU, and deterministic schedules then run code that otherwise runs only
+//! on a GPU.
 #pragma once
 
 #include <cstdint>
 
 namespace forebay::simt {
 
-/// The answers of a machine that does nothing special. A machine derives from this and changes what differs.
+/// The properties of a machine that does nothing special. A machine derives from this and changes what differs.
 struct machine_traits {
-  /// How often a poll of memory that is not the caller's own is worth repeating before other work is looked for.
+  /// How often to repeat a poll of memory that is not the caller's own before looking for other work.
   static constexpr std::uint32_t looks_per_poll = 1;
-  /// Whether wait_until() calls its predicate again and again. If not, it calls the predicate again only after
-  /// something that it read has changed, so each call that returns false must have read everything that could make it
-  /// true.
+  /// Whether wait_until() calls its predicate again and again. If not, it calls it again only after something that the
+  /// predicate read has changed. Each call that returns false must then have read everything that could make it true.
   static constexpr bool asks_again_and_again = true;
-  /// Lanes of a warp; 0: as many as its block has.
+  /// Lanes of a full warp; 0: as many as its block has.
   static constexpr std::uint32_t full_warp_lanes = 0;
-  /// Whether a warp is one lane, and so a service unit one thread: collectives are the identity, and nobody else writes
-  /// what is the unit's.
+  /// Whether a warp is one lane, and so a service unit is one thread: collectives are the identity, and no other lane
+  /// writes what belongs to the unit.
   static constexpr bool lanes_are_alone = false;
-  /// Whether `warp::reduce_add` and `reduce_max` are there: one instruction for all lanes.
+  /// Whether `warp::reduce_add` and `reduce_max` exist: one instruction for all lanes.
   static constexpr bool reduces_warps = false;
-  /// Whether the lanes of an idle dispatcher look at one thing each, all of which are then known to all.
+  /// Whether the lanes of an idle dispatcher look at one thing each and then share what they saw.
   static constexpr bool lanes_share_looks = false;
-  /// Whether a look at memory takes no time where other accesses are under way anyhow. A dispatcher then looks at
-  /// doorbells while it posts, and at its mailbox while it polls, and reads that in order only where a look found mail.
+  /// Whether a look at memory takes no extra time while other accesses are under way. A dispatcher then looks at
+  /// doorbells while it posts, and at its mailbox while it polls; it reads the mailbox in full order only if a look
+  /// found mail.
   static constexpr bool looks_beside_work = false;
-  /// Whether who holds a lock goes on whatever the others do, so that it is worth trying again at once.
+  /// Whether the holder of a lock makes progress whatever other threads do, so that it is worth trying again at once.
   static constexpr bool lock_holders_go_on = false;
-  /// Whether the scratch of a dispatcher lies in the shared memory of its block, which each launch brings anew.
+  /// Whether the scratch of a dispatcher lies in the shared memory of its block, which is new in each launch.
   static constexpr bool blocks_bring_scratch = false;
-  /// Whether it reaches files that are mapped into memory, whose pages can be lost.
+  /// Whether the machine accesses files that are mapped into memory, whose pages can be lost.
   static constexpr bool reaches_mapped_files = false;
 };
 

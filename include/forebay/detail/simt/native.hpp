@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The machine of plain CPU threads: a warp has one lane, a block has one thread, time is real.
+//! The machine of plain CPU threads: a warp has one lane, a block has one thread, and time is real.
 //!
 //! The emulator's engine, the driver's waits and the host's own queue pairs run on it. Under ThreadSanitizer the
-//! atomics are the compiler's own, so a missing order shows.
+//! atomics are the compiler's own, so that a missing order is found.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ struct native : machine_traits {
     T fetch_sub(T value, order o) const { return detail::host_fetch_sub(object_, value, o); }
     T fetch_or(T value, order o) const { return detail::host_fetch_or(object_, value, o); }
     T fetch_and(T value, order o) const { return detail::host_fetch_and(object_, value, o); }
-    /// Raises the object to `value` if it is less; returns what it was.
+    /// Raises the object to `value` if it is less; returns the value before.
     T fetch_max(T value, order o) const { return detail::host_fetch_max(object_, value, o); }
     /// On failure `expected` receives what was found, read with order relaxed.
     bool compare_exchange(T& expected, T desired, order success) const {
@@ -56,12 +56,13 @@ struct native : machine_traits {
   static void st(T* address, std::type_identity_t<T> value) {
     *address = value;
   }
-  /// Two neighbouring words, at a multiple of 16 bytes, each as a relaxed atomic load at device scope reads it.
+  /// Two neighbouring words, at a multiple of 16 bytes. Each is read as by a relaxed atomic load at device scope.
   static vec16 load_pair(std::uint64_t const* words) {
     return {detail::host_load(words, order::relaxed), detail::host_load(words + 1, order::relaxed)};
   }
-  /// Reads what others may be overwriting: any mixture of old and new bytes. The value may be used only if an atomic
-  /// load of some word afterwards, which this one is ordered before, shows that nobody did.
+  /// Reads memory that other threads may be overwriting; the result may be any mixture of old and new bytes. The value
+  /// may be used only if an atomic load of some word afterwards, which this load is ordered before, shows that no
+  /// thread did.
   template <plain T>
   static T ld_speculative(T const* address) {
     T const value = detail::host_load_racy(address);
@@ -91,13 +92,13 @@ struct native : machine_traits {
     for (backoff between_looks;;) {
       if (predicate()) return true;
       std::uint64_t const now_ns = clock_ns();
-      // Who was held up looks once more.
+      // A thread that was held up looks once more.
       if (now_ns >= deadline_ns) return predicate();
       between_looks.pause(now_ns, deadline_ns);
     }
   }
 
-  /// The same for a wait that may be long and whose end is no hurry.
+  /// The same for a wait that may be long and whose end is not urgent.
   template <class Predicate>
   [[nodiscard]] static bool idle_until(Predicate&& predicate, std::uint64_t deadline_ns) {
     return wait_until(predicate, deadline_ns);
@@ -131,8 +132,8 @@ struct native : machine_traits {
   static warp this_warp() { return {}; }
   static warp converged() { return {}; }
 
-  /// Waits until `done()` holds, or the deadline has passed; returns whether it holds. Calls `help()` meanwhile, which
-  /// tells whether it did anything.
+  /// Waits until `done()` holds or the deadline has passed; returns whether it holds. Calls `help()` meanwhile, which
+  /// returns whether it did anything.
   template <class Done, class Help>
   [[nodiscard]] static bool wait_together(warp const&, Done&& done, Help&& help, std::uint64_t deadline_ns) {
     return wait_until(
@@ -158,10 +159,11 @@ struct native : machine_traits {
   /// Rank of the calling thread in its grid, and how many the grid has. A native thread is a grid of its own.
   static std::uint32_t thread_rank() { return 0; }
   static std::uint32_t thread_count() { return 1; }
-  /// Tells the calling thread's grid from others that run at the same time. Those of a launch are below `host_grids`.
+  /// A number that distinguishes the calling thread's grid from others that run at the same time. Grids of a launch
+  /// have numbers below `host_grids`.
   static std::uint32_t grid_id() {
     static std::atomic<std::uint32_t> next{0};
-    // Relaxed: only that the numbers differ.
+    // Relaxed: the numbers only have to differ.
     thread_local std::uint32_t const mine = host_grids | next.fetch_add(1, std::memory_order_relaxed);
     return mine;
   }

@@ -14,7 +14,7 @@
 
 namespace forebay::simt {
 
-/// What a run shows of memory. docs/internals/executor.md says what each can and cannot find.
+/// How memory behaves in a run. docs/internals/executor.md says which defects each model can and cannot find.
 enum class memory_model : std::uint8_t {
   sequential,     ///< every access takes effect at once, in one order
   store_buffers,  ///< stores of a lane become visible late and out of order, as its releases and fences allow
@@ -24,7 +24,7 @@ enum class memory_model : std::uint8_t {
 
 struct run_options {
   memory_model memory = memory_model::sequential;
-  /// Scheduling points until the run fails.
+  /// How many scheduling points a run may have before it fails.
   std::uint64_t max_steps = 5'000'000;
   /// Blocks that run at a time; the next one starts when one has ended.
   std::uint32_t resident_blocks = ~0u;
@@ -33,12 +33,13 @@ struct run_options {
   bool record = true;
 };
 
-/// A participant beside the grid: a drive, a host thread. Scheduled as the lanes are, as a warp and block of its own.
+/// A participant in addition to the grid: a drive, or a host thread. It is scheduled as the lanes are, as a warp and
+/// block of its own.
 struct agent {
   std::string name;
   std::function<void()> body;
-  /// Whether the run may end before it does. Its body is then unwound by an exception that is no `std::exception`,
-  /// thrown from its wait, or it sees `fiber::stopping()` and returns.
+  /// Whether the run may end before the agent does. An exception that is no `std::exception`, thrown from its wait,
+  /// then unwinds its body; or the agent sees `fiber::stopping()` and returns.
   bool daemon = false;
   /// Agents of one domain see each other at device scope; agents of different domains, and lanes, at system scope.
   std::uint32_t domain = 0;
@@ -46,13 +47,13 @@ struct agent {
 
 struct run_result {
   bool ok = true;
-  /// Empty, or one paragraph: what failed, in which lane, where, under which scheduler.
+  /// Empty, or one paragraph that says what failed, in which lane, where, and under which scheduler.
   std::string what;
   std::uint64_t steps = 0;     ///< scheduling points
   std::uint64_t switches = 0;  ///< from one lane to another
   std::uint64_t time_ns = 0;   ///< virtual time at the end
-  /// Waits of lanes, and of agents, that reached their deadline. A lane's deadline that no injected fault explains
-  /// hides a deadlock.
+  /// How many waits of lanes and of agents reached their deadline. If no injected fault explains why a lane reached its
+  /// deadline, the deadline hides a deadlock.
   std::uint64_t timeouts = 0;
   std::uint64_t agent_timeouts = 0;
   simt::trace trace;
@@ -60,10 +61,10 @@ struct run_result {
   explicit operator bool() const { return ok; }
 };
 
-/// Runs `kernel` on every lane of `shape`, and `agents` beside it, until all lanes and all agents but daemons ended, or
-/// one failed: a check or an exception in a lane or agent, a deadlock, a livelock, a misused collective, a data race
-/// (under a model that detects it), the step limit. After a failure the lanes' stacks are dropped without running
-/// destructors. \throws refused_input if the shape is empty or has more than 65,535 lanes and agents.
+/// Runs `kernel` on every lane of `shape`, and `agents` beside it, until all lanes and all agents but daemons have
+/// ended, or one has failed: a check or an exception in a lane or agent, a deadlock, a livelock, a misused collective,
+/// a data race (under a model that detects it), the step limit. After a failure the lanes' stacks are dropped without
+/// running destructors. \throws refused_input if the shape is empty or has more than 65,535 lanes and agents.
 run_result run(run_options const& options, scheduler& schedule, grid const& shape, std::function<void()> kernel,
                std::vector<agent> agents = {});
 inline run_result run(run_options const& options, scheduler&& schedule, grid const& shape, std::function<void()> kernel,

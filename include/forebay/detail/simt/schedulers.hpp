@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Who runs next: the schedulers of deterministic runs (run.hpp). One object serves one run at a time; `begin` resets
-//! it, so that running twice with the same object gives the same schedule twice.
+//! The schedulers of deterministic runs (run.hpp), which decide which lane runs next. One object serves one run at a
+//! time; `begin` resets it, so that two runs with the same object have the same schedule.
 #pragma once
 
 #include <cstddef>
@@ -32,20 +32,20 @@ class random_source {
   std::uint64_t state_;
 };
 
-/// Makes the choices of a run. Lanes are numbered 0..n-1, the grid's first, then the agents.
+/// Makes the choices of a run. Lanes are numbered 0..n-1: the lanes of the grid first, then the agents.
 class scheduler {
  public:
   virtual ~scheduler() = default;
   /// A run of `lanes` lanes starts; none of them is runnable yet.
   virtual void begin(std::uint32_t lanes) = 0;
   virtual void runnable(std::uint32_t lane, bool is) = 0;
-  /// One of the runnable lanes; there is at least one. `last` ran last.
+  /// Returns one of the runnable lanes; there is at least one. `last` ran last.
   virtual std::uint32_t next(std::uint32_t last) = 0;
   /// A data choice, 0..n-1.
   virtual std::uint32_t choose(std::uint32_t n) = 0;
   /// The predicate of a wait of `lane` was false for the `misses`-th time after the first.
   virtual void unmet(std::uint32_t /*lane*/, std::uint32_t /*misses*/) {}
-  /// The expression that makes this scheduler again, for failure reports.
+  /// The expression that constructs this scheduler again, for failure reports.
   virtual std::string describe() const = 0;
 };
 
@@ -84,7 +84,7 @@ class round_robin final : public scheduler {
   std::uint32_t last_ = 0;
 };
 
-/// Goes on with the same lane, and at each step switches to a random one with probability 1 / `stickiness`.
+/// Stays with the same lane, and at each step switches to a random one with probability 1 / `stickiness`.
 class random final : public scheduler {
  public:
   explicit random(std::uint64_t seed, std::uint32_t stickiness = 8)
@@ -104,8 +104,8 @@ class random final : public scheduler {
 
 /// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi, Nagarakatte: A Randomized Scheduler with
 /// Probabilistic Guarantees of Finding Bugs, ASPLOS 2010): random priorities, lowered at `depth` - 1 random steps of
-/// the `expected_steps`. A lane whose wait stays unmet twice is lowered below all others, without which helping waits
-/// livelock.
+/// the `expected_steps`. A lane whose wait stays unmet twice is lowered below all others; without this, waits that help
+/// would livelock.
 class pct final : public scheduler {
  public:
   pct(std::uint64_t seed, std::uint32_t depth, std::uint64_t expected_steps)
@@ -135,8 +135,8 @@ class pct final : public scheduler {
   std::uint32_t lowest_ = 0;  // every slot below is free
 };
 
-/// Makes the choices that `recorded` holds, then those of a lane-by-lane run. If the program no longer offers a
-/// recorded choice the run fails with "replay diverged".
+/// Makes the choices that `recorded` holds, then those of a run that goes lane by lane. If the program no longer offers
+/// a recorded choice, the run fails with "replay diverged".
 class replay final : public scheduler {
  public:
   explicit replay(trace recorded) : recorded_(static_cast<trace&&>(recorded)) {}

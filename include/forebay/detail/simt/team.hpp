@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Lanes that work through a batch together: a whole warp on a GPU, one thread on the CPU, whatever a block has on
-//! fibers. Loops over a batch are written once: `for (i = team.rank; i < n; i += team.count)`.
+//! Lanes that work through a batch together: a whole warp on a GPU, one thread on the CPU, and the lanes of a block's
+//! warp on fibers. Loops over a batch are written once: `for (i = team.rank; i < n; i += team.count)`.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 
 namespace forebay::simt {
 
-/// How many bits a number has.
+/// How many bits a number has without leading zeros.
 FOREBAY_DEVICE constexpr std::uint32_t bit_width(std::uint64_t number) {
 #if defined(__CUDA_ARCH__)
   return 64 - static_cast<std::uint32_t>(__clzll(static_cast<long long>(number)));
@@ -21,12 +21,12 @@ FOREBAY_DEVICE constexpr std::uint32_t bit_width(std::uint64_t number) {
 #endif
 }
 
-/// The calling lane's view of its team. All lanes of a team call the same member together; where a machine has one lane
+/// The calling lane's view of its team. All lanes of a team call the same member together. If a machine has one lane in
 /// a warp, every member is the identity.
 template <class M>
 class team {
  public:
-  /// Of all lanes of the calling thread's warp, which a GPU must have launched in full.
+  /// The team of all lanes of the calling thread's warp, which a GPU must have launched in full.
   FOREBAY_DEVICE static team here() { return team(M::this_warp()); }
 
   FOREBAY_DEVICE std::uint32_t rank() const { return alone ? 0 : warp_.thread_rank(); }
@@ -45,7 +45,7 @@ class team {
   FOREBAY_DEVICE std::uint32_t ballot(bool p) const { return alone ? (p ? 1u : 0u) : warp_.ballot(p); }
   FOREBAY_DEVICE bool any(bool p) const { return alone ? p : warp_.any(p); }
   FOREBAY_DEVICE bool all(bool p) const { return alone ? p : warp_.all(p); }
-  /// What lane `from` passed.
+  /// The value that lane `from` passed.
   template <class T>
   FOREBAY_DEVICE T broadcast(T value, std::uint32_t from = 0) const {
     if constexpr (alone) return value;
@@ -62,7 +62,7 @@ class team {
       return reduce(value, [](std::uint64_t a, std::uint64_t b) { return a + b; });
     }
   }
-  /// The same for sums of less than 2^32.
+  /// The same for sums below 2^32.
   FOREBAY_DEVICE std::uint32_t sum32(std::uint32_t value) const {
     if constexpr (has_reductions) {
       return warp_.reduce_add(value);
@@ -98,9 +98,9 @@ class team {
   }
 
   FOREBAY_DEVICE static std::uint32_t ones(std::uint32_t mask) { return count_bits(mask); }
-  /// Position of the lowest one; `mask` is not 0.
+  /// Position of the lowest set bit; `mask` is not 0.
   FOREBAY_DEVICE static std::uint32_t lowest(std::uint32_t mask) { return lowest_bit(mask); }
-  /// Position of the highest one; `mask` is not 0.
+  /// Position of the highest set bit; `mask` is not 0.
   FOREBAY_DEVICE static std::uint32_t highest(std::uint32_t mask) {
 #if defined(__CUDA_ARCH__)
     return 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(mask)));
@@ -111,7 +111,7 @@ class team {
 
  private:
   static constexpr bool alone = M::lanes_are_alone;
-  /// Whether the machine adds up and compares over a warp in one instruction.
+  /// Whether the machine sums and compares over a warp in one instruction.
   static constexpr bool has_reductions = M::reduces_warps;
 
   FOREBAY_DEVICE explicit team(typename M::warp warp) : warp_(warp) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Words that every machine of the device dialect shares: scopes, memory orders, grids, and what can be an atomic.
+//! Terms that every machine of the device dialect shares: scopes, memory orders, grids, and what can be an atomic.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,15 @@
 #define FOREBAY_DEVICE inline
 #endif
 
-/// Marks a function of the device dialect that runs seldom, so that its registers and its code weigh on no other.
+/// Marks a function of the device dialect that runs seldom, so that its registers and its code do not burden other
+/// functions.
 #if defined(__CUDACC__)
 #define FOREBAY_COLD __host__ __device__ __noinline__
 #else
 #define FOREBAY_COLD __attribute__((noinline)) inline
 #endif
 
-/// Stands before a loop of few, fixed turns whose accesses shall be under way together.
+/// Stands before a loop with a small, fixed number of iterations whose memory accesses are to be in flight together.
 #if defined(__CUDA_ARCH__)
 #define FOREBAY_UNROLL _Pragma("unroll")
 #elif defined(__CUDACC__)
@@ -32,7 +33,8 @@
 #define FOREBAY_UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/// Stands before a loop whose code shall exist once, because it runs seldom or its registers would be many.
+/// Stands before a loop whose code is to exist once, because it runs seldom or because unrolled it would take many
+/// registers.
 #if defined(__CUDA_ARCH__)
 #define FOREBAY_ROLLED _Pragma("unroll 1")
 #else
@@ -41,25 +43,25 @@
 
 namespace forebay::simt {
 
-/// Who must agree on the effect of an atomic access or a fence (PTX ISA, "Scope").
+/// The threads that must agree on the effect of an atomic access or a fence (PTX ISA, "Scope").
 enum class scope : std::uint8_t {
   block,   ///< the threads of one block
   device,  ///< every thread of one GPU
-  system,  ///< the host, the drives and every GPU too
+  system,  ///< the host, the drives and every GPU
 };
 
 /// C++ memory orders. Named here because device code may not use `std::memory_order` on every machine.
 enum class order : std::uint8_t { relaxed, acquire, release, acq_rel, seq_cst };
 
-/// A deadline that never comes. Only for a wait that provably depends on nothing but the caller's own grid.
+/// A deadline that never comes. Use it only for a wait that provably depends on nothing but the caller's own grid.
 inline constexpr std::uint64_t no_deadline = ~std::uint64_t{0};
 
-/// How often a thread whose deadline has passed goes on with what it can deliver itself. What it waits for may have
-/// been there in time, behind other things, while the thread was held up: so as often as the largest ring has entries,
-/// and no more, or it would serve others for ever.
+/// How often a thread whose deadline has passed goes on with completions that it can deliver itself. What it waits for
+/// may have arrived in time, behind other completions, while the thread was held up. So this is the number of entries
+/// of the largest ring, and no more, since otherwise the thread could serve others for ever.
 inline constexpr std::uint32_t late_helps_max = 1u << 16;
 
-/// Of `M::grid_id()`: set where the grid is a host thread of its own.
+/// The bit of `M::grid_id()` that is set if the grid is a host thread of its own.
 inline constexpr std::uint32_t host_grids = 1u << 31;
 
 /// What an atomic access may touch: one 32-bit or 64-bit integer.
@@ -84,8 +86,9 @@ struct grid {
   std::uint32_t shared_bytes = 0;
 };
 
-/// A function that is called as one that the compiler does not know. On a GPU a call of a known one adds its registers
-/// to those of the caller; this way the greater of the two numbers is enough, and whoever never calls it pays nothing.
+/// Calls a function as if the compiler did not know it. On a GPU, a call of a function that the compiler knows adds its
+/// registers to those of the caller. Called this way, the greater of the two numbers is enough, and a kernel that never
+/// calls it pays nothing.
 template <class Function>
 FOREBAY_DEVICE Function* out_of_line(Function* function) {
 #if defined(__CUDA_ARCH__)

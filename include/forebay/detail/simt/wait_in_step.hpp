@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How the lanes of a warp wait together where a collective costs next to nothing.
+//! How the lanes of a warp wait together on a machine where a collective costs next to nothing.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,24 @@
 
 namespace forebay::simt {
 
-/// What a wait must do; tests plant bugs by deriving.
+/// The rules of such a wait; tests derive from this to replace one by a wrong one.
 struct in_step_rules {
-  /// Whether a lane that is done goes on helping until all are: they meet in collectives.
+  /// Whether a lane that is done goes on helping until all are done: the lanes meet in collectives.
   static constexpr bool stays_for_others = true;
 };
 
-/// Waits together with the other `lanes`, all of which call this: until `done()` holds for each of them or its deadline
-/// has passed; returns whether it holds for the caller. Meanwhile all of them call `help()`, those that are done too,
-/// so that whatever it does together with other lanes it does with all of them. `help` tells whether it did anything;
-/// while it did, a deadline that has passed is none yet (`late_helps_max`). Between looks in vain they rest by
-/// `M::pause`.
+/// Waits together with the other `lanes`, all of which call this, until `done()` holds for each of them or its deadline
+/// has passed. Returns whether it holds for the caller. Meanwhile all of them call `help()`, also those that are done,
+/// so that whatever it does together with other lanes, it does with all of them. `help` returns whether it did
+/// anything; as long as it did, a deadline that has passed does not count yet (`late_helps_max`). Between looks in vain
+/// the lanes rest by `M::pause`.
 template <class M, class Rules = in_step_rules, class Done, class Help>
 [[nodiscard]] FOREBAY_DEVICE bool wait_in_step(typename M::warp const& lanes, Done&& done, Help&& help,
                                                std::uint64_t deadline_ns) {
   bool holds = false;
   std::uint32_t late_helps = 0;
   for (unsigned pause_ns = 16;;) {
-    // Before the look: who is held up in between looks once more before it gives up.
+    // Read before the look: a thread that is held up in between looks once more before it gives up.
     bool const late = M::clock_ns() >= deadline_ns;
     holds = holds || done();
     if (Rules::stays_for_others ? lanes.all(holds) : holds) return true;

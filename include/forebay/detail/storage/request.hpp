@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! How a transfer of any size becomes commands on drives that share one completion record.
+//! How a transfer of any size is split into commands on drives that share one completion record.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace forebay {
 
-/// Why `bytes` bytes at `offset_bytes` of a window of `window_bytes` cannot go from or to the start of `buffer`;
-/// success: they can.
+/// The reason why `bytes` bytes at `offset_bytes` of a window of `window_bytes` cannot be transferred from or to the
+/// start of `buffer`; success: they can.
 FOREBAY_DEVICE status transfer_refusal(storage_layout const& layout, buffer_ref const& buffer,
                                        std::uint64_t offset_bytes, std::uint64_t bytes, std::uint64_t window_bytes) {
   std::uint64_t const block_mask = (std::uint64_t{1} << layout.block_shift) - 1;
@@ -22,12 +22,12 @@ FOREBAY_DEVICE status transfer_refusal(storage_layout const& layout, buffer_ref 
   if (bytes > buffer.size_bytes() || offset_bytes > window_bytes || bytes > window_bytes - offset_bytes) {
     return fault::out_of_range;
   }
-  // NVMe takes data from any 4-byte boundary (PRP entries, NVM Express Base 1.4, section 4.3).
+  // NVMe transfers data from any 4-byte boundary (PRP entries, NVM Express Base 1.4, section 4.3).
   if (((offset_bytes | bytes) & block_mask) != 0 || (buffer.bus_address(0) & 3) != 0) return fault::bad_alignment;
   return {};
 }
 
-/// A request while it is being submitted, by one thread.
+/// A request while one thread submits it.
 template <class M, class Queues>
 class request {
  public:
@@ -36,14 +36,15 @@ class request {
   FOREBAY_DEVICE request(Queues const& queues, storage_layout const& layout)
       : queues_(queues), layout_(layout), home_(home_pair<M>(layout.pairs_per_drive)) {}
 
-  /// `commands`: that will be submitted, at most. False: the pool of records is empty.
+  /// `commands`: how many commands will be submitted at most. False: the pool of records is empty.
   FOREBAY_DEVICE bool open(std::uint32_t commands) {
     record_ = queues_.records().try_open(commands);
     unsent_ = commands;
     return record_ != slot_pool::none;
   }
 
-  /// Bytes [first_byte, first_byte + bytes) of the storage, from or to the start of `buffer`. False as of submit().
+  /// Transfers bytes [first_byte, first_byte + bytes) of the storage, from or to the start of `buffer`. False as for
+  /// submit().
   FOREBAY_DEVICE bool transfer(nvme::io_opcode opcode, buffer_ref const& buffer, std::uint64_t first_byte,
                                std::uint64_t bytes) {
     for (std::uint64_t done = 0; done < bytes;) {
@@ -80,7 +81,7 @@ class request {
     return true;
   }
 
-  /// Fewer commands than open() was told were needed: the others count as completed.
+  /// Called when fewer commands were submitted than open() was told: the others count as completed.
   FOREBAY_DEVICE void complete_unsent() {
     if (unsent_ != 0) queues_.records().complete(record_, status(), unsent_);
     unsent_ = 0;
@@ -115,7 +116,8 @@ class request {
 
   Queues const& queues_;
   storage_layout const& layout_;
-  std::uint32_t home_;  ///< pair of each drive that its commands should go to, where all have as many
+  std::uint32_t home_;  ///< number of the pair, within each drive, to which its commands go first, if all drives have
+                        ///< the same number of pairs
   std::uint32_t record_ = slot_pool::none;
   std::uint32_t unsent_ = 0;
   std::uint32_t first_drive_ = ~0u;
