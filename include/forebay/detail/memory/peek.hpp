@@ -41,10 +41,6 @@ inline void peek(resource& where, void* to, void const* from, std::size_t bytes)
 template <class T>
   requires std::is_trivially_copyable_v<T>
 T peek(resource& where, T const* from) {
-  if constexpr (simt::word<T>) {
-    // Relaxed: what it pairs with is the caller's affair.
-    if (where.kind() != kind::device) return simt::detail::host_load(from, simt::order::relaxed);
-  }
   T value;
   peek(where, &value, from, sizeof value);
   return value;
