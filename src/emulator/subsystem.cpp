@@ -316,7 +316,7 @@ void subsystem::implementation::run_relay() {
         awake_until_ns = native::clock_ns() + stay_awake_ns;
         continue;
       }
-      // A nap would add itself to the latency of the next command.
+      // Yields for all of this time and does not back off: a nap would add itself to the latency of the next command.
       if (native::clock_ns() < awake_until_ns) {
         std::this_thread::yield();
         continue;
