@@ -71,14 +71,5 @@ TEST(histogram, merge_adds_up) {
   EXPECT_EQ(a->percentile_ns(0.5), 10u);
 }
 
-TEST(lateness_bound, is_five_microseconds_or_a_tenth_of_the_latency) {
-  timing_parameters p;
-  EXPECT_EQ(lateness_bound_ns(p), 5000u);
-  p.read.latency_min_ps = p.write.latency_min_ps = 500'000'000;
-  EXPECT_EQ(lateness_bound_ns(p), 50'000u);
-  p.write.latency_min_ps = 80'000'000;
-  EXPECT_EQ(lateness_bound_ns(p), 8000u);
-}
-
 }  // namespace
 }  // namespace forebay::emulator

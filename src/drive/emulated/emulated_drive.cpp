@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "forebay/detail/emulator/fidelity.hpp"
 #include "forebay/error.hpp"
 #include "specification.hpp"
 
@@ -126,10 +127,17 @@ class started_drive final : public emulated_drive {
     auto const statistics = shared_->collect();
     if (since != nullptr) statistics->subtract(*since);
     emulator::timing_parameters const& timing = what_.timing_of.timing;
-    std::uint64_t const bound_ns = emulator::lateness_bound_ns(timing);
+    emulator::fidelity const verdict = emulator::judge(*statistics, timing);
     nlohmann::json lateness = describe(statistics->lateness);
-    lateness["bound_ns"] = bound_ns;
-    lateness["above_bound"] = statistics->lateness.above(bound_ns);
+    lateness["bound_ns"] = verdict.bound_ns;
+    lateness["above_bound"] = statistics->lateness.above(verdict.bound_ns);
+    lateness["loaded"] = verdict.loaded;
+    lateness["of_target"] = nullptr;
+    lateness["rate_lost_at_most"] = nullptr;
+    if (verdict.has_model) {
+      lateness["of_target"] = verdict.of_target;
+      lateness["rate_lost_at_most"] = verdict.rate_lost_at_most;
+    }
     nlohmann::json counts;
     emulator::counters::for_each([&](char const* name, std::uint64_t emulator::counters::* counter) {
       counts[name] = statistics->commands.*counter;
@@ -156,7 +164,7 @@ class started_drive final : public emulated_drive {
         {"latency", {{"target", describe(statistics->target)}, {"processing", describe(statistics->processing)}}},
         {"lateness", lateness},
         {"poll_gap", describe(statistics->poll_gap)},
-        {"fidelity", statistics->lateness.percentile_ns(0.99) > bound_ns ? "exceeded" : "ok"}};
+        {"fidelity", verdict.kept ? "ok" : "exceeded"}};
     if (timing.flash.channels != 0) {
       report["timing"]["flash"] = describe(timing.flash);
       report["flash"] = describe(statistics->flash, timing.flash);

@@ -195,13 +195,4 @@ struct statistics {
   }
 };
 
-/// If the p99 lateness is above this, the drive's timing is not to be trusted: max(5 us, latency_min / 10), for the
-/// faster of reads and writes.
-FOREBAY_DEVICE constexpr std::uint64_t lateness_bound_ns(timing_parameters const& timing) {
-  std::uint64_t const read_ps = timing.read.latency_min_ps;
-  std::uint64_t const write_ps = timing.write.latency_min_ps;
-  std::uint64_t const tenth_ns = (read_ps < write_ps ? read_ps : write_ps) / 10'000;
-  return tenth_ns > 5000 ? tenth_ns : 5000;
-}
-
 }  // namespace forebay::emulator
