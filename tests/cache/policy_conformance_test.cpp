@@ -9,6 +9,7 @@
 
 #include "docs/examples/lru.hpp"
 #include "forebay/clock.hpp"
+#include "forebay/detail/cache/cache_state.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/s3_fifo.hpp"
@@ -216,6 +217,18 @@ TEST(S3Fifo, KeepsLittleForASetAndTellsTagsThatLieCloseTogetherApart) {
     ASSERT_FALSE(seen[fingerprint]) << "tag " << tag;
     seen[fingerprint] = true;
   }
+}
+
+/// A word and a note of its own, a byte of fingerprints, and its share of the set.
+template <class Policy>
+constexpr double bytes_for_each_frame() {
+  return sizeof(std::uint64_t) + sizeof(std::uint32_t) + 1 +
+         static_cast<double>(sizeof(cache_set<Policy>)) / cache_ways;
+}
+
+TEST(Bookkeeping, TakesAsManyBytesForEachFrameAsCacheOptionsSay) {
+  EXPECT_EQ(bytes_for_each_frame<replacement::clock>(), 17);
+  EXPECT_EQ(bytes_for_each_frame<replacement::s3_fifo>(), 19);
 }
 
 }  // namespace

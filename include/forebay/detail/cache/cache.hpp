@@ -22,8 +22,8 @@
 
 namespace forebay {
 
-/// Move-only. The caller owns the memory of the pages' bytes. The cache's own bookkeeping lies in `state_memory`: some
-/// 19 to 25 bytes for each frame.
+/// Move-only. The caller owns the memory of the pages' bytes. The cache's own bookkeeping lies in `state_memory`: 17
+/// bytes for each frame with `clock`, 19 with `s3_fifo`.
 class cache {
  public:
   /// Throws `refused_input` for a size that no page has.
