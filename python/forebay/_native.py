@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extension module, loaded when it is first needed, so that `forebay doctor` can say what is wrong with it."""
+"""The extension module. It is loaded at its first use, so that `forebay doctor` can say what is wrong with it."""
 
 import functools
 import importlib
@@ -20,14 +20,20 @@ _PATIENCE_S = 1.0  # with what was interrupted
 
 @functools.cache
 def core() -> ModuleType:
-    """The module `forebay._core`."""
+    """Returns the module `forebay._core`.
+
+    Raises:
+        OperationFailed: It does not load.
+    """
     packaged = Path(__file__).parent / "profiles"
     if packaged.is_dir():  # in a wheel: the C++ library knows only the places of its own installation
         os.environ.setdefault("FOREBAY_PROFILE_DIR", str(packaged))
     try:
         return importlib.import_module("forebay._core")
     except ImportError as error:
-        raise OperationFailed(f"the extension module does not load: {error}; build it with `make`") from error
+        raise OperationFailed(
+            f"the extension module forebay._core does not load: {error}; build it with `make`"
+        ) from error
 
 
 def interruptible(
@@ -36,9 +42,20 @@ def interruptible(
     on_interrupt: Callable[[], None] | None = None,
     **named: object,
 ) -> Result:
-    """Calls a long function of the extension on a thread of its own, so that Ctrl-C is heard while it runs.
+    """Calls a long function of the extension on a thread of its own, so that Ctrl-C works while it runs.
 
-    With `on_interrupt`, which has it end early, it is then given a second to end.
+    Args:
+        function: What to call.
+        arguments: Its arguments by position.
+        on_interrupt: Called at Ctrl-C to make the function end early. The function then has a second to end.
+        named: Its arguments by name.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed. The function may still run.
+        Exception: What the function raises.
     """
     ended = (
         threading.Event()

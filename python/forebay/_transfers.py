@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers in the background, in pieces, so that Ctrl-C need not wait for the rest of one."""
+"""Transfers in the background, in pieces, so that Ctrl-C waits for a piece and not for the whole transfer."""
 
 import atexit
 import os
@@ -25,7 +25,7 @@ Work = tuple["Transfer", Callable[["Transfer"], None]]
 
 
 class Transfer(Future[int]):
-    """The future of one transfer. It knows whether anyone has asked how it went."""
+    """The future of one transfer. It notes whether the program has asked for its outcome."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Transfer(Future[int]):
         self._process = os.getpid()
 
     def result(self, timeout: float | None = None) -> int:
-        """As Future.result."""
+        """Does what ``Future.result`` does, and notes that the program asked."""
         self._require_process()
         try:
             return super().result(timeout)
@@ -42,7 +42,7 @@ class Transfer(Future[int]):
             self.asked |= self.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As Future.exception."""
+        """Does what ``Future.exception`` does, and notes that the program asked."""
         self._require_process()
         try:
             return super().exception(timeout)
@@ -51,11 +51,14 @@ class Transfer(Future[int]):
 
     def _require_process(self) -> None:
         if self._process != os.getpid() and not self.done():
-            raise OperationFailed(f"the transfer is process {self._process}'s: ask for it there")
+            raise OperationFailed(
+                f"process {self._process} started this transfer, and process {os.getpid()} is a fork of it: "
+                "ask the future in the process that started it"
+            )
 
 
 class Transfers:
-    """What moves bytes for one storage."""
+    """The threads that move bytes for one storage. Thread-safe."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -73,13 +76,27 @@ class Transfers:
         if self._process == os.getpid():
             for _ in self._threads:
                 self._queue.put(None)
+            if failure := self.failure():  # of a storage that nobody closed; Python prints it
+                raise failure
 
     def move(self, function: Function, view: memoryview, offset: int) -> int:
-        """Calls `function` for each piece of `view`; returns the number of bytes."""
+        """Moves a buffer piece by piece, on the caller's thread.
+
+        Args:
+            function: Moves one piece; it gets the piece and its offset.
+            view: The buffer, as bytes.
+            offset: Where its first byte goes.
+
+        Returns:
+            The number of bytes.
+
+        Raises:
+            CancelledError: An interrupt closed the storage meanwhile.
+        """
         at = 0
         while True:
             if self._cancelled.is_set():
-                raise CancelledError("the storage was closed by an interrupt")
+                raise CancelledError("Ctrl-C closed the storage before this transfer ended")
             # Pieces end at multiples of their size: none is then a block that two of them write.
             end = min(len(view), at + self._piece_bytes - (offset + at) % self._piece_bytes)
             began = time.monotonic()
@@ -96,7 +113,20 @@ class Transfers:
             self._piece_bytes = max(self._piece_bytes // 2, _PIECE_MIN)
 
     def submit(self, function: Function, view: memoryview, offset: int, *, writes: bool) -> Transfer:
-        """Starts a transfer. Whether a write failed is asked by `failure`, where nobody asks its future."""
+        """Starts ``move`` on a thread of the storage.
+
+        Args:
+            function: As for ``move``.
+            view: As for ``move``.
+            offset: As for ``move``.
+            writes: Whether ``failure`` reports the transfer if it fails and the program does not ask its future.
+
+        Returns:
+            The future of the transfer.
+
+        Raises:
+            OperationFailed: ``end`` was called before.
+        """
         transfer = Transfer(f"{len(view)} bytes at byte {offset}")
 
         def run(transfer: Transfer) -> None:
@@ -123,7 +153,11 @@ class Transfers:
         return transfer
 
     def end(self, *, cancel: bool) -> None:
-        """Waits for what was begun, and takes no more. With `cancel` it waits for pieces, and not for long."""
+        """Takes no more transfers, and waits for those that were begun.
+
+        Args:
+            cancel: End them after the piece that each is at, and wait about a second for that.
+        """
         if self._process != os.getpid():
             return
         with self._lock:
@@ -141,7 +175,7 @@ class Transfers:
             thread.join(patience_s)
 
     def failure(self) -> OperationFailed | None:
-        """What says that writes failed whose futures nobody asked; each is said once."""
+        """Returns the error of failed writes whose futures the program never asked, or None. It names each once."""
         if self._process != os.getpid():
             return None
         with self._lock:
@@ -151,7 +185,10 @@ class Transfers:
             return None
         others = f", and {len(unseen) - 1} more" if len(unseen) > 1 else ""
         cause = unseen[0].exception()
-        error = OperationFailed(f"a write of {unseen[0].what} failed{others}, and nobody asked its future: {cause}")
+        error = OperationFailed(
+            f"a write of {unseen[0].what} failed{others}, and the program did not ask its future: {cause}; "
+            "call result() on the future of each pwrite"
+        )
         error.__cause__ = cause
         return error
 
@@ -169,7 +206,7 @@ _all: "weakref.WeakSet[Transfers]" = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """Ends what no storage that was closed has ended: the process must not go before it, nor wait after Ctrl-C."""
+    """Ends the transfers of storages that are still open. After Ctrl-C it cancels them, so that the process can end."""
     interrupted = issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt)
     failures = []
     for transfers in list(_all):

@@ -5,15 +5,37 @@ _SHOWN_MAX = 200  # characters of a value in a message
 
 
 class RefusedInput(ValueError):  # noqa: N818 (the name is the API's)
-    """Input that is refused before anything starts; one line that names the field, the value and the remedy."""
+    """Input that is refused before anything starts.
+
+    The message is one line, ``field: 'value': remedy``. It shows the first 200 characters of a long value.
+
+    Attributes:
+        field: The name of the argument, the option or the key.
+        value: All of what was given, as text.
+        remedy: What is wrong with the value, and what to do about it.
+    """
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
+        """Puts the message together.
+
+        Args:
+            field: The name of the argument, the option or the key.
+            value: What was given. ``str()`` makes it text.
+            remedy: What is wrong with the value, and what to do about it.
+        """
         self.value = str(value)
         shown = self.value if len(self.value) <= _SHOWN_MAX else f"{self.value[:_SHOWN_MAX]}..."
         super().__init__(f"{field}: '{shown}': {remedy}")
         self.field = field
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[type["RefusedInput"], tuple[str, str, str], dict[str, object]]:
+        # An exception is otherwise made again from its message alone, and then a pool of processes loses it.
+        return type(self), (self.field, self.value, self.remedy), self.__dict__
+
 
 class OperationFailed(RuntimeError):  # noqa: N818 (the name is the API's)
-    """Something that was started and failed: a controller, the operating system, a GPU."""
+    """Something that was started and failed: a drive, the operating system, a GPU.
+
+    A use of a storage that is closed raises it too, and so does a use in a forked process.
+    """

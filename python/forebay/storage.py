@@ -11,36 +11,87 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from forebay._buffers import flat, text, whole, within
+from forebay._buffers import Buffer, flat, text, whole, within
 from forebay._native import core, interruptible
 from forebay._transfers import Transfers
 from forebay.errors import OperationFailed, RefusedInput
 
 _CLOSE_PATIENCE_S = 1.0  # with drives that an interrupted run still uses
 
-Buffer = Any  # collections.abc.Buffer is Python 3.12's
-
 
 def build_info() -> dict[str, Any]:
-    """Version and commit, whether CUDA is built in, and what GPUs this process can use."""
+    """Describes this build of Forebay.
+
+    Returns:
+        A dictionary: ``version`` and ``commit`` are strings; ``cuda`` says whether CUDA is built in; ``gpus`` lists
+        the devices that this process can use, such as ``["cuda:0"]``.
+
+    Raises:
+        OperationFailed: The extension module does not load.
+    """
     return json.loads(core().build_info())
 
 
 def create_drive(uri: str) -> None:
-    """Makes the file that a drive URI names, sparse and zeroed."""
-    core().create_drive(text("drive", uri))
+    """Makes the file that a drive URI names, so that ``Storage(uri)`` can open it.
+
+    The file reads as zeros. It is sparse: the file system finds room on the disk as the file is written.
+
+    Args:
+        uri: A URI with a file and a size: ``"file:a.img,size=1G"`` or ``"emulated:backing=file,path=a.img,size=1G"``.
+
+    Raises:
+        RefusedInput: The URI is wrong, names no file or has no size; the file exists; the folder does not exist or
+            cannot be written; the disk has no room.
+        OperationFailed: The operating system cannot make the file for another reason.
+    """
+    core().create_drive(text("uri", uri))
 
 
 def profile_folders() -> list[str]:
-    """Where drive profiles are looked for, in order."""
+    """Returns the folders in which drive profiles are looked for, in order."""
     return core().profile_folders()
 
 
 class Storage:
-    """One range of bytes over the drives that `uris` name. Safe to use from several threads.
+    """One range of bytes over one or more drives, real or emulated.
 
-    Raises RefusedInput for an URI or an option that cannot be, OperationFailed when a drive does not come up, and for
-    every use after `close`, or in a process that was forked from the one that opened it.
+    With several drives, each piece of 64 KiB lies on the next drive in turn. The catalogue, a table on the drives, can
+    give names to parts of the range; such a part is an extent.
+
+    **Transfers.** ``pread`` and ``pwrite`` start a transfer and return a future. ``read_extent`` and ``write_extent``
+    return when their transfer is done. All four move any number of bytes from or to any offset. They run side by side
+    and in no order: ask the future of a write before you read what it wrote.
+
+    **Buffers.** A buffer is any contiguous object in host memory that has Python's buffer protocol: a NumPy array of
+    any shape, a ``bytearray``, a ``memoryview``. Its bytes are moved as they lie in memory; shape and dtype are not
+    stored. A read needs a buffer that can be written. Arrays of objects, and structures with pointers, are refused,
+    because a pointer means nothing on a drive. For an array of ``datetime64`` or ``timedelta64``, which has no buffer,
+    pass ``array.view("i8")``. The storage keeps the buffer alive until the transfer has ended; do not write to it, and
+    do not read what a read fills, before that.
+
+    **Offsets.** Offsets and sizes are whole numbers of bytes; ``bool`` and ``float`` are refused. The whole transfer
+    must lie in the storage, or in its extent.
+
+    **Threads.** Several threads may use one storage at the same time, whichever methods they call.
+
+    **Errors.** ``RefusedInput`` comes from the call itself, before any byte moves. Only a ``pwrite`` that the storage
+    does not allow is refused by its future. ``OperationFailed`` says that a drive failed. After ``close`` every use
+    raises ``OperationFailed``, and so does every use in a process that was forked from the one that opened the
+    storage. ``close`` and ``repr`` work in both cases.
+
+    Use the storage in a ``with`` block: the end of the block closes it. If an exception ends the block and a write had
+    failed unseen, that failure is a note of the exception.
+
+    Example:
+        >>> import numpy as np
+        >>> from forebay import Storage
+        >>> with Storage("emulated:size=64M") as storage:
+        ...     written = storage.pwrite(np.arange(1024, dtype="f4"), 4096).result()
+        ...     back = np.empty(1024, "f4")
+        ...     read = storage.pread(back, 4096).result()
+        >>> written, read, float(back[-1])
+        (4096, 4096, 1023.0)
     """
 
     def __init__(
@@ -51,20 +102,32 @@ class Storage:
         allow_destroy: bool = False,
         queue_depth: int = 0,
     ) -> None:
-        """Opens the drives.
+        """Opens the drives. Ctrl-C ends the opening, which may take minutes for a drive that is written full first.
 
         Args:
-            uris: what to open, such as "emulated:size=64M".
-            device: where the threads run that drive the drives: auto, cpu or cuda:N.
-            read_only: refuse every write; a file that is not served need not be writable then, and several may read it.
-            allow_destroy: write anywhere on drives that carry a catalogue, not only in its extents.
-            queue_depth: entries of each queue; 0 for the default.
+            uris: Drive URIs, 1 to 64 of them, each an argument of its own, such as ``"emulated:size=64M"``: strings
+                without NUL characters. All drives must have blocks of the same size. Give the drives of a catalogue in
+                the order in which it was made.
+            device: The device whose threads submit to the drives: ``"cpu"``, ``"cuda:N"``, or ``"auto"``, which is GPU
+                0 if there is one and else the CPU.
+            read_only: Refuse every write. A file that is not served need not be writable then, and may have any
+                length but 0; several storages may have it open.
+            allow_destroy: Allow writes anywhere on drives that carry a catalogue, and not only in its extents. Also
+                allow a catalogue on drives that hold other data.
+            queue_depth: Entries of each queue of the kernels, 2 to 65,536. 0 is the default: 1024, or as many as the
+                drives allow.
+
+        Raises:
+            RefusedInput: A URI or an option is wrong, or the drives do not fit together. Nothing was started.
+            OperationFailed: A drive does not start, or the extension module does not load.
         """
-        for uri in uris:
-            text("uris", uri, "must be strings: write Storage(*uris) to open several")
         self._process = os.getpid()
+        self._uris = uris
+        self._state = "not open"  # or its size, or "closed": for repr, which must not ask the drives
+        for uri in uris:
+            text("uris", uri, "must be strings: write Storage(*uris) to open several drives")
         opening = core().StopSource()
-        self.native = interruptible(
+        self._native = interruptible(
             core().Storage,
             list(uris),
             text("device", device),
@@ -75,126 +138,273 @@ class Storage:
             on_interrupt=opening.request_stop,
         )
         self._transfers = Transfers()
+        self._state = f"{self.size_bytes} bytes in blocks of {self.block_bytes}, device {self._native.device}"
+
+    def __repr__(self) -> str:
+        forked = f", opened by process {self._process} and not usable in this fork of it"
+        state = self._state + (forked if self._process != os.getpid() else "")
+        return f"<forebay.Storage on {', '.join(map(repr, self._uris))}: {state}>"
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all drives together."""
-        return self.native.size_bytes
+        """The number of bytes of all drives together; each of several drives counts with the size of the smallest."""
+        return self._native.size_bytes
 
     @property
     def block_bytes(self) -> int:
-        """What every offset and length is a multiple of."""
-        return self.native.block_bytes
+        """The number of bytes in a block of the drives.
+
+        Kernels read and write whole blocks. The methods of this class take any offset; if a write covers a part of a
+        block, it reads the block first.
+        """
+        return self._native.block_bytes
 
     @property
     def raw_writable(self) -> bool:
-        """Whether writes may go anywhere: not where drives forbid it, or carry a catalogue without allow_destroy."""
-        return self.native.raw_writable
+        """Whether ``pwrite`` is allowed.
 
-    def pread(self, buffer: Buffer, file_offset: int = 0) -> "Future[int]":
-        """Starts filling `buffer` from `file_offset`; the future gives the number of bytes.
-
-        Raises RefusedInput at once for a buffer that cannot be filled, and for a range that is not in the storage.
+        It is not if the storage was opened with ``read_only``, if a drive is write-protected, or if the drives carry a
+        catalogue and ``allow_destroy`` is not set. In the last case extents can still be written.
         """
-        return self._submit(self.native.pread, flat(buffer, writable=True), file_offset, writes=False)
+        return self._native.raw_writable
 
-    def pwrite(self, buffer: Buffer, file_offset: int = 0) -> "Future[int]":
-        """Starts writing `buffer` at `file_offset`; the future gives the number of bytes.
+    def pread(self, buffer: "Buffer", file_offset: int = 0) -> "Future[int]":
+        """Starts to fill a buffer with bytes of the storage.
 
-        Raises RefusedInput as `pread` does. Where it fails later and nobody asks the future, `close` raises it.
+        Args:
+            buffer: Where the bytes go; it must be writable. Its size is the number of bytes to read.
+            file_offset: Where in the storage the first byte is, in bytes.
+
+        Returns:
+            A future whose result is the number of bytes, that of the buffer. It raises ``OperationFailed`` if a drive
+            fails; the buffer then holds old bytes, new bytes or both. It raises ``CancelledError`` if Ctrl-C closed the
+            storage. Ask it in the process that started the transfer.
+
+        Raises:
+            RefusedInput: The buffer cannot be filled, or the range is not in the storage.
+            OperationFailed: The storage is closed, or this process is a fork.
         """
-        return self._submit(self.native.pwrite, flat(buffer, writable=False), file_offset, writes=True)
+        return self._submit(self._native.pread, flat(buffer, writable=True), file_offset, writes=False)
+
+    def pwrite(self, buffer: "Buffer", file_offset: int = 0) -> "Future[int]":
+        """Starts to write a buffer to the storage.
+
+        The write is durable after a ``flush`` that comes after it. **If a write fails and the program asks its future
+        for neither result nor exception, ``close`` raises the failure.** If the program ends with the storage open, the
+        failure is printed on standard error.
+
+        Args:
+            buffer: The bytes to write.
+            file_offset: Where in the storage the first byte goes, in bytes.
+
+        Returns:
+            A future whose result is the number of bytes, that of the buffer. It raises ``RefusedInput`` if
+            ``raw_writable`` is false, ``OperationFailed`` if a drive fails, and ``CancelledError`` if Ctrl-C closed
+            the storage. What was written before an error stays written. Ask it in the process that started the
+            transfer.
+
+        Raises:
+            RefusedInput: The buffer cannot be written to a drive, or the range is not in the storage.
+            OperationFailed: The storage is closed, or this process is a fork.
+        """
+        return self._submit(self._native.pwrite, flat(buffer, writable=False), file_offset, writes=True)
 
     def _submit(
-        self, function: Callable[[Buffer, int], None], view: memoryview, offset: int, *, writes: bool
+        self, function: Callable[["Buffer", int], None], view: memoryview, offset: int, *, writes: bool
     ) -> "Future[int]":
-        offset = within("file_offset", offset, len(view), self.native.size_bytes)
+        offset = within("file_offset", offset, len(view), "the storage", self._native.size_bytes)
         return self._transfers.submit(function, view, offset, writes=writes)
 
-    def read_extent(self, name: str, buffer: Buffer, offset: int = 0) -> None:
-        """Fills `buffer` from `offset` of an extent."""
-        self._move(self.native.pread_extent, name, flat(buffer, writable=True), offset)
+    def read_extent(self, name: str, buffer: "Buffer", offset: int = 0) -> None:
+        """Fills a buffer with bytes of an extent, and returns when that is done.
 
-    def write_extent(self, name: str, buffer: Buffer, offset: int = 0) -> None:
-        """Writes `buffer` at `offset` of an extent."""
-        self._move(self.native.pwrite_extent, name, flat(buffer, writable=False), offset)
+        Args:
+            name: The name of the extent.
+            buffer: Where the bytes go; it must be writable. Its size is the number of bytes to read.
+            offset: Where in the extent the first byte is, in bytes.
 
-    def _move(self, function: Callable[[Buffer, int, str], None], name: str, view: memoryview, offset: int) -> None:
+        Raises:
+            RefusedInput: There is no such extent, the buffer cannot be filled, or the range is not in the extent.
+            OperationFailed: A drive fails, the storage is closed or another thread closes it meanwhile, or this
+                process is a fork.
+            CancelledError: Ctrl-C closed the storage meanwhile.
+        """
+        self._move(self._native.pread_extent, name, flat(buffer, writable=True), offset)
+
+    def write_extent(self, name: str, buffer: "Buffer", offset: int = 0) -> None:
+        """Writes a buffer to an extent, and returns when the drives have it. ``flush`` makes it durable.
+
+        Args:
+            name: The name of the extent.
+            buffer: The bytes to write.
+            offset: Where in the extent the first byte goes, in bytes.
+
+        Raises:
+            RefusedInput: There is no such extent, the storage is read-only, the buffer cannot be written to a drive,
+                or the range is not in the extent.
+            OperationFailed: A drive fails, the storage is closed or another thread closes it meanwhile, or this
+                process is a fork.
+            CancelledError: Ctrl-C closed the storage meanwhile.
+        """
+        self._move(self._native.pwrite_extent, name, flat(buffer, writable=False), offset)
+
+    def _move(self, function: Callable[["Buffer", int, str], None], name: str, view: memoryview, offset: int) -> None:
         text("name", name)
         offset = whole("offset", offset)
-        for extent in self.extents():  # what is not there, the extension refuses
+        for extent in self.extents():  # the extension refuses a name that is not there
             if extent["name"] == name:
-                within("offset", offset, len(view), extent["bytes"])
+                within("offset", offset, len(view), f"extent '{name}'", extent["bytes"])
         self._transfers.move(lambda piece, at: function(piece, at, name), view, offset)
 
     def flush(self) -> None:
-        """Makes everything written before durable."""
-        interruptible(self.native.flush)
+        """Makes durable every write that was done before the call.
+
+        A ``pwrite`` is done when its future is. ``flush`` does not wait for those that are still under way.
+
+        Raises:
+            OperationFailed: A drive cannot make its data durable, the storage is closed, or this process is a fork.
+                The other drives are flushed even then.
+        """
+        interruptible(self._native.flush)
 
     def extents(self) -> list[dict[str, Any]]:
-        """The catalogue: name, first_byte and bytes of each extent; empty where there is no catalogue."""
-        return json.loads(self.native.extents())
+        """Lists the extents of the catalogue, as this storage last read it.
+
+        The storage reads the catalogue when it opens, and again when it changes it. Another program that uses the same
+        served drive may have changed it since.
+
+        Returns:
+            A dictionary for each extent, in the order of their places: ``name``, ``first_byte`` (its offset in the
+            storage) and ``bytes`` (its size). The list is empty if there is no catalogue.
+
+        Raises:
+            OperationFailed: The storage is closed, or this process is a fork.
+        """
+        return json.loads(self._native.extents())
 
     def create_extent(self, name: str, size_bytes: int) -> dict[str, Any]:
-        """Claims `size_bytes` bytes under a name; makes the catalogue if there is none."""
-        return json.loads(self.native.create_extent(text("name", name), whole("size_bytes", size_bytes)))
+        """Gives a name to bytes that no other extent has, and makes the catalogue if there is none.
+
+        The bytes keep what they held before. ``new_extent`` also writes them, before anyone sees the name.
+
+        Args:
+            name: 1 to 255 bytes of UTF-8 without control characters, and not in use.
+            size_bytes: The size of the extent, at least 1 byte.
+
+        Returns:
+            The new extent, as ``extents`` lists it.
+
+        Raises:
+            RefusedInput: The name or the size is wrong or there is no room; the storage is read-only; or the drives
+                hold data but no catalogue, and ``allow_destroy`` is not set.
+            OperationFailed: A drive does not take the catalogue, another program is changing it for more than 10
+                seconds, the storage is closed, or this process is a fork.
+        """
+        return json.loads(self._native.create_extent(text("name", name), whole("size_bytes", size_bytes)))
 
     @contextlib.contextmanager
     def new_extent(
         self, name: str, size_bytes: int, *, replace: bool = False
     ) -> "Iterator[Callable[[Buffer, int], None]]":
-        """An extent that nobody sees before the block has ended: yields the function that writes a buffer at an offset.
+        """Makes an extent that nobody sees until all of it is written. Use it in a ``with`` block.
 
-        Where the block ends well, what was written is made durable and the extent gets its name, in one step. Where it
-        does not, or the program is killed at any point, all is as before. With `replace`, it takes the place of one of
-        that name, and needs room beside it.
+        If the block ends without an exception, what was written becomes durable and then the extent gets its name, in
+        one step. If an exception ends the block, or the program is killed at any point, the catalogue is as before.
+
+        Args:
+            name: 1 to 255 bytes of UTF-8 without control characters.
+            size_bytes: The size of the extent, at least 1 byte.
+            replace: Allow a name that is in use. The new extent then takes the place of the old one; until that the
+                drives must have room for both.
+
+        Yields:
+            A function ``write(buffer, offset)``, which writes a buffer at an offset of the extent and returns when the
+            drives have it. It raises as ``write_extent`` does, and ``OperationFailed`` after the block has ended.
+
+        Raises:
+            RefusedInput: As ``create_extent``, at the start of the block; at its end, if the name has come into use.
+            OperationFailed: As ``create_extent``, and if the data cannot be made durable.
+
+        Example:
+            >>> with Storage("emulated:size=64M") as storage:
+            ...     with storage.new_extent("numbers", 8000) as write:
+            ...         write(np.arange(1000), 0)
+            ...     storage.extents()
+            [{'bytes': 8000, 'first_byte': 1048576, 'name': 'numbers'}]
         """
         text("name", name)
         if not replace and any(extent["name"] == name for extent in self.extents()):
             raise RefusedInput("name", name, "in use; remove that extent first or choose another")
-        first_byte, size = self.native.stage_extent(name, whole("size_bytes", size_bytes))
+        first_byte, size = self._native.stage_extent(name, whole("size_bytes", size_bytes))
 
         ended = threading.Event()
 
-        def write_piece(piece: Buffer, at: int) -> None:
+        def write_piece(piece: "Buffer", at: int) -> None:
             if ended.is_set():
                 raise OperationFailed(
-                    f"extent '{name}': was published or given up: nothing more can be written to it here"
+                    f"extent '{name}': the `with` block of new_extent has ended, so its function writes no more: "
+                    "write inside the block, or use write_extent after it"
                 )
-            self.native.write_staged(piece, at, name, first_byte, size)
+            self._native.write_staged(piece, at, name, first_byte, size)
 
-        def write(buffer: Buffer, offset: int) -> None:
+        def write(buffer: "Buffer", offset: int) -> None:
             view = flat(buffer, writable=False)
-            offset = within("offset", offset, len(view), size)
+            offset = within("offset", offset, len(view), f"extent '{name}'", size)
             self._transfers.move(write_piece, view, offset)
 
         try:
             yield write
             ended.set()
-            interruptible(self.native.publish_extent, name, first_byte, size, bool(replace))
+            interruptible(self._native.publish_extent, name, first_byte, size, bool(replace))
         except BaseException:
             ended.set()
             with contextlib.suppress(OperationFailed, RefusedInput):  # closed, or published after all
-                self.native.discard_extent(name, first_byte, size)
+                self._native.discard_extent(name, first_byte, size)
             raise
 
     def remove_extent(self, name: str) -> None:
-        """Frees the bytes of a name."""
-        self.native.remove_extent(text("name", name))
+        """Takes a name out of the catalogue. Its bytes are free for the next extent.
+
+        No program may still use the extent.
+
+        Args:
+            name: The name of the extent.
+
+        Raises:
+            RefusedInput: There is no such extent, or the storage is read-only.
+            OperationFailed: As ``create_extent``.
+        """
+        self._native.remove_extent(text("name", name))
 
     def reset_statistics(self) -> None:
-        """Forgets what `report` has counted."""
-        self.native.reset_statistics()
+        """Makes the statistics in ``report`` count from zero again.
+
+        Raises:
+            OperationFailed: The storage is closed, this process is a fork, or a daemon has gone.
+        """
+        self._native.reset_statistics()
 
     def report(self) -> dict[str, Any]:
-        """What this storage is and how it fared: device, placement, profile, fidelity, lateness, statistics."""
-        return json.loads(self.native.report())
+        """Describes the storage and what its drives did.
+
+        Returns:
+            A dictionary with the device, the placement, sizes and queues, ``fidelity``, and for each drive its profile,
+            its timing, its lateness and its statistics. The JSON reference describes each key, under
+            ``storage::report()``.
+
+        Raises:
+            OperationFailed: The storage is closed, this process is a fork, or a daemon has gone.
+        """
+        return json.loads(self._native.report())
 
     def close(self) -> None:
-        """Ends the transfers that were begun and shuts the drives down.
+        """Waits for the transfers that were started, and shuts the drives down.
 
-        On the way out of Ctrl-C it cancels them instead. Raises OperationFailed for writes that failed and whose
-        futures nobody asked. In a process that was forked from the one that opened the storage it does nothing.
+        It waits as long as the drives take. After Ctrl-C, that is while a ``KeyboardInterrupt`` is handled, it cancels
+        the transfers instead. A second call does nothing, and neither does a call in a forked process.
+
+        Raises:
+            OperationFailed: A write failed, and the program did not ask its future. The storage is closed even then.
         """
         self._shut(cancel=isinstance(sys.exc_info()[1], KeyboardInterrupt))
         if failure := self._transfers.failure():
@@ -203,16 +413,17 @@ class Storage:
     def _shut(self, *, cancel: bool) -> None:
         if self._process != os.getpid():
             return
+        self._state = "closed"
         try:
             self._transfers.end(cancel=cancel)
             if not cancel:
-                interruptible(self.native.close)
+                interruptible(self._native.close)
         except KeyboardInterrupt:
             self._shut(cancel=True)
             raise
         if cancel:
             # An interrupted run uses the drives until it ends. Only then are they shut down.
-            closing = threading.Thread(target=self.native.close, name="forebay-close", daemon=True)
+            closing = threading.Thread(target=self._native.close, name="forebay-close", daemon=True)
             closing.start()
             closing.join(_CLOSE_PATIENCE_S)
 

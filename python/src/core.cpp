@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! forebay._core: the C++ library as python/forebay uses it. Structured results cross as JSON text.
+//! forebay._core: the C++ library as python/forebay uses it. Structured results cross as JSON text. The stub
+//! python/forebay/_core.pyi declares the same names and signatures.
 
 #include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -13,13 +15,16 @@
 
 #include <cstdint>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -40,6 +45,28 @@
 
 namespace nb = nanobind;
 using nlohmann::json;
+
+namespace forebay {
+namespace {
+
+/// An object that may have a buffer. `python_buffer` asks it for the buffer, since that depends on which side writes.
+struct buffer_owner {
+  nb::handle object;
+};
+
+}  // namespace
+}  // namespace forebay
+
+/// Any object converts. The name is for signatures.
+template <>
+struct nanobind::detail::type_caster<forebay::buffer_owner> {
+  NB_TYPE_CASTER(forebay::buffer_owner, const_name("collections.abc.Buffer"))
+
+  bool from_python(handle object, std::uint8_t, cleanup_list*) noexcept {
+    value.object = object;
+    return true;
+  }
+};
 
 namespace forebay {
 namespace {
@@ -89,6 +116,26 @@ void with_lock(Call&& call) {
   }
 }
 
+using field_names = std::initializer_list<std::pair<std::string_view, char const*>>;
+
+/// Names the field as Python's argument is named, if C++ has another name for it.
+[[noreturn]] void rethrow_renamed(refused_input const& refused, field_names const& names) {
+  for (auto const& [cpp, python] : names) {
+    if (refused.field() == cpp) throw refused_input(python, refused.value(), refused.remedy());
+  }
+  throw refused;
+}
+
+/// Calls `make`, which makes an extent.
+template <class Make>
+auto with_size_named(Make&& make) {
+  try {
+    return make();
+  } catch (refused_input const& refused) {
+    rethrow_renamed(refused, {{"bytes", "size_bytes"}});
+  }
+}
+
 /// A storage that Python may close while other threads use it: it is destroyed only after they have finished.
 class shared_storage {
  public:
@@ -103,9 +150,7 @@ class shared_storage {
                                                            .allow_destroy = allow_destroy,
                                                            .cancel = cancel.get_token()});
     } catch (refused_input const& refused) {
-      // Named as the caller of Python knows it.
-      if (refused.field() != "queues.depth") throw;
-      throw refused_input("queue_depth", refused.value(), refused.remedy());
+      rethrow_renamed(refused, {{"queues.depth", "queue_depth"}, {"drives", "uris"}});
     }
   }
   shared_storage(shared_storage const&) = delete;
@@ -152,8 +197,8 @@ class shared_storage {
 /// A contiguous buffer of Python's, held while C++ uses it. Made and destroyed under Python's lock.
 class python_buffer {
  public:
-  python_buffer(nb::handle object, bool writable) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_CONTIG : PyBUF_CONTIG_RO) != 0)
+  python_buffer(buffer_owner owner, bool writable) {
+    if (PyObject_GetBuffer(owner.object.ptr(), &view_, writable ? PyBUF_CONTIG : PyBUF_CONTIG_RO) != 0)
       throw nb::python_error();
   }
   python_buffer(python_buffer const&) = delete;
@@ -209,9 +254,12 @@ std::string build_info() {
       .dump();
 }
 
+using phase_listener = std::optional<nb::typed<nb::callable, void(std::string_view, double)>>;
+
 std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read_percent, std::uint64_t block_bytes,
                          std::uint32_t iodepth, std::uint32_t gpu_threads, std::uint64_t size_bytes, double runtime_s,
-                         double ramp_time_s, std::uint64_t seed, bool verify, bool lay_down, nb::object const& tell) {
+                         double ramp_time_s, std::uint64_t seed, bool verify, bool lay_down,
+                         phase_listener const& tell) {
   block_io::options const wanted{.random = random,
                                  .read_percent = read_percent,
                                  .block_bytes = block_bytes,
@@ -224,8 +272,8 @@ std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read
                                  .verify = verify,
                                  .lay_down = lay_down};
   block_io::progress progress;
-  if (!tell.is_none()) {
-    progress = [&](std::string_view phase, double share) { with_lock([&] { tell(phase, share); }); };
+  if (tell) {
+    progress = [&](std::string_view phase, double share) { with_lock([&] { (*tell)(phase, share); }); };
   }
   block_io::result const r = drives.with([&](storage& s) { return block_io::run(s, wanted, progress); });
   return json{{"read", to_json(r.read)},
@@ -252,7 +300,7 @@ json to_json(replay::operation_counts const& c) {
           {"bytes_written", c.write_bytes}};
 }
 
-std::string run_replay(shared_storage& drives, nb::handle operations, std::string const& trace_name, bool open_loop,
+std::string run_replay(shared_storage& drives, buffer_owner operations, std::string const& trace_name, bool open_loop,
                        std::uint32_t iodepth, std::uint32_t gpu_threads, bool wrap, bool verify, std::uint64_t seed) {
   python_buffer const buffer(operations, false);
   if (buffer.size_bytes() % sizeof(replay::operation) != 0) {
@@ -297,15 +345,17 @@ std::string run_replay(shared_storage& drives, nb::handle operations, std::strin
 
 using vertex_offsets = nb::ndarray<std::uint64_t const, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using vertex_distances = nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>>;
+using level_listener = std::optional<nb::typed<nb::callable, void(std::uint32_t, std::uint32_t)>>;
 
-nb::tuple run_bfs(shared_storage& drives, std::string const& edges, vertex_offsets const& row_begin,
-                  std::uint32_t source, std::uint32_t threads, std::uint32_t reads_per_thread,
-                  std::uint64_t request_bytes, nb::object const& tell) {
+nb::typed<nb::tuple, vertex_distances, nb::str> run_bfs(shared_storage& drives, std::string const& edges,
+                                                        vertex_offsets const& row_begin, std::uint32_t source,
+                                                        std::uint32_t threads, std::uint32_t reads_per_thread,
+                                                        std::uint64_t request_bytes, level_listener const& tell) {
   graph::bfs_options const wanted{
       .threads = threads, .reads_per_thread = reads_per_thread, .request_bytes = request_bytes};
   graph::bfs_progress progress;
-  if (!tell.is_none()) {
-    progress = [&](std::uint32_t level, std::uint32_t frontier) { with_lock([&] { tell(level, frontier); }); };
+  if (tell) {
+    progress = [&](std::uint32_t level, std::uint32_t frontier) { with_lock([&] { (*tell)(level, frontier); }); };
   }
   std::span<std::uint64_t const> const rows(row_begin.data(), row_begin.shape(0));
   auto r = std::make_unique<graph::bfs_result>(
@@ -328,8 +378,9 @@ nb::tuple run_bfs(shared_storage& drives, std::string const& edges, vertex_offse
 }
 
 /// Serves on this thread, on which the two functions are called too.
-std::string serve(std::string socket, std::vector<std::string> drives, int lifeline, nb::object const& ready,
-                  nb::object const& notice) {
+std::string serve(std::string socket, std::vector<std::string> drives, int lifeline,
+                  nb::typed<nb::callable, void()> const& ready,
+                  nb::typed<nb::callable, void(std::string)> const& notice) {
   drive::serve_options options;
   options.lifeline = lifeline;
   options.socket = std::move(socket);
@@ -366,13 +417,16 @@ NB_MODULE(_core, m) {
   // A storage that a notebook still holds when the interpreter ends is no defect.
   nb::set_leak_warnings(false);
   m.def("build_info", &build_info);
-  m.def("create_drive", [](std::string const& uri) {
-    without_lock const unlocked;
-    drive::create(uri);
-  });
+  m.def(
+      "create_drive",
+      [](std::string const& uri) {
+        without_lock const unlocked;
+        drive::create(uri);
+      },
+      nb::arg("uri"));
   m.def("profile_folders", &drive::profile_folders);
   m.def("daemon_socket", &drive::daemon_socket);
-  m.def("multiprocessors", &emulator::multiprocessors);
+  m.def("multiprocessors", &emulator::multiprocessors, nb::arg("ordinal"));
   m.def("serve", &serve, nb::arg("socket"), nb::arg("drives"), nb::arg("lifeline"), nb::arg("ready"),
         nb::arg("notice"));
 
@@ -388,34 +442,48 @@ NB_MODULE(_core, m) {
                    [](shared_storage& self) { return self.with([](storage& s) { return s.size_bytes(); }); })
       .def_prop_ro("block_bytes",
                    [](shared_storage& self) { return self.with([](storage& s) { return s.block_bytes(); }); })
+      .def_prop_ro("device",
+                   [](shared_storage& self) {
+                     return self.with([](storage& s) {
+                       return s.on_gpu() ? "cuda:" + std::to_string(s.gpu_ordinal()) : std::string("cpu");
+                     });
+                   })
       .def_prop_ro("raw_writable",
                    [](shared_storage& self) { return self.with([](storage& s) { return s.raw_writable(); }); })
-      .def("pread",
-           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes) {
-             python_buffer const to(buffer, true);
-             self.with([&](storage& s) { s.pread(to.data(), to.size_bytes(), offset_bytes); });
-           })
-      .def("pwrite",
-           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes) {
-             python_buffer const from(buffer, false);
-             self.with([&](storage& s) { s.pwrite(from.data(), from.size_bytes(), offset_bytes); });
-           })
-      .def("pread_extent",
-           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes, std::string const& name) {
-             python_buffer const to(buffer, true);
-             self.with([&](storage& s) {
-               extent const within = s.find_extent(name);
-               s.pread(to.data(), to.size_bytes(), offset_bytes, &within);
-             });
-           })
-      .def("pwrite_extent",
-           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes, std::string const& name) {
-             python_buffer const from(buffer, false);
-             self.with([&](storage& s) {
-               extent const within = s.find_extent(name);
-               s.pwrite(from.data(), from.size_bytes(), offset_bytes, &within);
-             });
-           })
+      .def(
+          "pread",
+          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes) {
+            python_buffer const to(buffer, true);
+            self.with([&](storage& s) { s.pread(to.data(), to.size_bytes(), offset_bytes); });
+          },
+          nb::arg("buffer"), nb::arg("offset_bytes"))
+      .def(
+          "pwrite",
+          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes) {
+            python_buffer const from(buffer, false);
+            self.with([&](storage& s) { s.pwrite(from.data(), from.size_bytes(), offset_bytes); });
+          },
+          nb::arg("buffer"), nb::arg("offset_bytes"))
+      .def(
+          "pread_extent",
+          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes, std::string const& name) {
+            python_buffer const to(buffer, true);
+            self.with([&](storage& s) {
+              extent const within = s.find_extent(name);
+              s.pread(to.data(), to.size_bytes(), offset_bytes, &within);
+            });
+          },
+          nb::arg("buffer"), nb::arg("offset_bytes"), nb::arg("name"))
+      .def(
+          "pwrite_extent",
+          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes, std::string const& name) {
+            python_buffer const from(buffer, false);
+            self.with([&](storage& s) {
+              extent const within = s.find_extent(name);
+              s.pwrite(from.data(), from.size_bytes(), offset_bytes, &within);
+            });
+          },
+          nb::arg("buffer"), nb::arg("offset_bytes"), nb::arg("name"))
       .def("flush", [](shared_storage& self) { self.with([](storage& s) { s.flush(); }); })
       .def("extents",
            [](shared_storage& self) {
@@ -425,44 +493,57 @@ NB_MODULE(_core, m) {
                return list.dump();
              });
            })
-      .def("create_extent",
-           [](shared_storage& self, std::string const& name, std::uint64_t bytes) {
-             return self.with([&](storage& s) { return to_json(s.create_extent(name, bytes)).dump(); });
-           })
-      .def("stage_extent",
-           [](shared_storage& self, std::string const& name, std::uint64_t bytes) {
-             return self.with([&](storage& s) {
-               extent const e = s.stage_extent(name, bytes);
-               return std::make_tuple(e.first_byte, e.size_bytes);
-             });
-           })
-      .def("write_staged",
-           [](shared_storage& self, nb::handle buffer, std::uint64_t offset_bytes, std::string const& name,
-              std::uint64_t first_byte, std::uint64_t bytes) {
-             python_buffer const from(buffer, false);
-             extent const staged{name, first_byte, bytes};
-             self.with([&](storage& s) { s.pwrite(from.data(), from.size_bytes(), offset_bytes, &staged); });
-           })
-      .def("publish_extent",
-           [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes,
-              bool replace) { self.with([&](storage& s) { s.publish_extent({name, first_byte, bytes}, replace); }); })
-      .def("discard_extent",
-           [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes) {
-             self.with([&](storage& s) { s.discard_extent({name, first_byte, bytes}); });
-           })
-      .def("remove_extent",
-           [](shared_storage& self, std::string const& name) { self.with([&](storage& s) { s.remove_extent(name); }); })
+      .def(
+          "create_extent",
+          [](shared_storage& self, std::string const& name, std::uint64_t bytes) {
+            return self.with([&](storage& s) {
+              return with_size_named([&] { return to_json(s.create_extent(name, bytes)).dump(); });
+            });
+          },
+          nb::arg("name"), nb::arg("size_bytes"))
+      .def(
+          "stage_extent",
+          [](shared_storage& self, std::string const& name, std::uint64_t bytes) {
+            return self.with([&](storage& s) {
+              extent const e = with_size_named([&] { return s.stage_extent(name, bytes); });
+              return std::make_tuple(e.first_byte, e.size_bytes);
+            });
+          },
+          nb::arg("name"), nb::arg("size_bytes"))
+      .def(
+          "write_staged",
+          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes, std::string const& name,
+             std::uint64_t first_byte, std::uint64_t bytes) {
+            python_buffer const from(buffer, false);
+            extent const staged{name, first_byte, bytes};
+            self.with([&](storage& s) { s.pwrite(from.data(), from.size_bytes(), offset_bytes, &staged); });
+          },
+          nb::arg("buffer"), nb::arg("offset_bytes"), nb::arg("name"), nb::arg("first_byte"), nb::arg("size_bytes"))
+      .def(
+          "publish_extent",
+          [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes,
+             bool replace) { self.with([&](storage& s) { s.publish_extent({name, first_byte, bytes}, replace); }); },
+          nb::arg("name"), nb::arg("first_byte"), nb::arg("size_bytes"), nb::arg("replace"))
+      .def(
+          "discard_extent",
+          [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes) {
+            self.with([&](storage& s) { s.discard_extent({name, first_byte, bytes}); });
+          },
+          nb::arg("name"), nb::arg("first_byte"), nb::arg("size_bytes"))
+      .def(
+          "remove_extent",
+          [](shared_storage& self, std::string const& name) { self.with([&](storage& s) { s.remove_extent(name); }); },
+          nb::arg("name"))
       .def("reset_statistics", [](shared_storage& self) { self.with([](storage& s) { s.reset_statistics(); }); })
       .def("report", [](shared_storage& self) { return self.with([](storage& s) { return s.report(); }); })
       .def("close", &shared_storage::close);
 
   m.def("run_block_io", &run_block_io, nb::arg("storage"), nb::kw_only(), nb::arg("random"), nb::arg("read_percent"),
         nb::arg("block_bytes"), nb::arg("iodepth"), nb::arg("gpu_threads"), nb::arg("size_bytes"), nb::arg("runtime_s"),
-        nb::arg("ramp_time_s"), nb::arg("seed"), nb::arg("verify"), nb::arg("lay_down"), nb::arg("tell").none());
+        nb::arg("ramp_time_s"), nb::arg("seed"), nb::arg("verify"), nb::arg("lay_down"), nb::arg("tell"));
   m.def("run_replay", &run_replay, nb::arg("storage"), nb::arg("operations"), nb::kw_only(), nb::arg("trace_name"),
         nb::arg("open_loop"), nb::arg("iodepth"), nb::arg("gpu_threads"), nb::arg("wrap"), nb::arg("verify"),
         nb::arg("seed"));
   m.def("run_bfs", &run_bfs, nb::arg("storage"), nb::arg("edges"), nb::arg("row_begin"), nb::arg("source"),
-        nb::kw_only(), nb::arg("threads"), nb::arg("reads_per_thread"), nb::arg("request_bytes"),
-        nb::arg("tell").none());
+        nb::kw_only(), nb::arg("threads"), nb::arg("reads_per_thread"), nb::arg("request_bytes"), nb::arg("tell"));
 }

@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import pickle
 import signal
 import sys
 import textwrap
@@ -10,7 +11,7 @@ import threading
 
 import numpy as np
 import pytest
-from forebay import OperationFailed, RefusedInput, Storage
+from forebay import OperationFailed, RefusedInput, Storage, create_drive
 from forebay._native import interruptible
 from processes import started
 
@@ -65,11 +66,15 @@ def test_a_buffer_of_numbers_is_taken(storage, buffer):
         (b"bytes", "read-only"),
         (np.zeros(8)[::2], "not contiguous"),
         (np.zeros((3, 4)).T, "not contiguous"),
-        (np.zeros(3, "M8[s]"), ".view('i8')"),
-        (np.zeros(3, "m8[s]"), ".view('i8')"),
-        ([1, 2, 3], "is no buffer"),
-        (None, "is no buffer"),
-        ("text", "is no buffer"),
+        (
+            np.zeros(3, "M8[s]"),
+            "dates or times, for which Python has no buffer; pass them as integers: array.view('i8')",
+        ),
+        (np.zeros(3, "m8[s]"), "array.view('i8')"),
+        (np.zeros(3, [("when", "M8[s]")]), "array.view('u1')"),
+        ([1, 2, 3], "has no buffer in host memory"),
+        (None, "has no buffer in host memory"),
+        ("text", "has no buffer in host memory"),
     ],
 )
 def test_a_buffer_that_cannot_be_filled_is_refused_at_the_call(storage, buffer, part):
@@ -115,6 +120,21 @@ def test_a_drive_that_is_no_text_is_refused(uri):
         Storage(uri)
 
 
+def test_the_refusal_of_drives_names_the_argument():
+    for uris in ((), ("emulated:size=4M",) * 65, ("emulated:size=4M", "emulated:size=4M,lba_bytes=4096")):
+        with pytest.raises(RefusedInput) as refused:
+            Storage(*uris, device="cpu")
+        assert refused.value.field == "uris"
+
+
+@pytest.mark.parametrize("size", [0, SIZE, -1])
+def test_the_refusal_of_an_extents_size_names_the_argument(storage, size):
+    for make in (storage.create_extent, lambda *extent: storage.new_extent(*extent).__enter__()):
+        with pytest.raises(RefusedInput) as refused:
+            make("x", size)
+        assert refused.value.field == "size_bytes"
+
+
 @pytest.mark.parametrize("depth", [-1, 1.5, 2**32, True])
 def test_a_queue_depth_that_cannot_be_is_refused(depth):
     with pytest.raises(RefusedInput, match="queue_depth"):
@@ -140,7 +160,7 @@ USES = {
 
 
 def test_every_use_is_in_the_table():
-    public = {name for name in dir(Storage) if not name.startswith("_")} - {"close", "native"}
+    public = {name for name in dir(Storage) if not name.startswith("_")} - {"close"}
     assert public == set(USES)
 
 
@@ -154,6 +174,45 @@ def test_a_closed_storage_says_so_alike(use):
     storage.close()  # again, which is nothing
 
 
+def test_repr_says_what_is_open_and_what_is_closed():
+    storage = Storage("emulated:size=4M", "emulated:size=8M", device="cpu")
+    drives = "<forebay.Storage on 'emulated:size=4M', 'emulated:size=8M': "
+    assert repr(storage) == drives + "8388608 bytes in blocks of 512, device cpu>"
+    storage.close()
+    assert repr(storage) == drives + "closed>"
+
+
+def test_repr_of_a_storage_that_did_not_open_says_so():
+    storage = Storage.__new__(Storage)
+    with pytest.raises(RefusedInput):
+        storage.__init__("emulated:size=1")
+    assert repr(storage) == "<forebay.Storage on 'emulated:size=1': not open>"
+
+
+def test_create_drive_makes_the_file_that_a_storage_opens(tmp_path):
+    uri = f"file:{tmp_path / 'a.img'},size=4M"
+    create_drive(uri)
+    with Storage(uri, device="cpu") as storage:
+        assert storage.size_bytes == SIZE
+        back = bytearray(b"x" * SIZE)
+        storage.pread(back).result()
+        assert not any(back)
+    with pytest.raises(RefusedInput, match="exists"):
+        create_drive(uri)
+    with pytest.raises(RefusedInput, match=r"^uri: "):
+        create_drive(tmp_path / "b.img")
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize("error", [RefusedInput("field", "v" * 300, "remedy"), OperationFailed("it failed")])
+def test_an_error_is_the_same_in_another_process(error):
+    error.add_note("a note")
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 (it was written here)
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
 # ---- writes that fail
 
 
@@ -164,7 +223,7 @@ def read_only(tmp_path):
     return f"emulated:backing=file,path={path}"
 
 
-FAILED = r"a write of 512 bytes at byte 1024 failed, and nobody asked its future: "
+FAILED = r"a write of 512 bytes at byte 1024 failed, and the program did not ask its future: .*; call result\(\)"
 
 
 def test_a_write_that_fails_unseen_is_raised_at_close(read_only):
@@ -192,7 +251,7 @@ def test_a_write_that_fails_unseen_is_a_note_of_what_ends_the_block(read_only):
     with pytest.raises(KeyError) as error, storage:
         raise KeyError("own")
     (note,) = error.value.__notes__
-    assert "nobody asked its future" in note
+    assert "did not ask its future" in note
 
 
 @pytest.mark.parametrize("ask", ["result", "exception"])
@@ -225,7 +284,23 @@ def test_a_write_that_fails_unseen_is_said_at_the_end_of_the_program(read_only):
         read_only,
         status=0,
     )
-    assert "nobody asked its future" in err
+    assert "did not ask its future" in err
+
+
+def test_a_write_that_fails_unseen_is_said_when_nothing_refers_to_the_storage_any_more(read_only):
+    _, err = run_python(
+        """
+        import concurrent.futures, gc, sys, forebay
+        storage = forebay.Storage(sys.argv[1], read_only=True)
+        write = storage.pwrite(bytes(512), 1024)
+        concurrent.futures.wait([write])
+        del storage, write
+        gc.collect()
+        """,
+        read_only,
+        status=0,
+    )
+    assert err.count("did not ask its future") == 1
 
 
 def test_a_write_that_was_begun_is_done_though_the_program_ends(tmp_path):
@@ -408,7 +483,7 @@ def test_a_transfer_may_end_while_the_program_ends():
         slow = Slow()
         storage = forebay.Storage("emulated:size=8M,bandwidth=1M", device="cpu")
         data = bytearray(1 << 20)  # a second
-        threading.Thread(target=storage.native.pread, args=(data, 0), daemon=True).start()
+        threading.Thread(target=storage._native.pread, args=(data, 0), daemon=True).start()
         time.sleep(0.2)
         """,
         status=0,
@@ -446,6 +521,7 @@ CHILDREN = {
                 raise AssertionError("no refusal")
         os._exit(0)""",
     "closes it": "storage.close(); sys.exit(0)",
+    "describes it": "assert 'opened by process' in repr(storage); sys.exit(0)",
     "ends a with block": """
         with storage:
             pass

@@ -17,41 +17,57 @@ from forebay.graph.csr import Graph
 from forebay.storage import Storage
 
 UNREACHED = np.uint32(0xFFFFFFFF)
+"""The distance of a vertex to which no path leads."""
 _CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
 class BfsResult:
-    """What one search found, and what it took."""
+    """What one search found, and what it took.
 
-    distances: npt.NDArray[np.uint32]  # UNREACHED where no path leads
-    frontier: list[int]  # vertices at distance 0, 1, ...
+    Attributes:
+        distances: The distance of each vertex from the source, in arcs: ``uint32`` of shape ``(vertices,)``;
+            ``UNREACHED`` where no path leads.
+        frontier: How many vertices are at distance 0, 1, 2 and so on.
+        seconds: The time from the start of the first level to the end of the last.
+        reads: How many reads the search made.
+        bytes_read: How many bytes these reads moved: whole blocks.
+        bytes_needed: How many of them were neighbours of vertices that were reached, 4 bytes each.
+        clat_ns: The latency of the reads in nanoseconds, from the submission until the thread saw the completion:
+            ``min``, ``max``, ``mean``, ``stddev``, ``N`` and ``percentile``, as fio has them.
+        threads: How many threads searched.
+        reads_per_thread: How many reads each thread had in flight at most.
+        request_bytes: The length of the longest read, in bytes.
+    """
+
+    distances: npt.NDArray[np.uint32]
+    frontier: list[int]
     seconds: float
     reads: int
     bytes_read: int
     bytes_needed: int
-    clat_ns: dict[str, Any]  # fio's shape
+    clat_ns: dict[str, Any]
     threads: int
     reads_per_thread: int
     request_bytes: int
 
     @property
     def reached(self) -> int:
-        """How many vertices have a distance."""
+        """The number of vertices that have a distance, the source among them."""
         return sum(self.frontier)
 
     @property
     def iops(self) -> float:
-        """Reads a second, over the whole search."""
+        """The number of reads a second, over the whole search."""
         return self.reads / self.seconds
 
     @property
     def read_amplification(self) -> float:
-        """Bytes read for each byte needed."""
+        """The number of bytes read for each byte needed; 0 if none was needed."""
         return self.bytes_read / self.bytes_needed if self.bytes_needed else 0.0
 
     def figures(self) -> dict[str, Any]:
-        """All but the distances, for a JSON document."""
+        """Returns everything but the distances, as a dictionary for a JSON document."""
         return {
             "seconds": self.seconds,
             "reached": self.reached,
@@ -69,9 +85,20 @@ class BfsResult:
 
 
 def default_launch(storage: Storage, threads: int | None = None, iodepth: int | None = None) -> tuple[int, int]:
-    """Threads, and reads in flight of all of them, where the caller leaves either open.
+    """Chooses the shape of a search.
 
-    On the CPU executor one core is left to the threads of emulated drives, and each other core gets one warp.
+    Args:
+        storage: The storage that is searched.
+        threads: How many threads search; None for 4096 on a GPU. On the CPU executor one core is left to the threads
+            of emulated drives, and each other core gets one warp of 32 threads.
+        iodepth: How many reads all threads together have in flight; None for four for each thread.
+
+    Returns:
+        The number of threads and the number of reads in flight. There are no more threads than reads.
+
+    Raises:
+        RefusedInput: A number is out of range, or the threads cannot share the reads evenly.
+        OperationFailed: The storage is closed, or this process is a fork.
     """
     for field, value in (("--gpu-threads", threads), ("--iodepth", iodepth)):
         if value is not None and not 1 <= value <= MAX_IN_FLIGHT:
@@ -96,9 +123,18 @@ def write_edges(
     *,
     replace: bool = False,
 ) -> None:
-    """Writes the neighbour lists to a new extent, in place of one of its name where `replace` says so.
+    """Writes the neighbours of a graph to a new extent, where ``bfs`` reads them: little-endian ``int32``.
 
-    `tell` is called with the share of it that is done.
+    Args:
+        storage: Where to write.
+        graph: The graph; it has at least one arc.
+        extent: The name of the extent.
+        tell: Called now and then with the share that is written, more than 0 and at most 1.
+        replace: Allow a name that is in use, as ``Storage.new_extent`` does.
+
+    Raises:
+        RefusedInput: The graph has no arc, or as ``Storage.new_extent``.
+        OperationFailed: As ``Storage.new_extent``.
     """
     if not graph.arcs:
         raise RefusedInput("graph", f"{graph.vertices} vertices", "has no edge: there is nothing to read from a drive")
@@ -111,7 +147,17 @@ def write_edges(
 
 
 def require_edges(storage: Storage, graph: Graph, extent: str = "edges") -> None:
-    """Refuses an extent that does not hold the neighbour lists of `graph`, but of another one, say."""
+    """Checks that an extent holds the neighbours of a graph, byte by byte.
+
+    Args:
+        storage: Where the extent is.
+        graph: The graph.
+        extent: The name of an extent that exists.
+
+    Raises:
+        RefusedInput: It holds something else, such as the neighbours of another graph.
+        OperationFailed: As ``Storage.read_extent``.
+    """
     data = memoryview(graph.neighbours.astype("<i4", copy=False)).cast("B")
     found = next(known for known in storage.extents() if known["name"] == extent)["bytes"]
     remedy = "search its own graph, write this one under another --extent, or free the name with `forebay drive rm`"
@@ -137,9 +183,32 @@ def bfs(
     request_bytes: int = 0,
     tell: Callable[[int, int], None] | None = None,
 ) -> BfsResult:
-    """Searches from `source`; neighbour lists are read from `extent`, row pointers and distances are in memory.
+    """Finds the distance of each vertex from a source, breadth first, with a kernel that reads the drive.
 
-    `tell` is called before each level with its number and the size of its frontier.
+    Row pointers and distances are in the device's memory; the neighbours are read from the extent. Ctrl-C ends the
+    call, but not the search, which goes on in the background; the drives are shut down after it has ended.
+
+    Args:
+        storage: The storage that holds the neighbours.
+        graph: The graph. Only its row pointers are used.
+        source: The vertex to start from.
+        extent: The name of the extent that ``write_edges`` wrote.
+        threads: How many threads search, 1 to 1,048,576; None for 4096 on a GPU, and on the CPU for 32 on each core
+            but one.
+        reads_per_thread: How many reads each thread has in flight at most, 1 to 1024.
+        request_bytes: The length of the longest read, a multiple of the storage's ``block_bytes``. 0 means one block.
+            Longer reads suit graphs in which vertices have many neighbours.
+        tell: Called before each level with its number and the number of vertices in its frontier, on another thread
+            than the caller's.
+
+    Returns:
+        What the search found, and what it took.
+
+    Raises:
+        RefusedInput: The source is not a vertex, there is no such extent, it is too short for the graph, or a number is
+            out of range.
+        OperationFailed: A read fails, the extent names a vertex that the graph does not have, the storage is closed, or
+            this process is a fork.
     """
     if not 0 <= source < graph.vertices:
         raise RefusedInput("source", source, f"must be a vertex, 0 to {graph.vertices - 1}")
@@ -147,7 +216,7 @@ def bfs(
         threads, _ = default_launch(storage)
     distances, figures = interruptible(
         core().run_bfs,
-        storage.native,
+        storage._native,
         extent,
         graph.row_begin.astype(np.uint64),
         source,
@@ -160,11 +229,24 @@ def bfs(
 
 
 def reference_distances(graph: Graph, source: int) -> npt.NDArray[np.uint32]:
-    """The same distances by SciPy."""
+    """Computes the distances in memory, by SciPy.
+
+    Args:
+        graph: The graph.
+        source: The vertex to start from.
+
+    Returns:
+        The distances, in the form of ``BfsResult.distances``.
+
+    Raises:
+        OperationFailed: SciPy is not installed.
+    """
     try:
         from scipy.sparse import csgraph, csr_array
     except ImportError as error:
-        raise OperationFailed(f"SciPy checks the answers: {error}; pip install 'forebay[graph]'") from None
+        raise OperationFailed(
+            f"SciPy, which computes the distances to compare with, does not load: {error}; pip install 'forebay[graph]'"
+        ) from None
     shape = (graph.vertices, graph.vertices)
     matrix = csr_array((np.ones(graph.arcs, np.int8), graph.neighbours, graph.row_begin), shape=shape)
     found = csgraph.dijkstra(matrix, unweighted=True, indices=source)
@@ -172,7 +254,19 @@ def reference_distances(graph: Graph, source: int) -> npt.NDArray[np.uint32]:
 
 
 def verify_distances(graph: Graph, source: int, result: BfsResult) -> int:
-    """How many distances differ from SciPy's, frontier sizes included."""
+    """Compares the result of a search with ``reference_distances``.
+
+    Args:
+        graph: The graph.
+        source: The vertex that the search started from.
+        result: What ``bfs`` returned.
+
+    Returns:
+        The number of distances that differ, and 1 more if the sizes of the frontiers do. 0 says that all is right.
+
+    Raises:
+        OperationFailed: SciPy is not installed.
+    """
     wanted = reference_distances(graph, source)
     wrong = int(np.count_nonzero(wanted != result.distances))
     levels = np.bincount(wanted[wanted != UNREACHED])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file formats of the GAP benchmark suite: `.sg` (serialized graph) and `.el` (edge list).
+"""The file formats of the GAP benchmark suite: ``.sg`` (serialized graph) and ``.el`` (edge list).
 
-A `.sg` file is little-endian and has no padding: bool directed, int64 arcs, int64 vertices, int64
+A ``.sg`` file is little-endian and has no padding: bool directed, int64 arcs, int64 vertices, int64
 offsets[vertices + 1], int32 neighbours[arcs]; offsets and neighbours of the inverse graph follow if it is directed.
 """
 
@@ -32,7 +32,18 @@ _COMMENT = re.compile(rb"#[^\n]*")
 
 
 def load(path: Path | str, *, symmetrize: bool = False) -> Graph:
-    """Reads a graph whose format the suffix names. `symmetrize` makes it undirected (GAP's `-s`)."""
+    """Reads a graph from a file.
+
+    Args:
+        path: The file. Its name ends in ``.sg`` for ``read_sg`` or in ``.el`` for ``read_el``.
+        symmetrize: Whether to make the graph undirected (GAP's ``-s``).
+
+    Returns:
+        The graph.
+
+    Raises:
+        RefusedInput: The name has another ending, or as the function of the format.
+    """
     path = Path(path)
     readers = {".sg": read_sg, ".el": read_el}
     if path.suffix not in readers:
@@ -42,7 +53,15 @@ def load(path: Path | str, *, symmetrize: bool = False) -> Graph:
 
 
 def save(graph: Graph, path: Path | str) -> None:
-    """Writes a graph in the format that the suffix names."""
+    """Writes a graph to a file, in place of one that exists.
+
+    Args:
+        graph: The graph.
+        path: The file. Its name ends in ``.sg`` for ``write_sg`` or in ``.el`` for ``write_el``.
+
+    Raises:
+        RefusedInput: The name has another ending, or the file cannot be written.
+    """
     path = Path(path)
     writers = {".sg": write_sg, ".el": write_el}
     if path.suffix not in writers:
@@ -51,7 +70,18 @@ def save(graph: Graph, path: Path | str) -> None:
 
 
 def read_sg(path: Path) -> Graph:
-    """Reads a serialized graph and checks all of it; the inverse graph is checked and dropped."""
+    """Reads a serialized graph. It checks the whole file, the inverse graph in it too, which it then drops.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The graph.
+
+    Raises:
+        RefusedInput: The file cannot be read, is not of the format, or needs more memory than the machine has free. The
+            error names the line or the field.
+    """
     remedy = "write the file again with GAP's converter or `forebay graph convert`"
 
     def refuse(field: str, value: object, found: str) -> RefusedInput:
@@ -101,7 +131,15 @@ def read_sg(path: Path) -> Graph:
 
 
 def write_sg(graph: Graph, path: Path) -> None:
-    """Writes a serialized graph, with its inverse if it is directed."""
+    """Writes a serialized graph, with its inverse if it is directed, in place of a file that exists.
+
+    Args:
+        graph: The graph.
+        path: The file.
+
+    Raises:
+        RefusedInput: The file cannot be written.
+    """
     with writing("graph file", path) as out:
         out.write(_HEADER.pack(graph.directed, graph.arcs, graph.vertices))
         for part in (graph, graph.inverse()) if graph.directed else (graph,):
@@ -110,9 +148,20 @@ def write_sg(graph: Graph, path: Path) -> None:
 
 
 def read_el(path: Path) -> Graph:
-    """Reads an edge list, one `source target` a line, as a directed graph; duplicates and loops are dropped.
+    """Reads an edge list, a text with a line ``source target`` for each arc, as a directed graph.
 
-    Blank lines, and what follows a `#` in a line, are left out. GAP's own reader ends at the first `#`, in silence.
+    It drops duplicates and loops. A ``#`` starts a comment, to the end of the line; GAP's own reader ends there, in
+    silence. There are as many vertices as the largest number says.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The graph.
+
+    Raises:
+        RefusedInput: The file cannot be read, is not of the format, or needs more memory than the machine has free. The
+            error names the line or the field.
     """
     edges: list[npt.NDArray[np.int32]] = []
     largest, lines, count = -1, 0, 0
@@ -142,7 +191,7 @@ def read_el(path: Path) -> Graph:
 
 
 def _read_lines(path: Path, piece: bytes, before: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """The pairs of whole lines, and the number of the line that each is in; what is no pair is refused."""
+    """Returns the pairs of whole lines, and the number of the line that each is in. Refuses other lines."""
     if b"#" in piece:
         piece = _COMMENT.sub(b"", piece)
     characters = np.frombuffer(piece, np.uint8)
@@ -180,7 +229,15 @@ def _shown(text: bytes) -> str:
 
 
 def write_el(graph: Graph, path: Path) -> None:
-    """Writes an edge list, each arc on a line of its own."""
+    """Writes an edge list, each arc on a line of its own, in place of a file that exists.
+
+    Args:
+        graph: The graph.
+        path: The file.
+
+    Raises:
+        RefusedInput: The file cannot be written.
+    """
     sources = np.repeat(np.arange(graph.vertices, dtype=np.int64), graph.degrees)
     with writing("graph file", path) as out:
         np.savetxt(out, np.column_stack([sources, graph.neighbours]), fmt="%d")

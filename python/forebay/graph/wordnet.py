@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WordNet 3.0 as a graph: synsets and the pointers between them (Debian's `wordnet-base`; format: wndb(5WN))."""
+"""WordNet 3.0 as a graph: synsets and the pointers between them (Debian's ``wordnet-base``; format: wndb(5WN))."""
 
 import os
 from dataclasses import dataclass
@@ -18,21 +18,38 @@ _DEFAULT = Path("/usr/share/wordnet")
 
 @dataclass(frozen=True)
 class WordNet:
-    """The graph, how many pointers it was made of, and what each vertex is."""
+    """WordNet as a graph, and what its vertices are.
+
+    Attributes:
+        graph: The graph: a vertex for each synset, an arc for each pair of synsets that a pointer joins.
+        pointers: How many pointers the data files hold. Several may join the same pair.
+        synsets: The vertex of each synset, by its part of speech and its offset, such as ``"n00001740"``.
+        words: The first word of each vertex.
+    """
 
     graph: Graph
     pointers: int
-    synsets: dict[str, int]  # "n00001740" -> vertex
-    words: list[str]  # the first word of each vertex
+    synsets: dict[str, int]
+    words: list[str]
 
 
 def default_directory() -> Path:
-    """Where the data files are: FOREBAY_WORDNET, or where Debian's package puts them."""
+    """Returns the folder of the data files: FOREBAY_WORDNET, or where Debian's package puts them."""
     return Path(os.environ.get("FOREBAY_WORDNET") or _DEFAULT)
 
 
 def load(directory: Path | None = None) -> WordNet:
-    """Reads the four data files. Vertices are numbered in file order: nouns, verbs, adjectives, adverbs."""
+    """Reads the four data files. Vertices are numbered in file order: nouns, verbs, adjectives, adverbs.
+
+    Args:
+        directory: The folder of the data files; None for ``default_directory()``.
+
+    Returns:
+        The graph, and what its vertices are.
+
+    Raises:
+        RefusedInput: A file cannot be read, or a line of it is not a synset.
+    """
     directory = directory or default_directory()
     synsets: dict[str, int] = {}
     words: list[str] = []
@@ -47,7 +64,7 @@ def load(directory: Path | None = None) -> WordNet:
                     offset, word, targets = _parse_synset(line.decode("latin-1"))
                 except (ValueError, IndexError):
                     raise RefusedInput(
-                        "WordNet", f"{path}:{number}", "is no synset of wndb(5WN); install wordnet-base again"
+                        "WordNet", f"{path}:{number}", "is not a synset of wndb(5WN); install wordnet-base again"
                     ) from None
                 vertex = len(words)
                 synsets[part + offset] = vertex
@@ -57,7 +74,9 @@ def load(directory: Path | None = None) -> WordNet:
         arcs = np.array([(source, synsets[target]) for source, target in pointers], dtype=np.int64).reshape(-1, 2)
     except KeyError as missing:
         raise RefusedInput(
-            "WordNet", missing.args[0], "is no synset that is there; install wordnet-base again"
+            "WordNet",
+            missing.args[0],
+            "a pointer leads to this synset, which is not in the files; install wordnet-base again",
         ) from None
     graph = Graph.from_arcs(arcs[:, 0], arcs[:, 1], len(words), keep_loops=True)
     return WordNet(graph, len(pointers), synsets, words)
