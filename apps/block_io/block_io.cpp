@@ -27,20 +27,20 @@ workload validated(storage const& drives, options const& o) {
     if (!holds) throw refused_input(field, fmt::to_string(value), remedy);
   };
   std::uint64_t const lba = drives.block_bytes();
-  refuse_unless(o.block_bytes != 0 && o.block_bytes % lba == 0, "bs", o.block_bytes,
+  refuse_unless(o.block_bytes != 0 && o.block_bytes % lba == 0, "--bs", o.block_bytes,
                 fmt::format("must be a multiple of the drive's block, {} bytes", lba));
-  refuse_unless(o.block_bytes <= drives.size_bytes(), "bs", o.block_bytes,
+  refuse_unless(o.block_bytes <= drives.size_bytes(), "--bs", o.block_bytes,
                 fmt::format("must not exceed the {} bytes of the drives", drives.size_bytes()));
   std::uint64_t const size = o.size_bytes == 0 ? drives.size_bytes() / o.block_bytes * o.block_bytes : o.size_bytes;
-  refuse_unless(size != 0 && size % o.block_bytes == 0, "size", size,
-                fmt::format("must be a multiple of bs, {} bytes", o.block_bytes));
-  refuse_unless(size <= drives.size_bytes(), "size", size,
+  refuse_unless(size != 0 && size % o.block_bytes == 0, "--size", size,
+                fmt::format("must be a multiple of --bs, {} bytes", o.block_bytes));
+  refuse_unless(size <= drives.size_bytes(), "--size", size,
                 fmt::format("must not exceed the {} bytes of the drives", drives.size_bytes()));
-  refuse_unless(o.iodepth >= 1 && o.iodepth <= 1u << 20, "iodepth", o.iodepth, "must be 1 to 1048576");
-  refuse_unless(o.gpu_threads >= 1, "gpu-threads", o.gpu_threads, "must be at least 1");
-  refuse_unless(o.read_percent <= 100, "rwmixread", o.read_percent, "must be 0 to 100");
-  refuse_unless(o.runtime_s >= 0 && o.runtime_s < 1e6, "runtime", o.runtime_s, "must be 0 to 1e6 seconds");
-  refuse_unless(o.ramp_time_s >= 0 && o.ramp_time_s < 1e6, "ramp-time", o.ramp_time_s, "must be 0 to 1e6 seconds");
+  refuse_unless(o.iodepth >= 1 && o.iodepth <= 1u << 20, "--iodepth", o.iodepth, "must be 1 to 1048576");
+  refuse_unless(o.gpu_threads >= 1, "--gpu-threads", o.gpu_threads, "must be at least 1");
+  refuse_unless(o.read_percent <= 100, "--rwmixread", o.read_percent, "must be 0 to 100");
+  refuse_unless(o.runtime_s >= 0 && o.runtime_s < 1e6, "--runtime", o.runtime_s, "must be 0 to 1e6 seconds");
+  refuse_unless(o.ramp_time_s >= 0 && o.ramp_time_s < 1e6, "--ramp-time", o.ramp_time_s, "must be 0 to 1e6 seconds");
 
   workload work;
   work.region_bytes = size;

@@ -30,12 +30,12 @@ bfs_request validated(storage const& drives, extent const& edges, std::span<std:
                 fmt::format("must be a vertex, 0 to {}", row_begin.size() - 2));
   std::uint64_t const needed = row_begin.back() * sizeof(std::uint32_t);
   refuse_unless(needed <= edges.size_bytes, "extent", edges.name,
-                fmt::format("has {} bytes, {} edges need {}; import the edge list again", edges.size_bytes,
+                fmt::format("has {} bytes, and {} edges need {}; write the edge list again", edges.size_bytes,
                             row_begin.back(), needed));
   refuse_unless(request_bytes % lba == 0, "request_bytes", request_bytes,
                 fmt::format("must be a multiple of the drive's block, {} bytes", lba));
-  refuse_unless(o.threads >= 1 && o.threads <= 1u << 20, "gpu-threads", o.threads, "must be 1 to 1048576");
-  refuse_unless(o.reads_per_thread >= 1 && o.reads_per_thread <= 1024, "iodepth", o.reads_per_thread,
+  refuse_unless(o.threads >= 1 && o.threads <= 1u << 20, "--gpu-threads", o.threads, "must be 1 to 1048576");
+  refuse_unless(o.reads_per_thread >= 1 && o.reads_per_thread <= 1024, "--iodepth", o.reads_per_thread,
                 "must be 1 to 1024 for each thread");
   return {.edges = edges,
           .row_begin = row_begin,

@@ -38,7 +38,7 @@ struct dlrm_config {
 /// the work, which here means six times as many layers.
 inline dlrm_config dlrm_config_number(std::uint32_t number) {
   dlrm_config c;
-  if (number < 1 || number > 3) throw refused_input("config", std::to_string(number), "is 1, 2 or 3");
+  if (number < 1 || number > 3) throw refused_input("config", std::to_string(number), "must be 1, 2 or 3");
   c.bottom_layers = c.top_layers = number == 1 ? 3 : number == 2 ? 1 : 18;
   return c;
 }
@@ -244,9 +244,9 @@ class dlrm {
  private:
   static dlrm_config const& checked(dlrm_config const& c) {
     if (c.floats == 0 || c.floats % dlrm_quad_floats != 0) {
-      throw refused_input("floats", std::to_string(c.floats), "is a multiple of 4");
+      throw refused_input("floats", std::to_string(c.floats), "must be a multiple of 4");
     }
-    if (c.tables == 0 || c.dense == 0) throw refused_input("tables", std::to_string(c.tables), "is at least 1");
+    if (c.tables == 0 || c.dense == 0) throw refused_input("tables", std::to_string(c.tables), "must be at least 1");
     return c;
   }
   static std::uint64_t parameter_count(dlrm_config const& c) {

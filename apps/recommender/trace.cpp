@@ -43,7 +43,7 @@ class reader {
   template <class T>
   void read(std::span<T> to) {
     file_.read(reinterpret_cast<char*>(to.data()), static_cast<std::streamsize>(to.size_bytes()));
-    if (!file_) throw refused_input("trace", path_, "ends too early");
+    if (!file_) throw refused_input("trace", path_, "ends too early; make the trace again");
   }
   template <class T>
   T read() {
@@ -65,7 +65,8 @@ std::uint64_t dlrm_trace::rows_of_all_tables() const {
 
 std::vector<std::uint32_t> dlrm_trace::rows_in_one_table() const {
   if (rows_of_all_tables() > 0xffffffff) {
-    throw refused_input("rows", std::to_string(rows_of_all_tables()), "all tables together have fewer than 2^32");
+    throw refused_input("rows", std::to_string(rows_of_all_tables()),
+                        "all tables together must have fewer than 2^32 rows; give fewer");
   }
   std::vector<std::uint32_t> first(table_rows.size());
   std::exclusive_scan(table_rows.begin(), table_rows.end(), first.begin(), 0u);
@@ -81,16 +82,16 @@ std::vector<std::uint32_t> criteo_table_rows() {
 
 dlrm_trace make_zipf_trace(zipf_options const& options) {
   if (options.exponent <= 0 || options.exponent == 1) {
-    throw refused_input("exponent", std::to_string(options.exponent), "is greater than 0, and not 1");
+    throw refused_input("exponent", std::to_string(options.exponent), "must be greater than 0, and not 1");
   }
-  if (options.table_rows.empty()) throw refused_input("tables", "0", "is at least 1");
+  if (options.table_rows.empty()) throw refused_input("tables", "0", "must be at least 1");
   dlrm_trace trace{"zipf", options.dense, options.table_rows, {}, {}};
   std::vector<scattering> places;
   std::vector<double> last;  // of the integral, at the end of each table
   double const power = 1 - options.exponent;
   for (std::uint32_t& rows : trace.table_rows) {
     rows = std::min(rows, options.rows_max);
-    if (rows == 0) throw refused_input("rows", "0", "is at least 1 in every table");
+    if (rows == 0) throw refused_input("rows", "0", "must be at least 1 in every table");
     places.emplace_back(options.seed + places.size() * 1000, rows);
     last.push_back(std::pow(rows + 1.0, power) - 1);
   }
@@ -113,14 +114,14 @@ dlrm_trace read_trace(std::string const& path) {
   reader file(path);
   char found[sizeof magic];
   file.read(std::span<char>(found));
-  if (std::memcmp(found, magic, sizeof magic) != 0) throw refused_input("trace", path, "is not a DLRM trace");
+  if (std::memcmp(found, magic, sizeof magic) != 0) throw refused_input("trace", path, "is not a DLRM trace; give one");
   dlrm_trace trace;
   trace.source = path;
   trace.dense = file.read<std::uint32_t>();
   auto const tables = file.read<std::uint32_t>();
   auto const samples = file.read<std::uint64_t>();
   if (tables == 0 || tables > 1024 || trace.dense > 1024 || samples > std::uint64_t{1} << 32) {
-    throw refused_input("trace", path, "has a header that cannot be meant");
+    throw refused_input("trace", path, "has a header with numbers that no trace has; make the trace again");
   }
   std::uint64_t const bytes = sizeof magic + 16 + 4 * (tables + samples * (trace.dense + std::uint64_t{tables}));
   if (std::filesystem::file_size(path) != bytes) {

@@ -45,14 +45,14 @@ class Job:
         if self.rw not in WORKLOADS:
             raise RefusedInput("rw", self.rw, f"must be one of {', '.join(WORKLOADS)}")
         if self.bs <= 0:
-            raise RefusedInput("--bs", self.bs, "must be a positive multiple of the drive's block")
+            raise RefusedInput("--bs", self.bs, "must be at least one block of the drive, such as 512 or 4k")
         if not 1 <= self.iodepth <= MAX_IN_FLIGHT:
             remedy = f"must be at least 1 and at most {MAX_IN_FLIGHT}: the commands in flight, of all threads"
             raise RefusedInput("--iodepth", self.iodepth, remedy)
         if not 1 <= self.gpu_threads <= MAX_IN_FLIGHT:
             raise RefusedInput("--gpu-threads", self.gpu_threads, f"must be at least 1 and at most {MAX_IN_FLIGHT}")
         if not 0 <= self.rwmixread <= 100:
-            raise RefusedInput("--rwmixread", self.rwmixread, "must be 0 to 100, the percentage of reads")
+            raise RefusedInput("--rwmixread", self.rwmixread, "must be from 0 to 100: it is the percentage of reads")
 
     @property
     def read_percent(self) -> int:
@@ -81,7 +81,7 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
     native = json.loads(
         interruptible(
             core().run_block_io,
-            storage.native,
+            storage._native,
             random=WORKLOADS[job.rw][0],
             read_percent=job.read_percent,
             block_bytes=job.bs,

@@ -163,11 +163,15 @@ def calibrate(paths: Sequence[Path], name: str) -> Fit:
     reads = measurements.of("read")
     if not reads:
         reason = f"; {measurements.unused[0].reason}" if measurements.unused else ""
-        raise RefusedInput("fio", found, f"has no job of reads alone to fit a profile to{reason}")
+        raise RefusedInput(
+            "fio", found, f"has no job that only reads, which a profile is fitted to; add one with rw=randread{reason}"
+        )
     rates = _fit_rates("read", reads, measurements, assumed)
     latency = _fit_latency(reads, rates, assumed)
     if latency is None:
-        remedy = "has no job of one read at a time, which gives the least latency: add one with iodepth=1, numjobs=1"
+        remedy = (
+            "has no job with one read at a time, which shows the least latency; add one with iodepth=1 and numjobs=1"
+        )
         raise RefusedInput("fio", found, remedy)
     read = rates.with_latency(latency)
     write = _fit_writes(measurements, read, files, assumed)
@@ -193,8 +197,11 @@ def _fit_writes(measurements: Measurements, read: Cost, files: list[str], assume
 def _fit_rates(direction: str, points: list[Point], measurements: Measurements, assumed: list[str]) -> _Rates:
     best = _saturated(points, measurements)
     if len(best) < 2:
-        found = f"only one size, {format_bytes(best[0].bs)}," if best else "no size"
-        remedy = f"{found} of which a job saturates the drive: measure {direction}s of two sizes, such as 4k and 128k"
+        found = f"at only one block size, {format_bytes(best[0].bs)}," if best else "at no block size"
+        remedy = (
+            f"{found} the {direction}s of these jobs saturate the drive, and a fit needs two sizes; measure "
+            f"{direction}s of two sizes, such as 4k and 128k, with a larger iodepth"
+        )
         if measurements.unused:
             remedy += f"; not used: {measurements.unused[-1].reason}"
         raise RefusedInput("fio", ", ".join(dict.fromkeys(point.file for point in points)), remedy)
@@ -309,8 +316,8 @@ def _read_file(path: Path, measurements: Measurements) -> None:
         raise RefusedInput(
             "fio",
             path,
-            "measured an emulated drive that was late (fidelity: exceeded): its figures are the machine's, not the "
-            "drive's; measure again with a lower rate or on a faster machine",
+            "measured an emulated drive that missed its times (fidelity: exceeded): its figures are the machine's, not "
+            "the drive's; measure again with a lower rate or on a faster machine",
         )
     shared = document.get("global options", {})
     groups: dict[str, list[_Job]] = {}
@@ -350,10 +357,12 @@ class _Job:
         own = job.get("job options")
         self.name = str(job.get("jobname", f"job {index}")).encode("utf-8", "replace").decode()
         if not isinstance(own, dict) or not isinstance(shared, dict):
-            self.refuse("job options", None, "is missing: this is not the JSON of fio 3")
+            self.refuse(
+                "job options", None, "is missing, so this is not the JSON of fio 3; run fio 3 with --output-format=json"
+            )
         self.options: dict[str, Any] = {**shared, **own}
         if job.twice:
-            self.refuse(job.twice, None, "is there twice; run the job again")
+            self.refuse(job.twice, None, "is there twice, so the file is damaged; run the job again")
         error = job.get("error", 0)
         if error != 0:
             self.refuse("error", error, f"the job {self.name} failed; run it again")
@@ -368,14 +377,16 @@ class _Job:
         for part in key.split("/"):
             value = value.get(part) if isinstance(value, dict) else None
             if isinstance(value, _Object) and value.twice:
-                self.refuse(f"{part}.{value.twice}", None, "is there twice; run the job again")
+                self.refuse(f"{part}.{value.twice}", None, "is there twice, so the file is damaged; run the job again")
         return value
 
     def number(self, key: str) -> float:
         """The number at a path, at least 0."""
         value, dotted = self.at(key), key.replace("/", ".")
         if value is None:
-            self.refuse(dotted, None, "is missing: this is not the JSON of fio 3")
+            self.refuse(
+                dotted, None, "is missing, so this is not the JSON of fio 3; run fio 3 with --output-format=json"
+            )
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e18:
             self.refuse(dotted, value, "must be a number from 0 to 1e18")
         return float(value)

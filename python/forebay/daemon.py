@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drive daemon, as who starts one sees it: where it listens, whether it does, and how it is started and ended."""
+"""The drive daemon from outside: where it listens, whether it does, and how it is started and ended."""
 
 import contextlib
 import os
@@ -81,7 +81,7 @@ def running(path: str, environment: dict[str, str]) -> Iterator[None]:
         raise
     end(daemon)
     if daemon.returncode != 0:
-        raise LostData(f"the drive daemon ended with status {daemon.returncode}: see what it said before")
+        raise LostData(f"the drive daemon ended with status {daemon.returncode}; its own message is above")
 
 
 def end(daemon: "subprocess.Popen[str]", limit_s: float = _END_TIMEOUT_S) -> None:
@@ -168,10 +168,16 @@ def limit_to_rest(sms: int | None, *, with_gpu: bool) -> dict[str, str]:
     """What leaves `sms` of the GPU's multiprocessors to the drives. Throws RefusedInput for what it does not have."""
     if not with_gpu:
         if sms is not None:
-            raise RefusedInput("--sms", sms, "no GPU is shared by MPS here; leave it out")
+            raise RefusedInput(
+                "--sms", sms, "is only for a GPU that NVIDIA's MPS shares, and there is none here; leave it out"
+            )
         return {}
     have = core().multiprocessors(0)
     sms = min(USUAL_SMS, have // 4) if sms is None else sms
     if not 0 < sms < have:
-        raise RefusedInput("--sms", sms, f"the GPU has {have} multiprocessors, and the program needs some; give less")
+        raise RefusedInput(
+            "--sms",
+            sms,
+            f"must be 1 to {have - 1}: the GPU has {have} multiprocessors, and the program needs at least one",
+        )
     return {_MPS_PERCENTAGE: str(100 * (have - sms) // have)}

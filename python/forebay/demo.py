@@ -35,7 +35,11 @@ class Demo:
         """Reads WordNet from `directory`, or from where the package put it."""
         loaded = wordnet.load(directory)
         if START.synset not in loaded.synsets:
-            raise RefusedInput("WordNet", START.synset, "is not in data.noun; install WordNet 3.0 (wordnet-base)")
+            raise RefusedInput(
+                "WordNet",
+                START.synset,
+                "is where the search starts, and data.noun does not have it; install WordNet 3.0 (wordnet-base)",
+            )
         return cls(loaded, loaded.synsets[START.synset])
 
     def write(self, storage: Storage, tell: Callable[[float], None] | None = None) -> None:

@@ -96,8 +96,8 @@ def _cpu(machine: Machine) -> Check:
         "cpu",
         WARNING,
         found,
-        "emulated drives and their clients share few cores, so fast profiles come late",
-        "use four cores or more, or heed the fidelity that every result states",
+        "emulated drives and the programs that use them share few cores, so fast drives complete late",
+        "use four cores or more, or check that results say timing: kept",
     )
 
 
@@ -109,7 +109,13 @@ def _memory(machine: Machine) -> Check:
     found = f"{available:.1f} GiB available of {facts.get('MemTotal', 0) / 2**20:.1f}"
     if available >= 2:
         return Check("memory", OK, found)
-    return Check("memory", WARNING, found, "drives with backing=memory live there", "free memory, or use backing=file")
+    return Check(
+        "memory",
+        WARNING,
+        found,
+        "emulated drives keep their data in memory unless told otherwise",
+        "free memory, or use backing=file",
+    )
 
 
 def _meminfo(machine: Machine) -> dict[str, int]:
@@ -145,7 +151,13 @@ def _profiles() -> Check:
 def _cuda_build(built: dict[str, Any] | str) -> Check:
     if isinstance(built, dict) and built["cuda"]:
         return Check("cuda build", OK, "CUDA is built in")
-    return Check("cuda build", MISSING, "CUDA is not built in", "this build is for the CPU", "build with --preset cuda")
+    return Check(
+        "cuda build",
+        MISSING,
+        "CUDA is not built in",
+        "this build is for the CPU only",
+        "run `make` on a machine with a GPU, or configure with --preset cuda",
+    )
 
 
 def _driver(machine: Machine) -> Check:
@@ -157,7 +169,11 @@ def _driver(machine: Machine) -> Check:
     if asked:
         return Check("nvidia driver", OK, asked)
     return Check(
-        "nvidia driver", MISSING, "not loaded", "no /proc/driver/nvidia/version", "install NVIDIA's, 580 or newer"
+        "nvidia driver",
+        MISSING,
+        "not loaded",
+        "no /proc/driver/nvidia/version",
+        "install NVIDIA's driver, 580 or newer",
     )
 
 
@@ -178,7 +194,7 @@ def _gpus(machine: Machine, built: dict[str, Any] | str) -> Check:
         return Check("gpus", OK, f"{', '.join(usable_gpus)}" + (f" ({names})" if names else ""))
     if names:
         return Check("gpus", WARNING, names, "this build or its driver cannot use them", "see the two checks above")
-    return Check("gpus", MISSING, "none", "no GPU was found", "nothing to do: threads run on the CPU executor")
+    return Check("gpus", MISSING, "none", "no GPU was found", "nothing to do: threads run on the CPU")
 
 
 def _mps(machine: Machine) -> Check:
@@ -217,7 +233,9 @@ def _nvme(machine: Machine) -> Check:
             "their registers (resource0) may not be opened by this user",
             "run as root, or bind a spare drive to vfio-pci and grant /dev/vfio",
         )
-    return Check("nvme drives", MISSING, "none", "no controller in /sys/class/nvme", "use emulated drives")
+    return Check(
+        "nvme drives", MISSING, "none", "no controller in /sys/class/nvme", "nothing to do: use emulated drives"
+    )
 
 
 def _iommu(machine: Machine) -> Check:
@@ -279,7 +297,11 @@ def _qemu(machine: Machine) -> Check:
     if found:
         return Check("qemu", OK, found)
     return Check(
-        "qemu", MISSING, "no qemu-system-x86_64", "some tests drive its NVMe controller", "apt install qemu-system-x86"
+        "qemu",
+        MISSING,
+        "no qemu-system-x86_64",
+        "needed only for tests, which drive its NVMe controller",
+        "apt install qemu-system-x86",
     )
 
 
@@ -291,6 +313,6 @@ def _wordnet() -> Check:
         "wordnet",
         MISSING,
         f"no {directory}/data.noun",
-        "it is the input of `forebay demo`",
+        "needed only for `forebay demo`, which searches it",
         "apt install wordnet-base, or set FOREBAY_WORDNET",
     )

@@ -24,11 +24,11 @@ _PIECE = 1 << 20
 def read_json(
     field: str, path: Path, remedy: str, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:  # noqa: ANN401 (as json.loads)
-    """The document in a file. Lines before the first that begins with `{` are left out: warnings of who wrote it."""
+    """The document in a file. Lines before the first that begins with `{` are left out: fio's own warnings."""
     with reading(field, path) as file:
         data = file.read(SIZE_MAX + 1)
     if len(data) > SIZE_MAX:
-        raise RefusedInput(field, path, f"is larger than {format_bytes(SIZE_MAX)}, the most that is read; {remedy}")
+        raise RefusedInput(field, path, f"is larger than {format_bytes(SIZE_MAX)}, the limit; {remedy}")
     data = data.removeprefix(b"\xef\xbb\xbf")
     if not data.startswith(b"{"):
         data = data[data.find(b"\n{") + 1 :]

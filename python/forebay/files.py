@@ -69,7 +69,7 @@ def check_file_to_write(field: str, path: Path | str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | _OPEN)
     except OSError as error:
-        why = "is a pipe that nobody reads" if kind == "a pipe" else f"is not writable: {error.strerror}"
+        why = "is a pipe that no program reads" if kind == "a pipe" else f"is not writable: {error.strerror}"
         raise RefusedInput(field, path, f"{why}; name another file") from None
     if kind != "a pipe":  # its reader would take this for the end
         os.close(descriptor)
@@ -106,7 +106,7 @@ def _kind(path: Path | str) -> str:
         mode = Path(path).stat().st_mode
     except ValueError as error:  # a NUL
         raise OSError(0, str(error)) from None
-    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no ordinary file")
+    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not an ordinary file")
 
 
 @contextlib.contextmanager

@@ -39,15 +39,21 @@ class Job:
         if self.mode not in MODES:
             raise RefusedInput("--mode", self.mode, f"must be one of {', '.join(MODES)}")
         if self.iodepth is not None and not 1 <= self.iodepth <= MAX_IN_FLIGHT:
-            raise RefusedInput("--iodepth", self.iodepth, f"must be at least 1 and at most {MAX_IN_FLIGHT}")
+            raise RefusedInput("--iodepth", self.iodepth, f"must be a whole number from 1 to {MAX_IN_FLIGHT}")
         if self.gpu_threads is not None and not 1 <= self.gpu_threads <= MAX_IN_FLIGHT:
-            raise RefusedInput("--gpu-threads", self.gpu_threads, f"must be at least 1 and at most {MAX_IN_FLIGHT}")
+            raise RefusedInput("--gpu-threads", self.gpu_threads, f"must be a whole number from 1 to {MAX_IN_FLIGHT}")
         if self.speed is None:
             return
         if self.mode != "open":
-            raise RefusedInput("--speed", self.speed, "is for --mode open; a closed loop keeps no times")
+            raise RefusedInput(
+                "--speed",
+                self.speed,
+                "is only for --mode open: a closed loop does not follow the trace's times; add that, or leave it out",
+            )
         if not (math.isfinite(self.speed) and 1e-6 <= self.speed <= 1e6):
-            raise RefusedInput("--speed", self.speed, "must be 1e-6 to 1e6 times the trace's own")
+            raise RefusedInput(
+                "--speed", self.speed, "must be from 1e-6 to 1e6: it is a factor on the trace's own speed"
+            )
 
     @property
     def effective_iodepth(self) -> int:
@@ -71,7 +77,7 @@ def run(storage: Storage, trace: Trace, job: Job) -> dict[str, Any]:
     native = json.loads(
         interruptible(
             core().run_replay,
-            storage.native,
+            storage._native,
             operations,
             trace_name=trace.path,
             open_loop=is_open,
@@ -149,9 +155,9 @@ def writes(trace: Trace) -> bool:
 def _scheduled(trace: Trace, job: Job) -> tuple[np.ndarray, int]:
     """The operations at the times when they are due, in the order of these, and how many of them the trace has late."""
     if not trace.timed:
-        raise RefusedInput("--mode", job.mode, f"{trace.path} says no times; use --mode closed")
+        raise RefusedInput("--mode", job.mode, f"{trace.path} has no times to follow; use --mode closed")
     if trace.duration_ns / job.effective_speed >= 2**63:
-        raise RefusedInput("--speed", job.effective_speed, "makes the replay longer than 292 years")
+        raise RefusedInput("--speed", job.effective_speed, "makes the replay longer than 292 years; give more")
     times = trace.operations["at_ns"]
     early = int((times[1:] < np.maximum.accumulate(times)[:-1]).sum())
     operations = trace.operations[np.argsort(times, kind="stable")]

@@ -18,6 +18,7 @@ import numpy as np
 from forebay import memory
 from forebay.errors import RefusedInput
 from forebay.files import reading
+from forebay.units import format_count
 
 FORMATS = ("auto", "msr", "iolog")
 READ, WRITE, FLUSH = 0, 1, 2
@@ -73,7 +74,9 @@ def load(path: str | Path, trace_format: str = "auto", *, disk: int | None = Non
         try:
             return _load(name, raw, trace_format, disk, file)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise RefusedInput("trace", name, f"is no whole gzip file: {error}; fetch it again") from error
+            raise RefusedInput(
+                "trace", name, f"is a damaged or incomplete gzip file: {error}; get the file again"
+            ) from error
 
 
 class _Unpacked(io.RawIOBase):
@@ -89,8 +92,8 @@ class _Unpacked(io.RawIOBase):
         count = self._file.readinto(buffer)
         unpacked, packed = self._file.tell(), self._packed.tell()
         if unpacked > _UNPACKED_FREE and unpacked > _UNPACKED_RATIO * packed:
-            found = f"unpacks to more than {_UNPACKED_RATIO} times its size, as no trace does"
-            raise RefusedInput("trace", self._name, f"{found}; if it is one, unpack it first")
+            found = f"unpacks to more than {_UNPACKED_RATIO} times its size, which no known trace does"
+            raise RefusedInput("trace", self._name, f"{found}; if it is a trace, unpack it with gunzip first")
         return count
 
 
@@ -102,16 +105,22 @@ def _load(name: str, raw: BinaryIO, trace_format: str, disk: int | None, file: s
     if not first:
         raise RefusedInput("trace", name, "is empty; give a trace with at least one operation")
     if len(first) == _FIRST_LINE_MAX:
-        raise RefusedInput("trace", name, "is no trace: its first line has no end; see --help for the formats")
+        raise RefusedInput(
+            "trace",
+            name,
+            "is not a trace: its first line has no end; give an MSR Cambridge trace or an iolog of fio",
+        )
     if b"\0" in first:
-        raise RefusedInput(f"{name}:1: line", _text(first), "is no text in ASCII or UTF-8; save the trace as that")
+        raise RefusedInput(f"{name}:1: line", _text(first), "is not text; save the trace as ASCII or UTF-8")
     first = first.removeprefix(_BOM)
     if trace_format == "auto":
         trace_format = _guess(name, first)
     reader: _Reader = _Msr(name, disk) if trace_format == "msr" else _Iolog(name, file)
     for option, value, other in (("--disk", disk, "iolog"), ("--file", file, "msr")):
         if value is not None and trace_format == other:
-            raise RefusedInput(option, value, f"{name} is of the format {other}, which has none")
+            raise RefusedInput(
+                option, value, f"{name} is of the format {other}, which has no {option[2:]}s; leave {option} out"
+            )
     reader.read(first, stream)
     return reader.trace()
 
@@ -122,7 +131,11 @@ def _guess(name: str, first: bytes) -> str:
     if first.count(b",") == len(_MSR_FIELDS) - 1:
         return "msr"
     remedy = f"must start with 'fio version 2 iolog', 'fio version 3 iolog', or a line {_text(b','.join(_MSR_FIELDS))}"
-    raise RefusedInput(f"{name}:1: line", _text(first), f"{remedy}; or name the format with --format")
+    raise RefusedInput(
+        f"{name}:1: line",
+        _text(first),
+        f"{remedy}; if it is a trace without such a line, name its format with --format",
+    )
 
 
 def _text(field: bytes) -> str:
@@ -149,7 +162,7 @@ class _Reader:
 
     def trace(self) -> Trace:
         if not self._kinds:
-            raise RefusedInput("trace", self.name, f"{self._nothing()}: there is nothing to replay")
+            raise RefusedInput("trace", self.name, f"{self._nothing()}; give a trace with at least one")
         operations = np.zeros(len(self._kinds), OPERATION)
         operations["offset_bytes"] = self._offsets
         operations["bytes"] = self._sizes
@@ -159,7 +172,7 @@ class _Reader:
         since = times - times.min()
         latest = int(since.argmax())
         if int(since[latest]) > _NUMBER_MAX // self.unit_ns:
-            remedy = "is more than 292 years after another; the trace is damaged"
+            remedy = "is more than 292 years after another line's; the trace is damaged, get it again"
             self._refuse(self._numbers[latest], "time", b"%d" % self._times[latest], remedy)
         operations["at_ns"] = since * np.uint64(self.unit_ns)
         return Trace(
@@ -174,7 +187,7 @@ class _Reader:
         )
 
     def _nothing(self) -> str:
-        return f"has no read, write or flush in {self.lines} lines"
+        return f"has no read, write or flush in its {format_count(self.lines, 'line')}"
 
     def _numbered(self, first: bytes, rest: BinaryIO) -> Iterator[tuple[int, bytes]]:
         yield 1, first
@@ -195,7 +208,7 @@ class _Reader:
 
     def _number(self, line: int, field: str, text: bytes) -> int:
         if not text.isdigit() or len(text) > _DIGITS_MAX or int(text) > _NUMBER_MAX:
-            self._refuse(line, field, text, "must be a whole number, 0 to 2^63 - 1")
+            self._refuse(line, field, text, "must be a whole number from 0 to 2^63 - 1")
         return int(text)
 
     def _length(self, line: int, field: str, text: bytes) -> int:
@@ -246,11 +259,18 @@ class _Msr(_Reader):
                     self.left_out += 1
                     continue
                 if wanted is not None:
-                    self._refuse(line, "DiskNumber", fields[2], f"the lines above are of disk {wanted}; choose: --disk")
+                    self._refuse(
+                        line, "DiskNumber", fields[2], f"the lines above are of disk {wanted}; choose one with --disk"
+                    )
                 wanted = disk
             if fields[1] != host:
                 if host:
-                    self._refuse(line, "Hostname", fields[1], f"the lines above are of {_text(host)}; split the trace")
+                    self._refuse(
+                        line,
+                        "Hostname",
+                        fields[1],
+                        f"the lines above are of the host {_text(host)}; split the trace by host",
+                    )
                 host = fields[1]
             self._add(line, kind, time, offset, size)
 
@@ -304,16 +324,20 @@ class _Iolog(_Reader):
                 self.other_lines += 1
                 continue
             elif not flushes:
-                self._refuse(line, "action", action, f"must be one of {actions}; all but the first three with numbers")
+                self._refuse(
+                    line, "action", action, f"must be one of {actions}; all but the first three need OFFSET and LENGTH"
+                )
             if action == b"wait" and not stamped:
                 self.other_lines += 1
                 self.timed = True
                 time += offset
                 if time > _NUMBER_MAX:
-                    self._refuse(line, "offset", fields[2], "the waits are together more than 2^63 - 1 microseconds")
+                    self._refuse(line, "offset", fields[2], "all waits together must be at most 2^63 - 1 microseconds")
                 continue
             if action == b"wait":
-                self._refuse(line, "action", action, "is not allowed in version 3: the times of the lines say it")
+                self._refuse(
+                    line, "action", action, "is not allowed in version 3, where each line has a time; remove the line"
+                )
             if action not in kinds and action != b"trim":
                 self._refuse(line, "action", action, f"must be one of {actions}")
             if file != wanted:
@@ -321,7 +345,9 @@ class _Iolog(_Reader):
                     self.left_out += 1
                     continue
                 if wanted is not None:
-                    self._refuse(line, "file", file, f"the lines above are of {_text(wanted)}; choose: --file")
+                    self._refuse(
+                        line, "file", file, f"the lines above are of the file {_text(wanted)}; choose one with --file"
+                    )
                 wanted = file
             if not flushes and length == 0:
                 self._refuse(line, "length", fields[3], "must be at least 1 byte")

@@ -15,7 +15,7 @@ def parse_size(field: str, text: str) -> int:
     """Bytes in `text`: a whole number with K, M, G or T for powers of 1024, a trailing B or iB allowed."""
     match = re.fullmatch(r"0*([0-9]+)([kmgt]?)(?:i?b)?", text.strip().lower())
     if not match:
-        raise RefusedInput(field, text, "give a number of bytes such as 512, 4K, 64M or 2G")
+        raise RefusedInput(field, text, "is not a size; give a number of bytes such as 512, 4K, 64M or 2G")
     digits, unit = match.groups()
     size = int(digits[:_DIGITS_MAX]) * 1024 ** _POWERS[unit]
     if len(digits) > _DIGITS_MAX or size >= 2**63:
@@ -27,7 +27,7 @@ def parse_duration(field: str, text: str) -> float:
     """Seconds in `text`: a number with us, ms, s, m or h; seconds where there is none."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|)", text.strip().lower())
     if not match:
-        raise RefusedInput(field, text, "give a time such as 3, 500ms or 2m")
+        raise RefusedInput(field, text, "is not a time; give seconds such as 3, or a unit as in 500ms or 2m")
     seconds = float(match[1]) * _SECONDS[match[2]]
     if seconds > _DURATION_MAX_S:
         raise RefusedInput(field, text, "must be at most 1000000 seconds")
@@ -49,13 +49,31 @@ def format_ns(nanoseconds: float) -> str:
     """A time in the unit that leaves one to three digits before the point."""
     for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if nanoseconds >= scale:
-            return f"{nanoseconds / scale:.3g} {unit}" if nanoseconds < 1000 * scale else f"{nanoseconds / scale:.0f} s"
+            return f"{_short(nanoseconds / scale)} {unit}"
     return f"{nanoseconds:.0f} ns"
 
 
 def format_rate(per_second: float) -> str:
-    """A rate with a decimal prefix: 20.0k, 2.47M."""
+    """A rate with a decimal prefix: 20k, 2.47M."""
     for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if per_second >= scale:
-            return f"{per_second / scale:.3g}{unit}"
-    return f"{per_second:.3g}"
+            return f"{_short(per_second / scale)}{unit}"
+    return _short(per_second)
+
+
+def format_bandwidth(bytes_per_second: float) -> str:
+    """A bandwidth with a decimal prefix, as drives state it: 102 MB/s, 7.2 GB/s."""
+    for unit, scale in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if bytes_per_second >= scale:
+            return f"{_short(bytes_per_second / scale)} {unit}"
+    return f"{bytes_per_second:.0f} B/s"
+
+
+def format_count(count: int, noun: str) -> str:
+    """`1 thread`, `2 threads`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _short(number: float) -> str:
+    """Three digits, or all that are before the point: no power of ten."""
+    return f"{number:.3g}" if number < 999.5 else f"{number:.0f}"

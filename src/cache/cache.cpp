@@ -42,7 +42,7 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
   if (page < block || page > layout.command_bytes_max) {
     throw refused_input("cache.page_bytes", std::to_string(page),
                         "the drives read " + std::to_string(block) + " to " + std::to_string(layout.command_bytes_max) +
-                            " bytes with a command: give as much");
+                            " bytes with one command; give a page of such a size");
   }
   if (layout.drive_count > 1 && layout.stripe_bytes % page != 0) {
     throw refused_input(
@@ -61,17 +61,18 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
   constexpr std::uint64_t max_frames = cache_targets<void>::max_frames;
   if (options.size_bytes / page > max_frames) {
     throw refused_input("cache.size_bytes", std::to_string(options.size_bytes),
-                        "a cache has at most 2^28 pages: give larger ones, or fewer");
+                        "a cache has at most 2^28 pages; give larger pages, or fewer bytes");
   }
   if (options.own_frames() > max_frames) {
     throw refused_input("cache.overflow_frames", std::to_string(options.overflow_frames),
-                        "with the cache's pages they are at most 2^28: give at most " +
+                        "these and the cache's pages must be at most 2^28 together; give at most " +
                             std::to_string(max_frames - options.size_bytes / page));
   }
   if (options.frames() > max_frames) {
-    throw refused_input("cache.user_frames", std::to_string(options.user_frames),
-                        "with the cache's pages and cache.overflow_frames they are at most 2^28: give at most " +
-                            std::to_string(max_frames - options.own_frames()));
+    throw refused_input(
+        "cache.user_frames", std::to_string(options.user_frames),
+        "these, the cache's pages and cache.overflow_frames must be at most 2^28 together; give at most " +
+            std::to_string(max_frames - options.own_frames()));
   }
   if (options.host_size_bytes % options.size_bytes != 0) {
     throw refused_input("cache.host_size_bytes", std::to_string(options.host_size_bytes),
@@ -79,7 +80,7 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
   }
   if (options.host_size_bytes / page > ~std::uint32_t{0}) {
     throw refused_input("cache.host_size_bytes", std::to_string(options.host_size_bytes),
-                        "the host pool has at most 2^32 - 1 pages: give larger ones, or fewer");
+                        "the host pool has at most 2^32 - 1 pages; give larger pages, or fewer bytes");
   }
   std::uint64_t const sets = options.size_bytes / set_bytes;
   std::uint64_t const pages = (layout.size_bytes + page - 1) / page;
@@ -174,7 +175,7 @@ void cache::check_ref(replacement_policy const& policy, bool counted, bool share
   }
   if (shares != (options_.user_frames != 0)) {
     throw refused_input("cache.user_frames", std::to_string(options_.user_frames),
-                        shares ? "the traits' `pools` share buffers: open the storage with some"
+                        shares ? "the traits' `pools` share buffers; open the storage with cache.user_frames for them"
                                : "use traits whose `pools` share buffers: others cannot find pages in them");
   }
   if (host_policy.name.empty() != (options_.host_size_bytes == 0)) {

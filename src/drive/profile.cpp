@@ -29,16 +29,18 @@ std::string bounded_text(std::string const& path) {
   std::string text(most_bytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || (file.fail() && !file.eof())) {
-    throw refused_input("profile", path, "cannot be read; give a file that can");
+    throw refused_input("profile", path, "cannot be read; give a file that this user can read");
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > most_bytes) {
-    throw refused_input("profile", path, fmt::format("is longer than the {} bytes of any profile", most_bytes));
+    throw refused_input(
+        "profile", path,
+        fmt::format("is larger than {} bytes, the most that a profile may have; give a profile", most_bytes));
   }
   auto const dots = static_cast<std::size_t>(std::count(text.begin(), text.end(), '.'));
   if (dots > most_dots) {
     throw refused_input("profile", path,
-                        fmt::format("has {} dots, which no profile needs; give at most {}", dots, most_dots));
+                        fmt::format("has {} dots, and a profile may have at most {}; give a profile", dots, most_dots));
   }
   return text;
 }
@@ -69,7 +71,7 @@ class reader {
     toml::node const* const node = from.get(key);
     if (node == nullptr) refuse(from, fmt::format("add {} = \"...\"", key));
     auto const value = node->value_exact<std::string>();
-    if (!value || value->empty()) refuse(*node, fmt::format("{} must be a text that is not empty", key));
+    if (!value || value->empty()) refuse(*node, fmt::format("{} must be a string that is not empty", key));
     return *value;
   }
 
@@ -79,7 +81,9 @@ class reader {
     toml::node const* const node = from.get(key);
     if (node == nullptr)
       refuse(from, fmt::format("add {} = {{ value = ..., source = \"...\" }} to [{}]", key, table_name));
-    if (!node->is_table()) refuse(*node, fmt::format("write {} = {{ value = ..., source = \"...\" }}", key));
+    if (!node->is_table())
+      refuse(*node,
+             fmt::format("{0} must have a value and its source; write {0} = {{ value = ..., source = \"...\" }}", key));
     toml::table const& entry = *node->as_table();
     only(entry, {"value", "source"});
     toml::node const* const value = entry.get("value");

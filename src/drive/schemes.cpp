@@ -48,7 +48,8 @@ class scheme_table {
     }
     auto added = std::make_shared<scheme const>(scheme{name, std::move(syntax), std::move(open)});
     std::lock_guard const lock(mutex_);
-    if (find_locked(name) != nullptr) throw refused_input("scheme", name, "there is one of this name; give another");
+    if (find_locked(name) != nullptr)
+      throw refused_input("scheme", name, "a scheme of this name is registered already; give another name");
     all_.push_back(std::move(added));
   }
 

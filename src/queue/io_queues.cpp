@@ -51,7 +51,7 @@ class image {
 
 void refuse_bad_ring(char const* field, std::uint32_t entries, std::uint64_t first_ticket) {
   if (entries < 2 || entries > 65536) {
-    throw refused_input(field, std::to_string(entries), "a ring has 2 to 65536 entries");
+    throw refused_input(field, std::to_string(entries), "must be 2 to 65536: the entries of a ring");
   }
   if (first_ticket % (2ull * entries) != 0) {
     throw refused_input("first_ticket", std::to_string(first_ticket),

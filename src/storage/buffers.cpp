@@ -70,7 +70,7 @@ std::unique_ptr<registered_memory> buffer_source::allocate_for_user(std::size_t 
     if (bytes > ~std::size_t{0} - page_bytes) throw std::bad_alloc();  // whole pages of it have no size
     return allocate(bytes, for_gpu);
   } catch (std::bad_alloc const&) {
-    throw refused_input("bytes", std::to_string(bytes), "this machine has not that much memory; give less");
+    throw refused_input("bytes", std::to_string(bytes), "this machine does not have that much memory; give less");
   }
 }
 

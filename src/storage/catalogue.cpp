@@ -173,7 +173,8 @@ void catalogue::store_once(writer const& write) {
   }
   std::string const text = table.dump();
   if (text.size() > copy_bytes - sizeof(copy_header)) {
-    throw refused_input("catalogue", std::to_string(extents_.size()) + " extents", "remove some: the table is full");
+    throw refused_input("catalogue", std::to_string(extents_.size()) + " extents",
+                        "the table of extents is full; remove some");
   }
   ++sequence_;
   copy_header header{magic, version, static_cast<std::uint32_t>(text.size()), sequence_, 0};
@@ -190,7 +191,9 @@ extent const* catalogue::find(std::string_view name) const {
 }
 
 extent const& catalogue::create(std::string const& name, std::uint64_t bytes, claimer const& claim) {
-  if (find(name) != nullptr) throw refused_input("name", name, "in use; remove that extent first or choose another");
+  if (find(name) != nullptr)
+    throw refused_input("name", name,
+                        "an extent of this name is there already; remove it first, or choose another name");
   return insert(find_gap(name, bytes, claim));
 }
 
@@ -201,7 +204,8 @@ extent catalogue::stage(std::string const& name, std::uint64_t bytes, claimer co
 
 void catalogue::publish(extent const& staged, bool replace) {
   if (!replace && find(staged.name) != nullptr) {
-    throw refused_input("name", staged.name, "in use; remove that extent first or choose another");
+    throw refused_input("name", staged.name,
+                        "an extent of this name is there already; remove it first, or choose another name");
   }
   discard(staged);
   std::erase_if(extents_, [&](extent const& e) { return e.name == staged.name; });
@@ -213,7 +217,7 @@ void catalogue::discard(extent const& staged) {
   if (std::erase_if(staged_, [&](extent const& e) { return same(e, staged); }) == 0) {
     throw refused_input(
         "extent", staged.name,
-        "is not staged: it is no longer, or another program has taken its bytes; stage it, and write it again");
+        "is not staged any longer, or another program has taken its bytes; stage it and write it again");
   }
 }
 
@@ -254,7 +258,7 @@ extent catalogue::find_gap(std::string const& name, std::uint64_t bytes, claimer
 void catalogue::remove(std::string const& name) {
   if (std::erase_if(extents_, [&](extent const& e) { return e.name == name; }) == 0) {
     throw refused_input("name", name,
-                        "no extent has this name; extents() and `forebay drive ls` of the Python package list them");
+                        "no extent has this name; extents() and `forebay drive ls` of the Python package list those");
   }
 }
 

@@ -31,7 +31,7 @@ client_device client_device::named(std::string const& name) {
       throw refused_input("device", name,
                           gpus == 0 ? "no GPU was found, or CUDA is not built in: nvidia-smi lists GPUs, and `forebay "
                                       "doctor` of the Python package tells which it is; use cpu"
-                                    : "give an ordinal below " + std::to_string(gpus));
+                                    : "GPUs are numbered from 0; give a number below " + std::to_string(gpus));
     }
   }
   throw refused_input("device", name, "give cpu, auto or cuda:N");

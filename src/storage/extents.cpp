@@ -44,7 +44,7 @@ bool extents::raw_writable() const {
 std::shared_ptr<void> extents::admit_raw_pair(driver::drive_identity const& drive) const {
   if (client_.pages() != nullptr) {
     throw refused_input("cache.size_bytes", std::to_string(client_.pages()->options().size_bytes),
-                        "a raw queue pair passes by the cache: open the storage without one");
+                        "a raw queue pair bypasses the cache; open the storage without one");
   }
   std::lock_guard lock(mutex_);
   if (drive.write_protected) return raw_pairs_;  // its controller refuses every write
@@ -70,7 +70,7 @@ extent extents::find(std::string const& name) const {
   extent const* const found = table_ ? table_->find(name) : nullptr;
   if (found == nullptr) {
     throw refused_input("extent", name,
-                        "no extent has this name; extents() and `forebay drive ls` of the Python package list them");
+                        "no extent has this name; extents() and `forebay drive ls` of the Python package list those");
   }
   return *found;
 }

@@ -77,8 +77,8 @@ std::string launch_report::json() const {
 namespace detail {
 
 void check_shape(simt::grid const& shape) {
-  if (shape.blocks == 0) throw refused_input("blocks", "0", "launch at least one");
-  if (shape.threads_per_block == 0) throw refused_input("threads_per_block", "0", "launch at least one");
+  if (shape.blocks == 0) throw refused_input("blocks", "0", "must be at least 1");
+  if (shape.threads_per_block == 0) throw refused_input("threads_per_block", "0", "must be at least 1");
 }
 
 launch_report report_cpu_launch(simt::grid const& shape) {

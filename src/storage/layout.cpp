@@ -26,22 +26,22 @@ std::vector<drive_queues> choose_queues(storage_options const& options, std::spa
     drive_queues const asked = asked_of(options, i);
     if (asked.count > left) {
       throw refused_input(field_of(i, "count"), std::to_string(asked.count),
-                          "the drive leaves at most " + std::to_string(left));
+                          "the drive has fewer queue pairs for kernels; give at most " + std::to_string(left));
     }
     if (asked.depth > id.max_queue_entries) {
       throw refused_input(field_of(i, "depth"), std::to_string(asked.depth),
-                          "the drive allows at most " + std::to_string(id.max_queue_entries));
+                          "the drive has no deeper queues; give at most " + std::to_string(id.max_queue_entries));
     }
     if (asked.count == 0) pairs_left = std::min(pairs_left, left);
     if (asked.depth == 0) entries_max = std::min(entries_max, id.max_queue_entries);
   }
   if (options.queues.per_drive > pairs_left) {
     throw refused_input("queues.per_drive", std::to_string(options.queues.per_drive),
-                        "the drives leave at most " + std::to_string(pairs_left));
+                        "the drives have fewer queue pairs for kernels; give at most " + std::to_string(pairs_left));
   }
   if (options.queues.depth > entries_max) {
     throw refused_input("queues.depth", std::to_string(options.queues.depth),
-                        "the drives allow at most " + std::to_string(entries_max));
+                        "the drives have no deeper queues; give at most " + std::to_string(entries_max));
   }
   std::uint32_t const wanted = options.queues.per_drive != 0 ? options.queues.per_drive : on_gpu ? 64 : 4;
   std::uint32_t const depth = options.queues.depth != 0 ? options.queues.depth : std::min(1024u, entries_max);

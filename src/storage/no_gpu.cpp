@@ -7,7 +7,7 @@ namespace {
 
 /// Unreachable: no storage can be opened for a GPU.
 [[noreturn]] void no_gpu() {
-  throw operation_failed("storage: CUDA is not built in");
+  throw operation_failed("storage: CUDA is not built in: configure with FOREBAY_CUDA=ON");
 }
 
 }  // namespace

@@ -92,14 +92,14 @@ TEST_P(apps_on_storage, what_cannot_be_is_refused_by_its_name) {
     }
     return "nothing";
   };
-  EXPECT_EQ(field_of({.block_bytes = 500}), "bs");
-  EXPECT_EQ(field_of({.block_bytes = 0}), "bs");
-  EXPECT_EQ(field_of({.iodepth = 0}), "iodepth");
-  EXPECT_EQ(field_of({.gpu_threads = 0}), "gpu-threads");
-  EXPECT_EQ(field_of({.read_percent = 101}), "rwmixread");
-  EXPECT_EQ(field_of({.size_bytes = 1000}), "size");
-  EXPECT_EQ(field_of({.size_bytes = 16 << 20}), "size");
-  EXPECT_EQ(field_of({.runtime_s = -1}), "runtime");
+  EXPECT_EQ(field_of({.block_bytes = 500}), "--bs");
+  EXPECT_EQ(field_of({.block_bytes = 0}), "--bs");
+  EXPECT_EQ(field_of({.iodepth = 0}), "--iodepth");
+  EXPECT_EQ(field_of({.gpu_threads = 0}), "--gpu-threads");
+  EXPECT_EQ(field_of({.read_percent = 101}), "--rwmixread");
+  EXPECT_EQ(field_of({.size_bytes = 1000}), "--size");
+  EXPECT_EQ(field_of({.size_bytes = 16 << 20}), "--size");
+  EXPECT_EQ(field_of({.runtime_s = -1}), "--runtime");
 }
 
 using replay::operation;

@@ -164,7 +164,7 @@ TEST(open, refusals_name_field_value_and_remedy) {
 
 TEST(open, what_is_not_available_yet_is_refused_and_not_ignored) {
   EXPECT_EQ(refusal("emulated:size=1G,sms=8"),
-            "sms: '8': only an engine on a GPU has SMs; use threads= for one on the CPU");
+            "sms: '8': is only for a drive on a GPU; use threads= for one on the CPU");
   EXPECT_EQ(refusal("emulated:size=1G,link=gen9x1").substr(0, 50),
             "link: 'gen9x1': use one of gen3x4, gen3x8, gen3x16");
   for (std::string const residency : {"peer", "in_process", "thread", "moon"}) {
@@ -173,7 +173,8 @@ TEST(open, what_is_not_available_yet_is_refused_and_not_ignored) {
   }
   EXPECT_EQ(refusal("emulated:size=1G,backing=tape"), "backing: 'tape': use memory, file, hbm, host or peer:N");
   EXPECT_EQ(refusal("emulated:size=1G,backing=peer:x"), "backing: 'x': give a whole number from 0 to 1023");
-  EXPECT_EQ(refusal("emulated:size=1G,backing=hbm,threads=2"), "threads: '2': an engine on a GPU has none; use sms=");
+  EXPECT_EQ(refusal("emulated:size=1G,backing=hbm,threads=2"),
+            "threads: '2': is only for a drive on the CPU; use sms= for one on a GPU");
   if (memory::device_count() == 0) {
     for (std::string const backing : {"hbm", "host", "peer:1"}) {
       EXPECT_EQ(refusal("emulated:size=1G,backing=" + backing),
@@ -288,7 +289,7 @@ TEST_F(file_drive, refusals) {
   EXPECT_THROW(create("emulated:size=1M"), refused_input);
   EXPECT_THROW(create("pci:0000:01:00.0"), refused_input);
   EXPECT_EQ(refusal("emulated:backing=file,data=none,path=" + path),
-            "data: 'none': a file drive moves data; leave it out");
+            "data: 'none': is only for a drive without a file; leave it out");
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ TEST_F(file_drive, is_not_made_where_the_uri_or_the_options_cannot_be_meant) {
   EXPECT_EQ(refusal("file:" + path + ",create=0,size=1M"),
             "create: '0': use create=1, or leave it out to open a file that exists");
   EXPECT_EQ(refusal(uri + ",size=1M", true),
-            "create: '1': a file that is made is there to be written; open the storage for writing");
+            "create: '1': a storage that is opened to read only cannot make a file; open it for writing");
   EXPECT_EQ(refusal("emulated:backing=file,path=" + path + ",create=1,size=1M").substr(0, 7), "create:");
   EXPECT_TRUE(is_empty());
 }

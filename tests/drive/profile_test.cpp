@@ -144,7 +144,7 @@ TEST_F(profile_test, refusals_name_line_and_remedy) {
   expect("value = 133.0, source", "value = 133.0, sauce", "7", "unknown key sauce; did you mean source?");
   expect("[other]", "[others]", "18", "unknown key others; did you mean other?");
   expect("description = \"Intel Optane SSD DC P5800X\"", "description = 5", "4",
-         "description must be a text that is not empty");
+         "description must be a string that is not empty");
 }
 
 TEST_F(profile_test, what_would_overflow_a_stack_or_fill_the_memory_is_refused_before_it_is_parsed) {
@@ -159,7 +159,7 @@ TEST_F(profile_test, what_would_overflow_a_stack_or_fill_the_memory_is_refused_b
   for (char const open : {'[', '{'}) {
     EXPECT_THAT(refused("a = " + std::string(60'000, open)), ::testing::HasSubstr("not valid TOML")) << open;
   }
-  EXPECT_THAT(refused(std::string(100'000, '#')), ::testing::HasSubstr("is longer than the 65536 bytes"));
+  EXPECT_THAT(refused(std::string(100'000, '#')), ::testing::HasSubstr("is larger than 65536 bytes"));
 }
 
 TEST_F(profile_test, a_flash_table_is_optional_and_read_in_full) {

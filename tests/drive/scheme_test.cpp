@@ -98,7 +98,9 @@ TEST(add_scheme, what_may_follow_the_colon_is_checked_as_for_any_scheme) {
   std::string const bare = fresh_name("bare");
   add_scheme(bare, never);
   EXPECT_EQ(refusal([&] { open(bare + ":size=1M"); }), "size: '1M': " + bare + ": takes no keys");
-  EXPECT_EQ(refusal([&] { create(bare + ":"); }), "drive: '" + bare + ":': only files can be created");
+  EXPECT_EQ(
+      refusal([&] { create(bare + ":"); }),
+      "drive: '" + bare + ":': only a drive in a file can be made; use file:PATH, or emulated: with backing=file");
 }
 
 TEST(add_scheme, that_opens_nothing_fails) {
@@ -121,7 +123,7 @@ TEST(add_scheme, refuses_names_that_are_taken_or_no_names) {
   add_scheme(name, never);
   for (std::string const& taken : {std::string("emulated"), std::string("file"), std::string("pci"), name}) {
     EXPECT_EQ(refusal([&] { add_scheme(taken, never); }),
-              "scheme: '" + taken + "': there is one of this name; give another");
+              "scheme: '" + taken + "': a scheme of this name is registered already; give another name");
   }
   for (std::string const bad : {"", "1drive", "Drive", "my_drive", "my drive", "a:", "a,b", "-a", "\xc3\xa4"}) {
     EXPECT_EQ(refusal([&] { add_scheme(bad, never); }),

@@ -137,7 +137,7 @@ TEST(served_catalogue, a_client_whose_table_was_full_keeps_others_extents) {
   storage full = open_storage(uri), other = open_storage(uri);
   std::string refused = "accepted";
   for (int i = 940; i < 2000 && refused == "accepted"; ++i) refused = refusal([&] { full.create_extent(name(i), 1); });
-  ASSERT_THAT(refused, HasSubstr("the table is full"));
+  ASSERT_THAT(refused, HasSubstr("the table of extents is full"));
   other.create_extent("other", 1);
   full.remove_extent(name(0));
   auto const now = open_storage(uri).extents();

@@ -111,8 +111,14 @@ def test_table_is_on_standard_output(forebay):
     outcome = forebay("bench", "randread", "--drive", DRIVE, "--verify")
     assert outcome.status == 0
     assert "IOPS" in outcome.out
-    assert "fidelity" in outcome.out
-    assert "verified" in outcome.out
+    assert "B/s" in outcome.out
+    assert "timing: not modelled" in outcome.out
+    assert "1 thread on " in outcome.out
+    assert "data verified" in outcome.out
+
+
+def test_data_that_was_not_checked_is_said(forebay):
+    assert "data not checked (use --verify)" in forebay("bench", "randread", "--drive", DRIVE).out
 
 
 def make_drive(forebay, path):

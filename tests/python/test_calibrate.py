@@ -172,7 +172,7 @@ def test_the_profile_opens_a_drive(forebay, tmp_path):
     assert outcome.status == 0
     assert "512 B" in outcome.out
     assert "+0.0 %" in outcome.out or "-0.0 %" in outcome.out
-    uri = outcome.out.split("Its URI:")[1].strip()
+    uri = outcome.out.split("A drive with it:")[1].strip()
     assert uri == f"emulated:profile={output},size=1M"
     with Storage(uri, device="cpu") as storage:
         drive = storage.report()["drives"][0]
@@ -322,13 +322,19 @@ def test_an_emulated_drive_that_kept_its_times_is_measured_like_any_other(calibr
         (broken("job options/bs", "9" * 5000), ["jobs[2].job options.bs", "8 EiB"]),
         (broken("job options/iodepth", "9" * 5000), ["jobs[2].job options.iodepth", "whole number"]),
         (broken("job options/iodepth", "-3"), ["jobs[2].job options.iodepth = -3", "whole number"]),
-        (run_of(*sweep(P5800X, rw="randwrite")), ["no job of reads"]),
+        (run_of(*sweep(P5800X, rw="randwrite")), ["no job that only reads", "rw=randread"]),
         (run_of(*sweep(P5800X)[1:]), ["one read at a time", "iodepth=1"]),
-        (run_of(*sweep(P5800X, ("4k",))), ["only one size, 4.0 KiB", "128k"]),
-        (run_of(job(P5800X, "512", 1), job(P5800X, "128k", 1)), ["no size of which"]),
-        (run_of(job(P5800X, "512", 1), job(P5800X, "4k", 2), job(P5800X, "8k", 2)), ["no size", "raise iodepth"]),
-        (run_of(*sweep(P5800X), *sweep(BUFFERED, ("4k",), rw="randwrite")), ["only one size", "writes of two sizes"]),
-        (emulated("exceeded"), ["was late (fidelity: exceeded)", "measure again"]),
+        (run_of(*sweep(P5800X, ("4k",))), ["at only one block size, 4.0 KiB", "128k"]),
+        (run_of(job(P5800X, "512", 1), job(P5800X, "128k", 1)), ["at no block size"]),
+        (
+            run_of(job(P5800X, "512", 1), job(P5800X, "4k", 2), job(P5800X, "8k", 2)),
+            ["at no block size", "raise iodepth"],
+        ),
+        (
+            run_of(*sweep(P5800X), *sweep(BUFFERED, ("4k",), rw="randwrite")),
+            ["at only one block size", "writes of two sizes"],
+        ),
+        (emulated("exceeded"), ["missed its times (fidelity: exceeded)", "measure again"]),
     ],
 )
 def test_refused_with_one_line(calibrate, document, parts):
@@ -365,7 +371,7 @@ def test_jobs_that_shared_the_drive_are_not_taken_for_one_alone(calibrate):
     for entry in document["jobs"]:
         entry["groupid"] = 0
     outcome, _ = calibrate(document)
-    outcome.refused("no job of reads alone", "stonewall")
+    outcome.refused("no job that only reads", "stonewall")
 
 
 def test_arguments_are_refused_before_anything_is_written(forebay, tmp_path):

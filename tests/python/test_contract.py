@@ -23,7 +23,14 @@ DRIVE = "emulated:size=4M"
         (["bench", "nonsense"], ["nonsense"]),
         (["bench", "randread"], ["--drive"]),
         (["bench", "randread", "--drive", DRIVE, "--ioddepth", "4"], ["--ioddepth", "--iodepth"]),
-        (["bench", "randread", "--drive", DRIVE, "--iodepth", "many"], ["--iodepth", "many"]),
+        (["bench", "randread", "--drive"], ["--drive", "needs a value"]),
+        (["bench", "randread", "--drive", DRIVE, "more"], ["'more'", "no more arguments"]),
+        (["bench", "randread", "--drive", DRIVE, "--iodepth", "many"], ["--iodepth", "many", "a whole number"]),
+        (["bench", "randread", "--drive", DRIVE, "--verify=crc32c"], ["--verify", "'crc32c'", "takes no value"]),
+        (["bench", "randread", "--drive", DRIVE, "--numjobs", "4"], ["--numjobs", "--iodepth", "--gpu-threads"]),
+        (["bench", "--rw=randread"], ["--rw", "the workload is the command"]),
+        (["bench", "randread", "--drive", DRIVE, "--direct=1"], ["--direct", "leave it out", "nothing is cached"]),
+        (["bench", "randread", "--drive", DRIVE, "--ramp_time=1"], ["--ramp_time", "did you mean --ramp-time?"]),
         (["bench", "randread", "--drive", DRIVE, "--iodepth", "0"], ["--iodepth", "'0'", "at least 1"]),
         (["bench", "randread", "--drive", DRIVE, "--gpu-threads", "0"], ["--gpu-threads", "'0'"]),
         (["bench", "randread", "--drive", DRIVE, "--iodepth", "5000000000"], ["--iodepth", "'5000000000'", "1048576"]),
@@ -36,7 +43,7 @@ DRIVE = "emulated:size=4M"
         (["bench", "randread", "--drive", DRIVE, "--runtime", "long"], ["--runtime", "'long'"]),
         (["bench", "randread", "--drive", DRIVE, "--runtime", "0"], ["--runtime", "'0'", "leave it out"]),
         (["bench", "randrw", "--drive", DRIVE, "--rwmixread", "101"], ["--rwmixread", "'101'"]),
-        (["bench", "randread", "--drive", DRIVE, "--seed", "-1"], ["--seed"]),
+        (["bench", "randread", "--drive", DRIVE, "--seed", "-1"], ["--seed", "'-1'", "2^63 - 1"]),
         (["bench", "randread", "--drive", DRIVE, "--json", "/no/such/place.json"], ["--json", "/no/such"]),
         (["bench", "randread", "--drive", DRIVE, "--json", ""], ["--json", "''"]),
         (["bench", "randread", "--drive", DRIVE, "--json", "x" * 300], ["--json", "too long"]),
@@ -69,6 +76,7 @@ def test_help_is_on_standard_output(forebay, arguments):
     outcome = forebay(*arguments)
     assert outcome.status == 0
     assert "Usage" in outcome.out
+    assert "<bool>" not in outcome.out
     assert outcome.err == ""
 
 
@@ -80,7 +88,8 @@ def test_what_nobody_foresaw_is_one_line_and_no_traceback(forebay, monkeypatch):
     outcome = forebay("doctor")
     assert outcome.status == 1
     assert outcome.err == (
-        "forebay: KeyError: 'unforeseen': a defect of Forebay: report it with what FOREBAY_TRACEBACK=1 adds\n"
+        "forebay: KeyError: 'unforeseen': this is a defect of Forebay; "
+        "run it again with FOREBAY_TRACEBACK=1 and report what it prints\n"
     )
     monkeypatch.setenv("FOREBAY_TRACEBACK", "1")
     with pytest.raises(KeyError):

@@ -39,5 +39,5 @@ def test_a_document_of_brackets_takes_little_memory(tmp_path, data):
 
 def test_a_document_that_is_too_large_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "SIZE_MAX", 1 << 20)
-    with pytest.raises(RefusedInput, match=r"larger than 1[.]0 MiB, the most that is read; write it again"):
+    with pytest.raises(RefusedInput, match=r"larger than 1[.]0 MiB, the limit; write it again"):
         read(tmp_path, b" " * ((1 << 20) + 1))

@@ -178,7 +178,7 @@ V2, V3 = "fio version 2 iolog\n", "fio version 3 iolog\n"
         ("", ["is empty"]),
         ("\n", [":1: line", "--format"]),
         ("hello\n", [":1: line", "'hello'", "--format"]),
-        ("\0" * 5000, ["is no trace"]),
+        ("\0" * 5000, ["is not a trace"]),
         (LINE + "128166372003061630,usr,0,Read,4096,512\n", [":2: line", "Read,4096,512", "7 fields"]),
         (LINE + "128166372003061630,usr,0,Erase,4096,512,1\n", [":2: Type", "'Erase'", "Read or Write"]),
         (LINE * 3 + "12x,usr,0,Read,4096,512,1\n", [":4: Timestamp", "'12x'", "whole number"]),
@@ -194,8 +194,8 @@ V2, V3 = "fio version 2 iolog\n", "fio version 3 iolog\n"
         (LINE + "9223372036854775807,usr,0,Read,0,512,1\n", [":2: time", "292 years"]),
         (LINE + "\xff\n", [":2: line", "7 fields"]),
         ("fio version 1 iolog\n", [":1: line", "version 1", "version 3"]),
-        (V2, ["no read, write or flush in 1 lines"]),
-        (V2 + "d trim 0 512\n", ["no read, write or flush in 2 lines"]),
+        (V2, ["no read, write or flush in its 1 line"]),
+        (V2 + "d trim 0 512\n", ["no read, write or flush in its 2 lines"]),
         (V2 + "d erase 0 512\n", [":2: action", "'erase'", "datasync, wait"]),
         (V2 + "d read 0\n", [":2: line", "'d read 0'", "FILE ACTION OFFSET LENGTH"]),
         (V2 + "d read\n", [":2: action", "'read'"]),
@@ -319,15 +319,15 @@ def test_long_operations_over_several_drives_are_counted_as_they_are_split(foreb
 def test_fewer_threads_than_asked_is_said(forebay, tmp_path):
     path = write(tmp_path / "t", MSR)
     outcome = forebay("replay", path, "--drive", DRIVE, "--iodepth", "2", "--gpu-threads", "8", "--json", "-")
-    assert "--gpu-threads 8: 2 run" in outcome.err
+    assert "--gpu-threads 8: only 2 threads will run" in outcome.err
     assert outcome.json()["forebay"]["gpu_threads"] == 2
 
 
 def test_trims_are_skipped_and_said_to_be(forebay, tmp_path):
     outcome = forebay("replay", write(tmp_path / "t", IOLOG_3), "--drive", DRIVE)
     assert outcome.status == 0
-    assert "1 trims are skipped" in outcome.err
-    assert "1 trims skipped" in outcome.out
+    assert "1 trim of the trace not replayed" in outcome.err
+    assert "1 trim skipped" in outcome.out
     assert run(forebay, tmp_path / "t")["forebay"]["trace"]["trims_skipped"] == 1
 
 
@@ -366,7 +366,7 @@ def test_open_loop_takes_the_times_in_order(forebay, tmp_path):
     ours = run(forebay, path, "--mode", "open")["forebay"]
     assert ours["trace"]["out_of_order"] == 2
     notices = forebay("replay", path, "--drive", DRIVE, "--mode", "open").err
-    assert "2 operations are earlier than one above them" in notices
+    assert "2 operations of the trace out of order" in notices
     assert ours["verified"] is True
     assert ours["seconds"] >= 30e-6
     assert run(forebay, path)["forebay"]["trace"]["out_of_order"] == 0
@@ -396,7 +396,7 @@ def test_a_drive_that_loses_writes_does_not_verify(forebay, tmp_path):
     path = write(tmp_path / "t", IOLOG_3)
     outcome = forebay("replay", path, "--drive", f"{DRIVE},data=none", "--verify", "--json", tmp_path / "out.json")
     assert outcome.status == 1
-    assert "4 of 4 blocks did not verify, the first at byte 0" in outcome.err
+    assert "4 of 4 blocks did not verify: the data is not what the replay wrote; the first is at byte 0" in outcome.err
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["forebay"]["verified"] is False
     assert document["jobs"][0]["error"] != 0
@@ -416,7 +416,7 @@ def test_failed_operations_fail_the_command(forebay, tmp_path, monkeypatch):
     monkeypatch.setattr(Storage, "raw_writable", True)
     outcome = forebay("replay", path, "--drive", uri, "--json", tmp_path / "out.json")
     assert outcome.status == 1
-    assert "1 operations failed, the first that of line 3" in outcome.err
+    assert "1 operation failed; the first is of line 3" in outcome.err
     ours = json.loads((tmp_path / "out.json").read_text())["forebay"]
     assert ours["verified"] is False
     assert ours["errors"] == 1
@@ -435,7 +435,7 @@ def test_counts_that_differ_fail_the_command(forebay, tmp_path, monkeypatch):
     monkeypatch.setattr(Storage, "report", with_one_more)
     outcome = forebay("replay", path, "--drive", DRIVE)
     assert outcome.status == 1
-    assert "counted by the drive differ" in outcome.err
+    assert "what the drive counted differ" in outcome.err
     assert "DID NOT VERIFY" in " ".join(outcome.out.split())
 
 
@@ -469,4 +469,6 @@ def test_a_short_trace_may_be_gzipped_a_thousandfold(tmp_path):
 def test_a_gzip_file_that_unpacks_for_ever_is_refused(forebay, tmp_path):
     path = tmp_path / "trace.gz"
     path.write_bytes(gzip.compress(b"1,usr,0,Read,0,512,1\n" + b"\n" * (16 << 20)))
-    forebay("replay", path, "--drive", DRIVE).refused("unpacks to more than 250 times its size", "unpack it first")
+    forebay("replay", path, "--drive", DRIVE).refused(
+        "unpacks to more than 250 times its size", "unpack it with gunzip first"
+    )

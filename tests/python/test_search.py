@@ -79,7 +79,7 @@ def test_bfs_refuses():
         with pytest.raises(RefusedInput, match="must be 1"):
             bfs(storage, graph, 0, threads=0)
         bigger = Graph.from_arcs(np.arange(100_000), np.arange(1, 100_001), 100_001)
-        with pytest.raises(RefusedInput, match="import the edge list again"):
+        with pytest.raises(RefusedInput, match="write the edge list again"):
             bfs(storage, bigger, 0)
 
 

@@ -190,7 +190,7 @@ sys.exit({program_status})
 
 
 def test_run_uses_the_daemon_that_is_there(daemon, forebay):
-    forebay("run", "--socket", daemon.socket, "--", *FOREBAY, "drive", "info", URI)
+    forebay("run", "--socket", daemon.socket, *FOREBAY, "drive", "info", URI)
     assert listens(daemon.socket)
     assert [drive["uri"] for drive in daemon.end()["drives"]] == [URI]
 

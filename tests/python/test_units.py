@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 from forebay import RefusedInput
-from forebay.units import format_bytes, format_ns, format_rate, parse_duration, parse_size
+from forebay.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_ns,
+    format_rate,
+    parse_duration,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,3 +71,15 @@ def test_formats():
     assert format_ns(2_000_000_000) == "2 s"
     assert format_rate(2_470_000) == "2.47M"
     assert format_rate(12) == "12"
+    assert format_bandwidth(12) == "12 B/s"
+    assert format_bandwidth(102_400_000) == "102 MB/s"
+    assert format_bandwidth(7_250_000_000) == "7.25 GB/s"
+    assert format_count(1, "thread") == "1 thread"
+    assert format_count(2, "thread") == "2 threads"
+
+
+def test_no_format_has_a_power_of_ten():
+    assert format_ns(999_900) == "1000 us"
+    assert format_ns(5_000_000_000_000) == "5000 s"
+    assert format_rate(999_900) == "1000k"
+    assert format_bandwidth(3_000_000_000_000_000) == "3000 TB/s"

@@ -376,7 +376,7 @@ TEST(Catalogue, RefusesNamesThatItCouldNotStore) {
 TEST(Catalogue, RefusesBadNames) {
   catalogue c(8 * mib);
   c.create("a", 1);
-  EXPECT_THAT([&] { c.create("a", 1); }, ThrowsMessage<refused_input>(HasSubstr("in use")));
+  EXPECT_THAT([&] { c.create("a", 1); }, ThrowsMessage<refused_input>(HasSubstr("is there already")));
   EXPECT_THROW(c.create("", 1), refused_input);
   EXPECT_THROW(c.create(std::string(256, 'x'), 1), refused_input);
   for (char const* const name : {"a\nb", "\x1b[2J", "tab\t", "\x7f", "\xc2\x85"}) {

@@ -411,12 +411,13 @@ TEST(StorageOptions, QueueCountsGoUpToWhatTheWeakestDriveLeaves) {
   };
   EXPECT_EQ(count_with([](auto&) {}), 33) << "four are wanted";
   EXPECT_EQ(count_with([](auto& o) { o.queues.per_drive = 3; }), 33);
-  refused_with([](auto& o) { o.queues.per_drive = 4; }, "queues.per_drive: '4': the drives leave at most 3");
+  refused_with([](auto& o) { o.queues.per_drive = 4; },
+               "queues.per_drive: '4': the drives have fewer queue pairs for kernels; give at most 3");
   EXPECT_EQ(count_with([](auto& o) { o.queues.of_drives = {{.count = 5}, {.count = 3}}; }), 53);
   refused_with([](auto& o) { o.queues.of_drives = {{.count = 6}, {.count = 3}}; },
-               "queues.of_drives[0].count: '6': the drive leaves at most 5");
+               "queues.of_drives[0].count: '6': the drive has fewer queue pairs for kernels; give at most 5");
   refused_with([](auto& o) { o.queues.of_drives = {{.count = 5}, {.count = 4}}; },
-               "queues.of_drives[1].count: '4': the drive leaves at most 3");
+               "queues.of_drives[1].count: '4': the drive has fewer queue pairs for kernels; give at most 3");
   // A drive whose count is given is no limit for the others.
   EXPECT_EQ(count_with([](auto& o) {
               o.queues.of_drives = {{}, {.count = 1}};

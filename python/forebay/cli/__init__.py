@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import typer
 
 from forebay.cli import bench, demo, doctor, drive, graph, replay, serve
+from forebay.cli.application import Application
 from forebay.cli.contract import run
 
-app = typer.Typer(
+app = Application(
     name="forebay",
-    help="GPU threads that drive NVMe drives, real or emulated.",
+    help="GPU threads that read and write NVMe drives themselves. Drives are emulated, or are files.\n\n"
+    "Begin with: forebay doctor, forebay demo. Every COMMAND has a --help of its own.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -23,12 +25,14 @@ app.add_typer(drive.app, name="drive")
 app.add_typer(graph.app, name="graph")
 app.command("demo")(demo.demo)
 app.command("replay")(replay.replay)
-app.command("run")(serve.run_program)
+app.command("run", context_settings={"allow_interspersed_args": False})(serve.run_program)
 drive.app.command("serve")(serve.serve)
 
 
 @app.callback(invoke_without_command=True)
-def _version(*, version: bool = typer.Option(False, "--version", help="Say what was built, and exit.")) -> None:
+def _version(
+    *, version: bool = typer.Option(False, "--version", help="Print the version and how it was built, and exit.")
+) -> None:
     if version:
         from forebay import build_info
 

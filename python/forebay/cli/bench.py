@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from forebay import bench
+from forebay.cli.application import Application
 from forebay.cli.contract import (
+    AllowDestroyOption,
     DeviceOption,
     JsonOption,
     NotVerifiedError,
@@ -20,40 +22,83 @@ from forebay.cli.contract import (
     terminal,
     write_json,
 )
-from forebay.cli.job_table import job_table
+from forebay.cli.job_table import conditions, job_table
+from forebay.cli.timing import timing
 from forebay.errors import RefusedInput
 from forebay.storage import Storage
-from forebay.units import parse_duration, parse_size
+from forebay.units import format_count, parse_duration, parse_size
 
-app = typer.Typer(no_args_is_help=True, help="Measure drives with a block workload, in fio's words.")
+app = Application(
+    no_args_is_help=True,
+    help="Measure drives with a block workload, with fio's workloads and option names.\n\n"
+    "Example: forebay bench randread --drive emulated:size=64M,iops=20000 --bs 4k --iodepth 16 --runtime 3",
+)
 
 _HELP = {
-    "randread": "Random reads.",
-    "randwrite": "Random writes.",
-    "read": "Sequential reads.",
-    "write": "Sequential writes.",
-    "randrw": "Random reads and writes, mixed.",
+    "randread": "Read blocks at random offsets.",
+    "randwrite": "Write blocks at random offsets.",
+    "read": "Read blocks one after the other.",
+    "write": "Write blocks one after the other.",
+    "randrw": "Read and write blocks at random offsets.",
 }
 
 
 def _add(workload: str) -> None:
     def command(
-        drive: Annotated[list[str], typer.Option("--drive", metavar="URI", help="A drive; repeat to stripe.")],
-        bs: Annotated[str, typer.Option("--bs", help="Bytes of each command.")] = "512",
-        iodepth: Annotated[int, typer.Option("--iodepth", help="Commands in flight, of all threads together.")] = 1,
-        size: Annotated[str, typer.Option("--size", help="Bytes of the region, from the start; default: all.")] = "",
-        runtime: Annotated[str, typer.Option("--runtime", help="Time measured; else one pass over SIZE.")] = "",
-        ramp_time: Annotated[str, typer.Option("--ramp-time", help="Time before it; default 250ms at most.")] = "",
-        rwmixread: Annotated[int, typer.Option("--rwmixread", help="Percentage of reads, for randrw.")] = 50,
+        drive: Annotated[
+            list[str],
+            typer.Option(
+                "--drive", metavar="URI", help="The drive, such as emulated:size=64M. Repeat it to stripe several."
+            ),
+        ],
+        bs: Annotated[str, typer.Option("--bs", metavar="SIZE", help="Bytes of each command. fio's default is 4k.")] = (
+            "512"
+        ),
+        iodepth: Annotated[
+            int, typer.Option("--iodepth", metavar="N", help="Commands in flight, of all threads together.")
+        ] = 1,
+        size: Annotated[
+            str,
+            typer.Option(
+                "--size", metavar="SIZE", help="Bytes to use, from byte 0 on.", show_default="all of the drives"
+            ),
+        ] = "",
+        runtime: Annotated[
+            str,
+            typer.Option(
+                "--runtime",
+                metavar="TIME",
+                help="Time to measure: seconds, or with a unit as in 500ms or 2m.",
+                show_default="until SIZE bytes have moved",
+            ),
+        ] = "",
+        ramp_time: Annotated[
+            str,
+            typer.Option(
+                "--ramp-time",
+                metavar="TIME",
+                help="Time that the load runs before the measurement begins.",
+                show_default="a tenth of --runtime, 250ms at most",
+            ),
+        ] = "",
+        rwmixread: Annotated[
+            int, typer.Option("--rwmixread", metavar="PERCENT", help="Reads among the commands. Only for randrw.")
+        ] = 50,
         seed: SeedOption = 1,
-        verify: Annotated[bool, typer.Option("--verify", help="Lay a pattern down, check every read.")] = False,
+        verify: Annotated[
+            bool, typer.Option("--verify", help="Write a pattern first, then check the data of every read.")
+        ] = False,
         verify_only: Annotated[
-            bool, typer.Option("--verify-only", help="Check every read against the pattern of an earlier --verify.")
+            bool,
+            typer.Option("--verify-only", help="Check every read against what an earlier --verify wrote."),
         ] = False,
-        gpu_threads: Annotated[int, typer.Option("--gpu-threads", help="Threads that share IODEPTH.")] = 1,
-        allow_destroy: Annotated[
-            bool, typer.Option("--allow-destroy", help="Write although the drive carries a catalogue of extents.")
-        ] = False,
+        gpu_threads: Annotated[
+            int,
+            typer.Option(
+                "--gpu-threads", metavar="T", help="Threads that submit, on the GPU or the CPU. They share N."
+            ),
+        ] = 1,
+        allow_destroy: AllowDestroyOption = False,
         device: DeviceOption = "auto",
         json_target: JsonOption = None,
     ) -> None:
@@ -85,7 +130,9 @@ def _runtime(runtime: str) -> float:
         return 0.0
     seconds = parse_duration("--runtime", runtime)
     if seconds == 0:
-        raise RefusedInput("--runtime", runtime, "must be more than 0; leave it out for one pass over --size")
+        raise RefusedInput(
+            "--runtime", runtime, "must be more than 0; leave it out to run until --size bytes have moved"
+        )
     return seconds
 
 
@@ -105,7 +152,8 @@ def _run(job: bench.Job, drives: list[str], device: str, json_target: str | None
     if job.size and job.size % job.bs:
         raise RefusedInput("--size", job.size, f"must be a multiple of --bs, {job.bs} bytes")
     if job.gpu_threads > job.iodepth:
-        notice(f"--gpu-threads {job.gpu_threads}: {job.iodepth} run, as many as --iodepth leaves one command each")
+        running = format_count(job.iodepth, "thread")
+        notice(f"--gpu-threads {job.gpu_threads}: only {running} will run, one for each command of --iodepth")
     with Storage(*drives, device=device, read_only=not job.writes, allow_destroy=allow_destroy) as storage:
         if job.writes:
             require_raw_writable(storage, drives)
@@ -115,17 +163,18 @@ def _run(job: bench.Job, drives: list[str], device: str, json_target: str | None
 
     outcome = document["forebay"]
     if outcome["errors"]:
-        raise NotVerifiedError(f"{outcome['errors']} commands failed, the first with: {outcome['first_error']}")
+        failed = format_count(outcome["errors"], "command")
+        raise NotVerifiedError(f"{failed} failed; the first error is: {outcome['first_error']}")
     if outcome["verified"] is False:
         raise NotVerifiedError(
-            f"{outcome['mismatches']} of {outcome['verified_blocks']} blocks did not verify, "
-            f"the first at byte {outcome['first_mismatch_byte']}"
+            f"{outcome['mismatches']} of {format_count(outcome['verified_blocks'], 'block')} did not verify: the data "
+            f"is not what was written; the first is at byte {outcome['first_mismatch_byte']}"
         )
 
 
 def _with_progress(storage: Storage, job: bench.Job) -> dict[str, Any]:
     """Runs the job; while it runs, the bar follows the clock, as the threads report nothing before they end."""
-    with progress(f"{job.rw} on {len(storage.report()['drives'])} drive(s)", 1.0) as set_done:
+    with progress(f"{job.rw} on {format_count(len(storage.report()['drives']), 'drive')}", 1.0) as set_done:
         done = threading.Event()
 
         def follow_clock() -> None:
@@ -152,11 +201,7 @@ def _show(document: dict[str, Any], json_target: str | None) -> None:
     job, ours = document["jobs"][0], document["forebay"]
     out = terminal(json_target)
     title = f"{job['jobname']}, bs {job['job options']['bs']}, iodepth {job['job options']['iodepth']}"
+    out.print(timing(ours), highlight=False, soft_wrap=True)
     out.print(job_table(title, job))
-    verified = {None: "not verified", True: "verified", False: "DID NOT VERIFY"}[ours["verified"]]
-    out.print(
-        f"{ours['gpu_threads']} thread(s) on {ours['device']}; {ours['seconds']:.2f} s measured; "
-        f"processor {job['usr_cpu']:.0f} % user, {job['sys_cpu']:.0f} % system; "
-        f"fidelity: {ours['fidelity']}; {verified}",
-        highlight=False,
-    )
+    checked = {None: "data not checked (use --verify)", True: "data verified", False: "DATA DID NOT VERIFY"}
+    out.print(f"{conditions(job, ours)}; {checked[ours['verified']]}", highlight=False, soft_wrap=True)

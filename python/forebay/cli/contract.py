@@ -10,6 +10,7 @@ import errno
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -18,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from forebay.cli.fio_options import instead_of
 from forebay.cli.interrupts import INTERRUPTED, interrupts_heard
 from forebay.errors import OperationFailed, RefusedInput
 from forebay.files import check_file_to_write, writing
@@ -32,14 +34,31 @@ _UsageError = typer.BadParameter.__mro__[1]
 
 Result = TypeVar("Result")
 
+
+def _seed(value: int) -> int:
+    if not 0 <= value < 2**63:
+        raise RefusedInput("--seed", value, "must be a whole number from 0 to 2^63 - 1")
+    return value
+
+
 JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write one JSON document to FILE, or to standard output.")
+    str | None,
+    typer.Option("--json", metavar="FILE|-", help="Also write the result as one JSON document. - is standard output."),
 ]
 DeviceOption = Annotated[
-    str, typer.Option("--device", metavar="auto|cpu|cuda:N", help="Where the threads run that drive the drives.")
+    str,
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|cuda:N",
+        help="Where the threads run that submit to the drives. auto: on a GPU if there is one.",
+    ),
 ]
 SeedOption = Annotated[
-    int, typer.Option("--seed", "--randseed", min=0, max=2**63 - 1, help="Seed of everything random.")
+    int,
+    typer.Option("--seed", "--randseed", metavar="N", callback=_seed, help="Seed of everything that is random."),
+]
+AllowDestroyOption = Annotated[
+    bool, typer.Option("--allow-destroy", help="Write even if that overwrites the drive's catalogue of named extents.")
 ]
 
 
@@ -64,20 +83,20 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     except RefusedInput as refused:
         return _complain(str(refused), REFUSED)
     except _UsageError as error:
-        return _usage(error, arguments)
+        return _usage(error, app, arguments)
     except (NotVerifiedError, OperationFailed) as error:
         return _complain(str(error), FAILED)
     except (KeyboardInterrupt, typer.Abort):
         _interrupted()
     except MemoryError:
-        return _complain("out of memory: ask for fewer or smaller commands in flight, or a smaller drive", FAILED)
+        return _complain("out of memory; use fewer or smaller commands in flight, or a smaller drive", FAILED)
     except OSError as error:
         return _operating_system(error)
     except Exception as error:
         if os.environ.get("FOREBAY_TRACEBACK"):
             raise
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        advice = "a defect of Forebay: report it with what FOREBAY_TRACEBACK=1 adds"
+        advice = "this is a defect of Forebay; run it again with FOREBAY_TRACEBACK=1 and report what it prints"
         return _complain(f"{what}: {advice}", FAILED)
     if status == INTERRUPTED:  # typer has made an exit status of Ctrl-C
         _interrupted()
@@ -140,24 +159,65 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
-def _usage(error: Exception, arguments: list[str]) -> int:
+def _usage(error: Exception, app: typer.Typer, arguments: list[str]) -> int:
     # typer carries its own copy of click's exceptions, of which only the names are known.
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else "forebay"
+    kind = type(error).__name__
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    if type(error).__name__ == "NoArgsIsHelpError":
+    if kind == "NoArgsIsHelpError":
         print(message)
         return DONE
-    if getattr(error, "option_name", None):
-        near = getattr(error, "possibilities", None)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        if type(error).__name__ == "NoSuchOption":
-            message = f"option: '{error.option_name}': no such option of `{command}`; {hint}see `{command} --help`"
-            return _complain(message, REFUSED)
-    option, value = _offending(error, arguments)
-    if value is not None:
-        message = f"{option}: '{value}': {getattr(error, 'message', message)}"
-    return _complain(f"{message.rstrip('.')}; see `{command} --help`", REFUSED)
+    command = _command_path(app, arguments)
+    option = getattr(error, "option_name", None)
+    if kind == "NoSuchOption":
+        message = f"option: '{option}': `{command}` has no such option{_alternative(error, command)}"
+    elif kind == "MissingParameter":
+        message = f"{_name(error)}: is missing, and `{command}` needs it"
+    elif extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message.rstrip(".")):
+        message = f"argument: '{extra[1]}': `{command}` takes no more arguments"
+    elif option:  # its value is missing, or one too many
+        value = next((text.partition("=")[2] for text in arguments if text.startswith(f"{option}=")), None)
+        message = f"{option}: needs a value" if value is None else f"{option}: '{value}': the option takes no value"
+    else:
+        option, value = _offending(error, arguments)
+        if value is not None:
+            found = getattr(error, "message", message)
+            message = f"{option}: '{value}': {_NOT_OF_TYPE.get(found.partition(',')[0], found)}"
+    see = " See" if message.endswith("?") else "; see"
+    return _complain(f"{message.rstrip('.')}{see} `{command} --help`", REFUSED)
+
+
+# What typer says of a value of the wrong type, up to the first comma.
+_NOT_OF_TYPE = {
+    "Input should be a valid integer": "must be a whole number",
+    "Input should be a valid number": "must be a number",
+    "Input should be greater than or equal to 0": "must be at least 0",
+}
+
+
+def _command_path(app: typer.Typer, arguments: list[str]) -> str:
+    """The command that was called, with the groups above it: `forebay bench randread`."""
+    path, command = "forebay", typer.main.get_command(app)
+    for argument in arguments:
+        command = getattr(command, "commands", {}).get(argument)
+        if command is None:
+            break
+        path += f" {argument}"
+    return path
+
+
+def _alternative(error: Any, command: str) -> str:  # noqa: ANN401 (a type that typer keeps to itself)
+    """What to write in place of an option that a command does not have."""
+    if command.startswith("forebay bench") and (instead := instead_of(error.option_name)):
+        return f"; {instead}"
+    dashed = error.option_name.replace("_", "-")
+    near = [dashed] if dashed in (error.possibilities or ()) else error.possibilities
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _name(error: Any) -> str:  # noqa: ANN401 (a type that typer keeps to itself)
+    """What help calls an option or an argument."""
+    parameter = error.param
+    return " or ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.display_name_raw
 
 
 def _offending(error: Exception, arguments: list[str]) -> tuple[str, str | None]:
@@ -198,9 +258,16 @@ def require_raw_writable(storage: Storage, uris: list[str]) -> None:
     if storage.raw_writable:
         return
     if storage.extents():
-        raise RefusedInput("--drive", uris[0], "holds named extents; --allow-destroy overwrites them")
+        raise RefusedInput(
+            "--drive",
+            uris[0],
+            "the drive holds named extents, which this would overwrite; to lose them, add --allow-destroy",
+        )
     raise RefusedInput(
-        "--drive", uris[0], "carries a catalogue, which --allow-destroy overwrites, or a drive is write protected"
+        "--drive",
+        uris[0],
+        "the drive is write protected, or has a catalogue of extents, which this would overwrite; to overwrite the "
+        "catalogue, add --allow-destroy",
     )
 
 

@@ -19,12 +19,14 @@ from forebay.cli.contract import (
     terminal,
     write_json,
 )
+from forebay.cli.search_options import GpuThreadsOption, IodepthOption
+from forebay.cli.timing import timing
 from forebay.demo import START, Demo
 from forebay.errors import RefusedInput
 from forebay.files import check_file_to_write, make_folder_of
 from forebay.graph.bfs import default_launch
 from forebay.storage import Storage
-from forebay.units import format_bytes, format_ns, format_rate
+from forebay.units import format_bandwidth, format_bytes, format_count, format_ns, format_rate
 
 
 def _default_drive() -> str:
@@ -35,20 +37,36 @@ def _default_drive() -> str:
 
 def demo(
     drive: Annotated[
-        list[str] | None, typer.Option("--drive", metavar="URI", help="Where the graph is written; repeat to stripe.")
+        list[str] | None,
+        typer.Option(
+            "--drive",
+            metavar="URI",
+            help="The drive to write the edge list to. Repeat it to stripe several.",
+            show_default="an emulated D7-PS1010 of 64 MiB",
+        ),
     ] = None,
-    wordnet: Annotated[Path | None, typer.Option("--wordnet", help="Directory of WordNet's data files.")] = None,
-    iodepth: Annotated[
-        int | None, typer.Option("--iodepth", help="Reads in flight, of all threads together; default: 4 a thread.")
+    wordnet: Annotated[
+        Path | None,
+        typer.Option(
+            "--wordnet",
+            metavar="DIR",
+            help="The folder with WordNet's data files.",
+            show_default="FOREBAY_WORDNET, else /usr/share/wordnet",
+        ),
     ] = None,
-    gpu_threads: Annotated[
-        int | None, typer.Option("--gpu-threads", help="Threads that search; default: what suits the device.")
-    ] = None,
+    iodepth: IodepthOption = None,
+    gpu_threads: GpuThreadsOption = None,
     device: DeviceOption = "auto",
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result as a PNG.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the result as a PNG image.")
+    ] = None,
     json_target: JsonOption = None,
 ) -> None:
-    """Search WordNet, read from an emulated NVMe drive by the threads that search, and check every distance."""
+    """Search a graph that lies on an emulated NVMe drive, and check the answer.
+
+    The graph is WordNet 3.0. The threads that search read its edges from the drive themselves.
+    SciPy then checks every distance. The last line is "demo: PASS" or "demo: FAIL".
+    """
     for option, path in (("--json", json_target), ("--plot", plot)):
         if path not in (None, "-"):
             make_folder_of(option, path)
@@ -68,9 +86,9 @@ def demo(
     with Storage(*uris, device=device) as storage:
         out.print(
             Panel(
-                "Breadth-first search over [bold]WordNet[/], whose edge list lies on an NVMe\n"
-                "drive: each thread that searches reads neighbour lists straight from it,\n"
-                "many small reads in flight. SciPy then checks every distance.",
+                "Breadth-first search over [bold]WordNet[/]. Its edge list lies on an NVMe drive.\n"
+                "Each thread that searches reads neighbour lists straight from that drive,\n"
+                "with many small reads in flight. SciPy then checks every distance.",
                 title="[bold]forebay demo[/]",
                 expand=False,
             )
@@ -84,7 +102,7 @@ def demo(
         threads, reads = default_launch(storage, gpu_threads, iodepth)
         on = storage.report()["device"]
         out.print(f"[bold]drive[/]   {', '.join(uris)}", highlight=False)
-        out.print(f"[bold]threads[/] {threads} on {on}, {reads} reads in flight", highlight=False)
+        out.print(f"[bold]threads[/] {threads} on {on}, {format_count(reads, 'read')} in flight", highlight=False)
         with progress("writing the edge list", 1.0) as tell:
             work.write(storage, tell)
         with progress("searching", float(graph.vertices)) as set_done:
@@ -117,14 +135,14 @@ def _show(out: Console, document: dict[str, Any]) -> None:
     rows = {
         "time": format_ns(document["seconds"] * 1e9),
         "reached": f"{document['reached']:,} of {document['vertices']:,} synsets from {START.word!r}",
-        "reads": f"{document['reads']:,} at {format_rate(document['iops'])} IOPS",
+        "reads": f"{document['reads']:,} at {format_rate(document['iops'])} IOPS, "
+        f"{format_bandwidth(document['bytes_read'] / document['seconds'])}",
         "bytes read": f"{format_bytes(document['bytes_read'])} for {format_bytes(document['bytes_needed'])} needed: "
         f"read amplification {document['read_amplification']:.2f}",
         "latency": ", ".join(
             f"p{name} {format_ns(percentile[key])}"
             for name, key in (("50", "50.000000"), ("90", "90.000000"), ("99", "99.000000"), ("99.9", "99.900000"))
         ),
-        "fidelity": document["fidelity"] + _lateness(document),
         "verified": (
             f"all {document['vertices']:,} distances equal SciPy's"
             if document["verified"]
@@ -138,17 +156,6 @@ def _show(out: Console, document: dict[str, Any]) -> None:
     widest = max(document["frontier"])
     for distance, size in enumerate(document["frontier"]):
         levels.add_row(str(distance), f"{size:,}", "[cyan]" + "█" * max(1, round(40 * size / widest)) + "[/]")
+    out.print(timing(document["forebay"]), highlight=False, soft_wrap=True)
     out.print(levels)
     out.print(result)
-
-
-def _lateness(document: dict[str, Any]) -> str:
-    found = []
-    for drive in document["forebay"]["drives"]:
-        late = drive.get("lateness") or {}
-        if late.get("count"):
-            found.append(f"p99 of completions {format_ns(late['p99_ns'])} late, {format_ns(late['bound_ns'])} allowed")
-    if not found:
-        return ""
-    advice = "" if document["fidelity"] == "ok" else "\nthis machine is too busy or too small for the profile's times"
-    return f": {'; '.join(found)}{advice}"

@@ -13,7 +13,7 @@ _STYLES = {OK: "green", WARNING: "yellow", MISSING: "dim"}
 
 
 def doctor(json_target: JsonOption = None) -> None:
-    """Say what this machine can do, what it cannot, why, and the remedy."""
+    """Check what this machine can do. For each thing that it cannot do, print why and the remedy."""
     check_json_target(json_target)
     checks = examine()
     write_json(json_target, {"host": platform.node(), "system": platform.platform(), "checks": as_json(checks)})

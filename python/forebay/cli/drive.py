@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from forebay import calibrate as fitting
+from forebay.cli.application import Application
 from forebay.cli.contract import (
     JsonOption,
     check_json_target,
@@ -24,28 +25,40 @@ from forebay.files import check_new_file, making, reading
 from forebay.storage import Storage, create_drive
 from forebay.units import format_bytes, format_rate, parse_size
 
-app = typer.Typer(no_args_is_help=True, help="Make drives, move what lies on them, and fit profiles to real ones.")
+app = Application(
+    no_args_is_help=True,
+    help="Make emulated drives, copy files to and from them, serve them, and fit profiles to real drives.",
+)
 
 _CHUNK_BYTES = 8 << 20
 
-Uri = Annotated[str, typer.Argument(metavar="URI", help="A drive, such as emulated:backing=file,path=graph.img.")]
-Name = Annotated[str, typer.Argument(metavar="EXTENT", help="The name of an extent.")]
+Uri = Annotated[str, typer.Argument(metavar="URI", help="The drive, such as emulated:backing=file,path=graph.img.")]
+Name = Annotated[str, typer.Argument(metavar="EXTENT", help="The name of the extent.")]
 
 
 @app.command()
 def create(
-    path: Annotated[Path, typer.Argument(help="The file to make.")],
-    size: Annotated[str, typer.Option("--size", help="Bytes of the drive: 64M, 2G.")],
-    profile: Annotated[str, typer.Option("--profile", help="What kind of drive it behaves like.")] = "ideal",
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],
+    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Bytes of the drive, such as 64M or 2G.")],
+    profile: Annotated[
+        str,
+        typer.Option(
+            "--profile",
+            metavar="NAME|FILE.toml",
+            help="Whose speed the drive has. ideal: as fast as the machine allows.",
+        ),
+    ] = "ideal",
     json_target: JsonOption = None,
 ) -> None:
-    """Make a file that holds an emulated drive, and say the URI that opens it."""
+    """Make a file that holds the data of an emulated drive, and print the URI that opens it."""
     check_json_target(json_target)
     size_bytes = parse_size("--size", size)
     check_new_file("path", path)
     for field, value in (("path", path), ("--profile", profile)):
         if "," in str(value):
-            raise RefusedInput(field, value, "must have no comma: it stands in a drive URI")
+            raise RefusedInput(
+                field, value, "must have no comma, which separates the parts of a drive URI; use another name"
+            )
     uri = f"emulated:profile={profile},size={size_bytes},backing=file,path={path}"
     create_drive(uri)
     try:
@@ -62,7 +75,7 @@ def create(
 
 @app.command()
 def info(uri: Uri, json_target: JsonOption = None) -> None:
-    """Say what a drive is."""
+    """Print what a drive is: its size, its block, its profile, its extents."""
     check_json_target(json_target)
     with Storage(uri, device="cpu", read_only=True) as storage:
         report, extents = storage.report(), storage.extents()
@@ -78,10 +91,8 @@ def info(uri: Uri, json_target: JsonOption = None) -> None:
     table.add_row("size", f"{format_bytes(document['size_bytes'])} ({document['size_bytes']} bytes)")
     table.add_row("block", f"{document['block_bytes']} bytes")
     table.add_row("extents", str(len(extents)) if extents else "none")
-    for key in ("device", "placement"):
-        table.add_row(key, str(report[key]))
     for drive in report["drives"]:
-        for key in ("profile", "residency", "model", "serial", "fidelity"):
+        for key in ("profile", "residency", "model", "serial"):
             if key in drive:
                 table.add_row(key, str(drive[key]))
     out = terminal(json_target)
@@ -91,7 +102,7 @@ def info(uri: Uri, json_target: JsonOption = None) -> None:
 
 @app.command("ls")
 def list_extents(uri: Uri, json_target: JsonOption = None) -> None:
-    """List the extents of a drive."""
+    """List the extents of a drive. An extent is a part of the drive that has a name."""
     check_json_target(json_target)
     with Storage(uri, device="cpu", read_only=True) as storage:
         extents = storage.extents()
@@ -108,11 +119,13 @@ def list_extents(uri: Uri, json_target: JsonOption = None) -> None:
 def import_extent(
     uri: Uri,
     name: Name,
-    file: Annotated[Path, typer.Argument(help="The file to copy onto the drive.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Take the place of an extent of that name.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to copy.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the extent if the drive has one of that name.")
+    ] = False,
     json_target: JsonOption = None,
 ) -> None:
-    """Copy a file onto a drive, as a named extent."""
+    """Copy a file onto a drive, into a new extent."""
     check_json_target(json_target)
     with reading("file", file) as source:
         size_bytes = os.fstat(source.fileno()).st_size
@@ -136,10 +149,10 @@ def import_extent(
 def export_extent(
     uri: Uri,
     name: Name,
-    file: Annotated[Path, typer.Argument(help="The file to make.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],
     json_target: JsonOption = None,
 ) -> None:
-    """Copy a named extent into a file."""
+    """Copy an extent of a drive into a new file."""
     check_json_target(json_target)
     check_new_file("file", file)
     with Storage(uri, device="cpu", read_only=True) as storage, progress(f"exporting {name}", 1.0) as tell:
@@ -159,7 +172,7 @@ def export_extent(
 
 @app.command("rm")
 def remove_extent(uri: Uri, name: Name, json_target: JsonOption = None) -> None:
-    """Free the bytes of a named extent."""
+    """Remove an extent from a drive. Its bytes are free for others."""
     check_json_target(json_target)
     with Storage(uri, device="cpu") as storage:
         storage.remove_extent(name)
@@ -170,22 +183,30 @@ def remove_extent(uri: Uri, name: Name, json_target: JsonOption = None) -> None:
 
 @app.command()
 def calibrate(
-    files: Annotated[list[Path], typer.Argument(metavar="FIO.json...", help="What fio wrote of a real drive.")],
-    name: Annotated[str, typer.Option("--name", help="The name of the profile.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FIO.json", help="Files that fio --output-format=json wrote of a real drive."),
+    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The name of the new profile.")],
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE.toml", help="The profile to write; default: NAME.toml.")
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE.toml", help="The file to make, with the profile.", show_default="NAME.toml"
+        ),
     ] = None,
     json_target: JsonOption = None,
 ) -> None:
-    """Fit a profile to what fio measured on a real drive, so that an emulated one behaves like it."""
+    """Make a profile from what fio measured on a real drive, so that an emulated drive has the same speed."""
     check_json_target(json_target)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise RefusedInput(
-            "--name", name, "must be letters, digits, dots, dashes and underscores, as it stands in URIs"
+            "--name", name, "must be letters, digits, dots, dashes and underscores, and begin with a letter or a digit"
         )
     output = output or Path(f"{name}.toml")
     if output.suffix != ".toml" or "," in str(output):
-        raise RefusedInput("--output", output, "must end in .toml and have no comma, as it stands in a drive URI")
+        raise RefusedInput(
+            "--output", output, "must end in .toml, and have no comma, which separates the parts of a drive URI"
+        )
     check_new_file("--output", output)
 
     fit = fitting.calibrate(files, name)
@@ -205,7 +226,7 @@ def calibrate(
         notice(f"assumed: {assumed}")
     _show_fit(fit, json_target)
     terminal(json_target).print(
-        f"{output}: profile {name}. Its URI: {uri}", highlight=False, markup=False, soft_wrap=True
+        f"{output}: profile {name}. A drive with it: {uri}", highlight=False, markup=False, soft_wrap=True
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from forebay.cli.application import Application
 from forebay.cli.contract import (
     DeviceOption,
     JsonOption,
@@ -18,6 +19,8 @@ from forebay.cli.contract import (
     terminal,
     write_json,
 )
+from forebay.cli.search_options import GpuThreadsOption, IodepthOption
+from forebay.cli.timing import timing
 from forebay.errors import RefusedInput
 from forebay.files import check_file_to_write
 from forebay.graph import gap
@@ -25,24 +28,31 @@ from forebay.graph.bfs import BfsResult, bfs, default_launch, require_edges, ver
 from forebay.graph.csr import Graph
 from forebay.provenance import provenance
 from forebay.storage import Storage
-from forebay.units import format_bytes, format_ns, format_rate, parse_size
+from forebay.units import format_bandwidth, format_bytes, format_count, format_ns, format_rate, parse_size
 
-app = typer.Typer(no_args_is_help=True, help="GAP's graph files (.sg, .el), and searches over a drive.")
+app = Application(
+    no_args_is_help=True,
+    help="Convert graph files of the GAP benchmark suite (.sg, .el), and search graphs that lie on a drive.",
+)
 
 _TRIALS_MAX = 1_000_000
 
-Input = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A graph: .sg or .el.")]
-Symmetrize = Annotated[bool, typer.Option("-s", "--symmetrize", help="Make the graph undirected.")]
+Input = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="The graph file: .sg or .el.")]
+Symmetrize = Annotated[
+    bool, typer.Option("-s", "--symmetrize", help="Make the graph undirected: add the reverse of each edge.")
+]
 
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="FROM", help="A graph: .sg or .el.")],
-    target: Annotated[Path, typer.Argument(metavar="TO", help="The file to make: .sg or .el.")],
+    source: Annotated[Path, typer.Argument(metavar="FROM", help="The graph file to read: .sg or .el.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="TO", help="The graph file to write, over one that is there: .sg or .el.")
+    ],
     symmetrize: Symmetrize = False,
     json_target: JsonOption = None,
 ) -> None:
-    """Convert between .sg and .el. Duplicate edges and loops of an .el are dropped, as GAP does."""
+    """Convert a graph file between .sg and .el. Duplicate edges and loops of an .el are dropped, as GAP does."""
     check_json_target(json_target)
     if target.suffix not in (".sg", ".el"):
         raise RefusedInput("TO", target, "the name must end in .sg or .el")
@@ -55,9 +65,10 @@ def convert(
 
 @app.command()
 def info(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="A graph: .sg or .el.")], json_target: JsonOption = None
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="The graph file: .sg or .el.")],
+    json_target: JsonOption = None,
 ) -> None:
-    """Check a graph file and say what it holds."""
+    """Check a graph file and print its numbers of vertices and edges."""
     check_json_target(json_target)
     graph = gap.load(source)
     write_json(json_target, {"file": str(source), **_describe(graph)})
@@ -68,38 +79,71 @@ def info(
 def search(
     file: Input,
     symmetrize: Symmetrize = False,
-    root: Annotated[int | None, typer.Option("-r", "--root", help="Where to start; default: random vertices.")] = None,
-    trials: Annotated[int, typer.Option("-n", "--trials", help="How many searches.")] = 16,
+    root: Annotated[
+        int | None,
+        typer.Option(
+            "-r",
+            "--root",
+            metavar="VERTEX",
+            help="Where each search starts.",
+            show_default="a random vertex that has an edge",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option("-n", "--trials", metavar="COUNT", help="Number of searches.")] = 16,
     verify: Annotated[
-        bool, typer.Option("-v/", "--verify/--no-verify", help="Check each distance against SciPy.")
+        bool,
+        typer.Option(
+            "-v/", "--verify/--no-verify", help="Check each distance against SciPy's.", show_default="--verify"
+        ),
     ] = True,
-    memory: Annotated[str, typer.Option("--memory", help="Where the edges lie: storage_direct.")] = "storage_direct",
+    memory: Annotated[
+        str,
+        typer.Option(
+            "--memory", metavar="MODE", help="Where the edges lie. storage_direct, on a drive, is the only mode yet."
+        ),
+    ] = "storage_direct",
     drive: Annotated[
-        list[str] | None, typer.Option("--drive", metavar="URI", help="A drive; default: an ideal one of its size.")
+        list[str] | None,
+        typer.Option(
+            "--drive",
+            metavar="URI",
+            help="The drive that has the edge list. Repeat it to stripe several.",
+            show_default="an ideal emulated drive that is large enough",
+        ),
     ] = None,
-    extent: Annotated[str, typer.Option("--extent", help="Its name; written there unless it is there.")] = "edges",
-    bs: Annotated[str, typer.Option("--bs", help="Longest read; default: the drive's block.")] = "0",
-    iodepth: Annotated[
-        int | None, typer.Option("--iodepth", help="Reads in flight, of all threads together; default: 4 a thread.")
-    ] = None,
-    gpu_threads: Annotated[
-        int | None, typer.Option("--gpu-threads", help="Threads that search; default: what suits the device.")
-    ] = None,
+    extent: Annotated[
+        str,
+        typer.Option("--extent", metavar="NAME", help="The extent with the edge list. It is made if it is not there."),
+    ] = "edges",
+    bs: Annotated[
+        str,
+        typer.Option(
+            "--bs",
+            metavar="SIZE",
+            help="Bytes of the longest read: whole blocks of the drive.",
+            show_default="one block of the drive",
+        ),
+    ] = "",
+    iodepth: IodepthOption = None,
+    gpu_threads: GpuThreadsOption = None,
     seed: SeedOption = 1,
     device: DeviceOption = "auto",
     json_target: JsonOption = None,
 ) -> None:
-    """Breadth-first search whose threads read neighbour lists from a drive; every distance is checked."""
+    """Search a graph breadth-first; the threads read neighbour lists from a drive.
+
+    The edge list is written to the drive first, unless it is there. SciPy checks every distance.
+    """
     check_json_target(json_target)
     if memory != "storage_direct":
-        raise RefusedInput("--memory", memory, "must be storage_direct, the one mode of this version")
+        raise RefusedInput("--memory", memory, "must be storage_direct, the only mode of this version")
     if not 1 <= trials <= _TRIALS_MAX:
         raise RefusedInput("-n", trials, f"must be 1 to {_TRIALS_MAX}")
     if gpu_threads is not None and gpu_threads < 1:
         raise RefusedInput("--gpu-threads", gpu_threads, "must be at least 1")
     if iodepth is not None and iodepth < 1:
         raise RefusedInput("--iodepth", iodepth, "must be at least 1: the reads in flight, of all threads")
-    request_bytes = parse_size("--bs", bs)
+    request_bytes = parse_size("--bs", bs) if bs else 0
     graph = gap.load(file, symmetrize=symmetrize)
     if not graph.arcs:
         raise RefusedInput("-f", file, "has no edge: there is nothing to search")
@@ -136,7 +180,8 @@ def search(
     write_json(json_target, document)
     _show_runs(document, runs, json_target)
     if document["verified"] is False:
-        raise NotVerifiedError(f"{sum(wrong or 0 for _, _, wrong in runs)} distances differ from SciPy's")
+        wrong = sum(wrong or 0 for _, _, wrong in runs)
+        raise NotVerifiedError(f"{format_count(wrong, 'distance')} not equal to SciPy's")
 
 
 def default_drive(graph: Graph) -> str:
@@ -200,6 +245,7 @@ def _show_runs(
     document: dict[str, Any], runs: list[tuple[int, BfsResult, int | None]], json_target: str | None
 ) -> None:
     out = terminal(json_target)
+    out.print(timing(document["forebay"]), highlight=False, soft_wrap=True)
     for _, result, wrong in runs:
         out.print(f"Trial Time:          {result.seconds:.5f}", highlight=False)
         if wrong is not None:
@@ -220,4 +266,8 @@ def _show_runs(
             format_ns(result.clat_ns["percentile"]["99.000000"]),
         )
     out.print(table)
-    out.print(f"on {document['forebay']['device']}; fidelity: {document['fidelity']}", highlight=False)
+    checked = "distances not checked" if document["verified"] is None else "distances checked against SciPy's"
+    bandwidth = format_bandwidth(
+        sum(result.bytes_read for _, result, _ in runs) / sum(result.seconds for _, result, _ in runs)
+    )
+    out.print(f"on {document['forebay']['device']}; {bandwidth} read; {checked}", highlight=False)

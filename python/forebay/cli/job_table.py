@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table that shows a job in fio's shape."""
+"""The table that shows a job in fio's shape, and what is below it."""
 
 from typing import Any
 
 from rich.table import Table
 
-from forebay.units import format_bytes, format_ns, format_rate
+from forebay.units import format_bandwidth, format_count, format_ns, format_rate
 
 _PERCENTILES = ("50.000000", "99.000000", "99.900000")
 
@@ -23,9 +23,17 @@ def job_table(title: str, job: dict[str, Any]) -> Table:
         table.add_row(
             kind,
             format_rate(figures["iops"]) if "iops" in figures else "",
-            f"{format_bytes(figures['bw_bytes'])}/s" if "bw_bytes" in figures else "",
+            format_bandwidth(figures["bw_bytes"]) if "bw_bytes" in figures else "",
             format_ns(latency["mean"]),
             *(format_ns(latency["percentile"][percent]) for percent in _PERCENTILES),
             format_ns(latency["max"]),
         )
     return table
+
+
+def conditions(job: dict[str, Any], ours: dict[str, Any]) -> str:
+    """Under what a job ran: its threads, its time and the processor's."""
+    return (
+        f"{format_count(ours['gpu_threads'], 'thread')} on {ours['device']}; {ours['seconds']:.2f} s measured; "
+        f"CPU time {job['usr_cpu']:.0f} % user, {job['sys_cpu']:.0f} % system (100 % is one core)"
+    )

@@ -20,22 +20,31 @@ _STDIN = 0
 
 SocketOption = Annotated[
     str | None,
-    typer.Option("--socket", metavar="PATH", help="Where the daemon listens; default: FOREBAY_DAEMON, or the user's."),
+    typer.Option(
+        "--socket",
+        metavar="PATH",
+        help="The Unix socket that the daemon listens at.",
+        show_default="FOREBAY_DAEMON, else this user's",
+    ),
 ]
 
 
 def serve(
     uris: Annotated[
-        list[str] | None, typer.Argument(metavar="[URI]...", help="Drives to open at once, with residency=served.")
+        list[str] | None,
+        typer.Argument(metavar="URI", help="Drives to open at the start. Each has residency=served."),
     ] = None,
     socket: SocketOption = None,
     with_stdin: Annotated[
         bool,
-        typer.Option("--until-stdin-ends", help="End, too, when whoever has the other end of standard input ends."),
+        typer.Option("--until-stdin-ends", help="End also at the end of standard input."),
     ] = False,
     json_target: JsonOption = None,
 ) -> None:
-    """Serve emulated drives to other processes, until interrupted; others are opened when a client names them."""
+    """Serve emulated drives to other processes, until Ctrl-C or SIGTERM.
+
+    A drive that is not named here is opened when the first client names it.
+    """
     check_json_target(json_target)
     path = socket or daemon.default_socket()
 
@@ -52,13 +61,27 @@ def serve(
 
 
 def run_program(
-    command: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARG]...", help="What to run.")],
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The program to run.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARG", help="Arguments of the program, options too.")
+    ] = None,
     sms: Annotated[
-        int | None, typer.Option("--sms", help="Multiprocessors of the GPU that the program leaves to the drives.")
+        int | None,
+        typer.Option(
+            "--sms",
+            metavar="N",
+            help="Multiprocessors of the GPU that the program leaves to the drives.",
+            show_default="32, a quarter of the GPU at most",
+        ),
     ] = None,
     socket: SocketOption = None,
 ) -> None:
-    """Run a program beside a drive daemon, which is started if none runs; the exit status is the program's."""
+    """Run a program beside a drive daemon, so that it can open drives with residency=served.
+
+    A daemon is started if none listens, and ended after the program. The exit status is the program's.
+    Options of this command stand before PROGRAM; all that follows PROGRAM goes to it.
+    Example: forebay run --sms 16 ./search --verbose
+    """
     path = socket or daemon.default_socket()
     with daemon.shared_gpu() as variables:
         environment = {**os.environ, **variables, daemon.VARIABLE: path}
@@ -66,7 +89,7 @@ def run_program(
         try:
             status = os.EX_OK
             with daemon.running(path, environment):
-                status = _run(command, {**environment, **limit})
+                status = _run([program, *(arguments or [])], {**environment, **limit})
         except daemon.DidNotServe as ended:
             status = ended.status  # it has said why
         except daemon.LostData as lost:
@@ -83,7 +106,9 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
     try:
         program = subprocess.Popen(command, env=environment)
     except OSError as error:
-        raise RefusedInput("program", command[0], f"{error.strerror}; name a program that can be run") from error
+        raise RefusedInput(
+            "program", command[0], f"cannot be run: {error.strerror}; name a program that can"
+        ) from error
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         # A terminal has sent its interrupt to the program itself.

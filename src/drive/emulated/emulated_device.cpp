@@ -63,7 +63,8 @@ std::unique_ptr<device> open_emulated(uri const& from, open_options const& optio
   std::optional<new_file> made;
   if (what.creates) {
     if (options.read_only) {
-      throw refused_input("create", "1", "a file that is made is there to be written; open the storage for writing");
+      throw refused_input("create", "1",
+                          "a storage that is opened to read only cannot make a file; open it for writing");
     }
     made.emplace(what.path, what.size_bytes, file_space::reserved);
   }

@@ -75,20 +75,21 @@ void place(uri const& from, specification& what, int client_gpu) {
   if (what.engine == residency::served && what.gpu) what.gpu->stays = true;
   if (!what.gpu) {
     if (auto const value = from.value("sms")) {
-      throw refused_input("sms", *value, "only an engine on a GPU has SMs; use threads= for one on the CPU");
+      throw refused_input("sms", *value, "is only for a drive on a GPU; use threads= for one on the CPU");
     }
     return;
   }
   if (auto const value = from.value("threads")) {
-    throw refused_input("threads", *value, "an engine on a GPU has none; use sms=");
+    throw refused_input("threads", *value, "is only for a drive on the CPU; use sms= for one on a GPU");
   }
   int const gpus = memory::device_count();
   if (what.gpu->ordinal >= gpus) {
     throw refused_input("backing", to_string(what.bytes),
-                        gpus == 0 ? "no GPU was found, or CUDA is not built in: nvidia-smi lists GPUs, and `forebay "
-                                    "doctor` of the Python package tells "
-                                    "which it is; use backing=memory"
-                                  : fmt::format("this machine has {} GPUs; give an ordinal below that", gpus));
+                        gpus == 0
+                            ? "no GPU was found, or CUDA is not built in: nvidia-smi lists GPUs, and `forebay "
+                              "doctor` of the Python package tells "
+                              "which it is; use backing=memory"
+                            : fmt::format("this machine has {} GPUs, numbered from 0; give a number below that", gpus));
   }
   try {
     memory::connect_gpus(client_gpu, what.gpu->ordinal);
@@ -99,7 +100,8 @@ void place(uri const& from, specification& what, int client_gpu) {
   what.sms = small_count(from, "sms", std::min(usual_sms, all / 4), 1, 1024);
   if (what.sms >= all) {
     throw refused_input("sms", std::to_string(what.sms),
-                        fmt::format("GPU {} has {}, and its clients need some; give less", what.gpu->ordinal, all));
+                        fmt::format("GPU {} has {} multiprocessors, and its clients need at least one; give less",
+                                    what.gpu->ordinal, all));
   }
 }
 
@@ -240,7 +242,7 @@ specification specify(uri const& from, int client_gpu) {
   what.errors_ppm = small_count(from, "errors_ppm", 0, 0, 1'000'000);
   if (auto const value = from.value("data")) {
     if (*value != "none") throw refused_input("data", *value, "use data=none, or leave it out to move data");
-    if (what.in_file()) throw refused_input("data", *value, "a file drive moves data; leave it out");
+    if (what.in_file()) throw refused_input("data", *value, "is only for a drive without a file; leave it out");
     what.moves_data = false;
   }
   if (auto const value = from.value("size")) {

@@ -118,7 +118,7 @@ bool channel::receive_bytes(void* to, std::size_t bytes, int limit_ms, std::vect
     }
     // The kernel has closed the files for which there was no room.
     if ((header.msg_flags & MSG_CTRUNC) != 0 || files.size() > accepts_.files) {
-      throw operation_failed("drive daemon: a message with more files than it may have");
+      throw operation_failed("drive daemon: a message came with more files than it may have");
     }
   }
   return true;
@@ -128,11 +128,11 @@ std::optional<message> channel::receive(int limit_ms) {
   message received;
   std::uint32_t bytes = 0;
   if (!receive_bytes(&bytes, sizeof bytes, limit_ms, received.files)) return std::nullopt;
-  if (bytes > accepts_.bytes) throw operation_failed("drive daemon: what came is no message");
+  if (bytes > accepts_.bytes) throw operation_failed("drive daemon: the bytes received are not a message");
   std::string text(bytes, '\0');
   if (!receive_bytes(text.data(), text.size(), patience_ms, received.files)) return std::nullopt;
   auto body = parse_foreign_json(text);
-  if (!body || !body->is_object()) throw operation_failed("drive daemon: what came is no message");
+  if (!body || !body->is_object()) throw operation_failed("drive daemon: the bytes received are not a message");
   received.body = std::move(*body);
   return received;
 }
@@ -193,7 +193,7 @@ open_file connect_to(std::string const& path) {
   ucred const peer = peer_of(made);
   if (peer.uid != ::geteuid() && peer.uid != 0) {
     throw refused_input("FOREBAY_DAEMON", path,
-                        fmt::format("user {} listens there; start a daemon of your own", peer.uid));
+                        fmt::format("the daemon at this socket belongs to user {}; start one of your own", peer.uid));
   }
   return made;
 }

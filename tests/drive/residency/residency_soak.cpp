@@ -56,16 +56,30 @@ struct options {
 
 char const* const usage =
     "usage: residency_soak SCENARIO --drive URI [OPTION]...\n"
+    "       residency_soak serve SOCKET [URI]...    runs a drive daemon\n"
+    "       residency_soak percent SMS              prints the MPS percentage that leaves SMS multiprocessors to "
+    "drives\n"
     "scenarios:\n"
-    "  soak     one client\n"
-    "  share    two clients in processes of their own; both counts together are the drive's\n"
-    "  kill     a client is killed with a kernel running; the flushed data must be there, how long it took is told\n"
-    "  exit     a client exits with a kernel running; the same\n"
-    "  restart  the process that has the drive is killed; the same (needs --serve)\n"
-    "also: serve SOCKET [URI]... (a drive daemon), percent SMS (what leaves so many multiprocessors to drives)\n"
-    "options: --device auto|cpu|cuda:N, --seconds S or --waves N, --threads N, --seed N, --json FILE,\n"
-    "  --serve (a daemon of its own), --client-percent P (of the multiprocessors, under MPS),\n"
-    "  --limit S (of the whole run), --silence S (of a step), --settled S (of good answers after a death)\n";
+    "  soak     one client uses the drive\n"
+    "  share    two client processes use the drive; the drive's counts must be the sum of theirs\n"
+    "  kill     a client is killed while its kernel runs; what it has flushed must be on the drive, and the time "
+    "until\n"
+    "           the drive answers again is reported\n"
+    "  exit     as kill, but the client exits while its kernel runs\n"
+    "  restart  as kill, but the process that has the drive is killed; needs --serve\n"
+    "options:\n"
+    "  --drive URI                 the drive\n"
+    "  --device auto|cpu|cuda:N    where the clients' threads run; default: auto, on a GPU if there is one\n"
+    "  --seconds S                 how long the clients work; default: 10\n"
+    "  --waves N                   how many waves of I/O instead of --seconds\n"
+    "  --threads N                 threads of a client; default: twice what a GPU holds at a time, 256 on a CPU\n"
+    "  --seed N                    seed of everything that is random; default: 1\n"
+    "  --serve                     starts a drive daemon of its own\n"
+    "  --client-percent P          the part of the GPU that clients get under MPS, in percent\n"
+    "  --limit S                   seconds that the whole run may take; default: 300 more than --seconds\n"
+    "  --silence S                 seconds that a step may take; default: 60\n"
+    "  --settled S                 seconds that the drive must answer well after a death; default: 3\n"
+    "  --json FILE                 also writes the result as one JSON document\n";
 
 void note(std::string const& line) {
   std::fprintf(stderr, "residency_soak[%d]: %s\n", static_cast<int>(::getpid()), line.c_str());
@@ -77,7 +91,8 @@ void say(std::string const& line) {
 /// Waits for `word` from the process that started this one.
 void hear(std::string const& word) {
   std::string line;
-  if (!std::getline(std::cin, line) || line != word) throw operation_failed("nobody said '" + word + "'");
+  if (!std::getline(std::cin, line) || line != word)
+    throw operation_failed("the process that started this one did not say '" + word + "'");
 }
 
 template <class Number>
@@ -92,7 +107,7 @@ Number number(std::string const& field, std::string const& text) {
 
 options parse(std::vector<std::string> const& arguments) {
   options o;
-  if (arguments.empty()) throw refused_input("scenario", "", "give soak, share, kill, exit or restart");
+  if (arguments.empty()) throw refused_input("scenario", "", "is missing; give soak, share, kill, exit or restart");
   o.scenario = arguments[0];
   if (o.scenario == "serve" || o.scenario == "percent") {
     o.rest.assign(arguments.begin() + 1, arguments.end());
@@ -136,7 +151,7 @@ options parse(std::vector<std::string> const& arguments) {
     else if (name == "--for-ever")
       o.for_ever = true;
     else
-      throw refused_input("option", name, "see residency_soak --help");
+      throw refused_input("option", name, "there is no such option; see residency_soak --help");
   }
   if (o.client.drive.empty()) throw refused_input("--drive", "", "give the URI of a drive");
   if (o.limit_s == 0) o.limit_s = static_cast<long>(o.seconds) + 300;
@@ -600,7 +615,7 @@ int run(std::vector<std::string> const& arguments) {
   if (o.scenario == "soak") return soak(o, dog);
   if (o.scenario == "client") return run_client(o, dog);
   if (o.scenario != "share" && o.scenario != "kill" && o.scenario != "exit" && o.scenario != "restart") {
-    throw refused_input("scenario", o.scenario, "give soak, share, kill, exit or restart");
+    throw refused_input("scenario", o.scenario, "there is no such scenario; give soak, share, kill, exit or restart");
   }
   if (!served(o))
     throw refused_input("--drive", o.client.drive, "only drives with residency=served have several clients");
