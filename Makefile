@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 SECONDS_EACH ?= 300
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test check bench gpu-test gpu-bench gpu-library gpu-memcheck gpu-residency gpu-bundle format lint install clean help
+.PHONY: build demo test check docs bench gpu-test gpu-bench gpu-library gpu-memcheck gpu-residency gpu-bundle format lint install clean help
 
 build:  ## set up, and build the libraries and .venv/bin/forebay
 	@scripts/setup
@@ -21,6 +21,10 @@ test:  ## build and test, and compile the CUDA programs (10 minutes from nothing
 
 check:  ## all sanitizers, CUDA targets, schedules and lint; MINUTES=60
 	@MINUTES=$(MINUTES) scripts/check
+
+docs:  ## build the site of the documentation in build/docs; wrong links are errors
+	@scripts/setup --docs
+	@scripts/docs
 
 bench:  ## benchmarks that need no GPU; JSON in OUT
 	@scripts/bench $(OUT)

@@ -16,16 +16,21 @@
 
 namespace forebay {
 
-/// `size()` elements of type `T`, from a given byte of a storage on. Trivially copyable; thread-safe. An `array_view<T
-/// const, ...>` only reads. Every access looks for the page in the cache. If the page is not there, the access reads it
-/// from its drive and waits.
+/// An array of a trivially copyable type `T` behind the cache: `size()` elements, from a given byte of a storage on.
+/// Trivially copyable; thread-safe. An `array_view<T const, ...>` only reads. Every access looks for the page in the
+/// cache. If the page is not there, the access reads it from its drive and waits, up to the storage's default time.
 ///
 /// If threads of a warp miss the same page at the same time, that is one miss. A cursor makes a run of accesses to one
 /// page cost one lookup: `thread_page()`, `warp_page()`. A window looks several pages up at once, for runs over many
 /// pages: `warp_pages()`.
 ///
-/// An access that fails returns a value-initialised element, or writes nothing, and latches the first error for the
-/// host (`storage::take_errors()`); `try_load` and `try_store` return it.
+/// `view[i]`, `load(i)`, `store` and `fetch_add` return no status. If one of them fails, it returns a value-initialised
+/// element, or writes nothing. The storage counts these failures and keeps the first one for `storage::take_errors()`:
+/// `out_of_range` beyond the end, `read_only`, `no_frame`, `timed_out`, or the drive's status. `try_load` and
+/// `try_store` return the status.
+///
+/// Elements of 1, 2, 4, 8 or 16 bytes that are aligned to their size never lie in two pages, and a hit reads them
+/// without a pin. Other elements may lie in two pages: the part in each page is then read or written on its own.
 template <class T, class Cache>
 class array_view {
  public:
@@ -40,18 +45,22 @@ class array_view {
   FOREBAY_DEVICE array_view(Cache const& cache, std::uint64_t first_byte, std::uint64_t size, bool writable)
       : cache_(cache), first_byte_(first_byte), size_(size), writable_(writable) {}
 
+  /// The number of elements.
   FOREBAY_DEVICE std::uint64_t size() const { return size_; }
 
   /// One element, as `view[i]` returns it: it reads when it is used as a value, and writes when it is assigned to. It
   /// holds a copy of the view, since that may be a temporary, as in `drives[d][i]`. `auto x = view[i]` is a reference,
   /// not a value. Only a temporary can be assigned to, so a later `x = 5` does not compile, rather than write to the
-  /// drive. `+=` and the like read and then write, as on any array: use `fetch_add` if other threads may write the same
-  /// element.
+  /// drive: write `float x = view[i]` for the value. `+=` and the like read and then write, as on any array: use
+  /// `fetch_add` if other threads may write the same element.
   class reference {
    public:
+    /// Element `i` of the view.
     FOREBAY_DEVICE reference(array_view const& view, std::uint64_t i) : view_(view), i_(i) {}
+    /// Reads the element.
     FOREBAY_DEVICE operator value_type() const { return view_.load(i_); }
     reference(reference const&) = default;
+    /// Writes the element, and returns what was written. `view[i]++` and `view[i]--` return the value before.
     FOREBAY_DEVICE value_type operator=(value_type const& value) const&&
       requires(!std::is_const_v<T>)
     {
@@ -111,6 +120,7 @@ class array_view {
     std::uint64_t i_;
   };
 
+  /// Element `i`: its value if the view only reads, else a `reference` to it.
   FOREBAY_DEVICE auto operator[](std::uint64_t i) const {
     if constexpr (std::is_const_v<T>) {
       return load(i);
@@ -119,6 +129,7 @@ class array_view {
     }
   }
 
+  /// The value of element `i`.
   FOREBAY_DEVICE value_type load(std::uint64_t i) const {
     value_type value{};
     status const outcome = try_load(i, value);
@@ -128,6 +139,7 @@ class array_view {
     }
     return value;
   }
+  /// Writes element `i`.
   FOREBAY_DEVICE void store(std::uint64_t i, value_type const& value) const
     requires(!std::is_const_v<T>)
   {
@@ -135,6 +147,7 @@ class array_view {
     if (!outcome.ok()) cache_.targets().report(outcome, byte_of(i));
   }
 
+  /// Reads element `i` into `value`.
   FOREBAY_DEVICE status try_load(std::uint64_t i, value_type& value) const {
     if (i >= size_) return fault::out_of_range;
     std::uint64_t const byte = first_byte_ + i * sizeof(T);
@@ -145,6 +158,7 @@ class array_view {
       return read_bytes<false>(byte, reinterpret_cast<std::byte*>(&value));
     }
   }
+  /// Writes element `i`.
   FOREBAY_DEVICE status try_store(std::uint64_t i, value_type const& value) const
     requires(!std::is_const_v<T>)
   {
@@ -155,7 +169,8 @@ class array_view {
                         move(in_frame, reinterpret_cast<std::byte const*>(&value) + at, n);
                       });
   }
-  /// Adds to an element in one step, which no other access to the element can interrupt; returns the value before.
+  /// Adds to an element in one step, which no other access to the element can interrupt; returns the value before. For
+  /// integers of 4 or 8 bytes.
   FOREBAY_DEVICE value_type fetch_add(std::uint64_t i, value_type amount) const
     requires(!std::is_const_v<T> && simt::word<value_type>)
   {
@@ -200,7 +215,8 @@ class array_view {
     return i < size_ && cache_.touch_page((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
   }
 
-  /// The same, and starts reading the page into the cache if it is not there. Never waits. False if there was no room.
+  /// The same, and starts reading the page into the cache if it is not there. Never waits. False if there was no room,
+  /// or no such element.
   FOREBAY_DEVICE bool prefetch(std::uint64_t i) const {
     if (i >= size_) return false;
     return cache_.prefetch((first_byte_ + i * sizeof(T)) >> cache_.page_shift());
@@ -215,12 +231,13 @@ class array_view {
     return cache_.queues().drain_share(deadline_ns) == 0;
   }
 
-  /// How many pages, of all arrays of the storage, may be prefetched before the first of them is used. If you prefetch
-  /// further ahead, pages are evicted before they are used.
+  /// How many pages, of all arrays of the storage, may be prefetched before the first of them is used: half of those
+  /// that the cache's sets hold. If you prefetch further ahead, pages are evicted before they are used.
   FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return cache_.prefetch_distance_max(); }
 
   /// A cursor of one thread, or of the full warp that the calling thread belongs to; the lanes of a warp call the
-  /// cursor's functions together. A cursor must not outlive the view.
+  /// cursor's functions together. A cursor must not outlive the view, whose cache it uses: keep the view in a variable.
+  /// There are no cursors of a temporary view: `ref.array<float>().thread_page()` does not compile.
   FOREBAY_DEVICE page_cursor<T, Cache, false> thread_page() const& { return {cache_, first_byte_, size_, writable_}; }
   FOREBAY_DEVICE page_cursor<T, Cache, true> warp_page() const& { return {cache_, first_byte_, size_, writable_}; }
   void thread_page() const&& = delete;

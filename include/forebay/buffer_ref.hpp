@@ -11,7 +11,8 @@
 namespace forebay {
 
 /// A range of registered memory with the bus addresses of its pages, so that kernels build PRPs without a search.
-/// Trivially copyable. Valid while the registration lives.
+/// Trivially copyable; empty when default-constructed. Valid while the registration lives. A transfer may begin at any
+/// multiple of 4 bytes in it.
 class buffer_ref {
  public:
   buffer_ref() = default;
@@ -23,7 +24,9 @@ class buffer_ref {
                             std::uint32_t page_shift, std::uint64_t offset_bytes)
       : data_(data), bytes_(bytes), pages_(page_bus_addresses), bus_or_offset_(offset_bytes), page_shift_(page_shift) {}
 
+  /// The first byte of the range, as the storage's device sees it.
   FOREBAY_DEVICE std::byte* data() const { return data_; }
+  /// The length of the range.
   FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
   /// The `bytes` bytes from `offset_bytes` on. If they do not lie within this range, an empty range, which every
   /// transfer rejects.
@@ -38,7 +41,7 @@ class buffer_ref {
     part.bus_or_offset_ += offset_bytes;
     return part;
   }
-  /// The address that the controller uses for byte `offset_bytes`.
+  /// The address that the drives use for byte `offset_bytes`. For an emulated drive it is the pointer.
   FOREBAY_DEVICE std::uint64_t bus_address(std::uint64_t offset_bytes) const {
     std::uint64_t const at = bus_or_offset_ + offset_bytes;
     if (pages_ == nullptr) return at;

@@ -26,9 +26,9 @@ enum class write_until : std::uint8_t {
   cache   ///< every later read sees the data; it reaches the drive when its page is evicted or flushed
 };
 
-/// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first
-/// byte. Threads of all kernels that have a ref of the same storage see each other's writes, whichever path each access
-/// takes (C6).
+/// A storage through the cache, for traits that are `cached` or derived from it. Trivially copyable: kernels take it by
+/// value. Thread-safe. A window on the storage: offset 0 is the window's first byte. Threads of all kernels that have a
+/// ref of the same storage see each other's writes, whichever path each access takes (C6).
 template <class M, cached_traits Traits>
 class storage_ref<M, Traits> {
  public:
@@ -50,7 +50,9 @@ class storage_ref<M, Traits> {
                              std::uint32_t drives = 0)
       : cache_(cache), first_byte_(first_byte), bytes_(bytes), drives_(drives), writable_(writable) {}
 
+  /// The size of the window.
   FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
+  /// The size of the cache's pages.
   FOREBAY_DEVICE std::uint32_t page_bytes() const { return 1u << cache_.page_shift(); }
 
   /// The window from `offset_bytes` on as an array of as many `T` as fit. The array is empty if `offset_bytes` is not a
@@ -155,7 +157,8 @@ class storage_ref<M, Traits> {
   /// already, `shared_page::data()` points to that frame instead. For `sharing_use::read` the page is read into the
   /// buffer, and wait() says when that is done. For `sharing_use::overwrite` the buffer holds the page's new bytes,
   /// which every thread sees from now on. `offset_bytes` is a multiple of the page. The storage's last page cannot be
-  /// shared if it is a short one. The buffer belongs to the storage until it has been taken back.
+  /// shared if it is a short one. The buffer is aligned to 512 bytes. It belongs to the storage until it has been taken
+  /// back.
   FOREBAY_DEVICE page_type share(buffer_ref const& buffer, std::uint64_t offset_bytes, sharing_use use) const {
     auto const refused = [&](fault why) { return page_type(cache_, 0, {{~0u, why}, 0}, false); };
     if (use == sharing_use::overwrite && !writable_) return refused(fault::read_only);
@@ -178,6 +181,7 @@ class storage_ref<M, Traits> {
     return page_type(cache_, page, shared, writable_);
   }
 
+  /// The page directory itself, for code of the library.
   FOREBAY_DEVICE cache_type const& cache() const { return cache_; }
 
  private:

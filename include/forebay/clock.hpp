@@ -11,6 +11,8 @@
 
 namespace forebay::replacement {
 
+/// Second chance. For pages that many threads use shortly after each other.
+///
 /// A hand goes around the ways of a set. A page that was used since the hand last passed it loses its mark and stays;
 /// the first page without a mark is evicted (Corbato, "A paging experiment with the Multics system", 1968). The hand
 /// skips ways that may not be evicted, and leaves their marks.

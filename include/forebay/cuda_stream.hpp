@@ -21,6 +21,7 @@ inline void check_cuda(cudaError_t result, std::string const& what) {
 /// While it lives, GPU `ordinal` is current for the calling thread.
 class current_device {
  public:
+  /// Throws `operation_failed`.
   explicit current_device(int ordinal) {
     check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
     check_cuda(cudaSetDevice(ordinal), "cudaSetDevice(" + std::to_string(ordinal) + ")");
@@ -36,10 +37,11 @@ class current_device {
 /// A stream's priority: if several streams have blocks to start, the GPU starts those of a `first` one first.
 enum class urgency : std::uint8_t { ordinary, first };
 
-/// Not ordered with any other stream, not even the legacy default stream, so it never waits for another client's
-/// kernel.
+/// Owns a stream of a GPU. It is not ordered with any other stream, not even with the legacy default stream, so it
+/// never waits for another client's kernel. Its members throw `operation_failed`. Not copyable.
 class cuda_stream {
  public:
+  /// A new stream of GPU `ordinal`.
   explicit cuda_stream(int ordinal, urgency how = urgency::ordinary) : ordinal_(ordinal) {
     current_device const here(ordinal);
     int least = 0, greatest = 0;
@@ -51,8 +53,11 @@ class cuda_stream {
   cuda_stream& operator=(cuda_stream const&) = delete;
   ~cuda_stream() { cudaStreamDestroy(stream_); }
 
+  /// The stream.
   cudaStream_t get() const { return stream_; }
+  /// The GPU.
   int ordinal() const { return ordinal_; }
+  /// Waits until all work in the stream has ended.
   void synchronize() const { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
  private:

@@ -10,9 +10,10 @@
 
 namespace forebay {
 
-/// `values[drive][i]`: element `i` of a drive. Each drive is an `array_view` from its first byte on; all have the same
-/// size. Trivially copyable; thread-safe. The array of a drive that does not exist is empty: an access to it fails with
-/// `out_of_range`, as one beyond the end of any array does.
+/// The drives of a storage whose `stripe_bytes` is 0, or that has only one drive, as arrays of their own:
+/// `values[drive][i]` is element `i` of a drive. Each drive is an `array_view` from its first byte on; all have the
+/// same size. Trivially copyable; thread-safe. The array of a drive that does not exist is empty: an access to it fails
+/// with `out_of_range`, as one beyond the end of any array does.
 template <class T, class Cache>
 class drive_arrays_view {
  public:
@@ -32,6 +33,7 @@ class drive_arrays_view {
 
   /// The number of drives.
   FOREBAY_DEVICE std::uint32_t size() const { return drives_; }
+  /// The array of one drive.
   FOREBAY_DEVICE view_type operator[](std::uint32_t drive) const {
     return view_type(cache_, drive * bytes_per_drive_, drive < drives_ ? elements_ : 0, writable_);
   }

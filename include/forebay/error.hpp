@@ -13,8 +13,10 @@ namespace forebay {
 /// Input that is rejected before anything starts. `what()` is one line: "field: 'value': remedy".
 class refused_input : public std::invalid_argument {
  public:
+  /// `field` names the input, `value` is what was given, and `remedy` says what to give instead.
   refused_input(std::string const& field, std::string const& value, std::string const& remedy)
       : std::invalid_argument(field + ": '" + value + "': " + remedy), field_(field), value_(value), remedy_(remedy) {}
+  /// The parts of the message: the name of the input, its value, and what to give instead.
   std::string const& field() const { return field_; }
   std::string const& value() const { return value_; }
   std::string const& remedy() const { return remedy_; }

@@ -12,8 +12,8 @@ namespace forebay {
 
 /// A named range of a storage, whose own offsets start at 0.
 struct extent {
-  std::string name;
-  std::uint64_t first_byte = 0;
+  std::string name;              ///< what `storage::find_extent()` finds it by
+  std::uint64_t first_byte = 0;  ///< where in the storage it begins
   std::uint64_t size_bytes = 0;  ///< as asked for; the extent owns its range up to the next multiple of 1 MiB
 };
 

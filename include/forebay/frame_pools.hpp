@@ -67,7 +67,8 @@ template <class Sharing = no_sharing, class HostPolicy = replacement::no_policy>
 struct frame_pools {
   using sharing = Sharing;
   using host_policy = HostPolicy;
-  static constexpr bool has_users = Sharing::enabled;
+  static constexpr bool has_users = Sharing::enabled;  ///< whether buffers of users may be frames
+  /// Whether there is a host pool.
   static constexpr bool has_host = !std::same_as<HostPolicy, replacement::no_policy>;
 };
 

@@ -15,24 +15,25 @@
 
 namespace forebay {
 
-/// The resources that a launch of one kernel in one shape takes. docs/reference/launch-report.md explains the numbers.
+/// The resources that a launch of one kernel in one shape takes. Host only. docs/reference/launch-report.md explains
+/// the numbers.
 struct launch_report {
   /// What it takes of a GPU. On the CPU there is nothing to report: lanes have no registers and no multiprocessor.
   struct gpu_use {
-    std::uint32_t registers_per_thread = 0;
+    std::uint32_t registers_per_thread = 0;    ///< those that the compiler gave the kernel
     std::uint64_t local_bytes_per_thread = 0;  ///< spilled registers, arrays indexed at run time, frames of calls
     std::uint64_t static_shared_bytes = 0;     ///< of a block, in addition to `shape.shared_bytes`
     std::uint32_t max_threads_per_block = 0;   ///< the largest block with which the kernel can be launched
     std::uint32_t resident_blocks_per_sm = 0;  ///< 0: this shape cannot be launched
-    std::uint32_t max_threads_per_sm = 0;
-    std::uint32_t sms = 0;
+    std::uint32_t max_threads_per_sm = 0;      ///< threads that a multiprocessor has room for
+    std::uint32_t sms = 0;                     ///< how many multiprocessors the GPU has
     /// What limits the number of resident blocks: `registers`, `shared_memory`, `threads`, `blocks`, or
     /// `max_threads_per_block` if that is why the shape cannot be launched.
     std::string limited_by;
   };
 
-  std::string device;  ///< the GPU's name, or `cpu`
-  simt::grid shape;
+  std::string device;          ///< the GPU's name, or `cpu`
+  simt::grid shape;            ///< of the launch
   std::optional<gpu_use> gpu;  ///< empty on the CPU
 
   /// The resident threads of an SM, divided by the threads that it has room for: 0 to 1. 0 on the CPU.

@@ -13,9 +13,10 @@
 
 namespace forebay {
 
-/// Holds the page of one element pinned, so that accesses to all elements of that page are ordinary memory accesses.
+/// Holds the page of one element pinned, so that accesses to all elements of that page are plain loads and stores.
 /// `WholeWarp`: all lanes of a full warp share one cursor. They make it, call `seek` and destroy it together, with the
-/// same index. Not copyable. It releases its page when it seeks an element outside that page, and when it is destroyed.
+/// same index. It can be neither copied nor moved. It releases its page when it seeks an element outside that page, and
+/// when it is destroyed.
 ///
 /// A thread may have several cursors. If cursors and accesses have pinned every frame that could take the page, `seek`
 /// waits for them, and returns `no_frame` after the storage's default time: threads that hold cursors and seek with
@@ -26,13 +27,16 @@ class page_cursor {
   using machine = typename Cache::machine;
   using value_type = std::remove_const_t<T>;
 
+  /// `array_view::thread_page()` and `array_view::warp_page()` call this.
   FOREBAY_DEVICE page_cursor(Cache const& cache, std::uint64_t first_byte, std::uint64_t size, bool writable)
       : cache_(cache), first_byte_(first_byte), size_(size), writable_(writable) {}
   page_cursor(page_cursor const&) = delete;
   page_cursor& operator=(page_cursor const&) = delete;
   FOREBAY_DEVICE ~page_cursor() { release(); }
 
-  /// Brings element `i` within reach. Waits if its page has to be read.
+  /// Brings element `i` within reach. Waits if its page has to be read, or finds no frame. Returns success,
+  /// `out_of_range`, `read_only`, `bad_alignment` (for an element that lies in two pages), `no_frame`, `timed_out`, or
+  /// the drive's status.
   FOREBAY_DEVICE status seek(std::uint64_t i) {
     if (i - first_ < end_ - first_) return {};
     return move_to<false>(i);
@@ -55,6 +59,7 @@ class page_cursor {
   /// The elements within reach, from `first()` on.
   FOREBAY_DEVICE T* data() const { return data_; }
 
+  /// Unpins the page.
   FOREBAY_DEVICE void release() {
     if (end_ == first_) return;
     if constexpr (WholeWarp) {

@@ -14,9 +14,10 @@
 
 namespace forebay {
 
-/// The counterpart of a warp's `page_cursor` for more than one page. Each lane pins a different page, so that all
-/// lookups together take as long as one, and so do the reads of missing pages. All lanes of a full warp share one
-/// window. They make it, call `seek` and `release`, and destroy it together, with the same arguments. Not copyable.
+/// Up to 32 consecutive pages that a full warp holds: the counterpart of a warp's `page_cursor` for warps that go
+/// through ranges of many pages. Each lane pins a different page, so that all lookups together take as long as one, and
+/// so do the reads of missing pages. All lanes of a full warp share one window. They make it, call `seek` and
+/// `release`, and destroy it together, with the same arguments. Not copyable.
 ///
 /// One page is *within reach* at a time. Moving to another page that the window holds costs next to nothing.
 ///
@@ -39,7 +40,7 @@ class page_window {
   page_window& operator=(page_window const&) = delete;
   FOREBAY_DEVICE ~page_window() { release(); }
 
-  /// Brings element `i` within reach. Waits if its page has to be read.
+  /// Brings element `i` within reach, and returns a status as a cursor does. Waits if its page has to be read.
   FOREBAY_DEVICE status seek(std::uint64_t i) { return seek(i, size_); }
   /// The same for a warp that next needs the elements [i, stop). If the window does not hold the page of `i`, it
   /// releases the pages that it holds, and takes only pages of those elements.

@@ -26,12 +26,14 @@ class strided_range {
  public:
   using machine = M;
   using index_type = std::uint64_t;
-  static constexpr bool whole_warp = WholeWarp;
-  static constexpr bool repeatable = true;
+  static constexpr bool whole_warp = WholeWarp;  ///< whether all lanes of a warp get the same indices
+  static constexpr bool repeatable = true;       ///< a copy gives the same indices
 
+  /// `grid_stride` and `warp_stride` call this.
   FOREBAY_DEVICE strided_range(std::uint64_t first, std::uint64_t end, std::uint64_t step)
       : next_(first), end_(end), step_(step) {}
 
+  /// Gives the next index, or returns false at the end.
   FOREBAY_DEVICE bool next(std::uint64_t& i) {
     if (next_ >= end_) return false;
     i = next_;

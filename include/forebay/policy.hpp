@@ -11,16 +11,18 @@
 
 namespace forebay::replacement {
 
+/// The most ways that a set has.
 inline constexpr std::uint32_t max_ways = 16;
+/// The most marks that a page has.
 inline constexpr std::uint32_t max_mark_bits = 3;
-/// Stands for no way.
+/// Stands for no way: what `victim` returns if no page may leave.
 inline constexpr std::uint32_t no_way = ~0u;
 
 /// What a set's words said when they were last read, all at once. Bit `w` of a mask stands for way `w`.
 struct set_view {
   std::uint32_t pages = 0;  ///< ways that hold a page, or into which one is being read
-  std::uint32_t evictable =
-      0;  ///< those of them whose page may leave: read, clean, not pinned, not protected by a prefetch
+  /// Those of them whose page may leave: read, clean, not pinned, not protected by a prefetch.
+  std::uint32_t evictable = 0;
   std::uint32_t marked[max_mark_bits] = {};  ///< [b]: ways whose page has mark `b`
 };
 

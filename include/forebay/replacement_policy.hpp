@@ -14,7 +14,7 @@ namespace forebay {
 
 /// What host code needs to know of a replacement policy.
 struct replacement_policy {
-  std::string name;
+  std::string name;             ///< of the policy: `clock`, `s3_fifo`, or the user's
   std::size_t set_bytes = 0;    ///< of a set of the cache
   std::size_t state_bytes = 0;  ///< of the policy's part of it
 

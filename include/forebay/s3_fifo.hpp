@@ -12,7 +12,8 @@
 namespace forebay::replacement {
 
 /// S3-FIFO (Yang, Zhang, Qiu, Yue and Vigfusson, "FIFO queues are all you need for cache eviction", SOSP 2023). It
-/// evicts early the pages that are used only once, such as those of a scan.
+/// evicts early the pages that are used only once, such as those of a scan. For data with a hot part, and for scans in
+/// between.
 ///
 /// A new page enters the queue *small*. If it reaches the end of *small* with fewer than two hits, it leaves, and the
 /// queue *ghost* remembers its tag; else it moves to *main*. A page whose tag is in *ghost* enters *main* at once. A

@@ -11,14 +11,17 @@
 namespace forebay {
 
 /// A resident kernel whose warps share out the queue pairs; a warp looks at as many entries of a pair at a time as it
-/// has lanes. It runs until the host, or any other thread, sets `*stop`. Threads that wait by `service_rules` cannot go
-/// on without it.
+/// has lanes. `storage::service(stop)` makes it. It runs until the host, or any other thread, sets `*stop`. Threads
+/// that wait by `service_rules` cannot go on without it: launch it before the kernels that need it, so that it runs
+/// beside them.
 template <class M, class Queues = io_queues_ref<M>>
 struct service_kernel {
-  Queues queues;
+  Queues queues;                  ///< those of the storage's device
   std::uint32_t* stop = nullptr;  ///< in memory that its writer and the kernel reach
-  std::uint32_t first_block = 0;  ///< of the launch; blocks before it are not the service's
+  /// If the service is launched in a grid with other work, blocks before this one do the other work.
+  std::uint32_t first_block = 0;
 
+  /// What each thread of the service runs.
   FOREBAY_DEVICE void operator()() const {
     auto const block = M::this_block();
     std::uint32_t const warps_per_block = (block.size() + 31) / 32;

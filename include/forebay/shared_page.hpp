@@ -21,10 +21,12 @@ class [[nodiscard]] shared_page {
   using machine = typename Cache::machine;
 
   shared_page() = default;
+  /// `storage_ref::share()` calls this.
   FOREBAY_DEVICE shared_page(Cache const& cache, std::uint64_t page, page_share const& shared, bool writable)
       : cache_(cache), page_(page), shared_(shared), writable_(writable) {}
 
-  /// Why there is no page; success if there is one.
+  /// Why there is no page: `read_only`, `not_registered`, `bad_alignment`, `out_of_range` or `no_frame`; success if
+  /// there is one.
   FOREBAY_DEVICE status outcome() const { return shared_.pinned.outcome; }
   /// Whether the page lies in the buffer that was shared. If not, another frame held the page already, or the sharing
   /// policy or the lack of a user frame sent the page to the cache, or there is no page; the buffer is then the
@@ -41,6 +43,7 @@ class [[nodiscard]] shared_page {
     return cache_.wait_for_shared(page_, shared_, deadline_ns);
   }
   /// Says that the page is about to be written. Call it before writing: unless it returns success, the writes are lost.
+  /// `read_only`: the page must not be written.
   FOREBAY_DEVICE status will_write() const {
     if (!outcome().ok()) return outcome();
     if (!writable_) return fault::read_only;

@@ -17,7 +17,7 @@ template <class M, std::uint32_t Depth>
 class slots {
  public:
   using machine = M;
-  static constexpr std::uint32_t depth = Depth;
+  static constexpr std::uint32_t depth = Depth;  ///< slots of a thread
   static_assert(Depth >= 1, "slots<M, Depth> has 1 slot or more for each thread");
 
   slots() = default;

@@ -37,21 +37,27 @@ struct cuda;
 
 /// The queues that kernels have on one drive; a value of 0 is taken from the options for all drives.
 struct drive_queues {
+  /// Queue pairs of this drive that the kernels share. Where counts differ, refs need traits with `uneven_rules`.
   std::uint32_t count = 0;
   std::uint32_t depth = 0;  ///< entries of each, 2 to 65536
-  /// The priority with which the controller takes commands from these queues. Its other queues, the host's and raw
-  /// ones, have `medium`. Rejected if a controller has no weighted round robin arbitration; no emulated one has.
+  /// The priority with which the controller takes commands from these queues: `urgent`, `high`, `medium` or `low`. Its
+  /// other queues, the host's and raw ones, have `medium`. Rejected if a controller has no weighted round robin
+  /// arbitration; no emulated one has.
   std::optional<nvme::queue_priority> priority = {};
 };
 
 /// The queues of a storage, and the limits on requests and commands that go through them.
 struct queue_options {
-  std::uint32_t per_drive = 0;  ///< 0: 4 for `cpu`, 64 for a GPU, or as many as the drive grants
-  std::uint32_t depth = 0;      ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
+  /// Queue pairs of each drive that the kernels share; the host has one more. 0: 4 for `cpu`, 64 for a GPU, or as many
+  /// as the drive grants.
+  std::uint32_t per_drive = 0;
+  std::uint32_t depth = 0;  ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
   /// Empty, or one entry for each drive. If their counts differ, refs must have traits with `uneven_rules`.
   std::vector<drive_queues> of_drives = {};
-  std::uint32_t records = 0;  ///< requests that may be open at once, 2^28 at most; 0: 65,536 for `cpu`, 2^20 for a GPU
-  std::uint32_t prp_list_pages = 1024;  ///< commands of more than two pages that may be in flight at a time
+  /// Requests that may be open at once, 2^28 at most, 8 bytes of the device's memory each; 0: 65,536 for `cpu`, 2^20
+  /// for a GPU.
+  std::uint32_t records = 0;
+  std::uint32_t prp_list_pages = 1024;  ///< commands of more than two pages that may be in flight at a time, 1 or more
 };
 
 /// Helps to find defects.
@@ -61,30 +67,36 @@ struct debug_options {
   std::uint32_t traced_threads = debug_waits ? 65536 : 0;
 };
 
-/// The constructor of the storage checks all of them before anything starts.
+/// What a storage is made of. A plain struct, some of whose members are structs. The constructor of the storage checks
+/// all options before anything starts.
 struct storage_options {
-  std::vector<std::string> drives = {};  ///< drive URIs; all with the same block size
+  /// 1 to 64 drive URIs (docs/reference/drive-uri.md), each given once; all drives have the same block size. The
+  /// storage consists of their bytes, striped or one drive after the other.
+  std::vector<std::string> drives = {};
   std::string device = "auto";  ///< the device whose threads submit: `cpu`, `cuda:N`, or `auto`: GPU 0 if there is one
+  /// The kernels' queues, and the limits on what goes through them.
   queue_options queues = queue_options();  // GCC 12 warns of `{}`: that its vector may be uninitialised
-  /// Consecutive bytes on one drive, a multiple of the block; not used with one drive. 0: the drives lie one after the
-  /// other, each with as many bytes as the smallest drive, rounded down to a multiple of 65536; `drive_arrays()` needs
-  /// this.
+  /// Consecutive bytes on one drive, a multiple of the block and, with a cache, of the page; not used with one drive.
+  /// 0: the drives lie one after the other, each with as many bytes as the smallest drive, rounded down to a multiple
+  /// of 65536; `drive_arrays()` needs this.
   std::uint64_t stripe_bytes = 1 << 16;
   /// The default time: for waits that name no deadline, except `storage_ref::flush()`. Recovery aborts a command that
-  /// is in flight for longer.
+  /// is in flight for longer (docs/concepts/deadlines.md). 1 to 2^63 - 1.
   std::uint64_t timeout_ns = 10'000'000'000;
   std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< the same two limits for a Flush: a drive may have much to write
-  cache_options cache = {};
-  /// Rejects every write. A file that no daemon serves then need not be writable and may have any length, and several
-  /// storages may have it open.
+  cache_options cache = {};                         ///< no cache unless it has a size
+  /// Rejects every write. A drive in a file, unless a daemon serves it, then opens its file for reading only: the file
+  /// need not be writable and may have any length, and several storages may have it open.
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
-  debug_options debug = {};
+  debug_options debug = {};    ///< what helps to find defects
   /// Ends the opening of drives, which may take minutes; the constructor then throws `operation_failed`.
   std::stop_token cancel = {};
 };
 
-/// Registered memory, which commands may read and write. Move-only. Destroy it only when no request uses it any more.
+/// Registered memory, which commands may read and write: a drive may touch no other. It keeps its address while it is
+/// registered. Move-only. Destroy it only when no request uses it any more, and after `storage::take_back` if it was
+/// shared.
 class registered_buffer {
  public:
   registered_buffer();
@@ -92,8 +104,11 @@ class registered_buffer {
   registered_buffer& operator=(registered_buffer&&) noexcept;
   ~registered_buffer();
 
+  /// The memory, as the storage's device sees it.
   std::byte* data() const;
+  /// The length of the memory.
   std::size_t size_bytes() const;
+  /// What kernels take.
   buffer_ref ref() const;
 
  private:
@@ -112,9 +127,11 @@ class raw_queue_pair {
   raw_queue_pair& operator=(raw_queue_pair&&) noexcept;
   ~raw_queue_pair();
 
+  /// The rings and doorbells of the pair.
   queue_pair_rings const& rings() const;
   /// False once recovery of some other queue has reset the controller: the rings are then no longer in use.
   bool live() const;
+  /// The namespace: its identifier, the size of its blocks, and their number.
   std::uint32_t nsid() const;
   std::uint32_t block_bytes() const;
   std::uint64_t blocks() const;
@@ -143,7 +160,7 @@ class storage_lease {
   std::unique_ptr<parts> parts_;
 };
 
-/// Owns drives, controllers, queues and the recovery thread. Move-only. Any thread may call its members.
+/// Owns drives, controllers, queues, cache and the recovery thread. Move-only. Any thread may call its members.
 class storage {
  public:
   /// Throws `refused_input` for a bad option or URI, and `operation_failed` for a drive that does not start.
@@ -151,8 +168,8 @@ class storage {
   storage(storage&&) noexcept;
   storage& operator=(storage&&) noexcept;
   /// Writes back the cache's pages, and waits until all requests in flight have completed, for as long as the drives
-  /// complete anything. Gives up a drive that completes nothing. Says on standard error which pages were lost. No
-  /// kernel may still use a ref.
+  /// complete anything (docs/concepts/deadlines.md). Gives up a drive that completes nothing. Says on standard error
+  /// which pages were lost. No kernel may still use a ref.
   ~storage();
 
   /// Whether writes may go anywhere. They may not if the options or a drive forbid it, or if the drives carry a
@@ -164,7 +181,8 @@ class storage {
   /// `service_rules` a kernel of `service()` must run at the same time.
   /// Throws `refused_input` if the traits do not fit the storage: `uncached` if there is a cache, since kernels would
   /// not see what it holds; `cached` if there is none, or one for another policy or other pools, or if only one of the
-  /// two counts; and even pairs if drives have different numbers of queues.
+  /// two counts; even pairs if drives have different numbers of queues; and a machine that is not that of the storage's
+  /// device.
   template <class M, ref_traits Traits = uncached>
   storage_ref<M, Traits> ref() const {
     std::uint32_t drives = 0;
@@ -184,8 +202,8 @@ class storage {
     require_one_after_the_other();
     return ref<M, Traits>().template drive_arrays<T>();
   }
-  /// A kernel that consumes completions for threads whose refs have `service_rules`, until `*stop` is set. `Traits` are
-  /// those of the refs.
+  /// A kernel that consumes completions for threads whose refs have `service_rules`, until `*stop` is set. `stop`
+  /// points to a word in memory that host and device reach. `Traits` are those of the refs. Throws as ref() does.
   template <class M, ref_traits Traits = uncached>
   auto service(std::uint32_t* stop) const {
     require_device(std::is_same_v<M, simt::cuda>);
@@ -198,18 +216,22 @@ class storage {
     }
   }
 
+  /// The size of the storage.
   std::uint64_t size_bytes() const { return layout().size_bytes; }
+  /// The block, of which every transfer of a kernel is a multiple.
   std::uint32_t block_bytes() const { return 1u << layout().block_shift; }
+  /// How the bytes lie on the drives.
   storage_layout const& layout() const;
+  /// The device whose threads submit: whether it is a GPU, and which.
   bool on_gpu() const;
   int gpu_ordinal() const;
   /// The memory in which kernels of this storage's device keep their own data.
   memory::resource& device_memory() const;
 
-  /// Registers memory that the caller owns: whole pages, in memory that the drives can reach (host memory; page-locked
-  /// if a GPU drives the queues). Throws `refused_input`.
+  /// Registers memory that the caller owns: whole pages of 4,096 bytes, in memory that the drives can reach (host
+  /// memory; page-locked if a GPU drives the queues). Throws `refused_input`.
   registered_buffer register_buffer(void* address, std::size_t bytes);
-  /// Zeroed registered memory that both the storage's device and the host reach.
+  /// Zeroed registered memory that both the storage's device and the host reach. Throws `refused_input` for 0 bytes.
   registered_buffer allocate_buffer(std::size_t bytes);
   /// The same, in the place that the storage's device reaches fastest and that every drive still reaches; the host may
   /// not reach it.
@@ -240,7 +262,8 @@ class storage {
   /// Forgets them, so that the next call reports later ones. Call it when the kernels that it reports on have ended.
   /// Without a cache it always reports success.
   access_errors take_errors();
-  /// What the cache did, if `cache_options::statistics` is set; else all zero.
+  /// What the cache did since the storage was made, or since `reset_statistics()`, if `cache_options::statistics` is
+  /// set; else all zero.
   cache_counters cache_statistics() const;
   /// Waits until no request of any kernel is in flight; false if some still are after `timeout_ns`.
   bool drain(std::uint64_t timeout_ns);
@@ -251,22 +274,26 @@ class storage {
   /// daemon has gone.
   bool populate(std::uint64_t bytes);
 
+  /// The extents in the catalogue of the drives (docs/reference/catalogue.md).
   std::vector<extent> extents() const;
   /// Throws `refused_input` if there is no extent of that name.
   extent find_extent(std::string const& name) const;
   /// Makes an extent, and the catalogue if the first MiB of the drives is blank. Throws `refused_input` if other data
-  /// is there and `allow_destroy` is not set. Throws `operation_failed` if a drive does not take the catalogue: this
-  /// storage is then as before, but the drives may not be until the next change.
+  /// is there and `allow_destroy` is not set, and without write access. Throws `operation_failed` if a drive does not
+  /// take the catalogue: this storage is then as before, but the drives may not be until the next change. Throws it too
+  /// if another client of a served drive has been changing the catalogue for 10 s.
   extent create_extent(std::string const& name, std::uint64_t bytes);
   /// Makes an extent in three steps, so that the old extent or the new one is whole, whatever ends the program.
   /// `stage_extent` claims its bytes, which no one else sees yet; there must be room for them beside an extent of the
   /// same name. Then write them (`pwrite` with the extent as `within`, or kernels). `publish_extent` makes the written
   /// bytes durable and then changes the catalogue, once; with `replace`, in place of an extent of that name.
   /// Thread-safe. If an extent is never published, its bytes are free again when the storage is closed. These functions
-  /// throw as `create_extent` does, and `refused_input` for an extent that is not staged and for a name in use.
+  /// throw as `create_extent` does, and `refused_input` for an extent that is not staged and for a name in use. After a
+  /// change of the catalogue that failed, `discard_extent` does nothing: the bytes are free when the storage ends.
   extent stage_extent(std::string const& name, std::uint64_t bytes);
   void publish_extent(extent const& staged, bool replace = false);
   void discard_extent(extent const& staged);
+  /// Takes an extent out of the catalogue. Throws as `create_extent` does, and as `find_extent` does.
   void remove_extent(std::string const& name);
 
   /// Queues with `entries` slots each; 0: the queue depth of this storage. The pair's commands bypass the catalogue and
@@ -277,7 +304,8 @@ class storage {
   /// makes no catalogue. Thread-safe.
   raw_queue_pair make_raw_queue_pair(std::uint32_t drive = 0, std::uint32_t entries = 0);
 
-  /// One JSON object: what the storage runs on and what its drives report (docs/reference/json.md).
+  /// One JSON object: what the storage runs on, what its drives report, and what its cache is and did
+  /// (docs/reference/json.md).
   std::string report() const;
   /// Says in words, while a kernel makes no progress, what it may be waiting for: commands in flight and what they are
   /// for, open records, locks, pinned and busy frames. In a build with `FOREBAY_DEBUG_WAITS`, also what each thread
@@ -287,7 +315,8 @@ class storage {
   /// Reports on standard error, or as the options say, when the storage's kernels make no progress. Throws
   /// `refused_input`.
   watchdog watch(watchdog_options const& options = {}) const;
-  /// From now on the statistics in `report()`, those of the drives and of the cache, count from zero.
+  /// From now on the statistics in `report()`, those of the drives and of the cache, count from zero. Failures are not
+  /// reset: see `take_errors()`.
   void reset_statistics();
 
  private:

@@ -15,8 +15,12 @@
 
 namespace forebay {
 
-/// Trivially copyable: kernels take it by value. Thread-safe. A window on the storage: offset 0 is the window's first
-/// byte.
+/// A storage without a cache, for traits that are `uncached` or derived from it. Trivially copyable: kernels take it by
+/// value. Thread-safe. A window on the storage: offset 0 is the window's first byte.
+///
+/// An invalid request returns a token that has already ended, with `out_of_range`, `bad_alignment`, `not_registered` or
+/// `read_only`; so does a request for which no record is free, with `no_record`. If requests to the same bytes are in
+/// flight at the same time, the drive carries them out in any order.
 template <class M, ref_traits Traits = uncached>
 class storage_ref {
   using queues_type = io_queues_ref<M, typename Traits::queue_rules>;
@@ -24,6 +28,7 @@ class storage_ref {
  public:
   using machine = M;
   using traits = Traits;
+  /// The token of its requests: `token<M>`, unless the traits change `queue_rules`.
   using token_type = token<M, queues_type>;
 
   storage_ref() = default;
@@ -32,6 +37,7 @@ class storage_ref {
                              std::uint64_t bytes, bool writable)
       : queues_(queues), layout_(layout), first_byte_(first_byte), bytes_(bytes), writable_(writable) {}
 
+  /// The size of the window.
   FOREBAY_DEVICE std::uint64_t size_bytes() const { return bytes_; }
   /// Offsets and lengths of all transfers are multiples of this.
   FOREBAY_DEVICE std::uint32_t block_bytes() const { return 1u << layout_.block_shift; }
@@ -60,8 +66,8 @@ class storage_ref {
     return r.to_token();
   }
 
-  /// Starts the read and waits up to the storage's default time. After `timed_out` the request goes on, detached: the
-  /// buffer belongs to it until the storage has been flushed or destroyed.
+  /// Starts the transfer and waits up to the storage's default time. After `timed_out` the request goes on, detached:
+  /// the buffer belongs to it until the storage has been flushed or destroyed.
   FOREBAY_DEVICE status read(buffer_ref const& to, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return read_async(to, offset_bytes, bytes).wait_once();
   }

@@ -14,7 +14,8 @@
 namespace forebay {
 
 /// One request in flight: what `read_async` and the like return. Trivially copyable, but all copies stand for one
-/// request: exactly one copy is detached, or waited for until the status is not `timed_out`.
+/// request: exactly one copy is detached, or waited for until the status is not `timed_out`. A token that is
+/// default-constructed has ended with success.
 template <class M, class Queues = io_queues_ref<M>>
 class [[nodiscard]] token {
  public:
@@ -37,6 +38,8 @@ class [[nodiscard]] token {
     status ended;
     std::uint32_t generation;
   };
+  /// The parked form, for tokens of a `storage_ref` without a cache; a token is constructed from it again. `pipeline`
+  /// does this for its callers.
   FOREBAY_DEVICE parked park() const
     requires(std::is_same_v<typename Queues::targets_type, record_pool<M>>)
   {

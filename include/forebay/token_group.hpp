@@ -23,11 +23,13 @@ FOREBAY_DEVICE constexpr status joint_status(status first, status second) {
 template <class Token, std::uint32_t N>
 class [[nodiscard]] token_array {
  public:
+  /// The group while it is not used, as `token::parked`.
   struct parked {
     typename parking<Token>::type tokens[N];
   };
 
   token_array() = default;
+  /// The group again; and its parked form.
   FOREBAY_DEVICE explicit token_array(parked const& p) {
     FOREBAY_UNROLL
     for (std::uint32_t k = 0; k < N; ++k) tokens_[k] = Token(p.tokens[k]);
@@ -39,8 +41,10 @@ class [[nodiscard]] token_array {
     return p;
   }
 
+  /// Request `k`.
   FOREBAY_DEVICE Token& operator[](std::uint32_t k) { return tokens_[k]; }
 
+  /// The latest of the deadlines that waits would have that start now.
   FOREBAY_DEVICE std::uint64_t default_deadline_ns() const {
     std::uint64_t latest = 0;
     FOREBAY_UNROLL
@@ -50,6 +54,7 @@ class [[nodiscard]] token_array {
     }
     return latest;
   }
+  /// Waits for all requests, up to the storage's default time or a deadline. Returns their `joint_status`.
   FOREBAY_DEVICE status wait() { return wait(default_deadline_ns()); }
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     status all;
@@ -57,6 +62,7 @@ class [[nodiscard]] token_array {
     for (std::uint32_t k = 0; k < N; ++k) all = joint_status(all, tokens_[k].wait(deadline_ns));
     return all;
   }
+  /// Gives up the results, as token::detach().
   FOREBAY_DEVICE void detach() {
     FOREBAY_UNROLL
     for (std::uint32_t k = 0; k < N; ++k) tokens_[k].detach();
@@ -70,25 +76,31 @@ class [[nodiscard]] token_array {
 template <class First, class Second>
 class [[nodiscard]] token_pair {
  public:
+  /// The pair while it is not used, as `token::parked`.
   struct parked {
     typename parking<First>::type first;
     typename parking<Second>::type second;
   };
 
   token_pair() = default;
+  /// The two requests.
   FOREBAY_DEVICE token_pair(First const& first, Second const& second) : first_(first), second_(second) {}
+  /// The pair again; and its parked form.
   FOREBAY_DEVICE explicit token_pair(parked const& p) : first_(p.first), second_(p.second) {}
   FOREBAY_DEVICE parked park() const { return {parking<First>::park(first_), parking<Second>::park(second_)}; }
 
+  /// The later of the deadlines that waits would have that start now.
   FOREBAY_DEVICE std::uint64_t default_deadline_ns() const {
     std::uint64_t const first = first_.default_deadline_ns(), second = second_.default_deadline_ns();
     return first < second ? second : first;
   }
+  /// Waits for both requests, up to the storage's default time or a deadline. Returns their `joint_status`.
   FOREBAY_DEVICE status wait() { return wait(default_deadline_ns()); }
   FOREBAY_DEVICE status wait(std::uint64_t deadline_ns) {
     status const first = first_.wait(deadline_ns);
     return joint_status(first, second_.wait(deadline_ns));
   }
+  /// Gives up the results, as token::detach().
   FOREBAY_DEVICE void detach() {
     first_.detach();
     second_.detach();
@@ -99,7 +111,8 @@ class [[nodiscard]] token_pair {
   Second second_;
 };
 
-/// One token for several: `join(graph.read_async(...), features.read_async(...))`.
+/// One token for several: `join(graph.read_async(...), features.read_async(...))`. A `token_pair` of two, or nested
+/// pairs of more.
 template <class First, class Second>
 FOREBAY_DEVICE token_pair<First, Second> join(First const& first, Second const& second) {
   return {first, second};

@@ -24,7 +24,7 @@ namespace forebay {
 /// auto const ref = storage.ref<M, serviced>();
 /// ```
 struct uncached {
-  static constexpr bool uses_cache = false;
+  static constexpr bool uses_cache = false;  ///< whether refs go through the cache
   /// Which threads consume completions, and whether drives may have different numbers of queues: `queue_rules`,
   /// `service_rules`, `uneven_rules<>` or `uneven_rules<service_rules>`.
   using queue_rules = forebay::queue_rules;
@@ -32,12 +32,13 @@ struct uncached {
 
 /// The traits of `storage::ref<M, cached>()`: through the cache. The members must match the storage's options.
 struct cached : uncached {
-  static constexpr bool uses_cache = true;
+  static constexpr bool uses_cache = true;  ///< refs go through the cache
   /// The policy that chooses the page to leave a full set: as `cache_options::policy`.
   using policy = replacement::clock;
   /// Whether accesses are counted: as `cache_options::statistics`.
   static constexpr bool counted = false;
-  /// Where pages may lie in addition to the cache's own frames.
+  /// Where pages may lie in addition to the cache's own frames: as `cache_options::user_frames` and
+  /// `cache_options::host_size_bytes`.
   using pools = frame_pools<>;
   /// The decisions of the cache itself. Tests replace some by wrong ones; programs leave them alone.
   using cache_rules = forebay::cache_rules;

@@ -20,11 +20,14 @@ struct stuck_report {
   std::string dump;    ///< as `storage::dump()`; where `circular`, it names the cycle
 };
 
+/// What a watchdog calls with a report.
 using stuck_handler = std::function<void(stuck_report const&)>;
 
+/// How `storage::watch()` watches.
 struct watchdog_options {
-  std::uint64_t interval_ns = 500'000'000;  ///< from one look to the next; less than the storage's `timeout_ns`
-  std::uint32_t stuck_after = 4;            ///< number of looks in a row without progress after which it reports
+  /// From one look to the next: at least a millisecond, and less than the storage's `timeout_ns`.
+  std::uint64_t interval_ns = 500'000'000;
+  std::uint32_t stuck_after = 4;  ///< number of looks in a row without progress after which it reports
   /// The watchdog's thread calls it; it must not throw. Empty: reason and dump go to standard error.
   stuck_handler report;
 };
