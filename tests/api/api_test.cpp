@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Uses of the public interface that are easy to get wrong do what they look like. docs/reference/library.md promises
+//! Uses of the public interface that are easy to get wrong do what they look like. The public headers promise
 //! it.
 #include <gtest/gtest.h>
 
