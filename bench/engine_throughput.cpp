@@ -119,4 +119,7 @@ int run(forebay::bench::command_line const& given) {
 }  // namespace
 
 forebay::bench::benchmark const forebay::bench::this_benchmark{
-    .with_value = {"--runtime"}, .switches = {}, .environment = {}, .run = run};
+    .with_value = {{"--runtime", "seconds that each workload runs; default: 2"}},
+    .switches = {},
+    .environment = {},
+    .run = run};

@@ -189,8 +189,8 @@ void add_overload(std::vector<bench_case>& list) {
 
 std::string bench_case::drive_uri(std::string const& residency) const {
   bool const on_peer = residency == "peer";
-  return fmt::format("{},backing={},residency={},sms={},queues={}{}", uri, on_peer ? "peer:1" : backing, residency, sms,
-                     queue_count(), moves_data ? "" : ",data=none");
+  return fmt::format("{},backing={},residency={},sms={},queues={}{}{}", uri, on_peer ? "peer:1" : backing, residency,
+                     sms, queue_count(), link.empty() ? "" : ",link=" + link, moves_data ? "" : ",data=none");
 }
 
 std::string bench_case::drive_key(std::string const& residency) const {

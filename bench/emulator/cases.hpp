@@ -16,9 +16,10 @@ namespace forebay::bench {
 struct bench_case {
   std::string group;
   std::string name;
-  std::string uri;  ///< without backing, residency, sms and queues
+  std::string uri;  ///< without backing, residency, sms, link and queues
   std::string backing = "hbm";
   std::uint32_t sms = 32;
+  std::string link;          ///< that the drive is behind; empty: none
   std::uint32_t queues = 0;  ///< 0: one for each dispatcher
   std::uint32_t depth = 1024;
   std::uint32_t completion_depth = 0;  ///< 0: as `depth`

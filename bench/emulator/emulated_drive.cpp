@@ -21,13 +21,14 @@
 #include "emulator/measure_cases.hpp"
 #include "emulator/raw_launch.hpp"
 #include "emulator/rig.hpp"
-#include "emulator/served.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
 #include "harness/benchmark.hpp"
 #include "harness/event_timer.hpp"
 #include "harness/repeated.hpp"
+#include "harness/row_drives.hpp"
+#include "harness/served.hpp"
 
 namespace {
 
@@ -41,8 +42,6 @@ using forebay::bench::rig;
 using forebay::bench::runs_per_case;
 using nlohmann::json;
 namespace memory = forebay::memory;
-
-constexpr double pcie5_x16_bytes_per_second = 63.0e9;  // 32 GT/s x 16 lanes x 128/130
 
 double percentile_us(raw_result const& seen, double fraction) {
   auto const wanted = static_cast<std::uint64_t>(std::ceil(fraction * static_cast<double>(seen.commands)));
@@ -168,9 +167,11 @@ class bench {
     document["client_blocks"] = drive_->blocks(c);
     drive_->reset_statistics();
     json runs = json::array();
+    double all_seconds = 0;
     for (int i = 0; i < runs_per_case; ++i) {
       work.seed = static_cast<std::uint64_t>(100 + i);
       double const seconds = drive_->run(c, work, *seen);
+      all_seconds += seconds;
       if (!c.moves_data) seen->wrong = 0;
       good = good && clean(*seen);
       runs.push_back(describe(*seen, seconds, c.block_bytes));
@@ -181,7 +182,10 @@ class bench {
     document["runs"] = runs;
     document["report"] = drive_->report();
     document["right"] = good;
-    if (median["bw_bytes"].get<double>() > pcie5_x16_bytes_per_second) {
+    forebay::bench::row_drives drives;
+    drives.add(document["report"], all_seconds);
+    drives.describe(document);
+    if (document["beyond_link"].get<bool>() && c.link.empty()) {
       document["note"] =
           "more than a PCIe 5.0 x16 link carries (63.0 GB/s each way): no drive behind one link does this";
     }
@@ -279,48 +283,52 @@ class bench {
   json checked_;
 };
 
-bool measure(drives_asked const& o, std::vector<bench_case> cases, command_line const& given) {
-  o.require_file();
-  auto const store = [&](json const& results) { given.write(o.document("emulated_drive", "", results).dump(2)); };
-  if (o.residency == "served" && o.drive.empty()) {
-    std::vector<std::string> arguments;
-    if (!o.group.empty()) arguments = {"--group", o.group};
-    return forebay::bench::measure_served(forebay::bench::drives_of(cases, o.residency), o.json_path, arguments, store);
+int measure(drives_asked const& o, std::vector<bench_case> cases, command_line const& given) {
+  o.check();
+  json document;
+  auto const store = [&](json const& results) {
+    document = o.document("emulated_drive", "", results);
+    given.write(document.dump(2));
+  };
+  bool good = true;
+  if (o.where.residency() == "served" && o.drive.empty()) {
+    good = forebay::bench::measure_served(forebay::bench::drives_of(cases, o.where.residency()), o.json_path,
+                                          o.passed_on(), store);
+  } else {
+    std::erase_if(cases,
+                  [&](bench_case const& c) { return !o.drive.empty() && c.drive_uri(o.where.residency()) != o.drive; });
+    good = forebay::bench::measure_each(cases, bench(o.where.residency(), o.client_sms), store);
   }
-  std::erase_if(cases, [&](bench_case const& c) { return !o.drive.empty() && c.drive_uri(o.residency) != o.drive; });
-  return forebay::bench::measure_each(cases, bench(o.residency, o.client_sms), store);
+  return forebay::bench::exit_status(given, document, good);
 }
 
 int run(command_line const& given) {
-  if (given.has("--serve")) return forebay::bench::serve_drive(given.text("--serve", ""), given.text("--socket", ""));
   if (given.has("--multiprocessors")) {
     fmt::print("{}\n", forebay::bench::multiprocessors());
     return 0;
   }
   drives_asked const o(given);
-  std::vector<std::string> const residencies{"in_process", "served", "peer"};
-  if (std::find(residencies.begin(), residencies.end(), o.residency) == residencies.end()) {
-    throw forebay::refused_input("--residency", o.residency, "use in_process, served or peer");
-  }
-  std::vector<bench_case> const cases = forebay::bench::cases_of(o.group, o.residency);
+  std::vector<bench_case> cases = forebay::bench::cases_of(o.group, o.where.residency());
+  for (bench_case& c : cases) o.choose(c);
   if (given.has("--list")) {
-    for (bench_case const& c : cases) fmt::print("{}\t{}\t{}\n", c.group, c.name, c.drive_uri(o.residency));
+    for (bench_case const& c : cases) fmt::print("{}\t{}\t{}\n", c.group, c.name, c.drive_uri(o.where.residency()));
     return 0;
   }
   if (given.has("--load")) {
     std::string const name = given.text("--load", "");
     auto const found = std::find_if(cases.begin(), cases.end(), [&](bench_case const& c) { return c.name == name; });
     if (found == cases.end()) throw forebay::refused_input("--load", name, "name a case that --list prints");
-    return bench(o.residency, 0).load(*found) ? 0 : 1;
+    return bench(o.where.residency(), 0).load(*found) ? 0 : 1;
   }
-  return measure(o, cases, given) ? 0 : 1;
+  return measure(o, cases, given);
 }
 
 }  // namespace
 
-/// Beside measuring: `--list [--group NAME]` prints the cases; `--serve URI --socket PATH` is the daemon of one drive;
-/// `--load NAME --group NAME` keeps a case running; `--multiprocessors` prints how many there are.
-forebay::bench::benchmark const forebay::bench::this_benchmark{.with_value = drives_asked::with_value({"--load"}),
-                                                               .switches = {"--list", "--multiprocessors"},
-                                                               .environment = {},
-                                                               .run = run};
+forebay::bench::benchmark const forebay::bench::this_benchmark{
+    .with_value = joined(drive_options::with_value_but_sms(drives_asked::with_value()),
+                         {{"--load", "keep the case of this name running until standard input ends"}}),
+    .switches = drive_options::switches({{"--list", "print the cases and measure nothing"},
+                                         {"--multiprocessors", "print how many the GPU has and measure nothing"}}),
+    .environment = {},
+    .run = run};

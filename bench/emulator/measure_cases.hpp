@@ -15,40 +15,58 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/served.hpp"
+#include "emulator/cases.hpp"
 #include "forebay/error.hpp"
 #include "harness/benchmark.hpp"
 #include "harness/document.hpp"
+#include "harness/drive_options.hpp"
+#include "harness/served.hpp"
 
 namespace forebay::bench {
 
 /// The options that each of them has.
 struct drives_asked {
-  std::string json_path, group, residency, drive;
+  std::string json_path, group, drive;
+  drive_options where;
   std::uint32_t client_sms = 0;
 
   explicit drives_asked(command_line const& given)
       : json_path(given.text("--json", "")),
         group(given.text("--group", "")),
-        residency(given.text("--residency", "in_process")),
         drive(given.text("--drive", "")),
+        where(given, 1),
         client_sms(given.number("--client-sms", 0u)) {}
 
-  /// With others, which take a value.
-  static std::vector<std::string> with_value(std::vector<std::string> others) {
-    others.insert(others.end(), {"--group", "--residency", "--drive", "--client-sms", "--serve", "--socket"});
-    return others;
+  /// Beside those of `drive_options`.
+  static std::vector<option> with_value() {
+    return {{"--group", "measure the cases of this group alone; default: all"},
+            {"--drive", "measure the cases of this drive URI alone; default: those of all drives"},
+            {"--client-sms", "multiprocessors that the client uses; default: all but those of the drive"}};
   }
-  void require_file() const {
+  /// Sets what the options say of the drive of a case.
+  void choose(bench_case& c) const {
+    if (where.link() != "none") c.link = where.link();
+  }
+  /// For a client that measures some of the cases.
+  std::vector<std::string> passed_on() const {
+    std::vector<std::string> arguments{"--link", where.link()};
+    if (!group.empty()) arguments.insert(arguments.end(), {"--group", group});
+    return arguments;
+  }
+  /// Refuses, before anything is measured, a missing file and drives without room.
+  void check() const {
     if (json_path.empty() || json_path == "-") {
       throw refused_input("--json", json_path, "name a file: it is written after each case");
     }
+    // With `--drive` this may be a client that sees its own share of the multiprocessors alone.
+    if (drive.empty()) where.refuse_without_room(1);
   }
   nlohmann::json document(std::string const& benchmark, std::string const& more, nlohmann::json results) const {
-    nlohmann::json all = document_of(benchmark, fmt::format("{}_bench --json {}{}{} --residency {}", benchmark,
-                                                            std::filesystem::path(json_path).filename().string(),
-                                                            group.empty() ? "" : " --group " + group, more, residency));
-    all["residency"] = residency;
+    nlohmann::json all = document_of(
+        benchmark, fmt::format("{}_bench --json {}{}{} --residency {} --link {}", benchmark,
+                               std::filesystem::path(json_path).filename().string(),
+                               group.empty() ? "" : " --group " + group, more, where.residency(), where.link()));
+    all["residency"] = where.residency();
     all["results"] = std::move(results);
     return all;
   }

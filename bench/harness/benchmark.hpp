@@ -12,9 +12,9 @@
 namespace forebay::bench {
 
 struct benchmark {
-  /// Options that take a value, beside `--json`, and those that take none.
-  std::vector<std::string> with_value;
-  std::vector<std::string> switches;
+  /// Options that take a value, beside `--json`, and those that take none, beside `--help`.
+  std::vector<option> with_value;
+  std::vector<option> switches;
   /// Variables that CUDA reads when it is first used: set before that, unless the environment has them.
   std::vector<std::pair<std::string, std::string>> environment;
   /// Measures, writes the document and returns the exit status: 0 if all that was measured was also verified. Throws

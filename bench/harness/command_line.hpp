@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "forebay/error.hpp"
+#include "harness/option.hpp"
 
 namespace forebay::bench {
 
@@ -21,23 +22,25 @@ namespace forebay::bench {
 /// document goes to standard output.
 class command_line {
  public:
-  command_line(int argc, char const* const* argv, std::vector<std::string> with_value,
-               std::vector<std::string> const& switches) {
-    with_value.push_back("--json");
+  command_line(int argc, char const* const* argv, std::vector<option> with_value, std::vector<option> const& switches) {
+    with_value.emplace_back("--json");
+    auto const among = [](std::vector<option> const& options, std::string const& name) {
+      return std::any_of(options.begin(), options.end(), [&](option const& o) { return o.name == name; });
+    };
     program_ = std::filesystem::path(argv[0]).filename().string();
+    arguments_.assign(argv + 1, argv + argc);
     for (int i = 1; i < argc; ++i) {
       std::string const name = argv[i];
       typed_ += ' ' + name;
-      if (std::find(switches.begin(), switches.end(), name) != switches.end()) {
+      if (among(switches, name)) {
         given_[name];
         continue;
       }
-      if (std::find(with_value.begin(), with_value.end(), name) == with_value.end()) {
+      if (!among(with_value, name)) {
         std::string known;
-        for (std::string const& k : with_value) known += ' ' + k + " VALUE,";
-        for (std::string const& k : switches) known += ' ' + k + ',';
-        known.pop_back();
-        throw refused_input("argument", name, "use" + known);
+        for (option const& o : with_value) known += ' ' + o.name + " VALUE,";
+        for (option const& o : switches) known += ' ' + o.name + ',';
+        throw refused_input("argument", name, "use" + known + " or --help, which explains them");
       }
       if (++i == argc) throw refused_input(name, "", "needs a value");
       given_[name] = argv[i];
@@ -73,6 +76,8 @@ class command_line {
 
   /// The command, without the folder of the program and of the JSON file.
   std::string as_typed() const { return program_ + typed_; }
+  /// All that follows the name of the program, to start it again.
+  std::vector<std::string> const& arguments() const { return arguments_; }
   /// Throws `operation_failed` where the file cannot be written.
   void write(std::string const& document) const {
     std::string const path = text("--json", "-");
@@ -97,6 +102,7 @@ class command_line {
   }
 
   std::string program_, typed_;
+  std::vector<std::string> arguments_;
   std::map<std::string, std::string> given_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "harness/command_line.hpp"
 #include "harness/machine.hpp"
+#include "harness/row_drives.hpp"
 
 namespace forebay::bench {
 
@@ -17,11 +18,17 @@ inline nlohmann::json document_of(std::string const& name, std::string const& co
   return {{"schema_version", 1}, {"benchmark", name}, {"machine", machine()}, {"command", command}};
 }
 
+/// The exit status of a benchmark whose results are in `document`.
+inline int exit_status(command_line const& given, nlohmann::json const& document, bool verified) {
+  bool const as_asked = !given.has("--require-ok") || all_rows_ok(document);
+  return verified && as_asked ? 0 : 1;
+}
+
 /// Writes a document that says whether all was `verified`. Returns the exit status.
 inline int finish(command_line const& given, nlohmann::json document, bool verified) {
   document["verified"] = verified;
   given.write(document.dump(2));
-  return verified ? 0 : 1;
+  return exit_status(given, document, verified);
 }
 
 }  // namespace forebay::bench

@@ -14,7 +14,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +24,8 @@
 #include "forebay/error.hpp"
 #include "harness/benchmark.hpp"
 #include "harness/document.hpp"
+#include "harness/drive_options.hpp"
+#include "harness/row_drives.hpp"
 
 namespace {
 
@@ -42,11 +46,13 @@ struct geometry {
 struct median_of_runs {
   std::vector<double> seconds;
   double median() const { return seconds[seconds.size() / 2]; }
+  double sum() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
 };
 
 class sweep {
  public:
-  sweep(geometry const& g, int runs) : g_(g), runs_(runs), gpu_(g.drives, largest(g.work)) {
+  sweep(geometry const& g, forebay::bench::drive_options const& where, int runs)
+      : g_(g), runs_(runs), daemon_(where.serve(g.drives)), gpu_(g.drives, largest(g.work)) {
     g_.work.blocks = gpu_.blocks();
   }
 
@@ -67,14 +73,17 @@ class sweep {
                g_.name, g_.work.commands * ctc_on_gpu::threads, g_.work.block_bytes, round_s * 1e6, step_s * 1e9,
                gpu_.registers());
     json points = json::array();
+    forebay::bench::row_drives drives;
     double best = 0, worst = 1e9;
     for (double const c : g_.ratios) {
       auto const steps = static_cast<std::uint32_t>(std::lround(c * round_s / step_s));
       ctc_work alone = g_.work;
       alone.steps = steps;
       double const computation_s = timed([&] { return gpu_.seconds_to_compute(alone); }).median();
+      gpu_.reset_statistics();
       median_of_runs const sync = run(steps, in_turn), async = run(steps, ahead),
                            loose = run(steps, warps_by_themselves);
+      json const report = json::parse(gpu_.report());
       double const ratio = sync.median() / async.median();
       double const ideal = std::max(1.0, 1 + c) / std::max(1.0, c);
       best = std::max(best, ratio);
@@ -97,30 +106,38 @@ class sweep {
                         {"sync_each_warp_by_itself_median_s", loose.median()},
                         {"sync_over_async", ratio},
                         {"ideal", ideal},
-                        {"ideal_with_both_ends", ctc_ideal_ratio(c, g_.work.rounds)}});
+                        {"ideal_with_both_ends", ctc_ideal_ratio(c, g_.work.rounds)},
+                        {"report", report}});
+      double const seconds = sync.sum() + async.sum() + loose.sum();
+      forebay::bench::row_drives of_point;
+      of_point.add(report, seconds);
+      of_point.describe(points.back());
+      drives.add(report, seconds);
     }
     fmt::print("  best {:.3f}, worst {:.3f}\n", best, worst);
     good = good && seen_.failed == 0 && seen_.wrong == 0 && seen_.reads != 0;
-    return {{"name", g_.name},
-            {"drives", g_.drives},
-            {"blocks", 1},
-            {"threads", ctc_on_gpu::threads},
-            {"commands_per_thread_and_round", g_.work.commands},
-            {"rounds", g_.work.rounds},
-            {"rounds_ahead", rounds_ahead},
-            {"block_bytes", g_.work.block_bytes},
-            {"registers_per_thread", gpu_.registers()},
-            {"local_bytes_per_thread", gpu_.local_bytes()},
-            {"communication_alone_s", communication_s},
-            {"communication_s_per_round", round_s},
-            {"computation_s_per_step", step_s},
-            {"points", points},
-            {"best_sync_over_async", best},
-            {"worst_sync_over_async", worst},
-            {"reads", seen_.reads},
-            {"failed", seen_.failed},
-            {"wrong_reads", seen_.wrong},
-            {"storage", json::parse(gpu_.report())}};
+    json row = {{"name", g_.name},
+                {"drives", g_.drives},
+                {"blocks", 1},
+                {"threads", ctc_on_gpu::threads},
+                {"commands_per_thread_and_round", g_.work.commands},
+                {"rounds", g_.work.rounds},
+                {"rounds_ahead", rounds_ahead},
+                {"block_bytes", g_.work.block_bytes},
+                {"registers_per_thread", gpu_.registers()},
+                {"local_bytes_per_thread", gpu_.local_bytes()},
+                {"communication_alone_s", communication_s},
+                {"communication_s_per_round", round_s},
+                {"computation_s_per_step", step_s},
+                {"points", points},
+                {"best_sync_over_async", best},
+                {"worst_sync_over_async", worst},
+                {"reads", seen_.reads},
+                {"failed", seen_.failed},
+                {"wrong_reads", seen_.wrong},
+                {"storage", json::parse(gpu_.report())}};
+    drives.describe(row);
+    return row;
   }
 
  private:
@@ -155,6 +172,7 @@ class sweep {
 
   geometry g_;
   int runs_;
+  std::unique_ptr<forebay::bench::drive_daemon> daemon_;
   ctc_on_gpu gpu_;
   ctc_result seen_;
 };
@@ -168,15 +186,16 @@ std::vector<double> evenly(double step) {
 int run(command_line const& given) {
   bool const quick = given.has("--quick");
   // As many drives of this one kind.
-  auto const drives = [&](std::string const& uri) {
-    return std::vector<std::string>(given.number("--drives", 1u), given.text("--drive", uri));
-  };
+  std::uint32_t const count = given.number("--drives", 1u);
+  if (count == 0) throw forebay::refused_input("--drives", "0", "give at least 1");
+  forebay::bench::drive_options const where(given, count);
+  auto const drives = [&](std::string const& uri) { return where.uris(given.text("--drive", uri), count); };
   std::vector<geometry> geometries = {{"1 read a thread and round",
-                                       drives("emulated:size=1G,iops=2470000,latency_us=50,backing=hbm"),
+                                       drives("emulated:size=1G,iops=2470000,latency_us=50"),
                                        {.rounds = 64, .commands = 1},
                                        quick ? evenly(1) : evenly(0.1)},
                                       {"64 reads a thread and round",
-                                       drives("emulated:size=1G,iops=20000000,latency_us=50,backing=hbm"),
+                                       drives("emulated:size=1G,iops=20000000,latency_us=50"),
                                        {.rounds = quick ? 8u : 16u, .commands = 64},
                                        quick ? evenly(1) : evenly(0.25)}};
   std::uint32_t const only = given.number("--commands", 0u);
@@ -184,13 +203,11 @@ int run(command_line const& given) {
     std::erase_if(geometries, [&](geometry const& g) { return g.work.commands != only; });
     if (geometries.empty()) {
       geometries = {{fmt::format("{} reads a thread and round", only),
-                     drives("emulated:size=1G,iops=2470000,latency_us=50,backing=hbm"),
+                     drives("emulated:size=1G,iops=2470000,latency_us=50"),
                      {.rounds = 64, .commands = only},
                      quick ? evenly(1) : evenly(0.1)}};
     }
   }
-  json document = forebay::bench::document_of("library_ctc", given.as_typed());
-  bool good = true;
   for (geometry& g : geometries) {
     g.work.rounds = given.number("--rounds", g.work.rounds);
     g.work.block_bytes = given.number("--block-bytes", g.work.block_bytes);
@@ -199,15 +216,24 @@ int run(command_line const& given) {
     if (g.work.block_bytes == 0 || g.work.block_bytes % 512 != 0) {
       throw forebay::refused_input("--block-bytes", std::to_string(g.work.block_bytes), "is a multiple of 512");
     }
-    document["results"].push_back(sweep(g, quick ? 1 : 5).run(good));
   }
+  if (auto const status = where.run_as_client(given, count)) return *status;
+  json document = forebay::bench::document_of("library_ctc", given.as_typed());
+  bool good = true;
+  for (geometry const& g : geometries) document["results"].push_back(sweep(g, where, quick ? 1 : 5).run(good));
   return forebay::bench::finish(given, std::move(document), good);
 }
 
 }  // namespace
 
 forebay::bench::benchmark const forebay::bench::this_benchmark{
-    .with_value = {"--drive", "--drives", "--commands", "--rounds", "--block-bytes", "--ratios"},
-    .switches = {"--quick"},
+    .with_value = drive_options::with_value(
+        {{"--drive", "URI of each drive; default: emulated drives of 2.47 MIOPS, of 20 MIOPS with --commands 64"},
+         {"--drives", "how many; default: 1"},
+         {"--commands", "reads of a thread in each round; default: 1, then 64"},
+         {"--rounds", "default: 64, and 16 with --commands 64"},
+         {"--block-bytes", "of each read; default: 4096"},
+         {"--ratios", "computation over communication, with commas; default: 0 to 2"}}),
+    .switches = drive_options::switches({{"--quick", "few ratios, and one run of each"}}),
     .environment = {load_all_code},
     .run = run};

@@ -99,6 +99,10 @@ std::string ctc_on_gpu::report() const {
   return impl_->drives.report();
 }
 
+void ctc_on_gpu::reset_statistics() {
+  impl_->drives.reset_statistics();
+}
+
 std::uint32_t ctc_on_gpu::registers() const {
   return gpu_use_of<reader>().registers_per_thread;
 }

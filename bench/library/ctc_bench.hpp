@@ -28,8 +28,9 @@ class ctc_on_gpu {
   double seconds(ctc_work const& work, ctc_result& result);
   /// The same with threads that compute and do not read.
   double seconds_to_compute(ctc_work work);
-  /// JSON of the storage.
+  /// JSON of the storage, since its statistics were last reset.
   std::string report() const;
+  void reset_statistics();
   std::uint32_t registers() const;
   std::uint64_t local_bytes() const;
 

@@ -27,7 +27,9 @@
 #include "forebay/storage.hpp"
 #include "harness/benchmark.hpp"
 #include "harness/document.hpp"
+#include "harness/drive_options.hpp"
 #include "harness/repeated.hpp"
+#include "harness/row_drives.hpp"
 #include "library/dlrm_storage.hpp"
 
 namespace {
@@ -63,16 +65,17 @@ json measure(dlrm_in_memory& model, std::uint32_t samples, std::uint64_t batches
                 {"ahead", timed(runs, &dlrm_seconds::ahead, batches)},
                 {"gather", timed(runs, &dlrm_seconds::gather, batches)},
                 {"infer", timed(runs, &dlrm_seconds::infer, batches)}};
+  // It has no drives.
+  bench::row_drives().describe(found);
   auto const us = [&](char const* part) { return found[part]["us_per_batch"].get<double>(); };
   fmt::print("  batch {:4}: {:8.1f} us in turn, {:8.1f} us ahead; gather {:7.1f} us, networks {:8.1f} us\n", samples,
              us("in_turn"), us("ahead"), us("gather"), us("infer"));
   return found;
 }
 
-struct drive_options {
+struct drive_shape {
   double iops;  ///< of each
   std::uint32_t latency_us;
-  std::uint32_t sms;
   std::uint32_t page_bytes;
 };
 
@@ -120,11 +123,23 @@ std::vector<storage_case> storage_cases(std::string const& sweeps, std::vector<s
   return cases;
 }
 
+std::uint32_t most_drives(std::vector<storage_case> const& cases) {
+  std::uint32_t most = 0;
+  for (storage_case const& c : cases) most = std::max(most, c.drives);
+  return most;
+}
+
 /// Sync and async in turns.
 json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t batches_max, bool& good) {
   std::vector<double> in_turn, ahead, infer, gather;
   std::uint64_t batches = 0, wrong = 0;
   json reports;
+  bench::row_drives drives;
+  auto const note = [&](char const* way, double seconds) {
+    reports[way] = json::parse(model.report());
+    drives.add(reports[way], seconds);
+    return seconds / static_cast<double>(batches);
+  };
   auto const reads_of = [](json const& report) {
     std::uint64_t reads = 0;
     for (json const& d : report["drives"]) reads += d["statistics"]["read_commands"].get<std::uint64_t>();
@@ -142,13 +157,11 @@ json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t
   for (int i = 0; i < runs_per_case; ++i) {
     fresh();
     model.report();
-    in_turn.push_back(model.seconds_in_turn() / static_cast<double>(batches));
-    reports["sync"] = json::parse(model.report());
+    in_turn.push_back(note("sync", model.seconds_in_turn()));
     wrong += model.wrong_floats();
     fresh();
     model.report();
-    ahead.push_back(model.seconds_ahead(patience_ns) / static_cast<double>(batches));
-    reports["async"] = json::parse(model.report());
+    ahead.push_back(note("async", model.seconds_ahead(patience_ns)));
     wrong += model.wrong_floats();
     infer.push_back(model.seconds_to_infer() / static_cast<double>(batches));
     fresh();
@@ -168,47 +181,54 @@ json measure(bench::dlrm_on_storage& model, storage_case const& c, std::uint64_t
       c.config, c.batch, c.drives, c.cache_mb, c.queues, c.queue_depth, median(in_turn) * 1e6, median(ahead) * 1e6,
       ratio, median(gather) * 1e6, median(infer) * 1e6, reads_per_batch("sync"), reads_per_batch("async"));
   std::fflush(stdout);
-  return {{"sweep", c.sweep},
-          {"config", c.config},
-          {"batch", c.batch},
-          {"batches", batches},
-          {"drives", c.drives},
-          {"cache_mb", c.cache_mb},
-          {"queues", c.queues},
-          {"queue_depth", c.queue_depth},
-          {"sync_s_per_batch", in_turn},
-          {"async_s_per_batch", ahead},
-          {"infer_s_per_batch", infer},
-          {"gather_s_per_batch", gather},
-          {"patience_ns", patience_ns},
-          {"prefetch_distance_max", model.prefetch_distance_max()},
-          {"sync_over_async", ratio},
-          {"sync_reads_per_batch", reads_per_batch("sync")},
-          {"async_reads_per_batch", reads_per_batch("async")},
-          {"wrong_floats", wrong},
-          {"failed", model.failed()},
-          {"reports", reports}};
+  json row = {{"sweep", c.sweep},
+              {"config", c.config},
+              {"batch", c.batch},
+              {"batches", batches},
+              {"drives", c.drives},
+              {"cache_mb", c.cache_mb},
+              {"queues", c.queues},
+              {"queue_depth", c.queue_depth},
+              {"sync_s_per_batch", in_turn},
+              {"async_s_per_batch", ahead},
+              {"infer_s_per_batch", infer},
+              {"gather_s_per_batch", gather},
+              {"patience_ns", patience_ns},
+              {"prefetch_distance_max", model.prefetch_distance_max()},
+              {"sync_over_async", ratio},
+              {"sync_reads_per_batch", reads_per_batch("sync")},
+              {"async_reads_per_batch", reads_per_batch("async")},
+              {"wrong_floats", wrong},
+              {"failed", model.failed()},
+              {"reports", reports}};
+  drives.describe(row);
+  return row;
 }
 
 json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& cases, std::uint32_t floats,
-                     cublas_math math, std::uint64_t batches_max, drive_options const& drive, bool& good) {
+                     cublas_math math, std::uint64_t batches_max, drive_shape const& drive,
+                     bench::drive_options const& where, bool& good) {
   constexpr std::uint64_t mebibyte = 1 << 20;
   json results = json::array();
+  std::unique_ptr<bench::drive_daemon> daemon;
   std::unique_ptr<bench::dlrm_on_storage> model;
   std::uint32_t largest = 1;
   for (storage_case const& c : cases) largest = std::max(largest, c.batch);
-  auto const uri = [&](std::uint32_t drives) {
-    return fmt::format("emulated:size={}M,iops={:.0f},latency_us={},backing=hbm,sms={}",
-                       trace.rows_of_all_tables() * floats * 4 / mebibyte / drives + 1, drive.iops, drive.latency_us,
-                       drive.sms);
+  auto const uris = [&](std::uint32_t drives) {
+    return where.uris(
+        fmt::format("emulated:size={}M,iops={:.0f},latency_us={}",
+                    trace.rows_of_all_tables() * floats * 4 / mebibyte / drives + 1, drive.iops, drive.latency_us),
+        drives);
   };
-  fmt::print("on one or more of {}\n", uri(1));
+  fmt::print("on one or more of {}\n", uris(1)[0]);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     storage_case const& c = cases[i];
     if (i == 0 || !c.same_storage(cases[i - 1])) {
       model.reset();
       forebay::storage_options s;
-      s.drives.assign(c.drives, uri(c.drives));
+      daemon.reset();
+      s.drives = uris(c.drives);
+      daemon = where.serve(s.drives);
       s.device = "cuda:0";
       s.queues.per_drive = c.queues;
       s.queues.depth = c.queue_depth;
@@ -236,7 +256,7 @@ json measure_storage(dlrm_trace const& trace, std::vector<storage_case> const& c
     fmt::print("  {}: sync over async {:.3f} at best, {:.3f} at worst\n", sweep, ratio.get<double>(),
                worst[sweep].get<double>());
   }
-  return {{"drive", uri(1)},
+  return {{"drive", uris(1)[0]},
           {"page_bytes", drive.page_bytes},
           {"table_bytes", trace.rows_of_all_tables() * floats * 4},
           {"best_sync_over_async", best},
@@ -259,7 +279,6 @@ int run(command_line const& given) {
   bool const quick = given.has("--quick");
   std::string const math = given.text("--math", "fp32");
   if (math != "fp32" && math != "tf32") throw forebay::refused_input("--math", math, "is fp32 or tf32");
-  dlrm_trace const trace = trace_of(given, quick);
   auto const batch_sizes =
       given.numbers("--batches", quick ? std::vector<std::uint32_t>{16, 2048}
                                        : std::vector<std::uint32_t>{1, 4, 16, 64, 256, 1024, 2048});
@@ -267,14 +286,25 @@ int run(command_line const& given) {
     if (b == 0) throw forebay::refused_input("--batches", "0", "is at least 1");
   }
   std::uint64_t const batches_max = given.number("--batches-max", std::uint64_t{quick ? 4u : 100u});
+  auto const configs = given.numbers("--configs", std::vector<std::uint32_t>{1, 2, 3});
+  auto const floats = given.number("--floats", dlrm_config().floats);
+  std::uint32_t const drives = given.number("--drives", 2u);
+  if (drives == 0 || drives > 8) throw forebay::refused_input("--drives", std::to_string(drives), "is 1 to 8");
+  drive_shape const drive{given.number("--drive-iops", 2.47e6), given.number("--drive-latency-us", 50u),
+                          given.number("--page-bytes", 4096u)};
+  bench::drive_options const where(given, drives);
+  std::vector<storage_case> cases;
+  if (!given.has("--no-storage")) {
+    cases = storage_cases(given.text("--sweeps", ""), configs, batch_sizes, drives, quick);
+    if (auto const status = where.run_as_client(given, most_drives(cases))) return *status;
+  }
+  dlrm_trace const trace = trace_of(given, quick);
   json document = forebay::bench::document_of("library_dlrm", given.as_typed());
   document["math"] = math;
   document["trace"] = {{"source", trace.source},     {"synthetic", trace.source == "zipf"},
                        {"samples", trace.samples()}, {"tables", trace.tables()},
                        {"dense", trace.dense},       {"rows", trace.rows_of_all_tables()}};
   bool good = true;
-  auto const configs = given.numbers("--configs", std::vector<std::uint32_t>{1, 2, 3});
-  auto const floats = given.number("--floats", dlrm_config().floats);
   for (std::uint32_t const number : given.has("--no-memory") ? std::vector<std::uint32_t>() : configs) {
     dlrm_config config = recommender::dlrm_config_number(number);
     config.dense = trace.dense;
@@ -303,13 +333,8 @@ int run(command_line const& given) {
     document["results"].push_back(std::move(result));
   }
   if (!given.has("--no-storage")) {
-    drive_options const drive{given.number("--drive-iops", 2.47e6), given.number("--drive-latency-us", 50u),
-                              given.number("--drive-sms", 16u), given.number("--page-bytes", 4096u)};
-    std::uint32_t const drives = given.number("--drives", 2u);
-    if (drives == 0 || drives > 8) throw forebay::refused_input("--drives", std::to_string(drives), "is 1 to 8");
-    document["storage"] =
-        measure_storage(trace, storage_cases(given.text("--sweeps", ""), configs, batch_sizes, drives, quick), floats,
-                        math == "tf32" ? cublas_math::tf32 : cublas_math::fp32, quick ? batches_max : 400, drive, good);
+    document["storage"] = measure_storage(trace, cases, floats, math == "tf32" ? cublas_math::tf32 : cublas_math::fp32,
+                                          quick ? batches_max : 400, drive, where, good);
   }
   return forebay::bench::finish(given, std::move(document), good);
 }
@@ -317,10 +342,25 @@ int run(command_line const& given) {
 }  // namespace
 
 forebay::bench::benchmark const forebay::bench::this_benchmark{
-    .with_value = {"--trace", "--samples", "--rows-max", "--exponent", "--seed", "--configs", "--batches",
-                   "--batches-max", "--floats", "--math", "--sweeps", "--drives", "--drive-iops", "--drive-latency-us",
-                   "--drive-sms", "--page-bytes"},
-    .switches = {"--quick", "--no-memory", "--no-storage"},
+    .with_value = drive_options::with_value(
+        {{"--trace", "file that apps/recommender/obp.py has made; default: a synthetic trace"},
+         {"--samples", "of the synthetic trace; default: 819200"},
+         {"--rows-max", "rows of its largest table; default: 4000000"},
+         {"--exponent", "of its Zipf distribution; default: 1.05"},
+         {"--seed", "of it; default: 1"},
+         {"--configs", "AGILE's configurations, with commas; default: 1,2,3"},
+         {"--batches", "samples of a batch, with commas; default: 1,4,16,64,256,1024,2048"},
+         {"--batches-max", "most batches of a run with tables in memory; default: 100"},
+         {"--floats", "of an embedding; default: 128"},
+         {"--math", "of the networks: fp32 (default) or tf32"},
+         {"--sweeps", "what to vary: batch, drives, queues, cache, with commas; default: all four"},
+         {"--drives", "how many, where they are not varied; default: 2"},
+         {"--drive-iops", "commands a second of each drive; default: 2470000"},
+         {"--drive-latency-us", "least latency of each drive; default: 50"},
+         {"--page-bytes", "of the cache; default: 4096"}}),
+    .switches = drive_options::switches({{"--quick", "a small trace, and few cases"},
+                                         {"--no-memory", "leave out tables in the GPU's memory"},
+                                         {"--no-storage", "leave out tables on drives"}}),
     // Of the eight queues that streams share otherwise, one may hold prefetches behind networks.
     .environment = {load_all_code, {"CUDA_DEVICE_MAX_CONNECTIONS", "32"}},
     .run = run};

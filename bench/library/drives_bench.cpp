@@ -16,6 +16,8 @@
 #include "forebay/error.hpp"
 #include "harness/benchmark.hpp"
 #include "harness/document.hpp"
+#include "harness/drive_options.hpp"
+#include "harness/row_drives.hpp"
 
 namespace {
 
@@ -27,7 +29,6 @@ struct options {
   std::vector<std::uint32_t> counts{1, 2, 3, 4};
   double iops = 2.47e6;
   std::uint32_t latency_us = 50;
-  std::uint32_t sms_each = 8;
   std::uint64_t run_ms = 200;
   int runs = 5;
 };
@@ -53,6 +54,7 @@ commands served(json const& report) {
 json measure(std::uint32_t count, bool cache, bool writes, bench::drives_on_gpu& on, options const& o, bool& good) {
   double const target = o.iops * count;
   std::vector<json> runs;
+  bench::row_drives drives;
   std::uint64_t failed = 0, wrong = 0;
   for (int r = 0; r <= o.runs; ++r) {
     on.drives().reset_statistics();
@@ -61,6 +63,7 @@ json measure(std::uint32_t count, bool cache, bool writes, bench::drives_on_gpu&
     failed += t.seen.failed;
     wrong += t.seen.wrong;
     if (r == 0) continue;  // warms up
+    drives.add(report, t.seconds);
     commands const c = served(report);
     runs.push_back({{"seconds", t.seconds},
                     {"transfers", t.seen.transfers},
@@ -77,16 +80,18 @@ json measure(std::uint32_t count, bool cache, bool writes, bench::drives_on_gpu&
              cache ? "through the cache" : "past no cache", writes ? "writes" : "reads", iops / 1e6,
              100 * iops / target, count, o.iops / 1e6, failed + wrong == 0 ? "" : "  WRONG");
   std::fflush(stdout);
-  return {{"drives", count},
-          {"cache", cache},
-          {"operation", writes ? "write" : "read"},
-          {"threads", on.threads()},
-          {"iops", iops},
-          {"target_iops", target},
-          {"of_linear", iops / target},
-          {"failed", failed},
-          {"wrong_blocks", wrong},
-          {"runs", runs}};
+  json row = {{"drives", count},
+              {"cache", cache},
+              {"operation", writes ? "write" : "read"},
+              {"threads", on.threads()},
+              {"iops", iops},
+              {"target_iops", target},
+              {"of_linear", iops / target},
+              {"failed", failed},
+              {"wrong_blocks", wrong},
+              {"runs", runs}};
+  drives.describe(row);
+  return row;
 }
 
 int run(command_line const& given) {
@@ -98,28 +103,28 @@ int run(command_line const& given) {
   o.counts = given.numbers("--counts", o.counts);
   o.iops = given.number("--drive-iops", o.iops);
   o.latency_us = given.number("--drive-latency-us", o.latency_us);
-  o.sms_each = given.number("--drive-sms", o.sms_each);
   o.run_ms = given.number("--run-ms", o.run_ms);
+  for (std::uint32_t const count : o.counts) {
+    if (count == 0) throw forebay::refused_input("--counts", "0", "is at least 1");
+  }
+  std::uint32_t const most = *std::max_element(o.counts.begin(), o.counts.end());
+  bench::drive_options const where(given, most);
+  if (auto const status = where.run_as_client(given, most)) return *status;
   json document = forebay::bench::document_of("library_drives", given.as_typed());
   document["block_bytes"] = block_bytes;
   bool good = true;
   for (std::uint32_t const count : o.counts) {
-    if (count == 0) throw forebay::refused_input("--counts", "0", "is at least 1");
-    std::uint32_t const sms = bench::drives_on_gpu::multiprocessors();
-    if (count * o.sms_each + 2 >= sms) {
-      throw forebay::refused_input("--drive-sms", std::to_string(o.sms_each), "leaves the client no multiprocessor");
-    }
     for (bool const cache : {false, true}) {
       forebay::storage_options s;
-      s.drives.assign(count, fmt::format("emulated:size=512M,iops={:.0f},latency_us={},backing=hbm,sms={}", o.iops,
-                                         o.latency_us, o.sms_each));
+      s.drives = where.uris(fmt::format("emulated:size=512M,iops={:.0f},latency_us={}", o.iops, o.latency_us), count);
       s.device = "cuda:0";
       s.queues.per_drive = 64;
       s.stripe_bytes = block_bytes;
       // A thirty-second of the bytes of the drives.
       if (cache) s.cache.size_bytes = (std::uint64_t{count} << 29) / 32;
       if (cache) s.cache.page_bytes = block_bytes;
-      bench::drives_on_gpu on(s, std::min(sms - count * o.sms_each - 2, 64u), block_bytes);
+      auto const daemon = where.serve(s.drives);
+      bench::drives_on_gpu on(s, std::min(where.client_sms(count), 64u), block_bytes);
       for (bool const writes : {false, true}) {
         document["results"].push_back(measure(count, cache, writes, on, o, good));
       }
@@ -134,7 +139,10 @@ int run(command_line const& given) {
 }  // namespace
 
 forebay::bench::benchmark const forebay::bench::this_benchmark{
-    .with_value = {"--counts", "--drive-iops", "--drive-latency-us", "--drive-sms", "--run-ms"},
-    .switches = {"--quick"},
+    .with_value = drive_options::with_value({{"--counts", "numbers of drives, with commas; default: 1,2,3,4"},
+                                             {"--drive-iops", "commands a second of each drive; default: 2470000"},
+                                             {"--drive-latency-us", "least latency of each drive; default: 50"},
+                                             {"--run-ms", "milliseconds of each run; default: 200"}}),
+    .switches = drive_options::switches({{"--quick", "1 and 4 drives, and one run of each case instead of five"}}),
     .environment = {load_all_code},
     .run = run};

@@ -105,11 +105,6 @@ std::uint64_t drives_on_gpu::wrong_blocks() {
 storage& drives_on_gpu::drives() {
   return impl_->drives;
 }
-std::uint32_t drives_on_gpu::multiprocessors() {
-  int count = 0;
-  memory::check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
-  return static_cast<std::uint32_t>(count);
-}
 std::uint32_t drives_on_gpu::threads() const {
   return impl_->shape.blocks * threads_per_block;
 }

@@ -32,8 +32,6 @@ class drives_on_gpu {
   std::uint64_t wrong_blocks();
 
   storage& drives();
-  /// Of GPU 0.
-  static std::uint32_t multiprocessors();
   std::uint32_t threads() const;
 
  private:

@@ -15,6 +15,7 @@
 #include "harness/benchmark.hpp"
 #include "harness/document.hpp"
 #include "harness/repeated.hpp"
+#include "harness/row_drives.hpp"
 
 namespace {
 
@@ -26,6 +27,8 @@ template <class Run>
 json timed(Run&& once, std::uint64_t bytes) {
   json found = bench::timed(once);
   found["bw_bytes"] = static_cast<double>(bytes) / found["median_s"].get<double>();
+  // It has no drives.
+  bench::row_drives().describe(found);
   return found;
 }
 
@@ -57,4 +60,7 @@ int run(command_line const& given) {
 }  // namespace
 
 forebay::bench::benchmark const forebay::bench::this_benchmark{
-    .with_value = {"--elements"}, .switches = {"--quick"}, .environment = {}, .run = run};
+    .with_value = {{"--elements", "floats of the vector; default: 2 to the power of 30"}},
+    .switches = {{"--quick", "2 to the power of 26 floats"}},
+    .environment = {},
+    .run = run};

@@ -21,7 +21,6 @@
 #include "emulator/cases.hpp"
 #include "emulator/measure_cases.hpp"
 #include "emulator/rig.hpp"
-#include "emulator/served.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
@@ -29,6 +28,8 @@
 #include "harness/benchmark.hpp"
 #include "harness/event_timer.hpp"
 #include "harness/repeated.hpp"
+#include "harness/row_drives.hpp"
+#include "harness/served.hpp"
 
 namespace {
 
@@ -247,6 +248,11 @@ class bench {
     document["median"] = runs_per_case / 2;
     document["runs"] = runs;
     document["right"] = good;
+    double seconds = 0;
+    for (json const& r : runs) seconds += r["seconds"].get<double>();
+    forebay::bench::row_drives drives;
+    drives.add(document["report"], seconds);
+    drives.describe(document);
     std::string compared;
     if (c.drive.expected_iops != 0) {
       document["expected_iops"] = c.drive.expected_iops;
@@ -263,7 +269,8 @@ class bench {
  private:
   std::uint32_t client_sms(bench_case const& c) const {
     std::uint32_t const all = forebay::bench::multiprocessors();
-    return client_sms_ != 0 ? std::min(client_sms_, all) : all - std::min(c.sms, all - 1);
+    if (client_sms_ != 0) return std::min(client_sms_, all);
+    return residency_ == "peer" ? all : all - std::min(c.sms, all - 1);
   }
 
   /// Opens and writes the drive of `c`, if it is not open. Returns whether that went well.
@@ -291,7 +298,6 @@ class bench {
     raw_workload work = raw_->workload(c);
     document["client_threads"] = raw_->threads(c);
     document["every_byte_checked"] = checked_;
-    raw_->reset_statistics();
     bool good = true;
     set_time(c, work);
     if (residency_ == "served" && c.blocks == 0) {
@@ -308,6 +314,7 @@ class bench {
           });
       document["client_threads"] = raw_->threads(c);
     }
+    raw_->reset_statistics();
     for (int i = 0; i < runs_per_case; ++i) {
       work.seed = static_cast<std::uint64_t>(100 + i);
       double const seconds = raw_->run(c, work, *seen);
@@ -328,7 +335,6 @@ class bench {
     document["registers_per_thread"] = shape.registers;
     document["local_bytes_per_thread"] = shape.local_bytes;
     document["every_byte_checked"] = checked_;
-    library_->reset_statistics();
     bool good = true;
     set_time(c.drive, work);
     if (residency_ == "served") {
@@ -341,6 +347,7 @@ class bench {
           [&] { return library_->leave_a_multiprocessor(); });
       document["client_threads"] = library_->blocks(c) * threads_per_block;
     }
+    library_->reset_statistics();
     for (int i = 0; i < runs_per_case; ++i) {
       work.seed = static_cast<std::uint64_t>(100 + i);
       double const seconds = library_->run(c, work);
@@ -402,48 +409,53 @@ bool wanted(std::string const& only, reads_case const& c) {
   return c.raw || c.drive.name.find(only) != std::string::npos;
 }
 
-bool measure(drives_asked const& o, std::string const& only, std::vector<reads_case> cases, command_line const& given) {
-  o.require_file();
+int measure(drives_asked const& o, std::string const& only, std::vector<reads_case> cases, command_line const& given) {
+  o.check();
   std::erase_if(cases, [&](reads_case const& c) { return !wanted(only, c); });
-  json all = json::array();
-  auto const store = [&](json const& results) {
-    all = results;
-    compare(all);
-    given.write(o.document("random_reads", only.empty() ? "" : " --only '" + only + "'", all).dump(2));
+  std::string const& residency = o.where.residency();
+  std::string const sms = std::to_string(o.where.sms());
+  json document;
+  auto const store = [&](json results) {
+    compare(results);
+    document = o.document("random_reads", " --sms " + sms + (only.empty() ? "" : " --only '" + only + "'"),
+                          std::move(results));
+    given.write(document.dump(2));
   };
   bool good = true;
-  if (o.residency == "served" && o.drive.empty()) {
-    std::vector<std::string> arguments;
-    if (!o.group.empty()) arguments.insert(arguments.end(), {"--group", o.group});
+  if (residency == "served" && o.drive.empty()) {
+    std::vector<std::string> arguments = o.passed_on();
+    arguments.insert(arguments.end(), {"--sms", sms});
     if (!only.empty()) arguments.insert(arguments.end(), {"--only", only});
-    good = forebay::bench::measure_served(forebay::bench::drives_of(cases, o.residency), o.json_path, arguments, store);
+    good = forebay::bench::measure_served(forebay::bench::drives_of(cases, residency), o.json_path, arguments, store);
   } else {
-    std::erase_if(cases, [&](reads_case const& c) { return !o.drive.empty() && c.drive_uri(o.residency) != o.drive; });
-    good = forebay::bench::measure_each(cases, bench(o.residency, o.client_sms), store);
+    std::erase_if(cases, [&](reads_case const& c) { return !o.drive.empty() && c.drive_uri(residency) != o.drive; });
+    good = forebay::bench::measure_each(cases, bench(residency, o.client_sms), store);
   }
-  if (o.drive.empty()) print_best(all);
-  return good;
+  if (o.drive.empty() && document.contains("results")) print_best(document["results"]);
+  return forebay::bench::exit_status(given, document, good);
 }
 
 int run(command_line const& given) {
-  if (given.has("--serve")) return forebay::bench::serve_drive(given.text("--serve", ""), given.text("--socket", ""));
   drives_asked const o(given);
-  if (o.residency != "in_process" && o.residency != "served") {
-    throw forebay::refused_input("--residency", o.residency, "use in_process or served");
+  std::vector<reads_case> cases = cases_of(o.group);
+  for (reads_case& c : cases) {
+    o.choose(c.drive);
+    c.drive.sms = o.where.sms();
   }
-  std::vector<reads_case> const cases = cases_of(o.group);
   if (given.has("--list")) {
     for (reads_case const& c : cases) {
-      fmt::print("{}\t{}\t{}\n", c.drive.group, c.drive.name, c.drive_uri(o.residency));
+      fmt::print("{}\t{}\t{}\n", c.drive.group, c.drive.name, c.drive_uri(o.where.residency()));
     }
     return 0;
   }
-  return measure(o, given.text("--only", ""), cases, given) ? 0 : 1;
+  return measure(o, given.text("--only", ""), cases, given);
 }
 
 }  // namespace
 
-/// `--only` takes part of a name. Beside measuring: `--list [--group 512|4k|target]` prints the cases, and `--serve URI
-/// --socket PATH` is the daemon of one drive.
 forebay::bench::benchmark const forebay::bench::this_benchmark{
-    .with_value = drives_asked::with_value({"--only"}), .switches = {"--list"}, .environment = {}, .run = run};
+    .with_value = joined(drive_options::with_value(drives_asked::with_value()),
+                         {{"--only", "measure the raw client, and the cases that have this in their names"}}),
+    .switches = drive_options::switches({{"--list", "print the cases and measure nothing"}}),
+    .environment = {},
+    .run = run};

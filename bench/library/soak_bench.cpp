@@ -17,6 +17,8 @@
 #include "forebay/status_text.hpp"
 #include "harness/benchmark.hpp"
 #include "harness/document.hpp"
+#include "harness/drive_options.hpp"
+#include "harness/row_drives.hpp"
 
 namespace {
 
@@ -39,17 +41,20 @@ int run(command_line const& given) {
     throw forebay::refused_input("--threads", std::to_string(threads), "is a multiple of 128");
   }
   constexpr std::uint32_t streams = 4, drives = 4, failing = drives - 1;
-  std::string const uri = given.text("--drive", "emulated:size=64M,latency_us=20,iops=2M,backing=hbm,sms=8");
+  bench::drive_options const where(given, drives);
+  std::string const uri = given.text("--drive", "emulated:size=64M,latency_us=20,iops=2M");
   forebay::storage_options o;
-  o.drives.assign(drives, uri);
-  o.drives[failing] += fmt::format(",errors_ppm={},seed={}", errors_ppm, seed);
+  o.drives = where.uris(uri, failing);
+  o.drives.push_back(where.uri(fmt::format("{},errors_ppm={},seed={}", uri, errors_ppm, seed)));
   o.device = "cuda:0";
   o.cache.page_bytes = 4096;
   o.stripe_bytes = o.cache.page_bytes;
   o.cache.size_bytes = given.number("--cache-mb", std::uint64_t{32}) << 20;
   o.cache.user_frames = 1024;
+  if (auto const status = where.run_as_client(given, drives)) return *status;
   fmt::print("seed {}: {} streams of {} threads for {} s on {} drives such as {}\n", seed, streams, threads, seconds,
              drives, o.drives[failing]);
+  auto const daemon = where.serve(o.drives);
   bench::soak_work work;
   work.drives = drives;
   work.failing_drive = failing;
@@ -121,13 +126,23 @@ int run(command_line const& given) {
                    {"wrong_words_on_drives", wrong_words},
                    {"unsettled", seen.unsettled},
                    {"report", report}});
+  bench::row_drives of_all;
+  of_all.add(report, took);
+  of_all.describe(document);
   return forebay::bench::finish(given, std::move(document), good);
 }
 
 }  // namespace
 
 forebay::bench::benchmark const forebay::bench::this_benchmark{
-    .with_value = {"--seconds", "--seed", "--drive", "--errors-ppm", "--cache-mb", "--threads", "--launch-ms"},
-    .switches = {},
+    .with_value = drive_options::with_value(
+        {{"--seconds", "default: 60"},
+         {"--seed", "default: 1"},
+         {"--drive", "URI of each of the four drives; default: an emulated drive of 64 MiB and 2 MIOPS"},
+         {"--errors-ppm", "of a million commands, how many fail on one drive; default: 10"},
+         {"--cache-mb", "MiB of the cache; default: 32"},
+         {"--threads", "of each of four streams; default: 2048"},
+         {"--launch-ms", "milliseconds of each launch; default: 500"}}),
+    .switches = drive_options::switches({}),
     .environment = {load_all_code},
     .run = run};

@@ -57,6 +57,13 @@ TEST_P(cases, name_drives) {
   }
 }
 
+TEST_P(cases, name_the_link_that_is_chosen) {
+  bench_case c{.uri = "emulated:size=1G"};
+  EXPECT_EQ(drive::uri::parse(c.drive_uri(GetParam())).value("link"), std::nullopt);
+  c.link = "gen5x16";
+  EXPECT_EQ(drive::uri::parse(c.drive_uri(GetParam())).value("link"), "gen5x16");
+}
+
 TEST_P(cases, expect_the_closed_loop) {
   for (bench_case const& c : cases_of("sweep", GetParam())) {
     SCOPED_TRACE(c.name);

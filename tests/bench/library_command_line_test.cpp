@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "harness/command_line.hpp"
@@ -23,6 +24,21 @@ TEST(command_line, values_switches_and_what_stands_for_those_not_given) {
   EXPECT_EQ(given.numbers<int>("--ratio", {7}), std::vector<int>{7});
   EXPECT_TRUE(given.has("--quick"));
   EXPECT_FALSE(parse({}).has("--quick"));
+}
+
+TEST(command_line, has_all_arguments_for_another_run) {
+  std::vector<std::string> const typed{"--size", "3", "--json", "/a/b/c.json", "--quick"};
+  EXPECT_EQ(parse({"--size", "3", "--json", "/a/b/c.json", "--quick"}).arguments(), typed);
+}
+
+TEST(command_line, explains_each_option_on_a_line) {
+  EXPECT_EQ(usage("program", {{"--size", "of it; default: 1"}}, {{"--quick", "less"}, "--bare"}),
+            "usage: program [OPTION...]\n"
+            "  --size VALUE  of it; default: 1\n"
+            "  --quick       less\n"
+            "  --bare\n"
+            "  --json FILE   where the JSON document goes; - is standard output, the default\n"
+            "  --help        print this text and end\n");
 }
 
 TEST(command_line, says_what_was_typed_without_folders) {

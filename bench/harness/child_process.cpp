@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emulator/child_process.hpp"
+#include "harness/child_process.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
