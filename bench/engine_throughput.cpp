@@ -97,6 +97,7 @@ double commands_a_second(workload const& work, double seconds) {
 
 int run(forebay::bench::command_line const& given) {
   auto const seconds = given.number("--runtime", 2.0);
+  if (seconds == 0) throw forebay::refused_input("--runtime", given.text("--runtime", ""), "give more than 0 seconds");
   constexpr workload workloads[] = {
       {"read 512 B", nvme::io_opcode::read, 512, false, true},
       {"read 512 B, timed", nvme::io_opcode::read, 512, true, true},

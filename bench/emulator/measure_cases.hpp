@@ -41,7 +41,8 @@ struct drives_asked {
   static std::vector<option> with_value() {
     return {{"--group", "measure the cases of this group alone; default: all"},
             {"--drive", "measure the cases of this drive URI alone; default: those of all drives"},
-            {"--client-sms", "multiprocessors that the client uses; default: all but those of the drive"}};
+            {"--client-sms", "multiprocessors that the client uses; default: all but those of the drive"},
+            {"--json", "the file of the JSON document, which is written after each case; required"}};
   }
   /// Sets what the options say of the drive of a case.
   void choose(bench_case& c) const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <concepts>
 #include <filesystem>
 #include <fstream>
@@ -23,10 +24,10 @@ namespace forebay::bench {
 class command_line {
  public:
   command_line(int argc, char const* const* argv, std::vector<option> with_value, std::vector<option> const& switches) {
-    with_value.emplace_back("--json");
     auto const among = [](std::vector<option> const& options, std::string const& name) {
       return std::any_of(options.begin(), options.end(), [&](option const& o) { return o.name == name; });
     };
+    if (!among(with_value, "--json")) with_value.emplace_back("--json");
     program_ = std::filesystem::path(argv[0]).filename().string();
     arguments_.assign(argv + 1, argv + argc);
     for (int i = 1; i < argc; ++i) {
@@ -78,16 +79,24 @@ class command_line {
   std::string as_typed() const { return program_ + typed_; }
   /// All that follows the name of the program, to start it again.
   std::vector<std::string> const& arguments() const { return arguments_; }
-  /// Throws `operation_failed` where the file cannot be written.
+  /// Refuses a file for the document that cannot be written: before the work, which may take minutes.
+  void check_json() const {
+    std::string const path = text("--json", "-");
+    if (path == "-") return;
+    bool const was_there = std::filesystem::exists(path);
+    if (!std::ofstream(path, std::ios::app)) {
+      throw refused_input("--json", path, "cannot be written; name another file, or - for standard output");
+    }
+    if (!was_there) std::filesystem::remove(path);
+  }
+  /// Throws `operation_failed` where the document cannot be written.
   void write(std::string const& document) const {
     std::string const path = text("--json", "-");
-    if (path == "-") {
-      std::cout << document << '\n';
-      return;
-    }
-    std::ofstream file(path);
-    file << document << '\n';
-    if (!file.flush()) throw operation_failed("cannot write " + path);
+    std::ofstream file;
+    if (path != "-") file.open(path);
+    std::ostream& out = path == "-" ? std::cout : file;
+    out << document << '\n';
+    if (!out.flush()) throw operation_failed("cannot write " + (path == "-" ? "standard output" : path));
   }
 
  private:
@@ -97,6 +106,10 @@ class command_line {
     auto const [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc() || end != value.data() + value.size()) {
       throw refused_input(name, value, "is not a number that it takes");
+    }
+    // No option of a benchmark has a use for a part below 0, nor for what is no number.
+    if constexpr (std::floating_point<T>) {
+      if (!(number >= 0) || !std::isfinite(number)) throw refused_input(name, value, "give a number of 0 or more");
     }
     return number;
   }

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   if (std::any_of(argv + 1, argv + argc, [](char const* argument) { return std::string(argument) == "--help"; })) {
     std::cout << forebay::bench::usage(std::filesystem::path(argv[0]).filename().string(), program.with_value,
                                        program.switches);
-    return 0;
+    return std::cout.flush() ? 0 : 1;
   }
   for (auto const& [name, value] : program.environment) ::setenv(name.c_str(), value.c_str(), 0);
   try {
@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
     if (given.has("--serve")) {
       return forebay::bench::serve_drives(given.text("--serve", ""), given.text("--socket", ""));
     }
+    given.check_json();
     return program.run(given);
   } catch (forebay::refused_input const& error) {
     std::cerr << argv[0] << ": " << error.what() << '\n';

@@ -28,9 +28,13 @@ inline std::vector<option> joined(std::vector<option> first, std::vector<option>
 inline std::string usage(std::string const& program, std::vector<option> const& with_value,
                          std::vector<option> const& switches) {
   std::vector<std::pair<std::string, std::string>> lines;
-  for (option const& o : with_value) lines.emplace_back(o.name + " VALUE", o.help);
+  bool says_json = false;
+  for (option const& o : with_value) {
+    lines.emplace_back(o.name + (o.name == "--json" ? " FILE" : " VALUE"), o.help);
+    says_json = says_json || o.name == "--json";
+  }
   for (option const& o : switches) lines.emplace_back(o.name, o.help);
-  lines.emplace_back("--json FILE", "where the JSON document goes; - is standard output, the default");
+  if (!says_json) lines.emplace_back("--json FILE", "where the JSON document goes; - is standard output, the default");
   lines.emplace_back("--help", "print this text and end");
   std::size_t widest = 0;
   for (auto const& [left, right] : lines) widest = std::max(widest, left.size());

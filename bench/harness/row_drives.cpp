@@ -70,9 +70,10 @@ bool all_rows_ok(json const& document) {
   std::vector<std::string> const found = rows_not_ok(document);
   for (std::string const& row : found) fmt::print(stderr, "--require-ok: {}\n", row);
   if (!found.empty()) {
-    fmt::print(stderr,
-               "--require-ok: in these rows the drives could not keep their times: give each more multiprocessors "
-               "(--sms), or ask for a lower rate\n");
+    fmt::print(
+        stderr,
+        "--require-ok: in these rows the drives could not keep their times: give each more multiprocessors, or ask "
+        "for a lower rate\n");
   }
   return found.empty();
 }

@@ -24,6 +24,8 @@ using nlohmann::json;
 
 namespace {
 
+/// The process of the benchmark, for its daemon.
+constexpr char const* parent_variable = "FOREBAY_BENCH_PARENT";
 constexpr char const* percentage_variable = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 /// Of this process, and of this daemon of it.
@@ -37,6 +39,9 @@ std::string new_socket() {
 int serve_drives(std::string const& uris, std::string const& socket) {
   // A benchmark that a time limit kills leaves no daemon behind.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // The kernel tells nothing of a benchmark that has ended already.
+  char const* const parent = std::getenv(parent_variable);
+  if (parent != nullptr && std::to_string(getppid()) != parent) return 1;
   drive::serve_options serving;
   serving.socket = socket;
   std::istringstream words(uris);
@@ -54,7 +59,7 @@ drive_daemon::drive_daemon(std::vector<std::string> const& uris)
     : socket_(new_socket()),
       // The drives may use all of the GPU, also where this process may not.
       process_({"--serve", fmt::format("{}", fmt::join(uris, " ")), "--socket", socket_},
-               {{percentage_variable, "100"}}, true) {
+               {{percentage_variable, "100"}, {parent_variable, std::to_string(getpid())}}, true) {
   if (process_.line() == "ready") return;
   throw operation_failed(fmt::format("the daemon of {} ended with status {}", fmt::join(uris, " "), process_.wait()));
 }

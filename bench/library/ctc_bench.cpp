@@ -187,7 +187,7 @@ int run(command_line const& given) {
   bool const quick = given.has("--quick");
   // As many drives of this one kind.
   std::uint32_t const count = given.number("--drives", 1u);
-  if (count == 0) throw forebay::refused_input("--drives", "0", "give at least 1");
+  if (count == 0 || count > 64) throw forebay::refused_input("--drives", std::to_string(count), "give 1 to 64");
   forebay::bench::drive_options const where(given, count);
   auto const drives = [&](std::string const& uri) { return where.uris(given.text("--drive", uri), count); };
   std::vector<geometry> geometries = {{"1 read a thread and round",

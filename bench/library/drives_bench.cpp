@@ -104,6 +104,7 @@ int run(command_line const& given) {
   o.iops = given.number("--drive-iops", o.iops);
   o.latency_us = given.number("--drive-latency-us", o.latency_us);
   o.run_ms = given.number("--run-ms", o.run_ms);
+  if (o.run_ms == 0) throw forebay::refused_input("--run-ms", "0", "give at least 1");
   for (std::uint32_t const count : o.counts) {
     if (count == 0) throw forebay::refused_input("--counts", "0", "is at least 1");
   }

@@ -111,7 +111,7 @@ def modes() -> Figure:
 def overlap() -> Figure:
     """Time over computation, in three ways."""
     figure, axes = plt.subplots(figsize=(7, 4))
-    rows = list(overlap_rows("h100-library/library-ctc").values())
+    rows = [row.headline() for row in overlap_rows("h100-library/library-ctc").values()]
     ratios = [row.data["ratio_of_computation"] for row in rows]
     for key, label in (
         ("sync", "the whole block waits for its reads"),

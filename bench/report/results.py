@@ -20,6 +20,8 @@ RESULTS = ROOT / "bench" / "results"
 # What a link carries each way, in GB/s, as the emulator has it (src/emulator/link.cpp).
 _GB_PER_S_AND_LANE = {3: 8 / 8 * 128 / 130, 4: 16 / 8 * 128 / 130, 5: 32 / 8 * 128 / 130, 6: 64 / 8 * 242 / 256}
 LINK_GB_PER_S = {f"gen{g}x{lanes}": rate * lanes for g, rate in _GB_PER_S_AND_LANE.items() for lanes in (4, 8, 16)}
+# A link on a GPU makes up for 2 us in which it was idle, as bench/harness/row_drives.cpp says.
+LINK_TOLERANCE = 1e-3
 # A drive without a link is held against the widest one that GPUs have today.
 WIDEST_LINK = "gen5x16"
 NOT_STATED = "not stated"
@@ -43,16 +45,17 @@ class Row:
     of_target: float | None = None  # mean lateness over mean target latency, of the drive that was latest
     link: str = NOT_STATED
     residency: str = NOT_STATED
-    gb_per_s: float | None = (
-        None  # of data that the drives moved; None where there is no drive, or the file has no figure
-    )
+    # Of data that the drives moved; None where there is no drive, or the file has no figure.
+    gb_per_s: float | None = None
+    said_beyond: bool | None = None  # what the file says of that; None: it says nothing
 
     @property
     def beyond_link(self) -> bool:
         """Whether it moved more than its link carries; without a link, more than the widest carries."""
-        if self.gb_per_s is None:
-            return False
-        return self.gb_per_s > LINK_GB_PER_S.get(self.link, LINK_GB_PER_S[WIDEST_LINK])
+        if self.said_beyond is not None or self.gb_per_s is None:
+            return bool(self.said_beyond)
+        link = WIDEST_LINK if self.link in ("none", NOT_STATED, NO_DRIVE) else self.link
+        return self.gb_per_s > LINK_GB_PER_S[link] * (1 + LINK_TOLERANCE)
 
     @property
     def run(self) -> dict[str, Any]:
@@ -126,7 +129,13 @@ def short_commit(commit: str) -> str:
 
 
 def row_of(name: str, document: dict[str, Any], what: str, data: dict[str, Any], **vouches: str | float | None) -> Row:
-    """A row of the document."""
+    """A row of the document. What it says of itself counts before what its drives' report says, which is of one run."""
+    own = {key: data[key] for key in ("fidelity", "link", "residency") if isinstance(data.get(key), str)}
+    if own.get("fidelity") == "none":
+        own["fidelity"] = NO_DRIVE
+    if "beyond_link" in data:
+        own["said_beyond"] = data["beyond_link"]
+    vouches |= own
     machine = document["machine"]
     device = machine.get("device") or f"{machine['processor']}, {machine['cores']} cores"
     return Row(what, data, device, short_commit(machine["commit"]), name, **vouches)

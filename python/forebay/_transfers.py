@@ -125,7 +125,7 @@ class Transfers:
             The future of the transfer.
 
         Raises:
-            OperationFailed: ``end`` was called before.
+            OperationFailed: ``end`` was called before, or the operating system gives no thread.
         """
         transfer = Transfer(f"{len(view)} bytes at byte {offset}")
 
@@ -143,14 +143,30 @@ class Transfers:
         with self._lock:
             if self._ended:
                 raise OperationFailed(CLOSED)
-            self._pending.add(transfer)
-            transfer.add_done_callback(self._pending.discard)
-            if len(self._threads) < _THREADS:
-                thread = threading.Thread(target=_work, args=(self._queue,), name="forebay-io", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-        self._queue.put((transfer, run))
+            self._start_thread()
+            try:
+                self._pending.add(transfer)
+                transfer.add_done_callback(self._pending.discard)
+                self._queue.put((transfer, run))
+            except BaseException:  # Ctrl-C: `end` must not wait for a transfer that no thread will get
+                transfer.cancel()
+                raise
         return transfer
+
+    def _start_thread(self) -> None:
+        """Starts one more thread, up to the limit. One is enough to go on."""
+        if len(self._threads) == _THREADS:
+            return
+        thread = threading.Thread(target=_work, args=(self._queue,), name="forebay-io", daemon=True)
+        self._threads.append(thread)  # first: after Ctrl-C in `start` the thread runs, and `end` must end it
+        try:
+            thread.start()
+        except RuntimeError as error:  # the operating system gives no thread
+            self._threads.remove(thread)
+            if not self._threads:
+                raise OperationFailed(
+                    f"no thread can be started for a transfer ({error}): raise the limit of processes (ulimit -u)"
+                ) from error
 
     def end(self, *, cancel: bool) -> None:
         """Takes no more transfers, and waits for those that were begun.
@@ -172,7 +188,8 @@ class Transfers:
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
-            thread.join(patience_s)
+            if thread is not threading.current_thread():  # a callback of a future may close the storage
+                thread.join(patience_s)
 
     def failure(self) -> OperationFailed | None:
         """Returns the error of failed writes whose futures the program never asked, or None. It names each once."""

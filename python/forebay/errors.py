@@ -7,7 +7,8 @@ _SHOWN_MAX = 200  # characters of a value in a message
 class RefusedInput(ValueError):  # noqa: N818 (the name is the API's)
     """Input that is refused before anything starts.
 
-    The message is one line, ``field: 'value': remedy``. It shows the first 200 characters of a long value.
+    The message is one line, ``field: 'value': remedy``. It shows the first 200 characters of a long value, and line
+    ends and the like as escapes.
 
     Attributes:
         field: The name of the argument, the option or the key.
@@ -25,6 +26,7 @@ class RefusedInput(ValueError):  # noqa: N818 (the name is the API's)
         """
         self.value = str(value)
         shown = self.value if len(self.value) <= _SHOWN_MAX else f"{self.value[:_SHOWN_MAX]}..."
+        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
         super().__init__(f"{field}: '{shown}': {remedy}")
         self.field = field
         self.remedy = remedy

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -53,6 +56,38 @@ TEST(command_line, refuses_what_it_does_not_know) {
   EXPECT_THROW(parse({"--size", "12x"}).number("--size", 1u), refused_input);
   EXPECT_THROW(parse({"--size", "-1"}).number("--size", 1u), refused_input);
   EXPECT_THROW(parse({"--list", "1,,2"}).numbers<int>("--list", {}), refused_input);
+}
+
+TEST(command_line, refuses_numbers_that_no_option_can_use) {
+  for (char const* const value : {"nan", "inf", "-1", "1e999"}) {
+    EXPECT_THROW(parse({"--ratio", value}).number("--ratio", 1.0), refused_input) << value;
+    EXPECT_THROW(parse({"--list", value}).numbers<double>("--list", {}), refused_input) << value;
+  }
+  EXPECT_EQ(parse({"--ratio", "0"}).number("--ratio", 1.0), 0.0);
+}
+
+TEST(command_line, a_file_that_cannot_be_written_is_refused_before_the_work_and_leaves_nothing) {
+  EXPECT_THROW(parse({"--json", "/no/such/folder/x.json"}).check_json(), refused_input);
+  EXPECT_THROW(parse({"--json", ""}).check_json(), refused_input);
+  parse({"--json", "-"}).check_json();
+  std::string const path = testing::TempDir() + "/forebay_command_line_test.json";
+  std::filesystem::remove(path);
+  parse({"--json", path.c_str()}).check_json();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(command_line, a_program_may_explain_its_own_json) {
+  std::string const text = usage("program", {{"--json", "required"}}, {});
+  EXPECT_NE(text.find("--json FILE  required"), std::string::npos);
+  EXPECT_EQ(text.find("the default"), std::string::npos);
+}
+
+TEST(command_line, standard_output_that_is_full_is_told) {
+  std::ofstream full("/dev/full");
+  std::streambuf* const before = std::cout.rdbuf(full.rdbuf());
+  EXPECT_THROW(parse({}).write(std::string(1 << 20, 'x')), operation_failed);
+  std::cout.rdbuf(before);
+  std::cout.clear();
 }
 
 TEST(command_line, a_file_that_cannot_be_written_is_told) {

@@ -186,3 +186,17 @@ def test_storage_refuses():
             storage.pread(b"read-only" * 100, 0).result()
     with pytest.raises(OperationFailed, match="closed"):
         storage.flush()
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(forebay, tmp_path):
+    image = tmp_path / "run[a]:x:.img"
+    made = forebay("drive", "create", image, "--size", "4M")
+    assert made.status == 0
+    assert f"path={image}" in made.out
+    uri = f"emulated:backing=file,path={image}"
+    (tmp_path / "data").write_bytes(b"bytes")
+    stored = forebay("drive", "import", uri, "edges[/2024]", tmp_path / "data")
+    assert (stored.status, stored.out.split(":")[0]) == (0, "edges[/2024]")
+    listed = forebay("drive", "ls", uri)
+    assert listed.status == 0
+    assert "edges[/2024]" in listed.out

@@ -88,7 +88,24 @@ def test_a_headline_rests_on_a_row_that_kept_its_times_within_its_link():
 )
 def test_a_link_carries_what_the_emulator_says(link, carries):
     assert not replace(ROW, link=link, gb_per_s=carries).beyond_link
-    assert replace(ROW, link=link, gb_per_s=carries + 0.2).beyond_link
+    assert replace(ROW, link=link, gb_per_s=carries + 0.5).beyond_link
+
+
+def test_what_a_row_says_of_itself_counts_before_its_drives_report():
+    document = {"machine": {"device": "NVIDIA H200", "commit": "abcdef0123"}}
+    own = {"fidelity": "exceeded", "link": "gen5x16", "residency": "peer", "beyond_link": True}
+    report = {"fidelity": "ok", "link": "none", "residency": "served", "gb_per_s": 1.0}
+    row = results.row_of("h200/graph", document, "cold", own, **report)
+    assert (row.fidelity, row.link, row.residency, row.beyond_link) == ("exceeded", "gen5x16", "peer", True)
+    with pytest.raises(results.HeadlineError):
+        row.headline()
+    idle = results.row_of("h200/cache", document, "hits", {"fidelity": "none", "beyond_link": False})
+    assert (idle.fidelity, idle.beyond_link) == (results.NO_DRIVE, False)
+
+
+def test_a_link_that_no_drive_has_is_an_error_and_not_taken_for_the_widest():
+    with pytest.raises(KeyError):
+        _ = replace(ROW, link="gen9x16").beyond_link
 
 
 def test_every_row_ends_with_what_vouches_for_it():

@@ -582,3 +582,63 @@ def test_processes_of_multiprocessing_that_fork_are_refused():
         status=0,
     )
     assert (out, err) == ("True\n", "")
+
+
+def test_a_transfer_for_which_no_thread_starts_is_told_and_close_does_not_wait_for_it(monkeypatch):
+    def no_thread(_self):
+        raise RuntimeError("can't start new thread")
+
+    opened = Storage("emulated:size=1M")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(OperationFailed, match=r"no thread can be started.*ulimit -u"):
+            opened.pwrite(b"abc")
+    assert opened.pwrite(b"abc").result() == 3, "the next one finds a thread"
+    opened.close()
+
+
+def test_one_thread_is_enough_where_no_more_start(monkeypatch):
+    def no_thread(_self):
+        raise RuntimeError("can't start new thread")
+
+    with Storage("emulated:size=1M") as opened:
+        assert opened.pwrite(b"abc").result() == 3
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            assert opened.pwrite(b"def").result() == 3
+
+
+def test_ctrl_c_while_a_thread_starts_leaves_a_storage_that_closes(monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(self):
+        start(self)
+        raise KeyboardInterrupt
+
+    opened = Storage("emulated:size=1M")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            opened.pwrite(b"abc")
+    opened.close()
+
+
+def test_a_callback_of_a_future_may_close_the_storage():
+    opened = Storage("emulated:size=1M,latency_us=100000")
+    closed = threading.Event()
+    failures = []
+
+    def close(_future):
+        try:
+            opened.close()
+        except BaseException as error:
+            failures.append(error)
+        closed.set()
+
+    opened.pread(bytearray(8)).add_done_callback(close)
+    assert closed.wait(60)
+    assert failures == []
+
+
+def test_a_refusal_is_one_line():
+    assert str(RefusedInput("name", "a\nb\t\x1b[1m", "give another")) == r"name: 'a\nb\t\x1b[1m': give another"

@@ -233,7 +233,12 @@ def _offending(error: Exception, arguments: list[str]) -> tuple[str, str | None]
 
 def terminal(json_target: str | None) -> Console:
     """Where tables go: standard output, or nowhere when the JSON document goes there."""
-    return Console(quiet=json_target == "-", soft_wrap=False)
+    return plain_console(quiet=json_target == "-")
+
+
+def plain_console(**options: Any) -> Console:  # noqa: ANN401
+    """A console that prints names of files and extents as they are: they may look like Rich's markup."""
+    return Console(markup=False, emoji=False, **options)
 
 
 def notice(message: str) -> None:
@@ -286,11 +291,11 @@ def write_json(target: str | None, document: dict[str, Any]) -> None:
 @contextlib.contextmanager
 def progress(description: str, total: float | None) -> Iterator[Callable[[float], None]]:
     """A progress bar on standard error while a terminal looks at it; yields the function that sets how much is done."""
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     if not console.is_terminal:
         yield lambda _done: None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -9,12 +9,14 @@ import typer
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from forebay.cli.contract import (
     FAILED,
     DeviceOption,
     JsonOption,
     check_json_target,
+    plain_console,
     progress,
     terminal,
     write_json,
@@ -82,27 +84,27 @@ def demo(
     with progress("reading WordNet", None):
         work = Demo.prepare(wordnet)
     # The document has standard output to itself; a person still sees the result.
-    out = Console(stderr=True) if json_target == "-" else terminal(json_target)
+    out = plain_console(stderr=True) if json_target == "-" else terminal(json_target)
     with Storage(*uris, device=device) as storage:
         out.print(
             Panel(
-                "Breadth-first search over [bold]WordNet[/]. Its edge list lies on an NVMe drive.\n"
+                "Breadth-first search over WordNet. Its edge list lies on an NVMe drive.\n"
                 "Each thread that searches reads neighbour lists straight from that drive,\n"
                 "with many small reads in flight. SciPy then checks every distance.",
-                title="[bold]forebay demo[/]",
+                title=Text("forebay demo", style="bold"),
                 expand=False,
             )
         )
         graph = work.wordnet.graph
         out.print(
-            f"[bold]graph[/]   {graph.vertices:,} synsets, {work.wordnet.pointers:,} pointers, {graph.arcs:,} edges, "
+            f"graph   {graph.vertices:,} synsets, {work.wordnet.pointers:,} pointers, {graph.arcs:,} edges, "
             f"{format_bytes(graph.arcs * 4)} of edge list",
             highlight=False,
         )
         threads, reads = default_launch(storage, gpu_threads, iodepth)
         on = storage.report()["device"]
-        out.print(f"[bold]drive[/]   {', '.join(uris)}", highlight=False)
-        out.print(f"[bold]threads[/] {threads} on {on}, {format_count(reads, 'read')} in flight", highlight=False)
+        out.print(f"drive   {', '.join(uris)}", highlight=False)
+        out.print(f"threads {threads} on {on}, {format_count(reads, 'read')} in flight", highlight=False)
         with progress("writing the edge list", 1.0) as tell:
             work.write(storage, tell)
         with progress("searching", float(graph.vertices)) as set_done:
@@ -146,16 +148,16 @@ def _show(out: Console, document: dict[str, Any]) -> None:
         "verified": (
             f"all {document['vertices']:,} distances equal SciPy's"
             if document["verified"]
-            else f"[bold red]{document['wrong_distances']:,} distances differ from SciPy's[/]"
+            else Text(f"{document['wrong_distances']:,} distances differ from SciPy's", style="bold red")
         ),
     }
     for key, value in rows.items():
-        result.add_row(f"[bold]{key}[/]", value)
+        result.add_row(Text(key, style="bold"), value)
     levels = Table("distance", "synsets", "", title="frontier of each level", title_style="bold", title_justify="left")
     levels.columns[0].justify = levels.columns[1].justify = "right"
     widest = max(document["frontier"])
     for distance, size in enumerate(document["frontier"]):
-        levels.add_row(str(distance), f"{size:,}", "[cyan]" + "█" * max(1, round(40 * size / widest)) + "[/]")
+        levels.add_row(str(distance), f"{size:,}", Text("█" * max(1, round(40 * size / widest)), style="cyan"))
     out.print(timing(document["forebay"]), highlight=False, soft_wrap=True)
     out.print(levels)
     out.print(result)

@@ -5,6 +5,7 @@ import platform
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from forebay.cli.contract import FAILED, JsonOption, check_json_target, terminal, write_json
 from forebay.doctor import MISSING, OK, WARNING, as_json, examine, usable
@@ -19,8 +20,10 @@ def doctor(json_target: JsonOption = None) -> None:
     write_json(json_target, {"host": platform.node(), "system": platform.platform(), "checks": as_json(checks)})
     table = Table.grid(padding=(0, 2))
     for check in checks:
-        advice = f"\n[dim]{check.cause}\n→ {check.remedy}[/]" if check.cause else ""
-        table.add_row(f"[{_STYLES[check.status]}]{check.status}[/]", f"[bold]{check.name}[/]", check.found + advice)
+        found = Text(check.found)
+        if check.cause:
+            found.append(f"\n{check.cause}\n→ {check.remedy}", style="dim")
+        table.add_row(Text(check.status, style=_STYLES[check.status]), Text(check.name, style="bold"), found)
     terminal(json_target).print(table)
     if not usable(checks):
         raise typer.Exit(FAILED)

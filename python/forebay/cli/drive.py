@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from forebay import calibrate as fitting
@@ -225,9 +224,7 @@ def calibrate(
     for assumed in fit.assumed:
         notice(f"assumed: {assumed}")
     _show_fit(fit, json_target)
-    terminal(json_target).print(
-        f"{output}: profile {name}. A drive with it: {uri}", highlight=False, markup=False, soft_wrap=True
-    )
+    terminal(json_target).print(f"{output}: profile {name}. A drive with it: {uri}", highlight=False, soft_wrap=True)
 
 
 def _show_fit(fit: fitting.Fit, json_target: str | None) -> None:
@@ -240,7 +237,7 @@ def _show_fit(fit: fitting.Fit, json_target: str | None) -> None:
             table.add_row(
                 direction,
                 format_bytes(row["bs"]),
-                escape(", ".join(row["jobs"])),
+                ", ".join(row["jobs"]),
                 str(row["in_flight"]),
                 format_rate(row["iops"]),
                 format_rate(row["model_iops"]),

@@ -30,7 +30,7 @@ constexpr std::uint64_t lateness_bound_ns(timing_parameters const& timing) {
 /// Judges what one drive observed.
 ///
 /// The times are kept if the p99 lateness is at most `bound_ns`. Where a drive is loaded, a command waits for other
-/// commands far longer than the bound, so that a few microseconds change nothing that a client can see. There the times
+/// commands, or is long itself: a few microseconds then change nothing that a client can see. There the times
 /// are also kept if the mean lateness is at most 1 % of the mean target latency T, and the p99 lateness at most a tenth
 /// of T.
 ///
