@@ -144,24 +144,30 @@ class Shell:
     def run(self, command: str, *, every: bool = False) -> tuple[int, str]:
         """Runs a command, or every one of several as long as they succeed; returns status and output."""
         with tempfile.NamedTemporaryFile() as state:
-            script = f"trap '{{ pwd; env -0; }} >{state.name}' EXIT\nset -a\n"  # variables of the shell stay too
+            script = "trap '{ pwd; env -0; } >\"$FOREBAY_TUTORIAL_STATE\"' EXIT\n"
+            script += "set -a\n"  # variables of the shell stay too
             script += f"set -e\n{command}" if every else f"(exit {self.status})\n{command}"
             with subprocess.Popen(
                 ["bash", "-c", script],
                 cwd=self.folder,
-                env=self.environment,
+                env=self.environment | {"FOREBAY_TUTORIAL_STATE": state.name},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
+                errors="backslashreplace",
                 start_new_session=True,
             ) as ran:
                 try:
                     output, _ = ran.communicate(timeout=LIMIT_S)
                 except subprocess.TimeoutExpired:
-                    os.killpg(ran.pid, signal.SIGKILL)
                     raise WrongPageError(f"no end after {LIMIT_S} s: {command}") from None
+                finally:  # what the command left in the background too
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(ran.pid, signal.SIGKILL)
             self.folder, _, variables = Path(state.name).read_text().partition("\n")
+            if not self.folder:
+                raise WrongPageError(f"the shell ended before its commands did: {command}")
             self.environment = dict(v.split("=", 1) for v in variables.split("\0") if "=" in v)
             self.status = ran.returncode
         return ran.returncode, output
@@ -200,7 +206,8 @@ class Python:
         self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(LIMIT_S)
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):  # what it started too
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.process.stdout.close()
 

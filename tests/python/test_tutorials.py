@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tutorials, followed to the letter; and what the follower finds in pages that are wrong."""
 
+import os
+import select
 import sys
 from pathlib import Path
 
@@ -160,3 +162,34 @@ def test_blocks_that_are_not_for_here_are_skipped(tmp_path):
             gpu=gpu,
         )
         assert [path.name for path in walk.scratch.iterdir()] == (["on_gpu"] if gpu else [])
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```bash\nsleep 600 >/dev/null 2>&1 & echo $! >../pid\n```\n",
+        "```pycon\n"
+        ">>> import subprocess\n"
+        '>>> started = subprocess.Popen(["sleep", "600"])\n'
+        '>>> written = open("../pid", "w").write(str(started.pid))\n'
+        "```\n",
+    ],
+)
+def test_what_a_page_leaves_in_the_background_is_ended(tmp_path, block):
+    follow(tmp_path, block)
+    try:
+        left = os.pidfd_open(int((tmp_path / "pid").read_text()))
+    except ProcessLookupError:
+        return
+    ended, _, _ = select.select([left], [], [], 60)
+    os.close(left)
+    assert ended
+
+
+def test_a_shell_that_ends_before_its_commands_is_said(tmp_path):
+    with pytest.raises(tutorials.WrongPageError, match="the shell ended before its commands did"):
+        follow(tmp_path, "```console\n$ kill -9 $$\n```\n")
+
+
+def test_output_that_is_not_text_is_a_difference(tmp_path):
+    assert len(follow(tmp_path, "```console\n$ printf '\\xff\\n'\ntext\n```\n").differences) == 1
