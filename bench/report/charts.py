@@ -12,7 +12,7 @@ matplotlib.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from results import Row, drive_rows, mode_rows, overlap_rows
+from results import LINK_GB_PER_S, WIDEST_LINK, Row, drive_rows, mode_rows, overlap_rows
 
 # The same text, whatever fonts a machine has; and the same file, whenever it is written.
 matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "forebay", "font.family": "sans-serif"}
@@ -26,6 +26,12 @@ def _marks(axes: Axes, rows: list[Row], x: Iterable[float], y: Iterable[float], 
         face = "white" if row.fidelity == "exceeded" else line.get_color()
         axes.plot([at], [value], "o", color=line.get_color(), markerfacecolor=face, markersize=5)
     return line.get_color()
+
+
+def _finish(axes: Axes, title: str) -> None:
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend()
+    axes.set_title(title)
 
 
 def _sweeps(axes: Axes, name: str, targets: Iterable[str]) -> list[Row]:
@@ -78,15 +84,13 @@ def targets() -> Figure:
         rows = [row for what, row in drive_rows(name).items() if what.endswith("50 us")]
         wanted = [row.miops / row.data["of_expected"] for row in rows]
         _marks(axes, rows, wanted, [100 * row.data["of_expected"] for row in rows], label)
-    axes.axvline(63.0e9 / 512 / 1e6, color="gray", linestyle=":", label="512 B over PCIe 5.0 x16")
+    axes.axvline(LINK_GB_PER_S[WIDEST_LINK] * 1e3 / 512, color="gray", linestyle=":", label="512 B over PCIe 5.0 x16")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(99, 100.1)
     axes.set_xlabel("target, millions of 512-byte reads a second")
     axes.set_ylabel("reached, % of the target (from 99)")
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend()
-    axes.set_title("Targets of 50 us; hollow: fidelity exceeded")
+    _finish(axes, "Targets of 50 us; hollow: fidelity exceeded")
     return figure
 
 
@@ -102,9 +106,7 @@ def modes() -> Figure:
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.set_xlabel("queues of the drive")
     axes.set_ylabel("millions of 512-byte reads a second")
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend()
-    axes.set_title("Completion modes on an H100; no timing model, no link")
+    _finish(axes, "Completion modes on an H100; no timing model, no link")
     return figure
 
 
@@ -122,9 +124,7 @@ def overlap() -> Figure:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("computation over communication")
     axes.set_ylabel("time for 64 rounds, ms")
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend()
-    axes.set_title("Overlap on an H100: one block, 2.47 MIOPS, no link, fidelity ok")
+    _finish(axes, "Overlap on an H100: one block, 2.47 MIOPS, no link, fidelity ok")
     return figure
 
 

@@ -100,6 +100,8 @@ def vouches_of(drives: list[dict[str, Any]]) -> dict[str, Any]:
     """What drives say together: the worst verdict, the latest one's lateness, their link and residency."""
     modelled = [d for d in drives if d.get("latency", {}).get("target", {}).get("count")]
     shares = [d["lateness"]["mean_ns"] / d["latency"]["target"]["mean_ns"] for d in modelled]
+    if not drives:
+        return {}
     if any(d["fidelity"] != "ok" for d in drives):
         fidelity = "exceeded"
     elif all(_has_no_model(d["timing"]) for d in drives):
@@ -319,7 +321,7 @@ def mode_rows(name: str) -> dict[str, Row]:
     for case in document["random_reads_bench"]:
         rate = case["after_iops"] * 512 / 1e9
         rows[case["case"]] = row_of(
-            name, machine, case["case"], case, fidelity="ok, no timing model", link=document["link"], gb_per_s=rate
+            name, machine, case["case"], case, fidelity=document["fidelity"], link=document["link"], gb_per_s=rate
         )
     return rows
 

@@ -125,6 +125,7 @@ def test_drives_vouch_together():
         "link": "none",
         "residency": "served",
     }
+    assert results.vouches_of([]) == {}, "no report says nothing"
     no_model = results.vouches_of([drive("ok", count=0, latency_us=0)])
     assert (no_model["fidelity"], no_model["of_target"]) == ("ok, no timing model", None)
     assert results.vouches_of([drive("ok", count=0)])["fidelity"] == "ok", "it has a model, but served no command"
