@@ -198,8 +198,10 @@ class Graph:
         return min(getattr(self, algorithm), key=lambda row: row.data["all_hits_over_native"])
 
     def cold(self, algorithm: str) -> Row:
-        """The way that is nearest to the drive's time from an empty cache."""
-        return min(getattr(self, algorithm), key=lambda row: row.data["cold_over_bound"])
+        """The way that is nearest to the drive's time from an empty cache, of those that vouch for themselves if any do."""
+        rows = getattr(self, algorithm)
+        vouching = [row for row in rows if row.fidelity == "ok" and not row.beyond_link]
+        return min(vouching or rows, key=lambda row: row.data["cold_over_bound"])
 
 
 @cache

@@ -324,10 +324,10 @@ def cache_before_and_after() -> str:
     return vouched(("case", "before", "after"), lines)
 
 
-def graph_times() -> str:
+def graph_times(file: str) -> str:
     """The best ways of each graph and algorithm."""
     lines = []
-    for name, graph in graphs("h100-library/library-graph").items():
+    for name, graph in graphs(file).items():
         for algorithm in ("spmv", "bfs"):
             hits, cold = graph.hits(algorithm), graph.cold(algorithm)
             label = f"{name}, {algorithm.upper() if algorithm == 'bfs' else 'SpMV'}"
@@ -359,10 +359,10 @@ def graph_times() -> str:
     return vouched(("graph", "way", "time", "of"), lines)
 
 
-def graph_ways() -> str:
+def graph_ways(file: str) -> str:
     """Each way through the storage, from an empty cache."""
     lines = []
-    for name, graph in graphs("h100-library/library-graph").items():
+    for name, graph in graphs(file).items():
         for algorithm, word in (("spmv", "SpMV"), ("bfs", "BFS")):
             for row in getattr(graph, algorithm):
                 cells = (
@@ -447,9 +447,9 @@ def recommender(sweep_of: str) -> str:
     )
 
 
-def scaling() -> str:
+def scaling(file: str) -> str:
     """One to four drives."""
-    rows = scaling_rows("h100-library/library-drives")
+    rows = scaling_rows(file)
     return vouched(
         ("case", "MIOPS", "of so many drives"),
         [(r, (r.what, sig(r.data["iops"] / 1e6), percent(r.data["of_linear"]))) for r in rows],
