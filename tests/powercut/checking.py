@@ -28,7 +28,7 @@ class FileSystemError(Exception):
 
 @dataclass(frozen=True)
 class Journal:
-    """What a writer did and saw. A mark follows each Flush that it saw complete; mark 0 is the start."""
+    """What a writer did and saw. Mark 0 is the start, and a mark follows each Flush that it saw complete."""
 
     first: np.ndarray  # by generation: its first sector
     sectors: np.ndarray  # by generation: how many it has
@@ -71,16 +71,18 @@ class Verdict:
     mixed: np.ndarray  # that hold no whole generation
     strange: np.ndarray  # that hold a generation that was not written to them, or not yet
     torn: np.ndarray  # that hold none, and may
+    broken: str = ""  # why there is no drive in the image
 
     @property
     def right(self) -> bool:
         """Whether the image is as it may be."""
-        return not (len(self.lost) or len(self.mixed) or len(self.strange))
+        return not (self.broken or len(self.lost) or len(self.mixed) or len(self.strange))
 
     def __str__(self) -> str:
         found = {"lost": self.lost, "mixed": self.mixed, "strange": self.strange}
         counts = [f"{len(numbers)} {what} (first: {numbers[0]})" for what, numbers in found.items() if len(numbers)]
-        return f"image {self.cut.number}, cut after {self.cut.entries} entries: {', '.join(counts) or 'right'}"
+        found_all = self.broken or ", ".join(counts) or "right"
+        return f"image {self.cut.number}, cut after {self.cut.entries} entries: {found_all}"
 
 
 class FileSystem:
@@ -135,18 +137,17 @@ class Check:
         self._images = CrashImages(recording.first, log, recording.case.seed)
         self._journal = Journal.of(recording.events, DRIVE_SECTORS)
         self._marks = marks_in(log, recording.case.seed)
-        if [mark for _, mark in self._marks] != list(range(1, len(self._journal.flushed))):
+        if [mark for _, mark in self._marks] != list(range(len(self._journal.flushed))):
             raise ValueError(f"{recording.folder}: the marks in the record are not those of the journal")
 
     @property
     def flushes(self) -> int:
         """How many Flush commands the writer saw complete."""
-        return len(self._marks)
+        return len(self._marks) - 1
 
     def plan(self, count: int, first: int = 0) -> list[Cut]:
         """Chooses cuts, in the order in which their images are made fastest."""
-        ends = self._marks[-1][0] + 1
-        cuts = plan(count, ends, [index for index, _ in self._marks], self.recording.case.seed, first)
+        cuts = plan(count, [index for index, _ in self._marks], self.recording.case.seed, first)
         return sorted(cuts, key=lambda cut: cut.entries)
 
     def verdicts(self, cuts: list[Cut]) -> Iterator[Verdict]:
@@ -154,12 +155,16 @@ class Check:
         with FileSystem() as files:
             for cut in cuts:
                 data = self._images.image(cut)[DATA_SECTOR:]
-                yield self._judge(cut, files.drive(data) if self.recording.case.kind == "ext4" else data)
+                try:
+                    yield self._judge(cut, files.drive(data) if self.recording.case.kind == "ext4" else data)
+                except FileSystemError as broken:
+                    none = np.zeros(0, np.int64)
+                    yield Verdict(cut, none, none, none, none, str(broken))
 
     def _judge(self, cut: Cut, rows: np.ndarray) -> Verdict:
         numbers = np.arange(DRIVE_SECTORS)
         found = sectors.generations_of(rows, numbers, self.recording.case.seed)
-        mark = bisect_left(self._marks, (cut.entries, 0))  # how many of them the disk had
+        mark = bisect_left(self._marks, (cut.entries, 0)) - 1  # the last one that the disk had
         least, most = self._journal.flushed[mark], self._journal.begun[mark + 1]
         whole = found != sectors.MIXED
         may_be_torn = ~whole & (least < most) & (not self.recording.case.whole)

@@ -25,18 +25,19 @@ class Cut:
     survival: float
 
 
-def plan(count: int, ends: int, marks: list[int], seed: int, first: int = 0) -> list[Cut]:
-    """Chooses `count` cuts in front of entry `ends`, from number `first` on.
+def plan(count: int, marks: list[int], seed: int, first: int = 0) -> list[Cut]:
+    """Chooses `count` cuts, from number `first` on, behind the first of `marks` and at most one entry behind the last.
 
-    Half of them lie anywhere. The others lie behind the entry of a mark, where a writer has just been told that its
-    data is safe.
+    Marks are entries. Half of the cuts lie anywhere. The others lie close behind a mark, where a writer has just been
+    told that its data is safe.
     """
     cuts = []
     for number in range(first, first + count):
         random = np.random.default_rng([seed, number])
-        entries = int(random.integers(ends + 1))
-        if marks and number % 2:
-            entries = min(marks[random.integers(len(marks))] + 1 + int(random.integers(3)), ends)
+        begin, end = marks[0] + 1, marks[-1] + 1
+        entries = int(random.integers(begin, end + 1))
+        if number % 2:
+            entries = min(int(random.choice(marks)) + 1 + int(random.integers(3)), end)
         cuts.append(Cut(number, entries, SURVIVAL[random.integers(len(SURVIVAL))]))
     return cuts
 

@@ -40,7 +40,7 @@ def mark(number: int) -> tuple[int, bytes]:
     return MARK_SECTOR, data.tobytes()
 
 
-ENTRIES = [written(10, 4, 1), FLUSH, written(12, 4, 2), mark(1), written(10, 1, 3), FLUSH, mark(2)]
+ENTRIES = [mark(0), written(10, 4, 1), FLUSH, written(12, 4, 2), mark(1), written(10, 1, 3), FLUSH, mark(2)]
 
 
 def check(tmp_path, entries: list[tuple] = ENTRIES, case: Case = CASE) -> dict[str, set[int]]:
@@ -56,6 +56,7 @@ def check(tmp_path, entries: list[tuple] = ENTRIES, case: Case = CASE) -> dict[s
     for verdict in one.verdicts(one.plan(100)):
         for kind, numbers in found.items():
             numbers.update(getattr(verdict, kind).tolist())
+        assert not verdict.broken, verdict.broken
         assert verdict.right == (not (len(verdict.lost) or len(verdict.mixed) or len(verdict.strange)))
         assert verdict.right == str(verdict).endswith("right")
     return {kind: numbers for kind, numbers in found.items() if numbers}
@@ -77,28 +78,34 @@ def test_a_flush_that_was_lost_is_found(tmp_path):
 
 
 def test_a_write_that_came_after_the_flush_that_should_cover_it_is_found(tmp_path):
-    late = [ENTRIES[1], ENTRIES[0], *ENTRIES[2:]]
+    late = [ENTRIES[0], FLUSH, ENTRIES[1], *ENTRIES[3:]]
     assert check(tmp_path, late) == {"lost": {10, 11, 12, 13}}
 
 
 def test_a_sector_that_was_never_written_to_the_disk_is_found(tmp_path):
-    assert check(tmp_path, [written(10, 3, 1), *ENTRIES[1:]]) == {"lost": {13}}
+    assert check(tmp_path, [ENTRIES[0], written(10, 3, 1), *ENTRIES[2:]]) == {"lost": {13}}
 
 
 def test_a_mixed_sector_is_found(tmp_path):
-    assert check(tmp_path, [*ENTRIES[:2], mixture(12, 1, 2), *ENTRIES[2:]]) == {"mixed": {12}}
+    assert check(tmp_path, [*ENTRIES[:3], mixture(12, 1, 2), *ENTRIES[3:]]) == {"mixed": {12}}
 
 
 def test_only_sectors_with_a_write_that_was_not_flushed_may_be_torn_and_only_in_mapped_files(tmp_path):
     mapped = replace(CASE, whole=False)
-    assert check(tmp_path, [*ENTRIES[:2], mixture(12, 1, 2), *ENTRIES[2:]], mapped) == {"torn": {12}}
+    assert check(tmp_path, [*ENTRIES[:3], mixture(12, 1, 2), *ENTRIES[3:]], mapped) == {"torn": {12}}
     # Write 1 is the only one of sector 11, and it was flushed.
-    assert check(tmp_path, [*ENTRIES[:4], mixture(11, 0, 1), *ENTRIES[4:]], mapped) == {"mixed": {11}}
+    assert check(tmp_path, [*ENTRIES[:5], mixture(11, 0, 1), *ENTRIES[5:]], mapped) == {"mixed": {11}}
 
 
 def test_a_write_to_the_wrong_place_or_of_another_time_is_found(tmp_path):
-    assert check(tmp_path, [*ENTRIES[:2], written(20, 1, 2), *ENTRIES[2:]]) == {"strange": {20}}
-    assert check(tmp_path, [written(10, 1, 3), *ENTRIES]) == {"strange": {10}}
+    assert check(tmp_path, [*ENTRIES[:3], written(20, 1, 2), *ENTRIES[3:]]) == {"strange": {20}}
+    assert check(tmp_path, [mark(0), written(10, 1, 3), *ENTRIES[1:]]) == {"strange": {10}}
+
+
+def test_a_file_system_that_is_destroyed_is_found(tmp_path):
+    # There is none.
+    with pytest.raises(AssertionError, match="e2fsck ended with 8"):
+        check(tmp_path, case=replace(CASE, kind="ext4"))
 
 
 def test_marks_that_are_not_those_of_the_journal_are_refused(tmp_path):

@@ -78,10 +78,11 @@ def test_an_image_follows_from_its_number_and_not_from_those_before(tmp_path):
     assert any((made.image(Cut(number, 3, 0.5)) != alone).any() for number in range(20))
 
 
-def test_a_plan_cuts_anywhere_and_behind_marks():
-    cuts = plan(400, 100, [40], seed=3)
-    assert [cut.number for cut in cuts] == list(range(400))
-    assert {cut.entries for cut in cuts[1::2]} == {41, 42, 43}
-    assert {0, 100} <= {cut.entries for cut in plan(4000, 100, [40], seed=3)[::2]}
+def test_a_plan_cuts_anywhere_from_the_first_mark_on_and_behind_marks():
+    marks = [10, 40, 99]
+    cuts = plan(600, marks, seed=3)
+    assert [cut.number for cut in cuts] == list(range(600))
+    assert {cut.entries for cut in cuts[1::2]} == {11, 12, 13, 41, 42, 43, 100}
+    assert {cut.entries for cut in plan(4000, marks, seed=3)[::2]} == set(range(11, 101))
     assert {cut.survival for cut in cuts} == set(SURVIVAL)
-    assert plan(3, 100, [40], seed=3, first=7) == cuts[7:10]
+    assert plan(3, marks, seed=3, first=7) == cuts[7:10]

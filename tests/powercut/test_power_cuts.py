@@ -11,7 +11,7 @@ import write_log
 from recording import Case, Recording, RefusedError, record
 
 IMAGES = 60
-WRITES = 400
+WRITES = 500
 FOLDER = guest.ROOT / "build" / "powercut" / "make-test"
 SEED = int(os.environ.get("FOREBAY_SEED") or random.getrandbits(32))
 AGAIN = f"the seed was {SEED}: FOREBAY_SEED={SEED} {power_cuts.PYTHON} -m pytest tests/powercut/test_power_cuts.py"
@@ -40,13 +40,13 @@ def summary(recording: Recording | RefusedError) -> tuple[power_cuts.Summary, st
 @pytest.mark.parametrize("drive", DRIVES, ids=lambda case: case.name)
 def test_what_was_flushed_survives_a_power_cut(recordings, drive):
     found, words = summary(recordings[drive.name])
-    assert found.flushes > 5, words
+    assert found.flushes > 2, words
     assert found.wrong == 0, words
 
 
 def test_flushes_that_do_nothing_are_found(recordings):
     found, words = summary(recordings[FAULT.name])
-    assert found.flushes > 5, words
+    assert found.flushes > 2, words
     assert found.wrong > IMAGES / 2, words
 
 

@@ -102,10 +102,13 @@ class writer {
         buffer_(drives.allocate_buffer(std::size_t{writes_in_flight} * write_sectors_max * sector_bytes)) {}
 
   void run() {
+    mark(0);
     while (begun_ < work_.writes) {
       collect();
       if (!begin_write()) continue;
       if (!flush_ && random_.below(24) == 0) begin_flush();
+      // A Flush takes far longer than a write.
+      if (flush_ && begun_ >= flush_outlives_) end_flush();
       // Now and then nothing is in flight.
       if (random_.below(100) == 0) finish();
     }
@@ -161,6 +164,7 @@ class writer {
 
   void begin_flush() {
     events_.push_back({"flush", ++flushes_});
+    flush_outlives_ = begun_ + random_.below(32);
     flush_ = work_.drop_flushes ? token<M>(status()) : drive_.flush_async();
   }
 
@@ -187,7 +191,10 @@ class writer {
     require(flush_->wait(), "flush");
     flush_.reset();
     events_.push_back({"flushed", flushes_});
-    if (marks_ != nullptr) marks_->write(flushes_);
+    mark(flushes_);
+  }
+  void mark(std::uint64_t number) {
+    if (marks_ != nullptr) marks_->write(number);
   }
   static void require(status outcome, char const* what) {
     if (!outcome) throw operation_failed(std::string(what) + ": " + to_string(outcome));
@@ -203,6 +210,7 @@ class writer {
   std::array<std::optional<write_in_flight>, writes_in_flight> in_flight_;
   std::optional<token<M>> flush_;
   std::uint64_t begun_ = 0, flushes_ = 0;
+  std::uint64_t flush_outlives_ = 0;  ///< how many writes may have begun before the Flush is waited for
   json events_ = json::array();
 };
 
@@ -213,7 +221,7 @@ struct kernel {
 
 std::vector<bench::option> const values = {
     {"--drive", "the drive that is written"},
-    {"--marks", "a disk or file that gets a mark after each Flush; default: none"},
+    {"--marks", "a disk or file that gets a mark at the start and after each Flush; default: none"},
     {"--seed", "seed of everything that is random; default: 1"},
     {"--writes", "how many writes; default: 1000"}};
 std::vector<bench::option> const switches = {
