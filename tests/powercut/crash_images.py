@@ -45,8 +45,12 @@ def plan(count: int, marks: list[int], seed: int, first: int = 0) -> list[Cut]:
 class CrashImages:
     """Makes images of one disk. Fastest if each cut lies behind the one before it."""
 
-    def __init__(self, first: np.ndarray, log: WriteLog, seed: int) -> None:
-        """Takes what the disk held first, one sector a row, and the seed of what survives."""
+    def __init__(self, first: np.ndarray, log: WriteLog, seed: int, together: range = range(0)) -> None:
+        """Takes what the disk held first, one sector a row, and the seed of what survives.
+
+        Those of the sectors `together` that one write has survive together.
+        """
+        self._together = together
         self._first = first
         self._entries = log.entries
         self._seed = seed
@@ -76,6 +80,9 @@ class CrashImages:
         for entry in self._entries[flushed : cut.entries]:
             there = image[entry.sector : entry.sector + len(entry.rows)]
             survives = random.random(len(entry.rows)) < cut.survival
+            of_entry = range(entry.sector, entry.sector + len(entry.rows))
+            if joined := [sector - entry.sector for sector in self._together if sector in of_entry]:
+                survives[joined] = survives[joined[0]]
             if entry.flags & Flag.FUA:
                 survives[:] = True
             there[survives] = entry.rows[survives]

@@ -111,7 +111,7 @@ def _make_disk(case: Case, folder: Path) -> None:
     disk.tofile(folder / "last.img")
 
 
-def _script(cases: list[Case]) -> str:
+def _script(cases: list[Case], writer: str) -> str:
     """What the guest does, one case after the other."""
     # The system writes what is dirty at once and all the time, so that a Flush finds some of it written, and some of
     # what is on the disk was never flushed.
@@ -125,7 +125,7 @@ def _script(cases: list[Case]) -> str:
             drive = f"/mnt/{FILE}"
         fault = " --drop-flushes" if case.drop_flushes else ""
         lines.append(
-            f"powercut_writer --drive file:{drive}{case.options} --marks {disk}1 --seed {case.seed} "
+            f"{writer} --drive file:{drive}{case.options} --marks {disk}1 --seed {case.seed} "
             f"--writes {case.writes} --json {here}/journal.json{fault} > {here}/output 2>&1; echo $? > {here}/status"
         )
         if case.kind == "ext4":
@@ -148,7 +148,7 @@ def record(cases: list[Case], writer: Path, folder: Path) -> dict[str, Recording
     results = folder / "results.tar"
     with results.open("wb") as file:
         file.truncate(64 << 20)
-    console = guest.boot(_script(cases), [writer], [*disks, guest.Disk("results", results)])
+    console = guest.boot(_script(cases, writer.name), [writer], [*disks, guest.Disk("results", results)])
     outcome: dict[str, Recording | RefusedError] = {}
     with tarfile.open(results) as archive:
 

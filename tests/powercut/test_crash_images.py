@@ -10,10 +10,10 @@ from write_log import Flag
 OLD = disk(0, 0, 0, 0)
 
 
-def images(tmp_path, entries: list[tuple], seed: int = 1) -> CrashImages:
+def images(tmp_path, entries: list[tuple], together: range = range(0)) -> CrashImages:
     path = tmp_path / "log"
     hand_made.write(path, entries)
-    return CrashImages(OLD, write_log.read(path), seed)
+    return CrashImages(OLD, write_log.read(path), 1, together)
 
 
 def possible(made: CrashImages, entries: int, survival: float = 0.5, count: int = 200) -> set[tuple[int, ...]]:
@@ -67,6 +67,13 @@ def test_all_or_nothing_survives_where_the_plan_says_so(tmp_path):
     made = images(tmp_path, [(0, rows(1)), FLUSH, (1, rows(2, 2, 2)), (0, rows(3))])
     assert possible(made, 4, survival=0.0) == {(1, 0, 0, 0)}
     assert possible(made, 4, survival=1.0) == {(3, 2, 2, 2)}
+
+
+def test_sectors_that_must_survive_together_do_where_one_write_has_both(tmp_path):
+    made = images(tmp_path, [(0, rows(1, 1, 1, 1))], together=range(1, 3))
+    assert possible(made, 1) == {(a, b, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)}
+    made = images(tmp_path, [(0, rows(1, 1)), (2, rows(2))], together=range(1, 3))
+    assert possible(made, 2) == {(a, b, c, 0) for a in (0, 1) for b in (0, 1) for c in (0, 2)}
 
 
 def test_an_image_follows_from_its_number_and_not_from_those_before(tmp_path):
