@@ -58,7 +58,7 @@ class Journal:
         journal.begun.append(begun)  # until the end
         return journal
 
-    def wrote(self, generations: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    def wrote(self, generations: np.ndarray, numbers: np.ndarray | np.integer) -> np.ndarray:
         """Says for each sector whether it is one of those that were written with this generation."""
         known = (generations >= 0) & (generations < len(self.first))
         generations = np.where(known, generations, 0)
@@ -74,7 +74,7 @@ class Verdict:
     lost: np.ndarray  # that are older than what was flushed
     mixed: np.ndarray  # that hold no whole generation
     strange: np.ndarray  # that hold a generation that was not written to them, or not yet
-    torn: np.ndarray  # that hold none, and may
+    torn: np.ndarray  # that hold parts of generations that they may have, and may be torn
     broken: str = ""  # why there is no drive in the image
 
     @property
@@ -113,8 +113,12 @@ class FileSystem:
         if played.returncode != 0:  # there was more to mend than a journal to play
             said = " / ".join([*played.stdout.splitlines(), *played.stderr.splitlines()])
             raise FileSystemError(f"e2fsck ended with {played.returncode}: {said}")
+        # debugfs ends with 0 also where there is no such file, and then writes none.
+        self._file.unlink(missing_ok=True)
         dump = [program("debugfs"), "-R", f"dump /{FILE} {self._file}", self._image]
-        subprocess.run(dump, capture_output=True, check=True)
+        dumped = subprocess.run(dump, capture_output=True, text=True, check=True)
+        if not self._file.exists():
+            raise FileSystemError(f"there is no file with the drive after the crash: {dumped.stderr}")
         rows = np.fromfile(self._file, np.uint8)
         if len(rows) != DRIVE_SECTORS * sectors.BYTES:
             raise FileSystemError(f"the drive's file has {len(rows)} bytes after the crash")
@@ -174,6 +178,11 @@ class Check:
         least, most = self._journal.flushed[mark], self._journal.begun[mark + 1]
         whole = found != sectors.MIXED
         may_be_torn = ~whole & (least < most) & (not self.recording.case.whole)
+        for number in numbers[may_be_torn]:
+            between = np.arange(least[number], most[number] + 1)
+            between = between[self._journal.wrote(between, number)]
+            parts = sectors.fill(np.full(len(between), number), between, self.recording.case.seed)
+            may_be_torn[number] = (parts == rows[number]).any(axis=0).all()
         return Verdict(
             cut,
             lost=numbers[whole & (found < least)],

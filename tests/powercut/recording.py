@@ -78,27 +78,23 @@ class Recording:
         return cls(Case(**json.loads((folder / "case.json").read_text())), folder)
 
 
-def _data(case: Case, folder: Path) -> np.ndarray:
-    """The contents of the second partition."""
-    drive = sectors.fill(np.arange(DRIVE_SECTORS), np.zeros(DRIVE_SECTORS), case.seed)
-    if case.kind == "raw":
-        return drive
-    # A file that is whole when the file system is made: later only its data changes.
-    tree = folder / "tree"
+def file_system(drive: np.ndarray, folder: Path, name: str = FILE) -> np.ndarray:
+    """Returns an ext4 file system with the drive in a file, one sector a row. The file has all its blocks."""
+    tree, image = folder / "tree", folder / "ext4.img"
     tree.mkdir()
-    drive.tofile(tree / FILE)
-    image = folder / "ext4.img"
+    drive.tofile(tree / name)
     size = f"{FILE_SYSTEM_SECTORS // 2}k"
-    make = [guest.program("mkfs.ext4"), "-q", "-b", "4096", "-d", tree, image, size]
+    make = [guest.program("mkfs.ext4"), "-q", "-F", "-b", "4096", "-d", tree, image, size]
     subprocess.run(make, check=True, capture_output=True)
-    data = np.fromfile(image, np.uint8).reshape(-1, sectors.BYTES)
+    rows = np.fromfile(image, np.uint8).reshape(-1, sectors.BYTES)
     shutil.rmtree(tree)
     image.unlink()
-    return data
+    return rows
 
 
 def _make_disk(case: Case, folder: Path) -> None:
-    data = _data(case, folder)
+    drive = sectors.fill(np.arange(DRIVE_SECTORS), np.zeros(DRIVE_SECTORS), case.seed)
+    data = drive if case.kind == "raw" else file_system(drive, folder)
     disk = np.zeros((DATA_SECTOR + len(data), sectors.BYTES), np.uint8)
     partition = struct.Struct("<B3xB3xII")
     table = partition.pack(0, 0x83, MARK_SECTOR, DATA_SECTOR - MARK_SECTOR) + partition.pack(
