@@ -67,3 +67,15 @@ if(NOT TARGET Boost::context)
     target_link_libraries(Boost::context INTERFACE "${FOREBAY_BOOST_CONTEXT_LIBRARY}")
   endif()
 endif()
+
+# io_uring, by which a drive in a file reads and writes.
+if(NOT TARGET liburing::uring)
+  find_library(FOREBAY_URING_LIBRARY uring HINTS "${FOREBAY_BUNDLE}/lib")
+  mark_as_advanced(FOREBAY_URING_LIBRARY)
+  if(NOT FOREBAY_URING_LIBRARY)
+    message(FATAL_ERROR "Forebay needs liburing: no library of that name was found. `scripts/setup` of its sources "
+                        "installs it, and so does the system's package manager; FOREBAY_BUNDLE names a folder that has it.")
+  endif()
+  forebay_find_headers(liburing::uring liburing.h)
+  target_link_libraries(liburing::uring INTERFACE "${FOREBAY_URING_LIBRARY}")
+endif()

@@ -56,6 +56,7 @@ class threads final : public engine_runner {
       std::uint64_t const due_ns = engine_.next_due_ns(unit);
       between_steps.pause(native::clock_ns(), due_ns);
     }
+    engine_.finish(unit);
   }
 
   emulator::engine<native> engine_;

@@ -38,13 +38,20 @@ class dispatcher_execution : protected dispatcher_locks<M> {
   using base::stats_;
   using base::view_;
 
+  /// Whether the drive's bytes are in a medium, which executes commands later.
+  FOREBAY_DEVICE bool has_medium() const {
+    if constexpr (M::reaches_files) return view_.drive.pieces != nullptr;
+    return false;
+  }
+
   FOREBAY_DEVICE nvme::submission_entry entry(std::uint32_t i) const {
     nvme::submission_entry copy;
     std::memcpy(&copy, scratch_.entries[i].part, sizeof copy);
     return copy;
   }
 
-  /// Executes the batch, each command now or later as its fault demands, and sets `commands` and due times.
+  /// Executes the batch, each command now or later as its fault demands, and sets `commands` and due times. What a
+  /// medium executes is only marked.
   FOREBAY_DEVICE void start(submission_queue<M>& sq, std::uint32_t n, bool immediate) {
     std::uint32_t alone = 0;  // commands that the lanes execute together, one by one
     std::uint32_t reads = 0, writes = 0, failed = 0;
@@ -64,6 +71,8 @@ class dispatcher_execution : protected dispatcher_locks<M> {
         pending_command const pending = scratch_.commands[i];
         if (pending.status_field != 0) {
           fails = true;
+        } else if (has_medium()) {
+          if ((pending.flags & pending_command::held) == 0) scratch_.commands[i].flags |= pending_command::in_medium;
         } else if ((pending.flags & pending_command::held) == 0) {
           bool const plain = command.opcode == nvme::io_opcode::read || command.opcode == nvme::io_opcode::write;
           bool const moves =
@@ -187,6 +196,33 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     return pending;
   }
 
+  /// Calls `each(offset, bytes)` for the ranges that a Dataset Management command deallocates, and tells the timing model.
+  /// Ends with the first status field that is not 0. The ranges are read from the client's memory twice, and checked
+  /// each time: a client that changes them in between harms only itself.
+  template <class Each>
+  FOREBAY_DEVICE std::uint16_t for_each_range(nvme::submission_entry const& entry, dma_segment const* segments,
+                                              std::uint32_t segment_count, Each&& each) {
+    if ((entry.cdw11 & nvme::cdw11_attribute_deallocate) == 0) return 0;  // the other attributes are hints
+    std::uint32_t const n = (entry.cdw10 & 0xff) + 1;
+    media const& drive = view_.drive;
+    for (bool const applies : {false, true}) {
+      for (std::uint32_t i = 0; i < n; ++i) {
+        nvme::dataset_management_range const range = load_range(segments, segment_count, i);
+        if (range.slba > drive.blocks() || range.length_blocks > drive.blocks() - range.slba) {
+          return static_cast<std::uint16_t>(nvme::status_field(nvme::generic_status::lba_out_of_range) |
+                                            nvme::do_not_retry);
+        }
+        if (!applies) continue;
+        std::uint64_t const offset = range.slba * drive.block_bytes;
+        std::uint64_t const bytes = std::uint64_t{range.length_blocks} * drive.block_bytes;
+        std::uint16_t const status = each(offset, bytes);
+        if (status != 0) return status;
+        view_.timing.unmap(lanes_, offset, bytes);
+      }
+    }
+    return 0;
+  }
+
  private:
   /// Marks what the writes of the batch wrote, except those in `alone`.
   FOREBAY_COLD static void mark_written(dispatcher_execution self, std::uint32_t n, std::uint32_t alone) {
@@ -242,34 +278,18 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     if (plan.late_data && moves && (fault.withheld || fault.delay_ps != 0)) pending.flags |= pending_command::held;
   }
 
-  /// The ranges are read from the client's memory twice, and checked each time: a client that changes them in between
-  /// harms only itself.
+  /// Makes ranges read as zeros.
   FOREBAY_DEVICE std::uint16_t deallocate(nvme::submission_entry const& entry, dma_segment const* segments,
                                           std::uint32_t segment_count) {
-    if ((entry.cdw11 & nvme::cdw11_attribute_deallocate) == 0) return 0;  // the other attributes are hints
-    std::uint32_t const n = (entry.cdw10 & 0xff) + 1;
     media const& drive = view_.drive;
-    for (bool const applies : {false, true}) {
-      for (std::uint32_t i = 0; i < n; ++i) {
-        nvme::dataset_management_range const range = load_range(segments, segment_count, i);
-        if (range.slba > drive.blocks() || range.length_blocks > drive.blocks() - range.slba) {
-          return static_cast<std::uint16_t>(nvme::status_field(nvme::generic_status::lba_out_of_range) |
-                                            nvme::do_not_retry);
-        }
-        if (!applies) continue;
-        std::uint64_t const offset = range.slba * drive.block_bytes;
-        std::uint64_t const bytes = std::uint64_t{range.length_blocks} * drive.block_bytes;
-        drive.template zero<M>(lanes_, offset, bytes);
-        mark_one(offset, bytes);
-        if constexpr (media::may_lose<M>) {
-          if (drive.template has_lost<M>(offset, bytes)) {
-            return nvme::status_field(nvme::media_status::write_fault);
-          }
-        }
-        view_.timing.unmap(lanes_, offset, bytes);
+    return for_each_range(entry, segments, segment_count, [&](std::uint64_t offset, std::uint64_t bytes) {
+      drive.template zero<M>(lanes_, offset, bytes);
+      mark_one(offset, bytes);
+      if constexpr (media::may_lose<M>) {
+        if (drive.template has_lost<M>(offset, bytes)) return nvme::status_field(nvme::media_status::write_fault);
       }
-    }
-    return 0;
+      return std::uint16_t{0};
+    });
   }
 
   /// Range `i` of a Dataset Management command, the same for all lanes.

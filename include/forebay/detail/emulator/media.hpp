@@ -13,6 +13,8 @@
 
 namespace forebay::emulator {
 
+class medium;
+
 /// Words by which units ask the host to make writes durable. A unit raises `requested`; the host writes back and then
 /// sets `completed` to the `requested` it had seen before.
 struct sync_words {
@@ -34,20 +36,21 @@ struct media {
   /// How many bytes (log2) one byte of `dirty` stands for.
   static constexpr std::uint32_t dirty_chunk_log2 = 16;
 
-  std::byte* data = nullptr;  ///< null: commands are checked and timed, but move nothing (`data=none`)
+  std::byte* data = nullptr;  ///< null: commands are checked and timed, but move nothing (`data=none`), or see `pieces`
   std::uint64_t bytes = 0;    ///< a multiple of the block size
   std::uint32_t block_bytes = 512;
   sync_words* sync = nullptr;     ///< null if a write is as durable as it can be once it was executed
   std::uint8_t* dirty = nullptr;  ///< not null: 1 for each chunk that was written since the host cleared it
   bool read_only = false;         ///< the namespace is write protected: `data` may be mapped for reading only
   lost_pages* lost = nullptr;     ///< of a mapped file; null: no page can be lost
+  medium* pieces = nullptr;       ///< not null: the bytes are there, and `data` is null
 
   FOREBAY_DEVICE std::uint64_t blocks() const { return bytes / block_bytes; }
 
   /// Whether units of this machine can lose pages at all: those on a GPU never reach a mapped file. Even if they never
   /// execute it, code for lost pages costs them registers, and a quarter of the commands that they serve.
   template <class M>
-  static constexpr bool may_lose = M::reaches_mapped_files;
+  static constexpr bool may_lose = M::reaches_files;
 
   /// Whether a page of [offset, offset + length), which the caller has just read or written, is lost. One lane calls
   /// it.

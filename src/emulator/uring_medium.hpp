@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! A file or block device, accessed by io_uring: many requests are in flight, and no thread waits for any of them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "forebay/detail/emulator/medium.hpp"
+
+namespace forebay::emulator {
+
+/// What a medium needs to know of a file. The descriptors stay the caller's.
+struct medium_file {
+  int fd = -1;
+  int direct_fd = -1;  ///< the same file, opened with O_DIRECT; -1: none
+  /// Of requests on `direct_fd`: what offsets and lengths, and addresses of memory, must be multiples of.
+  std::uint32_t offset_alignment_bytes = 512;
+  std::uint32_t memory_alignment_bytes = 512;
+  std::uint64_t bytes = 0;  ///< its length when it was opened; what a drive has beyond that reads as zeros
+  /// Set once a Flush failed. An operating system reports what it could not write only once, so that later Flush
+  /// commands must fail too.
+  std::atomic<bool>* flush_failed = nullptr;
+};
+
+/// Empty if this process may use io_uring, else why not and what to do.
+std::string why_no_uring();
+
+/// A medium of one port for each unit, with a ring each. Throws `operation_failed` if the system refuses a ring.
+std::unique_ptr<medium> uring_medium(medium_file const& file);
+
+/// The status of an NVMe command that failed as a system call did with `error`.
+std::uint16_t status_of(int error, medium_operation operation);
+
+}  // namespace forebay::emulator
