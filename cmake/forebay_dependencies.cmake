@@ -30,7 +30,24 @@ macro(forebay_find_headers target header)
   target_compile_definitions(${target} INTERFACE ${ARGN})
 endmacro()
 
+# Defines the interface target `target` from the library `name` and the folder that holds `header`.
+macro(forebay_find_library target name header)
+  string(MAKE_C_IDENTIFIER "FOREBAY_${target}_LIBRARY" forebay_library)
+  find_library(${forebay_library} ${name} HINTS "${FOREBAY_BUNDLE}/lib")
+  mark_as_advanced(${forebay_library})
+  if(NOT ${forebay_library})
+    message(FATAL_ERROR "Forebay needs ${target}: no package and no library ${name} was found. `scripts/setup` of "
+                        "its sources installs it, and so does the system's package manager; FOREBAY_BUNDLE names a folder that has it.")
+  endif()
+  forebay_find_headers(${target} "${header}")
+  target_link_libraries(${target} INTERFACE "${${forebay_library}}")
+endmacro()
+
 find_package(Threads REQUIRED)
+
+if(NOT TARGET blkid::blkid)
+  forebay_find_library(blkid::blkid blkid blkid/blkid.h)
+endif()
 
 if(NOT TARGET fmt::fmt)
   forebay_find_config(fmt)
@@ -46,6 +63,10 @@ if(NOT TARGET nlohmann_json::nlohmann_json)
   endif()
 endif()
 
+if(NOT TARGET liburing::uring)
+  forebay_find_library(liburing::uring uring liburing.h)
+endif()
+
 if(NOT TARGET tomlplusplus::tomlplusplus)
   forebay_find_config(tomlplusplus)
   if(NOT tomlplusplus_FOUND)
@@ -57,25 +78,6 @@ if(NOT TARGET Boost::context)
   set(Boost_USE_STATIC_LIBS ON)
   forebay_find_config(Boost COMPONENTS context)
   if(NOT TARGET Boost::context)
-    find_library(FOREBAY_BOOST_CONTEXT_LIBRARY boost_context HINTS "${FOREBAY_BUNDLE}/lib")
-    mark_as_advanced(FOREBAY_BOOST_CONTEXT_LIBRARY)
-    if(NOT FOREBAY_BOOST_CONTEXT_LIBRARY)
-      message(FATAL_ERROR "Forebay needs Boost.Context: no package and no library was found. `scripts/setup` of "
-                          "its sources installs it, and so does the system's package manager; FOREBAY_BUNDLE names a folder that has it.")
-    endif()
-    forebay_find_headers(Boost::context boost/context/detail/fcontext.hpp)
-    target_link_libraries(Boost::context INTERFACE "${FOREBAY_BOOST_CONTEXT_LIBRARY}")
+    forebay_find_library(Boost::context boost_context boost/context/detail/fcontext.hpp)
   endif()
-endif()
-
-# io_uring, by which a drive in a file reads and writes.
-if(NOT TARGET liburing::uring)
-  find_library(FOREBAY_URING_LIBRARY uring HINTS "${FOREBAY_BUNDLE}/lib")
-  mark_as_advanced(FOREBAY_URING_LIBRARY)
-  if(NOT FOREBAY_URING_LIBRARY)
-    message(FATAL_ERROR "Forebay needs liburing: no library of that name was found. `scripts/setup` of its sources "
-                        "installs it, and so does the system's package manager; FOREBAY_BUNDLE names a folder that has it.")
-  endif()
-  forebay_find_headers(liburing::uring liburing.h)
-  target_link_libraries(liburing::uring INTERFACE "${FOREBAY_URING_LIBRARY}")
 endif()

@@ -31,7 +31,7 @@ std::string serial_of(specification const& what) {
 std::unique_ptr<emulator::backing_store> store_of(specification const& what, memory::resource* bytes_memory,
                                                   bool read_only) {
   if (what.in_file()) {
-    auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes, read_only);
+    auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes, read_only, what.allow_destroy);
     if (!what.gpu) return file;
     return emulator::working_copy(std::move(file), memory::device(what.gpu->ordinal));
   }

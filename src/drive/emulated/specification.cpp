@@ -228,6 +228,10 @@ specification specify(uri const& from, int client_gpu) {
       throw refused_input("path", what.path, "only backing=file has a path; add backing=file");
     }
   }
+  if (auto const value = from.value("allow_destroy")) {
+    if (!what.in_file()) throw refused_input("allow_destroy", *value, "is only for a drive on a block device");
+    what.allow_destroy = *value;
+  }
   if (auto const value = from.value("link")) what.link = emulator::find_link_speed(*value).name;
   place(from, what, client_gpu);
   override_timing(from, what.timing_of.timing);

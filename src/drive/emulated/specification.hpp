@@ -45,6 +45,7 @@ struct specification {
   backing bytes;
   residency engine = residency::threads;
   std::string path;
+  std::string allow_destroy;     ///< the block device of which what lies on it may be overwritten
   std::uint64_t size_bytes = 0;  ///< 0: the file's
   std::uint32_t lba_bytes = 512;
   std::uint32_t queues = 128;
