@@ -15,6 +15,8 @@
 #include "forebay/error.hpp"
 #include "mapped_file_guard.hpp"
 #include "opened_file.hpp"
+#include "uring_medium.hpp"
+#include "uring_store.hpp"
 
 namespace forebay::emulator {
 namespace {
@@ -55,8 +57,9 @@ class memory_store final : public backing_store {
 
 class file_store final : public backing_store {
  public:
-  file_store(opened_file file, std::uint32_t block_bytes)
+  file_store(opened_file file, std::uint32_t block_bytes, std::string why)
       : file_(std::move(file)),
+        why_(std::move(why)),
         block_bytes_(block_bytes),
         protection_(file_.read_only() ? PROT_READ : PROT_READ | PROT_WRITE),
         // No page of the mapping lies beyond the file: a page is one block or more.
@@ -88,8 +91,13 @@ class file_store final : public backing_store {
   /// Data that was written to lost pages is lost.
   bool sync() override { return msync(data_, file_.drive_bytes(), MS_SYNC) == 0 && !guard_->any_lost(); }
 
+  std::optional<file_access> access() const override {
+    return file_access{.io = file_io::mmap, .why = why_, .why_not_direct = "the file is mapped"};
+  }
+
  private:
   opened_file file_;
+  std::string why_;
   std::uint32_t block_bytes_;
   int protection_;
   void* data_;
@@ -169,9 +177,16 @@ std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t
 }
 
 std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes,
-                                            bool read_only, std::string const& allow_destroy) {
+                                            bool read_only, std::string const& allow_destroy, file_io io) {
   opened_file file({path, bytes, block_bytes, read_only, allow_destroy});
-  return std::make_unique<file_store>(std::move(file), block_bytes);
+  file_choice choice = {io, {}};
+  if (io == file_io::automatic) {
+    choice = choose_io(file);
+  } else if (io == file_io::uring) {
+    if (std::string const why = why_no_uring(); !why.empty()) throw refused_input("io", "uring", why);
+  }
+  if (choice.io == file_io::uring) return uring_store(std::move(file), block_bytes, choice.why);
+  return std::make_unique<file_store>(std::move(file), block_bytes, choice.why);
 }
 
 std::unique_ptr<backing_store> working_copy(std::unique_ptr<backing_store> home, memory::resource& where) {

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <liburing.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -43,14 +45,15 @@ std::string explain(int error) {
     std::ifstream disabled("/proc/sys/kernel/io_uring_disabled");
     int value = 0;
     if (disabled >> value && value != 0) {
-      return "the sysctl kernel.io_uring_disabled is " + std::to_string(value) +
-             "; set it to 0, or use io=mmap";
+      return "the sysctl kernel.io_uring_disabled is " + std::to_string(value) + "; set it to 0, or use io=mmap";
     }
-    return "this process may not use it, perhaps because of the seccomp filter of a container; allow it, or use io=mmap";
+    return "this process may not use it, perhaps because of the seccomp filter of a container; allow it, or use "
+           "io=mmap";
   }
   if (error == ENOSYS) return "this kernel has none; use io=mmap";
   if (error == ENOMEM) {
-    return "there is no memory for it, or the limit on locked memory (ulimit -l) is too small; raise that, or use io=mmap";
+    return "there is no memory for it, or the limit on locked memory (ulimit -l) is too small; raise that, or use "
+           "io=mmap";
   }
   return std::string(std::strerror(error)) + "; use io=mmap";
 }
@@ -81,6 +84,10 @@ class uring_port final : public medium_port {
     free_.pop_back();
     p.what = what;
     p.done_bytes = 0;
+    bool const beyond = what.offset_bytes + what.bytes > file_.bytes;
+    p.stored_bytes = beyond && what.operation != medium_operation::read
+                         ? file_.bytes - std::min(file_.bytes, what.offset_bytes)
+                         : what.bytes;
     p.direct = file_.direct_fd >= 0;
     p.writes_zeros = false;
     p.in_use = true;
@@ -129,6 +136,7 @@ class uring_port final : public medium_port {
   struct piece {
     medium_piece what;
     std::uint64_t done_bytes = 0;
+    std::uint64_t stored_bytes = 0;  ///< without the part of a write that lies beyond the end of the file
     bool in_use = false;
     bool direct = false;        ///< as far as the alignment allows
     bool writes_zeros = false;  ///< the file system cannot punch holes
@@ -152,7 +160,7 @@ class uring_port final : public medium_port {
       return;
     }
     std::uint64_t const offset = p.what.offset_bytes + p.done_bytes;
-    std::uint64_t const left = p.what.bytes - p.done_bytes;
+    std::uint64_t const left = p.stored_bytes - p.done_bytes;
     int file = 0;
     switch (p.what.operation) {
       case medium_operation::durable:
@@ -160,8 +168,8 @@ class uring_port final : public medium_port {
         break;
       case medium_operation::zero:
         if (!p.writes_zeros) {
-          io_uring_prep_fallocate(entry, file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                  static_cast<off_t>(offset), static_cast<off_t>(left));
+          io_uring_prep_fallocate(entry, file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                                  static_cast<off_t>(left));
           break;
         }
         p.memory.clear();
@@ -174,7 +182,7 @@ class uring_port final : public medium_port {
       case medium_operation::read:
       case medium_operation::write: {
         bool const reads = p.what.operation == medium_operation::read;
-        point_to_rest(p);
+        point_to(p, p.done_bytes, p.stored_bytes);
         file = file_for(p, offset);
         auto* const memory = p.memory.data();
         auto const count = static_cast<unsigned>(p.memory.size());
@@ -193,29 +201,27 @@ class uring_port final : public medium_port {
     io_uring_sqe_set_data(entry, &p);
   }
 
-  /// Sets `memory` to the part of the segments that is not done.
-  static void point_to_rest(piece& p) {
+  /// Sets `memory` to bytes [first, stop) of the segments.
+  static void point_to(piece& p, std::uint64_t first, std::uint64_t stop) {
     p.memory.clear();
-    std::uint64_t skip = p.done_bytes;
+    std::uint64_t at = 0;
     for (dma_segment const& s : p.what.segments) {
-      if (skip >= s.bytes) {
-        skip -= s.bytes;
-        continue;
-      }
-      p.memory.push_back({reinterpret_cast<void*>(s.address + skip), s.bytes - skip});
-      skip = 0;
+      std::uint64_t const skip = first > at ? first - at : 0;
+      std::uint64_t const end = std::min(s.bytes, stop - std::min(stop, at));
+      if (skip < end) p.memory.push_back({reinterpret_cast<void*>(s.address + skip), end - skip});
+      at += s.bytes;
     }
   }
 
   /// The registered file for what `memory` points to: the direct one if the addresses and lengths permit it.
   int file_for(piece const& p, std::uint64_t offset) const {
     if (!p.direct) return 0;
-    std::uint64_t of_offset = offset, of_memory = 0;
+    std::uint64_t of_offset = offset, of_memory = 0, bytes = 0;
     for (iovec const& part : p.memory) {
-      of_offset |= p.memory.size() == 1 ? part.iov_len : 0;
+      bytes += part.iov_len;
       of_memory |= reinterpret_cast<std::uintptr_t>(part.iov_base) | part.iov_len;
     }
-    if (p.memory.size() != 1) of_offset |= p.what.bytes - p.done_bytes;
+    of_offset |= bytes;
     return of_offset % file_.offset_alignment_bytes == 0 && of_memory % file_.memory_alignment_bytes == 0 ? 1 : 0;
   }
 
@@ -229,7 +235,7 @@ class uring_port final : public medium_port {
     }
     if (p.what.operation == medium_operation::zero && !p.writes_zeros) return 0;
     p.done_bytes += static_cast<std::uint64_t>(result);
-    if (p.done_bytes >= p.what.bytes) return 0;
+    if (p.done_bytes >= p.stored_bytes) return after_end_of_file(p);
     if (result == 0) return at_end_of_file(p);
     prepare(p);
     return -1;
@@ -265,27 +271,41 @@ class uring_port final : public medium_port {
     if (p.what.offset_bytes + p.done_bytes < file_.bytes) {  // it was cut shorter since
       return nvme::status_field(nvme::media_status::unrecovered_read_error);
     }
-    point_to_rest(p);
+    point_to(p, p.done_bytes, p.what.bytes);
     for (iovec const& part : p.memory) std::memset(part.iov_base, 0, part.iov_len);
     return 0;
   }
 
+  /// All that the file has room for was written. The rest must be zeros, as it reads.
+  static int after_end_of_file(piece& p) {
+    if (p.what.operation != medium_operation::write || p.stored_bytes == p.what.bytes) return 0;
+    point_to(p, p.stored_bytes, p.what.bytes);
+    for (iovec const& part : p.memory) {
+      auto const* const bytes = static_cast<char const*>(part.iov_base);
+      if (std::any_of(bytes, bytes + part.iov_len, [](char b) { return b != 0; })) {
+        return nvme::status_field(nvme::generic_status::capacity_exceeded);
+      }
+    }
+    return 0;
+  }
+
+  /// The ring belongs to the thread that makes the first call.
+  void enable() {
+    if (std::exchange(enabled_, true)) return;
+    // liburing 2.3 declares a function for this, which its shared library does not have.
+    (void)syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  }
+
   /// Begins what waits, and lets the kernel complete what it can.
   void enter() {
-    if (!enabled_) {
-      (void)io_uring_enable_rings(&ring_);
-      enabled_ = true;
-    }
+    enable();
     for (auto waiting = std::exchange(again_, {}); piece* const p : waiting) prepare(*p);
     // Relaxed: a later call looks again.
     unsigned const flags = __atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED);
     if (io_uring_sq_ready(&ring_) != 0 || (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) enter_kernel();
   }
   void enter_kernel() {
-    if (!enabled_) {
-      (void)io_uring_enable_rings(&ring_);
-      enabled_ = true;
-    }
+    enable();
     // If the kernel is short of memory or of room for completions, the entries stay, and a later call submits them.
     (void)io_uring_submit_and_get_events(&ring_);
   }

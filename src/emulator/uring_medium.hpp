@@ -19,7 +19,8 @@ struct medium_file {
   /// Of requests on `direct_fd`: what offsets and lengths, and addresses of memory, must be multiples of.
   std::uint32_t offset_alignment_bytes = 512;
   std::uint32_t memory_alignment_bytes = 512;
-  std::uint64_t bytes = 0;  ///< its length when it was opened; what a drive has beyond that reads as zeros
+  /// Its length when it was opened. What a drive has beyond that reads as zeros, and only zeros can be written there.
+  std::uint64_t bytes = 0;
   /// Set once a Flush failed. An operating system reports what it could not write only once, so that later Flush
   /// commands must fail too.
   std::atomic<bool>* flush_failed = nullptr;

@@ -108,9 +108,8 @@ class pinned_resource final : public resource {
   memory::kind kind() const override { return memory::kind::pinned; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
     std::size_t size = 0;
-    void* const start = kept_.allocate(
-        bytes, alignment_bytes, size,
-        take_locked, give_locked, "page-locking " + std::to_string(bytes) + " bytes of host memory");
+    void* const start = kept_.allocate(bytes, alignment_bytes, size, take_locked, give_locked,
+                                       "page-locking " + std::to_string(bytes) + " bytes of host memory");
     std::memset(start, 0, size);
     return blocks_.remember(start, alignment_bytes);
   }

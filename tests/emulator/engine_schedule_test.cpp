@@ -220,8 +220,8 @@ void explore(shape base) {
   auto const run = [&](std::uint64_t seed, simt::memory_model memory, simt::scheduler& schedule) {
     base.faults.seed = seed;
     if (base.medium) base.medium->seed = seed;
-    simt::run_result const result = base.medium ? system<reaching_files>(base).run(memory, schedule)
-                                                : system<fiber>(base).run(memory, schedule);
+    simt::run_result const result =
+        base.medium ? system<reaching_files>(base).run(memory, schedule) : system<fiber>(base).run(memory, schedule);
     ASSERT_TRUE(result.ok) << result.what;
     ASSERT_EQ(result.timeouts, 0u);
   };

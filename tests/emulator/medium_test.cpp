@@ -171,7 +171,8 @@ TEST(medium, a_command_of_many_segments_is_done_with_its_last_piece) {
   auto const cq = drive.completions(1, 8);
   auto const sq = drive.queue(1, 8, 1);
   std::vector<std::byte> expected(pages * 4096);
-  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = drive.store()[i] = static_cast<std::byte>(i / 512 * 31);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    expected[i] = drive.store()[i] = static_cast<std::byte>(i / 512 * 31);
   auto* const list = reinterpret_cast<std::uint64_t*>(drive.buffer(3 << 20));
   for (std::uint32_t i = 1; i < pages; ++i) list[i - 1] = drive.address(i * 8192u);
   sq->submit(command(io_opcode::read, 1, 0, pages * 8, drive.address(), drive.address(3 << 20)));

@@ -31,7 +31,8 @@ std::string serial_of(specification const& what) {
 std::unique_ptr<emulator::backing_store> store_of(specification const& what, memory::resource* bytes_memory,
                                                   bool read_only) {
   if (what.in_file()) {
-    auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes, read_only, what.allow_destroy);
+    auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes, read_only, what.allow_destroy,
+                                       what.gpu ? emulator::file_io::mmap : what.io);
     if (!what.gpu) return file;
     return emulator::working_copy(std::move(file), memory::device(what.gpu->ordinal));
   }
@@ -97,12 +98,23 @@ nlohmann::json describe(emulator::operation_cost const& cost) {
           {"latency_min_us", static_cast<double>(cost.latency_min_ps) / 1e6}};
 }
 
+nlohmann::json describe(emulator::file_access const& file) {
+  nlohmann::json out = {{"direct", file.direct}};
+  for (auto const& [name, io] : file_ios) {
+    if (io == file.io) out["io"] = name;
+  }
+  if (!file.why.empty()) out["why"] = file.why;
+  if (!file.why_not_direct.empty()) out["why_not_direct"] = file.why_not_direct;
+  return out;
+}
+
 class started_drive final : public emulated_drive {
  public:
   started_drive(specification what, open_options const& options, memory::resource* bytes_memory)
       : what_(std::move(what)) {
     auto store = store_of(what_, bytes_memory, options.read_only);
     size_bytes_ = store->view().bytes;
+    file_ = store->access();
     emulator::subsystem_options subsystem_options;
     subsystem_options.serial = serial_of(what_);
     subsystem_options.units = what_.gpu ? what_.sms : what_.threads;
@@ -165,6 +177,7 @@ class started_drive final : public emulated_drive {
         {"lateness", lateness},
         {"poll_gap", describe(statistics->poll_gap)},
         {"fidelity", verdict.kept ? "ok" : "exceeded"}};
+    if (file_) report["file"] = describe(*file_);
     if (timing.flash.channels != 0) {
       report["timing"]["flash"] = describe(timing.flash);
       report["flash"] = describe(statistics->flash, timing.flash);
@@ -175,6 +188,7 @@ class started_drive final : public emulated_drive {
  private:
   specification what_;
   std::uint64_t size_bytes_ = 0;
+  std::optional<emulator::file_access> file_;
   std::shared_ptr<emulator::subsystem> shared_;
 };
 

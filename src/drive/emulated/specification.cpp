@@ -184,6 +184,21 @@ void choose_start(uri const& from, emulator::flash_parameters& flash) {
   throw refused_input("precondition", *value, "use fresh, full or random");
 }
 
+void choose_io(uri const& from, specification& what) {
+  auto const value = from.value("io");
+  if (!value) return;
+  if (!what.in_file()) throw refused_input("io", *value, "only a drive in a file has it; add backing=file");
+  for (auto const& [name, io] : file_ios) {
+    if (*value != name) continue;
+    if (io == emulator::file_io::uring && what.gpu) {
+      throw refused_input("io", *value, "the engine on the GPU works on a copy of the file; use mmap, or leave it out");
+    }
+    what.io = io;
+    return;
+  }
+  throw refused_input("io", *value, "use auto, uring or mmap");
+}
+
 }  // namespace
 
 backing backing_of(uri const& from) {
@@ -257,6 +272,7 @@ specification specify(uri const& from, int client_gpu) {
   } else if (!what.in_file()) {
     throw refused_input("size", "", "give the size of the drive, as in size=1G");
   }
+  choose_io(from, what);
   if (auto const value = from.value("create")) {
     if (*value != "1")
       throw refused_input("create", *value, "use create=1, or leave it out to open a file that exists");

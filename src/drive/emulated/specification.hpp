@@ -10,6 +10,7 @@
 
 #include "forebay/detail/drive/profile.hpp"
 #include "forebay/detail/drive/uri.hpp"
+#include "forebay/detail/emulator/backing_store.hpp"
 #include "forebay/detail/emulator/engine_runner.hpp"
 
 namespace forebay::drive {
@@ -32,6 +33,10 @@ backing backing_of(uri const& from);
 
 std::string to_string(backing const& where);
 char const* to_string(residency where);
+
+/// The values of `io`, and their names in reports.
+constexpr std::pair<char const*, emulator::file_io> file_ios[] = {
+    {"auto", emulator::file_io::automatic}, {"uring", emulator::file_io::uring}, {"mmap", emulator::file_io::mmap}};
 
 /// The values of `precondition`, and their names in reports.
 constexpr std::pair<char const*, emulator::preconditioning> preconditionings[] = {
@@ -56,6 +61,7 @@ struct specification {
   std::string link;
   bool moves_data = true;
   bool creates = false;  ///< the file is to be made
+  emulator::file_io io = emulator::file_io::automatic;
 
   bool in_file() const { return bytes.kind == backing_kind::file; }
 };

@@ -196,9 +196,9 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     return pending;
   }
 
-  /// Calls `each(offset, bytes)` for the ranges that a Dataset Management command deallocates, and tells the timing model.
-  /// Ends with the first status field that is not 0. The ranges are read from the client's memory twice, and checked
-  /// each time: a client that changes them in between harms only itself.
+  /// Calls `each(offset, bytes)` for the ranges that a Dataset Management command deallocates, and tells the timing
+  /// model. Ends with the first status field that is not 0. The ranges are read from the client's memory twice, and
+  /// checked each time: a client that changes them in between harms only itself.
   template <class Each>
   FOREBAY_DEVICE std::uint16_t for_each_range(nvme::submission_entry const& entry, dma_segment const* segments,
                                               std::uint32_t segment_count, Each&& each) {

@@ -51,8 +51,8 @@ class dispatcher_medium : protected dispatcher_execution<M> {
       if (one_piece<M>(sq.regions, entry.prp1, entry.prp2, command.transfer_bytes, sq.page_bytes, segments[0])) {
         count = 1;
       } else {
-        prp_walk const walk = walk_prps<M>(lanes_, sq.regions, entry.prp1, entry.prp2, command.transfer_bytes,
-                                           sq.page_bytes, segments);
+        prp_walk const walk =
+            walk_prps<M>(lanes_, sq.regions, entry.prp1, entry.prp2, command.transfer_bytes, sq.page_bytes, segments);
         mine.status_field = walk.status_field;
         if (walk.status_field != 0) return;
         count = walk.count;
@@ -70,10 +70,11 @@ class dispatcher_medium : protected dispatcher_execution<M> {
         in_medium().add(mine, medium_operation::zero, command.offset_bytes, command.bytes);
         break;
       case io_opcode::dataset_management:
-        mine.status_field = this->for_each_range(entry, segments, count, [&](std::uint64_t offset, std::uint64_t bytes) {
-          in_medium().add(mine, medium_operation::zero, offset, bytes);
-          return std::uint16_t{0};
-        });
+        mine.status_field =
+            this->for_each_range(entry, segments, count, [&](std::uint64_t offset, std::uint64_t bytes) {
+              in_medium().add(mine, medium_operation::zero, offset, bytes);
+              return std::uint16_t{0};
+            });
         break;
       default:
         in_medium().add(mine, medium_operation::durable, 0, 0);
@@ -90,13 +91,13 @@ class dispatcher_medium : protected dispatcher_execution<M> {
             static_cast<std::uint16_t>(nvme::status_field(nvme::media_status::compare_failure) | nvme::do_not_retry);
       }
       count_done(command, status);
-      unit_.queues[command.place].pending.change(
-          lanes_, command.slot, [&](std::uint64_t& due_ps, pending_command& pending) {
-            // A command that was aborted meanwhile has its status.
-            if (pending.status_field == 0) pending.status_field = status;
-            pending.flags &= ~pending_command::in_medium;
-            due_ps = command.target_ps;
-          });
+      unit_.queues[command.place].pending.change(lanes_, command.slot,
+                                                 [&](std::uint64_t& due_ps, pending_command& pending) {
+                                                   // A command that was aborted meanwhile has its status.
+                                                   if (pending.status_field == 0) pending.status_field = status;
+                                                   pending.flags &= ~pending_command::in_medium;
+                                                   due_ps = command.target_ps;
+                                                 });
     });
   }
 

@@ -105,9 +105,9 @@ class pending_set {
   }
 
   /// Takes out the commands that are due at `now_ps`, at most `room`, those that have been there longest first. For
-  /// each, one lane calls `ready(slot, due_ps, command)`; if that returns false, the command stays, and is due at the time to
-  /// which `due_ps` was set. For each command that leaves, a lane calls `take(position, slot, due_ps, command)`;
-  /// positions count from 0. Returns how many left.
+  /// each, one lane calls `ready(slot, due_ps, command)`; if that returns false, the command stays, and is due at the
+  /// time to which `due_ps` was set. For each command that leaves, a lane calls `take(position, slot, due_ps,
+  /// command)`; positions count from 0. Returns how many left.
   template <class Ready, class Take>
   FOREBAY_DEVICE std::uint32_t take_due(team const& lanes, std::uint64_t now_ps, std::uint32_t room, Ready&& ready,
                                         Take&& take) {
