@@ -67,6 +67,7 @@ void medium_commands::add(medium_command& to, medium_operation operation, std::u
 
 void medium_commands::put(medium_command& of, medium_piece piece) {
   piece.tag = tag_of(of);
+  piece.through = of.through;
   ++of.pieces;
   // Behind those that wait already, so that none of them waits for ever.
   if (!backlog_.empty() || !port_->submit(piece)) backlog_.push_back(piece);

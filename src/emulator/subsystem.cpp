@@ -188,10 +188,20 @@ std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t 
                    // Acquire pairs with the release in write_back(), for the failure too.
                    if (syncs_done_.load(std::memory_order_acquire) < t) return std::nullopt;
                    return !sync_failed_.load(std::memory_order_relaxed);
-                 }});
+                 },
+                 .use_cache = cache_switch()});
   std::fill_n(slot_used_.begin() + first, queues, true);
   controllers_.push_back(parts.get());
   return parts;
+}
+
+/// None for a drive without a file, and for an engine on a GPU, whose Flush copies the file's changes first.
+std::function<void(bool)> subsystem::implementation::cache_switch() {
+  if (media_.sync == nullptr || gpu_memory_ != nullptr) return {};
+  return [word = &media_.sync->without_cache](bool on) {
+    // Relaxed: see `dispatcher_execution::understand`.
+    simt::atomic<native, simt::scope::system>(*word).fetch_add(on ? ~std::uint32_t{0} : 1, simt::order::relaxed);
+  };
 }
 
 std::uint32_t subsystem::implementation::free_queues() {

@@ -74,6 +74,7 @@ class subsystem::implementation {
   bool stopping() const { return stop_.load(std::memory_order_relaxed); }
   void stop();
   void wake();
+  std::function<void(bool)> cache_switch();
   void run_admin();
   void run_relay();
   bool step_all();

@@ -90,6 +90,7 @@ class uring_port final : public medium_port {
                          : what.bytes;
     p.direct = file_.direct_fd >= 0;
     p.writes_zeros = false;
+    p.makes_durable = what.operation == medium_operation::durable;
     p.in_use = true;
     prepare(p);
     return true;
@@ -138,9 +139,10 @@ class uring_port final : public medium_port {
     std::uint64_t done_bytes = 0;
     std::uint64_t stored_bytes = 0;  ///< without the part of a write that lies beyond the end of the file
     bool in_use = false;
-    bool direct = false;        ///< as far as the alignment allows
-    bool writes_zeros = false;  ///< the file system cannot punch holes
-    std::vector<iovec> memory;  ///< what the kernel was given last
+    bool direct = false;         ///< as far as the alignment allows
+    bool writes_zeros = false;   ///< the file system cannot punch holes
+    bool makes_durable = false;  ///< the last step of a Flush, and of a zeroing that is durable
+    std::vector<iovec> memory;   ///< what the kernel was given last
   };
 
   io_uring_sqe* next_entry() {
@@ -162,7 +164,7 @@ class uring_port final : public medium_port {
     std::uint64_t const offset = p.what.offset_bytes + p.done_bytes;
     std::uint64_t const left = p.stored_bytes - p.done_bytes;
     int file = 0;
-    switch (p.what.operation) {
+    switch (p.makes_durable ? medium_operation::durable : p.what.operation) {
       case medium_operation::durable:
         io_uring_prep_fsync(entry, file, IORING_FSYNC_DATASYNC);
         break;
@@ -194,6 +196,7 @@ class uring_port final : public medium_port {
           reads ? io_uring_prep_readv(entry, file, memory, count, offset)
                 : io_uring_prep_writev(entry, file, memory, count, offset);
         }
+        if (!reads && p.what.through) entry->rw_flags = RWF_DSYNC;
         break;
       }
     }
@@ -228,14 +231,19 @@ class uring_port final : public medium_port {
   /// Takes a result. Returns the status field of a piece that is complete, or -1 for one that goes on.
   int advance(piece& p, int result) {
     if (result < 0) return after_error(p, -result);
-    if (p.what.operation == medium_operation::durable) {
+    if (p.makes_durable) {
       // Relaxed: it orders nothing, and never changes back.
       bool const failed = file_.flush_failed != nullptr && file_.flush_failed->load(std::memory_order_relaxed);
       return failed ? nvme::status_field(nvme::media_status::write_fault) : 0;
     }
-    if (p.what.operation == medium_operation::zero && !p.writes_zeros) return 0;
-    p.done_bytes += static_cast<std::uint64_t>(result);
-    if (p.done_bytes >= p.stored_bytes) return after_end_of_file(p);
+    bool const punched = p.what.operation == medium_operation::zero && !p.writes_zeros;
+    p.done_bytes = punched ? p.stored_bytes : p.done_bytes + static_cast<std::uint64_t>(result);
+    if (p.done_bytes >= p.stored_bytes) {
+      if (p.what.operation != medium_operation::zero || !p.what.through) return after_end_of_file(p);
+      p.makes_durable = true;
+      prepare(p);
+      return -1;
+    }
     if (result == 0) return at_end_of_file(p);
     prepare(p);
     return -1;
@@ -253,13 +261,13 @@ class uring_port final : public medium_port {
       prepare(p);
       return -1;
     }
-    if (error == EOPNOTSUPP && p.what.operation == medium_operation::zero && !p.writes_zeros) {
+    if (error == EOPNOTSUPP && p.what.operation == medium_operation::zero && !p.writes_zeros && !p.makes_durable) {
       p.writes_zeros = true;
       prepare(p);
       return -1;
     }
     // Relaxed: see `advance`.
-    if (p.what.operation == medium_operation::durable && error != ECANCELED && file_.flush_failed != nullptr) {
+    if (p.makes_durable && error != ECANCELED && file_.flush_failed != nullptr) {
       file_.flush_failed->store(true, std::memory_order_relaxed);
     }
     return status_of(error, p.what.operation);

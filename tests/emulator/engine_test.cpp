@@ -683,6 +683,47 @@ TEST(engine, a_flush_waits_for_the_host_and_holds_nothing_up) {
   EXPECT_EQ(drive.counts().flush_commands, 2u);
 }
 
+TEST(engine, a_write_with_force_unit_access_waits_for_the_host) {
+  sync_words sync;
+  rig<> drive({}, 1 << 20, 4 << 20, 512, &sync);
+  auto const cq = drive.completions(1, 64);
+  auto const sq = drive.queue(1, 64, 1);
+  std::memset(drive.buffer(), 7, 512);
+  auto write = command(io_opcode::write, 1, 0, 1, drive.address());
+  write.cdw12 |= nvme::cdw12_force_unit_access;
+  sq->submit(write);
+  sq->submit(command(io_opcode::write, 2, 1, 1, drive.address()));
+  sq->ring();
+  drive.units().step(0);
+  EXPECT_EQ(cq->take().value().command_id(), 2);
+  EXPECT_EQ(drive.store()[0], std::byte{7});
+  EXPECT_EQ(sync.requested, 1u);
+  clocked::now_ns = 1'000'000;
+  drive.units().step(0);
+  EXPECT_FALSE(cq->take().has_value());
+  sync.completed = 1;
+  clocked::now_ns = 2'000'000;
+  drive.units().step(0);
+  EXPECT_EQ(cq->take().value().command_id(), 1);
+  // Without a cache, all writes wait. Reads do not.
+  sync.without_cache = 1;
+  sq->submit(command(io_opcode::write, 3, 1, 1, drive.address()));
+  sq->submit(command(io_opcode::read, 4, 1, 1, drive.address()));
+  sq->submit(command(io_opcode::write_zeroes, 5, 2, 1));
+  sq->ring();
+  drive.units().step(0);
+  EXPECT_EQ(cq->take().value().command_id(), 4);
+  EXPECT_FALSE(cq->take().has_value());
+  sync.completed = sync.requested;
+  sync.failed = 1;
+  clocked::now_ns = 3'000'000;
+  drive.units().step(0);
+  EXPECT_EQ(code_of(cq->take().value()), nvme::status_field(media_status::write_fault));
+  EXPECT_EQ(code_of(cq->take().value()), nvme::status_field(media_status::write_fault));
+  EXPECT_EQ(drive.counts().failed_commands, 2u);
+  EXPECT_EQ(drive.counts().flush_commands, 0u);
+}
+
 TEST(engine, a_flush_that_failed_while_its_completion_queue_was_full_is_counted_once) {
   sync_words sync;
   rig<> drive({}, 1 << 20, 4 << 20, 512, &sync);

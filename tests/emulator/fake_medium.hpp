@@ -40,6 +40,8 @@ class fake_medium final : public medium {
     how_.fail_status = status;
   }
   std::uint32_t durable_count() const { return durable_; }
+  /// Pieces that had to be durable by themselves.
+  std::uint32_t through_count() const { return through_; }
   std::uint32_t in_flight() const { return in_flight_; }
 
  private:
@@ -56,6 +58,7 @@ class fake_medium final : public medium {
 
     bool submit(medium_piece const& what) override {
       if (of_.chance(of_.how_.full_percent)) return false;
+      if (what.through) ++of_.through_;
       pieces_.push_back({what, of_.below(of_.how_.looks_max + 1)});
       ++of_.in_flight_;
       return true;
@@ -152,6 +155,7 @@ class fake_medium final : public medium {
   std::minstd_rand random_;
   std::uint32_t allowed_ = 0;
   std::uint32_t durable_ = 0;
+  std::uint32_t through_ = 0;
   std::uint32_t in_flight_ = 0;
 };
 

@@ -151,12 +151,19 @@ TEST(medium, executes_every_command) {
   of.steps();
   EXPECT_EQ(of.next(), done(6, 0));
   EXPECT_EQ(of.drive.medium().durable_count(), 1u);
+  auto through = command(io_opcode::write, 8, 2, 1, of.drive.address());
+  through.cdw12 |= nvme::cdw12_force_unit_access;
+  EXPECT_EQ(of.drive.medium().through_count(), 0u);
+  of.submit(through);
+  of.steps();
+  EXPECT_EQ(of.next(), done(8, 0));
+  EXPECT_EQ(of.drive.medium().through_count(), 1u);
   // A buffer that is not registered.
   of.submit(command(io_opcode::read, 7, 0, 1, 4096));
   of.steps();
   EXPECT_EQ(of.next(), done(7, nvme::status_field(generic_status::data_transfer_error)));
   counters const counts = of.drive.counts();
-  EXPECT_EQ(counts.write_commands, 1u);
+  EXPECT_EQ(counts.write_commands, 2u);
   EXPECT_EQ(counts.other_commands, 4u);
   EXPECT_EQ(counts.flush_commands, 1u);
   EXPECT_EQ(counts.failed_commands, 2u);

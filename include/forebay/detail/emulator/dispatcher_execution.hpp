@@ -44,6 +44,19 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     return false;
   }
 
+  /// What an entry asks for now.
+  FOREBAY_DEVICE decoded_command understand(nvme::submission_entry const& entry) const {
+    decoded_command command = decode(entry, view_.drive, view_.options.max_transfer_bytes);
+    if constexpr (M::reaches_files) {
+      // Relaxed: a controller switches its cache while no command is in flight, or accepts either for those that are.
+      command.through =
+          command.through ||
+          (view_.drive.sync != nullptr && changes_data(entry) &&
+           simt::atomic<M, simt::scope::system>(view_.drive.sync->without_cache).load(simt::order::relaxed) != 0);
+    }
+    return command;
+  }
+
   FOREBAY_DEVICE nvme::submission_entry entry(std::uint32_t i) const {
     nvme::submission_entry copy;
     std::memcpy(&copy, scratch_.entries[i].part, sizeof copy);
@@ -75,8 +88,8 @@ class dispatcher_execution : protected dispatcher_locks<M> {
           if ((pending.flags & pending_command::held) == 0) scratch_.commands[i].flags |= pending_command::in_medium;
         } else if ((pending.flags & pending_command::held) == 0) {
           bool const plain = command.opcode == nvme::io_opcode::read || command.opcode == nvme::io_opcode::write;
-          bool const moves =
-              plain && one_piece<M>(sq.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
+          bool const moves = plain && !command.through &&
+                             one_piece<M>(sq.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
           is_alone = !moves;
           reads_piece = moves && command.opcode == nvme::io_opcode::read;
           writes_piece = moves && !reads_piece;
@@ -178,14 +191,16 @@ class dispatcher_execution : protected dispatcher_locks<M> {
         break;
       default:  // flush
         count_one(counts.flush_commands);
-        if (drive.sync == nullptr) break;
-        std::uint32_t ticket = 0;
-        if (lanes.leader()) {
-          // Release: pairs with the host's acquire of the same word; the writes before this Flush are in place.
-          ticket = simt::atomic<M, simt::scope::system>(drive.sync->requested).fetch_add(1, simt::order::release) + 1;
-        }
-        pending.flags = pending_command::waits_for_sync | lanes.broadcast(ticket) << 8;
         break;
+    }
+    if ((command.opcode == io_opcode::flush || command.through) && drive.sync != nullptr && pending.status_field == 0) {
+      lanes.sync();  // all of what was written
+      std::uint32_t ticket = 0;
+      if (lanes.leader()) {
+        // Release: pairs with the host's acquire of the same word; the writes before this are in place.
+        ticket = simt::atomic<M, simt::scope::system>(drive.sync->requested).fetch_add(1, simt::order::release) + 1;
+      }
+      pending.flags = pending_command::waits_for_sync | lanes.broadcast(ticket) << 8;
     }
     if constexpr (media::may_lose<M>) {
       if (pending.status_field == 0 && drive.template has_lost<M>(command.offset_bytes, command.bytes)) {
@@ -273,8 +288,9 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     if (fault.status_field != 0) count<M>(counts.injected_errors);
     if (fault.delay_ps != 0) count<M>(counts.injected_delays);
     if (fault.withheld) count<M>(counts.withheld);
-    // A Flush has no data to move late; the host's write-back takes its time anyhow.
-    bool const moves = self.scratch_.decoded[i].opcode != nvme::io_opcode::flush;
+    // A Flush has no data to move late; the host's write-back takes its time anyhow, as for what is written through.
+    decoded_command const& command = self.scratch_.decoded[i];
+    bool const moves = command.opcode != nvme::io_opcode::flush && !command.through;
     if (plan.late_data && moves && (fault.withheld || fault.delay_ps != 0)) pending.flags |= pending_command::held;
   }
 

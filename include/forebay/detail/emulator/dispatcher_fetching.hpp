@@ -43,6 +43,7 @@ class dispatcher_fetching : protected dispatcher_medium<M> {
   using base::take_hand_off;
   using base::try_lock;
   using base::try_take;
+  using base::understand;
   using base::unit_;
   using base::unlock;
   using base::view_;
@@ -102,7 +103,7 @@ class dispatcher_fetching : protected dispatcher_medium<M> {
 
     bool const immediate = view_.options.timing.immediate();
     for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
-      decoded_command const command = decode(entry(i), view_.drive, view_.options.max_transfer_bytes);
+      decoded_command const command = understand(entry(i));
       scratch_.decoded[i] = command;
       scratch_.timed[i] = {.offset_bytes = command.offset_bytes,
                            .bytes = command.bytes,

@@ -43,6 +43,7 @@ class dispatcher_medium : protected dispatcher_execution<M> {
     medium_command& mine = in_medium().begin(at, slot);
     mine.opcode = command.opcode;
     mine.bytes = command.bytes;
+    mine.through = command.through;
     mine.arrival_ps = arrival_ps;
     mine.target_ps = target_ps;
     dma_segment* const segments = view_.segments + std::size_t{index_} * view_.segments_per_dispatcher;

@@ -52,6 +52,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
   using base::take_hand_off;
   using base::try_lock;
   using base::try_take;
+  using base::understand;
   using base::unit_;
   using base::view_;
   using typename base::thing;
@@ -237,7 +238,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
         command.flags = (command.flags & ~pending_command::held) | pending_command::in_medium;
       });
       nvme::submission_entry const& entry = sq.held[slot];
-      hand_over(at, slot, entry, decode(entry, view_.drive, view_.options.max_transfer_bytes), now_ps_, due_ps);
+      hand_over(at, slot, entry, understand(entry), now_ps_, due_ps);
     }
     in_medium().late.clear();
   }
@@ -249,8 +250,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
       if ((command.flags & pending_command::held) == 0) continue;
       nvme::submission_entry const& entry = sq.held[self.scratch_.staged_slots[i]];
       command.flags &= ~pending_command::held;
-      pending_command const done =
-          execute(self, sq, entry, decode(entry, self.view_.drive, self.view_.options.max_transfer_bytes), command);
+      pending_command const done = execute(self, sq, entry, self.understand(entry), command);
       self.lanes_.sync();
       if (self.lanes_.leader()) self.scratch_.staged[i] = done;
       self.lanes_.sync();

@@ -28,6 +28,7 @@ struct medium_piece {
   std::uint64_t bytes = 0;
   /// The memory to read into or to write from, `bytes` in all; valid until the piece is complete.
   std::span<dma_segment const> segments = {};
+  bool through = false;   ///< a write or a zeroing is done when it is durable
   std::uint64_t tag = 0;  ///< comes back with the completion
 };
 

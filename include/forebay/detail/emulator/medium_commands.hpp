@@ -20,6 +20,7 @@ struct medium_command {
   std::uint32_t slot = 0;   ///< of the queue's pending set
   nvme::io_opcode opcode = nvme::io_opcode::flush;
   std::uint16_t status_field = 0;  ///< of what failed first
+  bool through = false;            ///< what it writes is durable when it is done
   std::uint64_t bytes = 0;
   std::uint64_t arrival_ps = 0;
   std::uint64_t target_ps = 0;             ///< when it is due, if it is done by then
