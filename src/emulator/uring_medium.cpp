@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <liburing.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -64,14 +65,9 @@ class uring_port final : public medium_port {
     if (int const result = make_ring(ring_); result < 0) {
       throw operation_failed("cannot use io_uring: " + explain(-result));
     }
-    std::array const files = {file_.fd, file_.direct_fd};
-    unsigned const count = file_.direct_fd < 0 ? 1 : 2;
-    if (int const result = io_uring_register_files(&ring_, files.data(), count); result < 0) {
-      io_uring_queue_exit(&ring_);
-      throw operation_failed(std::string("io_uring cannot register the file of a drive: ") + std::strerror(-result));
-    }
     free_.reserve(most_pieces);
     again_.reserve(most_pieces);
+    refused_.reserve(most_pieces);
     for (piece& p : pieces_) free_.push_back(&p);
   }
   ~uring_port() override { io_uring_queue_exit(&ring_); }
@@ -92,13 +88,25 @@ class uring_port final : public medium_port {
     p.writes_zeros = false;
     p.makes_durable = what.operation == medium_operation::durable;
     p.in_use = true;
-    prepare(p);
+    // A write beyond the end of a file that was cut makes it longer again, with zeros where data was. Commands that
+    // come after that write must not see these.
+    if (what.operation == medium_operation::write && !std::exchange(looked_, true)) look_at_length();
+    if (is_lost(what)) {
+      refused_.push_back(&p);
+    } else {
+      prepare(p);
+    }
     return true;
   }
 
   std::size_t collect(std::span<medium_completion> into) override {
     enter();
     std::size_t count = 0;
+    for (; count < into.size() && !refused_.empty(); refused_.pop_back()) {
+      into[count++] = give_back(*refused_.back(), status_of(EIO, refused_.back()->what.operation));
+    }
+    std::uint64_t written_end = 0;
+    looked_ = false;
     io_uring_cqe* cqe = nullptr;
     while (count < into.size() && io_uring_peek_cqe(&ring_, &cqe) == 0) {
       auto* const p = static_cast<piece*>(io_uring_cqe_get_data(cqe));
@@ -107,10 +115,13 @@ class uring_port final : public medium_port {
       if (p == nullptr) continue;  // of a cancellation
       int const status = advance(*p, result);
       if (status < 0) continue;
-      into[count++] = {p->what.tag, static_cast<std::uint16_t>(status)};
-      p->in_use = false;
-      free_.push_back(p);
+      if (p->what.operation == medium_operation::write) {
+        written_end = std::max(written_end, p->what.offset_bytes + p->what.bytes);
+      }
+      into[count++] = give_back(*p, static_cast<std::uint16_t>(status));
     }
+    // If the file was cut after the look before these writes, they may have made it longer since.
+    if (written_end != 0) look_at_length(written_end);
     // What has to go on must not wait for the next call, which may come only after a nap.
     if (!again_.empty() || io_uring_sq_ready(&ring_) != 0) enter();
     return count;
@@ -154,6 +165,34 @@ class uring_port final : public medium_port {
     return entry;
   }
 
+  medium_completion give_back(piece& p, std::uint16_t status) {
+    p.in_use = false;
+    free_.push_back(&p);
+    return {p.what.tag, status};
+  }
+
+  /// Whether what a piece names is lost.
+  bool is_lost(medium_piece const& what) const {
+    // Relaxed: it orders nothing.
+    std::uint64_t const cut = file_.health->cut_bytes.load(std::memory_order_relaxed);
+    if (cut >= file_.bytes) return false;
+    return what.operation == medium_operation::durable || what.offset_bytes + what.bytes > cut;
+  }
+
+  /// Notes if the file has become shorter. If it ends where it was just written, or before, nobody knows where it was
+  /// cut.
+  void look_at_length(std::uint64_t written_end = 0) {
+    struct stat about{};
+    if (!file_.can_be_cut || fstat(file_.fd, &about) != 0) return;
+    auto bytes = static_cast<std::uint64_t>(about.st_size);
+    if (bytes >= file_.bytes) return;
+    if (bytes <= written_end && file_.health->cut_bytes.load(std::memory_order_relaxed) >= file_.bytes) bytes = 0;
+    // Relaxed, both: it orders nothing.
+    std::uint64_t cut = file_.health->cut_bytes.load(std::memory_order_relaxed);
+    while (bytes < cut && !file_.health->cut_bytes.compare_exchange_weak(cut, bytes, std::memory_order_relaxed)) {
+    }
+  }
+
   /// Begins what is left to do of a piece.
   void prepare(piece& p) {
     io_uring_sqe* const entry = next_entry();
@@ -163,7 +202,7 @@ class uring_port final : public medium_port {
     }
     std::uint64_t const offset = p.what.offset_bytes + p.done_bytes;
     std::uint64_t const left = p.stored_bytes - p.done_bytes;
-    int file = 0;
+    int file = file_.fd;
     switch (p.makes_durable ? medium_operation::durable : p.what.operation) {
       case medium_operation::durable:
         io_uring_prep_fsync(entry, file, IORING_FSYNC_DATASYNC);
@@ -200,7 +239,6 @@ class uring_port final : public medium_port {
         break;
       }
     }
-    entry->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data(entry, &p);
   }
 
@@ -216,25 +254,26 @@ class uring_port final : public medium_port {
     }
   }
 
-  /// The registered file for what `memory` points to: the direct one if the addresses and lengths permit it.
+  /// The descriptor for what `memory` points to: the direct one if the addresses and lengths permit it.
   int file_for(piece const& p, std::uint64_t offset) const {
-    if (!p.direct) return 0;
+    if (!p.direct) return file_.fd;
     std::uint64_t of_offset = offset, of_memory = 0, bytes = 0;
     for (iovec const& part : p.memory) {
       bytes += part.iov_len;
       of_memory |= reinterpret_cast<std::uintptr_t>(part.iov_base) | part.iov_len;
     }
     of_offset |= bytes;
-    return of_offset % file_.offset_alignment_bytes == 0 && of_memory % file_.memory_alignment_bytes == 0 ? 1 : 0;
+    return of_offset % file_.offset_alignment_bytes == 0 && of_memory % file_.memory_alignment_bytes == 0
+               ? file_.direct_fd
+               : file_.fd;
   }
 
   /// Takes a result. Returns the status field of a piece that is complete, or -1 for one that goes on.
   int advance(piece& p, int result) {
     if (result < 0) return after_error(p, -result);
     if (p.makes_durable) {
-      // Relaxed: it orders nothing, and never changes back.
-      bool const failed = file_.flush_failed != nullptr && file_.flush_failed->load(std::memory_order_relaxed);
-      return failed ? nvme::status_field(nvme::media_status::write_fault) : 0;
+      look_at_length();
+      return file_.health->lost_data() ? nvme::status_field(nvme::media_status::write_fault) : 0;
     }
     bool const punched = p.what.operation == medium_operation::zero && !p.writes_zeros;
     p.done_bytes = punched ? p.stored_bytes : p.done_bytes + static_cast<std::uint64_t>(result);
@@ -266,15 +305,14 @@ class uring_port final : public medium_port {
       prepare(p);
       return -1;
     }
-    // Relaxed: see `advance`.
-    if (p.makes_durable && error != ECANCELED && file_.flush_failed != nullptr) {
-      file_.flush_failed->store(true, std::memory_order_relaxed);
-    }
+    // Relaxed: it orders nothing.
+    if (p.makes_durable && error != ECANCELED) file_.health->flush_failed.store(true, std::memory_order_relaxed);
     return status_of(error, p.what.operation);
   }
 
   /// Nothing was read or written although the piece is not done.
-  int at_end_of_file(piece& p) const {
+  int at_end_of_file(piece& p) {
+    look_at_length();
     if (p.what.operation != medium_operation::read) return nvme::status_field(nvme::media_status::write_fault);
     if (p.what.offset_bytes + p.done_bytes < file_.bytes) {  // it was cut shorter since
       return nvme::status_field(nvme::media_status::unrecovered_read_error);
@@ -321,9 +359,11 @@ class uring_port final : public medium_port {
   medium_file const file_;
   io_uring ring_{};
   bool enabled_ = false;
+  bool looked_ = false;  ///< at the length of the file, since the last `collect`
   std::vector<piece> pieces_;
   std::vector<piece*> free_;
-  std::vector<piece*> again_;  ///< for which the ring had no room
+  std::vector<piece*> again_;    ///< for which the ring had no room
+  std::vector<piece*> refused_;  ///< on what is lost
 };
 
 class of_file final : public medium {

@@ -12,6 +12,21 @@
 
 namespace forebay::emulator {
 
+/// What went wrong with a file for good. Each only ever gets worse.
+struct file_health {
+  /// A Flush failed. An operating system reports what it could not write only once, so all later ones must fail too.
+  std::atomic<bool> flush_failed{false};
+  /// The file was cut shorter by another program, to this length. What was beyond is lost, even if the file grows
+  /// again.
+  std::atomic<std::uint64_t> cut_bytes{~std::uint64_t{0}};
+
+  bool lost_data() const {
+    // Relaxed, both: they order nothing.
+    return flush_failed.load(std::memory_order_relaxed) ||
+           cut_bytes.load(std::memory_order_relaxed) != ~std::uint64_t{0};
+  }
+};
+
 /// What a medium needs to know of a file. The descriptors stay the caller's.
 struct medium_file {
   int fd = -1;
@@ -21,9 +36,8 @@ struct medium_file {
   std::uint32_t memory_alignment_bytes = 512;
   /// Its length when it was opened. What a drive has beyond that reads as zeros, and only zeros can be written there.
   std::uint64_t bytes = 0;
-  /// Set once a Flush failed. An operating system reports what it could not write only once, so that later Flush
-  /// commands must fail too.
-  std::atomic<bool>* flush_failed = nullptr;
+  bool can_be_cut = true;  ///< an ordinary file
+  file_health* health = nullptr;
 };
 
 /// Empty if this process may use io_uring, else why not and what to do.

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -72,7 +71,8 @@ class store final : public backing_store {
                               .offset_alignment_bytes = direct_.alignment().offset_bytes,
                               .memory_alignment_bytes = direct_.alignment().memory_bytes,
                               .bytes = file_.file_bytes(),
-                              .flush_failed = &failed_})) {}
+                              .can_be_cut = !file_.is_block_device(),
+                              .health = &health_})) {}
 
   media view() override {
     return {.bytes = file_.drive_bytes(),
@@ -84,9 +84,9 @@ class store final : public backing_store {
 
   bool sync() override {
     if (file_.read_only()) return true;
-    // Relaxed, both: the caller has ended, or waits for, the threads that write. It never changes back.
-    if (fdatasync(file_.fd()) != 0) failed_.store(true, std::memory_order_relaxed);
-    return !failed_.load(std::memory_order_relaxed);
+    // Relaxed: it orders nothing.
+    if (fdatasync(file_.fd()) != 0) health_.flush_failed.store(true, std::memory_order_relaxed);
+    return !health_.lost_data();
   }
 
   std::optional<file_access> access() const override {
@@ -99,7 +99,7 @@ class store final : public backing_store {
   std::uint32_t block_bytes_;
   std::string why_;
   sync_words sync_;
-  std::atomic<bool> failed_{false};
+  file_health health_;
   direct_descriptor direct_;
   std::unique_ptr<medium> medium_;
 };

@@ -31,10 +31,13 @@ namespace {
 
 class file_backing_test : public ::testing::Test {
  protected:
-  std::string path = (std::filesystem::path(::testing::TempDir()) /
-                      ("forebay-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + "-" +
-                       std::to_string(::getpid())))
-                         .string();
+  std::string path = path_of_test();
+  static std::string path_of_test() {
+    std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::replace(name.begin(), name.end(), '/', '-');
+    return (std::filesystem::path(::testing::TempDir()) / ("forebay-" + name + "-" + std::to_string(::getpid())))
+        .string();
+  }
   void make(std::uint64_t bytes) {
     std::ofstream(path).close();
     std::filesystem::resize_file(path, bytes);
@@ -94,7 +97,7 @@ TEST_F(file_backing_test, what_is_read_only_is_not_mapped_for_writing) {
 
 /// A drive in a file, and the results of its commands.
 struct file_drive {
-  explicit file_drive(std::string const& path) : subsystem_(make(path)), controller_(subsystem_, 1) {
+  file_drive(std::string const& path, file_io io) : subsystem_(make(path, io)), controller_(subsystem_, 1) {
     host.enable();
     auto cq = host.admin(nvme::admin_opcode::create_io_completion_queue, 1 | 63u << 16, 1);
     cq.prp1 = host.data_address();
@@ -103,11 +106,11 @@ struct file_drive {
     sq.prp1 = host.data_address(4096);
     EXPECT_EQ(host.code(sq), 0);
   }
-  static std::shared_ptr<subsystem> make(std::string const& path) {
+  static std::shared_ptr<subsystem> make(std::string const& path, file_io io) {
     subsystem_options options;
     options.serial = "SERIAL7";
     options.max_queues = 1;
-    return std::make_shared<subsystem>(options, file_backing(path, 0, 512));
+    return std::make_shared<subsystem>(options, file_backing(path, 0, 512, false, {}, io));
   }
   /// The status of a command on `pages` pages from page `page` on, whose data is at 64 KiB.
   std::uint16_t run(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t pages = 1) {
@@ -143,10 +146,15 @@ struct file_drive {
 constexpr std::uint16_t write_fault = nvme::status_field(nvme::media_status::write_fault);
 constexpr std::uint16_t read_error = nvme::status_field(nvme::media_status::unrecovered_read_error);
 
-TEST_F(file_backing_test, a_file_that_is_cut_shorter_fails_commands_and_nothing_else) {
+/// What holds however the bytes are reached.
+class file_drive_test : public file_backing_test, public ::testing::WithParamInterface<file_io> {};
+INSTANTIATE_TEST_SUITE_P(file, file_drive_test, ::testing::Values(file_io::mmap, file_io::uring),
+                         [](auto const& of) { return of.param == file_io::mmap ? "mmap" : "uring"; });
+
+TEST_P(file_drive_test, a_file_that_is_cut_shorter_fails_commands_and_nothing_else) {
   using nvme::io_opcode;
   make(64 * 4096);
-  file_drive drive(path);
+  file_drive drive(path, GetParam());
   EXPECT_EQ(drive.run(io_opcode::write, 10), 0);
   EXPECT_EQ(drive.run(io_opcode::write, 40), 0);
   EXPECT_EQ(drive.run(io_opcode::flush, 0), 0);
@@ -164,9 +172,11 @@ TEST_F(file_backing_test, a_file_that_is_cut_shorter_fails_commands_and_nothing_
   EXPECT_EQ(drive.run(io_opcode::read, 10), 0);
 }
 
-TEST_F(file_backing_test, a_disk_that_is_full_fails_commands_and_nothing_else) {
+TEST_P(file_drive_test, a_disk_that_is_full_fails_commands_and_nothing_else) {
+  bool const mapped = GetParam() == file_io::mmap;
+  std::uint16_t const full = mapped ? write_fault : nvme::status_field(nvme::generic_status::capacity_exceeded);
   std::string const disk = path + ".disk";
-  std::filesystem::create_directory(disk);
+  std::filesystem::create_directories(disk);
   if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=64k") != 0) {
     std::filesystem::remove(disk);
     GTEST_SKIP() << "no small disk can be mounted here: " << std::strerror(errno);
@@ -174,19 +184,48 @@ TEST_F(file_backing_test, a_disk_that_is_full_fails_commands_and_nothing_else) {
   {
     std::ofstream(disk + "/drive").close();
     std::filesystem::resize_file(disk + "/drive", 64 * 4096);
-    file_drive drive(disk + "/drive");
+    file_drive drive(disk + "/drive", GetParam());
     std::uint32_t failed = 0;
     for (std::uint64_t page = 0; page < 64; ++page) {
       std::uint16_t const status = drive.run(nvme::io_opcode::write, page);
-      EXPECT_TRUE(status == 0 || status == write_fault) << status;
+      EXPECT_TRUE(status == 0 || status == full) << status;
       failed += status != 0;
     }
     EXPECT_GE(failed, 48u);
     EXPECT_LT(failed, 64u);
-    EXPECT_EQ(drive.run(nvme::io_opcode::flush, 0), write_fault);
+    // A mapping takes a write that has no room, and loses it.
+    EXPECT_EQ(drive.run(nvme::io_opcode::flush, 0), mapped ? write_fault : 0);
   }
   ::umount(disk.c_str());
   std::filesystem::remove(disk);
+}
+
+TEST_P(file_drive_test, a_file_that_was_cut_does_not_grow_again_unseen) {
+  using nvme::io_opcode;
+  for (std::uint64_t const page : {50, 63}) {  // the last one gives the file its length again
+    make(64 * 4096);
+    file_drive drive(path, GetParam());
+    EXPECT_EQ(drive.run(io_opcode::write, 40), 0);
+    std::filesystem::resize_file(path, 32 * 4096);
+    (void)drive.run(io_opcode::write, page);
+    EXPECT_EQ(drive.run(io_opcode::read, 40), read_error) << page;
+    EXPECT_EQ(drive.run(io_opcode::flush, 0), write_fault) << page;
+    EXPECT_EQ(drive.run(io_opcode::read, 10), 0) << page;
+  }
+}
+
+TEST_P(file_drive_test, what_was_written_is_in_the_file_when_the_drive_is_closed) {
+  make(64 * 4096);
+  {
+    file_drive drive(path, GetParam());
+    std::memset(reinterpret_cast<void*>(drive.host.data_address(65536)), 9, 4096);
+    EXPECT_EQ(drive.run(nvme::io_opcode::write, 5), 0);
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> bytes(64 * 4096);
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  EXPECT_EQ(std::count(bytes.begin() + 5 * 4096, bytes.begin() + 6 * 4096, 9), 4096);
+  EXPECT_EQ(std::count(bytes.begin(), bytes.end(), 0), 63 * 4096);
 }
 
 void die_of_another_mapping(char const* path) {
