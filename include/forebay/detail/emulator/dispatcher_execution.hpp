@@ -66,8 +66,10 @@ class dispatcher_execution : protected dispatcher_locks<M> {
           fails = true;
         } else if ((pending.flags & pending_command::held) == 0) {
           bool const plain = command.opcode == nvme::io_opcode::read || command.opcode == nvme::io_opcode::write;
-          bool const moves =
-              plain && one_piece<M>(sq.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
+          bool const bounded = command.opcode == nvme::io_opcode::write &&
+                               view_.drive.template reaches_beyond_end<M>(command.offset_bytes, command.bytes);
+          bool const moves = plain && !bounded &&
+                             one_piece<M>(sq.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
           is_alone = !moves;
           reads_piece = moves && command.opcode == nvme::io_opcode::read;
           writes_piece = moves && !reads_piece;
@@ -144,6 +146,12 @@ class dispatcher_execution : protected dispatcher_locks<M> {
         count_one(counts.bytes_read, command.bytes);
         break;
       case io_opcode::write:
+        if constexpr (media::may_lose<M>) {
+          if (drive.template reaches_beyond_end<M>(command.offset_bytes, command.bytes) &&
+              !drive.template ends_in_zeros<M>(lanes, command.offset_bytes, segments, segment_count)) {
+            return self.refuse_beyond_end(pending);
+          }
+        }
         drive.template write<M>(lanes, command.offset_bytes, segments, segment_count);
         self.mark_one(command.offset_bytes, command.bytes);
         count_one(counts.write_commands);
@@ -218,6 +226,17 @@ class dispatcher_execution : protected dispatcher_locks<M> {
   FOREBAY_DEVICE static std::uint16_t lost_status(operation op) {
     return nvme::status_field(op == operation::read ? nvme::media_status::unrecovered_read_error
                                                     : nvme::media_status::write_fault);
+  }
+
+  /// The end of a write that has more than zeros beyond the end of the drive's file. Nothing of it is stored.
+  FOREBAY_COLD pending_command refuse_beyond_end(pending_command pending) const {
+    pending.status_field =
+        static_cast<std::uint16_t>(nvme::status_field(nvme::media_status::write_fault) | nvme::do_not_retry);
+    if (!lanes_.leader()) return pending;
+    count<M>(stats_.commands.failed_commands);
+    // Relaxed: the host only says so.
+    simt::atomic<M, simt::scope::system>(view_.drive.sync->refused_beyond_end).store(1, simt::order::relaxed);
+    return pending;
   }
 
   FOREBAY_DEVICE void mark_one(std::uint64_t offset, std::uint64_t bytes) const {
