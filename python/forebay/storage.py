@@ -110,8 +110,8 @@ class Storage:
                 the order in which it was made.
             device: The device whose threads submit to the drives: ``"cpu"``, ``"cuda:N"``, or ``"auto"``, which is GPU
                 0 if there is one and else the CPU.
-            read_only: Refuse every write. A file that is not served need not be writable then, and may have any
-                length but 0; several storages may have it open.
+            read_only: Refuse every write. A file that is not served need not be writable then, and several
+                storages may have it open.
             allow_destroy: Allow writes anywhere on drives that carry a catalogue, and not only in its extents. Also
                 allow a catalogue on drives that hold other data.
             queue_depth: Entries of each queue of the kernels, 2 to 65,536. 0 is the default: 1024, or as many as the

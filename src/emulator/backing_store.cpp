@@ -62,7 +62,8 @@ class file_store final : public backing_store {
         why_(std::move(why)),
         block_bytes_(block_bytes),
         protection_(file_.read_only() ? PROT_READ : PROT_READ | PROT_WRITE),
-        // No page of the mapping lies beyond the file: a page is one block or more.
+        // No page of the mapping lies beyond the file: a page is one block or more. The system fills the rest of the
+        // last page with zeros, and does not store it.
         data_(mmap(nullptr, file_.drive_bytes(), protection_, MAP_SHARED, file_.fd(), 0)) {
     if (data_ == MAP_FAILED) throw operation_failed("cannot map " + file_.path() + ": " + std::strerror(errno));
     try {
@@ -86,7 +87,8 @@ class file_store final : public backing_store {
             &sync_,
             nullptr,
             file_.read_only(),
-            guard_->lost()};
+            guard_->lost(),
+            file_.file_bytes()};
   }
   /// Data that was written to lost pages is lost.
   bool sync() override { return msync(data_, file_.drive_bytes(), MS_SYNC) == 0 && !guard_->any_lost(); }
@@ -121,8 +123,14 @@ class copied_store final : public backing_store {
   }
 
   media view() override {
-    return {data_.as<std::byte>(),   home_view_.bytes,          home_view_.block_bytes,
-            words_.as<sync_words>(), dirty_.as<std::uint8_t>(), home_view_.read_only};
+    return {data_.as<std::byte>(),
+            home_view_.bytes,
+            home_view_.block_bytes,
+            words_.as<sync_words>(),
+            dirty_.as<std::uint8_t>(),
+            home_view_.read_only,
+            nullptr,
+            home_view_.end_bytes};
   }
   memory::resource& where() override { return data_.from(); }
 

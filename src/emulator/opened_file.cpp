@@ -137,14 +137,13 @@ void opened_file::check_size(file_request const& request) {
                                    : "give a device whose blocks have at most " + std::to_string(most_block_bytes)));
     }
   }
-  std::uint64_t const beyond = file_bytes_ % request.block_bytes;
-  if (file_bytes_ == 0 || (beyond != 0 && !read_only_)) {
-    throw refused_input(
-        "path", path_,
-        "its size, " + std::to_string(file_bytes_) +
-            " bytes, must be a multiple of lba_bytes=" + std::to_string(request.block_bytes) + " and not 0" +
-            (file_bytes_ == 0 ? "" : "; if it need not be written, open the storage read-only and unserved"));
+  if (file_bytes_ == 0) {
+    throw refused_input("path", path_,
+                        is_block_device_ ? "the device has no medium; give one that has a size"
+                                         : "the file is empty; remove it, and make it with create=1 and size= in a "
+                                           "file: URI, or with `forebay drive create` of the Python package");
   }
+  std::uint64_t const beyond = file_bytes_ % request.block_bytes;
   drive_bytes_ = beyond == 0 ? file_bytes_ : file_bytes_ - beyond + request.block_bytes;
   if (request.drive_bytes != 0 && request.drive_bytes != drive_bytes_) {
     throw refused_input("size", std::to_string(request.drive_bytes),

@@ -34,7 +34,7 @@ struct medium_file {
   /// Of requests on `direct_fd`: what offsets and lengths, and addresses of memory, must be multiples of.
   std::uint32_t offset_alignment_bytes = 512;
   std::uint32_t memory_alignment_bytes = 512;
-  /// Its length when it was opened. What a drive has beyond that reads as zeros, and only zeros can be written there.
+  /// Its length when it was opened. What a drive has beyond that reads as zeros, and what is written there is dropped.
   std::uint64_t bytes = 0;
   bool can_be_cut = true;  ///< an ordinary file
   file_health* health = nullptr;

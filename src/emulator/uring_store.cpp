@@ -79,6 +79,7 @@ class store final : public backing_store {
             .block_bytes = block_bytes_,
             .sync = &sync_,
             .read_only = file_.read_only(),
+            .end_bytes = file_.file_bytes(),
             .pieces = medium_.get()};
   }
 

@@ -93,13 +93,33 @@ TEST_F(file_drive, what_lay_behind_the_end_of_a_file_before_is_not_read) {
   EXPECT_EQ(read_all("file:" + path), text_of(513) + std::string(511, '\0'));
 }
 
-TEST_F(file_drive, that_ends_within_a_block_is_refused_where_it_may_be_written) {
-  for (std::uint64_t const length : {1, 511, 513, 4097}) {
-    write(text_of(length));
-    EXPECT_EQ(refusal("file:" + path), "path: '" + path + "': its size, " + std::to_string(length) +
-                                           " bytes, must be a multiple of lba_bytes=512 and not 0; if it need not be "
-                                           "written, open the storage read-only and unserved");
-    EXPECT_EQ(contents(), text_of(length));
+TEST_F(file_drive, that_is_written_may_have_any_length_and_keeps_it) {
+  for (std::uint64_t const block : {std::uint64_t{512}, std::uint64_t{4096}}) {
+    for (std::uint64_t const length : {std::uint64_t{1}, block - 1, block + 1, std::uint64_t{4095}, 3 * block + 7}) {
+      SCOPED_TRACE(std::to_string(length) + " bytes in blocks of " + std::to_string(block));
+      write(std::string(length, '-'));
+      std::string const text = text_of(length);
+      std::uint64_t const rounded = (length + block - 1) / block * block;
+      {
+        storage drives({.drives = {"file:" + path + ",lba_bytes=" + std::to_string(block)}, .device = "cpu"});
+        EXPECT_EQ(drives.size_bytes(), rounded);
+        EXPECT_EQ(nlohmann::json::parse(drives.report())["drives"][0]["file_bytes"], length);
+        // In two pieces, which meet within a block.
+        drives.pwrite(text.data(), length / 2, 0);
+        drives.pwrite(text.data() + length / 2, length - length / 2, length / 2);
+        std::string all(rounded, '?');
+        drives.pread(all.data(), all.size(), 0);
+        EXPECT_EQ(all, text + std::string(rounded - length, '\0'));
+        drives.flush();
+        if (rounded != length) {
+          EXPECT_THROW(drives.pwrite("x", 1, length), operation_failed);
+          EXPECT_THROW(drives.pwrite("x", 1, rounded - 1), operation_failed);
+          EXPECT_NO_THROW(drives.pwrite("", 1, rounded - 1)) << "zero";
+        }
+        drives.flush();
+      }
+      EXPECT_EQ(contents(), text);
+    }
   }
 }
 
@@ -107,7 +127,9 @@ TEST_F(file_drive, that_is_empty_is_refused) {
   write("");
   for (bool const read_only : {false, true}) {
     EXPECT_EQ(refusal("file:" + path, read_only),
-              "path: '" + path + "': its size, 0 bytes, must be a multiple of lba_bytes=512 and not 0");
+              "path: '" + path +
+                  "': the file is empty; remove it, and make it with create=1 and size= in a file: URI, or with "
+                  "`forebay drive create` of the Python package");
   }
 }
 

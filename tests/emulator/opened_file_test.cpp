@@ -94,6 +94,17 @@ TEST_F(opened_file_test, knows_the_alignment_of_direct_io) {
   std::free(memory);
 }
 
+TEST_F(opened_file_test, may_end_within_a_block) {
+  make(1000);
+  for (bool const read_only : {false, true}) {
+    opened_file const file({.path = path, .drive_bytes = 1024, .read_only = read_only});
+    EXPECT_EQ(file.file_bytes(), 1000u);
+    EXPECT_EQ(file.drive_bytes(), 1024u);
+  }
+  EXPECT_EQ(refusal({.path = path, .drive_bytes = 1000}),
+            "size: '1000': the file has 1000 bytes; leave size out to take that");
+}
+
 TEST_F(opened_file_test, moves_its_descriptor_along) {
   make(8192);
   opened_file first({.path = path});
@@ -122,7 +133,7 @@ TEST_F(opened_file_test, refuses_what_holds_no_bytes) {
   refuses("Too many levels of symbolic links; ");
   fs::remove(path);
   make(0);
-  refuses("its size, 0 bytes, must be ");
+  refuses("the file is empty; ");
 }
 
 TEST_F(opened_file_test, refuses_a_socket) {
@@ -267,7 +278,7 @@ TEST_F(opened_device_test, refuses_to_write_a_protected_device) {
 
 TEST_F(opened_device_test, refuses_a_device_without_a_medium) {
   device = nullptr;
-  refuses("its size, 0 bytes, must be ");
+  refuses("the device has no medium; ");
 }
 
 }  // namespace

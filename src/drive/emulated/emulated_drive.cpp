@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,14 @@ std::unique_ptr<emulator::backing_store> store_of(specification const& what, mem
     auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes, read_only, what.allow_destroy,
                                        what.gpu ? emulator::file_io::mmap : what.io);
     if (!what.gpu) return file;
+    emulator::media const view = file->view();
+    if (view.end_bytes < view.bytes && !read_only) {
+      throw refused_input("path", what.path,
+                          fmt::format("its {} bytes end within a block of {}, and an engine on a GPU that may write "
+                                      "needs whole blocks; give another lba_bytes or size to the file, or leave "
+                                      "residency out",
+                                      view.end_bytes, what.lba_bytes));
+    }
     return emulator::working_copy(std::move(file), memory::device(what.gpu->ordinal));
   }
   if (!what.moves_data) return emulator::no_backing(what.size_bytes, what.lba_bytes);
@@ -115,6 +124,7 @@ class started_drive final : public emulated_drive {
     auto store = store_of(what_, bytes_memory, options.read_only);
     size_bytes_ = store->view().bytes;
     file_ = store->access();
+    file_bytes_ = store->view().end_bytes;
     emulator::subsystem_options subsystem_options;
     subsystem_options.serial = serial_of(what_);
     subsystem_options.units = what_.gpu ? what_.sms : what_.threads;
@@ -177,7 +187,10 @@ class started_drive final : public emulated_drive {
         {"lateness", lateness},
         {"poll_gap", describe(statistics->poll_gap)},
         {"fidelity", verdict.kept ? "ok" : "exceeded"}};
-    if (file_) report["file"] = describe(*file_);
+    if (file_) {
+      report["file_bytes"] = std::min(file_bytes_, size_bytes_);
+      report["file"] = describe(*file_);
+    }
     if (timing.flash.channels != 0) {
       report["timing"]["flash"] = describe(timing.flash);
       report["flash"] = describe(statistics->flash, timing.flash);
@@ -189,6 +202,7 @@ class started_drive final : public emulated_drive {
   specification what_;
   std::uint64_t size_bytes_ = 0;
   std::optional<emulator::file_access> file_;
+  std::uint64_t file_bytes_ = 0;
   std::shared_ptr<emulator::subsystem> shared_;
 };
 

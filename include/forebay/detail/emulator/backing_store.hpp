@@ -60,12 +60,11 @@ std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t
 /// A file or block device. Mapped, writes reach it at once, and its disk at `sync`; with io_uring, a write that
 /// completes has reached its disk or the disk's cache, or the page cache if there is no direct I/O. It is locked
 /// against a second drive. If a page of it is not available, since the disk is full or another process has cut the file
-/// shorter, commands on that page fail, and so does every later `sync` (see `media::lost`). With `read_only` the file
-/// need not be writable and does not change, and any number of read-only drives may have it open; the last block may
-/// then reach beyond the end of the file, and reads as zeros from there on. `allow_destroy` names a block device that
-/// may be written although there is something on it. Throws `refused_input` if the file is missing, of another kind,
-/// locked, in use or empty, if it ends within a block and may be written, or if the drive would not have `bytes` bytes
-/// (0: as many as the file gives).
+/// shorter, commands on that page fail. What was lost makes every later `sync` fail too. The last block may reach
+/// beyond the end of the file (see `media::end_bytes`), whose length never changes. With `read_only` the file need not
+/// be writable and does not change, and any number of read-only drives may have it open. `allow_destroy` names a block
+/// device that may be written although there is something on it. Throws `refused_input` if the file is missing, of
+/// another kind, locked, in use or empty, or if the drive would not have `bytes` bytes (0: as many as the file gives).
 std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes,
                                             bool read_only = false, std::string const& allow_destroy = {},
                                             file_io io = file_io::mmap);

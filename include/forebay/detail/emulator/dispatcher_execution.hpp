@@ -38,6 +38,15 @@ class dispatcher_execution : protected dispatcher_locks<M> {
   using base::stats_;
   using base::view_;
 
+  /// The status of a write that has more than zeros beyond the end of the drive's file. Nothing of it is stored.
+  FOREBAY_COLD std::uint16_t refuse_beyond_end() const {
+    // Relaxed: the host only says so.
+    if (lanes_.leader()) {
+      simt::atomic<M, simt::scope::system>(view_.drive.sync->refused_beyond_end).store(1, simt::order::relaxed);
+    }
+    return static_cast<std::uint16_t>(nvme::status_field(nvme::media_status::write_fault) | nvme::do_not_retry);
+  }
+
   /// Whether the drive's bytes are in a medium, which executes commands later.
   FOREBAY_DEVICE bool has_medium() const {
     if constexpr (M::reaches_files) return view_.drive.pieces != nullptr;
@@ -88,7 +97,9 @@ class dispatcher_execution : protected dispatcher_locks<M> {
           if ((pending.flags & pending_command::held) == 0) scratch_.commands[i].flags |= pending_command::in_medium;
         } else if ((pending.flags & pending_command::held) == 0) {
           bool const plain = command.opcode == nvme::io_opcode::read || command.opcode == nvme::io_opcode::write;
-          bool const moves = plain && !command.through &&
+          bool const bounded = command.opcode == nvme::io_opcode::write &&
+                               view_.drive.template reaches_beyond_end<M>(command.offset_bytes, command.bytes);
+          bool const moves = plain && !bounded && !command.through &&
                              one_piece<M>(sq.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
           is_alone = !moves;
           reads_piece = moves && command.opcode == nvme::io_opcode::read;
@@ -166,6 +177,14 @@ class dispatcher_execution : protected dispatcher_locks<M> {
         count_one(counts.bytes_read, command.bytes);
         break;
       case io_opcode::write:
+        if constexpr (media::may_lose<M>) {
+          if (drive.template reaches_beyond_end<M>(command.offset_bytes, command.bytes) &&
+              !drive.template ends_in_zeros<M>(lanes, command.offset_bytes, segments, segment_count)) {
+            pending.status_field = self.refuse_beyond_end();
+            count_one(counts.failed_commands);
+            return pending;
+          }
+        }
         drive.template write<M>(lanes, command.offset_bytes, segments, segment_count);
         self.mark_one(command.offset_bytes, command.bytes);
         count_one(counts.write_commands);

@@ -64,6 +64,12 @@ class dispatcher_medium : protected dispatcher_execution<M> {
       case io_opcode::read:
       case io_opcode::write:
       case io_opcode::compare:
+        if (command.opcode == io_opcode::write &&
+            view_.drive.template reaches_beyond_end<M>(command.offset_bytes, command.bytes) &&
+            !view_.drive.template ends_in_zeros<M>(lanes_, command.offset_bytes, segments, count)) {
+          mine.status_field = this->refuse_beyond_end();
+          return;
+        }
         mine.segments.assign(segments, segments + count);
         in_medium().add_transfer(mine, command.offset_bytes);
         break;
