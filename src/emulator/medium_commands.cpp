@@ -118,7 +118,7 @@ void medium_commands::drain() {
     if (command->pieces != 0) cancel(*command);
   }
   while (in_flight() != 0) {
-    if (!collect([](medium_command const&) {})) port_->wait();
+    if (!collect([](medium_command const&) {})) port_->wait(10'000'000);
   }
 }
 

@@ -137,9 +137,10 @@ class uring_port final : public medium_port {
     }
   }
 
-  void wait() override {
+  void wait(std::uint64_t most_ns) override {
     enter();
-    __kernel_timespec a_while{.tv_sec = 0, .tv_nsec = 10'000'000};
+    __kernel_timespec a_while{.tv_sec = static_cast<long long>(most_ns / 1'000'000'000),
+                              .tv_nsec = static_cast<long long>(most_ns % 1'000'000'000)};
     io_uring_cqe* cqe = nullptr;
     (void)io_uring_wait_cqe_timeout(&ring_, &cqe, &a_while);
   }

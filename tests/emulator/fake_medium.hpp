@@ -86,7 +86,7 @@ class fake_medium final : public medium {
       }
     }
 
-    void wait() override { of_.allowed_ = ~std::uint32_t{0}; }
+    void wait(std::uint64_t) override { of_.allowed_ = ~std::uint32_t{0}; }
 
    private:
     fake_medium& of_;

@@ -202,6 +202,14 @@ class engine final : public io_engine {
   /// time.
   std::uint64_t next_due_ns(std::uint32_t unit) { return at(unit).next_due_ns(); }
 
+  /// Waits for the drive's medium if it has commands of the unit: until it has done one, or for `most_ns`. False: it
+  /// has none, so there is nothing to wait for.
+  bool wait_for_medium(std::uint32_t unit, std::uint64_t most_ns) {
+    if (in_medium_.empty() || in_medium_[unit]->in_flight() == 0) return false;
+    in_medium_[unit]->wait(most_ns);
+    return true;
+  }
+
   dispatcher<M> at(std::uint32_t index) {
     return {view_,
             index,

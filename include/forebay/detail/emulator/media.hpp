@@ -20,7 +20,7 @@ class medium;
 struct sync_words {
   std::uint32_t requested = 0;
   std::uint32_t completed = 0;
-  std::uint32_t failed = 0;              ///< not 0 once a write-back failed: every later Flush fails too
+  std::uint32_t failed = 0;  ///< not 0 once a write-back failed: every later Flush fails too
   /// How many controllers have switched their volatile write cache off. While there are any, a write completes when it
   /// is durable.
   std::uint32_t without_cache = 0;

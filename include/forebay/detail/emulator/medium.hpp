@@ -50,9 +50,8 @@ class medium_port {
   virtual std::size_t collect(std::span<medium_completion> into) = 0;
   /// Asks for an early end of a piece that was submitted. It completes as any other, done or not.
   virtual void cancel(std::uint64_t tag) = 0;
-  /// Waits a while for a completion, or for nothing in particular. For a unit that is about to end, and has nothing
-  /// else to do.
-  virtual void wait() = 0;
+  /// Waits for a completion, for `most_ns` at most. It may return earlier for any reason.
+  virtual void wait(std::uint64_t most_ns) = 0;
 };
 
 /// The bytes of one drive. Thread-safe.

@@ -71,6 +71,8 @@ class medium_commands {
   /// How many commands have begun and are not done: all, or those of a queue.
   std::size_t in_flight() const { return all_.size() - free_.size(); }
   std::size_t in_flight(std::uint32_t place) const;
+  /// See `medium_port::wait`.
+  void wait(std::uint64_t most_ns) { port_->wait(most_ns); }
   /// Cancels all commands, and waits until they are done. What came of them is lost.
   void drain();
 
