@@ -23,14 +23,6 @@ constexpr std::uint16_t read_error = nvme::status_field(media_status::unrecovere
 constexpr fake_behaviour manual = {.manual = true};
 constexpr fake_behaviour stubborn = {.cancel_percent = 0, .manual = true};
 
-nvme::submission_entry command(io_opcode opcode, std::uint16_t id, std::uint64_t block, std::uint32_t blocks,
-                               std::uint64_t address, std::uint64_t prp2 = 0) {
-  nvme::submission_entry entry = nvme::make_io_command(opcode, id, 1, block, blocks);
-  entry.prp1 = address;
-  entry.prp2 = prp2;
-  return entry;
-}
-
 class medium_drive {
  public:
   explicit medium_drive(fake_behaviour const& how, engine_options const& options = {}) : drive(options, how) {}
@@ -132,7 +124,7 @@ TEST(medium, executes_every_command) {
   of.submit(command(io_opcode::compare, 3, 2, 2, of.drive.address()));
   of.steps();
   EXPECT_EQ(of.next(), done(3, nvme::status_field(media_status::compare_failure)));
-  of.submit(command(io_opcode::write_zeroes, 4, 2, 1, 0));
+  of.submit(command(io_opcode::write_zeroes, 4, 2, 1));
   of.steps();
   EXPECT_EQ(of.next(), done(4, 0));
   EXPECT_EQ(of.drive.store()[1024], std::byte{0});
@@ -147,7 +139,7 @@ TEST(medium, executes_every_command) {
   of.steps();
   EXPECT_EQ(of.next(), done(5, 0));
   EXPECT_EQ(of.drive.store()[1536], std::byte{0});
-  of.submit(command(io_opcode::flush, 6, 0, 1, 0));
+  of.submit(command(io_opcode::flush, 6, 0, 1));
   of.steps();
   EXPECT_EQ(of.next(), done(6, 0));
   EXPECT_EQ(of.drive.medium().durable_count(), 1u);

@@ -133,6 +133,14 @@ class rig {
   std::optional<engine<M>> engine_;
 };
 
+inline nvme::submission_entry command(nvme::io_opcode opcode, std::uint16_t id, std::uint64_t lba, std::uint32_t blocks,
+                                      std::uint64_t prp1 = 0, std::uint64_t prp2 = 0) {
+  nvme::submission_entry entry = nvme::make_io_command(opcode, id, 1, lba, blocks);
+  entry.prp1 = prp1;
+  entry.prp2 = prp2;
+  return entry;
+}
+
 /// Status code type and code of a completion, without the retry bits.
 inline std::uint16_t code_of(nvme::completion_entry const& entry) {
   return static_cast<std::uint16_t>(entry.status_field() & nvme::status_code_mask);
