@@ -419,11 +419,11 @@ NB_MODULE(_core, m) {
   m.def("build_info", &build_info);
   m.def(
       "create_drive",
-      [](std::string const& uri) {
+      [](std::string const& uri, bool resize) {
         without_lock const unlocked;
-        drive::create(uri);
+        resize ? drive::grow(uri) : drive::create(uri);
       },
-      nb::arg("uri"));
+      nb::arg("uri"), nb::arg("resize"));
   m.def("profile_folders", &drive::profile_folders);
   m.def("daemon_socket", &drive::daemon_socket);
   m.def("multiprocessors", &emulator::multiprocessors, nb::arg("ordinal"));

@@ -147,6 +147,11 @@ std::string describe(blkid_probe probe) {
 
 }  // namespace
 
+bool is_block_device(std::string const& path) {
+  struct stat about{};
+  return ::stat(path.c_str(), &about) == 0 && S_ISBLK(about.st_mode);
+}
+
 device_shape shape_of_device(int fd) {
   device_shape shape;
   int block_bytes = 0, is_protected = 0;

@@ -19,6 +19,8 @@ struct device_places {
   std::string names = "/dev/disk/by-id";
 };
 
+bool is_block_device(std::string const& path);
+
 struct device_shape {
   std::uint64_t bytes = 0;
   std::uint32_t block_bytes = 0;  ///< of a logical block

@@ -15,6 +15,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/error.hpp"
@@ -207,6 +208,130 @@ TEST_F(file_drive, that_may_not_be_so_large_leaves_nothing_behind) {
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_TRUE(is_empty());
+}
+
+class growing_file_drive : public file_drive {
+ protected:
+  static std::string refusal_to_grow(std::string const& uri) {
+    try {
+      drive::grow(uri);
+    } catch (refused_input const& refused) {
+      return refused.what();
+    }
+    return "accepted";
+  }
+  void make(std::uint64_t bytes) {
+    write("");
+    fs::resize_file(path, bytes);
+  }
+};
+
+TEST_F(growing_file_drive, keeps_its_bytes_and_its_extents_and_has_room_for_more) {
+  std::string const uri = "file:" + path;
+  drive::create(uri + ",size=4M");
+  std::string const text = text_of(3 << 20), more = text_of(11 << 20);
+  {
+    storage drives({.drives = {uri}, .device = "cpu"});
+    extent const edges = drives.create_extent("edges", text.size());
+    drives.pwrite(text.data(), text.size(), 0, &edges);
+    EXPECT_THROW(drives.create_extent("more", more.size()), refused_input);
+  }
+  drive::grow(uri + ",size=16M");
+  EXPECT_EQ(fs::file_size(path), 16u << 20);
+  {
+    storage drives({.drives = {uri}, .device = "cpu"});
+    EXPECT_EQ(drives.size_bytes(), 16u << 20);
+    extent const edges = drives.find_extent("edges");
+    std::string back(text.size(), '?');
+    drives.pread(back.data(), back.size(), 0, &edges);
+    EXPECT_EQ(back, text);
+    extent const made = drives.create_extent("more", more.size());
+    EXPECT_EQ(made.first_byte, 4u << 20);
+    back.assign(more.size(), '?');
+    drives.pread(back.data(), back.size(), 0, &made);
+    EXPECT_EQ(back, std::string(more.size(), '\0'));
+    drives.pwrite(more.data(), more.size(), 0, &made);
+    drives.pread(back.data(), back.size(), 0, &made);
+    EXPECT_EQ(back, more);
+  }
+  EXPECT_EQ(contents().substr(4 << 20, more.size()), more);
+}
+
+TEST_F(growing_file_drive, that_ended_within_a_block_has_zeros_from_there_on) {
+  write(text_of(700));
+  EXPECT_EQ(refusal_to_grow("file:" + path + ",size=512"),
+            "size: '512': " + path + " has 700 bytes, and no drive is made shorter; give at least as many");
+  drive::grow("file:" + path + ",size=4096");
+  EXPECT_EQ(contents(), text_of(700) + std::string(4096 - 700, '\0'));
+  drive::grow("file:" + path + ",size=4096");
+  EXPECT_EQ(fs::file_size(path), 4096u) << "nothing is left to do";
+}
+
+TEST_F(growing_file_drive, is_refused_where_it_cannot_be_meant) {
+  std::string const uri = "file:" + path;
+  EXPECT_NE(refusal_to_grow(uri + ",size=1M").find("no such file"), std::string::npos);
+  EXPECT_FALSE(fs::exists(path));
+  make(8192);
+  EXPECT_EQ(refusal_to_grow(uri), "size: '': give the size of the file to make, as in size=1G");
+  EXPECT_EQ(refusal_to_grow(uri + ",size=8193"), "size: '8193': give a multiple of lba_bytes, which is 512");
+  EXPECT_EQ(refusal_to_grow(uri + ",size=1M,create=1"),
+            "create: '1': a file that grows exists already; leave create out");
+  EXPECT_NE(refusal_to_grow("emulated:size=1M").find("backing=file"), std::string::npos);
+  EXPECT_NE(refusal_to_grow("file:/dev/null,size=1M").find("is a character device"), std::string::npos);
+  for (bool const read_only : {false, true}) {
+    auto const open = drive::open(uri, {.read_only = read_only});
+    EXPECT_EQ(refusal_to_grow(uri + ",size=1M"),
+              "path: '" + path + "': another drive has the file open; close that one first");
+  }
+  EXPECT_EQ(fs::file_size(path), 8192u);
+}
+
+TEST_F(growing_file_drive, of_a_stripe_gives_room_once_all_have_grown) {
+  std::string const other = (folder / "other.img").string();
+  std::vector<std::string> const uris = {"file:" + path, "file:" + other};
+  std::string const text = text_of(2 << 20);
+  for (std::string const& uri : uris) drive::create(uri + ",size=2M");
+  {
+    storage drives({.drives = uris, .device = "cpu"});
+    extent const edges = drives.create_extent("edges", text.size());
+    drives.pwrite(text.data(), text.size(), 0, &edges);
+  }
+  for (std::uint64_t const expected : {4u << 20, 16u << 20}) {
+    drive::grow(uris[expected == 4u << 20 ? 0 : 1] + ",size=8M");
+    storage drives({.drives = uris, .device = "cpu"});
+    EXPECT_EQ(drives.size_bytes(), expected);
+    extent const edges = drives.find_extent("edges");
+    std::string back(text.size(), '?');
+    drives.pread(back.data(), back.size(), 0, &edges);
+    EXPECT_EQ(back, text);
+  }
+}
+
+TEST_F(growing_file_drive, of_drives_one_after_the_other_is_opened_as_stripes_of_their_former_size) {
+  std::string const other = (folder / "other.img").string();
+  std::vector<std::string> const uris = {"file:" + path, "file:" + other};
+  std::string const text = text_of(3 << 20);  // on both
+  for (std::string const& uri : uris) drive::create(uri + ",size=3M");
+  {
+    storage drives({.drives = uris, .device = "cpu", .stripe_bytes = 0});
+    extent const edges = drives.create_extent("edges", text.size());
+    drives.pwrite(text.data(), text.size(), 0, &edges);
+  }
+  for (std::string const& uri : uris) drive::grow(uri + ",size=6M");
+  try {
+    storage const drives({.drives = uris, .device = "cpu", .stripe_bytes = 0});
+    FAIL() << "everything would lie elsewhere";
+  } catch (operation_failed const& failed) {
+    EXPECT_NE(std::string(failed.what()).find("made on 2 drives with stripes of 3145728 bytes"), std::string::npos)
+        << failed.what();
+  }
+  storage drives({.drives = uris, .device = "cpu", .stripe_bytes = 3 << 20});
+  EXPECT_EQ(drives.size_bytes(), 12u << 20);
+  extent const edges = drives.find_extent("edges");
+  std::string back(text.size(), '?');
+  drives.pread(back.data(), back.size(), 0, &edges);
+  EXPECT_EQ(back, text);
+  EXPECT_EQ(drives.create_extent("more", 8 << 20).first_byte, 4u << 20);
 }
 
 /// The memory of a machine that has none left.
