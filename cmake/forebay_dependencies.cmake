@@ -67,3 +67,15 @@ if(NOT TARGET Boost::context)
     target_link_libraries(Boost::context INTERFACE "${FOREBAY_BOOST_CONTEXT_LIBRARY}")
   endif()
 endif()
+
+# io_uring by liburing: the static library where there is one, so that a program needs none when it runs.
+if(NOT TARGET forebay_liburing)
+  find_library(FOREBAY_LIBURING_LIBRARY NAMES liburing.a uring HINTS "${FOREBAY_BUNDLE}/lib")
+  mark_as_advanced(FOREBAY_LIBURING_LIBRARY)
+  if(NOT FOREBAY_LIBURING_LIBRARY)
+    message(FATAL_ERROR "Forebay needs liburing: no library was found. `scripts/setup` of its sources installs it, and so "
+                        "does the system's package manager; FOREBAY_BUNDLE names a folder that has it.")
+  endif()
+  forebay_find_headers(forebay_liburing liburing.h)
+  target_link_libraries(forebay_liburing INTERFACE "${FOREBAY_LIBURING_LIBRARY}")
+endif()
