@@ -6,11 +6,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/common/pattern.hpp"
@@ -20,25 +22,15 @@
 #include "apps/file_io/file.hpp"
 #include "forebay/error.hpp"
 #include "forebay/machine.hpp"
+#include "scratch_file.hpp"
 
 namespace forebay::file_io {
 namespace {
 
 constexpr std::uint64_t file_bytes = 2 << 20;
 
-/// A file of `file_bytes` bytes, zeros that are on the disk.
 class file_io_test : public ::testing::Test {
  protected:
-  file_io_test() {
-    std::string name = (std::filesystem::temp_directory_path() / "forebay-file-io-XXXXXX").string();
-    int const descriptor = ::mkstemp(name.data());
-    path = name;
-    std::vector<char> const zeros(file_bytes);
-    EXPECT_EQ(::write(descriptor, zeros.data(), zeros.size()), static_cast<ssize_t>(file_bytes));
-    ::close(descriptor);
-  }
-  ~file_io_test() override { std::filesystem::remove(path); }
-
   void change_byte(std::uint64_t at) const {
     std::fstream stream(path, std::ios::in | std::ios::out | std::ios::binary);
     stream.seekg(static_cast<std::streamoff>(at));
@@ -57,7 +49,8 @@ class file_io_test : public ::testing::Test {
     return "nothing";
   }
 
-  std::filesystem::path path;
+  testing::scratch_file const scratch{file_bytes};
+  std::filesystem::path const path = scratch.path();
 };
 
 class file_io_engines : public file_io_test, public ::testing::WithParamInterface<char const*> {
