@@ -78,6 +78,24 @@ def run_block_io(
     lay_down: bool,
     tell: Callable[[str, float], None] | None,
 ) -> str: ...
+def run_file_io(
+    path: str,
+    engine: str,
+    gpu: int,
+    *,
+    random: bool,
+    read_percent: int,
+    block_bytes: int,
+    iodepth: int,
+    gpu_threads: int,
+    size_bytes: int,
+    runtime_s: float,
+    ramp_time_s: float,
+    seed: int,
+    verify: bool,
+    lay_down: bool,
+    tell: Callable[[str, float], None] | None,
+) -> str: ...
 def run_replay(
     storage: Storage,
     operations: Buffer,
