@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boots a Linux guest that runs one script, in QEMU, with disks whose writes are recorded."""
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNEL = ROOT / "build" / "guest-kernel"  # scripts/guest_kernel makes it
+QEMU = "qemu-system-x86_64"
+BUSYBOX = Path("/bin/busybox")
+DRIVERS = ("virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk")
+DONE = "guest: done"
+LIMIT_S = 300
+
+# The guest's disks are named by their serial numbers; a partition has the disk's name and its number.
+INIT = f"""#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t devtmpfs dev /dev
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+for driver in {" ".join(DRIVERS)}; do insmod /drivers/$driver.ko; done
+mkdir -p /disks
+for disk in /sys/block/vd*; do
+  for node in /dev/${{disk##*/}}*; do ln -s $node /disks/$(cat $disk/serial)${{node#/dev/${{disk##*/}}}}; done
+done
+sh /script
+echo '{DONE}'
+sync
+poweroff -f
+"""
+
+
+class GuestError(Exception):
+    """A guest that did not get to its end; the message has what it printed."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk of the guest in a raw file; with `log`, each of its writes is recorded there."""
+
+    name: str
+    path: Path
+    log: Path | None = None
+
+
+def program(name: str) -> str:
+    """Finds a program that may lie where only root's PATH leads; returns the name if there is none."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") or name
+
+
+def missing() -> str | None:
+    """Says what there is not to record and check with; None where all is there."""
+    for name in (QEMU, "cpio", "ldd", "mkfs.ext4", "e2fsck", "debugfs"):
+        if not shutil.which(program(name)):
+            return f"there is no {name} here: scripts/setup --test installs it"
+    if not BUSYBOX.is_file():
+        return f"there is no {BUSYBOX} here: scripts/setup --test installs busybox-static"
+    if not (KERNEL / "vmlinuz").is_file():
+        return "there is no kernel for a guest: scripts/guest_kernel fetches it, or says why it cannot"
+    return None
+
+
+def _libraries(program: Path) -> list[Path]:
+    listing = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
+    return [Path(word) for line in listing.splitlines() for word in line.split() if word.startswith("/")]
+
+
+def _initramfs(script: str, programs: list[Path], to: Path) -> None:
+    """Packs the script and the programs, which lie in /bin there, with their libraries."""
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        for folder in ("bin", "dev", "drivers", "proc", "sys"):
+            (top / folder).mkdir()
+        for file in [BUSYBOX, *programs]:
+            shutil.copy(file, top / "bin" / file.name)
+        for library in {library for program in programs for library in _libraries(program)}:
+            there = top / library.relative_to("/")
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, there)
+        for driver in DRIVERS:
+            shutil.copy(KERNEL / f"{driver}.ko", top / "drivers")
+        (top / "script").write_text(script)
+        (top / "init").write_text(INIT)
+        (top / "init").chmod(0o755)
+        names = "\0".join(str(path.relative_to(top)) for path in sorted(top.rglob("*")))
+        with to.open("wb") as archive:
+            subprocess.run(
+                ["cpio", "--create", "--format=newc", "--null", "--quiet"],
+                cwd=top,
+                input=names.encode(),
+                stdout=archive,
+                check=True,
+            )
+
+
+def _machine(accelerator: str) -> list[str]:
+    return [
+        *(QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"),
+        *("-machine", "q35", "-smp", "2", "-m", "512M", "-kernel", str(KERNEL / "vmlinuz")),
+        *("-accel", accelerator, "-cpu", "host" if accelerator == "kvm" else "max"),
+    ]
+
+
+# Some of them save seconds on an emulated processor.
+_ARGUMENTS = (
+    "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check lpj=4000000 "
+    "random.trust_cpu=on cryptomgr.notests"
+)
+
+
+@functools.cache
+def accelerator() -> str:
+    """Returns ``kvm`` where a guest runs under it, else ``tcg``: that /dev/kvm opens does not say that guests run."""
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return "tcg"
+    # A kernel without anything to start panics, and QEMU ends with status 0.
+    try:
+        probe = subprocess.run([*_machine("kvm"), "-append", _ARGUMENTS], capture_output=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired:
+        return "tcg"
+    return "kvm" if probe.returncode == 0 and b"Kernel panic" in probe.stdout else "tcg"
+
+
+def _attach(disk: Disk) -> list[str]:
+    # What reaches the host's disk, and when, says nothing about the guest's.
+    file = "driver=file,cache.no-flush=on,discard=unmap"
+    arguments = ["-blockdev", f"{file},node-name={disk.name}-file,filename={disk.path}"]
+    node = f"{disk.name}-file"
+    if disk.log:
+        disk.log.write_bytes(b"")
+        arguments += ["-blockdev", f"{file},node-name={disk.name}-log,filename={disk.log}"]
+        arguments += [
+            "-blockdev",
+            f"driver=blklogwrites,node-name={disk.name},file={node},log={disk.name}-log,log-sector-size=512",
+        ]
+        node = disk.name
+    return [*arguments, "-device", f"virtio-blk-pci,drive={node},serial={disk.name}"]
+
+
+def boot(script: str, programs: list[Path], disks: list[Disk]) -> str:
+    """Runs the script as the only thing in a guest, and returns what the guest printed."""
+    with tempfile.TemporaryDirectory() as name:
+        initramfs = Path(name) / "initramfs"
+        _initramfs(script, programs, initramfs)
+        command = [*_machine(accelerator()), "-initrd", str(initramfs), "-append", _ARGUMENTS]
+        for disk in disks:
+            command += _attach(disk)
+        try:
+            ran = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired as late:
+            raise GuestError(f"not done after {LIMIT_S} s:\n{late.stdout}\n{late.stderr}") from late
+    if ran.returncode != 0 or DONE not in ran.stdout:
+        raise GuestError(f"QEMU ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}")
+    return ran.stdout

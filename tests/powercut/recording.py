@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records what reaches a disk while a writer works on a drive there.
+
+The disk has two partitions. The first takes the writer's marks. The second is the drive, or has a file system with the
+drive in a file. Before the writer starts, each sector of the drive has generation 0.
+"""
+
+import json
+import shutil
+import struct
+import subprocess
+import tarfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import guest
+import numpy as np
+import sectors
+
+DRIVE_SECTORS = 8192
+FILE_SYSTEM_SECTORS = 3 * DRIVE_SECTORS  # with a journal of 4 MiB
+MARK_SECTOR = 2048  # the first one of the first partition
+DATA_SECTOR = 4096  # of the second
+FILE = "drive.img"  # in a file system
+
+
+@dataclass(frozen=True)
+class Case:
+    """A drive that a writer works on."""
+
+    name: str  # a word
+    kind: str  # "raw": the partition is the drive; "ext4": it has a file system with the drive
+    seed: int
+    writes: int = 1000
+    options: str = ""  # of the drive's URI: ",key=value"
+    whole: bool = False  # each sector must be whole, also one whose write was never flushed; mapped files tear those
+    drop_flushes: bool = False
+
+
+class RefusedError(Exception):
+    """The writer refused the drive, with this message."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a case has left in a folder."""
+
+    case: Case
+    folder: Path
+
+    @property
+    def first(self) -> np.ndarray:
+        """What the disk held when the writer started, one sector a row."""
+        return np.fromfile(self.folder / "first.img", np.uint8).reshape(-1, sectors.BYTES)
+
+    @property
+    def last(self) -> np.ndarray:
+        """What it held in the end."""
+        return np.fromfile(self.folder / "last.img", np.uint8).reshape(-1, sectors.BYTES)
+
+    @property
+    def log(self) -> Path:
+        """Where its writes are recorded."""
+        return self.folder / "writes.log"
+
+    @property
+    def events(self) -> list[list]:
+        """The writer's journal."""
+        return json.loads((self.folder / "journal.json").read_text())["events"]
+
+    def save(self) -> None:
+        """Writes down what the case was; ``load`` finds a recording only after that."""
+        (self.folder / "case.json").write_text(json.dumps(asdict(self.case)))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Recording":
+        """Finds a recording of an earlier run."""
+        return cls(Case(**json.loads((folder / "case.json").read_text())), folder)
+
+
+def _data(case: Case, folder: Path) -> np.ndarray:
+    """The contents of the second partition."""
+    drive = sectors.fill(np.arange(DRIVE_SECTORS), np.zeros(DRIVE_SECTORS), case.seed)
+    if case.kind == "raw":
+        return drive
+    # A file that is whole when the file system is made: later only its data changes.
+    tree = folder / "tree"
+    tree.mkdir()
+    drive.tofile(tree / FILE)
+    image = folder / "ext4.img"
+    size = f"{FILE_SYSTEM_SECTORS // 2}k"
+    make = [guest.program("mkfs.ext4"), "-q", "-b", "4096", "-d", tree, image, size]
+    subprocess.run(make, check=True, capture_output=True)
+    data = np.fromfile(image, np.uint8).reshape(-1, sectors.BYTES)
+    shutil.rmtree(tree)
+    image.unlink()
+    return data
+
+
+def _make_disk(case: Case, folder: Path) -> None:
+    data = _data(case, folder)
+    disk = np.zeros((DATA_SECTOR + len(data), sectors.BYTES), np.uint8)
+    partition = struct.Struct("<B3xB3xII")
+    table = partition.pack(0, 0x83, MARK_SECTOR, DATA_SECTOR - MARK_SECTOR) + partition.pack(
+        0, 0x83, DATA_SECTOR, len(data)
+    )
+    disk[0, 446 : 446 + len(table)] = np.frombuffer(table, np.uint8)
+    disk[0, 510:] = 0x55, 0xAA
+    disk[DATA_SECTOR:] = data
+    disk.tofile(folder / "first.img")
+    disk.tofile(folder / "last.img")
+
+
+def _script(cases: list[Case], writer: str) -> str:
+    """What the guest does, one case after the other."""
+    # The system writes what is dirty at once and all the time, so that a Flush finds some of it written, and some of
+    # what is on the disk was never flushed.
+    lines = ["cd /proc/sys/vm && echo 1 > dirty_writeback_centisecs && echo 1 > dirty_expire_centisecs"]
+    for case in cases:
+        here, disk = f"/results/{case.name}", f"/disks/{case.name}"
+        drive = f"{disk}2"
+        lines.append(f"mkdir -p {here} /mnt")
+        if case.kind == "ext4":
+            lines.append(f"mount -t ext4 {disk}2 /mnt")
+            drive = f"/mnt/{FILE}"
+        fault = " --drop-flushes" if case.drop_flushes else ""
+        lines.append(
+            f"{writer} --drive file:{drive}{case.options} --marks {disk}1 --seed {case.seed} "
+            f"--writes {case.writes} --json {here}/journal.json{fault} > {here}/output 2>&1; echo $? > {here}/status"
+        )
+        if case.kind == "ext4":
+            lines.append("umount /mnt")
+    lines.append("tar -cf /disks/results -C /results .")
+    return "\n".join(lines) + "\n"
+
+
+def record(cases: list[Case], writer: Path, folder: Path) -> dict[str, Recording | RefusedError]:
+    """Runs all cases in one guest; each leaves a recording in a folder of its name, or the writer's refusal."""
+    recordings = {}
+    disks = []
+    for case in cases:
+        there = folder / case.name
+        shutil.rmtree(there, ignore_errors=True)
+        there.mkdir(parents=True)
+        _make_disk(case, there)
+        recordings[case.name] = Recording(case, there)
+        disks.append(guest.Disk(case.name, there / "last.img", there / "writes.log"))
+    results = folder / "results.tar"
+    with results.open("wb") as file:
+        file.truncate(64 << 20)
+    console = guest.boot(_script(cases, writer.name), [writer], [*disks, guest.Disk("results", results)])
+    outcome: dict[str, Recording | RefusedError] = {}
+    with tarfile.open(results) as archive:
+
+        def text(case: Case, name: str) -> str:
+            member = archive.extractfile(f"./{case.name}/{name}")
+            return member.read().decode() if member else ""
+
+        for case in cases:
+            status, output = text(case, "status").strip(), text(case, "output").strip()
+            if status == "2":
+                outcome[case.name] = RefusedError(output)
+                continue
+            if status != "0":
+                raise guest.GuestError(f"the writer of {case.name} ended with {status}: {output}\n{console}")
+            recording = recordings[case.name]
+            (recording.folder / "journal.json").write_text(text(case, "journal.json"))
+            recording.save()
+            outcome[case.name] = recording
+    results.unlink()
+    return outcome
