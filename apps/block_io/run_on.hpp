@@ -3,13 +3,11 @@
 //! The part of `block_io::run` that each machine compiles for itself.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "apps/block_io/block_io.hpp"
 #include "apps/block_io/kernel.hpp"
-#include "apps/common/command_latencies.hpp"
+#include "apps/block_io/launch_result.hpp"
 #include "apps/common/device_array.hpp"
 #include "apps/common/executor.hpp"
 #include "apps/common/io_buffer.hpp"
@@ -18,19 +16,6 @@
 #include "forebay/storage.hpp"
 
 namespace forebay::block_io {
-
-/// What the threads of one launch counted, together.
-struct launch_result {
-  apps::command_latencies read;
-  apps::command_latencies write;
-  std::uint64_t epoch_ns = 0;
-  std::uint64_t last_completion_ns = 0;
-  std::uint64_t mismatches = 0;
-  std::uint64_t first_mismatch_byte = ~std::uint64_t{0};
-  std::uint64_t errors = 0;
-  status first_error;
-  std::vector<std::uint32_t> written;  ///< one bit a block of the region
-};
 
 /// Runs the threads of `work` to their end.
 template <class M>
@@ -54,15 +39,7 @@ launch_result run_on(storage& drives, workload const& work) {
 
   launch_result total;
   total.epoch_ns = shared.to_host()[0].epoch_ns;
-  for (thread_result const& r : results.to_host()) {
-    total.read.merge(r.read);
-    total.write.merge(r.write);
-    total.last_completion_ns = std::max(total.last_completion_ns, r.last_completion_ns);
-    total.mismatches += r.mismatches;
-    total.first_mismatch_byte = std::min(total.first_mismatch_byte, r.first_mismatch_byte);
-    if (total.errors == 0) total.first_error = r.first_error;
-    total.errors += r.errors;
-  }
+  for (thread_result const& r : results.to_host()) total.merge(r);
   total.read.completion.bins = read_bins.to_host();
   total.write.completion.bins = write_bins.to_host();
   total.written = written.to_host();

@@ -198,7 +198,7 @@ class Graph:
         return min(getattr(self, algorithm), key=lambda row: row.data["all_hits_over_native"])
 
     def cold(self, algorithm: str) -> Row:
-        """The way that is nearest to the drive's time from an empty cache, of those that vouch for themselves if any do."""
+        """The way that is nearest to the drive's time from an empty cache. One that vouches for itself is preferred."""
         rows = getattr(self, algorithm)
         vouching = [row for row in rows if row.fidelity == "ok" and not row.beyond_link]
         return min(vouching or rows, key=lambda row: row.data["cold_over_bound"])

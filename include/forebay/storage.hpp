@@ -86,7 +86,7 @@ struct storage_options {
   std::uint64_t flush_timeout_ns = 60'000'000'000;  ///< the same two limits for a Flush: a drive may have much to write
   cache_options cache = {};                         ///< no cache unless it has a size
   /// Rejects every write. A drive in a file, unless a daemon serves it, then opens its file for reading only: the file
-  /// need not be writable and may have any length, and several storages may have it open.
+  /// need not be writable, and several storages may have it open.
   bool read_only = false;
   bool allow_destroy = false;  ///< write anywhere on drives that carry a catalogue, not only in its extents
   debug_options debug = {};    ///< what helps to find defects

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from forebay._buffers import Buffer
 
 def build_info() -> str: ...
-def create_drive(uri: str) -> None: ...
+def create_drive(uri: str, resize: bool) -> None: ...
 def profile_folders() -> list[str]: ...
 def daemon_socket() -> str: ...
 def multiprocessors(ordinal: int) -> int: ...
@@ -64,6 +64,24 @@ class Storage:
 
 def run_block_io(
     storage: Storage,
+    *,
+    random: bool,
+    read_percent: int,
+    block_bytes: int,
+    iodepth: int,
+    gpu_threads: int,
+    size_bytes: int,
+    runtime_s: float,
+    ramp_time_s: float,
+    seed: int,
+    verify: bool,
+    lay_down: bool,
+    tell: Callable[[str, float], None] | None,
+) -> str: ...
+def run_file_io(
+    path: str,
+    engine: str,
+    gpu: int,
     *,
     random: bool,
     read_percent: int,

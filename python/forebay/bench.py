@@ -14,6 +14,7 @@ from forebay.provenance import provenance
 from forebay.storage import Storage
 
 MAX_IN_FLIGHT = 1 << 20
+GPU = "gpu"  # the engine whose threads drive the drive themselves, on a GPU or on the CPU
 # Workload -> (random, has reads, has writes).
 WORKLOADS = {
     "read": (False, True, False),
@@ -72,30 +73,37 @@ class Job:
 
 
 def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = None) -> dict[str, Any]:
-    """Runs one job; returns the JSON document, without its schema version.
+    """Runs one job on a storage, whose own threads submit; returns the JSON document, without its schema version.
 
     `tell` is called with the name of the phase and the share of it that is done.
     """
     job.validate()
     before = time.time()
-    native = json.loads(
-        interruptible(
-            core().run_block_io,
-            storage._native,
-            random=WORKLOADS[job.rw][0],
-            read_percent=job.read_percent,
-            block_bytes=job.bs,
-            iodepth=job.iodepth,
-            gpu_threads=job.gpu_threads,
-            size_bytes=job.size,
-            runtime_s=job.runtime,
-            ramp_time_s=job.effective_ramp_time,
-            seed=job.randseed,
-            verify=job.verify,
-            lay_down=not job.verify_only,
-            tell=tell,
-        )
-    )
+    native = json.loads(interruptible(core().run_block_io, storage._native, **native_options(job), tell=tell))
+    return document(job, GPU, native, before, {**provenance(storage), "populated": native["populated"]})
+
+
+def native_options(job: Job) -> dict[str, Any]:
+    """The job as the extension takes it."""
+    return {
+        "random": WORKLOADS[job.rw][0],
+        "read_percent": job.read_percent,
+        "block_bytes": job.bs,
+        "iodepth": job.iodepth,
+        "gpu_threads": job.gpu_threads,
+        "size_bytes": job.size,
+        "runtime_s": job.runtime,
+        "ramp_time_s": job.effective_ramp_time,
+        "seed": job.randseed,
+        "verify": job.verify,
+        "lay_down": not job.verify_only,
+    }
+
+
+def document(
+    job: Job, ioengine: str, native: dict[str, Any], before: float, conditions: dict[str, Any]
+) -> dict[str, Any]:
+    """The JSON document of a job that began at `before` and of which the extension returned `native`."""
     failed = native["errors"] != 0
     verified = None if not job.verify else not failed and native["mismatches"] == 0
     return {
@@ -106,6 +114,7 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
                 "error": fio.EIO if failed or verified is False else 0,
                 "elapsed": round(time.time() - before),
                 "job options": {
+                    "ioengine": ioengine,
                     "rw": job.rw,
                     "bs": str(job.bs),
                     "iodepth": str(job.iodepth),
@@ -121,11 +130,11 @@ def run(storage: Storage, job: Job, tell: Callable[[str, float], None] | None = 
             }
         ],
         "forebay": {
-            **provenance(storage),
+            **conditions,
+            "ioengine": ioengine,
             "verified": verified,
             "verified_blocks": native["verified_blocks"],
             "mismatches": native["mismatches"],
-            "populated": native["populated"],
             "first_mismatch_byte": native["first_mismatch_byte"],
             "errors": native["errors"],
             "first_error": native["first_error"],

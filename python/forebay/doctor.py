@@ -3,54 +3,32 @@
 
 import os
 import re
-import resource
-import shutil
 import subprocess
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from forebay import memory
-from forebay.errors import OperationFailed
+from forebay import memory, system_checks
+from forebay.errors import OperationFailed, RefusedInput
+from forebay.findings import MISSING, OK, WARNING, Check, Machine
 from forebay.graph import wordnet
 
-OK, WARNING, MISSING = "ok", "warning", "missing"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding. `cause` and `remedy` are empty where all is well."""
-
-    name: str
-    status: str
-    found: str
-    cause: str = ""
-    remedy: str = ""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where to look, so that a test can show another machine."""
-
-    root: Path = Path("/")
-    which: Callable[[str], str | None] = shutil.which
-
-    def read(self, path: str) -> str | None:
-        """A file of the operating system, or None where it is not there or not readable."""
-        try:
-            return (self.root / path).read_text(errors="replace")
-        except OSError:
-            return None
+# In the order in which they should be read.
+NAMES = (
+    *("cpu", "memory", "container", "extension", "profiles", "cuda build", "nvidia driver", "gpus", "mps"),
+    *("nvme drives", "iommu", "vfio", "lockdown", "hugepages", "memlock", "io_uring", "o_direct", "cufile"),
+    *("qemu", "wordnet"),
+)
 
 
 def examine(machine: Machine | None = None) -> list[Check]:
-    """All checks, in the order in which they should be read."""
+    """All checks, in the order of `NAMES`."""
     machine = machine or Machine()
     built = _built()
     return [
         _cpu(machine),
         _memory(machine),
+        system_checks.container(machine),
         _extension(built),
         _profiles(),
         _cuda_build(built),
@@ -60,8 +38,12 @@ def examine(machine: Machine | None = None) -> list[Check]:
         _nvme(machine),
         _iommu(machine),
         _vfio(machine),
+        system_checks.lockdown(machine),
         _hugepages(machine),
-        _memlock(),
+        system_checks.memlock(machine),
+        system_checks.io_uring(machine),
+        system_checks.o_direct(machine),
+        system_checks.cufile(machine),
         _qemu(machine),
         _wordnet(),
     ]
@@ -75,6 +57,19 @@ def as_json(checks: list[Check]) -> list[dict[str, str]]:
 def usable(checks: list[Check]) -> bool:
     """Whether emulated drives on this machine's processors work, which is the least that Forebay needs."""
     return all(check.status != MISSING for check in checks if check.name == "extension")
+
+
+def named(wanted: list[str]) -> list[str]:
+    """The names of checks that a person wrote: dashes and underlines stand for spaces, or for themselves."""
+    known = {_simple(name): name for name in NAMES}
+    for name in wanted:
+        if _simple(name) not in known:
+            raise RefusedInput("--require", name, f"is no check; give one of {', '.join(NAMES)}")
+    return [known[_simple(name)] for name in wanted]
+
+
+def _simple(name: str) -> str:
+    return re.sub(r"[-_ ]+", " ", name.strip().lower())
 
 
 def _built() -> dict[str, Any] | str:
@@ -273,22 +268,6 @@ def _hugepages(machine: Machine) -> Check:
         "none reserved",
         "needed only for real drives without an IOMMU: long runs of physical memory",
         "echo 512 > /proc/sys/vm/nr_hugepages",
-    )
-
-
-def _memlock() -> Check:
-    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if limit == resource.RLIM_INFINITY:
-        return Check("memlock", OK, "unlimited")
-    found = f"{limit // 1024} KiB"
-    if limit >= 1 << 30:
-        return Check("memlock", OK, found)
-    return Check(
-        "memlock",
-        WARNING,
-        found,
-        "real drives through VFIO lock the memory of queues and buffers",
-        "ulimit -l unlimited, or LimitMEMLOCK=infinity in the service",
     )
 
 

@@ -14,17 +14,20 @@ def provenance(storage: Storage, path: str = "storage_direct") -> dict[str, Any]
     """
     report = storage.report()
     drives = report["drives"]
-    built = build_info()
     return {
         **report,
         "path": path,
         "profile": _named(drives, "profile"),
         "residency": _named(drives, "residency"),
         "lateness": max((drive.get("lateness") or {} for drive in drives), key=lambda late: late.get("p99_ns", 0)),
-        "version": built["version"],
-        "commit": built["commit"],
-        "host": platform.node(),
+        **build_and_host(),
     }
+
+
+def build_and_host() -> dict[str, Any]:
+    """What measured, and where."""
+    built = build_info()
+    return {"version": built["version"], "commit": built["commit"], "host": platform.node()}
 
 
 def _named(drives: list[dict[str, Any]], key: str) -> str:

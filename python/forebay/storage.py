@@ -32,20 +32,25 @@ def build_info() -> dict[str, Any]:
     return json.loads(core().build_info())
 
 
-def create_drive(uri: str) -> None:
-    """Makes the file that a drive URI names, so that ``Storage(uri)`` can open it.
+def create_drive(uri: str, *, resize: bool = False) -> None:
+    """Makes the file that a drive URI names, so that ``Storage(uri)`` can open it, or makes that file longer.
 
     The file reads as zeros. It is sparse: the file system finds room on the disk as the file is written.
 
+    A file that grows keeps its bytes and its extents. The new bytes read as zeros, and new extents may lie there. If
+    several drives make one storage, its size follows the smallest of them: make all of them longer.
+
     Args:
         uri: A URI with a file and a size: ``"file:a.img,size=1G"`` or ``"emulated:backing=file,path=a.img,size=1G"``.
+        resize: Make a file that exists longer, up to the size in the URI. A file is never made shorter.
 
     Raises:
-        RefusedInput: The URI is wrong, names no file or has no size; the file exists; the folder does not exist or
-            cannot be written; the disk has no room.
-        OperationFailed: The operating system cannot make the file for another reason.
+        RefusedInput: The URI is wrong, names no file or has no size. Without ``resize``: the file exists; the folder
+            does not exist or cannot be written; the disk has no room. With it: the file does not exist, is longer
+            already, is open in another drive, or cannot be written.
+        OperationFailed: The operating system cannot make the file, or make it longer, for another reason.
     """
-    core().create_drive(text("uri", uri))
+    core().create_drive(text("uri", uri), bool(resize))
 
 
 def profile_folders() -> list[str]:
@@ -110,8 +115,8 @@ class Storage:
                 the order in which it was made.
             device: The device whose threads submit to the drives: ``"cpu"``, ``"cuda:N"``, or ``"auto"``, which is GPU
                 0 if there is one and else the CPU.
-            read_only: Refuse every write. A file that is not served need not be writable then, and may have any
-                length but 0; several storages may have it open.
+            read_only: Refuse every write. A file that is not served need not be writable then, and several
+                storages may have it open.
             allow_destroy: Allow writes anywhere on drives that carry a catalogue, and not only in its extents. Also
                 allow a catalogue on drives that hold other data.
             queue_depth: Entries of each queue of the kernels, 2 to 65,536. 0 is the default: 1024, or as many as the

@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "apps/block_io/block_io.hpp"
+#include "apps/file_io/file_io.hpp"
 #include "apps/graph/bfs.hpp"
 #include "apps/replay/replay.hpp"
 #include "build_info.hpp"
@@ -256,6 +257,27 @@ std::string build_info() {
 
 using phase_listener = std::optional<nb::typed<nb::callable, void(std::string_view, double)>>;
 
+block_io::progress progress_of(phase_listener const& tell) {
+  if (!tell) return {};
+  return [&](std::string_view phase, double share) { with_lock([&] { (*tell)(phase, share); }); };
+}
+
+json to_json(block_io::result const& r) {
+  return {{"read", to_json(r.read)},
+          {"write", to_json(r.write)},
+          {"seconds", r.seconds},
+          {"usr_cpu", r.processor.user_percent},
+          {"sys_cpu", r.processor.system_percent},
+          {"threads", r.threads},
+          {"size_bytes", r.size_bytes},
+          {"populated", r.populated},
+          {"verified_blocks", r.verified_blocks},
+          {"mismatches", r.mismatches},
+          {"first_mismatch_byte", r.mismatches == 0 ? json() : json(r.first_mismatch_byte)},
+          {"errors", r.errors},
+          {"first_error", r.errors == 0 ? json() : json(to_string(r.first_error))}};
+}
+
 std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read_percent, std::uint64_t block_bytes,
                          std::uint32_t iodepth, std::uint32_t gpu_threads, std::uint64_t size_bytes, double runtime_s,
                          double ramp_time_s, std::uint64_t seed, bool verify, bool lay_down,
@@ -271,25 +293,42 @@ std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read
                                  .seed = seed,
                                  .verify = verify,
                                  .lay_down = lay_down};
-  block_io::progress progress;
-  if (tell) {
-    progress = [&](std::string_view phase, double share) { with_lock([&] { (*tell)(phase, share); }); };
-  }
-  block_io::result const r = drives.with([&](storage& s) { return block_io::run(s, wanted, progress); });
-  return json{{"read", to_json(r.read)},
-              {"write", to_json(r.write)},
-              {"seconds", r.seconds},
-              {"usr_cpu", r.processor.user_percent},
-              {"sys_cpu", r.processor.system_percent},
-              {"threads", r.threads},
-              {"size_bytes", r.size_bytes},
-              {"populated", r.populated},
-              {"verified_blocks", r.verified_blocks},
-              {"mismatches", r.mismatches},
-              {"first_mismatch_byte", r.mismatches == 0 ? json() : json(r.first_mismatch_byte)},
-              {"errors", r.errors},
-              {"first_error", r.errors == 0 ? json() : json(to_string(r.first_error))}}
-      .dump();
+  block_io::progress const progress = progress_of(tell);
+  return to_json(drives.with([&](storage& s) { return block_io::run(s, wanted, progress); })).dump();
+}
+
+std::string run_file_io(std::string path, std::string engine, int gpu, bool random, std::uint32_t read_percent,
+                        std::uint64_t block_bytes, std::uint32_t iodepth, std::uint32_t gpu_threads,
+                        std::uint64_t size_bytes, double runtime_s, double ramp_time_s, std::uint64_t seed, bool verify,
+                        bool lay_down, phase_listener const& tell) {
+  file_io::options const wanted{.path = std::move(path),
+                                .engine = std::move(engine),
+                                .gpu = gpu,
+                                .job = {.random = random,
+                                        .read_percent = read_percent,
+                                        .block_bytes = block_bytes,
+                                        .iodepth = iodepth,
+                                        .gpu_threads = gpu_threads,
+                                        .size_bytes = size_bytes,
+                                        .runtime_s = runtime_s,
+                                        .ramp_time_s = ramp_time_s,
+                                        .seed = seed,
+                                        .verify = verify,
+                                        .lay_down = lay_down}};
+  block_io::progress const progress = progress_of(tell);
+  without_lock const unlocked;
+  file_io::result const r = file_io::run(wanted, progress);
+  json document = to_json(r.job);
+  if (r.job.errors != 0) document["first_error"] = r.first_error;
+  document["way"] = r.way;
+  document["cufile"] = r.cufile.empty() ? json() : json(r.cufile);
+  document["file"] = {{"path", wanted.path},
+                      {"size_bytes", r.file_bytes},
+                      {"block_bytes", r.block_bytes},
+                      {"block_device", r.block_device},
+                      {"direct", r.direct},
+                      {"has_holes", r.has_holes}};
+  return document.dump();
 }
 
 json to_json(replay::operation_counts const& c) {
@@ -419,11 +458,11 @@ NB_MODULE(_core, m) {
   m.def("build_info", &build_info);
   m.def(
       "create_drive",
-      [](std::string const& uri) {
+      [](std::string const& uri, bool resize) {
         without_lock const unlocked;
-        drive::create(uri);
+        resize ? drive::grow(uri) : drive::create(uri);
       },
-      nb::arg("uri"));
+      nb::arg("uri"), nb::arg("resize"));
   m.def("profile_folders", &drive::profile_folders);
   m.def("daemon_socket", &drive::daemon_socket);
   m.def("multiprocessors", &emulator::multiprocessors, nb::arg("ordinal"));
@@ -541,6 +580,10 @@ NB_MODULE(_core, m) {
   m.def("run_block_io", &run_block_io, nb::arg("storage"), nb::kw_only(), nb::arg("random"), nb::arg("read_percent"),
         nb::arg("block_bytes"), nb::arg("iodepth"), nb::arg("gpu_threads"), nb::arg("size_bytes"), nb::arg("runtime_s"),
         nb::arg("ramp_time_s"), nb::arg("seed"), nb::arg("verify"), nb::arg("lay_down"), nb::arg("tell"));
+  m.def("run_file_io", &run_file_io, nb::arg("path"), nb::arg("engine"), nb::arg("gpu"), nb::kw_only(),
+        nb::arg("random"), nb::arg("read_percent"), nb::arg("block_bytes"), nb::arg("iodepth"), nb::arg("gpu_threads"),
+        nb::arg("size_bytes"), nb::arg("runtime_s"), nb::arg("ramp_time_s"), nb::arg("seed"), nb::arg("verify"),
+        nb::arg("lay_down"), nb::arg("tell"));
   m.def("run_replay", &run_replay, nb::arg("storage"), nb::arg("operations"), nb::kw_only(), nb::arg("trace_name"),
         nb::arg("open_loop"), nb::arg("iodepth"), nb::arg("gpu_threads"), nb::arg("wrap"), nb::arg("verify"),
         nb::arg("seed"));

@@ -200,8 +200,15 @@ bool admin::step_away() {
   return phase_ == phase::disabled;
 }
 
+void admin::use_cache(bool on) {
+  if (on == uses_cache_ || !sync_.use_cache) return;
+  uses_cache_ = on;
+  sync_.use_cache(on);
+}
+
 void admin::begin_reset() {
   phase_ = phase::resetting;
+  use_cache(true);
   shutdown_ticket_.reset();
   completions_.clear();
   event_requests_.clear();
@@ -490,7 +497,7 @@ admin::outcome admin::identify(nvme::submission_entry const& command) {
       if (command.nsid != emulated_nsid) return completion{refuse(generic_status::invalid_namespace_or_format)};
       auto const data = std::make_unique<nvme::identify_namespace>();
       data->nsze = data->ncap = data->nuse = drive_.blocks();
-      data->dlfeat = drive_.data == nullptr ? 0 : 1;  // deallocated blocks read as zeros
+      data->dlfeat = drive_.data == nullptr && drive_.pieces == nullptr ? 0 : 1;  // deallocated blocks read as zeros
       std::memcpy(data->nvmcap, &drive_.bytes, sizeof drive_.bytes);
       std::memcpy(data->nguid, id.data(), 16);
       std::memcpy(data->eui64, id.data(), 8);
@@ -613,10 +620,10 @@ admin::outcome admin::set_features(nvme::submission_entry const& command) {
       return completion{0, features_[id]};
     }
     case feature_id::volatile_write_cache:
-      // A mapped file cannot be written through.
-      if (drive_.sync != nullptr && (command.cdw11 & 1) == 0) {
+      if (drive_.sync != nullptr && (command.cdw11 & 1) == 0 && !sync_.use_cache) {
         return completion{refuse(command_specific_status::feature_not_changeable)};
       }
+      use_cache((command.cdw11 & 1) != 0);
       break;
     case feature_id::power_management:
       if ((command.cdw11 & 31) != 0) return completion{refuse(generic_status::invalid_field_in_command)};

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/detail/emulator/backing_store.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +14,9 @@
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
 #include "mapped_file_guard.hpp"
+#include "opened_file.hpp"
+#include "uring_medium.hpp"
+#include "uring_store.hpp"
 
 namespace forebay::emulator {
 namespace {
@@ -58,83 +57,52 @@ class memory_store final : public backing_store {
 
 class file_store final : public backing_store {
  public:
-  file_store(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes, bool read_only)
-      : block_bytes_(block_bytes), read_only_(read_only) {
-    // Without O_NONBLOCK a FIFO would wait for a writer before it could be refused.
-    fd_ = open(path.c_str(), (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
-    if (fd_ < 0) {
-      throw refused_input("path", path,
-                          errno == ENOENT ? "no such file; make it with create=1 and size= in a file: URI, or with "
-                                            "`forebay drive create` of the Python package"
-                                          : std::string(std::strerror(errno)) +
-                                                (read_only_ ? "; give a file that may be read"
-                                                            : "; give a file that may be written, or, if it need not "
-                                                              "be, open the storage read-only and unserved"));
-    }
+  file_store(opened_file file, std::uint32_t block_bytes, std::string why)
+      : file_(std::move(file)),
+        why_(std::move(why)),
+        block_bytes_(block_bytes),
+        protection_(file_.read_only() ? PROT_READ : PROT_READ | PROT_WRITE),
+        // No page of the mapping lies beyond the file: a page is one block or more. The system fills the rest of the
+        // last page with zeros, and does not store it.
+        data_(mmap(nullptr, file_.drive_bytes(), protection_, MAP_SHARED, file_.fd(), 0)) {
+    if (data_ == MAP_FAILED) throw operation_failed("cannot map " + file_.path() + ": " + std::strerror(errno));
     try {
-      map(path, bytes);
+      guard_.emplace(data_, file_.drive_bytes(), protection_);
     } catch (...) {
-      close(fd_);
+      munmap(data_, file_.drive_bytes());
       throw;
     }
   }
   ~file_store() override {
     guard_.reset();
-    munmap(data_, bytes_);
-    close(fd_);
+    munmap(data_, file_.drive_bytes());
   }
   file_store(file_store const&) = delete;
   file_store& operator=(file_store const&) = delete;
 
   media view() override {
-    return {static_cast<std::byte*>(data_), bytes_, block_bytes_, &sync_, nullptr, read_only_, guard_->lost()};
+    return {static_cast<std::byte*>(data_),
+            file_.drive_bytes(),
+            block_bytes_,
+            &sync_,
+            nullptr,
+            file_.read_only(),
+            guard_->lost(),
+            file_.file_bytes()};
   }
   /// Data that was written to lost pages is lost.
-  bool sync() override { return msync(data_, bytes_, MS_SYNC) == 0 && !guard_->any_lost(); }
+  bool sync() override { return msync(data_, file_.drive_bytes(), MS_SYNC) == 0 && !guard_->any_lost(); }
 
- private:
-  void map(std::string const& path, std::uint64_t bytes) {
-    struct stat about{};
-    if (fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode)) {
-      throw refused_input("path", path, "give the path of an ordinary file");
-    }
-    auto const length = static_cast<std::uint64_t>(about.st_size);
-    std::uint64_t const beyond = length % block_bytes_;
-    if (length == 0 || (beyond != 0 && !read_only_)) {
-      throw refused_input(
-          "path", path,
-          "its size, " + std::to_string(length) +
-              " bytes, must be a multiple of lba_bytes=" + std::to_string(block_bytes_) + " and not 0" +
-              (length == 0 ? "" : "; if it need not be written, open the storage read-only and unserved"));
-    }
-    // The rest of the file's last block lies in the file's last page too, since a page is one block or more; the system
-    // fills that rest with zeros. So no page of the mapping lies beyond the file.
-    bytes_ = beyond == 0 ? length : length - beyond + block_bytes_;
-    if (bytes != 0 && bytes != bytes_) {
-      throw refused_input("size", std::to_string(bytes),
-                          "the file has " + std::to_string(length) + " bytes; leave size out to take that");
-    }
-    if (flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
-      throw refused_input("path", path,
-                          errno == EWOULDBLOCK ? "another drive has the file open; close that one first"
-                                               : std::string("cannot be locked: ") + std::strerror(errno) +
-                                                     "; give a file of a file system that has locks");
-    }
-    data_ = mmap(nullptr, bytes_, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-    if (data_ == MAP_FAILED) throw operation_failed("cannot map " + path + ": " + std::strerror(errno));
-    try {
-      guard_.emplace(data_, bytes_, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE);
-    } catch (...) {
-      munmap(data_, bytes_);
-      throw;
-    }
+  std::optional<file_access> access() const override {
+    return file_access{.io = file_io::mmap, .why = why_, .why_not_direct = "the file is mapped"};
   }
 
+ private:
+  opened_file file_;
+  std::string why_;
   std::uint32_t block_bytes_;
-  bool read_only_;
-  int fd_ = -1;
-  void* data_ = nullptr;
-  std::uint64_t bytes_ = 0;
+  int protection_;
+  void* data_;
   sync_words sync_;
   std::optional<mapped_file_guard> guard_;
 };
@@ -155,8 +123,14 @@ class copied_store final : public backing_store {
   }
 
   media view() override {
-    return {data_.as<std::byte>(),   home_view_.bytes,          home_view_.block_bytes,
-            words_.as<sync_words>(), dirty_.as<std::uint8_t>(), home_view_.read_only};
+    return {data_.as<std::byte>(),
+            home_view_.bytes,
+            home_view_.block_bytes,
+            words_.as<sync_words>(),
+            dirty_.as<std::uint8_t>(),
+            home_view_.read_only,
+            nullptr,
+            home_view_.end_bytes};
   }
   memory::resource& where() override { return data_.from(); }
 
@@ -211,8 +185,16 @@ std::unique_ptr<backing_store> memory_backing(std::uint64_t bytes, std::uint32_t
 }
 
 std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64_t bytes, std::uint32_t block_bytes,
-                                            bool read_only) {
-  return std::make_unique<file_store>(path, bytes, block_bytes, read_only);
+                                            bool read_only, std::string const& allow_destroy, file_io io) {
+  opened_file file({path, bytes, block_bytes, read_only, allow_destroy});
+  file_choice choice = {io, {}};
+  if (io == file_io::automatic) {
+    choice = choose_io(file);
+  } else if (io == file_io::uring) {
+    if (std::string const why = why_no_uring(); !why.empty()) throw refused_input("io", "uring", why);
+  }
+  if (choice.io == file_io::uring) return uring_store(std::move(file), block_bytes, choice.why);
+  return std::make_unique<file_store>(std::move(file), block_bytes, choice.why);
 }
 
 std::unique_ptr<backing_store> working_copy(std::unique_ptr<backing_store> home, memory::resource& where) {

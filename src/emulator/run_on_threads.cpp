@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -35,6 +36,10 @@ class threads final : public engine_runner {
   void release() noexcept override {}
 
  private:
+  /// How long a thread waits for the drive's medium without a look at the doorbells. In that time it leaves its
+  /// processor to the system, which may need it to complete what the thread waits for.
+  static constexpr std::uint64_t medium_wait_ns = 20'000;
+
   // Relaxed: the flag carries nothing; joining the threads orders what they did.
   bool stopping() const { return stop_.load(std::memory_order_relaxed); }
 
@@ -53,9 +58,14 @@ class threads final : public engine_runner {
       }
       // In the first 2 ms a completion does not wait for a nap, even if it fell due during the step; later it waits for
       // `shortest_nap_ns` at most.
-      std::uint64_t const due_ns = engine_.next_due_ns(unit);
-      between_steps.pause(native::clock_ns(), due_ns);
+      std::uint64_t const now_ns = native::clock_ns(), due_ns = engine_.next_due_ns(unit);
+      if (between_steps.waited_ns(now_ns) >= simt::backoff::looking_ns &&
+          engine_.wait_for_medium(unit, std::min(medium_wait_ns, due_ns > now_ns ? due_ns - now_ns : 0))) {
+        continue;
+      }
+      between_steps.pause(now_ns, due_ns);
     }
+    engine_.finish(unit);
   }
 
   emulator::engine<native> engine_;

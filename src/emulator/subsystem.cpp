@@ -140,6 +140,7 @@ bool subsystem::implementation::close() noexcept {
   if (std::exchange(closed_, true)) return closed_well_;
   stop();
   if (media_.sync == nullptr) return true;
+  tell_of_refused_writes();
   // What was written reaches the file even if no client ever flushed.
   try {
     // An operating system reports pages that it could not write only once: the next sync may succeed without them.
@@ -188,10 +189,20 @@ std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t 
                    // Acquire pairs with the release in write_back(), for the failure too.
                    if (syncs_done_.load(std::memory_order_acquire) < t) return std::nullopt;
                    return !sync_failed_.load(std::memory_order_relaxed);
-                 }});
+                 },
+                 .use_cache = cache_switch()});
   std::fill_n(slot_used_.begin() + first, queues, true);
   controllers_.push_back(parts.get());
   return parts;
+}
+
+/// None for a drive without a file, and for an engine on a GPU, whose Flush copies the file's changes first.
+std::function<void(bool)> subsystem::implementation::cache_switch() {
+  if (media_.sync == nullptr || gpu_memory_ != nullptr) return {};
+  return [word = &media_.sync->without_cache](bool on) {
+    // Relaxed: see `dispatcher_execution::understand`.
+    simt::atomic<native, simt::scope::system>(*word).fetch_add(on ? ~std::uint32_t{0} : 1, simt::order::relaxed);
+  };
 }
 
 std::uint32_t subsystem::implementation::free_queues() {
@@ -287,6 +298,7 @@ void subsystem::implementation::run_write_back() {
   try {
     while (!stopping()) {
       tell_of_lost_pages();
+      tell_of_refused_writes();
       if (write_back()) {
         engine.busy();
         continue;
@@ -352,6 +364,17 @@ void subsystem::implementation::tell_of_lost_pages() {
       "pages of its file cannot be had: the disk is full, or the file was cut shorter. Commands on them fail, and so "
       "does "
       "every Flush. Make room, or give the file its size again, and open the drive again");
+}
+
+void subsystem::implementation::tell_of_refused_writes() {
+  if (told_of_refused_writes_ || media_.read_only || media_.end_bytes >= media_.bytes) return;
+  // Relaxed: it orders nothing.
+  auto const refused = simt::atomic<native, simt::scope::system>(media_.sync->refused_beyond_end);
+  if (refused.load(simt::order::relaxed) == 0) return;
+  told_of_refused_writes_ = true;
+  tell("its file ends at byte " + std::to_string(media_.end_bytes) +
+       ", within the last block, and a write had more than zeros beyond: it failed, and so does every such write. Give "
+       "the file a longer size with `forebay drive create --resize` of the Python package");
 }
 
 /// Serves the Flush commands and the controllers that wait for the file. Returns whether there were any.

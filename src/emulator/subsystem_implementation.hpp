@@ -74,19 +74,22 @@ class subsystem::implementation {
   bool stopping() const { return stop_.load(std::memory_order_relaxed); }
   void stop();
   void wake();
+  std::function<void(bool)> cache_switch();
   void run_admin();
   void run_relay();
   bool step_all();
   void run_write_back();
   bool write_back();
   void tell_of_lost_pages();
+  void tell_of_refused_writes();
   void fail(std::string const& what);
   void tell(std::string const& what) const noexcept;
 
   subsystem_options const options_;
   std::unique_ptr<backing_store> store_;
   media media_;
-  bool told_of_lost_pages_ = false;  ///< of the thread that writes back
+  bool told_of_lost_pages_ = false;      ///< of the thread that writes back
+  bool told_of_refused_writes_ = false;  ///< likewise
   bool closed_ = false;
   bool closed_well_ = true;
   std::uint32_t written_back_ = 0;             ///< the value of `sync_words::requested` that was served last

@@ -2,6 +2,7 @@
 //! \file
 //! Page-locked host memory and the memory of GPUs.
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
 #include <bit>
 #include <cstdint>
@@ -53,11 +54,11 @@ class aligned_blocks {
 };
 
 /// Keeps deallocated memory for the next allocation of about the same size, and returns it to CUDA only when memory
-/// runs out. `cudaFree` and `cudaFreeHost` wait for every kernel of the process, and some kernels of this library do
-/// not end.
+/// runs out. `cudaFree` and `cudaHostUnregister` wait for every kernel of the process, and some kernels of this library
+/// do not end.
 class kept_blocks {
  public:
-  /// `take(&start, size)` and `give(start)` are CUDA's.
+  /// `take(&start, size)` and `give(start, size)` get memory and return it.
   template <class Take, class Give>
   void* allocate(std::size_t bytes, std::size_t alignment_bytes, std::size_t& size, Take&& take, Give&& give,
                  std::string const& what) {
@@ -73,8 +74,8 @@ class kept_blocks {
     if (start == nullptr && take(&start, size) != cudaSuccess) {
       cudaGetLastError();  // so that the next call does not report it
       std::lock_guard const lock(mutex_);
-      for (auto const& [unused, blocks] : free_) {
-        for (void* const block : blocks) give(block);
+      for (auto const& [block_size, blocks] : free_) {
+        for (void* const block : blocks) give(block, block_size);
       }
       free_.clear();
       check_cuda(take(&start, size), what);
@@ -107,10 +108,8 @@ class pinned_resource final : public resource {
   memory::kind kind() const override { return memory::kind::pinned; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
     std::size_t size = 0;
-    void* const start = kept_.allocate(
-        bytes, alignment_bytes, size,
-        [](void** at, std::size_t n) { return cudaHostAlloc(at, n, cudaHostAllocPortable | cudaHostAllocMapped); },
-        [](void* at) { cudaFreeHost(at); }, "page-locking " + std::to_string(bytes) + " bytes of host memory");
+    void* const start = kept_.allocate(bytes, alignment_bytes, size, take_locked, give_locked,
+                                       "page-locking " + std::to_string(bytes) + " bytes of host memory");
     std::memset(start, 0, size);
     return blocks_.remember(start, alignment_bytes);
   }
@@ -121,6 +120,26 @@ class pinned_resource final : public resource {
   void copy_out(void* to_host, void const* from, std::size_t bytes) override { std::memcpy(to_host, from, bytes); }
 
  private:
+  /// Ordinary pages that CUDA locks, and not `cudaHostAlloc`: Linux before 6.5 refuses the pages of the latter as
+  /// buffers of io_uring.
+  static cudaError_t take_locked(void** at, std::size_t bytes) {
+    void* const start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return cudaErrorMemoryAllocation;
+    constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+    if (bytes >= 2 * huge_page_bytes) madvise(start, bytes, MADV_HUGEPAGE);  // a hint: failure changes nothing
+    cudaError_t const result = cudaHostRegister(start, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (result != cudaSuccess) {
+      munmap(start, bytes);
+      return result;
+    }
+    *at = start;
+    return cudaSuccess;
+  }
+  static void give_locked(void* start, std::size_t bytes) {
+    cudaHostUnregister(start);
+    munmap(start, bytes);
+  }
+
   kept_blocks kept_;
   aligned_blocks blocks_;
 };
@@ -134,7 +153,7 @@ class device_resource final : public resource {
     std::size_t size = 0;
     void* const start = kept_.allocate(
         bytes, alignment_bytes, size, [](void** at, std::size_t n) { return cudaMalloc(at, n); },
-        [](void* at) { cudaFree(at); },
+        [](void* at, std::size_t) { cudaFree(at); },
         "allocating " + std::to_string(bytes) + " bytes on GPU " + std::to_string(stream_.ordinal()));
     check_cuda(cudaMemsetAsync(start, 0, size, stream_.get()), "cudaMemset");
     stream_.synchronize();

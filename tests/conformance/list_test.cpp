@@ -40,10 +40,16 @@ TEST(conformance_list, is_run_whole_by_every_target) {
       names.insert(std::string(test_name.substr(test_name.find('/') + 1)));
     }
   }
-  for (char const* const target : {"emulated", "qemu"}) {
-    EXPECT_EQ(run_by_target[target], names_in_list()) << target;
-  }
-  EXPECT_EQ(run_by_target.size(), 2u);
+  char const* const targets[] = {"emulated",
+                                 "file_in_memory_mmap",
+                                 "file_in_memory_uring",
+                                 "file_on_block_device_mmap",
+                                 "file_on_block_device_uring",
+                                 "file_on_disk_mmap",
+                                 "file_on_disk_uring",
+                                 "qemu"};
+  for (char const* const target : targets) EXPECT_EQ(run_by_target[target], names_in_list()) << target;
+  EXPECT_EQ(run_by_target.size(), std::size(targets));
 }
 
 }  // namespace

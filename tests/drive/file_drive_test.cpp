@@ -15,6 +15,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/error.hpp"
@@ -93,13 +94,33 @@ TEST_F(file_drive, what_lay_behind_the_end_of_a_file_before_is_not_read) {
   EXPECT_EQ(read_all("file:" + path), text_of(513) + std::string(511, '\0'));
 }
 
-TEST_F(file_drive, that_ends_within_a_block_is_refused_where_it_may_be_written) {
-  for (std::uint64_t const length : {1, 511, 513, 4097}) {
-    write(text_of(length));
-    EXPECT_EQ(refusal("file:" + path), "path: '" + path + "': its size, " + std::to_string(length) +
-                                           " bytes, must be a multiple of lba_bytes=512 and not 0; if it need not be "
-                                           "written, open the storage read-only and unserved");
-    EXPECT_EQ(contents(), text_of(length));
+TEST_F(file_drive, that_is_written_may_have_any_length_and_keeps_it) {
+  for (std::uint64_t const block : {std::uint64_t{512}, std::uint64_t{4096}}) {
+    for (std::uint64_t const length : {std::uint64_t{1}, block - 1, block + 1, std::uint64_t{4095}, 3 * block + 7}) {
+      SCOPED_TRACE(std::to_string(length) + " bytes in blocks of " + std::to_string(block));
+      write(std::string(length, '-'));
+      std::string const text = text_of(length);
+      std::uint64_t const rounded = (length + block - 1) / block * block;
+      {
+        storage drives({.drives = {"file:" + path + ",lba_bytes=" + std::to_string(block)}, .device = "cpu"});
+        EXPECT_EQ(drives.size_bytes(), rounded);
+        EXPECT_EQ(nlohmann::json::parse(drives.report())["drives"][0]["file_bytes"], length);
+        // In two pieces, which meet within a block.
+        drives.pwrite(text.data(), length / 2, 0);
+        drives.pwrite(text.data() + length / 2, length - length / 2, length / 2);
+        std::string all(rounded, '?');
+        drives.pread(all.data(), all.size(), 0);
+        EXPECT_EQ(all, text + std::string(rounded - length, '\0'));
+        drives.flush();
+        if (rounded != length) {
+          EXPECT_THROW(drives.pwrite("x", 1, length), operation_failed);
+          EXPECT_THROW(drives.pwrite("x", 1, rounded - 1), operation_failed);
+          EXPECT_NO_THROW(drives.pwrite("", 1, rounded - 1)) << "zero";
+        }
+        drives.flush();
+      }
+      EXPECT_EQ(contents(), text);
+    }
   }
 }
 
@@ -107,7 +128,9 @@ TEST_F(file_drive, that_is_empty_is_refused) {
   write("");
   for (bool const read_only : {false, true}) {
     EXPECT_EQ(refusal("file:" + path, read_only),
-              "path: '" + path + "': its size, 0 bytes, must be a multiple of lba_bytes=512 and not 0");
+              "path: '" + path +
+                  "': the file is empty; remove it, and make it with create=1 and size= in a file: URI, or with "
+                  "`forebay drive create` of the Python package");
   }
 }
 
@@ -185,6 +208,130 @@ TEST_F(file_drive, that_may_not_be_so_large_leaves_nothing_behind) {
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_TRUE(is_empty());
+}
+
+class growing_file_drive : public file_drive {
+ protected:
+  static std::string refusal_to_grow(std::string const& uri) {
+    try {
+      drive::grow(uri);
+    } catch (refused_input const& refused) {
+      return refused.what();
+    }
+    return "accepted";
+  }
+  void make(std::uint64_t bytes) {
+    write("");
+    fs::resize_file(path, bytes);
+  }
+};
+
+TEST_F(growing_file_drive, keeps_its_bytes_and_its_extents_and_has_room_for_more) {
+  std::string const uri = "file:" + path;
+  drive::create(uri + ",size=4M");
+  std::string const text = text_of(3 << 20), more = text_of(11 << 20);
+  {
+    storage drives({.drives = {uri}, .device = "cpu"});
+    extent const edges = drives.create_extent("edges", text.size());
+    drives.pwrite(text.data(), text.size(), 0, &edges);
+    EXPECT_THROW(drives.create_extent("more", more.size()), refused_input);
+  }
+  drive::grow(uri + ",size=16M");
+  EXPECT_EQ(fs::file_size(path), 16u << 20);
+  {
+    storage drives({.drives = {uri}, .device = "cpu"});
+    EXPECT_EQ(drives.size_bytes(), 16u << 20);
+    extent const edges = drives.find_extent("edges");
+    std::string back(text.size(), '?');
+    drives.pread(back.data(), back.size(), 0, &edges);
+    EXPECT_EQ(back, text);
+    extent const made = drives.create_extent("more", more.size());
+    EXPECT_EQ(made.first_byte, 4u << 20);
+    back.assign(more.size(), '?');
+    drives.pread(back.data(), back.size(), 0, &made);
+    EXPECT_EQ(back, std::string(more.size(), '\0'));
+    drives.pwrite(more.data(), more.size(), 0, &made);
+    drives.pread(back.data(), back.size(), 0, &made);
+    EXPECT_EQ(back, more);
+  }
+  EXPECT_EQ(contents().substr(4 << 20, more.size()), more);
+}
+
+TEST_F(growing_file_drive, that_ended_within_a_block_has_zeros_from_there_on) {
+  write(text_of(700));
+  EXPECT_EQ(refusal_to_grow("file:" + path + ",size=512"),
+            "size: '512': " + path + " has 700 bytes, and no drive is made shorter; give at least as many");
+  drive::grow("file:" + path + ",size=4096");
+  EXPECT_EQ(contents(), text_of(700) + std::string(4096 - 700, '\0'));
+  drive::grow("file:" + path + ",size=4096");
+  EXPECT_EQ(fs::file_size(path), 4096u) << "nothing is left to do";
+}
+
+TEST_F(growing_file_drive, is_refused_where_it_cannot_be_meant) {
+  std::string const uri = "file:" + path;
+  EXPECT_NE(refusal_to_grow(uri + ",size=1M").find("no such file"), std::string::npos);
+  EXPECT_FALSE(fs::exists(path));
+  make(8192);
+  EXPECT_EQ(refusal_to_grow(uri), "size: '': give the size of the file to make, as in size=1G");
+  EXPECT_EQ(refusal_to_grow(uri + ",size=8193"), "size: '8193': give a multiple of lba_bytes, which is 512");
+  EXPECT_EQ(refusal_to_grow(uri + ",size=1M,create=1"),
+            "create: '1': a file that grows exists already; leave create out");
+  EXPECT_NE(refusal_to_grow("emulated:size=1M").find("backing=file"), std::string::npos);
+  EXPECT_NE(refusal_to_grow("file:/dev/null,size=1M").find("is a character device"), std::string::npos);
+  for (bool const read_only : {false, true}) {
+    auto const open = drive::open(uri, {.read_only = read_only});
+    EXPECT_EQ(refusal_to_grow(uri + ",size=1M"),
+              "path: '" + path + "': another drive has the file open; close that one first");
+  }
+  EXPECT_EQ(fs::file_size(path), 8192u);
+}
+
+TEST_F(growing_file_drive, of_a_stripe_gives_room_once_all_have_grown) {
+  std::string const other = (folder / "other.img").string();
+  std::vector<std::string> const uris = {"file:" + path, "file:" + other};
+  std::string const text = text_of(2 << 20);
+  for (std::string const& uri : uris) drive::create(uri + ",size=2M");
+  {
+    storage drives({.drives = uris, .device = "cpu"});
+    extent const edges = drives.create_extent("edges", text.size());
+    drives.pwrite(text.data(), text.size(), 0, &edges);
+  }
+  for (std::uint64_t const expected : {4u << 20, 16u << 20}) {
+    drive::grow(uris[expected == 4u << 20 ? 0 : 1] + ",size=8M");
+    storage drives({.drives = uris, .device = "cpu"});
+    EXPECT_EQ(drives.size_bytes(), expected);
+    extent const edges = drives.find_extent("edges");
+    std::string back(text.size(), '?');
+    drives.pread(back.data(), back.size(), 0, &edges);
+    EXPECT_EQ(back, text);
+  }
+}
+
+TEST_F(growing_file_drive, of_drives_one_after_the_other_is_opened_as_stripes_of_their_former_size) {
+  std::string const other = (folder / "other.img").string();
+  std::vector<std::string> const uris = {"file:" + path, "file:" + other};
+  std::string const text = text_of(3 << 20);  // on both
+  for (std::string const& uri : uris) drive::create(uri + ",size=3M");
+  {
+    storage drives({.drives = uris, .device = "cpu", .stripe_bytes = 0});
+    extent const edges = drives.create_extent("edges", text.size());
+    drives.pwrite(text.data(), text.size(), 0, &edges);
+  }
+  for (std::string const& uri : uris) drive::grow(uri + ",size=6M");
+  try {
+    storage const drives({.drives = uris, .device = "cpu", .stripe_bytes = 0});
+    FAIL() << "everything would lie elsewhere";
+  } catch (operation_failed const& failed) {
+    EXPECT_NE(std::string(failed.what()).find("made on 2 drives with stripes of 3145728 bytes"), std::string::npos)
+        << failed.what();
+  }
+  storage drives({.drives = uris, .device = "cpu", .stripe_bytes = 3 << 20});
+  EXPECT_EQ(drives.size_bytes(), 12u << 20);
+  extent const edges = drives.find_extent("edges");
+  std::string back(text.size(), '?');
+  drives.pread(back.data(), back.size(), 0, &edges);
+  EXPECT_EQ(back, text);
+  EXPECT_EQ(drives.create_extent("more", 8 << 20).first_byte, 4u << 20);
 }
 
 /// The memory of a machine that has none left.

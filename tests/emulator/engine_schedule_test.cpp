@@ -7,9 +7,11 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "emulator/fake_medium.hpp"
 #include "forebay/detail/emulator/engine.hpp"
 #include "forebay/detail/simt/run.hpp"
 #include "support/schedules.hpp"
@@ -23,6 +25,11 @@ using simt::scope;
 
 constexpr std::uint64_t patience_ns = 1'000'000'000;
 
+/// Fibers whose units may hand commands to a medium.
+struct reaching_files : fiber {
+  static constexpr bool reaches_files = true;
+};
+
 struct shape {
   std::uint32_t queues = 2;
   std::uint32_t units = 1;
@@ -31,9 +38,11 @@ struct shape {
   std::uint32_t commands = 6;  ///< of each queue
   fault_plan faults = {};
   timing_parameters timing = {};
+  std::optional<fake_behaviour> medium = {};  ///< the drive's bytes are in a medium
 };
 
 /// One lane for each queue: it writes blocks and reads them back, several in flight, and checks every byte and SQHD.
+template <class M>
 class system {
  public:
   explicit system(shape const& s)
@@ -41,14 +50,17 @@ class system {
         store_(memory::host(), 1 << 16, 4096),
         buffers_(memory::host(), 64 * 4096, 4096),
         regions_(memory::host(), 6),
-        doorbells_(64) {
+        doorbells_(64),
+        medium_(store_.as<std::byte>(), s.medium.value_or(fake_behaviour{})) {
     regions_.add(buffers_.data(), buffers_.size_bytes());
     engine_options options;
     options.units = s.units;
     options.queue_slots = 8;
     options.faults = s.faults;
     options.timing = s.timing;
-    engine_ = std::make_unique<engine<fiber>>(options, media{store_.as<std::byte>(), 1 << 16, 512, nullptr});
+    media drive{store_.as<std::byte>(), 1 << 16, 512, nullptr};
+    if (s.medium) drive = {.bytes = 1 << 16, .block_bytes = 512, .pieces = &medium_};
+    engine_ = std::make_unique<engine<M>>(options, drive);
     for (std::uint32_t q = 0; q < s.queues; ++q) {
       rings_.push_back(std::make_unique<rings>());
       std::uint32_t const id = q + 1;
@@ -73,6 +85,7 @@ class system {
                         .body =
                             [this, unit] {
                               while (!fiber::stopping()) serve(unit);
+                              engine_->finish(unit);
                             },
                         .daemon = true,
                         .domain = 1});
@@ -98,7 +111,7 @@ class system {
   };
 
   void serve(std::uint32_t unit) {
-    if (shape_.timing.flash.channels == 0) {
+    if (shape_.timing.flash.channels == 0 && !shape_.medium) {
       (void)fiber::wait_until([&] { return engine_->step(unit) || fiber::stopping(); }, engine_->next_due_ns(unit));
     } else if (!engine_->step(unit)) {  // which may wait, for the lock of a die, so not in the predicate of a wait
       std::uint32_t nothing_else = 0;
@@ -179,14 +192,16 @@ class system {
 
   void consume(std::uint32_t q, std::uint32_t command, std::uint32_t status) {
     if (status != 0) {
-      fiber::check(status == shape_.faults.error_status_field, "only an injected error fails a command");
+      bool const of_medium = shape_.medium && status == shape_.medium->fail_status;
+      fiber::check(status == shape_.faults.error_status_field || of_medium, "only an injected error fails a command");
+      failed_[q] = true;
       return;
     }
     if (command % 2 == 0) return;
     std::uint32_t const* const data = buffer(q, command);
     for (std::uint32_t i = 0; i < 128; i += 32) {
       std::uint32_t const found = fiber::ld(data + i);
-      fiber::check(found == stamp(q, command - 1) || shape_.faults.error_ppm != 0, "a read returns what was written");
+      fiber::check(found == stamp(q, command - 1) || failed_[q], "a read returns what was written");
     }
   }
 
@@ -196,17 +211,22 @@ class system {
   dma_regions regions_;
   std::vector<std::uint32_t> doorbells_;
   std::vector<std::unique_ptr<rings>> rings_;
-  std::unique_ptr<engine<fiber>> engine_;
+  std::array<bool, 8> failed_{};  ///< by queue: a write may not have reached the drive
+  fake_medium<M> medium_;
+  std::unique_ptr<engine<M>> engine_;
 };
 
 void explore(shape base) {
-  testing::explore([&](std::uint64_t seed, simt::memory_model memory, simt::scheduler& schedule) {
+  auto const run = [&](std::uint64_t seed, simt::memory_model memory, simt::scheduler& schedule) {
     base.faults.seed = seed;
-    system run(base);
-    simt::run_result const result = run.run(memory, schedule);
+    if (base.medium) base.medium->seed = seed;
+    simt::run_result const result =
+        base.medium ? system<reaching_files>(base).run(memory, schedule) : system<fiber>(base).run(memory, schedule);
     ASSERT_TRUE(result.ok) << result.what;
     ASSERT_EQ(result.timeouts, 0u);
-  });
+  };
+  // A unit that wants a completion queue which another has at the moment looks again and again.
+  testing::explore(run, 1, base.medium && base.shared_cq);
 }
 
 TEST(engine_schedule, one_queue) {
@@ -244,6 +264,23 @@ TEST(engine_schedule, units_share_the_flash) {
                   .spare_ppm = 250'000,
                   .start = preconditioning::random};
   explore({.queues = 3, .units = 3, .commands = 8, .timing = timing});
+}
+
+TEST(engine_schedule, a_medium_that_is_late_and_out_of_order) {
+  explore({.queues = 4, .units = 2, .sq_entries = 5, .commands = 10, .medium = fake_behaviour{.looks_max = 4}});
+}
+
+TEST(engine_schedule, a_medium_that_fails_and_has_no_room) {
+  explore({.queues = 3,
+           .units = 3,
+           .sq_entries = 5,
+           .shared_cq = true,
+           .commands = 8,
+           .faults = {.error_ppm = 100'000, .delay_ppm = 300'000, .delay_max_ns = 2000},
+           .medium = fake_behaviour{.looks_max = 3,
+                                    .full_percent = 40,
+                                    .fail_percent = 10,
+                                    .fail_status = nvme::status_field(nvme::media_status::unrecovered_read_error)}});
 }
 
 TEST(engine_schedule, faults) {

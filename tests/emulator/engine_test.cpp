@@ -20,14 +20,6 @@ using nvme::generic_status;
 using nvme::io_opcode;
 using nvme::media_status;
 
-nvme::submission_entry command(io_opcode opcode, std::uint16_t id, std::uint64_t lba, std::uint32_t blocks,
-                               std::uint64_t prp1 = 0, std::uint64_t prp2 = 0) {
-  nvme::submission_entry entry = nvme::make_io_command(opcode, id, 1, lba, blocks);
-  entry.prp1 = prp1;
-  entry.prp2 = prp2;
-  return entry;
-}
-
 /// One queue, one command at a time.
 class engine_status : public ::testing::Test {
  protected:
@@ -649,58 +641,6 @@ TEST(engine, queues_come_and_go_while_traffic_runs) {
   owner.join();
   stop.store(true, std::memory_order_relaxed);
   for (auto& thread : threads) thread.join();
-}
-
-TEST(engine, a_flush_waits_for_the_host_and_holds_nothing_up) {
-  sync_words sync;
-  rig<> drive({}, 1 << 20, 4 << 20, 512, &sync);
-  auto const cq = drive.completions(1, 64);
-  auto const sq = drive.queue(1, 64, 1);
-  sq->submit(command(io_opcode::flush, 1, 0, 1));
-  sq->submit(command(io_opcode::read, 2, 0, 1, drive.address()));
-  sq->ring();
-  drive.units().step(0);
-  EXPECT_EQ(cq->take().value().command_id(), 2);
-  EXPECT_EQ(sync.requested, 1u);
-  clocked::now_ns = 1'000'000;
-  drive.units().step(0);
-  EXPECT_FALSE(cq->take().has_value());
-  sync.completed = 1;
-  clocked::now_ns = 2'000'000;
-  drive.units().step(0);
-  auto const done = cq->take();
-  ASSERT_TRUE(done.has_value());
-  EXPECT_EQ(done->status_field(), 0);
-  EXPECT_EQ(done->dw0, 0u);
-  EXPECT_EQ(drive.counts().failed_commands, 0u);
-  sync.failed = 1;
-  sync.completed = 2;
-  sq->submit(command(io_opcode::flush, 3, 0, 1));
-  sq->ring();
-  drive.units().step(0);
-  EXPECT_EQ(code_of(cq->take().value()), nvme::status_field(media_status::write_fault));
-  EXPECT_EQ(drive.counts().failed_commands, 1u);
-  EXPECT_EQ(drive.counts().flush_commands, 2u);
-}
-
-TEST(engine, a_flush_that_failed_while_its_completion_queue_was_full_is_counted_once) {
-  sync_words sync;
-  rig<> drive({}, 1 << 20, 4 << 20, 512, &sync);
-  auto const cq = drive.completions(1, 2);
-  auto const sq = drive.queue(1, 64, 1);
-  for (std::uint16_t id = 1; id <= 3; ++id) sq->submit(command(io_opcode::flush, id, 0, 1));
-  sq->ring();
-  drive.units().step(0);
-  sync.failed = 1;
-  sync.completed = 3;
-  for (int posted = 0; posted < 3; ++posted) {
-    clocked::now_ns += 1'000'000;
-    for (int visit = 0; visit < 3; ++visit) drive.units().step(0);
-    EXPECT_EQ(code_of(cq->take().value()), nvme::status_field(media_status::write_fault));
-    EXPECT_FALSE(cq->take().has_value());
-    cq->ring();
-  }
-  EXPECT_EQ(drive.counts().failed_commands, 3u);
 }
 
 TEST(engine, without_data_commands_are_checked_and_nothing_moves) {

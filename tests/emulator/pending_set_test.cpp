@@ -153,7 +153,7 @@ class life {
   void take(team const& lanes) {
     std::uint32_t const taken = set_.take_due(
         lanes, now_ps_, room_,
-        [&](std::uint64_t& due_ps, pending_command& command) {
+        [&](std::uint32_t, std::uint64_t& due_ps, pending_command& command) {
           ++asked_[command.command_id];
           if (!refuses_ || !chosen(command)) return true;
           due_ps = later_ps();
@@ -230,7 +230,7 @@ class life {
     std::uint32_t taken = 0;
     while (taken < wanted) {
       std::uint32_t const now = set_.take_due(
-          lanes, never_ps, 64, [](std::uint64_t&, pending_command&) { return true; },
+          lanes, never_ps, 64, [](std::uint32_t, std::uint64_t&, pending_command&) { return true; },
           [](std::uint32_t, std::uint32_t, std::uint64_t, pending_command const&) {});
       if (now == 0) break;
       taken += now;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "emulator/fake_medium.hpp"
 #include "forebay/detail/emulator/engine.hpp"
 
 namespace forebay::emulator::testing {
@@ -73,6 +74,20 @@ class rig {
     engine_.emplace(options, drive_);
   }
 
+  /// A drive whose bytes, which still lie in `store()`, are in a fake medium.
+  rig(engine_options const& options, fake_behaviour const& how, std::uint64_t drive_bytes = 1 << 20,
+      std::uint64_t buffer_bytes = 4 << 20)
+      : store_(memory::host(), drive_bytes, page),
+        buffer_(memory::host(), buffer_bytes, page),
+        regions_(memory::host(), 10),
+        medium_(std::in_place, store_.as<std::byte>(), how) {
+    clocked::now_ns = 0;
+    regions_.add(buffer_.data(), buffer_.size_bytes());
+    drive_ = {.bytes = drive_bytes, .block_bytes = 512, .pieces = &*medium_};
+    engine_.emplace(options, drive_);
+  }
+
+  fake_medium<M>& medium() { return *medium_; }
   engine<M>& units() { return *engine_; }
   dma_regions& regions() { return regions_; }
   std::byte* store() { return store_.as<std::byte>(); }
@@ -114,8 +129,17 @@ class rig {
   memory::allocation buffer_;
   dma_regions regions_;
   media drive_;
+  std::optional<fake_medium<M>> medium_;
   std::optional<engine<M>> engine_;
 };
+
+inline nvme::submission_entry command(nvme::io_opcode opcode, std::uint16_t id, std::uint64_t lba, std::uint32_t blocks,
+                                      std::uint64_t prp1 = 0, std::uint64_t prp2 = 0) {
+  nvme::submission_entry entry = nvme::make_io_command(opcode, id, 1, lba, blocks);
+  entry.prp1 = prp1;
+  entry.prp2 = prp2;
+  return entry;
+}
 
 /// Status code type and code of a completion, without the retry bits.
 inline std::uint16_t code_of(nvme::completion_entry const& entry) {

@@ -14,6 +14,7 @@ def test_json_has_the_shape_of_fio(forebay):
     ).json()
     (job,) = document["jobs"]
     assert job["jobname"] == "randread"
+    assert job["job options"]["ioengine"] == "gpu"
     assert job["error"] == 0
     assert job["usr_cpu"] >= 0
     assert job["sys_cpu"] >= 0

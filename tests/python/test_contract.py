@@ -81,7 +81,7 @@ def test_help_is_on_standard_output(forebay, arguments):
 
 
 def test_what_nobody_foresaw_is_one_line_and_no_traceback(forebay, monkeypatch):
-    def fail():
+    def fail(_machine):
         raise KeyError("unforeseen")
 
     monkeypatch.setattr("forebay.cli.doctor.examine", fail)
@@ -277,7 +277,7 @@ def test_an_interrupt_ends_what_the_main_thread_does_not_hear():
         "mutex = ctypes.create_string_buffer(64)\n"
         "lock = ctypes.CDLL(None).pthread_mutex_lock\n"
         "lock(mutex)\n"
-        "doctor.examine = lambda: (print('deaf', flush=True), lock(mutex))\n"
+        "doctor.examine = lambda _machine: (print('deaf', flush=True), lock(mutex))\n"
         "sys.exit(main(['doctor']))\n"
     )
     with started([sys.executable, "-c", script]) as run:

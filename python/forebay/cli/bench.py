@@ -3,11 +3,12 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from forebay import bench
+from forebay import bench, file_bench
 from forebay.cli.application import Application
 from forebay.cli.contract import (
     AllowDestroyOption,
@@ -16,6 +17,7 @@ from forebay.cli.contract import (
     NotVerifiedError,
     SeedOption,
     check_json_target,
+    missing,
     notice,
     progress,
     require_raw_writable,
@@ -34,6 +36,7 @@ app = Application(
     "Example: forebay bench randread --drive emulated:size=64M,iops=20000 --bs 4k --iodepth 16 --runtime 3",
 )
 
+_ENGINES = (bench.GPU, *file_bench.ENGINES)
 _HELP = {
     "randread": "Read blocks at random offsets.",
     "randwrite": "Write blocks at random offsets.",
@@ -46,11 +49,25 @@ _HELP = {
 def _add(workload: str) -> None:
     def command(
         drive: Annotated[
-            list[str],
+            list[str] | None,
             typer.Option(
                 "--drive", metavar="URI", help="The drive, such as emulated:size=64M. Repeat it to stripe several."
             ),
-        ],
+        ] = None,
+        ioengine: Annotated[
+            str,
+            typer.Option(
+                "--ioengine",
+                metavar="|".join(_ENGINES),
+                help="gpu: threads of --device drive the drive themselves. The others measure a file, by CPU threads.",
+            ),
+        ] = bench.GPU,
+        filename: Annotated[
+            str | None,
+            typer.Option(
+                "--filename", metavar="FILE", help="The file or block device that an engine other than gpu measures."
+            ),
+        ] = None,
         bs: Annotated[str, typer.Option("--bs", metavar="SIZE", help="Bytes of each command. fio's default is 4k.")] = (
             "512"
         ),
@@ -115,7 +132,15 @@ def _add(workload: str) -> None:
             verify_only=verify_only,
             gpu_threads=gpu_threads,
         )
-        _run(job, drive, device, json_target, allow_destroy=allow_destroy)
+        check_json_target(json_target)
+        _check(job)
+        if ioengine == bench.GPU:
+            outcome = _run_on_drives(job, drive or [], filename, device, allow_destroy=allow_destroy)
+        else:
+            outcome = _run_on_file(job, ioengine, drive or [], filename, device, allow_destroy=allow_destroy)
+        write_json(json_target, outcome)
+        _show(outcome, json_target)
+        _require_success(outcome["forebay"])
 
     app.command(workload, help=_HELP[workload])(command)
 
@@ -146,22 +171,46 @@ def _region(size: str) -> int:
     return size_bytes
 
 
-def _run(job: bench.Job, drives: list[str], device: str, json_target: str | None, *, allow_destroy: bool) -> None:
-    check_json_target(json_target)
+def _check(job: bench.Job) -> None:
     job.validate()
     if job.size and job.size % job.bs:
         raise RefusedInput("--size", job.size, f"must be a multiple of --bs, {job.bs} bytes")
+
+
+def _run_on_drives(
+    job: bench.Job, drives: list[str], filename: str | None, device: str, *, allow_destroy: bool
+) -> dict[str, Any]:
+    if filename is not None:
+        remedy = f"--ioengine {bench.GPU} opens drives; give --drive file:PATH, or another engine"
+        raise RefusedInput("--filename", filename, remedy)
+    if not drives:
+        raise missing("--drive", "the engine gpu needs a drive, such as emulated:size=64M")
     if job.gpu_threads > job.iodepth:
         running = format_count(job.iodepth, "thread")
         notice(f"--gpu-threads {job.gpu_threads}: only {running} will run, one for each command of --iodepth")
     with Storage(*drives, device=device, read_only=not job.writes, allow_destroy=allow_destroy) as storage:
         if job.writes:
             require_raw_writable(storage, drives)
-        document = _with_progress(storage, job)
-    write_json(json_target, document)
-    _show(document, json_target)
+        what = format_count(len(storage.report()["drives"]), "drive")
+        return _with_progress(job, what, lambda tell: bench.run(storage, job, tell))
 
-    outcome = document["forebay"]
+
+def _run_on_file(
+    job: bench.Job, ioengine: str, drives: list[str], filename: str | None, device: str, *, allow_destroy: bool
+) -> dict[str, Any]:
+    if ioengine not in file_bench.ENGINES:
+        raise RefusedInput("--ioengine", ioengine, f"must be one of {', '.join(_ENGINES)}")
+    if not drives and filename is None:
+        raise missing("--filename", f"the engine {ioengine} needs a file or a block device")
+    path = file_bench.file_of(drives, filename, ioengine)
+    file_bench.require_overwritable(path, job, allow_destroy=allow_destroy)
+    outcome = _with_progress(job, path, lambda tell: file_bench.run(path, ioengine, job, device, tell))
+    if outcome["forebay"]["file"]["has_holes"] and not job.writes:
+        notice(f"{path} has holes: reads of them move nothing from the disk; fill the file first for figures of it")
+    return outcome
+
+
+def _require_success(outcome: dict[str, Any]) -> None:
     if outcome["errors"]:
         failed = format_count(outcome["errors"], "command")
         raise NotVerifiedError(f"{failed} failed; the first error is: {outcome['first_error']}")
@@ -172,9 +221,9 @@ def _run(job: bench.Job, drives: list[str], device: str, json_target: str | None
         )
 
 
-def _with_progress(storage: Storage, job: bench.Job) -> dict[str, Any]:
+def _with_progress(job: bench.Job, what: str, run: Callable[[Callable[[str, float], None]], Any]) -> dict[str, Any]:
     """Runs the job; while it runs, the bar follows the clock, as the threads report nothing before they end."""
-    with progress(f"{job.rw} on {format_count(len(storage.report()['drives']), 'drive')}", 1.0) as set_done:
+    with progress(f"{job.rw} on {what}", 1.0) as set_done:
         done = threading.Event()
 
         def follow_clock() -> None:
@@ -194,14 +243,14 @@ def _with_progress(storage: Storage, job: bench.Job) -> dict[str, Any]:
             else:
                 set_done(share)
 
-        return bench.run(storage, job, tell)
+        return run(tell)
 
 
 def _show(document: dict[str, Any], json_target: str | None) -> None:
     job, ours = document["jobs"][0], document["forebay"]
     out = terminal(json_target)
     title = f"{job['jobname']}, bs {job['job options']['bs']}, iodepth {job['job options']['iodepth']}"
-    out.print(timing(ours), highlight=False, soft_wrap=True)
+    out.print(f"engine: {ours['way']}" if "file" in ours else timing(ours), highlight=False, soft_wrap=True)
     out.print(job_table(title, job))
     checked = {None: "data not checked (use --verify)", True: "data verified", False: "DATA DID NOT VERIFY"}
     out.print(f"{conditions(job, ours)}; {checked[ours['verified']]}", highlight=False, soft_wrap=True)

@@ -66,6 +66,11 @@ class NotVerifiedError(Exception):
     """The command ran, and its result is not right."""
 
 
+def missing(option: str, why: str) -> Exception:
+    """A usage error: an option that another one makes necessary is not there."""
+    return _UsageError(f"{option}: is missing, and {why}")
+
+
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Runs `app`; turns every outcome into an exit status and at most one line on standard error."""
     _replace_closed_streams()

@@ -37,8 +37,14 @@ Name = Annotated[str, typer.Argument(metavar="EXTENT", help="The name of the ext
 
 @app.command()
 def create(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make, or to make longer.")],
     size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Bytes of the drive, such as 64M or 2G.")],
+    resize: Annotated[
+        bool,
+        typer.Option(
+            "--resize", help="Make a file that exists longer. It keeps its data and extents; it is never made shorter."
+        ),
+    ] = False,
     profile: Annotated[
         str,
         typer.Option(
@@ -49,22 +55,24 @@ def create(
     ] = "ideal",
     json_target: JsonOption = None,
 ) -> None:
-    """Make a file that holds the data of an emulated drive, and print the URI that opens it."""
+    """Make a file that holds the data of an emulated drive, or make it longer, and print the URI that opens it."""
     check_json_target(json_target)
     size_bytes = parse_size("--size", size)
-    check_new_file("path", path)
+    if not resize:
+        check_new_file("path", path)
     for field, value in (("path", path), ("--profile", profile)):
         if "," in str(value):
             raise RefusedInput(
                 field, value, "must have no comma, which separates the parts of a drive URI; use another name"
             )
     uri = f"emulated:profile={profile},size={size_bytes},backing=file,path={path}"
-    create_drive(uri)
+    create_drive(uri, resize=resize)
     try:
         with Storage(uri, device="cpu") as storage:
             report = storage.report()
     except BaseException:
-        path.unlink()
+        if not resize:
+            path.unlink()
         raise
     write_json(json_target, {"uri": uri, "path": str(path), "size_bytes": size_bytes, "forebay": report})
     out = terminal(json_target)

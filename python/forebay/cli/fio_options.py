@@ -6,7 +6,10 @@ _THREADS = (
     "--iodepth N is the number of commands in flight of all threads together, and --gpu-threads T the number of "
     "threads that share them"
 )
-_DIRECT = "leave it out: every command goes to the drive, and nothing is cached"
+_DIRECT = (
+    "leave it out: every command goes to the drive, and nothing is cached; of the engines that measure a file, mmap "
+    "goes through the page cache, and the others pass by it where the file system allows that"
+)
 _RATE = "give the emulated drive a rate, as in --drive emulated:size=64M,iops=20000"
 _DRAW = "leave it out: each random block is drawn from the whole region, and --seed fixes the draws"
 _DOCUMENT = "--json FILE writes a document in the shape of fio's JSON"
@@ -14,11 +17,9 @@ _DOCUMENT = "--json FILE writes a document in the shape of fio's JSON"
 _INSTEAD = {
     "--rw": _WORKLOAD,
     "--readwrite": _WORKLOAD,
-    "--filename": "use --drive URI",
     "--blocksize": "use --bs SIZE",
     "--numjobs": _THREADS,
     "--thread": _THREADS,
-    "--ioengine": "leave it out: the threads submit to the drive's queues themselves, and --device says where they run",
     "--direct": _DIRECT,
     "--buffered": _DIRECT,
     "--io_size": "--size S is the region from byte 0, and the run ends once S bytes have moved, or after --runtime",

@@ -33,7 +33,11 @@ def job_table(title: str, job: dict[str, Any]) -> Table:
 
 def conditions(job: dict[str, Any], ours: dict[str, Any]) -> str:
     """Under what a job ran: its threads, its time and the processor's."""
+    threads = format_count(ours["gpu_threads"], "thread")
+    where = ours["device"]
+    if "file" in ours:  # which the CPU's threads read, wherever its data ends
+        where = "cpu" if where == "cpu" else f"cpu, data in the memory of {where}"
     return (
-        f"{format_count(ours['gpu_threads'], 'thread')} on {ours['device']}; {ours['seconds']:.2f} s measured; "
+        f"{threads} on {where}; {ours['seconds']:.2f} s measured; "
         f"CPU time {job['usr_cpu']:.0f} % user, {job['sys_cpu']:.0f} % system (100 % is one core)"
     )

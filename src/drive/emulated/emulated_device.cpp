@@ -48,13 +48,16 @@ class emulated_device final : public device {
 }  // namespace
 
 scheme_syntax emulated_syntax() {
-  return {.keys = {"size",       "profile",   "iops",    "iops_bytes", "write_iops", "bandwidth",    "write_bandwidth",
-                   "latency_us", "channels",  "backing", "path",       "lba_bytes",  "queues",       "threads",
-                   "sms",        "residency", "link",    "data",       "seed",       "precondition", "errors_ppm"}};
+  return {
+      .keys = {"size",          "profile",   "iops",    "iops_bytes", "write_iops", "bandwidth",    "write_bandwidth",
+               "latency_us",    "channels",  "backing", "path",       "lba_bytes",  "queues",       "threads",
+               "sms",           "residency", "link",    "data",       "seed",       "precondition", "errors_ppm",
+               "allow_destroy", "io"}};
 }
 
 scheme_syntax file_syntax() {
-  return {.name = "the path of a file", .keys = {"size", "create", "lba_bytes", "queues", "threads"}};
+  return {.name = "the path of a file",
+          .keys = {"size", "create", "lba_bytes", "queues", "threads", "allow_destroy", "io"}};
 }
 
 std::unique_ptr<device> open_emulated(uri const& from, open_options const& options) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -31,8 +32,17 @@ std::string serial_of(specification const& what) {
 std::unique_ptr<emulator::backing_store> store_of(specification const& what, memory::resource* bytes_memory,
                                                   bool read_only) {
   if (what.in_file()) {
-    auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes, read_only);
+    auto file = emulator::file_backing(what.path, what.size_bytes, what.lba_bytes, read_only, what.allow_destroy,
+                                       what.gpu ? emulator::file_io::mmap : what.io);
     if (!what.gpu) return file;
+    emulator::media const view = file->view();
+    if (view.end_bytes < view.bytes && !read_only) {
+      throw refused_input("path", what.path,
+                          fmt::format("its {} bytes end within a block of {}, and an engine on a GPU that may write "
+                                      "needs whole blocks; give another lba_bytes or size to the file, or leave "
+                                      "residency out",
+                                      view.end_bytes, what.lba_bytes));
+    }
     return emulator::working_copy(std::move(file), memory::device(what.gpu->ordinal));
   }
   if (!what.moves_data) return emulator::no_backing(what.size_bytes, what.lba_bytes);
@@ -97,12 +107,24 @@ nlohmann::json describe(emulator::operation_cost const& cost) {
           {"latency_min_us", static_cast<double>(cost.latency_min_ps) / 1e6}};
 }
 
+nlohmann::json describe(emulator::file_access const& file) {
+  nlohmann::json out = {{"direct", file.direct}};
+  for (auto const& [name, io] : file_ios) {
+    if (io == file.io) out["io"] = name;
+  }
+  if (!file.why.empty()) out["why"] = file.why;
+  if (!file.why_not_direct.empty()) out["why_not_direct"] = file.why_not_direct;
+  return out;
+}
+
 class started_drive final : public emulated_drive {
  public:
   started_drive(specification what, open_options const& options, memory::resource* bytes_memory)
       : what_(std::move(what)) {
     auto store = store_of(what_, bytes_memory, options.read_only);
     size_bytes_ = store->view().bytes;
+    file_ = store->access();
+    file_bytes_ = store->view().end_bytes;
     emulator::subsystem_options subsystem_options;
     subsystem_options.serial = serial_of(what_);
     subsystem_options.units = what_.gpu ? what_.sms : what_.threads;
@@ -165,6 +187,10 @@ class started_drive final : public emulated_drive {
         {"lateness", lateness},
         {"poll_gap", describe(statistics->poll_gap)},
         {"fidelity", verdict.kept ? "ok" : "exceeded"}};
+    if (file_) {
+      report["file_bytes"] = std::min(file_bytes_, size_bytes_);
+      report["file"] = describe(*file_);
+    }
     if (timing.flash.channels != 0) {
       report["timing"]["flash"] = describe(timing.flash);
       report["flash"] = describe(statistics->flash, timing.flash);
@@ -175,6 +201,8 @@ class started_drive final : public emulated_drive {
  private:
   specification what_;
   std::uint64_t size_bytes_ = 0;
+  std::optional<emulator::file_access> file_;
+  std::uint64_t file_bytes_ = 0;
   std::shared_ptr<emulator::subsystem> shared_;
 };
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "emulator/block_device.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay::drive {
@@ -28,10 +29,11 @@ int reserve(int fd, std::uint64_t bytes) {
 new_file::new_file(std::string path, std::uint64_t bytes, file_space space) : path_(std::move(path)) {
   int const fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) {
-    throw refused_input("path", path_,
-                        errno == EEXIST
-                            ? "the file exists; remove it first"
-                            : std::string(std::strerror(errno)) + "; give a path in a folder that you may write");
+    throw refused_input(
+        "path", path_,
+        errno != EEXIST ? std::string(std::strerror(errno)) + "; give a path in a folder that you may write"
+        : emulator::is_block_device(path_) ? "is a block device, which has its size; open it without create"
+                                           : "the file exists; remove it first");
   }
   int error = ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   if (error == 0 && space == file_space::reserved) error = reserve(fd, bytes);

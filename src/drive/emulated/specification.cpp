@@ -184,6 +184,21 @@ void choose_start(uri const& from, emulator::flash_parameters& flash) {
   throw refused_input("precondition", *value, "use fresh, full or random");
 }
 
+void choose_io(uri const& from, specification& what) {
+  auto const value = from.value("io");
+  if (!value) return;
+  if (!what.in_file()) throw refused_input("io", *value, "only a drive in a file has it; add backing=file");
+  for (auto const& [name, io] : file_ios) {
+    if (*value != name) continue;
+    if (io == emulator::file_io::uring && what.gpu) {
+      throw refused_input("io", *value, "the engine on the GPU works on a copy of the file; use mmap, or leave it out");
+    }
+    what.io = io;
+    return;
+  }
+  throw refused_input("io", *value, "use auto, uring or mmap");
+}
+
 }  // namespace
 
 backing backing_of(uri const& from) {
@@ -228,6 +243,10 @@ specification specify(uri const& from, int client_gpu) {
       throw refused_input("path", what.path, "only backing=file has a path; add backing=file");
     }
   }
+  if (auto const value = from.value("allow_destroy")) {
+    if (!what.in_file()) throw refused_input("allow_destroy", *value, "is only for a drive on a block device");
+    what.allow_destroy = *value;
+  }
   if (auto const value = from.value("link")) what.link = emulator::find_link_speed(*value).name;
   place(from, what, client_gpu);
   override_timing(from, what.timing_of.timing);
@@ -253,6 +272,7 @@ specification specify(uri const& from, int client_gpu) {
   } else if (!what.in_file()) {
     throw refused_input("size", "", "give the size of the drive, as in size=1G");
   }
+  choose_io(from, what);
   if (auto const value = from.value("create")) {
     if (*value != "1")
       throw refused_input("create", *value, "use create=1, or leave it out to open a file that exists");

@@ -10,6 +10,7 @@
 
 #include "forebay/detail/drive/profile.hpp"
 #include "forebay/detail/drive/uri.hpp"
+#include "forebay/detail/emulator/backing_store.hpp"
 #include "forebay/detail/emulator/engine_runner.hpp"
 
 namespace forebay::drive {
@@ -33,6 +34,10 @@ backing backing_of(uri const& from);
 std::string to_string(backing const& where);
 char const* to_string(residency where);
 
+/// The values of `io`, and their names in reports.
+constexpr std::pair<char const*, emulator::file_io> file_ios[] = {
+    {"auto", emulator::file_io::automatic}, {"uring", emulator::file_io::uring}, {"mmap", emulator::file_io::mmap}};
+
 /// The values of `precondition`, and their names in reports.
 constexpr std::pair<char const*, emulator::preconditioning> preconditionings[] = {
     {"fresh", emulator::preconditioning::fresh},
@@ -45,6 +50,7 @@ struct specification {
   backing bytes;
   residency engine = residency::threads;
   std::string path;
+  std::string allow_destroy;     ///< the block device of which what lies on it may be overwritten
   std::uint64_t size_bytes = 0;  ///< 0: the file's
   std::uint32_t lba_bytes = 512;
   std::uint32_t queues = 128;
@@ -55,6 +61,7 @@ struct specification {
   std::string link;
   bool moves_data = true;
   bool creates = false;  ///< the file is to be made
+  emulator::file_io io = emulator::file_io::automatic;
 
   bool in_file() const { return bytes.kind == backing_kind::file; }
 };

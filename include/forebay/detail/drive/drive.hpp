@@ -80,4 +80,8 @@ std::unique_ptr<device> open(std::string const& uri, open_options const& options
 /// zeroed. Throws `refused_input` if it exists already.
 void create(std::string const& uri);
 
+/// Makes the file that `uri` names longer, up to the size that it gives; the new bytes are zeros and take no room yet.
+/// Throws `refused_input` if there is no such file, if a drive has it open, or if it is longer already.
+void grow(std::string const& uri);
+
 }  // namespace forebay::drive

@@ -38,6 +38,8 @@ struct durability {
   std::function<std::uint64_t()> ask;
   /// Nothing: what was asked for is not done yet. Else whether all of it, and all that came before, is durable.
   std::function<std::optional<bool>(std::uint64_t ticket)> done;
+  /// Switches the controller's volatile write cache; called only if that changes. Null: it cannot be switched off.
+  std::function<void(bool on)> use_cache;
 };
 
 /// A host actor: one thread calls `step` again and again. It never blocks: if it needs an answer of a service unit, a
@@ -90,6 +92,7 @@ class admin {
   outcome abort(nvme::submission_entry const& command);
   outcome identify(nvme::submission_entry const& command);
   outcome get_log_page(nvme::submission_entry const& command);
+  void use_cache(bool on);
   outcome set_features(nvme::submission_entry const& command);
   outcome get_features(nvme::submission_entry const& command);
   outcome request_event(nvme::submission_entry const& command);
@@ -132,6 +135,7 @@ class admin {
   std::uint32_t bad_tail_ = 0;
   bool event_masked_ = false;  ///< an error event was reported and its log page not read yet
   std::array<std::uint32_t, 256> features_{};
+  bool uses_cache_ = true;
   std::deque<nvme::error_information_entry> errors_;  ///< newest first
   std::uint64_t error_count_ = 0;
 };

@@ -19,6 +19,7 @@ struct decoded_command {
   std::uint16_t status_field = 0;
   nvme::io_opcode opcode = nvme::io_opcode::flush;
   operation op = operation::other;
+  bool through = false;  ///< it completes when what it wrote is durable, as with Force Unit Access
   std::uint64_t offset_bytes = 0;
   std::uint64_t bytes = 0;           ///< of the namespace; 0 for Flush and Dataset Management
   std::uint64_t transfer_bytes = 0;  ///< of the data pointer
@@ -26,6 +27,14 @@ struct decoded_command {
 
 /// The one namespace that an emulated drive has.
 inline constexpr std::uint32_t emulated_nsid = 1;
+
+/// Whether the command changes the drive's data if it is valid.
+FOREBAY_DEVICE constexpr bool changes_data(nvme::submission_entry const& entry) {
+  using nvme::io_opcode;
+  auto const opcode = static_cast<io_opcode>(entry.opcode());
+  return opcode == io_opcode::write || opcode == io_opcode::write_zeroes ||
+         (opcode == io_opcode::dataset_management && (entry.cdw11 & nvme::cdw11_attribute_deallocate) != 0);
+}
 
 /// `max_transfer_bytes` is what MDTS allows.
 FOREBAY_DEVICE decoded_command decode(nvme::submission_entry const& entry, media const& drive,
@@ -69,11 +78,10 @@ FOREBAY_DEVICE decoded_command decode(nvme::submission_entry const& entry, media
   }
   bool const all = command.opcode == io_opcode::flush && entry.nsid == nvme::broadcast_nsid;
   if (entry.nsid != emulated_nsid && !all) return refuse(generic_status::invalid_namespace_or_format);
-  bool const writes =
-      command.opcode == io_opcode::write || command.opcode == io_opcode::write_zeroes ||
-      (command.opcode == io_opcode::dataset_management && (entry.cdw11 & nvme::cdw11_attribute_deallocate) != 0);
+  bool const writes = changes_data(entry);
   if (drive.read_only && writes) return refuse(generic_status::namespace_is_write_protected);
   if (!has_range) return command;
+  command.through = writes && (entry.cdw12 & nvme::cdw12_force_unit_access) != 0;
 
   if (command.opcode == io_opcode::write && (entry.cdw12 >> 20 & 15) != 0) {  // DTYPE: directives are not offered
     return refuse(generic_status::invalid_field_in_command);

@@ -29,8 +29,10 @@ class dispatcher : private dispatcher_requests<M> {
   using base = dispatcher_requests<M>;
   using base::ahead_ps;
   using base::batches;
+  using base::collect_from_medium;
   using base::contended_;
   using base::fetch;
+  using base::has_medium;
   using base::help_was_wanted;
   using base::helps;
   using base::hint;
@@ -72,6 +74,9 @@ class dispatcher : private dispatcher_requests<M> {
     read_clock();
     seen_batches_ = batches();
     bool worked = !M::looks_beside_work && serve_requests(*this);
+    if constexpr (M::reaches_files) {
+      if (has_medium()) worked |= collect_from_medium();
+    }
     std::uint32_t end = queue_count_;  // its own queues come first
     for (std::uint32_t first = 0; first < end;) {
       bool const own = first < queue_count_;
@@ -118,6 +123,14 @@ class dispatcher : private dispatcher_requests<M> {
       worked |= serve_requests(*this);
     }
     return worked || contended_;
+  }
+
+  /// Asks for an early end of what is in the drive's medium, and waits for that, which may take as long as the system
+  /// holds on to the memory of the clients. The dispatcher takes no step afterwards.
+  void leave_medium() {
+    if constexpr (M::reaches_files) {
+      if (has_medium()) base::in_medium().drain();
+    }
   }
 
   /// When the next step has something to post, on `M::clock_ns()`; `simt::no_deadline` if it will have nothing. A

@@ -38,13 +38,42 @@ class dispatcher_execution : protected dispatcher_locks<M> {
   using base::stats_;
   using base::view_;
 
+  /// The status of a write that has more than zeros beyond the end of the drive's file. Nothing of it is stored.
+  FOREBAY_COLD std::uint16_t refuse_beyond_end() const {
+    // Relaxed: the host only says so.
+    if (lanes_.leader()) {
+      simt::atomic<M, simt::scope::system>(view_.drive.sync->refused_beyond_end).store(1, simt::order::relaxed);
+    }
+    return static_cast<std::uint16_t>(nvme::status_field(nvme::media_status::write_fault) | nvme::do_not_retry);
+  }
+
+  /// Whether the drive's bytes are in a medium, which executes commands later.
+  FOREBAY_DEVICE bool has_medium() const {
+    if constexpr (M::reaches_files) return view_.drive.pieces != nullptr;
+    return false;
+  }
+
+  /// What an entry asks for now.
+  FOREBAY_DEVICE decoded_command understand(nvme::submission_entry const& entry) const {
+    decoded_command command = decode(entry, view_.drive, view_.options.max_transfer_bytes);
+    if constexpr (M::reaches_files) {
+      // Relaxed: a controller switches its cache while no command is in flight, or accepts either for those that are.
+      command.through =
+          command.through ||
+          (view_.drive.sync != nullptr && changes_data(entry) &&
+           simt::atomic<M, simt::scope::system>(view_.drive.sync->without_cache).load(simt::order::relaxed) != 0);
+    }
+    return command;
+  }
+
   FOREBAY_DEVICE nvme::submission_entry entry(std::uint32_t i) const {
     nvme::submission_entry copy;
     std::memcpy(&copy, scratch_.entries[i].part, sizeof copy);
     return copy;
   }
 
-  /// Executes the batch, each command now or later as its fault demands, and sets `commands` and due times.
+  /// Executes the batch, each command now or later as its fault demands, and sets `commands` and due times. What a
+  /// medium executes is only marked.
   FOREBAY_DEVICE void start(submission_queue<M>& sq, std::uint32_t n, bool immediate) {
     std::uint32_t alone = 0;  // commands that the lanes execute together, one by one
     std::uint32_t reads = 0, writes = 0, failed = 0;
@@ -64,10 +93,14 @@ class dispatcher_execution : protected dispatcher_locks<M> {
         pending_command const pending = scratch_.commands[i];
         if (pending.status_field != 0) {
           fails = true;
+        } else if (has_medium()) {
+          if ((pending.flags & pending_command::held) == 0) scratch_.commands[i].flags |= pending_command::in_medium;
         } else if ((pending.flags & pending_command::held) == 0) {
           bool const plain = command.opcode == nvme::io_opcode::read || command.opcode == nvme::io_opcode::write;
-          bool const moves =
-              plain && one_piece<M>(sq.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
+          bool const bounded = command.opcode == nvme::io_opcode::write &&
+                               view_.drive.template reaches_beyond_end<M>(command.offset_bytes, command.bytes);
+          bool const moves = plain && !bounded && !command.through &&
+                             one_piece<M>(sq.regions, e.prp1, e.prp2, command.transfer_bytes, sq.page_bytes, piece);
           is_alone = !moves;
           reads_piece = moves && command.opcode == nvme::io_opcode::read;
           writes_piece = moves && !reads_piece;
@@ -144,6 +177,14 @@ class dispatcher_execution : protected dispatcher_locks<M> {
         count_one(counts.bytes_read, command.bytes);
         break;
       case io_opcode::write:
+        if constexpr (media::may_lose<M>) {
+          if (drive.template reaches_beyond_end<M>(command.offset_bytes, command.bytes) &&
+              !drive.template ends_in_zeros<M>(lanes, command.offset_bytes, segments, segment_count)) {
+            pending.status_field = self.refuse_beyond_end();
+            count_one(counts.failed_commands);
+            return pending;
+          }
+        }
         drive.template write<M>(lanes, command.offset_bytes, segments, segment_count);
         self.mark_one(command.offset_bytes, command.bytes);
         count_one(counts.write_commands);
@@ -169,14 +210,16 @@ class dispatcher_execution : protected dispatcher_locks<M> {
         break;
       default:  // flush
         count_one(counts.flush_commands);
-        if (drive.sync == nullptr) break;
-        std::uint32_t ticket = 0;
-        if (lanes.leader()) {
-          // Release: pairs with the host's acquire of the same word; the writes before this Flush are in place.
-          ticket = simt::atomic<M, simt::scope::system>(drive.sync->requested).fetch_add(1, simt::order::release) + 1;
-        }
-        pending.flags = pending_command::waits_for_sync | lanes.broadcast(ticket) << 8;
         break;
+    }
+    if ((command.opcode == io_opcode::flush || command.through) && drive.sync != nullptr && pending.status_field == 0) {
+      lanes.sync();  // all of what was written
+      std::uint32_t ticket = 0;
+      if (lanes.leader()) {
+        // Release: pairs with the host's acquire of the same word; the writes before this are in place.
+        ticket = simt::atomic<M, simt::scope::system>(drive.sync->requested).fetch_add(1, simt::order::release) + 1;
+      }
+      pending.flags = pending_command::waits_for_sync | lanes.broadcast(ticket) << 8;
     }
     if constexpr (media::may_lose<M>) {
       if (pending.status_field == 0 && drive.template has_lost<M>(command.offset_bytes, command.bytes)) {
@@ -185,6 +228,33 @@ class dispatcher_execution : protected dispatcher_locks<M> {
       }
     }
     return pending;
+  }
+
+  /// Calls `each(offset, bytes)` for the ranges that a Dataset Management command deallocates, and tells the timing
+  /// model. Ends with the first status field that is not 0. The ranges are read from the client's memory twice, and
+  /// checked each time: a client that changes them in between harms only itself.
+  template <class Each>
+  FOREBAY_DEVICE std::uint16_t for_each_range(nvme::submission_entry const& entry, dma_segment const* segments,
+                                              std::uint32_t segment_count, Each&& each) {
+    if ((entry.cdw11 & nvme::cdw11_attribute_deallocate) == 0) return 0;  // the other attributes are hints
+    std::uint32_t const n = (entry.cdw10 & 0xff) + 1;
+    media const& drive = view_.drive;
+    for (bool const applies : {false, true}) {
+      for (std::uint32_t i = 0; i < n; ++i) {
+        nvme::dataset_management_range const range = load_range(segments, segment_count, i);
+        if (range.slba > drive.blocks() || range.length_blocks > drive.blocks() - range.slba) {
+          return static_cast<std::uint16_t>(nvme::status_field(nvme::generic_status::lba_out_of_range) |
+                                            nvme::do_not_retry);
+        }
+        if (!applies) continue;
+        std::uint64_t const offset = range.slba * drive.block_bytes;
+        std::uint64_t const bytes = std::uint64_t{range.length_blocks} * drive.block_bytes;
+        std::uint16_t const status = each(offset, bytes);
+        if (status != 0) return status;
+        view_.timing.unmap(lanes_, offset, bytes);
+      }
+    }
+    return 0;
   }
 
  private:
@@ -237,39 +307,24 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     if (fault.status_field != 0) count<M>(counts.injected_errors);
     if (fault.delay_ps != 0) count<M>(counts.injected_delays);
     if (fault.withheld) count<M>(counts.withheld);
-    // A Flush has no data to move late; the host's write-back takes its time anyhow.
-    bool const moves = self.scratch_.decoded[i].opcode != nvme::io_opcode::flush;
+    // A Flush has no data to move late; the host's write-back takes its time anyhow, as for what is written through.
+    decoded_command const& command = self.scratch_.decoded[i];
+    bool const moves = command.opcode != nvme::io_opcode::flush && !command.through;
     if (plan.late_data && moves && (fault.withheld || fault.delay_ps != 0)) pending.flags |= pending_command::held;
   }
 
-  /// The ranges are read from the client's memory twice, and checked each time: a client that changes them in between
-  /// harms only itself.
+  /// Makes ranges read as zeros.
   FOREBAY_DEVICE std::uint16_t deallocate(nvme::submission_entry const& entry, dma_segment const* segments,
                                           std::uint32_t segment_count) {
-    if ((entry.cdw11 & nvme::cdw11_attribute_deallocate) == 0) return 0;  // the other attributes are hints
-    std::uint32_t const n = (entry.cdw10 & 0xff) + 1;
     media const& drive = view_.drive;
-    for (bool const applies : {false, true}) {
-      for (std::uint32_t i = 0; i < n; ++i) {
-        nvme::dataset_management_range const range = load_range(segments, segment_count, i);
-        if (range.slba > drive.blocks() || range.length_blocks > drive.blocks() - range.slba) {
-          return static_cast<std::uint16_t>(nvme::status_field(nvme::generic_status::lba_out_of_range) |
-                                            nvme::do_not_retry);
-        }
-        if (!applies) continue;
-        std::uint64_t const offset = range.slba * drive.block_bytes;
-        std::uint64_t const bytes = std::uint64_t{range.length_blocks} * drive.block_bytes;
-        drive.template zero<M>(lanes_, offset, bytes);
-        mark_one(offset, bytes);
-        if constexpr (media::may_lose<M>) {
-          if (drive.template has_lost<M>(offset, bytes)) {
-            return nvme::status_field(nvme::media_status::write_fault);
-          }
-        }
-        view_.timing.unmap(lanes_, offset, bytes);
+    return for_each_range(entry, segments, segment_count, [&](std::uint64_t offset, std::uint64_t bytes) {
+      drive.template zero<M>(lanes_, offset, bytes);
+      mark_one(offset, bytes);
+      if constexpr (media::may_lose<M>) {
+        if (drive.template has_lost<M>(offset, bytes)) return nvme::status_field(nvme::media_status::write_fault);
       }
-    }
-    return 0;
+      return std::uint16_t{0};
+    });
   }
 
   /// Range `i` of a Dataset Management command, the same for all lanes.

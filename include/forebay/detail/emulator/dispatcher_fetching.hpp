@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "forebay/detail/emulator/decode.hpp"
-#include "forebay/detail/emulator/dispatcher_execution.hpp"
+#include "forebay/detail/emulator/dispatcher_medium.hpp"
 #include "forebay/detail/emulator/pending_set.hpp"
 #include "forebay/detail/emulator/queues.hpp"
 #include "forebay/detail/emulator/statistics.hpp"
@@ -17,8 +17,8 @@ namespace forebay::emulator {
 
 /// Takes new commands from the clients' rings and works on them until their due times are set.
 template <class M>
-class dispatcher_fetching : protected dispatcher_execution<M> {
-  using base = dispatcher_execution<M>;
+class dispatcher_fetching : protected dispatcher_medium<M> {
+  using base = dispatcher_medium<M>;
 
  protected:
   using base::base;
@@ -27,6 +27,7 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
   using base::count_invalid_doorbell;
   using base::entry;
   using base::give;
+  using base::has_medium;
   using base::helps;
   using base::hint;
   using base::keep_hand_on;
@@ -42,6 +43,7 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
   using base::take_hand_off;
   using base::try_lock;
   using base::try_take;
+  using base::understand;
   using base::unit_;
   using base::unlock;
   using base::view_;
@@ -101,7 +103,7 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
 
     bool const immediate = view_.options.timing.immediate();
     for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
-      decoded_command const command = decode(entry(i), view_.drive, view_.options.max_transfer_bytes);
+      decoded_command const command = understand(entry(i));
       scratch_.decoded[i] = command;
       scratch_.timed[i] = {.offset_bytes = command.offset_bytes,
                            .bytes = command.bytes,
@@ -121,18 +123,23 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
 
     std::uint64_t first_due_ps = never_ps;
     for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
-      if (scratch_.timed[i].target_ps < first_due_ps) first_due_ps = scratch_.timed[i].target_ps;
+      std::uint64_t const due_ps = due_after_fetch_ps(i);
+      if (due_ps < first_due_ps) first_due_ps = due_ps;
     }
     first_due_ps = lanes_.min(first_due_ps);
     take(at, &queue_locks::pending);
     sq.pending.reserve(lanes_, n, scratch_.slots);
     for (std::uint32_t i = lanes_.rank(); i < n; i += lanes_.count()) {
       pending_command const& command = scratch_.commands[i];
-      sq.pending.insert(scratch_.slots[i], scratch_.timed[i].target_ps, command);
+      sq.pending.insert(scratch_.slots[i], due_after_fetch_ps(i), command);
       if ((command.flags & pending_command::held) != 0) sq.held[scratch_.slots[i]] = entry(i);
     }
     sq.pending.settle(lanes_, n, scratch_.slots, first_due_ps);
     give(at, &queue_locks::pending);
+    std::uint32_t later = 0;
+    if constexpr (M::reaches_files) {
+      if (has_medium()) later = hand_over_batch(at, n, arrival_ps);
+    }
     take_hand_off(at);
 
     if (lanes_.leader()) {
@@ -143,7 +150,9 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
       count<M>(stats_.commands.fetches);
       count<M>(stats_.commands.commands_fetched, n);
       if (gap_ps != never_ps) stats_.poll_gap.template record_one<M>(gap_ps / 1000);
-      stats_.processing.template record_one<M>((since_epoch_ps(M::clock_ns()) - arrival_ps) / 1000, n);
+      if (n != later) {
+        stats_.processing.template record_one<M>((since_epoch_ps(M::clock_ns()) - arrival_ps) / 1000, n - later);
+      }
     }
     if (!immediate) record_targets(*this, n, arrival_ps);
     return true;
@@ -152,6 +161,25 @@ class dispatcher_fetching : protected dispatcher_execution<M> {
  private:
   /// For how long all dispatchers poll a queue that had more than one fetch took.
   static constexpr std::uint64_t help_ps = 20'000'000;
+
+  /// When entry `i` of the batch is due, as far as is known now.
+  FOREBAY_DEVICE std::uint64_t due_after_fetch_ps(std::uint32_t i) const {
+    if constexpr (M::reaches_files) {
+      if ((scratch_.commands[i].flags & pending_command::in_medium) != 0) return never_ps;
+    }
+    return scratch_.timed[i].target_ps;
+  }
+
+  /// Hands to the medium what it executes of a batch that is in the pending set. Returns how many commands.
+  std::uint32_t hand_over_batch(std::uint32_t at, std::uint32_t n, std::uint64_t arrival_ps) {
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      if ((scratch_.commands[i].flags & pending_command::in_medium) == 0) continue;
+      this->hand_over(at, scratch_.slots[i], entry(i), scratch_.decoded[i], arrival_ps, scratch_.timed[i].target_ps);
+      ++count;
+    }
+    return count;
+  }
 
   /// One lane calls it, with the lock.
   FOREBAY_DEVICE bool look_at_tail(std::uint32_t at) {

@@ -33,8 +33,11 @@ class dispatcher_posting : protected dispatcher_watch<M> {
   using base::doorbell_beside;
   using base::execute;
   using base::give;
+  using base::hand_over;
+  using base::has_medium;
   using base::helps;
   using base::hint;
+  using base::in_medium;
   using base::keep_hand_on;
   using base::lanes_;
   using base::look_until;
@@ -49,6 +52,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
   using base::take_hand_off;
   using base::try_lock;
   using base::try_take;
+  using base::understand;
   using base::unit_;
   using base::view_;
   using typename base::thing;
@@ -74,7 +78,14 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     std::uint32_t const n = sq.pending.take_due(
         lanes_, now_ps_ + ahead_ps() + ahead_ps() / 2,  // commands that come due soon after are posted with them
         free < scratch_.staged_completions ? free : scratch_.staged_completions,
-        [&](std::uint64_t& due_ps, pending_command& command) {
+        [&](std::uint32_t slot, std::uint64_t& due_ps, pending_command& command) {
+          if constexpr (M::reaches_files) {
+            if (has_medium() && (command.flags & pending_command::held) != 0) {
+              in_medium().late.push_back({slot, due_ps});
+              due_ps = never_ps;
+              return false;
+            }
+          }
           if ((command.flags & pending_command::waits_for_sync) == 0 || synced(*this, command)) return true;
           // Looked at again after a while, so that it does not delay the others.
           due_ps = now_ps_ + sync_poll_ps;
@@ -91,6 +102,9 @@ class dispatcher_posting : protected dispatcher_watch<M> {
             count<M>(stats_.commands.failed_commands);
           }
         });
+    if constexpr (M::reaches_files) {
+      if (has_medium()) begin_late(at);
+    }
     completion_ring::places const places = ring.take(n, view_.options.timing.immediate() ? 0 : lanes_.max(last_due_ps));
     put_back(sq, cq, ring);
     std::uint32_t const dw2 = completion_dw2(sq);
@@ -216,6 +230,19 @@ class dispatcher_posting : protected dispatcher_watch<M> {
  private:
   static constexpr std::uint64_t sync_poll_ps = 20'000'000;
 
+  /// Begins the commands that move their data late and were found due.
+  void begin_late(std::uint32_t at) {
+    submission_queue<M>& sq = unit_.queues[at];
+    for (auto const& [slot, due_ps] : in_medium().late) {
+      sq.pending.change(lanes_, slot, [](std::uint64_t&, pending_command& command) {
+        command.flags = (command.flags & ~pending_command::held) | pending_command::in_medium;
+      });
+      nvme::submission_entry const& entry = sq.held[slot];
+      hand_over(at, slot, entry, understand(entry), now_ps_, due_ps);
+    }
+    in_medium().late.clear();
+  }
+
   /// Executes those of the `n` staged commands that move their data late.
   FOREBAY_COLD static void execute_held(dispatcher_posting self, submission_queue<M> const& sq, std::uint32_t n) {
     for (std::uint32_t i = 0; i < n; ++i) {
@@ -223,8 +250,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
       if ((command.flags & pending_command::held) == 0) continue;
       nvme::submission_entry const& entry = sq.held[self.scratch_.staged_slots[i]];
       command.flags &= ~pending_command::held;
-      pending_command const done =
-          execute(self, sq, entry, decode(entry, self.view_.drive, self.view_.options.max_transfer_bytes), command);
+      pending_command const done = execute(self, sq, entry, self.understand(entry), command);
       self.lanes_.sync();
       if (self.lanes_.leader()) self.scratch_.staged[i] = done;
       self.lanes_.sync();

@@ -31,9 +31,11 @@ class dispatcher_requests : protected dispatcher_posting<M> {
   using base::completion_dw2;
   using base::disown;
   using base::give;
+  using base::has_medium;
   using base::has_ring;
   using base::hint;
   using base::hold;
+  using base::in_medium;
   using base::index_;
   using base::lanes_;
   using base::let_go;
@@ -113,6 +115,9 @@ class dispatcher_requests : protected dispatcher_posting<M> {
       case kind::detach:
       case kind::detach_silently: {
         if (!claim_alone(at)) return false;
+        if constexpr (M::reaches_files) {
+          if (has_medium() && !leave_medium(at)) return false;
+        }
         bool const done = request.what == kind::detach_silently || abort_all(at);
         if (done && lanes_.leader()) {
           count<M>(stats_.commands.dropped, sq.pending.size());
@@ -126,7 +131,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
       }
       case kind::abort:
         if (!try_take(at, &queue_locks::pending)) return false;
-        found = abort(sq, static_cast<std::uint16_t>(request.command_id));
+        found = abort(at, static_cast<std::uint16_t>(request.command_id));
         give(at, &queue_locks::pending);
         break;
     }
@@ -179,16 +184,34 @@ class dispatcher_requests : protected dispatcher_posting<M> {
     if (lanes_.leader()) simt::atomic<M, simt::scope::block>(sq.size).store(request.queue.size, simt::order::release);
   }
 
-  FOREBAY_DEVICE bool abort(submission_queue<M>& sq, std::uint16_t command_id) {
+  /// A command that is in the medium is completed once the medium no longer uses its memory.
+  FOREBAY_DEVICE bool abort(std::uint32_t at, std::uint16_t command_id) {
+    submission_queue<M>& sq = unit_.queues[at];
     bool found = false;
     if (hint(sq.size) == 0) return false;
-    sq.pending.for_each(lanes_, [&](std::uint32_t, std::uint64_t& due_ps, pending_command& command) {
+    sq.pending.for_each(lanes_, [&](std::uint32_t slot, std::uint64_t& due_ps, pending_command& command) {
       if (found || command.command_id != command_id) return;
       found = true;
+      std::uint32_t flags = 0;
+      if constexpr (M::reaches_files) flags = command.flags & pending_command::in_medium;
+      command = {command_id, nvme::status_field(nvme::generic_status::command_abort_requested), flags};
+      if constexpr (M::reaches_files) {
+        if (flags != 0) return in_medium().cancel(at, slot, now_ps_);
+      }
       due_ps = now_ps_;
-      command = {command_id, nvme::status_field(nvme::generic_status::command_abort_requested), 0};
     });
     return lanes_.any(found);
+  }
+
+  /// Whether the medium has let go of the memory of all commands of a queue that is to be detached. From the first call
+  /// on, no command of the queue begins.
+  bool leave_medium(std::uint32_t at) {
+    submission_queue<M>& sq = unit_.queues[at];
+    if (hint(sq.leaving) == 0) {
+      set(sq.leaving, 1);
+      in_medium().cancel(at);
+    }
+    return in_medium().in_flight(at) == 0;
   }
 
   /// Completes everything in flight as aborted, as far as the completion queue has room. False: another dispatcher has
@@ -202,7 +225,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
     for (std::uint32_t free = room(ring); free != 0 && !sq.pending.empty();) {
       std::uint32_t const n = sq.pending.take_due(
           lanes_, never_ps, free < scratch_.staged_completions ? free : scratch_.staged_completions,
-          [](std::uint64_t&, pending_command&) { return true; },
+          [](std::uint32_t, std::uint64_t&, pending_command&) { return true; },
           [&](std::uint32_t position, std::uint32_t, std::uint64_t, pending_command const& command) {
             scratch_.staged[position] = {
                 command.command_id, nvme::status_field(nvme::generic_status::command_aborted_due_to_sq_deletion), 0};

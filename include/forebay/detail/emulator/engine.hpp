@@ -78,6 +78,13 @@ class engine final : public io_engine {
     view_.words = words_.data();
     view_.segments = segments_.data();
     view_.segments_per_dispatcher = max_segments(options.max_transfer_bytes, options.page_bytes_min);
+    if constexpr (M::reaches_files) {
+      for (std::uint32_t i = 0; drive.pieces != nullptr && i < options.dispatchers(); ++i) {
+        media_owned_.push_back(std::make_unique<medium_commands>(*drive.pieces));
+        in_medium_.push_back(media_owned_.back().get());
+      }
+      view_.in_medium = in_medium_.data();
+    }
   }
 
   engine_options const& options() const { return view_.options; }
@@ -187,10 +194,21 @@ class engine final : public io_engine {
   /// One visit of service unit `unit` to each of its queues. Returns whether it did anything.
   bool step(std::uint32_t unit) { return at(unit).step(); }
 
+  /// Called by the unit's thread, or agent, after its last step. Waits until a medium no longer uses clients' memory.
+  void finish(std::uint32_t unit) { at(unit).leave_medium(); }
+
   /// When the next completion of the unit becomes due, on `M::clock_ns()`; `simt::no_deadline` if none will. A
   /// completion that was due at the last step, when that step did nothing, waits for its completion queue, not for
   /// time.
   std::uint64_t next_due_ns(std::uint32_t unit) { return at(unit).next_due_ns(); }
+
+  /// Waits for the drive's medium if it has commands of the unit: until it has done one, or for `most_ns`. False: it
+  /// has none, so there is nothing to wait for.
+  bool wait_for_medium(std::uint32_t unit, std::uint64_t most_ns) {
+    if (in_medium_.empty() || in_medium_[unit]->in_flight() == 0) return false;
+    in_medium_[unit]->wait(most_ns);
+    return true;
+  }
 
   dispatcher<M> at(std::uint32_t index) {
     return {view_,
@@ -308,6 +326,8 @@ class engine final : public io_engine {
   array<dma_segment> segments_;
   std::unique_ptr<flash_state<M>> flash_;  ///< null: the drive has no flash model
   engine_view<M> view_;
+  std::vector<std::unique_ptr<medium_commands>> media_owned_;
+  std::vector<medium_commands*> in_medium_;
 
   std::vector<submission_slot> submission_slots_;
   std::vector<completion_slot> completion_slots_;

@@ -16,6 +16,8 @@
 
 namespace forebay::emulator {
 
+class medium_commands;
+
 /// Words that the whole engine shares.
 struct alignas(128) engine_words {
   std::uint64_t invalid_doorbells = 0;
@@ -35,6 +37,7 @@ struct engine_view {
   engine_words* words = nullptr;
   dma_segment* segments = nullptr;  ///< `segments_per_dispatcher` for each dispatcher
   std::uint32_t segments_per_dispatcher = 0;
+  medium_commands* const* in_medium = nullptr;  ///< by dispatcher, if the drive's bytes are in a medium
 
   /// Slot s is queue s / dispatchers of dispatcher s % dispatchers. Dispatcher d belongs to unit d % units, so that few
   /// queues spread over many units.

@@ -19,6 +19,7 @@ struct pending_command {
   static constexpr std::uint32_t timed = 1;           ///< its lateness says something about the engine
   static constexpr std::uint32_t held = 2;            ///< moves its data just before it completes
   static constexpr std::uint32_t waits_for_sync = 4;  ///< a Flush that needs the host to write back first
+  static constexpr std::uint32_t in_medium = 8;       ///< not due before the drive's medium is done with it
 
   std::uint16_t command_id = 0;
   std::uint16_t status_field = 0;
@@ -104,9 +105,9 @@ class pending_set {
   }
 
   /// Takes out the commands that are due at `now_ps`, at most `room`, those that have been there longest first. For
-  /// each, one lane calls `ready(due_ps, command)`; if that returns false, the command stays, and is due at the time to
-  /// which `due_ps` was set. For each command that leaves, a lane calls `take(position, slot, due_ps, command)`;
-  /// positions count from 0. Returns how many left.
+  /// each, one lane calls `ready(slot, due_ps, command)`; if that returns false, the command stays, and is due at the
+  /// time to which `due_ps` was set. For each command that leaves, a lane calls `take(position, slot, due_ps,
+  /// command)`; positions count from 0. Returns how many left.
   template <class Ready, class Take>
   FOREBAY_DEVICE std::uint32_t take_due(team const& lanes, std::uint64_t now_ps, std::uint32_t room, Ready&& ready,
                                         Take&& take) {
@@ -143,6 +144,23 @@ class pending_set {
     }
     keep(lanes, size_ - taken, cursor_, lanes.min(next_ps));
     return taken;
+  }
+
+  /// Calls `change(due_ps, command)` for the command in a slot, by one lane, and keeps the changes.
+  template <class Change>
+  FOREBAY_DEVICE void change(team const& lanes, std::uint32_t slot, Change&& change) {
+    group& in = groups_[slot / group_slots];
+    group_state& state = state_of(slot / group_slots);
+    std::uint64_t due_ps = never_ps;
+    lanes.sync();
+    if (lanes.leader()) {
+      change(in.due_ps[slot % group_slots], in.command[slot % group_slots]);
+      due_ps = in.due_ps[slot % group_slots];
+      if (due_ps < state.first_due_ps) state.first_due_ps = due_ps;
+    }
+    due_ps = lanes.min(due_ps);
+    std::uint64_t const next_ps = next_due_ps();
+    keep(lanes, size_, cursor_, due_ps < next_ps ? due_ps : next_ps);
   }
 
   /// Calls `change(slot, due_ps, command)` for all commands, by one lane each, and keeps the changes. It looks at every
@@ -238,7 +256,7 @@ class pending_set {
       bool const here = i < group_slots && (occupied >> i & 1) != 0;
       std::uint64_t due_ps = here ? there.due_ps : never_ps;
       bool due = here && due_ps <= now_ps && (slots >> i & 1) != 0;
-      if (due && !ready(due_ps, command)) {
+      if (due && !ready(index * group_slots + i, due_ps, command)) {
         in.due_ps[i] = due_ps;
         due = false;
       }

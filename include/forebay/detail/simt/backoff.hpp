@@ -43,6 +43,8 @@ class backoff {
     }
     if (now_ns - since_ns_ >= looking_ns) rest(now_ns, latest_ns);
   }
+  /// How long the thread has waited, if it has called `pause` since it last got something.
+  std::uint64_t waited_ns(std::uint64_t now_ns) const { return waits_ ? now_ns - since_ns_ : 0; }
   /// The thread has got what it waited for: the next `pause` begins another wait.
   void start_over() { waits_ = false; }
 

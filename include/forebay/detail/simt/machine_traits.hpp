@@ -33,8 +33,9 @@ struct machine_traits {
   static constexpr bool lock_holders_go_on = false;
   /// Whether the scratch of a dispatcher lies in the shared memory of its block, which is new in each launch.
   static constexpr bool blocks_bring_scratch = false;
-  /// Whether the machine accesses files that are mapped into memory, whose pages can be lost.
-  static constexpr bool reaches_mapped_files = false;
+  /// Whether the machine reaches files: mapped into memory, where pages can be lost, or through a medium. Its service
+  /// units are single threads.
+  static constexpr bool reaches_files = false;
 };
 
 }  // namespace forebay::simt

@@ -22,7 +22,7 @@ namespace forebay::simt {
 struct native : machine_traits {
   static constexpr std::uint32_t full_warp_lanes = 1;
   static constexpr bool lanes_are_alone = true;
-  static constexpr bool reaches_mapped_files = true;
+  static constexpr bool reaches_files = true;
 
   template <word T, scope S>
   class atomic_ref {
