@@ -17,7 +17,7 @@ DRIVERS = ("virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_
 DONE = "guest: done"
 LIMIT_S = 300
 
-# The guest's disks are named by their serial numbers; a partition has the disk's name and its number.
+# The guest's disks are named by their serial numbers: /disks/NAME, and /disks/NAME.1 for its first partition.
 INIT = f"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t devtmpfs dev /dev
@@ -26,7 +26,10 @@ mount -t sysfs sys /sys
 for driver in {" ".join(DRIVERS)}; do insmod /drivers/$driver.ko; done
 mkdir -p /disks
 for disk in /sys/block/vd*; do
-  for node in /dev/${{disk##*/}}*; do ln -s $node /disks/$(cat $disk/serial)${{node#/dev/${{disk##*/}}}}; done
+  for node in /dev/${{disk##*/}}*; do
+    partition=${{node#/dev/${{disk##*/}}}}
+    ln -s $node /disks/$(cat $disk/serial)${{partition:+.$partition}}
+  done
 done
 sh /script
 echo '{DONE}'

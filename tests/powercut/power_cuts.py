@@ -6,6 +6,7 @@ when it is started again. Recordings with a wrong image stay; ``--replay FOLDER 
 """
 
 import argparse
+import itertools
 import json
 import shutil
 import sys
@@ -16,9 +17,10 @@ from pathlib import Path
 
 import guest
 from checking import Check, Verdict
-from recording import Case, Recording, RefusedError, record
+from recording import Case, Recording, record
 
 KINDS = ("raw", "ext4")
+IOS = ("mmap", "uring")
 PYTHON = ".venv/bin/python"
 SHOWN = 5  # wrong images of a recording, in words
 
@@ -81,10 +83,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=1000, help="crash images of each recording (1000)")
     parser.add_argument("--writes", type=int, default=1000, help="writes in each recording (1000)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="what the drive lies in (all)")
+    parser.add_argument("--io", nargs="+", choices=IOS, default=IOS, help="how the drive reaches its bytes (all)")
     parser.add_argument("--options", default="", metavar=",KEY=VALUE", help="more of the drive's URI")
-    parser.add_argument(
-        "--whole", action="store_true", help="a sector may never be mixed: not a drive that maps its file"
-    )
     parser.add_argument("--seed", type=int, default=1, help="of the first recording (1); each further one adds 1")
     parser.add_argument(
         "--out", type=Path, default=guest.ROOT / "build/powercut", help="folder for results (build/powercut)"
@@ -113,21 +113,16 @@ def main() -> int:
     done = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     _say(f"guests run under {guest.accelerator()}; results in {results}")
 
-    refused: set[str] = set()
     for seed in range(given.seed, given.seed + given.logs):
         cases = [
-            Case(f"{kind}-{seed}", kind, seed, given.writes, given.options, given.whole)
+            Case(f"{kind}-{io}-{seed}", kind, io, seed, given.writes, given.options)
             for kind in given.kinds
-            if kind not in refused
+            for io in given.io
         ]
         left = [c for c in cases if not any(r["case"] == asdict(c) and r["images"] == given.images for r in done)]
         if not left:
             continue
         for name, recording in record(left, given.writer, given.out).items():
-            if isinstance(recording, RefusedError):
-                _say(f"{name}: skipped: {recording}")
-                refused.add(next(case.kind for case in left if case.name == name))
-                continue
             summary = summarise(recording, given.images, _say)
             _say(
                 f"{name}: {summary.images} images of {summary.entries} entries and {summary.flushes} flushes: "
@@ -138,12 +133,11 @@ def main() -> int:
                 file.write(json.dumps(done[-1]) + "\n")
             if not summary.wrong:
                 shutil.rmtree(recording.folder)
+    for kind, io in itertools.product(given.kinds, given.io):
+        of_both = [result for result in done if (result["case"]["kind"], result["case"]["io"]) == (kind, io)]
+        images, wrong, torn = (sum(result[key] for result in of_both) for key in ("images", "wrong", "torn"))
+        _say(f"{kind}, io={io}: {len(of_both)} recordings, {images} images: {wrong} wrong, {torn} torn")
     wrong = sum(result["wrong"] for result in done)
-    for kind in given.kinds:
-        of_kind = [result for result in done if result["case"]["kind"] == kind]
-        images, torn = (sum(result[key] for result in of_kind) for key in ("images", "torn"))
-        _say(f"{kind}: {len(of_kind)} recordings, {images} images, {torn} of them torn")
-    _say(f"{wrong} wrong images in {results}")
     return 1 if wrong else 0
 
 

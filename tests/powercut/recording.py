@@ -30,15 +30,16 @@ class Case:
 
     name: str  # a word
     kind: str  # "raw": the partition is the drive; "ext4": it has a file system with the drive
+    io: str  # of the drive's URI: "uring", "mmap"
     seed: int
     writes: int = 1000
-    options: str = ""  # of the drive's URI: ",key=value"
-    whole: bool = False  # each sector must be whole, also one whose write was never flushed; mapped files tear those
+    options: str = ""  # more of the URI: ",key=value"
     drop_flushes: bool = False
 
-
-class RefusedError(Exception):
-    """The writer refused the drive, with this message."""
+    @property
+    def whole(self) -> bool:
+        """Whether each sector must be whole: a mapped file tears those whose write was not flushed."""
+        return self.io != "mmap"
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,15 @@ def _script(cases: list[Case], writer: str) -> str:
     # what is on the disk was never flushed.
     lines = ["cd /proc/sys/vm && echo 1 > dirty_writeback_centisecs && echo 1 > dirty_expire_centisecs"]
     for case in cases:
-        here, disk = f"/results/{case.name}", f"/disks/{case.name}"
-        drive = f"{disk}2"
+        here = f"/results/{case.name}"
+        marks, drive = (f"/disks/{case.name}.{partition}" for partition in (1, 2))
         lines.append(f"mkdir -p {here} /mnt")
         if case.kind == "ext4":
-            lines.append(f"mount -t ext4 {disk}2 /mnt")
+            lines.append(f"mount -t ext4 {drive} /mnt")
             drive = f"/mnt/{FILE}"
         fault = " --drop-flushes" if case.drop_flushes else ""
         lines.append(
-            f"{writer} --drive file:{drive}{case.options} --marks {disk}1 --seed {case.seed} "
+            f"{writer} --drive file:{drive},io={case.io}{case.options} --marks {marks} --seed {case.seed} "
             f"--writes {case.writes} --json {here}/journal.json{fault} > {here}/output 2>&1; echo $? > {here}/status"
         )
         if case.kind == "ext4":
@@ -130,8 +131,8 @@ def _script(cases: list[Case], writer: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def record(cases: list[Case], writer: Path, folder: Path) -> dict[str, Recording | RefusedError]:
-    """Runs all cases in one guest; each leaves a recording in a folder of its name, or the writer's refusal."""
+def record(cases: list[Case], writer: Path, folder: Path) -> dict[str, Recording]:
+    """Runs all cases in one guest; each leaves a recording in a folder of its name."""
     recordings = {}
     disks = []
     for case in cases:
@@ -145,7 +146,6 @@ def record(cases: list[Case], writer: Path, folder: Path) -> dict[str, Recording
     with results.open("wb") as file:
         file.truncate(64 << 20)
     console = guest.boot(_script(cases, writer.name), [writer], [*disks, guest.Disk("results", results)])
-    outcome: dict[str, Recording | RefusedError] = {}
     with tarfile.open(results) as archive:
 
         def text(case: Case, name: str) -> str:
@@ -153,15 +153,11 @@ def record(cases: list[Case], writer: Path, folder: Path) -> dict[str, Recording
             return member.read().decode() if member else ""
 
         for case in cases:
-            status, output = text(case, "status").strip(), text(case, "output").strip()
-            if status == "2":
-                outcome[case.name] = RefusedError(output)
-                continue
+            status = text(case, "status").strip()
             if status != "0":
-                raise guest.GuestError(f"the writer of {case.name} ended with {status}: {output}\n{console}")
-            recording = recordings[case.name]
-            (recording.folder / "journal.json").write_text(text(case, "journal.json"))
-            recording.save()
-            outcome[case.name] = recording
+                said = text(case, "output").strip()
+                raise guest.GuestError(f"the writer of {case.name} ended with {status}: {said}\n{console}")
+            (recordings[case.name].folder / "journal.json").write_text(text(case, "journal.json"))
+            recordings[case.name].save()
     results.unlink()
-    return outcome
+    return recordings

@@ -15,7 +15,7 @@ from hand_made import FLUSH
 from recording import DATA_SECTOR, DRIVE_SECTORS, MARK_SECTOR, Case, Recording, file_system
 
 SEED = 5
-CASE = Case("by-hand", "raw", SEED, whole=True)
+CASE = Case("by-hand", "raw", "uring", SEED)
 
 # Two writes, a Flush that covers the first one, and a third write.
 EVENTS = [
@@ -99,7 +99,7 @@ def test_a_mixed_sector_is_found(tmp_path):
 
 
 def test_only_sectors_with_a_write_that_was_not_flushed_may_be_torn_and_only_in_mapped_files(tmp_path):
-    mapped = replace(CASE, whole=False)
+    mapped = replace(CASE, io="mmap")
     assert check(tmp_path, [*ENTRIES[:3], mixture(12, 1, 2), *ENTRIES[3:]], mapped) == {"torn": {12}}
     # Write 1 is the only one of sector 11, and it was flushed.
     assert check(tmp_path, [*ENTRIES[:5], mixture(11, 0, 1), *ENTRIES[5:]], mapped) == {"mixed": {11}}
@@ -108,7 +108,7 @@ def test_only_sectors_with_a_write_that_was_not_flushed_may_be_torn_and_only_in_
 def test_a_torn_sector_may_have_no_other_bytes_than_its_own(tmp_path):
     sector, data = mixture(12, 1, 2)
     other = (sector, data[:-1] + bytes([data[-1] ^ 1]))
-    mapped = replace(CASE, whole=False)
+    mapped = replace(CASE, io="mmap")
     assert check(tmp_path, [*ENTRIES[:3], other, *ENTRIES[3:]], mapped) == {"mixed": {12}}
 
 
