@@ -62,13 +62,14 @@ std::string explain(int error) {
 class uring_port final : public medium_port {
  public:
   explicit uring_port(medium_file const& file) : file_(file), pieces_(most_pieces) {
-    if (int const result = make_ring(ring_); result < 0) {
-      throw operation_failed("cannot use io_uring: " + explain(-result));
-    }
     free_.reserve(most_pieces);
     again_.reserve(most_pieces);
     refused_.reserve(most_pieces);
     for (piece& p : pieces_) free_.push_back(&p);
+    // Last, since what throws here leaves no object that would close it.
+    if (int const result = make_ring(ring_); result < 0) {
+      throw operation_failed("cannot use io_uring: " + explain(-result));
+    }
   }
   ~uring_port() override { io_uring_queue_exit(&ring_); }
   uring_port(uring_port const&) = delete;

@@ -112,13 +112,14 @@ double part_in_memory(opened_file const& file) {
   if (fstat(file.fd(), &about) != 0 || (about.st_uid != geteuid() && file.read_only() && geteuid() != 0)) return 0;
   auto const page_bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   std::uint64_t const bytes = file.file_bytes();
-  void* const mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.fd(), 0);
-  if (mapped == MAP_FAILED) return 0;
   constexpr std::uint64_t samples = 256;
   std::uint64_t const pages = (bytes + page_bytes - 1) / page_bytes;
   std::uint64_t const step = std::max<std::uint64_t>(1, pages / samples);
   std::uint64_t looked = 0, found = 0;
   std::vector<unsigned char> there(std::min<std::uint64_t>(step, 16));
+  // Nothing may throw from here on: a mapping that is left keeps the file's lock.
+  void* const mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.fd(), 0);
+  if (mapped == MAP_FAILED) return 0;
   for (std::uint64_t page = 0; page < pages; page += step) {
     std::uint64_t const count = std::min<std::uint64_t>(there.size(), pages - page);
     if (mincore(static_cast<std::byte*>(mapped) + page * page_bytes, count * page_bytes, there.data()) != 0) continue;

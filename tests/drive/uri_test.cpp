@@ -62,7 +62,7 @@ TEST(uri, refusals) {
   EXPECT_EQ(parse_refusal("emulated:size=1G,=5"), "drive: '=5': write key=value between commas, as in size=1G");
   EXPECT_EQ(parse_refusal("file:"), "drive: 'file:': give the path of a file after file:");
   EXPECT_EQ(parse_refusal("file:,lba_bytes=512"), "drive: 'file:,lba_bytes=512': give the path of a file after file:");
-  EXPECT_EQ(parse_refusal("file:/x,iops=5"), "iops: '5': file: has no such key; did you mean size?");
+  EXPECT_EQ(parse_refusal("file:/x,iops=5"), "iops: '5': file: has no such key; did you mean io?");
   EXPECT_EQ(parse_refusal("pci:0000:01:00.0,size=1"), "size: '1': pci: takes no keys");
 }
 
