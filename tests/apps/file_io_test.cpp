@@ -155,7 +155,7 @@ TEST_P(file_io_engines, a_drive_that_has_the_file_open_locks_writers_out) {
 }
 
 TEST_P(file_io_engines, what_is_behind_the_end_of_a_file_that_was_cut_shorter_is_an_error) {
-  file const from(path, false, false);
+  file const from(path, {});
   blocks const memory(1, 4096, -1);
   auto const with = find_engine(GetParam()).open(from, memory);
   auto const way = with->open_channel({0, 1}, nullptr);
@@ -206,7 +206,7 @@ class file_io_cufile : public file_io_test {
 };
 
 TEST_F(file_io_cufile, moves_blocks_both_ways) {
-  file const from(path, true, true);
+  file const from(path, {.writable = true, .direct = true});
   blocks const memory(3, 4096, -1);
   auto const with = open_cufile_of(library, from, memory);
   EXPECT_EQ(with->cufile(), "direct");
@@ -225,7 +225,7 @@ TEST_F(file_io_cufile, moves_blocks_both_ways) {
 }
 
 TEST_F(file_io_cufile, says_so_when_it_must_go_through_host_memory) {
-  file const from(path, false, true);
+  file const from(path, {.direct = true});
   blocks const memory(1, 4096, -1);
   for (char const* function : {"cuFileDriverOpen", "cuFileHandleRegister", "cuFileBufRegister", "cuFileRead"}) {
     SCOPED_TRACE(function);
@@ -238,7 +238,7 @@ TEST_F(file_io_cufile, says_so_when_it_must_go_through_host_memory) {
 }
 
 TEST_F(file_io_cufile, a_library_that_is_not_there_is_refused) {
-  file const from(path, false, true);
+  file const from(path, {.direct = true});
   blocks const memory(1, 4096, -1);
   try {
     open_cufile_of("libno-such-library.so.0", from, memory);
