@@ -322,12 +322,9 @@ std::string run_file_io(std::string path, std::string engine, int gpu, bool rand
   if (r.job.errors != 0) document["first_error"] = r.first_error;
   document["way"] = r.way;
   document["cufile"] = r.cufile.empty() ? json() : json(r.cufile);
-  document["file"] = {{"path", wanted.path},
-                      {"size_bytes", r.file_bytes},
-                      {"block_bytes", r.block_bytes},
-                      {"block_device", r.block_device},
-                      {"direct", r.direct},
-                      {"has_holes", r.has_holes}};
+  document["file"] = {{"path", wanted.path},          {"size_bytes", r.file_bytes},
+                      {"block_bytes", r.block_bytes}, {"block_device", r.block_device},
+                      {"direct", r.direct},           {"has_holes", r.has_holes}};
   return document.dump();
 }
 
