@@ -24,8 +24,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import comparison
 import page_cache
-import tables
 import ways
 from ways import Case, Place
 
@@ -179,7 +179,7 @@ def main() -> int:
     parser = arguments()
     given = parser.parse_args()
     if given.tables:
-        print("\n\n".join(tables.tables(json.loads(given.tables.read_text()))))
+        print("\n\n".join(comparison.tables(json.loads(given.tables.read_text()))))
         return 0
     if not given.filename or not given.json:
         parser.error("give --filename and --json, or --tables")
@@ -193,7 +193,7 @@ def main() -> int:
     if not shutil.which(given.fio):
         document["cannot"].update(dict.fromkeys(ways.FIOS, f"there is no {given.fio} here"))
     failed = measure(document, list(cases_of(given, size)), place, given.json)
-    print("\n\n".join(tables.tables(document)))
+    print("\n\n".join(comparison.tables(document)))
     return 1 if failed else 0
 
 

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/file"))
 
 import compare  # noqa: E402
+import comparison  # noqa: E402
 import page_cache  # noqa: E402
-import tables  # noqa: E402
 import ways  # noqa: E402
 
 SIZE = 4 << 20
@@ -228,7 +228,7 @@ def row(**differing):
 
 
 def lines(*rows, **document):
-    return "\n".join(tables.tables({"results": list(rows), **document})).splitlines()
+    return "\n".join(comparison.tables({"results": list(rows), **document})).splitlines()
 
 
 def after(title, found):
