@@ -93,8 +93,8 @@ class cufile_channel final : public blocking_channel {
 
 class cufile_engine final : public engine {
  public:
-  cufile_engine(std::string const& library, file const& from, blocks const& memory) : api_(library) {
-    auto const on_gpu = memory.copies();
+  cufile_engine(std::string const& library, file const& from, blocks const& memory)
+      : api_(library), on_gpu_(memory.copies()) {
     try {
       session_.emplace(api_, false, from, memory);
     } catch (operation_failed const& why) {
@@ -114,6 +114,7 @@ class cufile_engine final : public engine {
 
  private:
   cufile::api api_;
+  std::unique_ptr<gpu_copies> on_gpu_;  ///< keeps the GPU current for the session, which is closed on this thread too
   std::optional<session> session_;
   std::string why_compat_;
 };

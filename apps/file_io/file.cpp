@@ -67,25 +67,27 @@ int write_whole(int descriptor, void const* from, std::uint64_t bytes, std::uint
   });
 }
 
-file::file(std::string const& path, bool writable, bool direct) : path_(path), writable_(writable), direct_(direct) {
+file::file(std::string const& path, file_use const& use) : path_(path), use_(use) {
   struct stat about{};
-  if (::stat(path.c_str(), &about) != 0) refuse(path, remedy_for(errno, writable));
+  if (::stat(path.c_str(), &about) != 0) refuse(path, remedy_for(errno, use.writable));
   if (!S_ISREG(about.st_mode) && !S_ISBLK(about.st_mode)) {
     refuse(path, "must be an ordinary file or a block device; give the path of one");
   }
   block_device_ = S_ISBLK(about.st_mode);
   // O_EXCL refuses a block device that is mounted.
-  int const flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | (block_device_ && writable ? O_EXCL : 0);
-  descriptor_ = ::open(path.c_str(), flags | (direct ? O_DIRECT : 0));
-  if (descriptor_ < 0 && direct && errno == EINVAL) {
-    direct_ = false;
+  int const flags = (use.writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | (block_device_ && use.writable ? O_EXCL : 0);
+  descriptor_ = ::open(path.c_str(), flags | (use.direct ? O_DIRECT : 0));
+  if (descriptor_ < 0 && use.direct && errno == EINVAL) {
+    use_.direct = false;
     descriptor_ = ::open(path.c_str(), flags);
   }
-  if (descriptor_ < 0) refuse(path, remedy_for(errno, writable));
+  if (descriptor_ < 0) refuse(path, remedy_for(errno, use.writable));
   try {
     lock();
     examine();
-    if (direct_ && !reads_directly()) leave_direct();
+    if (use_.direct && !reads_directly()) leave_direct();
+    // As fio does. It means nothing to a file that is opened past the page cache.
+    ::posix_fadvise(descriptor_, 0, 0, use_.random ? POSIX_FADV_RANDOM : POSIX_FADV_SEQUENTIAL);
   } catch (...) {
     ::close(descriptor_);
     throw;
@@ -99,7 +101,7 @@ file::~file() {
 }
 
 void file::lock() const {
-  if (::flock(descriptor_, (writable_ ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return;
+  if (::flock(descriptor_, (use_.writable ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return;
   refuse(path_, errno == EWOULDBLOCK ? "a drive or another benchmark has the file open; close that one first"
                                      : fmt::format("cannot be locked: {}; give a file of a file system that has locks",
                                                    std::strerror(errno)));
@@ -107,17 +109,17 @@ void file::lock() const {
 
 void file::examine() {
   struct stat about{};
-  if (::fstat(descriptor_, &about) != 0) refuse(path_, remedy_for(errno, writable_));
+  if (::fstat(descriptor_, &about) != 0) refuse(path_, remedy_for(errno, use_.writable));
   if (block_device_) {
     int sector_bytes = 0;
     if (::ioctl(descriptor_, BLKGETSIZE64, &size_bytes_) != 0 || ::ioctl(descriptor_, BLKSSZGET, &sector_bytes) != 0)
-      refuse(path_, remedy_for(errno, writable_));
+      refuse(path_, remedy_for(errno, use_.writable));
     block_bytes_ = std::max<std::uint64_t>(block_bytes_, static_cast<std::uint64_t>(sector_bytes));
   } else {
     size_bytes_ = static_cast<std::uint64_t>(about.st_size);
     constexpr std::uint64_t unit_bytes = 512;  // of st_blocks, on every file system
     has_holes_ = static_cast<std::uint64_t>(about.st_blocks) * unit_bytes < size_bytes_;
-    if (direct_) block_bytes_ = std::max(block_bytes_, direct_alignment_bytes(descriptor_));
+    if (use_.direct) block_bytes_ = std::max(block_bytes_, direct_alignment_bytes(descriptor_));
   }
   if (size_bytes_ < block_bytes_) {
     refuse(path_,
@@ -134,7 +136,7 @@ bool file::reads_directly() const {
 
 void file::leave_direct() {
   ::fcntl(descriptor_, F_SETFL, ::fcntl(descriptor_, F_GETFL) & ~O_DIRECT);
-  direct_ = false;
+  use_.direct = false;
 }
 
 void file::read(void* data, std::uint64_t bytes, std::uint64_t offset_bytes) const {

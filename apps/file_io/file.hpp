@@ -8,20 +8,30 @@
 
 namespace forebay::file_io {
 
+/// How a file is used. `direct`: with O_DIRECT where the file system allows that. `random`: at random offsets, so that
+/// the system need not read ahead.
+struct file_use {
+  bool writable = false;
+  bool direct = false;
+  bool random = false;
+};
+
 /// Owns an open file descriptor. A file that may be written is locked as a drive in a file is: it locks out drives, and
 /// they lock it out. Members are thread-safe.
 class file {
  public:
-  /// `direct`: opens with O_DIRECT where the file system allows that. Throws `refused_input`, field `--filename`.
-  file(std::string const& path, bool writable, bool direct);
+  /// Throws `refused_input`, field `--filename`.
+  file(std::string const& path, file_use const& use);
   file(file const&) = delete;
   file& operator=(file const&) = delete;
   ~file();
 
   int descriptor() const { return descriptor_; }
   std::string const& path() const { return path_; }
-  bool writable() const { return writable_; }
-  bool direct() const { return direct_; }
+  bool writable() const { return use_.writable; }
+  /// Whether it is read and written past the page cache.
+  bool direct() const { return use_.direct; }
+  bool random() const { return use_.random; }
   bool block_device() const { return block_device_; }
   bool has_holes() const { return has_holes_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
@@ -39,8 +49,7 @@ class file {
   void leave_direct();
 
   std::string path_;
-  bool writable_;
-  bool direct_ = false;
+  file_use use_;
   bool block_device_ = false;
   bool has_holes_ = false;
   int descriptor_ = -1;

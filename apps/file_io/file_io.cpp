@@ -216,7 +216,7 @@ result run(options const& wanted, block_io::progress const& tell) {
                         "a GPU, in a build with CUDA, or use --ioengine io_uring");
   }
   bool const writes = job.read_percent < 100 || (job.verify && job.lay_down);
-  file const from(wanted.path, writes, kind.direct);
+  file const from(wanted.path, {.writable = writes, .direct = kind.direct, .random = job.random});
   block_io::workload const work = validated(job, {"file", from.size_bytes(), from.block_bytes()});
   blocks const memory(work.iodepth, work.block_bytes, wanted.gpu);
   auto const with = kind.open(from, memory);

@@ -59,11 +59,18 @@ int copy_mapped(void* to, void const* from, std::uint64_t bytes) {
 
 class mmap_channel final : public host_channel {
  public:
-  mmap_channel(std::byte* mapping, blocks const& memory, gpu_copies* copies)
-      : host_channel(memory, copies), mapping_(mapping) {}
+  mmap_channel(std::byte* mapping, bool random, blocks const& memory, gpu_copies* copies)
+      : host_channel(memory, copies), mapping_(mapping), announces_(random && memory.block_bytes() > page_bytes) {}
 
  private:
+  static constexpr std::uint64_t page_bytes = 4096;
+
   int read(std::byte* to, std::uint64_t bytes, std::uint64_t offset_bytes) override {
+    // The system reads nothing ahead of random accesses. It would bring the pages of a block in one by one.
+    if (announces_) {
+      std::uint64_t const within = offset_bytes % page_bytes;
+      ::madvise(mapping_ + offset_bytes - within, bytes + within, MADV_WILLNEED);
+    }
     return copy_mapped(to, mapping_ + offset_bytes, bytes);
   }
   int write(std::byte const* from, std::uint64_t bytes, std::uint64_t offset_bytes) override {
@@ -71,27 +78,31 @@ class mmap_channel final : public host_channel {
   }
 
   std::byte* mapping_;
+  bool announces_;
 };
 
 class mmap_engine final : public engine {
  public:
-  mmap_engine(file const& from, blocks const& memory) : memory_(memory), bytes_(from.size_bytes()) {
+  mmap_engine(file const& from, blocks const& memory)
+      : memory_(memory), random_(from.random()), bytes_(from.size_bytes()) {
     install_handler();
     int const protection = from.writable() ? PROT_READ | PROT_WRITE : PROT_READ;
     mapping_ = ::mmap(nullptr, bytes_, protection, MAP_SHARED, from.descriptor(), 0);
     if (mapping_ == MAP_FAILED) throw operation_failed("cannot map " + from.path() + ": " + std::strerror(errno));
+    ::madvise(mapping_, bytes_, random_ ? MADV_RANDOM : MADV_SEQUENTIAL);
   }
   mmap_engine(mmap_engine const&) = delete;
   mmap_engine& operator=(mmap_engine const&) = delete;
   ~mmap_engine() override { ::munmap(mapping_, bytes_); }
 
   std::unique_ptr<channel> open_channel(apps::in_flight_share, gpu_copies* copies) const override {
-    return std::make_unique<mmap_channel>(static_cast<std::byte*>(mapping_), memory_, copies);
+    return std::make_unique<mmap_channel>(static_cast<std::byte*>(mapping_), random_, memory_, copies);
   }
   std::string way() const override { return "memcpy from and to a mapping"; }
 
  private:
   blocks const& memory_;
+  bool random_;
   std::uint64_t bytes_;
   void* mapping_ = nullptr;
 };
