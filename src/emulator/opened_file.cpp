@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "block_device.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay::emulator {
 namespace {
 
 constexpr std::uint32_t most_block_bytes = 4096;  // that a drive can have
+constexpr std::uint64_t udev_patience_ns = 2'000'000'000;
 
 constexpr char const* or_only_read = ", or, if it need not be written, open the storage read-only and unserved";
 constexpr char const* needs_writing =
@@ -153,14 +155,21 @@ void opened_file::check_size(file_request const& request) {
 }
 
 void opened_file::lock() const {
-  if (::flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0) return;
-  // udev locks a device for a moment to look at it.
-  throw refused_input("path", path_,
-                      errno != EWOULDBLOCK ? std::string("cannot be locked: ") + std::strerror(errno) +
-                                                 "; give a file of a file system that has locks"
-                      : is_block_device_   ? "another drive has the device open, or udev for a moment; close that one "
-                                             "first, or try again"
-                                           : "another drive has the file open; close that one first");
+  int error = 0;
+  auto const try_it = [&] {
+    error = ::flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 ? 0 : errno;
+    return error != EWOULDBLOCK;
+  };
+  // udev locks a device while it looks at it, which it does whenever a program that could write it has closed it.
+  bool const decided =
+      try_it() || (is_block_device_ && simt::native::wait_until(try_it, simt::native::clock_ns() + udev_patience_ns));
+  if (decided && error == 0) return;
+  throw refused_input(
+      "path", path_,
+      error != EWOULDBLOCK
+          ? std::string("cannot be locked: ") + std::strerror(error) + "; give a file of a file system that has locks"
+          : std::string("another drive has the ") + (is_block_device_ ? "device" : "file") +
+                " open; close that one first");
 }
 
 /// The last check: the device is this drive's alone, so nobody makes a file system there meanwhile.

@@ -15,10 +15,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/error.hpp"
+#include "forebay/machine.hpp"
 #include "forebay/memory.hpp"
 #include "forebay/storage.hpp"
 
@@ -208,6 +210,45 @@ TEST_F(file_drive, that_may_not_be_so_large_leaves_nothing_behind) {
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_TRUE(is_empty());
+}
+
+/// The first and the last word of each array.
+struct take_ends {
+  using words = decltype(std::declval<storage>().drive_arrays<simt::fiber, std::uint64_t const>());
+  words values;
+  std::uint64_t* out;
+
+  void operator()() const {
+    for (std::uint32_t d = simt::fiber::thread_rank(); d < values.size(); d += simt::fiber::thread_count()) {
+      simt::fiber::st(out + 2 * d, static_cast<std::uint64_t>(values[d][0]));
+      simt::fiber::st(out + 2 * d + 1, static_cast<std::uint64_t>(values[d][values[d].size() - 1]));
+    }
+  }
+};
+
+TEST_F(file_drive, is_an_array_beside_others_as_long_as_the_shortest_of_them) {
+  // The shortest has 192 KiB, and more that is no multiple of 64 KiB.
+  std::uint64_t const sizes[] = {(300 << 10) + 8, 200'001, 1 << 20};
+  std::vector<std::string> uris, paths;
+  for (std::uint64_t const size : sizes) {
+    paths.push_back((folder / std::to_string(size)).string());
+    uris.push_back("file:" + paths.back());
+    std::vector<std::uint64_t> words(size / 8 + 1);
+    for (std::uint64_t i = 0; i < words.size(); ++i) words[i] = size * 1000 + i;
+    std::ofstream(paths.back(), std::ios::binary)
+        .write(reinterpret_cast<char const*>(words.data()), static_cast<std::streamsize>(size));
+  }
+  storage drives({.drives = uris, .device = "cpu", .stripe_bytes = 0, .cache = {.size_bytes = 1 << 20}});
+  auto const values = drives.drive_arrays<simt::fiber, std::uint64_t const>();
+  ASSERT_EQ(values.size(), 3u);
+  std::uint64_t const last = (192 << 10) / 8 - 1;
+  EXPECT_EQ(values[0].size(), last + 1);
+  std::uint64_t ends[6] = {};
+  simt::launch<simt::fiber>({.blocks = 1, .threads_per_block = 4}, take_ends{values, ends});
+  for (int d = 0; d < 3; ++d) {
+    EXPECT_EQ(ends[2 * d], sizes[d] * 1000);
+    EXPECT_EQ(ends[2 * d + 1], sizes[d] * 1000 + last);
+  }
 }
 
 class growing_file_drive : public file_drive {

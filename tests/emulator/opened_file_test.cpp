@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,11 +17,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "forebay/error.hpp"
+#include "support/hand_host.hpp"
 #include "support/loop_device.hpp"
 
 namespace forebay::emulator {
@@ -36,7 +40,10 @@ class opened : public ::testing::Test {
   std::string path = (folder / "drive.img").string();
 
   opened() { fs::create_directories(folder); }
-  ~opened() override { fs::remove_all(folder); }
+  ~opened() override {
+    std::error_code error;  // a test that failed may have left something mounted there
+    fs::remove_all(folder, error);
+  }
 
   void make(std::uint64_t bytes) {
     std::ofstream(path).close();
@@ -249,6 +256,22 @@ TEST_F(opened_device_test, has_a_device_that_it_writes_for_itself) {
                 "; end that first, or, if it need not be written, open the storage read-only and unserved");
   EXPECT_EQ(refusal({.path = path, .read_only = true}), "opened");
   ASSERT_EQ(::umount(place.c_str()), 0);
+}
+
+TEST_F(opened_device_test, waits_while_udev_looks_at_the_device) {
+  auto const times_open = [this] {
+    std::error_code error;
+    return std::count_if(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator(),
+                         [&](fs::path const& fd) { return fs::read_symlink(fd, error) == path; });
+  };
+  // As udev does it: a lock, and no exclusive use.
+  int const udev = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::flock(udev, LOCK_SH), 0);
+  auto const before = times_open();
+  auto opening = std::async(std::launch::async, [this] { return refusal({.path = path}); });
+  EXPECT_TRUE(test::eventually([&] { return times_open() > before; }));
+  ::close(udev);
+  EXPECT_EQ(opening.get(), "opened");
 }
 
 TEST_F(opened_device_test, refuses_to_write_over_what_is_on_it) {

@@ -115,6 +115,14 @@ def test_a_file_of_any_length_keeps_it(tmp_path):
     assert path.read_bytes() == b"x" * 1001
 
 
+def test_info_tells_the_length_of_a_file_that_ends_within_a_block(forebay, tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"-" * 1001)
+    out = forebay("drive", "info", f"file:{path}").out
+    assert "1024 bytes" in out
+    assert "1001 bytes" in out
+
+
 def test_a_write_behind_the_end_is_told_on_standard_error(capfd, tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"-" * 700)

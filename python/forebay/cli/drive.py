@@ -102,6 +102,8 @@ def info(uri: Uri, json_target: JsonOption = None) -> None:
         for key in ("profile", "residency", "model", "serial"):
             if key in drive:
                 table.add_row(key, str(drive[key]))
+        if drive.get("file_bytes", drive["size_bytes"]) != drive["size_bytes"]:
+            table.add_row("file", f"{drive['file_bytes']} bytes")
     out = terminal(json_target)
     out.print(uri, highlight=False, soft_wrap=True)
     out.print(table)
