@@ -25,7 +25,9 @@ class direct_descriptor {
  public:
   explicit direct_descriptor(opened_file const& file) {
     struct statfs system{};
-    if (fstatfs(file.fd(), &system) == 0 && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC)) {
+    // Of a block device the system tells what its name lies in, and /dev is in memory.
+    if (!file.is_block_device() && fstatfs(file.fd(), &system) == 0 &&
+        (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC)) {
       why_not_ = "the file system is memory";
       return;
     }

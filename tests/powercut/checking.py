@@ -2,8 +2,8 @@
 """Checks the crash images of a recording against what its writer had been told.
 
 A sector must hold the generation of the last write that was flushed, or a later one. The writer had seen the Flush
-complete before the power failed. The sector must hold that generation whole. Only a drive in a mapped file may tear a
-sector, and only one with a write that was not flushed.
+complete before the power failed. The sector must hold that generation whole. Only a drive that goes through the
+page cache may tear a sector, and only one with a write that was not flushed.
 """
 
 import os
@@ -145,7 +145,9 @@ class Check:
         self.entries = len(log.entries)
         together = SUPERBLOCK if recording.case.kind == "ext4" else range(0)
         self._images = CrashImages(recording.first, log, recording.case.seed, together)
-        self._journal = Journal.of(recording.events, DRIVE_SECTORS)
+        journal = recording.journal
+        self.direct: bool = journal["file"]["direct"]
+        self._journal = Journal.of(journal["events"], DRIVE_SECTORS)
         self._marks = marks_in(log, recording.case.seed)
         if [mark for _, mark in self._marks] != list(range(len(self._journal.flushed))):
             raise ValueError(f"{recording.folder}: the marks in the record are not those of the journal")
@@ -177,7 +179,7 @@ class Check:
         mark = bisect_left(self._marks, (cut.entries, 0)) - 1  # the last one that the disk had
         least, most = self._journal.flushed[mark], self._journal.begun[mark + 1]
         whole = found != sectors.MIXED
-        may_be_torn = ~whole & (least < most) & (not self.recording.case.whole)
+        may_be_torn = ~whole & (least < most) & (not self.direct)
         for number in numbers[may_be_torn]:
             between = np.arange(least[number], most[number] + 1)
             between = between[self._journal.wrote(between, number)]

@@ -39,6 +39,7 @@ class Summary:
     images: int
     flushes: int
     entries: int
+    direct: bool  # the drive does not go through the page cache
     wrong: int
     torn: int  # images with a sector that is mixed and may be
     seconds: float
@@ -58,7 +59,9 @@ def summarise(recording: Recording, images: int, say: Callable[[str], None]) -> 
                 say(str(verdict))
                 say(f"  again: {replay(recording, verdict)}")
     seconds = time.monotonic() - began
-    return Summary(recording.case, images, check.flushes, check.entries, len(wrong), torn, round(seconds, 2))
+    return Summary(
+        recording.case, images, check.flushes, check.entries, check.direct, len(wrong), torn, round(seconds, 2)
+    )
 
 
 def replay(recording: Recording, verdict: Verdict) -> str:

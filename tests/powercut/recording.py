@@ -36,11 +36,6 @@ class Case:
     options: str = ""  # more of the URI: ",key=value"
     drop_flushes: bool = False
 
-    @property
-    def whole(self) -> bool:
-        """Whether each sector must be whole: a mapped file tears those whose write was not flushed."""
-        return self.io != "mmap"
-
 
 @dataclass(frozen=True)
 class Recording:
@@ -65,9 +60,9 @@ class Recording:
         return self.folder / "writes.log"
 
     @property
-    def events(self) -> list[list]:
-        """The writer's journal."""
-        return json.loads((self.folder / "journal.json").read_text())["events"]
+    def journal(self) -> dict:
+        """The writer's journal: `events`, and `file`, how the drive says that it reaches its bytes."""
+        return json.loads((self.folder / "journal.json").read_text())
 
     def save(self) -> None:
         """Writes down what the case was; ``load`` finds a recording only after that."""

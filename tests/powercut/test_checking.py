@@ -50,7 +50,7 @@ def check(tmp_path, entries: list[tuple] = ENTRIES, case: Case = CASE) -> dict[s
     data = np.zeros((DATA_SECTOR + DRIVE_SECTORS, sectors.BYTES), np.uint8)
     data[DATA_SECTOR:] = sectors.fill(np.arange(DRIVE_SECTORS), np.zeros(DRIVE_SECTORS), SEED)
     data.tofile(tmp_path / "first.img")
-    (tmp_path / "journal.json").write_text(json.dumps({"events": EVENTS}))
+    (tmp_path / "journal.json").write_text(json.dumps({"events": EVENTS, "file": {"direct": case.io == "uring"}}))
     recording = Recording(case, tmp_path)
     hand_made.write(recording.log, entries)
     one = Check(recording)
@@ -98,7 +98,7 @@ def test_a_mixed_sector_is_found(tmp_path):
     assert check(tmp_path, [*ENTRIES[:3], mixture(12, 1, 2), *ENTRIES[3:]]) == {"mixed": {12}}
 
 
-def test_only_sectors_with_a_write_that_was_not_flushed_may_be_torn_and_only_in_mapped_files(tmp_path):
+def test_only_sectors_with_a_write_that_was_not_flushed_may_be_torn_and_only_without_direct_io(tmp_path):
     mapped = replace(CASE, io="mmap")
     assert check(tmp_path, [*ENTRIES[:3], mixture(12, 1, 2), *ENTRIES[3:]], mapped) == {"torn": {12}}
     # Write 1 is the only one of sector 11, and it was flushed.

@@ -45,6 +45,7 @@ def summary(recording: Recording) -> tuple[power_cuts.Summary, str]:
 def test_what_was_flushed_survives_a_power_cut(recordings, drive):
     found, words = summary(recordings[drive.name])
     assert found.flushes > 2, words
+    assert found.direct == (drive.io == "uring"), words
     assert found.wrong == 0, words
 
 

@@ -246,7 +246,9 @@ void run(bench::command_line const& given) {
   }
   writer one(drives, work, marks.get());
   simt::launch<M>({.blocks = 1, .threads_per_block = 1}, kernel{&one});
-  given.write(one.journal().dump());
+  json journal = one.journal();
+  journal["file"] = json::parse(drives.report()).at("drives").at(0).at("file");
+  given.write(journal.dump());
   std::fprintf(stderr, "powercut_writer: %llu writes, %llu flushes\n", static_cast<unsigned long long>(work.writes),
                static_cast<unsigned long long>(one.flushes()));
 }
