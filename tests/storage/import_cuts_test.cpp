@@ -9,19 +9,19 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "forebay/detail/drive/scheme.hpp"
-#include "forebay/detail/emulator/controller.hpp"
+#include "forebay/detail/emulator/backing_store.hpp"
 #include "forebay/detail/storage/catalogue.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
 #include "forebay/storage.hpp"
 #include "support/seed.hpp"
+#include "support/store_drive.hpp"
 
 namespace forebay {
 namespace {
@@ -60,18 +60,6 @@ class recorded_store final : public emulator::backing_store {
   memory::allocation data_;
   recording& to_;
   emulator::sync_words words_;
-};
-
-class recorded_drive final : public drive::device {
- public:
-  explicit recorded_drive(recording& to) : controller_({.max_queues = 8}, std::make_unique<recorded_store>(to)) {}
-  driver::register_space& registers() override { return controller_.registers(); }
-  driver::dma_space& dma() override { return controller_.dma(); }
-  nlohmann::json report() override { return {}; }
-  void reset_statistics() override {}
-
- private:
-  emulator::controller controller_;
 };
 
 /// The bytes of an extent follow from its name and size.
@@ -113,7 +101,9 @@ std::string explore(recording& drive, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   static recording* current;
   [[maybe_unused]] static bool const added = [] {
-    drive::add_scheme("recorded", [](auto const&, auto const&) { return std::make_unique<recorded_drive>(*current); });
+    drive::add_scheme("recorded", [](auto const&, auto const&) {
+      return std::make_unique<test::store_drive>(std::make_unique<recorded_store>(*current));
+    });
     return true;
   }();
   current = &drive;
