@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -20,11 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "forebay/detail/emulator/controller.hpp"
+#include "file_rig.hpp"
 #include "forebay/detail/memory/machine.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "support/hand_host.hpp"
 
 namespace forebay::emulator {
 namespace {
@@ -92,61 +90,13 @@ TEST_F(file_backing_test, what_is_read_only_is_not_mapped_for_writing) {
   EXPECT_NE(refusal(0, 512).find("another drive has the file open"), std::string::npos);
 }
 
-/// A drive in a file, and the results of its commands.
-struct file_drive {
-  explicit file_drive(std::string const& path) : subsystem_(make(path)), controller_(subsystem_, 1) {
-    host.enable();
-    auto cq = host.admin(nvme::admin_opcode::create_io_completion_queue, 1 | 63u << 16, 1);
-    cq.prp1 = host.data_address();
-    EXPECT_EQ(host.code(cq), 0);
-    auto sq = host.admin(nvme::admin_opcode::create_io_submission_queue, 1 | 63u << 16, 1 | 1u << 16);
-    sq.prp1 = host.data_address(4096);
-    EXPECT_EQ(host.code(sq), 0);
-  }
-  static std::shared_ptr<subsystem> make(std::string const& path) {
-    subsystem_options options;
-    options.serial = "SERIAL7";
-    options.max_queues = 1;
-    return std::make_shared<subsystem>(options, file_backing(path, 0, 512));
-  }
-  /// The status of a command on `pages` pages from page `page` on, whose data is at 64 KiB.
-  std::uint16_t run(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t pages = 1) {
-    auto entry = nvme::make_io_command(opcode, static_cast<std::uint16_t>(count), 1, page * 8, pages * 8);
-    if (opcode == nvme::io_opcode::dataset_management) {
-      entry.cdw10 = 0;
-      entry.cdw11 = nvme::cdw11_attribute_deallocate;
-      nvme::dataset_management_range const range{0, pages * 8, page * 8};
-      std::memcpy(reinterpret_cast<void*>(host.data_address(65536)), &range, sizeof range);
-    }
-    entry.prp1 = host.data_address(65536);
-    if (pages == 2) entry.prp2 = host.data_address(65536 + 4096);
-    reinterpret_cast<nvme::submission_entry*>(host.data_address(4096))[count % 64] = entry;
-    auto const* const cqes = reinterpret_cast<nvme::completion_entry const*>(host.data_address());
-    auto& dw3 = const_cast<std::uint32_t&>(cqes[count % 64].dw3);
-    std::uint32_t const phase = count / 64 % 2 == 0 ? 1 : 0;
-    ++count;
-    host.regs().write32(nvme::registers::sq_tail_doorbell(1, 0), count % 64);
-    // Acquire: pairs with the engine's release of the same word.
-    EXPECT_TRUE(
-        test::eventually([&] { return (std::atomic_ref(dw3).load(std::memory_order_acquire) >> 16 & 1) == phase; }));
-    std::uint16_t const status = cqes[(count - 1) % 64].status_field() & nvme::status_code_mask;
-    host.regs().write32(nvme::registers::cq_head_doorbell(1, 0), count % 64);
-    return status;
-  }
-
-  std::shared_ptr<subsystem> subsystem_;
-  controller controller_;
-  test::hand_host host{controller_.registers(), controller_.dma()};
-  std::uint32_t count = 0;
-};
-
 constexpr std::uint16_t write_fault = nvme::status_field(nvme::media_status::write_fault);
 constexpr std::uint16_t read_error = nvme::status_field(nvme::media_status::unrecovered_read_error);
 
 TEST_F(file_backing_test, a_file_that_is_cut_shorter_fails_commands_and_nothing_else) {
   using nvme::io_opcode;
   make(64 * 4096);
-  file_drive drive(path);
+  testing::file_rig drive(path);
   EXPECT_EQ(drive.run(io_opcode::write, 10), 0);
   EXPECT_EQ(drive.run(io_opcode::write, 40), 0);
   EXPECT_EQ(drive.run(io_opcode::flush, 0), 0);
@@ -174,7 +124,7 @@ TEST_F(file_backing_test, a_disk_that_is_full_fails_commands_and_nothing_else) {
   {
     std::ofstream(disk + "/drive").close();
     std::filesystem::resize_file(disk + "/drive", 64 * 4096);
-    file_drive drive(disk + "/drive");
+    testing::file_rig drive(disk + "/drive");
     std::uint32_t failed = 0;
     for (std::uint64_t page = 0; page < 64; ++page) {
       std::uint16_t const status = drive.run(nvme::io_opcode::write, page);
