@@ -307,6 +307,8 @@ void subsystem::implementation::run_write_back() {
       std::this_thread::sleep_for(nap);
     }
   } catch (operation_failed const& failed) {
+    // The store may have begun, and takes as written what it did not write. Relaxed: joining this thread publishes it.
+    sync_failed_.store(true, std::memory_order_relaxed);
     fail(failed.what());
   }
 }

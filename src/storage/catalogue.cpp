@@ -30,6 +30,14 @@ struct copy_header {
 };
 static_assert(sizeof(copy_header) == 32);
 
+/// The first change writes this many bytes, the magic and zeros, before any copy. They count as an empty table. No
+/// drive has larger blocks.
+constexpr std::uint64_t mark_bytes = 4096;
+
+bool is_mark(std::vector<char> const& copy) {
+  return std::all_of(copy.begin() + magic.size(), copy.begin() + mark_bytes, [](char c) { return c == 0; });
+}
+
 /// FNV-1a, 64 bits: enough to detect torn writes, its only purpose.
 std::uint64_t fnv1a(std::uint64_t hash, void const* data, std::size_t bytes) {
   auto const* at = static_cast<unsigned char const*>(data);
@@ -82,12 +90,18 @@ std::optional<catalogue> catalogue::load(catalogue_home const& home, reader cons
   std::vector<char> copy(copy_bytes);
   for (std::uint64_t at = 0; at < reserved_bytes; at += copy_bytes) {
     // Most drives have no catalogue, or a short one: no more is read than there is.
-    constexpr std::uint64_t first_bytes = 4096;
+    constexpr std::uint64_t first_bytes = mark_bytes;
     read(copy.data(), first_bytes, at);
     copy_header header;
     std::memcpy(&header, copy.data(), sizeof header);
     if (header.magic != magic) continue;
     seen = true;
+    if (at == copy_bytes && is_mark(copy)) {
+      if (newest) continue;
+      newest.emplace(home);
+      newest->sequence_ = 1;
+      continue;
+    }
     char const* text = copy.data() + sizeof header;
     if (header.text_bytes > copy_bytes - sizeof header) continue;
     std::uint64_t const used_bytes = sizeof header + header.text_bytes;
@@ -154,16 +168,33 @@ void catalogue::catch_up(catalogue const& stored, std::optional<catalogue> const
   });
 }
 
-void catalogue::store(writer const& write) {
+void catalogue::store(writer const& write, flusher const& flush) {
   std::random_device random;
   stamp_ = std::uint64_t{random()} << 32 | random();
+  std::string const table = text();
+  if (sequence_ == 0) mark(write, flush);
   // The first time twice, so that both copies say that there is a catalogue.
   do {
-    store_once(write);
-  } while (sequence_ < 2);
+    // While one copy is written, the other must be durable. Its writer may have been killed before it flushed.
+    flush();
+    write_copy(table, write);
+  } while (sequence_ < 3);
+  flush();
 }
 
-void catalogue::store_once(writer const& write) {
+/// Writes the mark, in the place of the copy of sequence number 1. Without it, a first copy that was cut off would look
+/// like a damaged catalogue.
+void catalogue::mark(writer const& write, flusher const& flush) {
+  std::vector<char> bytes(mark_bytes);
+  // First zeros alone: then the next write changes eight bytes, and whatever interrupts it, the mark is there or not.
+  write(bytes.data(), bytes.size(), copy_bytes);
+  flush();
+  std::memcpy(bytes.data(), magic.data(), magic.size());
+  write(bytes.data(), bytes.size(), copy_bytes);
+  sequence_ = 1;
+}
+
+std::string catalogue::text() const {
   nlohmann::json table = {{"drives", home_.drives},
                           {"stripe_bytes", home_.stripe_bytes},
                           {"stamp", stamp_},
@@ -171,11 +202,15 @@ void catalogue::store_once(writer const& write) {
   for (extent const& e : extents_) {
     table["extents"].push_back({{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.size_bytes}});
   }
-  std::string const text = table.dump();
+  std::string text = table.dump();
   if (text.size() > copy_bytes - sizeof(copy_header)) {
     throw refused_input("catalogue", std::to_string(extents_.size()) + " extents",
                         "the table of extents is full; remove some");
   }
+  return text;
+}
+
+void catalogue::write_copy(std::string const& text, writer const& write) {
   ++sequence_;
   copy_header header{magic, version, static_cast<std::uint32_t>(text.size()), sequence_, 0};
   header.checksum = checksum_of(header, text.data());

@@ -173,11 +173,12 @@ void extents::store_locked(catalogue changed) {
   client_.forget(0, catalogue::reserved_bytes);
   bool begun = false;
   try {
-    changed.store([&](void const* from, std::uint64_t n, std::uint64_t at) {
-      begun = true;
-      io_.write(from, n, at);
-    });
-    io_.flush();
+    changed.store(
+        [&](void const* from, std::uint64_t n, std::uint64_t at) {
+          begun = true;
+          io_.write(from, n, at);
+        },
+        [&] { io_.flush(); });
     client_.forget(0, catalogue::reserved_bytes);
   } catch (...) {
     if (begun) given_up_table_ = std::move(changed);

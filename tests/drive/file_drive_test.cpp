@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,10 +30,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// What this process has called fsync for, as long as it is not null.
+std::vector<fs::path>* synced = nullptr;
+/// If not 0, fsync fails with it.
+int sync_error = 0;
+
 /// In a folder of its own.
 class file_drive : public ::testing::Test {
  protected:
-  fs::path folder = fs::path(::testing::TempDir()) /
+  fs::path folder = fs::canonical(::testing::TempDir()) /
                     ("forebay-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + "-" +
                      std::to_string(::getpid()));
   std::string path = (folder / "drive.img").string();
@@ -375,6 +381,35 @@ TEST_F(growing_file_drive, of_drives_one_after_the_other_is_opened_as_stripes_of
   EXPECT_EQ(drives.create_extent("more", 8 << 20).first_byte, 4u << 20);
 }
 
+TEST_F(file_drive, that_is_made_is_there_after_a_loss_of_power) {
+  std::vector<fs::path> all;
+  synced = &all;
+  for (bool const opened : {false, true}) {
+    if (opened) {
+      drive::open("file:" + path + ",create=1,size=1M");
+    } else {
+      drive::create("file:" + path + ",size=1M");
+    }
+    EXPECT_EQ(all, (std::vector<fs::path>{path, folder})) << "the file, and then its name";
+    all.clear();
+    fs::remove(path);
+  }
+  fs::path const before = fs::current_path();
+  fs::current_path(folder);
+  drive::create("file:drive.img,size=1M");
+  fs::current_path(before);
+  EXPECT_EQ(all, (std::vector<fs::path>{path, folder}));
+  synced = nullptr;
+}
+
+TEST_F(file_drive, that_does_not_reach_its_disk_leaves_nothing_behind) {
+  sync_error = EIO;
+  EXPECT_THROW(drive::create("file:" + path + ",size=1M"), operation_failed);
+  EXPECT_THROW(drive::open("file:" + path + ",create=1,size=1M"), operation_failed);
+  sync_error = 0;
+  EXPECT_TRUE(is_empty());
+}
+
 /// The memory of a machine that has none left.
 class no_memory final : public memory::resource {
  public:
@@ -397,3 +432,15 @@ TEST_F(file_drive, that_cannot_be_opened_once_it_is_made_leaves_nothing_behind) 
 
 }  // namespace
 }  // namespace forebay
+
+/// Takes the place of the C library's.
+extern "C" int fsync(int fd) {
+  if (forebay::synced != nullptr) {
+    forebay::synced->push_back(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)));
+  }
+  if (forebay::sync_error != 0) {
+    errno = forebay::sync_error;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}

@@ -132,7 +132,8 @@ TEST(served_catalogue, a_client_whose_table_was_full_keeps_others_extents) {
     storage s({.drives = {uri}, .device = "cpu", .allow_destroy = true});
     catalogue c(s.size_bytes());
     for (int i = 0; i < 940; ++i) c.create(name(i), 1);
-    c.store([&](void const* from, std::uint64_t bytes, std::uint64_t at) { s.pwrite(from, bytes, at); });
+    c.store([&](void const* from, std::uint64_t bytes, std::uint64_t at) { s.pwrite(from, bytes, at); },
+            [&] { s.flush(); });
   }
   storage full = open_storage(uri), other = open_storage(uri);
   std::string refused = "accepted";

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -21,11 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "forebay/detail/emulator/controller.hpp"
+#include "file_rig.hpp"
 #include "forebay/detail/memory/machine.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
-#include "support/hand_host.hpp"
 
 namespace forebay::emulator {
 namespace {
@@ -97,60 +95,6 @@ TEST_F(file_backing_test, what_is_read_only_is_not_mapped_for_writing) {
   EXPECT_NE(refusal(0, 512).find("another drive has the file open"), std::string::npos);
 }
 
-/// A drive in a file, and the results of its commands.
-struct file_drive {
-  file_drive(std::string const& path, file_io io) : subsystem_(make(path, io)), controller_(subsystem_, 1) {
-    host.enable();
-    auto cq = host.admin(nvme::admin_opcode::create_io_completion_queue, 1 | 63u << 16, 1);
-    cq.prp1 = host.data_address();
-    EXPECT_EQ(host.code(cq), 0);
-    auto sq = host.admin(nvme::admin_opcode::create_io_submission_queue, 1 | 63u << 16, 1 | 1u << 16);
-    sq.prp1 = host.data_address(4096);
-    EXPECT_EQ(host.code(sq), 0);
-  }
-  static std::shared_ptr<subsystem> make(std::string const& path, file_io io) {
-    subsystem_options options;
-    options.serial = "SERIAL7";
-    options.max_queues = 1;
-    return std::make_shared<subsystem>(options, file_backing(path, 0, 512, false, {}, io));
-  }
-  /// The status of a command on `pages` pages from page `page` on, whose data is at 64 KiB.
-  std::uint16_t run(nvme::io_opcode opcode, std::uint64_t page, std::uint32_t pages = 1) {
-    return run_blocks(opcode, page * 8, pages * 8);
-  }
-  /// The same for blocks of 512 bytes, of which there are at most 16.
-  std::uint16_t run_blocks(nvme::io_opcode opcode, std::uint64_t block, std::uint32_t blocks) {
-    auto entry = nvme::make_io_command(opcode, static_cast<std::uint16_t>(count), 1, block, blocks);
-    if (opcode == nvme::io_opcode::dataset_management) {
-      entry.cdw10 = 0;
-      entry.cdw11 = nvme::cdw11_attribute_deallocate;
-      nvme::dataset_management_range const range{0, blocks, block};
-      std::memcpy(data(), &range, sizeof range);
-    }
-    entry.prp1 = host.data_address(65536);
-    if (blocks > 8) entry.prp2 = host.data_address(65536 + 4096);
-    reinterpret_cast<nvme::submission_entry*>(host.data_address(4096))[count % 64] = entry;
-    auto const* const cqes = reinterpret_cast<nvme::completion_entry const*>(host.data_address());
-    auto& dw3 = const_cast<std::uint32_t&>(cqes[count % 64].dw3);
-    std::uint32_t const phase = count / 64 % 2 == 0 ? 1 : 0;
-    ++count;
-    host.regs().write32(nvme::registers::sq_tail_doorbell(1, 0), count % 64);
-    // Acquire: pairs with the engine's release of the same word.
-    EXPECT_TRUE(
-        test::eventually([&] { return (std::atomic_ref(dw3).load(std::memory_order_acquire) >> 16 & 1) == phase; }));
-    std::uint16_t const status = cqes[(count - 1) % 64].status_field() & nvme::status_code_mask;
-    host.regs().write32(nvme::registers::cq_head_doorbell(1, 0), count % 64);
-    return status;
-  }
-
-  char* data() { return reinterpret_cast<char*>(host.data_address(65536)); }
-
-  std::shared_ptr<subsystem> subsystem_;
-  controller controller_;
-  test::hand_host host{controller_.registers(), controller_.dma()};
-  std::uint32_t count = 0;
-};
-
 constexpr std::uint16_t write_fault = nvme::status_field(nvme::media_status::write_fault);
 constexpr std::uint16_t read_error = nvme::status_field(nvme::media_status::unrecovered_read_error);
 
@@ -162,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(file, file_drive_test, ::testing::Values(file_io::mmap,
 TEST_P(file_drive_test, a_file_that_is_cut_shorter_fails_commands_and_nothing_else) {
   using nvme::io_opcode;
   make(64 * 4096);
-  file_drive drive(path, GetParam());
+  testing::file_rig drive(path, GetParam());
   EXPECT_EQ(drive.run(io_opcode::write, 10), 0);
   EXPECT_EQ(drive.run(io_opcode::write, 40), 0);
   EXPECT_EQ(drive.run(io_opcode::flush, 0), 0);
@@ -187,7 +131,7 @@ TEST_P(file_drive_test, a_write_up_to_the_end_of_a_file_is_stored) {
   for (std::uint64_t const end : ends) {
     make(end);
     {
-      file_drive drive(path, GetParam());
+      testing::file_rig drive(path, GetParam());
       std::uint64_t const last = (end - 1) / 512;
       std::uint32_t const blocks = last == 0 ? 1 : 2;
       std::uint64_t const first_byte = (last + 1 - blocks) * 512;
@@ -218,7 +162,7 @@ TEST_P(file_drive_test, a_write_of_more_than_zeros_beyond_the_end_of_a_file_fail
     std::uint64_t const first = last + 1 - blocks;
     // The first byte beyond the end, and the last.
     for (std::uint64_t const at : {end - first * 512, std::uint64_t{blocks} * 512 - 1}) {
-      file_drive drive(path, GetParam());
+      testing::file_rig drive(path, GetParam());
       std::memset(drive.data(), 'x', end - first * 512);
       std::memset(drive.data() + (end - first * 512), 0, (last + 1) * 512 - end);
       drive.data()[at] = 1;
@@ -226,7 +170,7 @@ TEST_P(file_drive_test, a_write_of_more_than_zeros_beyond_the_end_of_a_file_fail
       EXPECT_EQ(drive.run_blocks(nvme::io_opcode::read, first, blocks), 0) << end;
       EXPECT_EQ(std::count(drive.data(), drive.data() + blocks * 512, 0), blocks * 512) << end << ": nothing is stored";
       EXPECT_EQ(drive.run_blocks(nvme::io_opcode::flush, 0, 1), 0) << end << ": nothing is lost";
-      EXPECT_EQ(drive.subsystem_->collect()->commands.failed_commands, 1u);
+      EXPECT_EQ(drive.drive->collect()->commands.failed_commands, 1u);
     }
     EXPECT_EQ(std::filesystem::file_size(path), end);
   }
@@ -237,7 +181,7 @@ TEST_P(file_drive_test, zeros_may_be_written_over_the_end_of_a_file) {
   make(4096 + 700);
   std::ofstream(path, std::ios::binary) << std::string(4096 + 700, 'x');
   {
-    file_drive drive(path, GetParam());
+    testing::file_rig drive(path, GetParam());
     EXPECT_EQ(drive.run_blocks(io_opcode::dataset_management, 9, 1), 0);
     EXPECT_EQ(drive.run_blocks(io_opcode::read, 8, 2), 0);
     EXPECT_EQ(std::string(drive.data(), 1024), std::string(512, 'x') + std::string(512, '\0'));
@@ -281,7 +225,7 @@ TEST_P(file_drive_test, a_disk_that_is_full_fails_commands_and_nothing_else) {
   {
     std::ofstream(disk + "/drive").close();
     std::filesystem::resize_file(disk + "/drive", 64 * 4096);
-    file_drive drive(disk + "/drive", GetParam());
+    testing::file_rig drive(disk + "/drive", GetParam());
     std::uint32_t failed = 0;
     for (std::uint64_t page = 0; page < 64; ++page) {
       std::uint16_t const status = drive.run(nvme::io_opcode::write, page);
@@ -301,7 +245,7 @@ TEST_P(file_drive_test, a_file_that_was_cut_does_not_grow_again_unseen) {
   using nvme::io_opcode;
   for (std::uint64_t const page : {50, 63}) {  // the last one gives the file its length again
     make(64 * 4096);
-    file_drive drive(path, GetParam());
+    testing::file_rig drive(path, GetParam());
     EXPECT_EQ(drive.run(io_opcode::write, 40), 0);
     std::filesystem::resize_file(path, 32 * 4096);
     (void)drive.run(io_opcode::write, page);
@@ -314,8 +258,8 @@ TEST_P(file_drive_test, a_file_that_was_cut_does_not_grow_again_unseen) {
 TEST_P(file_drive_test, what_was_written_is_in_the_file_when_the_drive_is_closed) {
   make(64 * 4096);
   {
-    file_drive drive(path, GetParam());
-    std::memset(reinterpret_cast<void*>(drive.host.data_address(65536)), 9, 4096);
+    testing::file_rig drive(path, GetParam());
+    std::memset(drive.data(), 9, 4096);
     EXPECT_EQ(drive.run(nvme::io_opcode::write, 5), 0);
   }
   std::ifstream file(path, std::ios::binary);

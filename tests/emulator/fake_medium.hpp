@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -29,9 +30,12 @@ struct fake_behaviour {
 template <class M>
 class fake_medium final : public medium {
  public:
-  fake_medium(std::byte* bytes, fake_behaviour const& how) : bytes_(bytes), how_(how), random_(how.seed) {}
+  fake_medium(std::byte* bytes, fake_behaviour const& how) : bytes_(bytes), how_(how) {}
 
-  std::unique_ptr<medium_port> open() override { return std::make_unique<port>(*this); }
+  std::unique_ptr<medium_port> open() override {
+    // Relaxed: units open their ports at the same time, and each needs a number of its own.
+    return std::make_unique<port>(*this, how_.seed + opened_.fetch_add(1, std::memory_order_relaxed));
+  }
 
   /// With `manual`: the next `count` pieces, in the order in which they came, may be done; `status` is what they end
   /// with.
@@ -54,21 +58,21 @@ class fake_medium final : public medium {
 
   class port final : public medium_port {
    public:
-    explicit port(fake_medium& of) : of_(of) {}
+    port(fake_medium& of, std::uint64_t seed) : of_(of), random_(static_cast<std::uint32_t>(seed)) {}
 
     bool submit(medium_piece const& what) override {
-      if (of_.chance(of_.how_.full_percent)) return false;
+      if (chance(of_.how_.full_percent)) return false;
       if (what.through) ++of_.through_;
-      pieces_.push_back({what, of_.below(of_.how_.looks_max + 1)});
+      pieces_.push_back({what, below(of_.how_.looks_max + 1)});
       ++of_.in_flight_;
       return true;
     }
 
     std::size_t collect(std::span<medium_completion> into) override {
-      if (!of_.how_.manual) std::shuffle(pieces_.begin(), pieces_.end(), of_.random_);
+      if (!of_.how_.manual) std::shuffle(pieces_.begin(), pieces_.end(), random_);
       std::size_t count = 0;
       for (auto p = pieces_.begin(); p != pieces_.end() && count < into.size();) {
-        int const status = of_.look_at(*p);
+        int const status = look_at(*p);
         if (status < 0) {
           ++p;
           continue;
@@ -82,46 +86,47 @@ class fake_medium final : public medium {
 
     void cancel(std::uint64_t tag) override {
       for (piece& p : pieces_) {
-        if (p.what.tag == tag && of_.chance(of_.how_.cancel_percent)) p.cancelled = true;
+        if (p.what.tag == tag && chance(of_.how_.cancel_percent)) p.cancelled = true;
       }
     }
 
     void wait(std::uint64_t) override { of_.allowed_ = ~std::uint32_t{0}; }
 
    private:
-    fake_medium& of_;
-    std::vector<piece> pieces_;
-  };
+    std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
+    bool chance(std::uint32_t percent) { return below(100) < percent; }
 
-  std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
-  bool chance(std::uint32_t percent) { return below(100) < percent; }
-
-  /// The status of a piece that is done, or -1.
-  int look_at(piece& p) {
-    constexpr int aborted = 0x07;  // Command Abort Requested
-    if (p.cancelled) return aborted;
-    if (how_.manual) {
-      if (allowed_ == 0) return -1;
-      if (allowed_ != ~std::uint32_t{0}) --allowed_;
-      if (how_.fail_status != 0) return how_.fail_status;
-      move(p.what, 0, p.what.bytes);
+    /// The status of a piece that is done, or -1.
+    int look_at(piece& p) {
+      constexpr int aborted = 0x07;  // Command Abort Requested
+      if (p.cancelled) return aborted;
+      if (of_.how_.manual) {
+        if (of_.allowed_ == 0) return -1;
+        if (of_.allowed_ != ~std::uint32_t{0}) --of_.allowed_;
+        if (of_.how_.fail_status != 0) return of_.how_.fail_status;
+        of_.move(p.what, 0, p.what.bytes);
+        return 0;
+      }
+      if (p.looks != 0) {
+        --p.looks;
+        return -1;
+      }
+      if (chance(of_.how_.fail_percent)) return of_.how_.fail_status;
+      std::uint64_t const middle = p.what.bytes / 8 * 4;
+      if (!p.half && middle != 0 && below(2) != 0) {
+        of_.move(p.what, 0, middle);
+        p.half = true;
+        p.looks = below(of_.how_.looks_max + 1);
+        return -1;
+      }
+      of_.move(p.what, p.half ? middle : 0, p.what.bytes);
       return 0;
     }
-    if (p.looks != 0) {
-      --p.looks;
-      return -1;
-    }
-    if (chance(how_.fail_percent)) return how_.fail_status;
-    std::uint64_t const middle = p.what.bytes / 8 * 4;
-    if (!p.half && middle != 0 && below(2) != 0) {
-      move(p.what, 0, middle);
-      p.half = true;
-      p.looks = below(how_.looks_max + 1);
-      return -1;
-    }
-    move(p.what, p.half ? middle : 0, p.what.bytes);
-    return 0;
-  }
+
+    fake_medium& of_;
+    std::minstd_rand random_;
+    std::vector<piece> pieces_;
+  };
 
   void move(medium_piece const& what, std::uint64_t first, std::uint64_t stop) {
     if (what.operation == medium_operation::durable) {
@@ -152,11 +157,12 @@ class fake_medium final : public medium {
 
   std::byte* bytes_;
   fake_behaviour how_;
-  std::minstd_rand random_;
   std::uint32_t allowed_ = 0;
-  std::uint32_t durable_ = 0;
-  std::uint32_t through_ = 0;
-  std::uint32_t in_flight_ = 0;
+  // Units count at the same time.
+  std::atomic<std::uint64_t> opened_ = 0;
+  std::atomic<std::uint32_t> durable_ = 0;
+  std::atomic<std::uint32_t> through_ = 0;
+  std::atomic<std::uint32_t> in_flight_ = 0;
 };
 
 }  // namespace forebay::emulator::testing

@@ -249,6 +249,36 @@ TEST_F(subsystem_test, a_shutdown_that_could_not_write_back_is_not_forgotten_at_
               ::testing::HasSubstr("what was written since the last good flush is lost"));
 }
 
+/// Like a copy in the memory of a GPU that could not be read once: what it was to write back is no longer marked.
+class once_unreadable_store final : public backing_store {
+ public:
+  media view() override { return {nullptr, 1 << 20, 512, &words_}; }
+  bool sync() override {
+    if (std::exchange(read_, true)) return true;
+    throw operation_failed("the GPU did not answer");
+  }
+
+ private:
+  bool read_ = false;
+  sync_words words_;
+};
+
+TEST_F(subsystem_test, a_write_back_that_could_not_be_tried_is_not_forgotten_at_the_end) {
+  make(never_ns, std::make_unique<once_unreadable_store>());
+  ::testing::internal::CaptureStderr();
+  {
+    auto const one = join();
+    bring_up(*one);
+    auto& regs = one->registers();
+    regs.write32(registers::cc, nvme::controller_configuration::with_shutdown(regs.read32(registers::cc),
+                                                                              nvme::shutdown_notification::normal));
+    ASSERT_TRUE(eventually([&] { return status_of(*one).fatal(); }));
+  }
+  EXPECT_FALSE(drive->close());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("what was written since the last good flush is lost"));
+}
+
 TEST_F(subsystem_test, what_cannot_be_written_back_at_the_end_is_told) {
   for (bool const throws : {false, true}) {
     make(never_ns, std::make_unique<lost_store>(throws));

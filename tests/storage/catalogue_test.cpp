@@ -30,6 +30,10 @@ struct image {
   catalogue::writer writer() {
     return [this](void const* from, std::uint64_t n, std::uint64_t at) { std::memcpy(bytes.data() + at, from, n); };
   }
+  /// catalogue_cuts_test.cpp tells what flushes are for.
+  catalogue::flusher flusher() {
+    return [] {};
+  }
 };
 
 TEST(Catalogue, BlankStorageHasNone) {
@@ -42,7 +46,7 @@ TEST(Catalogue, ComesBackAsStored) {
   catalogue c(16 * mib);
   c.create("edges", 5);
   c.create("embedding/0", 3 * mib);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   auto const back = catalogue::load(16 * mib, i.reader());
   ASSERT_TRUE(back.has_value());
   ASSERT_EQ(back->extents().size(), 2u);
@@ -56,10 +60,10 @@ TEST(Catalogue, ATornWriteLeavesTheOlderCopy) {
   image i;
   catalogue c(16 * mib);
   c.create("old", 1);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   image const before = i;
   c.create("new", 1);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   // Every prefix of the second write, in steps of 8 bytes, over what was there before it.
   std::size_t recovered = 0;
   for (std::size_t written = 0; written <= 1024; written += 8) {
@@ -82,8 +86,8 @@ TEST(Catalogue, TwoDamagedCopiesAreAnErrorNotABlankDrive) {
   image i;
   catalogue c(16 * mib);
   c.create("a", 1);
-  c.store(i.writer());
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
+  c.store(i.writer(), i.flusher());
   i.bytes[40] ^= 1;
   i.bytes[catalogue::copy_bytes + 40] ^= 1;
   EXPECT_THAT([&] { catalogue::load(16 * mib, i.reader()); }, ThrowsMessage<operation_failed>(HasSubstr("damaged")));
@@ -104,7 +108,7 @@ TEST(Catalogue, TwoDamagedCopiesAreNoCatalogueWhereThatIsAskedFor) {
   image i;
   catalogue c(16 * mib);
   c.create("edges", 5);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   i.bytes[40] ^= 1;
   EXPECT_TRUE(catalogue::load(16 * mib, i.reader()).has_value()) << "both copies are written at first";
   i.bytes[catalogue::copy_bytes + 40] ^= 1;
@@ -115,7 +119,7 @@ TEST(Catalogue, ADigitThatHasChangedIsNoticed) {
   image i;
   catalogue c(16 * mib);
   c.create("edges", 5);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   // Still a table of extents, by its looks.
   std::string const was = R"("bytes":5,)", is = R"("bytes":7,)";
   for (std::size_t at = 0; at < catalogue::reserved_bytes; at += catalogue::copy_bytes) {
@@ -134,7 +138,7 @@ TEST(Catalogue, TheFirstStoreWritesBothCopies) {
     image i;
     catalogue c(16 * mib);
     c.create("edges", 5);
-    c.store(i.writer());
+    c.store(i.writer(), i.flusher());
     std::memset(i.bytes.data() + damaged, 0, catalogue::copy_bytes);
     auto const back = catalogue::load(16 * mib, i.reader());
     ASSERT_TRUE(back.has_value()) << damaged;
@@ -146,7 +150,7 @@ TEST(Catalogue, ALongOneIsReadToItsEnd) {
   image i;
   catalogue c(4096 * mib);
   for (int k = 0; k < 900; ++k) c.create("extent " + std::to_string(k), mib);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   EXPECT_EQ(catalogue::load(4096 * mib, i.reader())->extents().size(), 900u);
 }
 
@@ -178,7 +182,7 @@ TEST(Catalogue, AnyByteThatFlipsInOneCopyLeavesTheOther) {
   image i;
   catalogue c(16 * mib);
   c.create("edges", 5);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   for (std::size_t const copy : {std::size_t{0}, std::size_t{catalogue::copy_bytes}}) {
     std::size_t const used = 32 + text_of(i, copy).size();
     for (std::size_t byte = 0; byte < used; ++byte) {
@@ -197,7 +201,7 @@ TEST(Catalogue, OfVersion1IsReadAndOfALaterOneRefused) {
   image i;
   catalogue c(16 * mib);
   c.create("edges", 5);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   std::string const text = text_of(i, 0);
   for (std::size_t const copy : {std::size_t{0}, std::size_t{catalogue::copy_bytes}}) forge(i, copy, 1, text);
   EXPECT_NE(catalogue::load(16 * mib, i.reader())->find("edges"), nullptr);
@@ -218,7 +222,7 @@ TEST(Catalogue, WhatNobodyHereWouldStoreIsDamage) {
     image i;
     catalogue c(16 * mib);
     c.create("edges", 5);
-    c.store(i.writer());
+    c.store(i.writer(), i.flusher());
     std::string const text = R"({"drives":1,"extents":)" + extents + R"(,"stripe_bytes":0})";
     forge(i, 0, 2, text);
     EXPECT_NE(catalogue::load(16 * mib, i.reader())->find("edges"), nullptr) << extents.substr(0, 60);
@@ -232,16 +236,16 @@ TEST(Catalogue, WhatIsStagedIsNotThereBeforeItIsPublished) {
   image i;
   catalogue c(8 * mib);
   c.create("edges", mib);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   extent const staged = c.stage("edges", 2 * mib);
   EXPECT_EQ(staged.first_byte, 2 * mib) << "beside the one that it is to replace";
   EXPECT_EQ(c.create("other", mib).first_byte, 4 * mib) << "the bytes are taken";
   EXPECT_EQ(c.find("edges")->first_byte, mib);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   EXPECT_EQ(catalogue::load(8 * mib, i.reader())->find("edges")->size_bytes, mib);
   EXPECT_THROW(c.publish(staged, false), refused_input) << "the name is in use";
   c.publish(staged, true);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   auto back = *catalogue::load(8 * mib, i.reader());
   EXPECT_EQ(back.extents().size(), 2u);
   EXPECT_EQ(back.find("edges")->first_byte, 2 * mib);
@@ -257,19 +261,19 @@ TEST(Catalogue, TakesOverWhatAnotherProgramStored) {
   image i;
   catalogue first(16 * mib);
   first.create("first", 1);
-  first.store(i.writer());
+  first.store(i.writer(), i.flusher());
   catalogue second = *catalogue::load(16 * mib, i.reader());
   extent const lost = first.stage("lost", mib + 1), kept = first.stage("kept", 1);
   second.create("second", 1);  // where `lost` begins
   second.remove("first");
-  second.store(i.writer());
+  second.store(i.writer(), i.flusher());
 
   first.catch_up(*catalogue::load(16 * mib, i.reader()));
   ASSERT_EQ(first.extents().size(), 1u);
   EXPECT_EQ(first.extents()[0].name, "second");
   EXPECT_THROW(first.publish(lost, false), refused_input);
   first.publish(kept, false);
-  first.store(i.writer());
+  first.store(i.writer(), i.flusher());
   second.catch_up(*catalogue::load(16 * mib, i.reader()));
   EXPECT_NE(second.find("kept"), nullptr) << "the sequence goes on from the other's";
 }
@@ -278,12 +282,12 @@ TEST(Catalogue, TakesOverAnotherTableOfTheSameSequence) {
   image i;
   catalogue first(16 * mib);
   first.create("both", 1);
-  first.store(i.writer());
+  first.store(i.writer(), i.flusher());
   catalogue second = *catalogue::load(16 * mib, i.reader());
   first.create("first", 1);
-  first.store(i.writer());
+  first.store(i.writer(), i.flusher());
   second.create("second", 1);
-  second.store(i.writer());  // it had not read what the first one stored
+  second.store(i.writer(), i.flusher());  // it had not read what the first one stored
   first.catch_up(*catalogue::load(16 * mib, i.reader()));
   EXPECT_EQ(first.find("first"), nullptr);
   EXPECT_NE(first.find("second"), nullptr);
@@ -295,21 +299,21 @@ TEST(Catalogue, WhatAFailedStoreLeftIsGoneOverAndWhatOthersStoredSinceIsNot) {
       image i;
       catalogue first(16 * mib);
       first.create("old", 1);
-      first.store(i.writer());
+      first.store(i.writer(), i.flusher());
       std::optional<catalogue> given_up = first;
       given_up->create("new", 1);
-      given_up->store(reached ? i.writer() : [](void const*, std::uint64_t, std::uint64_t) {});
+      given_up->store(reached ? i.writer() : [](void const*, std::uint64_t, std::uint64_t) {}, i.flusher());
       if (others) {
         catalogue second = *catalogue::load(16 * mib, i.reader());
         // The very table that the first one failed to store, where that did not reach the drive.
         second.create(reached ? "others" : "new", 1);
-        second.store(i.writer());
+        second.store(i.writer(), i.flusher());
       }
       first.catch_up(*catalogue::load(16 * mib, i.reader()), given_up);
       EXPECT_EQ(first.find("new") != nullptr, others);
       EXPECT_EQ(first.find("others") != nullptr, reached && others);
       first.create("last", 1);
-      first.store(i.writer());
+      first.store(i.writer(), i.flusher());
       auto const back = *catalogue::load(16 * mib, i.reader());
       EXPECT_NE(back.find("old"), nullptr);
       EXPECT_NE(back.find("last"), nullptr) << "its sequence is the highest";
@@ -323,11 +327,11 @@ TEST(Catalogue, OneThatIsFullStaysAsItIs) {
   catalogue c(4096 * mib);
   std::string const quotes(250, '"');  // two bytes each, as they are stored
   for (int k = 0; k < 900; ++k) c.create(std::to_string(k) + quotes, 1);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   image const before = i;
   catalogue more = c;
   for (int k = 900; k < 1100; ++k) more.create(std::to_string(k) + quotes, 1);
-  EXPECT_THAT([&] { more.store(i.writer()); }, ThrowsMessage<refused_input>(HasSubstr("full")));
+  EXPECT_THAT([&] { more.store(i.writer(), i.flusher()); }, ThrowsMessage<refused_input>(HasSubstr("full")));
   EXPECT_EQ(i.bytes, before.bytes);
 }
 
@@ -348,7 +352,7 @@ TEST(Catalogue, OfOtherDrivesIsRefused) {
   image i;
   catalogue c(catalogue_home(16 * mib, 2, 65536));
   c.create("edges", 5);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   EXPECT_TRUE(catalogue::load(catalogue_home(16 * mib, 2, 65536), i.reader()).has_value());
   for (catalogue_home const& other :
        {catalogue_home(16 * mib), catalogue_home(16 * mib, 3, 65536), catalogue_home(16 * mib, 2, 4096)}) {
@@ -361,7 +365,7 @@ TEST(Catalogue, OfALargerStorageIsRefused) {
   image i;
   catalogue c(16 * mib);
   c.create("edges", 12 * mib);
-  c.store(i.writer());
+  c.store(i.writer(), i.flusher());
   EXPECT_TRUE(catalogue::load(13 * mib, i.reader()).has_value());
   EXPECT_THAT([&] { catalogue::load(12 * mib, i.reader()); },
               ThrowsMessage<operation_failed>(HasSubstr("of other drives")));

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "emulator/block_device.hpp"
@@ -24,6 +25,17 @@ int reserve(int fd, std::uint64_t bytes) {
   return 0;
 }
 
+/// What a Flush makes durable is lost with the file if its name is. Returns 0, or an error of the system.
+int sync_with_name(int fd, std::string const& path) {
+  if (fsync(fd) != 0) return errno;
+  std::string const folder = std::filesystem::path(path).parent_path().string();
+  int const at = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (at < 0) return 0;  // it may be written and not read: this process has no way to ask for more
+  int const error = fsync(at) == 0 ? 0 : errno;
+  close(at);
+  return error == EINVAL ? 0 : error;  // a file system that has no such thing
+}
+
 }  // namespace
 
 new_file::new_file(std::string path, std::uint64_t bytes, file_space space) : path_(std::move(path)) {
@@ -37,6 +49,7 @@ new_file::new_file(std::string path, std::uint64_t bytes, file_space space) : pa
   }
   int error = ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   if (error == 0 && space == file_space::reserved) error = reserve(fd, bytes);
+  if (error == 0) error = sync_with_name(fd, path_);
   close(fd);
   if (error == 0) return;
   unlink(path_.c_str());

@@ -13,7 +13,7 @@ enum class file_space : std::uint8_t {
   reserved,  ///< has its room from the start, where the file system can give it; a disk without it is refused
 };
 
-/// A zeroed new file, which its destructor removes unless it is kept.
+/// A zeroed new file, on its disk together with its name. Its destructor removes it unless it is kept.
 class new_file {
  public:
   /// Throws `refused_input` where there is a file of that name, none can be made, or the disk has no room for it; and

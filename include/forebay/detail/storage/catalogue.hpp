@@ -26,7 +26,7 @@ struct catalogue_home {
 
 /// The table of extents in the first MiB of a storage. There are two copies, each with version, sequence number and
 /// checksum, which are written in turn, so that a crash while one is written leaves the other. A catalogue is a value:
-/// loaded, changed, stored. docs/reference/catalogue.md has the format.
+/// loaded, changed, stored. docs/reference/catalogue.md has the format, and says what survives which accident.
 class catalogue {
  public:
   static constexpr std::uint64_t reserved_bytes = 1 << 20;
@@ -37,6 +37,8 @@ class catalogue {
   /// Reads or writes `bytes` bytes of the storage at an offset.
   using reader = std::function<void(void* to, std::uint64_t bytes, std::uint64_t offset_bytes)>;
   using writer = std::function<void(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes)>;
+  /// Makes all writes durable that any program has made before.
+  using flusher = std::function<void()>;
 
   /// Claims bytes of the storage against its other clients. Returns 0, or the end of another client's claim that is in
   /// the way.
@@ -53,9 +55,9 @@ class catalogue {
   /// `store` has failed. If `stored` is what that wrote, the extents stay as they are here, and the next `store`
   /// overwrites it.
   void catch_up(catalogue const& stored, std::optional<catalogue> const& given_up = std::nullopt);
-  /// Writes the older copy, and both the first time. The caller flushes. If there are more extents than a copy holds,
-  /// throws `refused_input` and writes nothing.
-  void store(writer const& write);
+  /// Writes the older copy, and both the first time; flushes before each write and after the last one. If there are
+  /// more extents than a copy holds, throws `refused_input` and writes nothing.
+  void store(writer const& write, flusher const& flush);
 
   std::vector<extent> const& extents() const { return extents_; }
   /// Null if there is no such extent.
@@ -85,7 +87,9 @@ class catalogue {
   /// Appends the extents of one copy; false if they cannot be this storage's.
   bool parse(std::string_view text);
 
-  void store_once(writer const& write);
+  std::string text() const;
+  void mark(writer const& write, flusher const& flush);
+  void write_copy(std::string const& text, writer const& write);
   extent find_gap(std::string const& name, std::uint64_t bytes, claimer const& claim) const;
   extent const& insert(extent const& made);
 
