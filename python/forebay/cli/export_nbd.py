@@ -27,7 +27,7 @@ def export_nbd(
         typer.Option(
             "--address",
             metavar="ADDRESS",
-            help="Listen at this address of the machine. Whoever reaches it can read and write the drive.",
+            help="Listen at this address of the machine. Every program that reaches it can read and write the drive.",
             show_default=f"{nbd.LOOPBACK}, this machine alone",
         ),
     ] = None,
