@@ -59,7 +59,7 @@ install:  ## install headers and static libraries for find_package(forebay) unde
 	@scripts/install $(PREFIX)
 
 clean:  ## remove what was built (not .venv)
-	rm -rf build out gpu-bundle gpu-bundle.tar.xz python/forebay/_core*.so
+	rm -rf build out gpu-bundle gpu-bundle.tar.xz python/forebay/*.so
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile

@@ -2,7 +2,7 @@
 # The list of programs that are run by name: <build>/programs.tsv, one `kind<TAB>name<TAB>path` a line, where kind is
 # bench, gpu-test, gpu-bench or gpu-soak. Targets that build them: `bench_programs`, `gpu_programs` (all three GPU
 # kinds) and `gpu_bench_programs`. The target `forebay` is all that is installed, `libraries` the same without the
-# Python extension.
+# modules of the Python package.
 
 get_property(programs GLOBAL PROPERTY FOREBAY_PROGRAMS)
 set(manifest "")
@@ -11,9 +11,11 @@ get_property(exported_libraries GLOBAL PROPERTY FOREBAY_EXPORTED_LIBRARIES)
 add_custom_target(libraries)
 add_dependencies(libraries ${libraries} ${exported_libraries})
 add_custom_target(forebay DEPENDS libraries)
-if(TARGET _core)
-  add_dependencies(forebay _core)
-endif()
+foreach(module IN ITEMS _core nbdkit_plugin)
+  if(TARGET ${module})
+    add_dependencies(forebay ${module})
+  endif()
+endforeach()
 add_custom_target(bench_programs)
 add_custom_target(gpu_bench_programs)
 add_custom_target(gpu_programs)

@@ -53,6 +53,40 @@ class storage_ref {
     if (!writable_) return token_type(fault::read_only);
     return transfer(nvme::io_opcode::write, from, offset_bytes, bytes);
   }
+  /// Starts to make `bytes` bytes from `offset_bytes` read as zeros, by Write Zeroes commands, which move no data. In
+  /// all else as write_async().
+  FOREBAY_DEVICE token_type write_zeroes_async(std::uint64_t offset_bytes, std::uint64_t bytes) const {
+    if (!writable_) return token_type(fault::read_only);
+    status const refusal = range_refusal(layout_, offset_bytes, bytes, bytes_);
+    if (!refusal.ok()) return token_type(refusal);
+    if (bytes == 0) return token_type(status());
+    std::uint64_t const first = first_byte_ + offset_bytes;
+    request_type r(queues_, layout_);
+    if (!r.open(commands_for(first, bytes))) return token_type(fault::no_record);
+    r.write_zeroes(first, bytes);
+    return r.to_token();
+  }
+  /// Starts to tell the drives that nobody needs `bytes` bytes from `offset_bytes` any more (Dataset Management,
+  /// Deallocate). What they then read as is the drive's choice; on an emulated drive, zeros. `scratch` has 16 bytes for
+  /// each drive, and belongs to the request until its token has been waited for. `out_of_range` also for 2^32 blocks or
+  /// more. In all else as write_async().
+  FOREBAY_DEVICE token_type deallocate_async(buffer_ref const& scratch, std::uint64_t offset_bytes,
+                                             std::uint64_t bytes) const {
+    if (!writable_) return token_type(fault::read_only);
+    status const refusal = range_refusal(layout_, offset_bytes, bytes, bytes_);
+    if (!refusal.ok()) return token_type(refusal);
+    if (scratch.data() == nullptr) return token_type(fault::not_registered);
+    if (scratch.size_bytes() < layout_.drive_count * sizeof(nvme::dataset_management_range) ||
+        bytes >> layout_.block_shift > 0xffffffff) {
+      return token_type(fault::out_of_range);
+    }
+    if ((scratch.bus_address(0) & 3) != 0) return token_type(fault::bad_alignment);
+    if (bytes == 0) return token_type(status());
+    request_type r(queues_, layout_);
+    if (!r.open(layout_.drive_count)) return token_type(fault::no_record);
+    if (r.deallocate(scratch, first_byte_ + offset_bytes, bytes)) r.complete_unsent();
+    return r.to_token();
+  }
   /// Starts to make every write that completed before the call durable, on every drive.
   FOREBAY_DEVICE token_type flush_async() const {
     request_type r(queues_, layout_);
@@ -87,12 +121,17 @@ class storage_ref {
     if (bytes == 0) return token_type(status());
 
     std::uint64_t const first = first_byte_ + offset_bytes;
-    std::uint32_t commands = 0;
-    for (std::uint64_t done = 0; done < bytes; ++commands) done += layout_.piece_at(first + done, bytes - done).bytes;
     request_type r(queues_, layout_);
-    if (!r.open(commands)) return token_type(fault::no_record);
+    if (!r.open(commands_for(first, bytes))) return token_type(fault::no_record);
     r.transfer(opcode, buffer, first, bytes);
     return r.to_token();
+  }
+
+  /// How many commands reach bytes [first, first + bytes) of the storage.
+  FOREBAY_DEVICE std::uint32_t commands_for(std::uint64_t first, std::uint64_t bytes) const {
+    std::uint32_t commands = 0;
+    for (std::uint64_t done = 0; done < bytes; ++commands) done += layout_.piece_at(first + done, bytes - done).bytes;
+    return commands;
   }
 
   queues_type queues_;

@@ -59,6 +59,12 @@ COMMANDS = {
     "drive rm": Line(f"{IMAGE} data"),
     "drive calibrate": Line("@fio --name fitted --output @new.toml"),
     "drive serve": Line(f"{IMAGE},residency=served --socket @new.sock", endless=True, fine=("socket", *FULL)),
+    "drive export-nbd": Line(
+        f"{IMAGE} --allow-destroy --socket @new.sock",
+        (f"{PROFILE} --socket @new.sock",),
+        endless=True,
+        fine=FULL,
+    ),
     "graph convert": Line("@sg @new.sg", ("@el @new.el",)),
     "graph info": Line("@sg", ("@el",)),
     "graph bfs": Line("-n 1 -f @sg", (f"-n 1 -f @el --drive {IMAGE}", f"-n 1 -f @el --drive {PROFILE}")),

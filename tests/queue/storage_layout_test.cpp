@@ -73,6 +73,27 @@ TEST(StorageLayout, DrivesOneAfterTheOther) {
   EXPECT_EQ(last.bytes, 512u);
 }
 
+/// Block by block, for every range: what `part_on` names is what `piece_at` names.
+TEST(StorageLayout, PartsOnDrivesAreThePiecesOfTheRange) {
+  for (storage_layout const& l :
+       {layout_of(1, 1024, 12 * 512), layout_of(3, 2 * 512, 8 * 512), layout_of(3, 6 * 512, 6 * 512)}) {
+    for (std::uint64_t at = 0; at <= l.size_bytes; at += 512) {
+      for (std::uint64_t bytes = 0; bytes <= l.size_bytes - at; bytes += 512) {
+        std::set<std::pair<std::uint32_t, std::uint64_t>> pieces, parts;
+        for (std::uint64_t k = 0; k < bytes; k += 512) {
+          storage_layout::piece const p = l.piece_at(at + k, 512);
+          pieces.emplace(p.drive, p.byte_on_drive);
+        }
+        for (std::uint32_t d = 0; d < l.drive_count; ++d) {
+          storage_layout::piece const p = l.part_on(d, at, bytes);
+          for (std::uint64_t k = 0; k < p.bytes; k += 512) parts.emplace(p.drive, p.byte_on_drive + k);
+        }
+        ASSERT_EQ(parts, pieces) << bytes << " bytes at " << at << " of " << l.drive_count << " drives";
+      }
+    }
+  }
+}
+
 TEST(StorageLayout, PairsOfDrives) {
   storage_layout l = layout_of(3, 512, 512);
   l.pairs_per_drive = 4;

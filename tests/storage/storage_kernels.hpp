@@ -134,6 +134,23 @@ struct one_transfer {
   }
 };
 
+/// One thread zeroes or deallocates a range, and reports the status.
+template <class M>
+struct one_clearing {
+  storage_ref<M> storage;
+  buffer_ref scratch;  ///< empty: Write Zeroes
+  std::uint64_t offset_bytes;
+  std::uint64_t bytes;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    if (M::thread_rank() != 0) return;
+    auto token = scratch.data() == nullptr ? storage.write_zeroes_async(offset_bytes, bytes)
+                                           : storage.deallocate_async(scratch, offset_bytes, bytes);
+    count<M>(result, token.wait(), true);
+  }
+};
+
 /// Threads write and do not wait; the storage must still complete the writes.
 template <class M>
 struct write_detached {

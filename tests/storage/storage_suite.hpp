@@ -5,7 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "forebay/detail/nvme/status_code.hpp"
@@ -85,6 +88,62 @@ class StorageSuite : public testing::Test {
 };
 
 TYPED_TEST_SUITE_P(StorageSuite);
+
+/// Drives that are striped, and drives one after the other.
+TYPED_TEST_P(StorageSuite, ZeroesAndDeallocatesExactlyTheRange) {
+  using M = typename TypeParam::machine;
+  for (std::uint64_t const stripe : {std::uint64_t{1536}, std::uint64_t{0}}) {
+    auto options = this->options({"emulated:size=4M", "emulated:size=4M", "emulated:size=4M"});
+    options.stripe_bytes = stripe;
+    storage st(options);
+    this->fill(st, 1);
+    std::vector<std::uint64_t> expected(st.size_bytes() / 8);
+    st.pread(expected.data(), st.size_bytes(), 0);
+    registered_buffer const scratch = st.allocate_buffer(48);
+    bool deallocates = false;
+    for (auto const& [at, bytes] : {std::pair<std::uint64_t, std::uint64_t>{512, 512},
+                                    {4096, 5 * 512},
+                                    {(4 << 20) - 1024, 3 << 20},
+                                    {0, 512},
+                                    {st.size_bytes() - 1536, 1536},
+                                    {8192, 0}}) {
+      SCOPED_TRACE("stripe " + std::to_string(stripe) + ", " + std::to_string(bytes) + " at " + std::to_string(at));
+      tally const t = this->run(
+          st, {1, 32}, one_clearing<M>{st.ref<M>(), deallocates ? scratch.ref() : buffer_ref(), at, bytes, nullptr});
+      EXPECT_EQ(t.ok, 1u) << to_string(status::from_bits(t.first_failure));
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(at / 8), bytes / 8, 0);
+      std::vector<std::uint64_t> got(expected.size());
+      st.pread(got.data(), st.size_bytes(), 0);
+      EXPECT_EQ(got, expected);
+      deallocates = !deallocates;
+    }
+  }
+}
+
+TYPED_TEST_P(StorageSuite, RefusesToClearWhatItCannot) {
+  using M = typename TypeParam::machine;
+  auto options = this->options({"emulated:size=1M", "emulated:size=1M"});
+  auto const outcome = [&](storage& st, buffer_ref scratch, std::uint64_t at, std::uint64_t bytes) {
+    tally const t = this->run(st, {1, 32}, one_clearing<M>{st.ref<M>(), scratch, at, bytes, nullptr});
+    return to_string(status::from_bits(t.first_failure));
+  };
+  {
+    storage st(options);
+    registered_buffer const buffer = st.allocate_buffer(64);
+    for (buffer_ref const scratch : {buffer_ref(), buffer.ref()}) {
+      EXPECT_EQ(outcome(st, scratch, 100, 512), to_string(fault::bad_alignment));
+      EXPECT_EQ(outcome(st, scratch, 0, 100), to_string(fault::bad_alignment));
+      EXPECT_EQ(outcome(st, scratch, 2 << 20, 512), to_string(fault::out_of_range));
+    }
+    EXPECT_EQ(outcome(st, buffer.ref().subspan(0, 16), 0, 512), to_string(fault::out_of_range)) << "room for one drive";
+    EXPECT_EQ(outcome(st, buffer.ref().subspan(2, 40), 0, 512), to_string(fault::bad_alignment));
+  }
+  options.read_only = true;
+  storage st(options);
+  registered_buffer const buffer = st.allocate_buffer(64);
+  EXPECT_EQ(outcome(st, buffer_ref(), 0, 512), to_string(fault::read_only));
+  EXPECT_EQ(outcome(st, buffer.ref(), 0, 512), to_string(fault::read_only));
+}
 
 TYPED_TEST_P(StorageSuite, ReadsWhatTheHostWrote) {
   storage st(this->options({"emulated:size=16M"}));
@@ -237,6 +296,7 @@ REGISTER_TYPED_TEST_SUITE_P(StorageSuite, ReadsWhatTheHostWrote, ReadsRangesFrom
                             DrivesWithDifferentNumbersOfQueues, ManyThreadsShareQueuesOfDepthTwo,
                             FewRecordsAndPrpPagesSlowButDoNotStop, RefusesWhatItCannotDo,
                             TheDriveRefusesMemoryThatNobodyRegistered, ReadOnlyStorageIsNotWritten,
-                            DetachedWritesComplete, AnExtentIsAWindowOfItsOwn);
+                            DetachedWritesComplete, AnExtentIsAWindowOfItsOwn, ZeroesAndDeallocatesExactlyTheRange,
+                            RefusesToClearWhatItCannot);
 
 }  // namespace forebay::storage_test

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from forebay.cli import bench, demo, doctor, drive, graph, replay, serve
+from forebay.cli import bench, demo, doctor, drive, export_nbd, graph, replay, serve
 from forebay.cli.application import Application
 from forebay.cli.contract import run
 
@@ -27,6 +27,7 @@ app.command("demo")(demo.demo)
 app.command("replay")(replay.replay)
 app.command("run", context_settings={"allow_interspersed_args": False})(serve.run_program)
 drive.app.command("serve")(serve.serve)
+drive.app.command("export-nbd")(export_nbd.export_nbd)
 
 
 @app.callback(invoke_without_command=True)

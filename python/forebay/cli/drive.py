@@ -26,7 +26,7 @@ from forebay.units import format_bytes, format_rate, parse_size
 
 app = Application(
     no_args_is_help=True,
-    help="Make emulated drives, copy files to and from them, serve them, and fit profiles to real drives.",
+    help="Make emulated drives, copy files to and from them, serve and export them, and fit profiles to real drives.",
 )
 
 _CHUNK_BYTES = 8 << 20

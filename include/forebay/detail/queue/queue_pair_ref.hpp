@@ -20,12 +20,12 @@
 
 namespace forebay {
 
-/// One read, write or flush that fits one NVMe command.
+/// One request that fits one NVMe command.
 struct io_command {
   nvme::io_opcode opcode = nvme::io_opcode::flush;
   std::uint32_t nsid = 1;
-  std::uint64_t slba = 0;
-  std::uint32_t blocks = 0;  ///< 0 where the command moves no data
+  std::uint64_t slba = 0;    ///< CDW10 and CDW11, which mean something else where the command names no blocks
+  std::uint32_t blocks = 0;  ///< 0 where the command names none
   std::uint64_t bytes = 0;   ///< how many bytes `buffer` must hold
   buffer_ref buffer;
 };

@@ -54,11 +54,26 @@ struct storage_layout {
     if (p.bytes > command_bytes_max) p.bytes = command_bytes_max;
     return p;
   }
+  /// What lies on drive `drive` of bytes [at, at + bytes): one run of bytes there, which may be empty.
+  FOREBAY_DEVICE piece part_on(std::uint32_t drive, std::uint64_t at, std::uint64_t bytes) const {
+    if (drive_count == 1) return {0, at, bytes};
+    std::uint64_t const first = bytes_before(drive, at);
+    return {drive, first, bytes_before(drive, at + bytes) - first};
+  }
   /// Byte `byte_on_drive` of drive `drive`, as a byte of the storage.
   FOREBAY_DEVICE std::uint64_t byte_at(std::uint32_t drive, std::uint64_t byte_on_drive) const {
     if (drive_count == 1) return byte_on_drive;
     std::uint64_t const stripe = byte_on_drive / stripe_bytes;
     return (stripe * drive_count + drive) * stripe_bytes + (byte_on_drive - stripe * stripe_bytes);
+  }
+
+ private:
+  /// How many of the storage's first `at` bytes lie on drive `drive`. It holds them in their order.
+  FOREBAY_DEVICE std::uint64_t bytes_before(std::uint32_t drive, std::uint64_t at) const {
+    std::uint64_t const row = stripe_bytes * drive_count;
+    std::uint64_t const in_row = at % row, begins = drive * stripe_bytes;
+    std::uint64_t const of_row = in_row <= begins ? 0 : in_row - begins;
+    return at / row * stripe_bytes + (of_row < stripe_bytes ? of_row : stripe_bytes);
   }
 };
 

@@ -13,17 +13,26 @@
 
 namespace forebay {
 
+/// The reason why `bytes` bytes at `offset_bytes` of a window of `window_bytes` are not blocks of it; success: they
+/// are.
+FOREBAY_DEVICE status range_refusal(storage_layout const& layout, std::uint64_t offset_bytes, std::uint64_t bytes,
+                                    std::uint64_t window_bytes) {
+  if (offset_bytes > window_bytes || bytes > window_bytes - offset_bytes) return fault::out_of_range;
+  std::uint64_t const block_mask = (std::uint64_t{1} << layout.block_shift) - 1;
+  if (((offset_bytes | bytes) & block_mask) != 0) return fault::bad_alignment;
+  return {};
+}
+
 /// The reason why `bytes` bytes at `offset_bytes` of a window of `window_bytes` cannot be transferred from or to the
 /// start of `buffer`; success: they can.
 FOREBAY_DEVICE status transfer_refusal(storage_layout const& layout, buffer_ref const& buffer,
                                        std::uint64_t offset_bytes, std::uint64_t bytes, std::uint64_t window_bytes) {
-  std::uint64_t const block_mask = (std::uint64_t{1} << layout.block_shift) - 1;
   if (buffer.data() == nullptr) return fault::not_registered;
-  if (bytes > buffer.size_bytes() || offset_bytes > window_bytes || bytes > window_bytes - offset_bytes) {
-    return fault::out_of_range;
-  }
+  if (bytes > buffer.size_bytes()) return fault::out_of_range;
+  status const range = range_refusal(layout, offset_bytes, bytes, window_bytes);
+  if (!range.ok()) return range;
   // NVMe transfers data from any 4-byte boundary (PRP entries, NVM Express Base 1.4, section 4.3).
-  if (((offset_bytes | bytes) & block_mask) != 0 || (buffer.bus_address(0) & 3) != 0) return fault::bad_alignment;
+  if ((buffer.bus_address(0) & 3) != 0) return fault::bad_alignment;
   return {};
 }
 
@@ -58,6 +67,45 @@ class request {
       command.buffer = buffer.subspan(done, p.bytes);
       if (!submit(p.drive, command)) return false;
       done += p.bytes;
+    }
+    return true;
+  }
+
+  /// Makes bytes [first_byte, first_byte + bytes) of the storage read as zeros. False as for submit().
+  FOREBAY_DEVICE bool write_zeroes(std::uint64_t first_byte, std::uint64_t bytes) {
+    for (std::uint64_t done = 0; done < bytes;) {
+      storage_layout::piece const p = layout_.piece_at(first_byte + done, bytes - done);
+      io_command command;
+      command.opcode = nvme::io_opcode::write_zeroes;
+      command.nsid = layout_.nsid;
+      command.slba = p.byte_on_drive >> layout_.block_shift;
+      command.blocks = static_cast<std::uint32_t>(p.bytes >> layout_.block_shift);
+      if (!submit(p.drive, command)) return false;
+      done += p.bytes;
+    }
+    return true;
+  }
+
+  /// Deallocates bytes [first_byte, first_byte + bytes) of the storage, by at most one command on each drive. The range
+  /// of drive d goes to the d-th 16 bytes of `ranges`. False as for submit().
+  FOREBAY_DEVICE bool deallocate(buffer_ref const& ranges, std::uint64_t first_byte, std::uint64_t bytes) {
+    constexpr std::uint64_t range_bytes = sizeof(nvme::dataset_management_range);
+    for (std::uint32_t drive = 0; drive < layout_.drive_count; ++drive) {
+      storage_layout::piece const p = layout_.part_on(drive, first_byte, bytes);
+      if (p.bytes == 0) continue;
+      io_command command;
+      command.opcode = nvme::io_opcode::dataset_management;
+      command.nsid = layout_.nsid;
+      command.slba = std::uint64_t{nvme::cdw11_attribute_deallocate} << 32;  // and one range
+      command.bytes = range_bytes;
+      command.buffer = ranges.subspan(drive * range_bytes, range_bytes);
+      std::uint64_t const slba = p.byte_on_drive >> layout_.block_shift;
+      auto* const words = reinterpret_cast<std::uint32_t*>(command.buffer.data());
+      M::st(words, 0u);
+      M::st(words + 1, static_cast<std::uint32_t>(p.bytes >> layout_.block_shift));
+      M::st(words + 2, static_cast<std::uint32_t>(slba));
+      M::st(words + 3, static_cast<std::uint32_t>(slba >> 32));
+      if (!submit(drive, command)) return false;
     }
     return true;
   }
