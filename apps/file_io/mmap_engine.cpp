@@ -15,9 +15,10 @@
 namespace forebay::file_io {
 namespace {
 
-/// Where the calling thread goes on if a page of a mapping cannot be had; null outside of `copy_mapped`. It lies in
-/// memory that exists as long as the thread, since a signal handler may not allocate it.
-[[gnu::tls_model("initial-exec")]] thread_local sigjmp_buf* way_out = nullptr;
+/// Where the calling thread goes on if a page of a mapping cannot be had; null outside of `copy_mapped`. A thread that
+/// faults there has set it, so it exists: the handler allocates nothing. It has no fixed place (`initial-exec`),
+/// because a module with such variables does not load where its libraries have many of them, as CUDA's has.
+thread_local sigjmp_buf* way_out = nullptr;
 struct sigaction before;
 
 void handle(int number, siginfo_t* about, void* context) {

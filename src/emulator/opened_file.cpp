@@ -14,12 +14,14 @@
 #include "block_device.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "left_lock.hpp"
 
 namespace forebay::emulator {
 namespace {
 
 constexpr std::uint32_t most_block_bytes = 4096;  // that a drive can have
 constexpr std::uint64_t udev_patience_ns = 2'000'000'000;
+constexpr std::uint64_t left_over_patience_ns = 10'000'000'000;
 
 constexpr char const* or_only_read = ", or, if it need not be written, open the storage read-only and unserved";
 constexpr char const* needs_writing =
@@ -160,10 +162,25 @@ void opened_file::lock() const {
     error = ::flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 ? 0 : errno;
     return error != EWOULDBLOCK;
   };
+  auto const waits = [&](auto const& until, std::uint64_t patience_ns) {
+    return simt::native::wait_until(until, simt::native::clock_ns() + patience_ns);
+  };
   // udev locks a device while it looks at it, which it does whenever a program that could write it has closed it.
-  bool const decided =
-      try_it() || (is_block_device_ && simt::native::wait_until(try_it, simt::native::clock_ns() + udev_patience_ns));
+  bool decided = try_it() || (is_block_device_ && waits(try_it, udev_patience_ns));
+  // The requests of a process that has ended may still write. It looks before it tries: the lock may go in between.
+  bool left_over = false;
+  auto const try_while_left_over = [&] {
+    left_over = is_lock_left_over(fd_);
+    return try_it() || !left_over;
+  };
+  if (!decided) decided = waits(try_while_left_over, left_over_patience_ns) && error != EWOULDBLOCK;
   if (decided && error == 0) return;
+  if (left_over && error == EWOULDBLOCK) {
+    throw refused_input("path", path_,
+                        "the system still works on requests of a process that had the " +
+                            std::string(is_block_device_ ? "device" : "file") +
+                            " open and has ended; try again later, and look at the disk if that goes on");
+  }
   throw refused_input(
       "path", path_,
       error != EWOULDBLOCK

@@ -12,7 +12,6 @@
 //! one in a GPU's memory does, may lose those; it must keep what was flushed.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +27,8 @@
 #include <vector>
 
 #include "drive/killed/stream.hpp"
+#include "forebay/detail/drive/drive.hpp"
+#include "forebay/error.hpp"
 #include "forebay/storage.hpp"
 #include "support/child_process.hpp"
 #include "support/seed.hpp"
@@ -151,11 +152,14 @@ class judged_file {
 };
 
 /// Is the file's lock free?
-bool can_lock(std::string const& path) {
-  int const fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  bool const free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
-  ::close(fd);
-  return free;
+/// Opens the drive as the next program would, which waits until the system has ended what the killed one had begun.
+std::string open_again(std::string const& uri) {
+  try {
+    drive::open(uri);
+  } catch (refused_input const& refused) {
+    return refused.what();
+  }
+  return {};
 }
 
 /// Starts a writer on the same file again and again, and kills it: at `kills` points, half of them between two of its
@@ -193,9 +197,9 @@ std::string explore(mode const& m, std::uint64_t seed, std::uint64_t kills, std:
       while (steps != 0) steps = steps - 1;
     }
     writer.kill_and_wait(SIGKILL);
-    if (!can_lock(file.path())) return when + "the lock of the file is left behind";
     while (hear() == "it goes on") {
     }
+    if (std::string const refusal = open_again("file:" + file.path()); !refusal.empty()) return when + refusal;
     if (std::string const fault = file.judge(); !fault.empty()) return when + fault;
   }
   {
