@@ -161,6 +161,16 @@ TEST(medium, executes_every_command) {
   EXPECT_EQ(counts.failed_commands, 2u);
 }
 
+TEST(medium, a_flush_that_fails_counts_as_a_flush_and_as_a_failure) {
+  medium_drive of(manual);
+  of.submit(command(io_opcode::flush, 1, 0, 1));
+  of.drive.medium().let_go(1, nvme::status_field(media_status::write_fault));
+  of.steps();
+  EXPECT_EQ(of.next(), done(1, nvme::status_field(media_status::write_fault)));
+  EXPECT_EQ(of.drive.counts().flush_commands, 1u);
+  EXPECT_EQ(of.drive.counts().failed_commands, 1u);
+}
+
 /// Every second page of a buffer, so that no two segments can be joined.
 TEST(medium, a_command_of_many_segments_is_done_with_its_last_piece) {
   constexpr std::uint32_t pages = 300;

@@ -125,10 +125,11 @@ class dispatcher_medium : protected dispatcher_execution<M> {
   void count_done(medium_command const& command, std::uint16_t status) {
     using nvme::io_opcode;
     counters& to = stats_.commands;
-    // As where units move the bytes themselves: a Compare that finds a difference is counted twice.
+    // As where units move the bytes themselves: a Compare that finds a difference and a Flush that fails are counted
+    // twice.
     bool const differs = command.opcode == io_opcode::compare && command.status_field == 0;
     if (status != 0) count<M>(to.failed_commands);
-    if (status == 0 || differs) {
+    if (status == 0 || differs || command.opcode == io_opcode::flush) {
       switch (command.opcode) {
         case io_opcode::read:
           count<M>(to.read_commands);
