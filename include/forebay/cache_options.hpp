@@ -13,7 +13,7 @@ namespace forebay {
 /// The cache of a storage: frames in the device's memory that hold pages of the drives.
 ///
 /// Sizes in bytes count the pages' bytes. The bookkeeping of each page takes 17 bytes more with `clock`, 19 with
-/// `s3_fifo`.
+/// `s3_fifo`. With `staging_pages` it takes 4 more.
 struct cache_options {
   std::uint64_t size_bytes = 0;  ///< of pages kept in the device's memory, a multiple of 16 pages; 0: no cache
   /// A power of two, 512 to 65536, at least the block and at most what a command carries. With a cache, the drives are
@@ -32,13 +32,19 @@ struct cache_options {
   std::uint64_t host_size_bytes = 0;
   /// The policy that chooses the page that leaves the host memory.
   replacement_policy host_policy = replacement_policy::of<replacement::clock>();
+  /// Not 0: the frames lie in the device's own memory even if a drive does not reach it, and this number of pinned
+  /// pages serves the commands in flight, each of which needs one. Refs then need `pools` with `staged_frames`. 0: the
+  /// frames lie where every drive reaches them, so in host memory for a drive that does not reach a GPU's memory.
+  std::uint32_t staging_pages = 0;
 
   /// The number of frames that lie in the cache's own memory, overflow frames included.
   std::uint64_t own_frames() const { return size_bytes / page_bytes + overflow_frames; }
   /// The number of all frames: the own ones and `user_frames`.
   std::uint64_t frames() const { return own_frames() + user_frames; }
-  /// The bytes of the own frames: registered memory that the threads and every drive reach.
+  /// The bytes of the own frames: memory that the threads reach, and every drive too unless there are staging pages.
   std::uint64_t frame_memory_bytes() const { return own_frames() * page_bytes; }
+  /// The bytes of the staging pages.
+  std::uint64_t staging_bytes() const { return std::uint64_t{staging_pages} * page_bytes; }
 };
 
 }  // namespace forebay

@@ -61,12 +61,26 @@ struct share_overwrites {
   }
 };
 
+/// Every drive reads and writes the cache's frames where they lie. Costs nothing.
+struct direct_frames {
+  static constexpr bool staged = false;  ///< whether pages pass through staging pages
+};
+/// Frames lie in memory that a drive may not reach, such as a GPU's. Pages pass through pinned staging pages: a page
+/// that was read is copied to its frame, and a page that is written back is copied from it first.
+struct staged_frames {
+  static constexpr bool staged = true;  ///< whether pages pass through staging pages
+  /// C6: whether a page is copied to its frame before other threads may use the frame. Tests replace it by a wrong one.
+  static constexpr bool copies_before_valid = true;
+};
+
 /// The pools that code is compiled for. `Sharing` decides on users' buffers. `HostPolicy` chooses the page that leaves
-/// the host pool; `replacement::no_policy`: there is no host pool.
-template <class Sharing = no_sharing, class HostPolicy = replacement::no_policy>
+/// the host pool; `replacement::no_policy`: there is no host pool. `Frames` says how pages get into the cache's frames:
+/// `direct_frames`, or `staged_frames` where the storage has `cache_options::staging_pages`.
+template <class Sharing = no_sharing, class HostPolicy = replacement::no_policy, class Frames = direct_frames>
 struct frame_pools {
   using sharing = Sharing;
   using host_policy = HostPolicy;
+  using frames = Frames;
   static constexpr bool has_users = Sharing::enabled;  ///< whether buffers of users may be frames
   /// Whether there is a host pool.
   static constexpr bool has_host = !std::same_as<HostPolicy, replacement::no_policy>;

@@ -208,7 +208,7 @@ class storage {
   auto service(std::uint32_t* stop) const {
     require_device(std::is_same_v<M, simt::cuda>);
     if constexpr (Traits::uses_cache) {
-      cache_targets<M> const targets(device_queues().template records<M>(), pages().core());
+      cache_targets<M, staged_frames> const targets(device_queues().template records<M>(), pages().core());
       return service_of<M>(device_queues().template ref<M>(targets), stop);
     } else {
       require_no_cache();

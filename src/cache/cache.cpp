@@ -74,6 +74,9 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
         "these, the cache's pages and cache.overflow_frames must be at most 2^28 together; give at most " +
             std::to_string(max_frames - options.own_frames()));
   }
+  if (options.staging_pages > max_frames) {
+    throw refused_input("cache.staging_pages", std::to_string(options.staging_pages), "give at most 2^28");
+  }
   if (options.host_size_bytes % options.size_bytes != 0) {
     throw refused_input("cache.host_size_bytes", std::to_string(options.host_size_bytes),
                         "give a multiple of cache.size_bytes, " + std::to_string(options.size_bytes) + " bytes, or 0");
@@ -93,7 +96,7 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
 }
 
 cache::cache(cache_options const& options, storage_layout const& layout, io_queues const& queues, buffer_ref frames,
-             memory::resource& state_memory, memory::resource& host_memory)
+             memory::resource& state_memory, memory::resource& host_memory, buffer_ref staging)
     : options_(options) {
   check(options, layout);
   auto const sets = static_cast<std::uint32_t>(options.size_bytes / options.page_bytes / cache_ways);
@@ -114,8 +117,11 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
   std::size_t const users_at = plan.add(std::size_t{users} * sizeof(user_frame), line_bytes);
   std::uint32_t const free_overflow_words = slot_pool::words_for(overflow);
   std::uint32_t const free_user_words = slot_pool::words_for(users);
-  std::size_t const free_at =
-      plan.add(std::size_t{free_overflow_words + free_user_words} * sizeof(std::uint32_t), line_bytes);
+  std::uint32_t const free_staging_words = slot_pool::words_for(options.staging_pages);
+  std::size_t const free_at = plan.add(
+      (std::size_t{free_overflow_words} + free_user_words + free_staging_words) * sizeof(std::uint32_t), line_bytes);
+  std::size_t const slots_at =
+      plan.add(options.staging_pages != 0 ? options.own_frames() * sizeof(std::uint32_t) : 0, line_bytes);
   std::size_t const host_words_at = plan.add(host_ways * sizeof(std::uint32_t), line_bytes);
   std::size_t const host_policy_at =
       plan.add(std::uint64_t{sets} * host_groups * options.host_policy.state_bytes, line_bytes);
@@ -139,6 +145,14 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
   s.users = reinterpret_cast<user_frame*>(base + users_at);
   s.free_overflow = {reinterpret_cast<std::uint32_t*>(base + free_at), free_overflow_words};
   s.free_users = {s.free_overflow.words + free_overflow_words, free_user_words};
+  if (options.staging_pages != 0) {
+    s.staging.pages = staging;
+    s.staging.free = {s.free_users.words + free_user_words, free_staging_words};
+    s.staging.slots = reinterpret_cast<std::uint32_t*>(base + slots_at);
+    s.staging.frames = frames.data();
+    s.staging.frame_count = static_cast<std::uint32_t>(options.own_frames());
+    s.staging.page_shift = s.page_shift;
+  }
   if (host_groups != 0) {
     host_frames_ = memory::allocation(host_memory, options.host_size_bytes, line_bytes);
     s.host.words = reinterpret_cast<std::uint32_t*>(base + host_words_at);
@@ -154,17 +168,21 @@ cache::cache(cache_options const& options, storage_layout const& layout, io_queu
 
   // The memory is zeroed; zero is the initial state of everything else.
   state_memory.copy_in(state_, &s, sizeof s);
-  if (outside == 0) return;
-  std::vector<outside_frame> const no_pages(outside, outside_frame{outside_frame::no_page, 0, 0});
-  state_memory.copy_in(s.outside, no_pages.data(), no_pages.size() * sizeof(outside_frame));
+  if (outside != 0) {
+    std::vector<outside_frame> const no_pages(outside, outside_frame{outside_frame::no_page, 0, 0});
+    state_memory.copy_in(s.outside, no_pages.data(), no_pages.size() * sizeof(outside_frame));
+  }
   std::vector<std::uint32_t> free;
   for (std::uint32_t w = 0; w < free_overflow_words; ++w) free.push_back(slot_pool::all_free(overflow, w));
   for (std::uint32_t w = 0; w < free_user_words; ++w) free.push_back(slot_pool::all_free(users, w));
-  state_memory.copy_in(s.free_overflow.words, free.data(), free.size() * sizeof(std::uint32_t));
+  for (std::uint32_t w = 0; w < free_staging_words; ++w) {
+    free.push_back(slot_pool::all_free(options.staging_pages, w));
+  }
+  if (!free.empty()) state_memory.copy_in(s.free_overflow.words, free.data(), free.size() * sizeof(std::uint32_t));
 }
 
 void cache::check_ref(replacement_policy const& policy, bool counted, bool shares,
-                      replacement_policy const& host_policy) const {
+                      replacement_policy const& host_policy, bool staged) const {
   if (policy.name != options_.policy.name || policy.set_bytes != options_.policy.set_bytes) {
     throw refused_input("cache.policy", policy.name, "the cache was made for '" + options_.policy.name + "'");
   }
@@ -177,6 +195,11 @@ void cache::check_ref(replacement_policy const& policy, bool counted, bool share
     throw refused_input("cache.user_frames", std::to_string(options_.user_frames),
                         shares ? "the traits' `pools` share buffers; open the storage with cache.user_frames for them"
                                : "use traits whose `pools` share buffers: others cannot find pages in them");
+  }
+  if (staged != (options_.staging_pages != 0)) {
+    throw refused_input("cache.staging_pages", std::to_string(options_.staging_pages),
+                        staged ? "the traits' `pools` have staged frames; open the storage with cache.staging_pages"
+                               : "use traits whose `pools` have `staged_frames`: others would not copy the pages");
   }
   if (host_policy.name.empty() != (options_.host_size_bytes == 0)) {
     throw refused_input("cache.host_size_bytes", std::to_string(options_.host_size_bytes),

@@ -269,7 +269,9 @@ void lockstep::converge(lane& l) {
     auto* other = l.group->in_warp(l, i);
     if (other == nullptr || other->state != lane_state::converging) continue;
     bool const same_site = other->where.line() == l.where.line() && other->where.column() == l.where.column() &&
-                           std::strcmp(other->where.file_name(), l.where.file_name()) == 0;
+                           std::strcmp(other->where.file_name(), l.where.file_name()) == 0 &&
+                           // Each instantiation of a template is code of its own.
+                           std::strcmp(other->where.function_name(), l.where.function_name()) == 0;
     if (other == &l || (same_site && converges())) mask |= 1u << i;
   }
   for (std::uint32_t i = 0; i < 32; ++i) {

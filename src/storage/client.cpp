@@ -12,6 +12,12 @@
 #include "storage/options.hpp"
 
 namespace forebay::detail {
+namespace {
+
+/// Elements of views are aligned to up to 512 bytes; a page of a CPU or of the bus is 4,096.
+constexpr std::size_t frame_alignment_bytes = 4096;
+
+}  // namespace
 
 client::client(client_device const& device, std::shared_ptr<opened_drives> drives, storage_layout const& layout,
                std::vector<drive_queues> queues, storage_options const& options, buffer_source const& buffers,
@@ -55,9 +61,17 @@ void client::make_cache(storage_options const& options, buffer_source const& buf
   if (options.cache.size_bytes == 0) return;
   cache_options const& o = options.cache;
   cache::check(o, layout_);
-  frames_ = buffers.allocate(o.frame_memory_bytes(), all_in_gpu_memory());
-  pages_ =
-      std::make_unique<cache>(o, layout_, group_.queues(), frames_->ref(), device_.memory(), device_.shared_memory());
+  bool const staged = o.staging_pages != 0;
+  // What drives read and write: the frames, or the staging pages.
+  registered_ = buffers.allocate(staged ? o.staging_bytes() : o.frame_memory_bytes(), all_in_gpu_memory());
+  buffer_ref frames = registered_->ref();
+  if (staged) {
+    staged_frames_ = memory::allocation(device_.memory(), o.frame_memory_bytes(), frame_alignment_bytes);
+    // No command names these bytes, so they have no address on a bus.
+    frames = buffer_ref(staged_frames_.as<std::byte>(), o.frame_memory_bytes(), 0);
+  }
+  pages_ = std::make_unique<cache>(o, layout_, group_.queues(), frames, device_.memory(), device_.shared_memory(),
+                                   staged ? registered_->ref() : buffer_ref());
 }
 
 bool client::all_in_gpu_memory() const {

@@ -96,8 +96,10 @@ class client {
   std::shared_ptr<opened_drives> drives_;
   storage_layout layout_;
   std::vector<drive_queues> kernel_queues_;
-  memory::allocation drive_pairs_;             ///< of `layout_`, where drives have different numbers of pairs
-  std::unique_ptr<registered_memory> frames_;  ///< before the queues: until those are deleted a drive may write it
+  memory::allocation drive_pairs_;  ///< of `layout_`, where drives have different numbers of pairs
+  memory::allocation staged_frames_;
+  /// Frames, or staging pages. Before the queues: until those are deleted a drive may write it.
+  std::unique_ptr<registered_memory> registered_;
   queue_group group_;
   std::unique_ptr<cache> pages_;
   extent_names names_;

@@ -9,7 +9,7 @@ namespace {
 
 using simt::native;
 
-cache_targets<native> targets_of(io_queues const& queues, cache const& pages) {
+cache_targets<native, staged_frames> targets_of(io_queues const& queues, cache const& pages) {
   return {queues.records<native>(), pages.core()};
 }
 
@@ -19,7 +19,7 @@ bool drain_on_cpu(io_queues const& queues, cache const* pages, std::uint64_t tim
   std::uint32_t busy = 0;
   if (pages != nullptr) {
     auto const to_frames = queues.ref<native>(targets_of(queues, *pages));
-    drain_kernel<native, cache_targets<native>>{to_frames, timeout_ns, &busy}();
+    drain_kernel<native, cache_targets<native, staged_frames>>{to_frames, timeout_ns, &busy}();
   } else {
     drain_kernel<native>{queues.ref<native>(), timeout_ns, &busy}();
   }
@@ -29,7 +29,8 @@ bool drain_on_cpu(io_queues const& queues, cache const* pages, std::uint64_t tim
 std::uint32_t settle_on_cpu(io_queues const& queues, cache const* pages) {
   std::uint32_t given_up = 0;
   if (pages != nullptr) {
-    settle_kernel<native, cache_targets<native>>{queues.ref<native>(targets_of(queues, *pages)), &given_up}();
+    settle_kernel<native, cache_targets<native, staged_frames>>{queues.ref<native>(targets_of(queues, *pages)),
+                                                                &given_up}();
   } else {
     settle_kernel<native>{queues.ref<native>(), &given_up}();
   }

@@ -42,7 +42,7 @@ struct take_stack {
 template <class Use>
 auto with_queues(io_queues const& queues, cache const* pages, Use&& use) {
   if (pages == nullptr) return use(queues.ref<cuda>());
-  return use(queues.ref<cuda>(cache_targets<cuda>(queues.records<cuda>(), pages->core())));
+  return use(queues.ref<cuda>(cache_targets<cuda, staged_frames>(queues.records<cuda>(), pages->core())));
 }
 
 /// The number of threads that write `items` pages back, each one page at a time. With more in flight a drive would take
@@ -57,7 +57,7 @@ std::uint64_t writers_of(cache const& pages, std::uint64_t items) {
 void prepare_gpu(int ordinal) {
   memory::current_device const here(ordinal);
   using records = record_pool<cuda>;
-  using frames = cache_targets<cuda>;
+  using frames = cache_targets<cuda, staged_frames>;
   simt::load_kernel<drain_kernel<cuda, records>>();
   simt::load_kernel<drain_kernel<cuda, frames>>();
   simt::load_kernel<settle_kernel<cuda, records>>();

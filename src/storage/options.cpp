@@ -20,9 +20,11 @@ void check_options(storage_options const& options) {
   }
   cache::check_page(options.cache.page_bytes);
   cache_options const& cached = options.cache;
-  if (cached.size_bytes == 0 && (cached.user_frames != 0 || cached.host_size_bytes != 0 || cached.statistics)) {
+  if (cached.size_bytes == 0 &&
+      (cached.user_frames != 0 || cached.host_size_bytes != 0 || cached.staging_pages != 0 || cached.statistics)) {
     throw refused_input("cache.size_bytes", "0",
-                        "cache.user_frames, cache.host_size_bytes and cache.statistics need a cache: give it a size");
+                        "cache.user_frames, cache.host_size_bytes, cache.staging_pages and cache.statistics need a "
+                        "cache: give it a size");
   }
   check_depth("queues.depth", options.queues.depth);
   if (!options.queues.of_drives.empty() && options.queues.of_drives.size() != options.drives.size()) {

@@ -43,6 +43,7 @@ nlohmann::json report_of(cache const& pages) {
           {"policy", o.policy.name},
           {"overflow_frames", o.overflow_frames},
           {"user_frames", o.user_frames},
+          {"staging_pages", o.staging_pages},
           {"host_bytes", o.host_size_bytes},
           {"host_policy", o.host_size_bytes != 0 ? nlohmann::json(o.host_policy.name) : nlohmann::json()},
           {"counters", std::move(counters)},

@@ -249,6 +249,9 @@ class cache_books : protected cache_world<Policy, Pools, Rules> {
     }
     if (listed + count_free(state_.free_overflow) != shape_.overflow) return "C3: an overflow frame is lost";
     if (count_free(state_.free_users) != shape_.users) return "C3: a user frame is lost";
+    if (state_.staging.frame_count != 0 && count_free(state_.staging.free) != shape_.staging) {
+      return "C4: a staging page is lost";
+    }
     for (std::uint32_t way = 0; way < shape_.sets * state_.host.groups * cache_ways; ++way) {
       host_word const word{state_.host.words[way]};
       if (word.what() == host_word::content::nothing) continue;

@@ -40,9 +40,10 @@ struct cache_client : simt::fiber {
   static T ld(T const* address, location where = location::current()) {
     auto* const lanes = reads_along();
     std::uint32_t const me = thread_rank();
-    bool const along = lanes != nullptr && me < lanes->size() && (*lanes)[me] != 0;
-    return along && (*cache_drive::in_frame())(address) ? ld_speculative(address, where)
-                                                        : simt::fiber::ld(address, where);
+    // Lanes that copy a page to a staging page, 16 bytes at a time, do for the drive what it does elsewhere itself.
+    bool const along = sizeof(T) == 16 || (lanes != nullptr && me < lanes->size() && (*lanes)[me] != 0);
+    auto* const hook = along ? cache_drive::in_frame() : nullptr;
+    return hook != nullptr && (*hook)(address) ? ld_speculative(address, where) : simt::fiber::ld(address, where);
   }
   /// Others may write at the same time, and the copy may contain their data or not: no race.
   static void copy(void* to, void const* from, std::size_t bytes, location where = location::current()) {

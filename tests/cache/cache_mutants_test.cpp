@@ -56,6 +56,11 @@ struct silent_without_room : cache_rules {
   static constexpr bool asks_for_room = false;
 };
 
+/// Frames that other threads may use before the page has been copied into them.
+struct hasty_frames : staged_frames {
+  static constexpr bool copies_before_valid = false;
+};
+
 cache_shape shape_of(std::uint64_t seed) {
   simt::random_source random(emulator::mix(seed ^ 0x1f83d9abfb41bd6bu));
   cache_shape shape;
@@ -115,15 +120,16 @@ cache_shape withheld_shape_of(std::uint64_t seed) {
 constexpr std::uint64_t limit = 1500;
 /// The right directory runs fewer schedules here: cache_schedule_test has the rest.
 constexpr std::uint64_t survived = 300;
-using pools = frame_pools<share_all, replacement::clock>;
+template <class Frames = direct_frames>
+using pools = frame_pools<share_all, replacement::clock, Frames>;
 
 /// How many schedules it takes to catch a mutant, of the mix that the tests of the invariants run; 0: it survived all.
-template <class Rules>
+template <class Rules, class Pools = pools<>>
 std::uint64_t schedules_to_catch(char const* name, std::uint64_t most = limit,
                                  cache_shape (*shape)(std::uint64_t seed) = &shape_of) {
   for (std::uint64_t seed = 0; seed < most; ++seed) {
     cache_outcome const outcome =
-        run_cache_schedule<replacement::clock, pools, Rules>(shape(seed), seed, mode_of(seed));
+        run_cache_schedule<replacement::clock, Pools, Rules>(shape(seed), seed, mode_of(seed));
     if (outcome.ok) continue;
     std::printf("  %s: caught after %llu schedules, by %s: %s\n", name, static_cast<unsigned long long>(seed + 1),
                 name_of(mode_of(seed)).c_str(), outcome.what.substr(0, outcome.what.find(';')).c_str());
@@ -153,6 +159,10 @@ TEST(CacheMutants, UserBufferDoubleReleaseIsCaught) {
 }
 TEST(CacheMutants, RelaxedFirstLookIsCaught) {
   EXPECT_NE(schedules_to_catch<first_look_relaxed>("relaxed first look", limit, &busy_shape_of), 0u);
+}
+TEST(CacheMutants, FramesThatAreValidBeforeTheirCopyAreCaught) {
+  EXPECT_EQ((schedules_to_catch<cache_rules, pools<staged_frames>>("none", survived)), 0u);
+  EXPECT_NE((schedules_to_catch<cache_rules, pools<hasty_frames>>("hasty frames")), 0u);
 }
 TEST(CacheMutants, OneDeadlineForAllPagesIsCaught) {
   EXPECT_EQ(schedules_to_catch<cache_rules>("none", survived, &slow_shape_of), 0u);

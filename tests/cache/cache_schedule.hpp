@@ -83,6 +83,7 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
   using base::word_in;
   using base::words_per_page;
   using typename base::agent_machine;
+  using typename base::cache_type;
   using typename base::client;
   using typename base::held_page;
   using typename base::lane_books;
@@ -575,9 +576,9 @@ class cache_schedule : cache_books<Policy, Pools, Rules> {
       meet();
       if (worst_of(cleaned_[round]).ok()) break;
     }
-    settle_kernel<client, cache_targets<client>>{cache().queues(), &not_settled_}();
+    settle_kernel<client, typename cache_type::targets_type>{cache().queues(), &not_settled_}();
     meet();
-    drain_kernel<client, cache_targets<client>>{cache().queues(), shape_.timeout_ns, &not_drained_}();
+    drain_kernel<client, typename cache_type::targets_type>{cache().queues(), shape_.timeout_ns, &not_drained_}();
   }
 
   std::uint64_t const seed_;

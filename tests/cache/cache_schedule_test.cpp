@@ -23,7 +23,7 @@ namespace {
 
 using shape_of = cache_shape (*)(std::uint64_t seed, simt::random_source& random);
 
-/// Runs the schedules of one invariant on two threads, half with each replacement policy.
+/// Runs the schedules of one invariant on two threads, half with each replacement policy, a quarter with staged frames.
 cache_outcome explore(shape_of make, std::uint64_t salt) {
   bool const one = std::getenv("FOREBAY_SEED") != nullptr;
   std::uint64_t const first = test::number_from_environment("FOREBAY_SEED", 0);
@@ -38,10 +38,13 @@ cache_outcome explore(shape_of make, std::uint64_t salt) {
       std::uint64_t const seed = next.fetch_add(1, std::memory_order_relaxed);
       if (seed >= end || failed.load(std::memory_order_relaxed)) return;
       simt::random_source random(emulator::mix(seed ^ salt));
-      cache_shape const shape = make(seed, random);
+      cache_shape shape = make(seed, random);
+      shape.staging = 1 + static_cast<std::uint32_t>(seed / 4 % 5);
       schedule_mode const mode = mode_of(seed ^ salt);
       using pools = frame_pools<share_all, replacement::clock>;
-      cache_outcome const outcome = seed % 2 == 0 ? run_cache_schedule<replacement::clock>(shape, seed, mode)
+      using staged = frame_pools<share_all, replacement::clock, staged_frames>;
+      cache_outcome const outcome = seed % 4 == 2   ? run_cache_schedule<replacement::clock, staged>(shape, seed, mode)
+                                    : seed % 2 == 0 ? run_cache_schedule<replacement::clock>(shape, seed, mode)
                                     : shape.users == 0
                                         ? run_cache_schedule<replacement::s3_fifo>(shape, seed, mode)
                                         : run_cache_schedule<replacement::s3_fifo, pools>(shape, seed, mode);

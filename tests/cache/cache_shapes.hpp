@@ -18,6 +18,7 @@ struct cache_shape {
   std::uint32_t sets = 1;
   std::uint32_t overflow = 0;     ///< frames
   std::uint32_t users = 0;        ///< frames for buffers that are shared
+  std::uint32_t staging = 2;      ///< staging pages; not used where pools have no staged frames
   std::uint32_t host_groups = 1;  ///< of 16 pages for each set; not used without a host pool
   std::uint32_t drives = 1;
   std::uint32_t queues_per_drive = 1;

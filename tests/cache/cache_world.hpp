@@ -149,8 +149,8 @@ class cache_world {
 
   void build() {
     std::size_t const frame_bytes = std::size_t{own_frame_count()} * page_bytes;
-    std::size_t const other_pages =
-        lane_count_ * buffers_per_lane + std::size_t{shape_.sets} * shape_.host_groups * cache_ways + 2;
+    std::size_t const other_pages = lane_count_ * buffers_per_lane +
+                                    std::size_t{shape_.sets} * shape_.host_groups * cache_ways + shape_.staging + 2;
     memory_ = std::make_unique<detail::arena>(frame_bytes + other_pages * (page_bytes + 64) +
                                               queue_count() * (shape_.entries * 256 + 4096) + frame_count() * 64 +
                                               shape_.sets * (sizeof(cache_set<Policy>) + 256) +
@@ -251,8 +251,19 @@ class cache_world {
       state_.host.frames = memory_->make<std::byte>(groups * cache_ways * page_bytes, page_bytes);
     }
     buffers_ = memory_->make<std::byte>(std::size_t{lane_count_} * buffers_per_lane * page_bytes, page_bytes);
-    state_.frame_memory =
-        buffer_ref(frames, std::size_t{own_frame_count()} * page_bytes, reinterpret_cast<std::uint64_t>(frames));
+    // Where frames are staged, drives do not find them.
+    std::uint64_t const bus_address = Pools::frames::staged ? 0 : reinterpret_cast<std::uint64_t>(frames);
+    state_.frame_memory = buffer_ref(frames, std::size_t{own_frame_count()} * page_bytes, bus_address);
+    if constexpr (Pools::frames::staged) {
+      auto* const pages = memory_->make<std::byte>(std::size_t{shape_.staging} * page_bytes, page_bytes);
+      state_.staging.pages =
+          buffer_ref(pages, std::size_t{shape_.staging} * page_bytes, reinterpret_cast<std::uint64_t>(pages));
+      state_.staging.free = full_pool(shape_.staging);
+      state_.staging.slots = memory_->make<std::uint32_t>(own_frame_count());
+      state_.staging.frames = frames;
+      state_.staging.frame_count = own_frame_count();
+      state_.staging.page_shift = page_shift;
+    }
     state_.layout = layout_;
     state_.queues = queues_->state();
   }

@@ -111,6 +111,24 @@ TEST(Launch, LetsLanesMeetWhereThatIsAsked) {
   }
 }
 
+template <int>
+std::uint32_t lanes_here() {
+  return fiber::converged().mask();
+}
+
+TEST(Launch, LanesInTwoInstantiationsOfATemplateDoNotMeet) {
+  std::vector<std::uint32_t> together(8);
+  launch<fiber>({1, 8, 0},
+                [&] {
+                  std::uint32_t const me = fiber::thread_rank();
+                  together[me] = me % 2 == 0 ? lanes_here<0>() : lanes_here<1>();
+                },
+                {.lanes_meet = true});
+  for (std::uint32_t lane = 0; lane < together.size(); ++lane) {
+    EXPECT_EQ(together[lane], lane % 2 == 0 ? 0x55u : 0xaau) << lane;
+  }
+}
+
 TEST(Launch, LanesThatMetAreInTheMiddleOfNothingElse) {
   // One lane waits for what another does after they met; blocks end and begin meanwhile.
   std::vector<std::uint32_t> sum(200);

@@ -88,6 +88,13 @@ TEST(CacheOptions, BadOnesAreRefusedByName) {
   refuses([](auto& o) { o.cache.size_bytes = std::uint64_t{1} << 41; }, "cache.size_bytes: '2199023255552'", "2^28");
   refuses([](auto& o) { o.cache.overflow_frames = ~0u; }, "overflow_frames: '4294967295'", "at most 268435440");
   refuses([](auto& o) { o.cache.user_frames = 1u << 28; }, "user_frames: '268435456'", "at most 268435184");
+  refuses([](auto& o) { o.cache.staging_pages = (1u << 28) + 1; }, "staging_pages: '268435457'", "at most 2^28");
+  refuses(
+      [](auto& o) {
+        o.cache.size_bytes = 0;
+        o.cache.staging_pages = 8;
+      },
+      "cache.size_bytes: '0'", "staging_pages");
   // Without a cache too, although then nothing else would check them.
   refuses(
       [](auto& o) {
@@ -148,7 +155,16 @@ TEST(CacheOptions, PoolsMustFitTheRef) {
   EXPECT_THAT([&] { (hosts.ref<M, cached>()); },
               ThrowsMessage<refused_input>(HasSubstr("cache.host_size_bytes: '65536'")));
   EXPECT_NO_THROW((hosts.ref<M, test::traits<replacement::clock, false, hosted>>()));
+  using staged = frame_pools<no_sharing, replacement::no_policy, staged_frames>;
+  options = with_cache();
+  options.cache.staging_pages = 8;
+  storage stages(options);
+  EXPECT_THAT([&] { (stages.ref<M, cached>()); },
+              ThrowsMessage<refused_input>(AllOf(HasSubstr("cache.staging_pages: '8'"), HasSubstr("`staged_frames`"))));
+  EXPECT_NO_THROW((stages.ref<M, test::traits<replacement::clock, false, staged>>()));
   storage plain(with_cache());
+  EXPECT_THAT([&] { (plain.ref<M, test::traits<replacement::clock, false, staged>>()); },
+              ThrowsMessage<refused_input>(HasSubstr("cache.staging_pages: '0'")));
   EXPECT_THAT([&] { (plain.ref<M, test::traits<replacement::clock, false, sharing>>()); },
               ThrowsMessage<refused_input>(HasSubstr("user_frames: '0'")));
   EXPECT_THAT([&] { (plain.ref<M, test::traits<replacement::clock, false, hosted>>()); },
@@ -197,6 +213,7 @@ TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
   EXPECT_EQ(fresh["policy"], "s3_fifo");
   EXPECT_EQ(fresh["overflow_frames"], 7);
   EXPECT_EQ(fresh["user_frames"], 0);
+  EXPECT_EQ(fresh["staging_pages"], 0);
   EXPECT_EQ(fresh["host_bytes"], 0);
   EXPECT_TRUE(fresh.at("host_policy").is_null());
   EXPECT_TRUE(fresh.at("counters").is_null());
@@ -227,9 +244,11 @@ TEST(CacheReport, SaysWhatTheCacheIsAndDid) {
   EXPECT_EQ(report_of(st)["counters"]["misses"], 0);
 
   options.cache.user_frames = 3;
+  options.cache.staging_pages = 5;
   options.cache.host_size_bytes = 2 * options.cache.size_bytes;
   nlohmann::json const pools = report_of(storage(options));
   EXPECT_EQ(pools["user_frames"], 3);
+  EXPECT_EQ(pools["staging_pages"], 5);
   EXPECT_EQ(pools["host_bytes"], 2 * 32 * 8192);
   EXPECT_EQ(pools["host_policy"], "clock");
 }

@@ -94,14 +94,18 @@ class CachedStorageSuite : public testing::Test {
   /// Random reads and writes by `threads`; then every word must be on the drives, as its owner wrote it last.
   template <class Policy = replacement::clock, bool Counted = false, class Rules = typename Machine::completion>
   void mix_and_verify(storage& st, simt::grid shape, std::uint32_t rounds) {
+    mix_and_verify_with<test::traits<Policy, Counted, frame_pools<>, Rules>>(st, shape, rounds);
+  }
+  template <class Traits>
+  void mix_and_verify_with(storage& st, simt::grid shape, std::uint32_t rounds) {
     SCOPED_TRACE("seed " + std::to_string(seed_) + ", replay with --gtest_random_seed=" + std::to_string(seed_));
     std::uint64_t const words = st.size_bytes() / 8;
     registered_buffer written = st.allocate_buffer(words * 4);
     number_words(st);
     auto* const numbers = reinterpret_cast<std::uint32_t*>(written.data());
     run_well(st, shape,
-             mixed_load<fixture_machine, fixture_ref<Policy, Counted, Rules>>{ref_of<Policy, Counted, Rules>(st),
-                                                                              rounds, seed_, numbers, nullptr});
+             mixed_load<fixture_machine, storage_ref<fixture_machine, Traits>>{st.ref<fixture_machine, Traits>(),
+                                                                               rounds, seed_, numbers, nullptr});
     st.flush();
     expect_numbers(st, numbers);
   }
@@ -627,6 +631,28 @@ TYPED_TEST_P(CachedStorageSuite, PagesThatLeaveAreFoundInHostMemory) {
   this->run_well(st, {2, 64}, read_words<M, view>{ref, 40, this->seed_, 9, nullptr});
 }
 
+TYPED_TEST_P(CachedStorageSuite, PagesPassThroughStagingPages) {
+  using traits = test::traits<replacement::clock, true, frame_pools<no_sharing, replacement::clock, staged_frames>,
+                              typename TypeParam::completion>;
+  // Pages of 64 KiB also need PRP lists. With one staging page, commands go one by one.
+  for (auto const& [page_bytes, staging_pages] :
+       {std::pair{512u, 200u}, std::pair{4096u, 1u}, std::pair{4096u, 8u}, std::pair{65536u, 40u}}) {
+    SCOPED_TRACE("pages of " + std::to_string(page_bytes) + ", " + std::to_string(staging_pages) + " staging pages");
+    // Two drives share the staging pages. The last page of one alone is a short one where it can be.
+    std::string const drive = "emulated:size=" + std::to_string(page_bytes * 70 + 512);
+    auto options = page_bytes == 4096 ? this->options({drive, drive}, 32) : this->options({drive}, 32, page_bytes);
+    options.stripe_bytes = 4096;
+    options.cache.staging_pages = staging_pages;
+    options.cache.statistics = true;
+    options.cache.host_size_bytes = 2 * options.cache.size_bytes;
+    storage st(options);
+    this->template mix_and_verify_with<traits>(st, {2, 64}, 60);
+    cache_counters const seen = st.cache_statistics();
+    EXPECT_GT(seen.misses, 0u);
+    EXPECT_GT(seen.write_backs, 0u);
+  }
+}
+
 REGISTER_TYPED_TEST_SUITE_P(
     CachedStorageSuite, ReadsWhatTheHostWrote, WritesThroughTheProxyReachTheDrive, NoWriteIsLostAtFourTimesTheCache,
     PagesOf512BytesTo64KiB, OneSetWithAndWithoutOverflowFrames, PagesInOverflowFramesNeedNoLock,
@@ -638,6 +664,6 @@ REGISTER_TYPED_TEST_SUITE_P(
     LanesThatMissAPageTogetherAreOneMiss, WhatAViewCannotDoItSays, TheHostAndKernelsSeeEachOthersWrites,
     AnExtentIsAWindowOfItsOwn, ACatalogueDoesNotOverwriteWhatKernelsWrote, WhatIsNotFlushedIsWrittenBackAtTheEnd,
     AsynchronousTransfersAndViewsSeeEachOther, SharedBuffersArePages, WhatAKernelLeavesSharedTheHostTakesBack,
-    PagesThatLeaveAreFoundInHostMemory);
+    PagesThatLeaveAreFoundInHostMemory, PagesPassThroughStagingPages);
 
 }  // namespace forebay::storage_test

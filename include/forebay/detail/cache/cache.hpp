@@ -23,7 +23,7 @@
 namespace forebay {
 
 /// Move-only. The caller owns the memory of the pages' bytes. The cache's own bookkeeping lies in `state_memory`: 17
-/// bytes for each frame with `clock`, 19 with `s3_fifo`.
+/// bytes for each frame with `clock`, 19 with `s3_fifo`; 4 more where frames are staged.
 class cache {
  public:
   /// Throws `refused_input` for a size that no page has.
@@ -31,10 +31,10 @@ class cache {
   /// Throws `refused_input` for an option that is out of range, or that does not fit the drives.
   static void check(cache_options const& options, storage_layout const& layout);
 
-  /// After check(). `frames`: `frame_memory_bytes()` long; `host_memory`: of the host pool. All arguments must outlive
-  /// the cache.
+  /// After check(). `frames`: `frame_memory_bytes()` long; `host_memory`: of the host pool; `staging`:
+  /// `staging_bytes()` long. All arguments must outlive the cache.
   cache(cache_options const& options, storage_layout const& layout, io_queues const& queues, buffer_ref frames,
-        memory::resource& state_memory, memory::resource& host_memory);
+        memory::resource& state_memory, memory::resource& host_memory, buffer_ref staging = {});
 
   /// Throws `refused_input` where the cache was made for another policy or other pools, or where only one of the two,
   /// cache and traits, counts.
@@ -43,7 +43,8 @@ class cache {
     using pools = typename Traits::pools;
     static_assert(sharing_policy<typename pools::sharing, M>);
     check_ref(replacement_policy::of<typename Traits::policy>(), Traits::counted, pools::has_users,
-              pools::has_host ? replacement_policy::of<typename pools::host_policy>() : replacement_policy{});
+              pools::has_host ? replacement_policy::of<typename pools::host_policy>() : replacement_policy{},
+              pools::frames::staged);
     return make_ref<cache_ref<M, Traits>>();
   }
   /// For what works on frames without asking the policy: `clean`, `invalidate`, `take_back`.
@@ -71,8 +72,8 @@ class cache {
     return Ref(state_, host_copy_.words, host_copy_.fingerprints, host_copy_.frame_memory.data(), host_copy_.mapping,
                host_copy_.page_shift);
   }
-  void check_ref(replacement_policy const& policy, bool counted, bool shares,
-                 replacement_policy const& host_policy) const;
+  void check_ref(replacement_policy const& policy, bool counted, bool shares, replacement_policy const& host_policy,
+                 bool staged) const;
   cache_core core_copy() const;
 
   cache_options options_;

@@ -8,8 +8,11 @@
 #include "forebay/access_errors.hpp"
 #include "forebay/cache_counters.hpp"
 #include "forebay/detail/cache/page_word.hpp"
+#include "forebay/detail/cache/staging.hpp"
 #include "forebay/detail/queue/completion_record.hpp"
+#include "forebay/detail/queue/together.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/frame_pools.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay {
@@ -29,6 +32,7 @@ struct cache_core {
   std::uint64_t failed_accesses = 0;
   std::uint64_t failed_write_backs = 0;
   cache_counters* counters = nullptr;
+  staging_state staging;
   static constexpr std::uint32_t counter_stripes = 64;
 
   /// The status in `first_error`.
@@ -40,8 +44,9 @@ struct cache_core {
   static constexpr std::uint32_t note_is_status = 1u << 31;
 };
 
-/// What a command of a cached storage completes to: a record of the pool, or a frame. Trivially copyable; thread-safe.
-template <class M>
+/// What a command of a cached storage completes to: a record of the pool, or a frame. `Frames`: `direct_frames` or
+/// `staged_frames`; the latter also serves a cache whose frames are not staged. Trivially copyable; thread-safe.
+template <class M, class Frames = direct_frames>
 class cache_targets {
  public:
   static constexpr std::uint32_t index_bits = 28;
@@ -56,18 +61,43 @@ class cache_targets {
 
   FOREBAY_DEVICE record_pool<M> const& records() const { return records_; }
 
-  /// The thread that consumed the completion calls this after a release fence at device scope. The thread that
-  /// submitted the command may have ended long before.
-  FOREBAY_DEVICE void complete(std::uint32_t target, status result, std::uint32_t commands = 1) const {
-    std::uint32_t const frame = target & (max_frames - 1);
-    switch (target >> index_bits) {
-      case 0:
-        return records_.complete(target, result, commands);
-      case 1:
-        return filled(frame, result);
-      default:
-        return written(frame, result);
+  /// Whether land() has anything to do.
+  static constexpr bool lands = Frames::staged;
+  /// Copies the pages that reads have brought for lanes of `group` that `read` something for `target`.
+  FOREBAY_DEVICE void land(together<M> const& group, bool read, std::uint32_t target) const
+    requires lands
+  {
+    if constexpr (Frames::copies_before_valid) {
+      staging_pages<M> const staging(core_->staging);
+      std::uint32_t const frame = target & (max_frames - 1);
+      bool const has = read && is_fill(target) && staging.stages(frame);
+      if (!group.any(has)) return;
+      staging.copy_in(group, has, frame, has ? staging.page_of(frame) : 0);
+      // Release pairs with the acquire of each thread that pins the frame or reads it without a pin: filled() is
+      // relaxed.
+      M::fence(simt::scope::device, simt::order::release);
     }
+  }
+
+  /// The thread that consumed the completion calls this after land() and a release fence at device scope. The thread
+  /// that submitted the command may have ended long before.
+  FOREBAY_DEVICE void complete(std::uint32_t target, status result, std::uint32_t commands = 1) const {
+    if (target >> index_bits == 0) return records_.complete(target, result, commands);
+    std::uint32_t const frame = target & (max_frames - 1);
+    if constexpr (Frames::staged) {
+      staging_pages<M> const staging(core_->staging);
+      if (staging.stages(frame)) {
+        std::uint32_t const slot = staging.page_of(frame);
+        if constexpr (Frames::copies_before_valid) {
+          staging.give(slot);
+        } else {
+          ended(target, frame, result);
+          if (is_fill(target) && result.ok()) staging.copy_in_alone(frame, slot);
+          return staging.give(slot);
+        }
+      }
+    }
+    ended(target, frame, result);
   }
 
   /// The read of a busy frame ended.
@@ -113,6 +143,11 @@ class cache_targets {
   }
 
  private:
+  FOREBAY_DEVICE static constexpr bool is_fill(std::uint32_t target) { return target >> index_bits == 1; }
+  FOREBAY_DEVICE void ended(std::uint32_t target, std::uint32_t frame, status result) const {
+    if (is_fill(target)) return filled(frame, result);
+    written(frame, result);
+  }
   /// Keeps the error if it is the first; returns whether it is.
   FOREBAY_DEVICE bool latch(std::uint32_t error) const {
     std::uint32_t none = 0;

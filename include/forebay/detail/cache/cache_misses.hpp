@@ -412,8 +412,10 @@ class cache_misses : protected frame_claims<M, Traits> {
         self.count(&cache_counters::prefetches);
         return true;
       }
-      // Gives the claim back; the threads that wait for it look again. Relaxed: nothing was written to the frame.
-      self.word(c.frame).fetch_and(~page_word::state_mask, simt::order::relaxed);
+      // Gives the claim back; the threads that wait for it look again. Relaxed: nothing was written to the frame. Where
+      // frames are staged, release pairs with the acquire of the next claim: this thread may have noted a staging page.
+      constexpr simt::order given_back = pools_type::frames::staged ? simt::order::release : simt::order::relaxed;
+      self.word(c.frame).fetch_and(~page_word::state_mask, given_back);
     }
     self.count(&cache_counters::refused_prefetches);
     return false;

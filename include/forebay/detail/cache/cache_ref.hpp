@@ -16,6 +16,7 @@
 #include "forebay/detail/cache/page_word.hpp"
 #include "forebay/detail/cache/shared_buffers.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/frame_pools.hpp"
 #include "forebay/status.hpp"
 #include "forebay/traits.hpp"
 
@@ -211,10 +212,11 @@ class cache_ref : private shared_buffers<M, Traits> {
   FOREBAY_DEVICE std::uint64_t prefetch_distance_max() const { return std::uint64_t{mapping_.sets()} * cache_ways / 2; }
 };
 
-/// Traits for code that works on frames without asking the policy.
+/// Traits for code that works on frames without asking the policy, whether the frames are staged or not.
 template <class Rules = cache_rules>
 struct policy_free : cached {
   using policy = replacement::no_policy;
+  using pools = frame_pools<no_sharing, replacement::no_policy, staged_frames>;
   using cache_rules = Rules;
 };
 

@@ -10,8 +10,10 @@
 #include "forebay/detail/cache/cache_frames.hpp"
 #include "forebay/detail/cache/cache_state.hpp"
 #include "forebay/detail/cache/page_word.hpp"
+#include "forebay/detail/cache/staging.hpp"
 #include "forebay/detail/nvme/command.hpp"
 #include "forebay/detail/queue/io_queues_ref.hpp"
+#include "forebay/detail/queue/together.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/status.hpp"
 #include "forebay/traits.hpp"
@@ -39,9 +41,11 @@ class page_commands : protected cache_frames<M, Traits> {
   using base::s_;
   using base::trace;
   using base::word;
+  using typename base::pools_type;
   using typename base::rules;
 
-  using targets_type = cache_targets<M>;
+  using frames_type = typename pools_type::frames;
+  using targets_type = cache_targets<M, frames_type>;
   using queue_rules_type = typename Traits::queue_rules;
   using queues_type = io_queues_ref<M, queue_rules_type, targets_type>;
 
@@ -116,8 +120,9 @@ class page_commands : protected cache_frames<M, Traits> {
   FOREBAY_COLD static status submit_slowly(cache_state* state, page_command& command) {
     page_commands const self = from(state);
     status result = fault::busy;
-    // Commands of other drives' pairs may hold all PRP lists, and no thread may be waiting for those commands yet (Q5).
-    bool const may_help = queue_rules_type::waiters_help && self.needs_prp_list();
+    // Commands of other drives' pairs may hold what commands of all drives share, and no thread may be waiting for
+    // those commands yet (Q5).
+    bool const may_help = queue_rules_type::waiters_help && self.needs_shared(command.frame);
     auto const help_others = [&] {
       FOREBAY_ROLLED
       for (std::uint32_t pair = 0; may_help && pair < state->queues->pair_count; ++pair) {
@@ -145,8 +150,9 @@ class page_commands : protected cache_frames<M, Traits> {
         command.deadline_ns);
     // Possibly no thread waits for the commands that take the room: prefetches, and requests that were detached.
     if (rules::asks_for_room && !decided) {
-      pair_range const in_the_way = self.needs_prp_list() ? pair_range{0, state->queues->pair_count}
-                                                          : state->layout.pairs_of(self.drive_of(command.page));
+      pair_range const in_the_way = self.needs_shared(command.frame)
+                                        ? pair_range{0, state->queues->pair_count}
+                                        : state->layout.pairs_of(self.drive_of(command.page));
       FOREBAY_ROLLED
       for (std::uint32_t k = 0; k < in_the_way.count; ++k) {
         simt::out_of_line (&ask_for_recovery)(state, in_the_way.at(k), none);
@@ -154,8 +160,12 @@ class page_commands : protected cache_frames<M, Traits> {
     }
     return result;
   }
-  FOREBAY_DEVICE bool needs_prp_list() const {
-    return std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes;
+  /// Whether a command for the frame needs more than room in a queue: a PRP list, or a staging page.
+  FOREBAY_DEVICE bool needs_shared(std::uint32_t frame) const {
+    return std::uint64_t{1} << page_shift_ > s_->queues->prp_pages.page_bytes || is_staged(frame);
+  }
+  FOREBAY_DEVICE bool is_staged(std::uint32_t frame) const {
+    return frames_type::staged && staging_pages<M>(s_->staging).stages(frame);
   }
   /// Stands for a deadline that begins once it is known that there is something to wait for, and lasts the default
   /// time.
@@ -195,9 +205,28 @@ class page_commands : protected cache_frames<M, Traits> {
   enum class submission : std::uint8_t { yes, no_room, dead };
   FOREBAY_COLD static submission send_for(cache_state* state, page_command const& command, std::uint32_t pair) {
     auto const queue = typename queues_type::pair_type{state->queues->pairs + pair};
-    io_command const io = from(state).command_for(command.opcode, command.page, command.frame);
-    if (queue.try_submit(io, state->queues->prp_pages, command.target)) return submission::yes;
+    page_commands const self = from(state);
+    io_command io = self.command_for(command.opcode, command.page, command.frame);
+    bool const sent = self.is_staged(command.frame) ? self.try_send_staged(queue, io, command)
+                                                    : queue.try_submit(io, state->queues->prp_pages, command.target);
+    if (sent) return submission::yes;
     return queue.dead() ? submission::dead : submission::no_room;
+  }
+  /// A thread that finds no room keeps no staging page while it waits.
+  FOREBAY_DEVICE bool try_send_staged(typename queues_type::pair_type const& queue, io_command& io,
+                                      page_command const& command) const {
+    // Looks first, so that a page is seldom copied in vain.
+    if (!queue.has_room()) return false;
+    staging_pages<M> const staging(s_->staging);
+    std::uint32_t const slot = staging.try_take(command.frame);
+    if (slot == staging.none) return false;
+    io.buffer = staging.buffer(slot, io.bytes);
+    if (command.opcode == nvme::io_opcode::write) {
+      staging.copy_out(together<M>(M::converged(), 0), command.frame, slot);
+    }
+    if (queue.try_submit(io, s_->queues->prp_pages, command.target)) return true;
+    staging.give(slot);
+    return false;
   }
   /// Whether there was anything to deliver. If a service consumes the completions, it delivers nothing.
   FOREBAY_COLD static bool help_for(cache_state* state, std::uint32_t pair) {

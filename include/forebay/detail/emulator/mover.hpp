@@ -7,38 +7,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "forebay/detail/simt/move_bytes.hpp"
 #include "forebay/detail/simt/team.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 
 namespace forebay::emulator {
 
-/// How many 16-byte accesses a lane has in flight.
-inline constexpr std::uint32_t loads_in_flight = 8;
+using simt::loads_in_flight;
 
-/// Copies `bytes` bytes between areas that do not overlap; `bytes` and the addresses are multiples of 4. All lanes call
-/// it with the same arguments.
+/// `simt::move_bytes` by all lanes of a team.
 template <class M>
 FOREBAY_DEVICE void move_bytes(simt::team<M> const& lanes, std::byte* to, std::byte const* from, std::uint64_t bytes) {
-  if constexpr (M::lanes_are_alone) {
-    M::copy(to, from, bytes);
-  } else if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) % 16 == 0) {
-    std::uint64_t const step = std::uint64_t{lanes.count()} * 16;
-    for (std::uint64_t at = lanes.rank() * 16; at < bytes; at += step * loads_in_flight) {
-      simt::vec16 part[loads_in_flight];
-      FOREBAY_UNROLL
-      for (std::uint32_t j = 0; j < loads_in_flight; ++j) {
-        if (at + j * step < bytes) part[j] = M::ld(reinterpret_cast<simt::vec16 const*>(from + at + j * step));
-      }
-      FOREBAY_UNROLL
-      for (std::uint32_t j = 0; j < loads_in_flight; ++j) {
-        if (at + j * step < bytes) M::st(reinterpret_cast<simt::vec16*>(to + at + j * step), part[j]);
-      }
-    }
-  } else {
-    for (std::uint64_t at = lanes.rank() * 4; at < bytes; at += lanes.count() * 4) {
-      M::st(reinterpret_cast<std::uint32_t*>(to + at), M::ld(reinterpret_cast<std::uint32_t const*>(from + at)));
-    }
-  }
+  simt::move_bytes<M>(lanes.rank(), lanes.count(), to, from, bytes);
 }
 
 /// Copies that the lanes of a team make together. The lanes share the list.

@@ -23,6 +23,9 @@ struct completion_record {
 ///    commands of the target as completed. It is called after a release fence at device scope, so that a thread that
 ///    acquires what it stores, relaxed stores included, sees the data. It does not wait, and calls no function of the
 ///    queues.
+///  - `static constexpr bool lands`. If it is true, also `void land(together<M> const& group, bool read, std::uint32_t
+///    target) const`, which all lanes of `group` call before complete() for completions that they deliver together.
+///    `read`: the calling lane has a completion, for `target`, of a command that succeeded. It does not wait.
 ///  - `record_pool<M> const& records() const`, whose records are the targets below its size. A target has 30 bits, not
 ///    all of them ones.
 ///
@@ -37,6 +40,7 @@ class record_pool {
   FOREBAY_DEVICE record_pool(completion_record* records, slot_pool free) : records_(records), free_(free) {}
 
   FOREBAY_DEVICE record_pool const& records() const { return *this; }
+  static constexpr bool lands = false;
 
   /// A record that waits for `commands` completions (1 to 2^31 - 1), or `none` if the pool is empty.
   FOREBAY_DEVICE std::uint32_t try_open(std::uint32_t commands) const {

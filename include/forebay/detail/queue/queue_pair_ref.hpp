@@ -387,8 +387,9 @@ class queue_pair_ref {
             ? command_slot::owner_of(simt::atomic<M>(q_->commands[id].word).exchange(0, simt::order::relaxed))
             : 0;
     std::uint32_t const done = group.ballot(owner != 0);
+    std::uint32_t const field = dw3 >> 17;
+    if constexpr (Targets::lands) targets.land(group, owner != 0 && field == 0, command_slot::target_of(owner));
     if (owner != 0) {
-      std::uint32_t const field = dw3 >> 17;
       finish(id, owner, field == 0 ? status() : status::from_nvme(field), prp_pages, targets);
       M::st(&q_->free_ids[(freed + q_->ids + group.among(done)) & q_->free_ids_mask], static_cast<std::uint16_t>(id));
     } else if (mine) {
