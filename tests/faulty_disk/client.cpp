@@ -29,7 +29,7 @@ using nlohmann::json;
 
 /// An emulated processor is slow: no wait but one that has a deadline of its own is meant to end before the drive
 /// answers.
-constexpr std::uint64_t patience_ns = 300'000'000'000;
+constexpr std::uint64_t patience_ns = 60'000'000'000;
 
 /// The requests of one step, one for each unit of the drive that it names. All are in flight at once.
 struct group {
@@ -110,7 +110,7 @@ class client {
     for (std::size_t i = 0; i < mine.units.size(); ++i) {
       token<M>& request = mine.requests[i];
       if (!step.contains("ms") && !M::wait_until([&] { return request.ready(); }, M::clock_ns() + patience_ns)) {
-        throw operation_failed("a request of '" + name + "' does not end");
+        fail("a request of '" + name + "' does not end");
       }
       status const outcome = request.wait(M::clock_ns() + step.value("ms", std::uint64_t{0}) * 1'000'000);
       statuses[to_string(outcome)].push_back(mine.units[i]);
@@ -129,7 +129,12 @@ class client {
     auto const aborted = [&] {
       return json::parse(drives_.report()).at("recovery").at("aborts").get<std::uint64_t>() >= count;
     };
-    if (!M::wait_until(aborted, M::clock_ns() + patience_ns)) throw operation_failed("recovery does not abort");
+    if (!M::wait_until(aborted, M::clock_ns() + patience_ns)) fail("recovery does not abort");
+  }
+  /// A disk that goes on hanging would never let the drive be closed.
+  [[noreturn]] void fail(std::string const& why) const {
+    if (plan_.contains("rescue")) shell(plan_.at("rescue"));
+    throw operation_failed(why);
   }
   static void shell(std::string const& command) {
     if (std::system(command.c_str()) != 0) throw operation_failed("'" + command + "' failed");

@@ -35,12 +35,15 @@ class Scenario:
     steps: list[dict]
     setup: list[str] = field(default_factory=list)
     timeout_ms: int | None = None  # after which recovery may abort a command
+    rescue: dict | None = None  # the step that ends the hanging of a disk
 
     def script(self) -> str:
         here = f"/results/{self.name}"
         plan = {"drive": self.drive, "unit_bytes": self.unit_bytes, "steps": self.steps}
         if self.timeout_ms:
             plan["timeout_ms"] = self.timeout_ms
+        if self.rescue:
+            plan["rescue"] = self.rescue["run"]
         return "\n".join(
             [
                 f"mkdir -p {here}",
@@ -198,6 +201,7 @@ def failing_for_a_while(io: str) -> Scenario:
 
 def hanging(kind: str) -> Scenario:
     disk = Disk(f"hanging-{kind}-uring", PROMPT if kind == "delay" else "linear")
+    hang, go_on = (disk.becomes(HANGING), disk.becomes(PROMPT)) if kind == "delay" else (disk.suspend(), disk.resume())
     written, read_only = GATED[:16], GATED[16:]
     rounds = []
     for number in range(3):
@@ -210,20 +214,20 @@ def hanging(kind: str) -> Scenario:
     steps = [
         write("before", GATED),
         *wait("before"),
-        disk.becomes(HANGING) if kind == "delay" else disk.suspend(),
+        hang,
         write("stuck writes", written),
         read("stuck reads", read_only, "before"),
         {"flush": "stuck flush"},
         *rounds,
         *give_up("stuck writes", "stuck reads", "stuck flush"),
-        disk.becomes(PROMPT) if kind == "delay" else disk.resume(),
+        go_on,
         *wait("stuck writes", "stuck reads", "stuck flush"),
         read("reads after", written, "stuck writes"),
         *wait("reads after"),
         {"flush": "flush after"},
         *wait("flush after"),
     ]
-    return Scenario(disk.name, drive_on(disk.path, "uring"), PAGE, steps)
+    return Scenario(disk.name, drive_on(disk.path, "uring"), PAGE, steps, rescue=go_on)
 
 
 def hanging_mapped() -> Scenario:
@@ -242,7 +246,7 @@ def hanging_mapped() -> Scenario:
         {"flush": "flush after"},
         *wait("flush after"),
     ]
-    return Scenario(disk.name, drive_on(disk.path, "mmap"), PAGE, steps)
+    return Scenario(disk.name, drive_on(disk.path, "mmap"), PAGE, steps, rescue=disk.resume())
 
 
 def hanging_too_long() -> Scenario:
@@ -266,7 +270,7 @@ def hanging_too_long() -> Scenario:
         {"flush": "flush after"},
         *wait("flush after"),
     ]
-    return Scenario(disk.name, drive_on(disk.path, "uring"), PAGE, steps, timeout_ms=500)
+    return Scenario(disk.name, drive_on(disk.path, "uring"), PAGE, steps, timeout_ms=500, rescue=disk.becomes(PROMPT))
 
 
 def full(io: str) -> Scenario:
