@@ -176,7 +176,7 @@ std::vector<std::string> signatures_on(int fd) {
   std::unique_ptr<blkid_struct_probe, decltype(&blkid_free_probe)> const owned(blkid_new_probe(), &blkid_free_probe);
   blkid_probe const probe = owned.get();
   auto const require = [](bool good) {
-    if (!good) throw operation_failed("what lies on a block device cannot be read");
+    if (!good) throw operation_failed("parts of it cannot be read");
   };
   require(probe != nullptr && blkid_probe_set_device(probe, fd, 0, 0) == 0);
   // What is damaged counts too: its owner may still want to repair it.

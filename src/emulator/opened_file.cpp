@@ -192,14 +192,21 @@ void opened_file::lock() const {
 /// The last check: the device is this drive's alone, so nobody makes a file system there meanwhile.
 void opened_file::check_contents(file_request const& request) const {
   if (!is_block_device_ || read_only_ || !request.allow_destroy.empty()) return;
-  std::vector<std::string> const found = signatures_on(fd_);
+  auto const refuse = [&](std::string const& why) {
+    throw refused_input("path", path_,
+                        why + "; to allow that, add allow_destroy=" + path_ + " to the URI" + or_only_read);
+  };
+  std::vector<std::string> found;
+  try {
+    found = signatures_on(fd_);
+  } catch (operation_failed const& failed) {
+    refuse("nobody knows whether there is data on the device (" + std::string(failed.what()) +
+           "), which a drive would overwrite");
+  }
   if (found.empty()) return;
   std::string all = found[0];
   for (std::size_t i = 1; i < found.size(); ++i) all += (i + 1 == found.size() ? " and " : ", ") + found[i];
-  throw refused_input("path", path_,
-                      "there is data on the device (" + all +
-                          "), which a drive would overwrite; to allow that, add allow_destroy=" + path_ +
-                          " to the URI" + or_only_read);
+  refuse("there is data on the device (" + all + "), which a drive would overwrite");
 }
 
 }  // namespace forebay::emulator

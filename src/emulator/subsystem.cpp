@@ -363,9 +363,8 @@ void subsystem::implementation::tell_of_lost_pages() {
   if (told_of_lost_pages_ || !media_.has_lost<native>(0, media_.bytes)) return;
   told_of_lost_pages_ = true;
   tell(
-      "pages of its file cannot be had: the disk is full, or the file was cut shorter. Commands on them fail, and so "
-      "does "
-      "every Flush. Make room, or give the file its size again, and open the drive again");
+      "pages of its file cannot be had: the disk is full or has bad sectors, or the file was cut shorter. Commands on "
+      "them fail, and so does every Flush. Make room, or give the file its size again, and open the drive again");
 }
 
 void subsystem::implementation::tell_of_refused_writes() {

@@ -15,6 +15,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+# pytest has this folder from pyproject.toml.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "guest"))
+
 import guest
 from checking import Check, Verdict
 from recording import Case, Recording, record
@@ -27,8 +30,12 @@ SHOWN = 5  # wrong images of a recording, in words
 
 def writer() -> Path:
     """The program whose drive loses power, in the build that `make test` makes."""
-    builds = [guest.ROOT / "build" / preset / "bin" / "powercut_writer" for preset in ("cuda", "cpu")]
-    return max(builds, key=lambda path: path.stat().st_mtime if path.is_file() else 0)
+    return guest.built("powercut_writer")
+
+
+def missing() -> str | None:
+    """Says what there is not to record and check with; None where all is there."""
+    return guest.missing("mkfs.ext4", "e2fsck", "debugfs")
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ def main() -> int:
     given = _arguments()
     if given.replay:
         return _replay(given.replay, given.image)
-    if reason := guest.missing():
+    if reason := missing():
         _say(f"power_cuts: {reason}")
         return 2
     if not given.writer.is_file():

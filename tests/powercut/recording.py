@@ -9,7 +9,6 @@ import json
 import shutil
 import struct
 import subprocess
-import tarfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -122,7 +121,6 @@ def _script(cases: list[Case], writer: str) -> str:
         )
         if case.kind == "ext4":
             lines.append("umount /mnt")
-    lines.append("tar -cf /disks/results -C /results .")
     return "\n".join(lines) + "\n"
 
 
@@ -137,22 +135,10 @@ def record(cases: list[Case], writer: Path, folder: Path) -> dict[str, Recording
         _make_disk(case, there)
         recordings[case.name] = Recording(case, there)
         disks.append(guest.Disk(case.name, there / "last.img", there / "writes.log"))
-    results = folder / "results.tar"
-    with results.open("wb") as file:
-        file.truncate(64 << 20)
-    console = guest.boot(_script(cases, writer.name), [writer], [*disks, guest.Disk("results", results)])
-    with tarfile.open(results) as archive:
-
-        def text(case: Case, name: str) -> str:
-            member = archive.extractfile(f"./{case.name}/{name}")
-            return member.read().decode() if member else ""
-
-        for case in cases:
-            status = text(case, "status").strip()
-            if status != "0":
-                said = text(case, "output").strip()
-                raise guest.GuestError(f"the writer of {case.name} ended with {status}: {said}\n{console}")
-            (recordings[case.name].folder / "journal.json").write_text(text(case, "journal.json"))
-            recordings[case.name].save()
-    results.unlink()
+    console = guest.boot(_script(cases, writer.name), [writer], disks, folder)
+    for case in cases:
+        status, said = ((folder / case.name / name).read_text().strip() for name in ("status", "output"))
+        if status != "0":
+            raise guest.GuestError(f"the writer of {case.name} ended with {status}: {said}\n{console}")
+        recordings[case.name].save()
     return recordings

@@ -28,7 +28,7 @@ FAULTS = [
 
 @pytest.fixture(scope="module")
 def recordings() -> dict[str, Recording]:
-    if reason := guest.missing():
+    if reason := power_cuts.missing():
         pytest.skip(reason)
     if not power_cuts.writer().is_file():
         pytest.skip(f"there is no {power_cuts.writer()} here: make test builds it")

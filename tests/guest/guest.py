@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boots a Linux guest that runs one script, in QEMU, with disks whose writes are recorded."""
+"""Boots a Linux guest that runs one script, in QEMU, with disks whose writes may be recorded."""
 
 import functools
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,11 @@ KERNEL = ROOT / "build" / "guest-kernel"  # scripts/guest_kernel makes it
 QEMU = "qemu-system-x86_64"
 BUSYBOX = Path("/bin/busybox")
 DRIVERS = ("virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk")
+# Not inserted: a script that needs them does that.
+DEVICE_MAPPER = ("dm-mod", "dm-delay", "dm-flakey")
 DONE = "guest: done"
 LIMIT_S = 300
+RESULTS_BYTES = 64 << 20
 
 # The guest's disks are named by their serial numbers: /disks/NAME, and /disks/NAME.1 for its first partition.
 INIT = f"""#!/bin/busybox sh
@@ -31,7 +35,9 @@ for disk in /sys/block/vd*; do
     ln -s $node /disks/$(cat $disk/serial)${{partition:+.$partition}}
   done
 done
+mkdir -p /results
 sh /script
+tar -cf /disks/results -C /results .
 echo '{DONE}'
 sync
 poweroff -f
@@ -56,16 +62,26 @@ def program(name: str) -> str:
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") or name
 
 
-def missing() -> str | None:
-    """Says what there is not to record and check with; None where all is there."""
-    for name in (QEMU, "cpio", "ldd", "mkfs.ext4", "e2fsck", "debugfs"):
+def missing(*programs: str) -> str | None:
+    """Says what there is not to boot a guest, or which of these programs; None where all is there."""
+    for name in (QEMU, "cpio", "ldd", *programs):
         if not shutil.which(program(name)):
             return f"there is no {name} here: scripts/setup --test installs it"
     if not BUSYBOX.is_file():
         return f"there is no {BUSYBOX} here: scripts/setup --test installs busybox-static"
-    if not (KERNEL / "vmlinuz").is_file():
+    if not all((KERNEL / name).is_file() for name in ("vmlinuz", *(f"{driver}.ko" for driver in _drivers()))):
         return "there is no kernel for a guest: scripts/guest_kernel fetches it, or says why it cannot"
     return None
+
+
+def built(name: str) -> Path:
+    """Finds a program of the tests in the build that `make test` makes."""
+    builds = [ROOT / "build" / preset / "bin" / name for preset in ("cuda", "cpu")]
+    return max(builds, key=lambda path: path.stat().st_mtime if path.is_file() else 0)
+
+
+def _drivers() -> tuple[str, ...]:
+    return (*DRIVERS, *DEVICE_MAPPER)
 
 
 def _libraries(program: Path) -> list[Path]:
@@ -85,7 +101,7 @@ def _initramfs(script: str, programs: list[Path], to: Path) -> None:
             there = top / library.relative_to("/")
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(library, there)
-        for driver in DRIVERS:
+        for driver in _drivers():
             shutil.copy(KERNEL / f"{driver}.ko", top / "drivers")
         (top / "script").write_text(script)
         (top / "init").write_text(INIT)
@@ -145,13 +161,19 @@ def _attach(disk: Disk) -> list[str]:
     return [*arguments, "-device", f"virtio-blk-pci,drive={node},serial={disk.name}"]
 
 
-def boot(script: str, programs: list[Path], disks: list[Disk]) -> str:
-    """Runs the script as the only thing in a guest, and returns what the guest printed."""
+def boot(script: str, programs: list[Path], disks: list[Disk], results: Path) -> str:
+    """Runs the script as the only thing in a guest, and returns what the guest printed.
+
+    What the script leaves in /results is then in the folder `results`.
+    """
     with tempfile.TemporaryDirectory() as name:
         initramfs = Path(name) / "initramfs"
+        archive = Path(name) / "results.tar"
+        with archive.open("wb") as file:
+            file.truncate(RESULTS_BYTES)
         _initramfs(script, programs, initramfs)
         command = [*_machine(accelerator()), "-initrd", str(initramfs), "-append", _ARGUMENTS]
-        for disk in disks:
+        for disk in [*disks, Disk("results", archive)]:
             command += _attach(disk)
         try:
             ran = subprocess.run(
@@ -159,6 +181,8 @@ def boot(script: str, programs: list[Path], disks: list[Disk]) -> str:
             )
         except subprocess.TimeoutExpired as late:
             raise GuestError(f"not done after {LIMIT_S} s:\n{late.stdout}\n{late.stderr}") from late
-    if ran.returncode != 0 or DONE not in ran.stdout:
-        raise GuestError(f"QEMU ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}")
+        if ran.returncode != 0 or DONE not in ran.stdout:
+            raise GuestError(f"QEMU ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}")
+        with tarfile.open(archive) as left:
+            left.extractall(results, filter="data")
     return ran.stdout

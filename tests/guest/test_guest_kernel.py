@@ -24,6 +24,7 @@ TOOLS = (
     "tail",
     "touch",
 )
+DRIVERS = (*guest.DRIVERS, *guest.DEVICE_MAPPER)
 NAME = "linux-image-6.1.0-1-cloud-amd64"
 
 
@@ -45,7 +46,7 @@ def command(root: Path, name: str, body: str) -> None:
     path.chmod(0o755)
 
 
-def archive(root: Path, *, works: str, drivers: tuple[str, ...] = guest.DRIVERS) -> None:
+def archive(root: Path, *, works: str, drivers: tuple[str, ...] = DRIVERS) -> None:
     """An archive with one package; `works` is the condition under which it can be had."""
     command(root, "apt-cache", f"echo {NAME[:11]}-cloud-amd64; echo '  Depends: {NAME}'")
     command(
@@ -73,10 +74,21 @@ def test_kernel_and_drivers_are_fetched_once(root):
     archive(root, works="true")
     assert NAME in fetch(root).stderr
     assert sorted(path.name for path in (root / "build" / "guest-kernel").iterdir()) == sorted(
-        [*(f"{driver}.ko" for driver in guest.DRIVERS), "vmlinuz"]
+        [*(f"{driver}.ko" for driver in DRIVERS), "vmlinuz"]
     )
     assert fetch(root).stderr == ""
     assert not (root / "updated").exists()
+
+
+def test_drivers_that_an_older_kernel_has_not_are_fetched_with_their_kernel(root):
+    archive(root, works="true")
+    fetch(root)
+    folder = root / "build" / "guest-kernel"
+    (folder / "dm-flakey.ko").unlink()
+    (folder / "vmlinuz").write_text("older")
+    assert NAME in fetch(root).stderr
+    assert (folder / "dm-flakey.ko").exists()
+    assert (folder / "vmlinuz").read_text() == ""
 
 
 def test_old_lists_of_packages_are_renewed(root):
@@ -92,8 +104,8 @@ def test_an_archive_that_does_not_answer_is_no_error(root):
 
 
 def test_a_package_without_a_driver_is_no_error(root):
-    archive(root, works="true", drivers=guest.DRIVERS[:-1])
-    assert "the package has no virtio_blk.ko" in fetch(root).stderr
+    archive(root, works="true", drivers=DRIVERS[:-1])
+    assert f"the package has no {DRIVERS[-1]}.ko" in fetch(root).stderr
     assert not (root / "build" / "guest-kernel" / "vmlinuz").exists()
 
 
