@@ -22,7 +22,7 @@ namespace forebay::apps {
 /// lease.
 ///   It returns when they have ended.
 ///
-/// `simt::fiber` has one everywhere, `simt::cuda` in CUDA sources.
+/// `simt::fiber` has one everywhere, `simt::cuda` in CUDA sources. That of `simt::native` has the second way only.
 template <class M>
 class executor;
 
@@ -56,6 +56,23 @@ class executor<simt::fiber> {
 
  private:
   static constexpr std::uint32_t threads_per_block = 32;
+};
+
+/// The calling thread, for kernels of one thread.
+template <>
+class executor<simt::native> {
+ public:
+  using machine = simt::native;
+
+  executor() = default;
+  explicit executor(int /*ordinal*/) {}
+
+  memory::resource& memory() const { return memory::host(); }
+
+  template <class Storage, class Kernel>
+  void threads(Storage const& /*drives*/, std::uint32_t /*count*/, Kernel const& kernel) const {
+    kernel();
+  }
 };
 
 #if defined(__CUDACC__)

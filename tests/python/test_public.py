@@ -331,3 +331,11 @@ def test_a_source_distribution_holds_the_marker_and_the_stub(tmp_path):
         names = {name.partition("/")[2] for name in sources.getnames()}
     assert {f"python/forebay/{name}" for name in TYPES} <= names
     assert "python/src/core.cpp" in names
+
+
+def test_the_extension_module_needs_no_static_tls():
+    # A process that has loaded CUDA has little room left for it, and would refuse the module.
+    module = importlib.import_module("forebay._core").__file__
+    dynamic = subprocess.run(["readelf", "-dW", module], capture_output=True, text=True, check=True).stdout
+    assert "NEEDED" in dynamic
+    assert "STATIC_TLS" not in dynamic
