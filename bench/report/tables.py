@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from results import (
     NO_DRIVE,
+    PAGE_BYTES,
     WIDEST_LINK,
     Row,
     cache_rows,
@@ -260,6 +261,48 @@ def modes() -> str:
         faster = "helping" if millions[0] > millions[1] else "a service"
         lines.append((max(of, key=lambda row: row.gb_per_s or 0), (str(queues), *map(sig, millions), faster)))
     return vouched(("queues", "helping, MIOPS", "a service, MIOPS", "take"), lines)
+
+
+def staged() -> str:
+    """What frames in the GPU's memory are worth over a file."""
+    name = "h100-library/library-staged"
+    rows = cache_rows(load(name), name)
+    lines = []
+    for row in rows.values():
+        best = row
+        if row.data["group"] == "hits":
+            best = rows[
+                "random 8 bytes, all hits, frames over a drive in GPU memory, "
+                f"{row.data['threads_per_sm']} threads an SM"
+            ]
+        rate, of = row.data["accesses_per_s"], row.data["accesses_per_s"] / best.data["accesses_per_s"]
+        said = f"{sig(rate / 1e6)} M/s" if rate < 1e9 else f"{sig(rate / 1e9)} G/s"
+        lines.append((row, (row.what, said, "" if best is row else percent(of))))
+    return vouched(("case", "rate", "of the frames over a drive in GPU memory"), lines)
+
+
+def files() -> str:
+    """Reads of a file by threads of a GPU, and by a CPU's ways with the data ending in the GPU's memory."""
+    lines = []
+    for name in ("h100-file/random", "h100-file/sequential"):
+        document = load(name)
+        cells: dict[tuple[str, str, int, int], list[dict]] = {}
+        for data in document["results"]:
+            cells.setdefault((data["engine"], data["cache"], data["bs"], data["depth"]), []).append(data)
+        medians = {key: statistics.median(data["bytes_per_s"] for data in runs) for key, runs in cells.items()}
+        for (engine, cache, bs, depth), rate in medians.items():
+            base = medians["io_uring", "any", bs, depth]
+            shape = f"{'1 MiB in order' if bs > PAGE_BYTES else '4 KiB at random'}, {depth} in flight"
+            lines.append(
+                (
+                    engine if cache == "any" else f"{engine}, {cache} page cache",
+                    shape,
+                    f"{sig(rate / bs)}/s",
+                    f"{sig(rate / 1e9)} GB/s",
+                    percent(rate / base, 0),
+                )
+            )
+    return markdown(("engine", "reads", "rate", "bytes", "of the engine `io_uring`"), lines)
 
 
 def cached() -> str:
