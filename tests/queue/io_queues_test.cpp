@@ -311,10 +311,18 @@ struct records_and_words {
   record_pool<native> pool;
   std::uint32_t record_count = 0;
   status* words = nullptr;
+  bool* landed = nullptr;
+
+  static constexpr bool lands = true;
 
   record_pool<native> const& records() const { return pool; }
+  /// Notes in a word that its command is about to complete with success.
+  void land(together<native> const& /*group*/, bool read, std::uint32_t target) const {
+    if (read && target >= record_count) landed[target - record_count] = true;
+  }
   void complete(std::uint32_t target, status result, std::uint32_t commands) const {
     if (target < record_count) return pool.complete(target, result, commands);
+    EXPECT_EQ(landed[target - record_count], result.ok());
     words[target - record_count] = result;
   }
 };
@@ -322,7 +330,9 @@ struct records_and_words {
 TEST(IoQueues, CommandsCompleteToTheTargetsThatTheyName) {
   hand_driven drive(8, hand_driven::hasty);
   std::array<status, 2> words{fault::busy, fault::busy};
-  records_and_words const targets{drive.queues.records<native>(), drive.queues.record_count(), words.data()};
+  std::array<bool, 2> landed{};
+  records_and_words const targets{drive.queues.records<native>(), drive.queues.record_count(), words.data(),
+                                  landed.data()};
   auto const queues = drive.queues.ref<native>(targets);
   std::uint32_t home = 0;
   std::uint32_t const record = queues.records().try_open(1);
@@ -351,6 +361,7 @@ TEST(IoQueues, CommandsCompleteToTheTargetsThatTheyName) {
   drive.complete(drive.sq[2].command_id(), 3);
   EXPECT_TRUE(queues.help(0));
   EXPECT_TRUE(words[0].ok());
+  EXPECT_EQ(landed, (std::array<bool, 2>{true, false})) << "the other command failed";
   EXPECT_TRUE(queues.try_submit({0, 1}, home, {}, 0).ok()) << "room again";
   drive.queues.declare_dead(0);
   EXPECT_EQ(queues.try_submit({0, 1}, home, {}, 0).kind(), fault::cancelled);
