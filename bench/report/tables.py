@@ -286,6 +286,7 @@ def files() -> str:
     lines = []
     for name in ("h100-file/random", "h100-file/sequential"):
         document = load(name)
+        document = document | {"machine": document["machine"] | {"device": document["machine"]["gpu"].split(",")[0]}}
         cells: dict[tuple[str, str, int, int], list[dict]] = {}
         for data in document["results"]:
             cells.setdefault((data["engine"], data["cache"], data["bs"], data["depth"]), []).append(data)
@@ -293,16 +294,12 @@ def files() -> str:
         for (engine, cache, bs, depth), rate in medians.items():
             base = medians["io_uring", "any", bs, depth]
             shape = f"{'1 MiB in order' if bs > PAGE_BYTES else '4 KiB at random'}, {depth} in flight"
-            lines.append(
-                (
-                    engine if cache == "any" else f"{engine}, {cache} page cache",
-                    shape,
-                    f"{sig(rate / bs)}/s",
-                    f"{sig(rate / 1e9)} GB/s",
-                    percent(rate / base, 0),
-                )
-            )
-    return markdown(("engine", "reads", "rate", "bytes", "of the engine `io_uring`"), lines)
+            said = engine if cache == "any" else f"{engine}, {cache} page cache"
+            vouches = {} if engine == "gpu" else {"fidelity": NO_DRIVE, "link": NO_DRIVE, "residency": NO_DRIVE}
+            row = row_of(name, document, said, cells[engine, cache, bs, depth][0], **vouches)
+            of = percent(rate / base, 0)
+            lines.append((row, (said, shape, f"{sig(rate / bs)}/s", f"{sig(rate / 1e9)} GB/s", of)))
+    return vouched(("engine", "reads", "rate", "bytes", "of the engine `io_uring`"), lines)
 
 
 def cached() -> str:
