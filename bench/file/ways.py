@@ -9,7 +9,7 @@ from typing import Any
 
 OURS = ("gpu", "mmap", "pread", "io_uring", "cufile")
 FIOS = ("fio_mmap", "fio_io_uring")
-# What these read comes from the page cache, so its state decides: `gpu` on a `file:` drive maps the file too.
+# What these read comes from the page cache, or may: `gpu` on a `file:` drive looks at the page cache when it opens it.
 BY_CACHE = ("gpu", "mmap", "fio_mmap")
 EXTRA_S = 60.0  # beyond the time that a run measures
 REFUSED = 2
@@ -131,6 +131,9 @@ def figures(document: dict[str, Any], jobs: int) -> dict[str, Any]:
     if ours:
         kept["threads"] = ours["gpu_threads"]
         kept["device"] = ours["device"]
+        if "drives" in ours:
+            kept.update(fidelity=ours["fidelity"], residency=ours["residency"])
+            kept["io"] = ours["drives"][0].get("file", {}).get("io")
         if "file" in ours:
             kept.update(way=ours["way"], cufile=ours["cufile"], direct=ours["file"]["direct"])
     return kept
