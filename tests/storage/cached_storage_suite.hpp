@@ -643,6 +643,7 @@ TYPED_TEST_P(CachedStorageSuite, PagesPassThroughStagingPages) {
     auto options = page_bytes == 4096 ? this->options({drive, drive}, 32) : this->options({drive}, 32, page_bytes);
     options.stripe_bytes = 4096;
     options.cache.staging_pages = staging_pages;
+    options.cache.overflow_frames = 2;  // so that written pages have to make room
     options.cache.statistics = true;
     options.cache.host_size_bytes = 2 * options.cache.size_bytes;
     storage st(options);
