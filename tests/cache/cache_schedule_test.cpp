@@ -23,8 +23,10 @@ namespace {
 
 using shape_of = cache_shape (*)(std::uint64_t seed, simt::random_source& random);
 
-/// Runs the schedules of one invariant on two threads, half with each replacement policy, a quarter with staged frames.
-cache_outcome explore(shape_of make, std::uint64_t salt) {
+enum class frames : std::uint8_t { a_quarter_staged, all_staged };
+
+/// Runs the schedules of one invariant on two threads. Unless all frames are staged, half with each replacement policy.
+cache_outcome explore(shape_of make, std::uint64_t salt, frames how = frames::a_quarter_staged) {
   bool const one = std::getenv("FOREBAY_SEED") != nullptr;
   std::uint64_t const first = test::number_from_environment("FOREBAY_SEED", 0);
   std::uint64_t const end = one ? first + 1 : 3 * test::number_from_environment("FOREBAY_SCHEDULES", 200);
@@ -39,11 +41,14 @@ cache_outcome explore(shape_of make, std::uint64_t salt) {
       if (seed >= end || failed.load(std::memory_order_relaxed)) return;
       simt::random_source random(emulator::mix(seed ^ salt));
       cache_shape shape = make(seed, random);
-      shape.staging = 1 + static_cast<std::uint32_t>(seed / 4 % 5);
+      // Sometimes so many that two commands may have no word of the pool in common.
+      if (how == frames::a_quarter_staged)
+        shape.staging = seed / 4 % 3 == 0 ? 70 : 1 + static_cast<std::uint32_t>(seed / 4 % 5);
       schedule_mode const mode = mode_of(seed ^ salt);
       using pools = frame_pools<share_all, replacement::clock>;
       using staged = frame_pools<share_all, replacement::clock, staged_frames>;
-      cache_outcome const outcome = seed % 4 == 2   ? run_cache_schedule<replacement::clock, staged>(shape, seed, mode)
+      bool const stages = how == frames::all_staged || seed % 4 == 2;
+      cache_outcome const outcome = stages          ? run_cache_schedule<replacement::clock, staged>(shape, seed, mode)
                                     : seed % 2 == 0 ? run_cache_schedule<replacement::clock>(shape, seed, mode)
                                     : shape.users == 0
                                         ? run_cache_schedule<replacement::s3_fifo>(shape, seed, mode)
@@ -119,6 +124,12 @@ TEST(CacheDeadlines, AWriteBackThatTakesLongerThanTheTimeoutLosesNothing) {
   EXPECT_GT(sum.late, 0u);
   EXPECT_GT(sum.counted.write_backs, 0u);
   EXPECT_EQ(sum.asked, 0u);
+}
+TEST(CacheDeadlines, ADriveThatWaitsForTheStagingPageOfAnotherIsNotGivenUp) {
+  EXPECT_GT(explore(slow_drives_with_one_staging_page, 0xd4, frames::all_staged).late, 0u);
+}
+TEST(CacheDeadlines, StagingPagesOfCancelledCommandsAreGivenBackOnce) {
+  EXPECT_GT(explore(withheld_commands_on_staged_frames, 0xd5, frames::all_staged).cancelled, 0u);
 }
 TEST(CacheDeadlines, CommandsThatTheDrivesKeepBackAreRecoveredAndNothingIsLost) {
   cache_outcome const sum = explore(withheld_commands, 0xd2);

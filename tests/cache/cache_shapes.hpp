@@ -182,6 +182,18 @@ inline cache_shape withheld_commands(std::uint64_t seed, simt::random_source& ra
   shape.recovery = policies[random.below(4)];
   return shape;
 }
+/// Commands of one drive hold the only staging page while another drive has nothing to do.
+inline cache_shape slow_drives_with_one_staging_page(std::uint64_t seed, simt::random_source& random) {
+  cache_shape shape = slow_drives(seed, random);
+  shape.drives = 2;
+  shape.staging = 1;
+  return shape;
+}
+inline cache_shape withheld_commands_on_staged_frames(std::uint64_t seed, simt::random_source& random) {
+  cache_shape shape = withheld_commands(seed, random);
+  shape.staging = random.below(2) == 0 ? 1 + random.below(5) : 70;
+  return shape;
+}
 /// Callers look again and again at drives that are slow, and healthy.
 inline cache_shape impatient_callers(std::uint64_t seed, simt::random_source& random) {
   cache_shape shape = load(seed, random);

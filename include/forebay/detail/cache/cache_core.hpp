@@ -90,6 +90,8 @@ class cache_targets {
         std::uint32_t const slot = staging.page_of(frame);
         if constexpr (Frames::copies_before_valid) {
           staging.give(slot);
+          // Release pairs with the acquire of the next claim, whose thread notes another staging page.
+          M::fence(simt::scope::device, simt::order::release);
         } else {
           ended(target, frame, result);
           if (is_fill(target) && result.ok()) staging.copy_in_alone(frame, slot);

@@ -61,6 +61,7 @@ class cache_ref : private shared_buffers<M, Traits> {
   using base::frame_data;
   using base::let_go;
   using base::mark_written;
+  using base::needs_shared;
   using base::no_page;
   using base::none;
   using base::page_outside;

@@ -50,6 +50,12 @@ class cleaner {
     clean_result::of_drive& of = result_->drives[drive];
     auto const queues = cache_.queues();
     alive_watch alive(queues, cache_.state()->layout.pairs_of(drive));
+    // A page, or the thread that has begun to write it back, may also wait for what commands of other drives hold: PRP
+    // lists, or staging pages. Those commands end, if only by recovery. A command that recovery has ended waited for
+    // nothing but its own drive.
+    bool const shares = cache_.needs_shared(0);
+    alive_watch any_alive(queues, pair_range{0, queues.pair_count()});
+    std::uint32_t patience_left = queues.patience;
     for (;;) {
       // Relaxed: a stale value only costs waits.
       bool const hopeless = simt::atomic<M>(of.given_up).load(simt::order::relaxed) != 0;
@@ -64,7 +70,13 @@ class cleaner {
       // Tries again a write that recovery aborted.
       bool const late =
           outcome.kind() == fault::timed_out || outcome.kind() == fault::busy || outcome.kind() == fault::cancelled;
-      if (Rules::patient && late && !hopeless && alive.has_completed()) continue;
+      if (Rules::patient && late && !hopeless) {
+        if (alive.has_completed()) continue;
+        if (shares && outcome.kind() != fault::cancelled) {
+          if (any_alive.has_completed()) patience_left = queues.patience;
+          if (patience_left-- != 0) continue;
+        }
+      }
       if (late) simt::atomic<M>(of.given_up).store(1, simt::order::relaxed);
       std::uint32_t none = 0;
       simt::atomic<M>(of.first_failure).compare_exchange(none, outcome.bits(), simt::order::relaxed);

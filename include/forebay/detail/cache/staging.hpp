@@ -39,7 +39,8 @@ class staging_pages {
   /// A page for a command on `frame`, whose claim the caller has; `none` if all pages are in use.
   FOREBAY_DEVICE std::uint32_t try_take(std::uint32_t frame) const {
     std::uint32_t const slot = s_.free.template try_take<M>(M::thread_rank() * 7u);
-    // The thread that delivers the completion reads it: that comes after the submission of the command.
+    // Read by the thread that delivers the completion, or that cancels the command: the queue pair orders that after
+    // the submission.
     if (slot != none) M::st(&s_.slots[frame], slot);
     return slot;
   }

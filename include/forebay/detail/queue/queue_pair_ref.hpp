@@ -116,11 +116,12 @@ class queue_pair_ref {
     std::uint32_t const owner =
         (target + 1) | (has_page ? command_slot::has_prp_page : 0) | (command.is_flush() ? command_slot::is_flush : 0);
     if (has_page) M::st(&q_->lent_pages[id], prp_page);
-    // Release pairs with the acquire in cancel_all(), which reads lent_pages. If no page was lent, the fence in
-    // publish() is enough: the thread that delivers the completion must find the owner of every command that the
-    // controller has seen.
+    // Release pairs with the acquire in cancel_all(), which reads lent_pages, and what `Targets` noted of the command.
+    // If there is neither, the fence in publish() is enough: the thread that delivers the completion must find the
+    // owner of every command that the controller has seen.
     simt::atomic<M>(q_->commands[id].word)
-        .store(command_slot::make(owner, now_ns), has_page ? simt::order::release : simt::order::relaxed);
+        .store(command_slot::make(owner, now_ns),
+               has_page || Targets::lands ? simt::order::release : simt::order::relaxed);
     group.sync();  // the entries and owners of all lanes are what the leader publishes
     if (group.leads()) {
       if constexpr (Rules::entry_before_publish) publish(first.slot, granted);
