@@ -18,13 +18,14 @@ using const_drive_view = array_type::const_drive_view;
 
 struct cache_rig::parts {
   parts(storage_options const& options, std::uint32_t client_sms, std::uint64_t in_memory)
-      : memory_elements(in_memory), on_drives(options, client_sms) {
-    if (in_memory != 0) array = memory::allocation(memory::device(0), in_memory * sizeof(cache_element), 128);
-  }
+      : memory_elements(in_memory),
+        array(in_memory != 0 ? memory::allocation(memory::device(0), in_memory * sizeof(cache_element), 128)
+                             : memory::allocation()),
+        on_drives(options, client_sms) {}
   memory_view<cache_element> in_memory() const { return {array.as<cache_element>(), memory_elements}; }
 
   std::uint64_t memory_elements;
-  memory::allocation array;
+  memory::allocation array;  ///< before the drives: an allocation may wait for an engine that runs
   array_type on_drives;
 };
 

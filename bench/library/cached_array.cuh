@@ -33,9 +33,9 @@ struct cached_array {
   using drive_view = typename drive_storage::template view_type<cache_element>;
   using const_drive_view = typename drive_storage::template view_type<cache_element const>;
 
-  cached_array(storage_options const& options, std::uint32_t client_sms) : drives(options), sms(client_sms) {
+  cached_array(storage_options const& options, std::uint32_t client_sms)
+      : drives(options), sms(client_sms), run_elements(options.cache.page_bytes / sizeof(cache_element)) {
     running = drives.lease();
-    run_elements = options.cache.page_bytes / sizeof(cache_element);
   }
 
   std::uint64_t elements() const { return drives.size_bytes() / sizeof(cache_element); }
@@ -71,7 +71,7 @@ struct cached_array {
 
   storage drives;
   std::uint32_t sms;
-  std::uint64_t run_elements = 512;
+  std::uint64_t run_elements;  ///< of a page
   memory::allocation result{memory::device(0), sizeof(cache_tally), 128};
   apps::executor<simt::cuda> executor{0};
   std::optional<storage_lease> running;  ///< last: what is above is freed when the engine may leave
