@@ -54,7 +54,7 @@ class cleaner {
     // lists, or staging pages. Those commands end, if only by recovery. A command that recovery has ended waited for
     // nothing but its own drive.
     bool const shares = cache_.needs_shared(0);
-    alive_watch any_alive(queues, pair_range{0, queues.pair_count()});
+    alive_watch any_alive(queues, pair_range{0, shares ? queues.pair_count() : 0});
     std::uint32_t patience_left = queues.patience;
     for (;;) {
       // Relaxed: a stale value only costs waits.
