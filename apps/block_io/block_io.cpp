@@ -11,7 +11,7 @@ launch_result launch(storage& drives, workload const& work) {
 #ifdef FOREBAY_HAS_CUDA
   if (drives.on_gpu()) return run_on_gpu(drives, work);
 #endif
-  // One thread needs no fiber, and a fiber costs it a tenth of its rate.
+  // One thread needs no fiber, whose every access to memory takes longer.
   if (work.threads == 1) return run_on<simt::native>(drives, work);
   return run_on<simt::fiber>(drives, work);
 }

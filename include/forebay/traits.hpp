@@ -37,8 +37,8 @@ struct cached : uncached {
   using policy = replacement::clock;
   /// Whether accesses are counted: as `cache_options::statistics`.
   static constexpr bool counted = false;
-  /// Where pages may lie in addition to the cache's own frames: as `cache_options::user_frames` and
-  /// `cache_options::host_size_bytes`.
+  /// Where pages may lie in addition to the cache's own frames, and how they get into those: as
+  /// `cache_options::user_frames`, `cache_options::host_size_bytes` and `cache_options::staging_pages`.
   using pools = frame_pools<>;
   /// The decisions of the cache itself. Tests replace some by wrong ones; programs leave them alone.
   using cache_rules = forebay::cache_rules;
