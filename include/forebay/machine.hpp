@@ -8,7 +8,9 @@
 
 #include "forebay/detail/simt/bits.hpp"
 #include "forebay/detail/simt/launch.hpp"
+#include "forebay/detail/simt/move_bytes.hpp"
 #include "forebay/detail/simt/native.hpp"
+#include "forebay/detail/simt/team.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 #if defined(__CUDACC__)
 #include "forebay/detail/simt/cuda.hpp"

@@ -41,6 +41,8 @@ class page_cursor {
     if (i - first_ < end_ - first_) return {};
     return move_to<false>(i);
   }
+  /// The same for a caller that next needs the elements [i, stop). A cursor holds one page, so it makes no difference.
+  FOREBAY_DEVICE status seek(std::uint64_t i, std::uint64_t /*stop*/) { return seek(i); }
   /// As seek(), but does not read the page if it lies wholly in the array. The caller writes every element of [first(),
   /// end()), and then calls release() or seeks with this cursor. Until then it waits for nothing and does not touch the
   /// page in any other way; every other access to the page waits. Elements that it does not write become undefined.

@@ -208,7 +208,9 @@ class storage {
   auto service(std::uint32_t* stop) const {
     require_device(std::is_same_v<M, simt::cuda>);
     if constexpr (Traits::uses_cache) {
-      cache_targets<M, staged_frames> const targets(device_queues().template records<M>(), pages().core());
+      using frames = typename Traits::pools::frames;
+      pages().check_frames(frames::staged);
+      cache_targets<M, frames> const targets(device_queues().template records<M>(), pages().core());
       return service_of<M>(device_queues().template ref<M>(targets), stop);
     } else {
       require_no_cache();

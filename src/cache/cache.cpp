@@ -196,11 +196,7 @@ void cache::check_ref(replacement_policy const& policy, bool counted, bool share
                         shares ? "the traits' `pools` share buffers; open the storage with cache.user_frames for them"
                                : "use traits whose `pools` share buffers: others cannot find pages in them");
   }
-  if (staged != (options_.staging_pages != 0)) {
-    throw refused_input("cache.staging_pages", std::to_string(options_.staging_pages),
-                        staged ? "the traits' `pools` have staged frames; open the storage with cache.staging_pages"
-                               : "use traits whose `pools` have `staged_frames`: others would not copy the pages");
-  }
+  check_frames(staged);
   if (host_policy.name.empty() != (options_.host_size_bytes == 0)) {
     throw refused_input("cache.host_size_bytes", std::to_string(options_.host_size_bytes),
                         !host_policy.name.empty() ? "the traits' `pools` have a host pool: open the storage with one"
@@ -210,6 +206,13 @@ void cache::check_ref(replacement_policy const& policy, bool counted, bool share
     throw refused_input("cache.host_policy", host_policy.name,
                         "the cache was made for '" + options_.host_policy.name + "'");
   }
+}
+
+void cache::check_frames(bool staged) const {
+  if (staged == (options_.staging_pages != 0)) return;
+  throw refused_input("cache.staging_pages", std::to_string(options_.staging_pages),
+                      staged ? "the traits' `pools` have staged frames; open the storage with cache.staging_pages"
+                             : "use traits whose `pools` have `staged_frames`: others would not copy the pages");
 }
 
 cache_core cache::core_copy() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forebay/detail/cache/inspection.hpp"
 
+#include <bit>
 #include <cstring>
 
 #include "forebay/detail/memory/peek.hpp"
@@ -21,6 +22,10 @@ cache_look look_at(cache_state const* state, memory::resource& where) {
   out.overflow_frames = s.overflow_count;
   out.user_frames = s.user_count;
   out.page_bytes = 1u << s.page_shift;
+  out.staging_pages = static_cast<std::uint32_t>(s.staging.pages.size_bytes() >> s.page_shift);
+  for (std::uint32_t const free : peek(where, s.staging.free.words, s.staging.free.word_count)) {
+    out.free_staging_pages += static_cast<std::uint32_t>(std::popcount(free));
+  }
   out.first_error = cache_core::status_of(s.first_error);
   out.failed_write_backs = s.failed_write_backs;
   std::uint32_t const in_sets = out.sets * cache_ways;

@@ -15,6 +15,7 @@
 #include "forebay/error.hpp"
 #include "mapped_file_guard.hpp"
 #include "opened_file.hpp"
+#include "uring.hpp"
 #include "uring_medium.hpp"
 #include "uring_store.hpp"
 
@@ -94,10 +95,16 @@ class file_store final : public backing_store {
   bool sync() override { return msync(data_, file_.drive_bytes(), MS_SYNC) == 0 && !guard_->any_lost(); }
 
   std::optional<file_access> access() const override {
-    return file_access{.io = file_io::mmap, .why = why_, .why_not_direct = "the file is mapped"};
+    return file_access{.io = file_io::mmap,
+                       .why = why_,
+                       .why_not_direct = mapped,
+                       .why_no_fixed_buffers = mapped,
+                       .why_not_polled = mapped};
   }
 
  private:
+  static constexpr char const* mapped = "the file is mapped";
+
   opened_file file_;
   std::string why_;
   std::uint32_t block_bytes_;
@@ -191,7 +198,8 @@ std::unique_ptr<backing_store> file_backing(std::string const& path, std::uint64
   if (io == file_io::automatic) {
     choice = choose_io(file);
   } else if (io == file_io::uring) {
-    if (std::string const why = why_no_uring(); !why.empty()) throw refused_input("io", "uring", why);
+    if (std::string const why = uring::why_not(uring_medium::most_pieces); !why.empty())
+      throw refused_input("io", "uring", why);
   }
   if (choice.io == file_io::uring) return uring_store(std::move(file), block_bytes, choice.why);
   return std::make_unique<file_store>(std::move(file), block_bytes, choice.why);

@@ -78,16 +78,22 @@ void medium_commands::take_completions() {
     if (command->pieces == 0) done_.push_back(command);
   }
   fresh_.clear();
-  if (in_flight() == done_.size()) return;
+  if (in_flight() == done_.size()) return port_->keep_up();
   std::array<medium_completion, 64> completions;
-  for (std::size_t count = completions.size(); count == completions.size();) {
+  // Not all that there are. The device has work left while the client answers these with new commands.
+  std::size_t const in_flight_now = in_flight();
+  std::size_t const most = std::clamp<std::size_t>(
+      std::max(in_flight_now / 4, in_flight_now - std::min(in_flight_now, medium_port::keeps_busy)), 4,
+      completions.size());
+  for (std::size_t count = most; count == most;) {
     while (!backlog_.empty() && port_->submit(backlog_.front())) backlog_.pop_front();
-    count = port_->collect(completions);
+    count = port_->collect(std::span(completions).first(most));
     for (medium_completion const& c : std::span(completions).first(count)) {
       auto& command = *reinterpret_cast<medium_command*>(static_cast<std::uintptr_t>(c.tag));
       if (command.status_field == 0) command.status_field = c.status_field;
       if (--command.pieces == 0) done_.push_back(&command);
     }
+    if (!done_.empty()) break;
   }
 }
 
@@ -120,6 +126,7 @@ void medium_commands::drain() {
   while (in_flight() != 0) {
     if (!collect([](medium_command const&) {})) port_->wait(10'000'000);
   }
+  port_->leave();
 }
 
 std::size_t medium_commands::in_flight(std::uint32_t place) const {

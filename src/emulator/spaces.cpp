@@ -134,6 +134,8 @@ void register_file::clear_doorbells() {
 }
 
 dma_space::~dma_space() {
+  // With what the client mapped and left so.
+  if (told_ != nullptr) told_->remove_memory(this);
   for (auto const& [address, block] : allocations_) {
     remove(address, block.bytes);
     block.from->deallocate(address);
@@ -192,11 +194,11 @@ void dma_space::unmap(void* address, std::size_t bytes) {
 
 void dma_space::add(void const* address, std::size_t bytes, bool host_reaches) {
   regions_.add(address, bytes);
-  if (of_host_ == nullptr || !host_reaches) return;
   try {
-    of_host_->add(address, bytes);
+    if (of_host_ != nullptr && host_reaches) of_host_->add(address, bytes);
+    if (told_ != nullptr) told_->add_memory(this, address, bytes);
   } catch (...) {
-    regions_.remove(address, bytes);
+    remove(address, bytes);
     throw;
   }
 }
@@ -204,6 +206,7 @@ void dma_space::add(void const* address, std::size_t bytes, bool host_reaches) {
 void dma_space::remove(void const* address, std::size_t bytes) {
   regions_.remove(address, bytes);
   if (of_host_ != nullptr) of_host_->remove_if_added(address, bytes);
+  if (told_ != nullptr) told_->remove_memory(this, address, bytes);
 }
 
 }  // namespace forebay::emulator

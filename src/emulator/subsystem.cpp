@@ -19,6 +19,10 @@ namespace {
 using simt::native;
 
 constexpr std::uint64_t stay_awake_ns = 2'000'000;  // after the last work, before it waits to be woken
+/// How long the admin thread sleeps between two looks: longer each time. On a small machine a look takes time from the
+/// disk's own threads.
+constexpr std::uint64_t shortest_nap_ns = 5'000'000;
+constexpr std::uint64_t longest_nap_ns = 50'000'000;
 constexpr auto relay_nap = std::chrono::microseconds(50);
 constexpr std::uint64_t relay_linger_ns = 1'000'000'000;  // commands of a host thread may take as long
 
@@ -46,18 +50,21 @@ subsystem_options checked(subsystem_options options) {
   return options;
 }
 
-engine_options engine_options_of(subsystem_options const& options, memory::allocation const* link) {
+engine_options engine_options_of(subsystem_options const& options, media const& drive, memory::allocation const* link) {
   engine_options out;
   out.units = options.units;
   out.queue_slots = options.max_queues;
   out.max_transfer_bytes = std::uint64_t{4096} << options.mdts;
   out.timing = options.timing;
   if (link != nullptr) {
-    out.timing.link_byte_fs = find_link_speed(options.link).byte_fs();
+    out.timing.link_byte_fs = memory::find_link_speed(options.link).byte_fs();
     out.link_free_ps = link->as<std::uint64_t>();
   }
   out.faults = options.faults;
   out.frontend = options.frontend;
+  // A drive with times of its own needs a thread that keeps them. And where the unit itself moves the data, a thread
+  // beside the client's makes both faster.
+  out.waiters_serve = options.waiters_serve && drive.pieces != nullptr && out.timing.immediate();
   return out;
 }
 
@@ -117,10 +124,11 @@ subsystem::implementation::implementation(subsystem_options const& options, std:
       store_(std::move(store)),
       media_(store_->view()),
       gpu_memory_(options_.gpu ? &memory::device(options_.gpu->ordinal) : nullptr),
-      link_(options_.link.empty()
-                ? nullptr
-                : shared_link(gpu_memory_ != nullptr ? *gpu_memory_ : memory::host(), find_link_speed(options_.link))),
-      runner_(make(make_engine, options_, engine_options_of(options_, link_.get()), media_)),
+      link_(options_.link.empty() ? nullptr
+                                  : shared_link(gpu_memory_ != nullptr ? *gpu_memory_ : memory::host(),
+                                                memory::find_link_speed(options_.link))),
+      engine_options_(engine_options_of(options_, media_, link_.get())),
+      runner_(make(make_engine, options_, engine_options_, media_)),
       slot_used_(options_.max_queues) {
   try {
     threads_.emplace_back([this] { run_admin(); });
@@ -179,11 +187,14 @@ std::unique_ptr<controller_parts> subsystem::implementation::join(std::uint32_t 
   }
   auto parts = std::make_unique<controller_parts>(
       options_, queues, first, next_controller_id_++, gpu_memory_ != nullptr ? *gpu_memory_ : memory::host(), media_,
-      runner_->engine(), client_memory, gpu_memory, doorbell_memory, [this] { wake(); },
+      runner_->engine(), client_memory, gpu_memory, doorbell_memory, [this] { admin_alarm_.ring(); },
       durability{.ask =
                      [this] {
+                       if (media_.sync == nullptr) return std::uint64_t{0};
                        // Release pairs with the acquire in write_back(): what was written before is there.
-                       return media_.sync == nullptr ? 0 : syncs_asked_.fetch_add(1, std::memory_order_release) + 1;
+                       std::uint64_t const mine = syncs_asked_.fetch_add(1, std::memory_order_release) + 1;
+                       write_back_alarm_.ring();
+                       return mine;
                      },
                  .done = [this](std::uint64_t t) -> std::optional<bool> {
                    // Acquire pairs with the release in write_back(), for the failure too.
@@ -220,7 +231,7 @@ bool subsystem::implementation::leave(std::unique_ptr<controller_parts> parts) n
     std::lock_guard const lock(mutex_);
     parts->leaving = true;
   }
-  wake();
+  admin_alarm_.ring();
   std::unique_lock lock(mutex_);
   left_.wait_for(lock, std::chrono::nanoseconds(options_.leave_timeout_ns),
                  [&] { return parts->gone || !failure_.empty(); });
@@ -239,17 +250,10 @@ bool subsystem::implementation::leave(std::unique_ptr<controller_parts> parts) n
 void subsystem::implementation::stop() {
   // Relaxed: the flag carries nothing; joining the threads orders what they did.
   stop_.store(true, std::memory_order_relaxed);
-  wake();
+  admin_alarm_.ring();
+  write_back_alarm_.ring();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-}
-
-void subsystem::implementation::wake() {
-  {
-    std::lock_guard const lock(wake_mutex_);
-    awake_ = true;
-  }
-  wake_.notify_one();
 }
 
 bool subsystem::implementation::step_all() {
@@ -268,9 +272,9 @@ bool subsystem::implementation::step_all() {
 }
 
 void subsystem::implementation::run_admin() {
-  // Register writes wake this thread. The nap is for invalid doorbells and the end of a shutdown, for which it must
-  // look itself.
-  constexpr auto nap = std::chrono::milliseconds(5);
+  // Register writes wake this thread. It naps for invalid doorbells and the end of a shutdown, for which it must look
+  // itself.
+  std::uint64_t nap_ns = shortest_nap_ns;
   hold_while_busy engine(*runner_, stay_awake_ns);
   std::uint64_t awake_until_ns = 0;
   try {
@@ -279,12 +283,11 @@ void subsystem::implementation::run_admin() {
       if (worked) {
         engine.busy();
         awake_until_ns = native::clock_ns() + stay_awake_ns;
+        nap_ns = shortest_nap_ns;
         continue;
       }
       engine.idle();
-      std::unique_lock lock(wake_mutex_);
-      wake_.wait_for(lock, nap, [this] { return awake_; });
-      awake_ = false;
+      admin_alarm_.wait(std::exchange(nap_ns, std::min(2 * nap_ns, longest_nap_ns)));
     }
   } catch (operation_failed const& failed) {
     fail(failed.what());
@@ -293,7 +296,8 @@ void subsystem::implementation::run_admin() {
 
 /// A thread of its own, because a write to a file may take longer than hosts wait for an answer of a live controller.
 void subsystem::implementation::run_write_back() {
-  constexpr auto nap = std::chrono::microseconds(200);
+  // Units that move the data themselves ask by a word in memory. For others a medium makes it durable.
+  std::uint64_t const nap_ns = media_.pieces == nullptr ? 200'000 : longest_nap_ns;
   hold_while_busy engine(*runner_, stay_awake_ns);
   try {
     while (!stopping()) {
@@ -304,7 +308,7 @@ void subsystem::implementation::run_write_back() {
         continue;
       }
       engine.idle();
-      std::this_thread::sleep_for(nap);
+      write_back_alarm_.wait(nap_ns);
     }
   } catch (operation_failed const& failed) {
     // The store may have begun, and takes as written what it did not write. Relaxed: joining this thread publishes it.
@@ -411,7 +415,7 @@ bool subsystem::implementation::write_back() {
   }
   // Release pairs with the acquire of the thread that asked.
   syncs_done_.store(asked, std::memory_order_release);
-  if (asked != 0) wake();
+  if (asked != 0) admin_alarm_.ring();
   return true;
 }
 
@@ -432,9 +436,16 @@ void subsystem::hold() {
 void subsystem::release() noexcept {
   implementation_->runner().release();
 }
+bool subsystem::waiters_serve() const {
+  return implementation_->waiters_serve();
+}
 bool subsystem::close() noexcept {
   return implementation_->close();
 }
+std::optional<file_access> subsystem::access() const {
+  return implementation_->access();
+}
+
 std::uint64_t subsystem::populate(std::uint64_t bytes, std::stop_token const& cancel) {
   return implementation_->populate(bytes, cancel);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -29,7 +30,7 @@ struct controller_parts {
         queues(queue_count),
         regions(unit_memory),
         host_regions(gpu_memory != nullptr ? std::make_unique<dma_regions>() : nullptr),
-        dma(regions, client_memory, gpu_memory, host_regions.get()),
+        dma(regions, client_memory, gpu_memory, host_regions.get(), drive.pieces),
         registers(queue_count, client_memory, std::move(wake), doorbell_memory),
         commands({.serial = options.serial,
                   .model = options.model,
@@ -50,6 +51,29 @@ struct controller_parts {
   bool gone = false;
 };
 
+/// What one thread sleeps on until others wake it.
+class alarm_clock {
+ public:
+  void ring() {
+    {
+      std::lock_guard const lock(mutex_);
+      rung_ = true;
+    }
+    wake_.notify_one();
+  }
+  /// Returns after `most_ns`, or once it has rung since the last call.
+  void wait(std::uint64_t most_ns) {
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, std::chrono::nanoseconds(most_ns), [this] { return rung_; });
+    rung_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool rung_ = false;
+};
+
 class subsystem::implementation {
  public:
   implementation(subsystem_options const& options, std::unique_ptr<backing_store> store,
@@ -62,6 +86,8 @@ class subsystem::implementation {
   subsystem_options const& options() const { return options_; }
   engine_runner& runner() { return *runner_; }
   std::uint32_t free_queues();
+  bool waiters_serve() const { return engine_options_.waiters_serve; }
+  std::optional<file_access> access() const { return store_->access(); }
   std::uint64_t populate(std::uint64_t bytes, std::stop_token const& cancel) { return store_->populate(bytes, cancel); }
 
   std::unique_ptr<controller_parts> join(std::uint32_t queues, memory::resource& client_memory,
@@ -73,7 +99,6 @@ class subsystem::implementation {
  private:
   bool stopping() const { return stop_.load(std::memory_order_relaxed); }
   void stop();
-  void wake();
   std::function<void(bool)> cache_switch();
   void run_admin();
   void run_relay();
@@ -98,11 +123,11 @@ class subsystem::implementation {
   std::atomic<bool> sync_failed_{false};       ///< of any sync, at any time
   memory::resource* gpu_memory_;               ///< null for an engine on CPU threads
   std::shared_ptr<memory::allocation> link_;   ///< null: there is none
+  engine_options const engine_options_;
   std::unique_ptr<engine_runner> runner_;
 
-  std::mutex wake_mutex_;
-  std::condition_variable wake_;
-  bool awake_ = false;
+  alarm_clock admin_alarm_;
+  alarm_clock write_back_alarm_;
 
   std::mutex mutex_;  ///< guards what follows, and every admin step
   std::condition_variable left_;

@@ -2,78 +2,62 @@
 #include "uring_medium.hpp"
 
 #include <fcntl.h>
-#include <liburing.h>
+#include <sched.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "client_memory.hpp"
 #include "forebay/detail/nvme/status_code.hpp"
 #include "forebay/error.hpp"
+#include "uring.hpp"
 
 namespace forebay::emulator {
 namespace {
 
-constexpr unsigned most_pieces = 512;  // in flight, of a unit
+constexpr unsigned most_pieces = uring_medium::most_pieces;
+/// So many pieces are prepared before the kernel is entered, unless the device has less to do than `keeps_busy`. Then
+/// it begins each piece at once, while the next one is prepared.
+constexpr std::size_t pieces_at_once = 32;
+constexpr std::size_t keeps_busy = medium_port::keeps_busy;
 constexpr std::size_t zeros_bytes = std::size_t{256} << 10;
 
 /// Source of zeros for file systems that cannot punch holes.
 alignas(4096) constexpr std::array<std::byte, zeros_bytes> zeros = {};
 
-/// Sets up a ring, with as much as the kernel can of what makes it fast. Returns 0 or a negative error.
-int make_ring(io_uring& ring) {
-  // The kernel completes requests only when their thread asks, not by interrupting it (Linux 6.1); the ring then
-  // belongs to the thread that enables it.
-  unsigned const deferred =
-      IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED;
-  for (unsigned const flags : {deferred, unsigned{IORING_SETUP_R_DISABLED}}) {
-    int const result = io_uring_queue_init(most_pieces, &ring, flags);
-    if (result != -EINVAL) return result;
-  }
-  return -EINVAL;
-}
-
-std::string explain(int error) {
-  if (error == EPERM) {
-    std::ifstream disabled("/proc/sys/kernel/io_uring_disabled");
-    int value = 0;
-    if (disabled >> value && value != 0) {
-      return "the sysctl kernel.io_uring_disabled is " + std::to_string(value) + "; set it to 0, or use io=mmap";
-    }
-    return "this process may not use it, perhaps because of the seccomp filter of a container; allow it, or use "
-           "io=mmap";
-  }
-  if (error == ENOSYS) return "this kernel has none; use io=mmap";
-  if (error == ENOMEM) {
-    return "there is no memory for it, or the limit on locked memory (ulimit -l) is too small; raise that, or use "
-           "io=mmap";
-  }
-  return std::string(std::strerror(error)) + "; use io=mmap";
-}
+/// What the ports of a medium share.
+struct shared_state {
+  client_memory memory{registered_bytes_max()};
+  std::atomic<bool> polling_refused{false};  ///< by the device or the file system
+};
 
 class uring_port final : public medium_port {
  public:
-  explicit uring_port(medium_file const& file) : file_(file), pieces_(most_pieces) {
+  uring_port(medium_file const& file, port_use use, shared_state& shared)
+      : file_(file),
+        shared_(shared),
+        ring_(most_pieces, uring::completes::by_interrupt, use, shared.memory),
+        pieces_(most_pieces) {
+    try {
+      if (file.polled) polled_.emplace(most_pieces, uring::completes::by_polling, use, shared.memory);
+    } catch (operation_failed const&) {
+      // Relaxed: it orders nothing.
+      shared_.polling_refused.store(true, std::memory_order_relaxed);
+    }
     free_.reserve(most_pieces);
     again_.reserve(most_pieces);
+    retried_.reserve(most_pieces);
     refused_.reserve(most_pieces);
     for (piece& p : pieces_) free_.push_back(&p);
-    // Last, since what throws here leaves no object that would close it.
-    if (int const result = make_ring(ring_); result < 0) {
-      throw operation_failed("cannot use io_uring: " + explain(-result));
-    }
   }
-  ~uring_port() override { io_uring_queue_exit(&ring_); }
-  uring_port(uring_port const&) = delete;
-  uring_port& operator=(uring_port const&) = delete;
 
   bool submit(medium_piece const& what) override {
     if (free_.empty()) return false;
@@ -86,6 +70,10 @@ class uring_port final : public medium_port {
                          ? file_.bytes - std::min(file_.bytes, what.offset_bytes)
                          : what.bytes;
     p.direct = file_.direct_fd >= 0;
+    // A write that is to be durable ends with a request that the kernel does not poll for.
+    // Relaxed: it orders nothing.
+    p.polled = p.direct && polled_ && !what.through && !shared_.polling_refused.load(std::memory_order_relaxed);
+    p.on_polled = false;
     p.writes_zeros = false;
     p.makes_durable = what.operation == medium_operation::durable;
     p.in_use = true;
@@ -97,10 +85,13 @@ class uring_port final : public medium_port {
     } else {
       prepare(p);
     }
+    std::size_t const in_flight = pieces_.size() - free_.size();
+    if (++submitted_ >= pieces_at_once || in_flight - submitted_ < keeps_busy) enter();
     return true;
   }
 
   std::size_t collect(std::span<medium_completion> into) override {
+    keep_up();
     enter();
     std::size_t count = 0;
     for (; count < into.size() && !refused_.empty(); refused_.pop_back()) {
@@ -108,30 +99,20 @@ class uring_port final : public medium_port {
     }
     std::uint64_t written_end = 0;
     looked_ = false;
-    io_uring_cqe* cqe = nullptr;
-    while (count < into.size() && io_uring_peek_cqe(&ring_, &cqe) == 0) {
-      auto* const p = static_cast<piece*>(io_uring_cqe_get_data(cqe));
-      int const result = cqe->res;
-      io_uring_cqe_seen(&ring_, cqe);
-      if (p == nullptr) continue;  // of a cancellation
-      int const status = advance(*p, result);
-      if (status < 0) continue;
-      if (p->what.operation == medium_operation::write) {
-        written_end = std::max(written_end, p->what.offset_bytes + p->what.bytes);
-      }
-      into[count++] = give_back(*p, static_cast<std::uint16_t>(status));
-    }
+    count = take(ring_, into, count, written_end);
+    if (polled_in_flight() != 0) count = take(*polled_, into, count, written_end);
     // If the file was cut after the look before these writes, they may have made it longer since.
     if (written_end != 0) look_at_length(written_end);
     // What has to go on must not wait for the next call, which may come only after a nap.
-    if (!again_.empty() || io_uring_sq_ready(&ring_) != 0) enter();
+    if (!again_.empty() || ring_.has_prepared() || (polled_ && polled_->has_prepared())) enter();
     return count;
   }
 
   void cancel(std::uint64_t tag) override {
     for (piece& p : pieces_) {
-      if (!p.in_use || p.what.tag != tag) continue;
-      io_uring_sqe* const entry = next_entry();
+      // A request that is polled for ends by itself, or with the device.
+      if (!p.in_use || p.what.tag != tag || p.on_polled) continue;
+      io_uring_sqe* const entry = ring_.next_entry();
       if (entry == nullptr) return;  // it ends without
       io_uring_prep_cancel(entry, &p, 0);
       io_uring_sqe_set_data(entry, nullptr);
@@ -139,11 +120,19 @@ class uring_port final : public medium_port {
   }
 
   void wait(std::uint64_t most_ns) override {
-    enter();
-    __kernel_timespec a_while{.tv_sec = static_cast<long long>(most_ns / 1'000'000'000),
-                              .tv_nsec = static_cast<long long>(most_ns % 1'000'000'000)};
-    io_uring_cqe* cqe = nullptr;
-    (void)io_uring_wait_cqe_timeout(&ring_, &cqe, &a_while);
+    // Another thread may change it at any time; the wait is only less good then.
+    if (polled_in_flight() == 0) return ring_.wait(most_ns);
+    // Nothing would wake this thread. It lets others run.
+    (void)sched_yield();
+  }
+
+  void keep_up() override {
+    ring_.keep_up();
+    if (polled_) polled_->keep_up();
+  }
+  void leave() override {
+    ring_.leave();
+    if (polled_) polled_->leave();
   }
 
  private:
@@ -153,18 +142,31 @@ class uring_port final : public medium_port {
     std::uint64_t stored_bytes = 0;  ///< without the part of a write that lies beyond the end of the file
     bool in_use = false;
     bool direct = false;         ///< as far as the alignment allows
+    bool polled = false;         ///< if direct: the kernel polls the device for it
+    bool on_polled = false;      ///< what the kernel was given last
     bool writes_zeros = false;   ///< the file system cannot punch holes
     bool makes_durable = false;  ///< the last step of a Flush, and of a zeroing that is durable
     std::vector<iovec> memory;   ///< what the kernel was given last
   };
 
-  io_uring_sqe* next_entry() {
-    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    if (entry == nullptr) {
-      enter_kernel();
-      entry = io_uring_get_sqe(&ring_);
+  /// Takes completions of a ring, for `into` from `count` on; returns how many there are then.
+  std::size_t take(uring& ring, std::span<medium_completion> into, std::size_t count, std::uint64_t& written_end) {
+    while (count < into.size()) {
+      io_uring_cqe* const completion = ring.peek();
+      if (completion == nullptr) break;
+      auto* const p = static_cast<piece*>(io_uring_cqe_get_data(completion));
+      int const result = completion->res;
+      ring.seen(completion);
+      if (p == nullptr) continue;                                                   // of a cancellation
+      if (p->on_polled) polled_in_flight_.fetch_sub(1, std::memory_order_relaxed);  // as below
+      int const status = advance(*p, result);
+      if (status < 0) continue;
+      if (p->what.operation == medium_operation::write) {
+        written_end = std::max(written_end, p->what.offset_bytes + p->what.bytes);
+      }
+      into[count++] = give_back(*p, static_cast<std::uint16_t>(status));
     }
-    return entry;
+    return count;
   }
 
   medium_completion give_back(piece& p, std::uint16_t status) {
@@ -197,51 +199,61 @@ class uring_port final : public medium_port {
 
   /// Begins what is left to do of a piece.
   void prepare(piece& p) {
-    io_uring_sqe* const entry = next_entry();
+    medium_operation const now = p.makes_durable ? medium_operation::durable : p.what.operation;
+    bool const zeroes = now == medium_operation::zero;
+    std::uint64_t const offset = p.what.offset_bytes + p.done_bytes;
+    std::uint64_t const left = p.stored_bytes - p.done_bytes;
+    p.memory.clear();
+    if (zeroes && p.writes_zeros) {
+      for (std::uint64_t rest = left; rest != 0 && p.memory.size() < 4; rest -= p.memory.back().iov_len) {
+        p.memory.push_back({const_cast<std::byte*>(zeros.data()), std::min<std::size_t>(rest, zeros_bytes)});
+      }
+    } else if (now == medium_operation::read || now == medium_operation::write) {
+      point_to(p, p.done_bytes, p.stored_bytes);
+    }
+    bool const direct = !p.memory.empty() && may_be_direct(p, offset);
+    p.on_polled = direct && p.polled && !zeroes;
+    uring& ring = p.on_polled ? *polled_ : ring_;
+    // Before there is an entry: the look-up may submit all entries that there are.
+    bool const one = p.memory.size() == 1 && p.memory[0].iov_len <= 0x7fff'0000;
+    int const place = one && !zeroes ? ring.registered(p.memory[0].iov_base, p.memory[0].iov_len) : -1;
+    io_uring_sqe* const entry = ring.next_entry();
     if (entry == nullptr) {
+      p.on_polled = false;
       again_.push_back(&p);
       return;
     }
-    std::uint64_t const offset = p.what.offset_bytes + p.done_bytes;
-    std::uint64_t const left = p.stored_bytes - p.done_bytes;
-    int file = file_.fd;
-    switch (p.makes_durable ? medium_operation::durable : p.what.operation) {
-      case medium_operation::durable:
-        io_uring_prep_fsync(entry, file, IORING_FSYNC_DATASYNC);
-        break;
-      case medium_operation::zero:
-        if (!p.writes_zeros) {
-          io_uring_prep_fallocate(entry, file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                                  static_cast<off_t>(left));
-          break;
-        }
-        p.memory.clear();
-        for (std::uint64_t rest = left; rest != 0 && p.memory.size() < 4; rest -= p.memory.back().iov_len) {
-          p.memory.push_back({const_cast<std::byte*>(zeros.data()), std::min<std::size_t>(rest, zeros_bytes)});
-        }
-        file = file_for(p, offset);
-        io_uring_prep_writev(entry, file, p.memory.data(), static_cast<unsigned>(p.memory.size()), offset);
-        break;
-      case medium_operation::read:
-      case medium_operation::write: {
-        bool const reads = p.what.operation == medium_operation::read;
-        point_to(p, p.done_bytes, p.stored_bytes);
-        file = file_for(p, offset);
-        auto* const memory = p.memory.data();
-        auto const count = static_cast<unsigned>(p.memory.size());
-        if (count == 1 && memory->iov_len <= 0x7fff'0000) {
-          auto const bytes = static_cast<unsigned>(memory->iov_len);
-          reads ? io_uring_prep_read(entry, file, memory->iov_base, bytes, offset)
-                : io_uring_prep_write(entry, file, memory->iov_base, bytes, offset);
-        } else {
-          reads ? io_uring_prep_readv(entry, file, memory, count, offset)
-                : io_uring_prep_writev(entry, file, memory, count, offset);
-        }
-        if (!reads && p.what.through) entry->rw_flags = RWF_DSYNC;
-        break;
-      }
+    if (p.on_polled) polled_in_flight_.fetch_add(1, std::memory_order_relaxed);  // it orders nothing
+    int const fd = direct ? file_.direct_fd : file_.fd;
+    if (now == medium_operation::durable) {
+      io_uring_prep_fsync(entry, fd, IORING_FSYNC_DATASYNC);
+    } else if (p.memory.empty()) {
+      io_uring_prep_fallocate(entry, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                              static_cast<off_t>(left));
+    } else {
+      prepare_move(*entry, place, fd, p, offset, now == medium_operation::read);
     }
     io_uring_sqe_set_data(entry, &p);
+  }
+
+  /// Reads or writes what `memory` points to; `place` is that of its registration, or -1.
+  static void prepare_move(io_uring_sqe& entry, int place, int fd, piece const& p, std::uint64_t offset, bool reads) {
+    auto* const memory = p.memory.data();
+    auto const count = static_cast<unsigned>(p.memory.size());
+    if (count != 1 || memory->iov_len > 0x7fff'0000) {
+      reads ? io_uring_prep_readv(&entry, fd, memory, count, offset)
+            : io_uring_prep_writev(&entry, fd, memory, count, offset);
+    } else {
+      auto const bytes = static_cast<unsigned>(memory->iov_len);
+      if (place >= 0) {
+        reads ? io_uring_prep_read_fixed(&entry, fd, memory->iov_base, bytes, offset, place)
+              : io_uring_prep_write_fixed(&entry, fd, memory->iov_base, bytes, offset, place);
+      } else {
+        reads ? io_uring_prep_read(&entry, fd, memory->iov_base, bytes, offset)
+              : io_uring_prep_write(&entry, fd, memory->iov_base, bytes, offset);
+      }
+    }
+    if (p.what.operation == medium_operation::write && p.what.through) entry.rw_flags = RWF_DSYNC;
   }
 
   /// Sets `memory` to bytes [first, stop) of the segments.
@@ -256,18 +268,16 @@ class uring_port final : public medium_port {
     }
   }
 
-  /// The descriptor for what `memory` points to: the direct one if the addresses and lengths permit it.
-  int file_for(piece const& p, std::uint64_t offset) const {
-    if (!p.direct) return file_.fd;
+  /// Whether the alignment of what `memory` points to permits direct I/O.
+  bool may_be_direct(piece const& p, std::uint64_t offset) const {
+    if (!p.direct) return false;
     std::uint64_t of_offset = offset, of_memory = 0, bytes = 0;
     for (iovec const& part : p.memory) {
       bytes += part.iov_len;
       of_memory |= reinterpret_cast<std::uintptr_t>(part.iov_base) | part.iov_len;
     }
     of_offset |= bytes;
-    return of_offset % file_.offset_alignment_bytes == 0 && of_memory % file_.memory_alignment_bytes == 0
-               ? file_.direct_fd
-               : file_.fd;
+    return of_offset % file_.offset_alignment_bytes == 0 && of_memory % file_.memory_alignment_bytes == 0;
   }
 
   /// Takes a result. Returns the status field of a piece that is complete, or -1 for one that goes on.
@@ -293,6 +303,13 @@ class uring_port final : public medium_port {
   int after_error(piece& p, int error) {
     bool const moves = p.what.operation == medium_operation::read || p.what.operation == medium_operation::write;
     if (error == EAGAIN || error == EINTR) {
+      prepare(p);
+      return -1;
+    }
+    if ((error == EOPNOTSUPP || error == EINVAL) && p.on_polled) {
+      // The other error may be of the alignment. Relaxed: it orders nothing.
+      if (error == EOPNOTSUPP) shared_.polling_refused.store(true, std::memory_order_relaxed);
+      p.polled = false;
       prepare(p);
       return -1;
     }
@@ -324,57 +341,62 @@ class uring_port final : public medium_port {
     return 0;
   }
 
-  /// The ring belongs to the thread that makes the first call.
-  void enable() {
-    if (std::exchange(enabled_, true)) return;
-    // liburing 2.3 declares a function for this, which its shared library does not have.
-    (void)syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
-  }
-
   /// Begins what waits, and lets the kernel complete what it can.
   void enter() {
-    enable();
-    for (auto waiting = std::exchange(again_, {}); piece* const p : waiting) prepare(*p);
-    // Relaxed: a later call looks again.
-    unsigned const flags = __atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED);
-    if (io_uring_sq_ready(&ring_) != 0 || (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) enter_kernel();
+    submitted_ = 0;
+    std::swap(again_, retried_);
+    for (piece* const p : retried_) prepare(*p);
+    retried_.clear();
+    ring_.enter();
+    if (polled_in_flight() != 0) polled_->enter();
   }
-  void enter_kernel() {
-    enable();
-    // If the kernel is short of memory or of room for completions, the entries stay, and a later call submits them.
-    (void)io_uring_submit_and_get_events(&ring_);
+
+  std::size_t polled_in_flight() const {
+    return polled_in_flight_.load(std::memory_order_relaxed);  // it orders nothing
   }
 
   medium_file const file_;
-  io_uring ring_{};
-  bool enabled_ = false;
-  bool looked_ = false;  ///< at the length of the file, since the last `collect`
+  shared_state& shared_;
+  uring ring_;
+  std::optional<uring> polled_;
+  std::atomic<std::size_t> polled_in_flight_{0};  ///< changed by the thread that has the port
+  std::size_t submitted_ = 0;                     ///< since the kernel was last entered
+  bool looked_ = false;                           ///< at the length of the file, since the last `collect`
   std::vector<piece> pieces_;
   std::vector<piece*> free_;
   std::vector<piece*> again_;    ///< for which the ring had no room
+  std::vector<piece*> retried_;  ///< of them, by the call that is under way
   std::vector<piece*> refused_;  ///< on what is lost
 };
 
-class of_file final : public medium {
+class of_file final : public uring_medium {
  public:
-  explicit of_file(medium_file const& file) : file_(file) {}
-  std::unique_ptr<medium_port> open() override { return std::make_unique<uring_port>(file_); }
+  explicit of_file(medium_file const& file)
+      : file_(file), why_no_registered_memory_(uring::why_no_registered_memory()) {}
+
+  std::unique_ptr<medium_port> open(port_use use) override { return std::make_unique<uring_port>(file_, use, shared_); }
+  void add_memory(void const* owner, void const* address, std::size_t bytes) override {
+    if (why_no_registered_memory_.empty()) shared_.memory.add(owner, address, bytes);
+  }
+  void remove_memory(void const* owner, void const* address, std::size_t bytes) noexcept override {
+    shared_.memory.remove(owner, address, bytes);
+  }
+  void remove_memory(void const* owner) noexcept override { shared_.memory.remove_all(owner); }
+  std::string why_no_fixed_buffers() const override {
+    return why_no_registered_memory_.empty() ? shared_.memory.why_refused() : why_no_registered_memory_;
+  }
+  // Relaxed: it orders nothing.
+  bool refused_polling() const override { return shared_.polling_refused.load(std::memory_order_relaxed); }
 
  private:
   medium_file const file_;
+  std::string const why_no_registered_memory_;
+  shared_state shared_;
 };
 
 }  // namespace
 
-std::string why_no_uring() {
-  io_uring ring{};
-  int const result = make_ring(ring);
-  if (result < 0) return explain(-result);
-  io_uring_queue_exit(&ring);
-  return {};
-}
-
-std::unique_ptr<medium> uring_medium(medium_file const& file) {
+std::unique_ptr<uring_medium> medium_of(medium_file const& file) {
   return std::make_unique<of_file>(file);
 }
 

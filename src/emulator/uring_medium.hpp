@@ -37,14 +37,24 @@ struct medium_file {
   /// Its length when it was opened. What a drive has beyond that reads as zeros, and what is written there is dropped.
   std::uint64_t bytes = 0;
   bool can_be_cut = true;  ///< an ordinary file
+  /// The device of `direct_fd` has queues that the kernel polls.
+  bool polled = false;
   file_health* health = nullptr;
 };
 
-/// Empty if this process may use io_uring, else why not and what to do.
-std::string why_no_uring();
+/// A port for each unit, with a ring each.
+class uring_medium : public medium {
+ public:
+  static constexpr unsigned most_pieces = 512;  ///< in flight, of a unit
 
-/// A medium of one port for each unit, with a ring each. Throws `operation_failed` if the system refuses a ring.
-std::unique_ptr<medium> uring_medium(medium_file const& file);
+  /// Why not all of the clients' memory is registered with the kernel, as far as is known yet; empty: it is.
+  virtual std::string why_no_fixed_buffers() const = 0;
+  /// Whether a file with `medium_file::polled` was not polled after all.
+  virtual bool refused_polling() const = 0;
+};
+
+/// Throws `operation_failed` if the system refuses a ring.
+std::unique_ptr<uring_medium> medium_of(medium_file const& file);
 
 /// The status of an NVMe command that failed as a system call did with `error`.
 std::uint16_t status_of(int error, medium_operation operation);

@@ -5,16 +5,19 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "forebay/detail/memory/machine.hpp"
+#include "uring.hpp"
 #include "uring_medium.hpp"
 
 namespace forebay::emulator {
@@ -61,6 +64,21 @@ class direct_descriptor {
   std::string why_not_;
 };
 
+/// Why the kernel does not poll the device of a file, or empty.
+std::string why_not_polled_on(opened_file const& file) {
+  struct stat about{};
+  if (fstat(file.fd(), &about) != 0) return "the system does not say on which device the file is";
+  dev_t const device = file.is_block_device() ? about.st_rdev : about.st_dev;
+  std::string const of_device =
+      "/sys/dev/block/" + std::to_string(major(device)) + ':' + std::to_string(minor(device)) + '/';
+  for (char const* const queue : {"queue", "../queue"}) {  // the second: of a partition
+    std::ifstream setting(of_device + queue + "/io_poll");
+    int polls = 0;
+    if (setting >> polls) return polls != 0 ? "" : "the device has no queues for polling";
+  }
+  return "the system does not say whether the device has queues for polling";
+}
+
 class store final : public backing_store {
  public:
   store(opened_file file, std::uint32_t block_bytes, std::string why)
@@ -68,13 +86,15 @@ class store final : public backing_store {
         block_bytes_(block_bytes),
         why_(std::move(why)),
         direct_(file_),
-        medium_(uring_medium({.fd = file_.fd(),
-                              .direct_fd = direct_.fd(),
-                              .offset_alignment_bytes = direct_.alignment().offset_bytes,
-                              .memory_alignment_bytes = direct_.alignment().memory_bytes,
-                              .bytes = file_.file_bytes(),
-                              .can_be_cut = !file_.is_block_device(),
-                              .health = &health_})) {}
+        why_not_polled_(direct_.fd() < 0 ? "there is no direct I/O" : why_not_polled_on(file_)),
+        medium_(medium_of({.fd = file_.fd(),
+                           .direct_fd = direct_.fd(),
+                           .offset_alignment_bytes = direct_.alignment().offset_bytes,
+                           .memory_alignment_bytes = direct_.alignment().memory_bytes,
+                           .bytes = file_.file_bytes(),
+                           .can_be_cut = !file_.is_block_device(),
+                           .polled = why_not_polled_.empty(),
+                           .health = &health_})) {}
 
   media view() override {
     return {.bytes = file_.drive_bytes(),
@@ -93,8 +113,17 @@ class store final : public backing_store {
   }
 
   std::optional<file_access> access() const override {
-    return file_access{
-        .io = file_io::uring, .why = why_, .direct = direct_.fd() >= 0, .why_not_direct = direct_.why_not()};
+    std::string const why_no_fixed_buffers = medium_->why_no_fixed_buffers();
+    std::string const why_not_polled =
+        medium_->refused_polling() ? "the device or its file system refused it" : why_not_polled_;
+    return file_access{.io = file_io::uring,
+                       .why = why_,
+                       .direct = direct_.fd() >= 0,
+                       .why_not_direct = direct_.why_not(),
+                       .fixed_buffers = why_no_fixed_buffers.empty(),
+                       .why_no_fixed_buffers = why_no_fixed_buffers,
+                       .polled = why_not_polled.empty(),
+                       .why_not_polled = why_not_polled};
   }
 
  private:
@@ -104,7 +133,8 @@ class store final : public backing_store {
   sync_words sync_;
   file_health health_;
   direct_descriptor direct_;
-  std::unique_ptr<medium> medium_;
+  std::string why_not_polled_;
+  std::unique_ptr<uring_medium> medium_;
 };
 
 /// The part of a file that is in the page cache, from samples; 0 if the system does not tell this process.
@@ -136,7 +166,8 @@ double part_in_memory(opened_file const& file) {
 }  // namespace
 
 file_choice choose_io(opened_file const& file) {
-  if (std::string const why = why_no_uring(); !why.empty()) return {file_io::mmap, "io_uring cannot be used: " + why};
+  if (std::string const why = uring::why_not(uring_medium::most_pieces); !why.empty())
+    return {file_io::mmap, "io_uring cannot be used: " + why};
   direct_descriptor const direct(file);
   if (direct.fd() < 0) return {file_io::mmap, direct.why_not()};
   // Loads and stores are several times as fast as any request, but a page that is not there holds up all commands of a

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "forebay/detail/simt/waiting_work.hpp"
+
 namespace forebay::simt {
 
 namespace {
@@ -30,6 +32,9 @@ void backoff::rest(std::uint64_t now_ns, std::uint64_t latest_ns) const {
   std::uint64_t const waited_ns = now_ns - since_ns_;
   std::uint64_t const left_ns = latest_ns > now_ns ? latest_ns - now_ns : 0;
   std::uint64_t nap = nap_ns(waited_ns);
+  // A wait for that work ends when there is some, so it may be longer than a nap.
+  std::uint64_t const most_ns = waited_ns < looking_ns ? 0 : std::min(std::max(nap, longest_nap_ns), left_ns);
+  if (do_waiting_work(most_ns) || waited_ns < looking_ns) return;
   if (waited_ns < precise_wait_ns) {
     nap = left_ns <= waking_ns ? 0 : std::min(nap, left_ns - waking_ns);
   } else {

@@ -89,6 +89,7 @@ class multiprocessor final : public lockstep {
     if (++idle_ > ring_size_) {
       idle_ = 1;
       // Every lane that can run has evaluated its predicate in vain since any of them did something else.
+      observed const work_of_others;  // which the thread may do meanwhile
       between_passes_.pause(native::clock_ns(), no_deadline);
     }
     l.where = where;

@@ -90,6 +90,8 @@ class names {
     for (traced_thread const& t : threads) several_grids_ = several_grids_ || t.grid() != threads.front().grid();
   }
 
+  bool stages() const { return cache_ != nullptr && cache_->staging_pages != 0; }
+
   std::string frame(std::uint32_t frame) const {
     std::uint32_t const in_sets = cache_ != nullptr ? cache_->sets * cache_ways : 0;
     std::string const where = frame < in_sets                             ? fmt::format("set {}", frame / cache_ways)
@@ -190,7 +192,8 @@ std::string wait_text(names const& name, std::span<traced_thread const> threads,
     case wait_kind::queue_room:
       return fmt::format("waits for room in queue pair {} or another one of its drive", t.subject);
     case wait_kind::frame_command:
-      return "waits for room in the queues, for a command for " + name.frame(t.subject);
+      return fmt::format("waits for room in the queues{}, for a command for {}",
+                         name.stages() ? ", or for a staging page" : "", name.frame(t.subject));
     case wait_kind::record:
       return fmt::format("waits for record {}", t.subject);
   }
@@ -276,6 +279,9 @@ void write_cache(writer& out, cache_look const& look, names const& name) {
   out.line("cache: {} of {} frames, {}, {}, pages of {} bytes; {}, {} of them dirty", counted(look.sets, "set"),
            cache_ways, counted(look.overflow_frames, "overflow frame"), counted(look.user_frames, "user frame"),
            look.page_bytes, counted(look.pages, "page"), look.dirty);
+  if (look.staging_pages != 0) {
+    out.line("  {} of {} are free", look.free_staging_pages, counted(look.staging_pages, "staging page"));
+  }
   out.line("  first error: {}; {} failed", look.first_error.ok() ? "none" : to_string(look.first_error),
            counted(look.failed_write_backs, "write-back"));
   out.each(look.locks, [&](set_lock_look const& l) { out.line("  set {}: locked by thread {}", l.set, l.holder); });

@@ -31,6 +31,7 @@ std::shared_ptr<opened_drives> open_drives(storage_options const& options, clien
                                    .gpu = device.on_gpu() ? device.gpu() : 0,
                                    .queues = shared_queues(options, i),
                                    .read_only = options.read_only,
+                                   .waiters_serve = !device.on_gpu(),
                                    .cancel = options.cancel,
                                    .faults = {},
                                    .frontend = {}});

@@ -34,10 +34,19 @@ class recovery_notices {
   std::uint32_t told_ = 0;
 };
 
+/// How long to sleep between two looks: little beside the time after which a command is looked at, and not less than a
+/// small machine can spare.
+std::uint64_t nap_ns(std::vector<recovery::group> const& groups) {
+  std::uint64_t least_ns = ~std::uint64_t{0};
+  for (recovery::group const& g : groups) least_ns = std::min(least_ns, g.queues->limits().timeout_ns);
+  return std::clamp<std::uint64_t>(least_ns / 500, 5'000'000, 20'000'000);
+}
+
 }  // namespace
 
 recovery_thread::recovery_thread(std::vector<recovery::group> groups)
-    : steps_(std::move(groups), recovery::options{.tell = recovery_notices()}),
+    : nap_ns_(nap_ns(groups)),
+      steps_(std::move(groups), recovery::options{.tell = recovery_notices()}),
       thread_([this](std::stop_token stop) { run(std::move(stop)); }) {}
 
 void recovery_thread::run(std::stop_token stop) {
@@ -52,7 +61,7 @@ void recovery_thread::run(std::stop_token stop) {
       // This can be the group of a GPU that failed, whose queue state is out of reach. Waiters of other drives may
       // still ask.
     }
-    changed.wait_for(lock, stop, std::chrono::milliseconds(5), [] { return false; });
+    changed.wait_for(lock, stop, std::chrono::nanoseconds(nap_ns_), [] { return false; });
   }
 }
 

@@ -22,6 +22,7 @@ class recovery_thread {
  private:
   void run(std::stop_token stop);
 
+  std::uint64_t nap_ns_;
   recovery steps_;
   std::jthread thread_;  ///< last, so that it stops before what it uses goes
 };

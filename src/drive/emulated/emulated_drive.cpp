@@ -108,12 +108,18 @@ nlohmann::json describe(emulator::operation_cost const& cost) {
 }
 
 nlohmann::json describe(emulator::file_access const& file) {
-  nlohmann::json out = {{"direct", file.direct}};
+  nlohmann::json out;
   for (auto const& [name, io] : file_ios) {
     if (io == file.io) out["io"] = name;
   }
   if (!file.why.empty()) out["why"] = file.why;
-  if (!file.why_not_direct.empty()) out["why_not_direct"] = file.why_not_direct;
+  auto const tell = [&out](char const* name, bool does, char const* why_name, std::string const& why) {
+    out[name] = does;
+    if (!does) out[why_name] = why;
+  };
+  tell("direct", file.direct, "why_not_direct", file.why_not_direct);
+  tell("fixed_buffers", file.fixed_buffers, "why_no_fixed_buffers", file.why_no_fixed_buffers);
+  tell("polled", file.polled, "why_not_polled", file.why_not_polled);
   return out;
 }
 
@@ -123,12 +129,12 @@ class started_drive final : public emulated_drive {
       : what_(std::move(what)) {
     auto store = store_of(what_, bytes_memory, options.read_only);
     size_bytes_ = store->view().bytes;
-    file_ = store->access();
     file_bytes_ = store->view().end_bytes;
     emulator::subsystem_options subsystem_options;
     subsystem_options.serial = serial_of(what_);
     subsystem_options.units = what_.gpu ? what_.sms : what_.threads;
     subsystem_options.gpu = what_.gpu;
+    subsystem_options.waiters_serve = options.waiters_serve;
     subsystem_options.max_queues = what_.queues;
     subsystem_options.timing = what_.timing_of.timing;
     subsystem_options.link = what_.link;
@@ -170,6 +176,7 @@ class started_drive final : public emulated_drive {
         {"profile", what_.timing_of.name},
         {"residency", to_string(what_.engine)},
         {what_.gpu ? "sms" : "threads", what_.gpu ? what_.sms : what_.threads},
+        {"served_by", shared_->waiters_serve() ? "waiting threads" : "service units"},
         {"backing", what_.moves_data ? to_string(what_.bytes) : "none"},
         {"size_bytes", size_bytes_},
         {"lba_bytes", what_.lba_bytes},
@@ -187,9 +194,9 @@ class started_drive final : public emulated_drive {
         {"lateness", lateness},
         {"poll_gap", describe(statistics->poll_gap)},
         {"fidelity", verdict.kept ? "ok" : "exceeded"}};
-    if (file_) {
+    if (auto const file = shared_->access()) {
       report["file_bytes"] = std::min(file_bytes_, size_bytes_);
-      report["file"] = describe(*file_);
+      report["file"] = describe(*file);
     }
     if (timing.flash.channels != 0) {
       report["timing"]["flash"] = describe(timing.flash);
@@ -201,7 +208,6 @@ class started_drive final : public emulated_drive {
  private:
   specification what_;
   std::uint64_t size_bytes_ = 0;
-  std::optional<emulator::file_access> file_;
   std::uint64_t file_bytes_ = 0;
   std::shared_ptr<emulator::subsystem> shared_;
 };

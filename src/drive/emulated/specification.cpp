@@ -9,7 +9,7 @@
 #include <initializer_list>
 #include <stdexcept>
 
-#include "forebay/detail/emulator/link.hpp"
+#include "forebay/detail/memory/link_speed.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
 
@@ -247,7 +247,7 @@ specification specify(uri const& from, int client_gpu) {
     if (!what.in_file()) throw refused_input("allow_destroy", *value, "is only for a drive on a block device");
     what.allow_destroy = *value;
   }
-  if (auto const value = from.value("link")) what.link = emulator::find_link_speed(*value).name;
+  if (auto const value = from.value("link")) what.link = memory::find_link_speed(*value).name;
   place(from, what, client_gpu);
   override_timing(from, what.timing_of.timing);
   choose_start(from, what.timing_of.timing.flash);

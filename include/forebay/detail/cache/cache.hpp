@@ -53,6 +53,8 @@ class cache {
     return make_ref<cache_ref<M, policy_free<>>>();
   }
   cache_core* core() const { return state_; }
+  /// Throws `refused_input` unless the frames are staged, or are not, as traits say.
+  void check_frames(bool staged) const;
   cache_options const& options() const { return options_; }
   std::uint32_t frame_count() const { return host_copy_.frames; }
 

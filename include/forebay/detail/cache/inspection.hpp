@@ -31,6 +31,8 @@ struct cache_look {
   std::uint32_t overflow_frames = 0;  ///< they come after the sets' frames
   std::uint32_t user_frames = 0;      ///< they come after the overflow frames
   std::uint32_t page_bytes = 0;
+  std::uint32_t staging_pages = 0;  ///< 0: drives reach all frames
+  std::uint32_t free_staging_pages = 0;
   // Frames that hold a page, and how many of those pages were written since they were read or last written back.
   std::uint32_t pages = 0;
   std::uint32_t dirty = 0;

@@ -64,6 +64,8 @@ struct open_options {
   /// A file is opened for reading only, and the drive is write protected. Other drives ignore this, and so does a file
   /// that a daemon serves.
   bool read_only = false;
+  /// Threads of this process are the clients, not a GPU or another process. See `emulator::subsystem_options`.
+  bool waiters_serve = false;
   /// Ends the opening, which may take minutes if flash is written first; `open` then throws `operation_failed`.
   std::stop_token cancel;
   /// Faults that an emulated drive injects; for tests.

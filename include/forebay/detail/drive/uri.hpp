@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "forebay/detail/memory/parse.hpp"
+
 namespace forebay::drive {
 
 /// The parts of a URI, key by key, before their values are interpreted. Schemes are `emulated`, `file`, `pci`, and
@@ -31,20 +33,10 @@ class uri {
   std::vector<std::pair<std::string, std::string>> values_;
 };
 
-/// A whole number of bytes: digits and at most one of K, M, G, T (powers of 1024; `KiB` and so on mean the same).
-/// Throws `refused_input` with `field`.
-std::uint64_t parse_bytes(std::string const& field, std::string const& value);
-
-/// A number greater than 0 with at most one of k, M, G (powers of 1000): rates. Throws `refused_input` with `field`.
-double parse_rate(std::string const& field, std::string const& value);
-
-/// A whole number from `least` to `most`. Throws `refused_input` with `field`.
-std::uint64_t parse_count(std::string const& field, std::string const& value, std::uint64_t least, std::uint64_t most);
-
-/// A number of microseconds, 0 or more, at most an hour. Throws `refused_input` with `field`.
-double parse_microseconds(std::string const& field, std::string const& value);
-
-/// The member of `known` with the least edit distance to `word`; `known` is not empty.
-std::string nearest(std::string_view word, std::vector<std::string_view> const& known);
+using memory::nearest;
+using memory::parse_bytes;
+using memory::parse_count;
+using memory::parse_microseconds;
+using memory::parse_rate;
 
 }  // namespace forebay::drive

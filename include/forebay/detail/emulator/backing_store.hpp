@@ -29,6 +29,10 @@ struct file_access {
   std::string why;  ///< empty: because the drive says so
   bool direct = false;
   std::string why_not_direct = {};
+  bool fixed_buffers = false;  ///< all memory that clients have registered so far is registered with the kernel
+  std::string why_no_fixed_buffers = {};
+  bool polled = false;  ///< the kernel polls the device for completions
+  std::string why_not_polled = {};
 };
 
 /// Owns the storage of one drive. Move-only through `std::unique_ptr`.
@@ -39,7 +43,7 @@ class backing_store {
   virtual media view() = 0;
   /// The memory to which the pointers of `view()` point.
   virtual memory::resource& where() { return memory::host(); }
-  /// None for a store that is no file.
+  /// As it is at the moment. None for a store that is no file. Thread-safe.
   virtual std::optional<file_access> access() const { return std::nullopt; }
   /// Makes everything durable that was written before the call. False: the operating system could not.
   virtual bool sync() = 0;

@@ -35,7 +35,8 @@
 namespace forebay::emulator {
 
 /// A drive's service units on machine `M`; `Host` is the machine of the threads that own the engine. On the CPU one
-/// thread at a time (or one agent of a schedule) steps each unit; if dispatchers are warps, a kernel runs them on
+/// thread at a time (or one agent of a schedule) steps each unit, always the same one unless
+/// `engine_options::waiters_serve`; if dispatchers are warps, a kernel runs them on
 /// `view()`.
 ///
 /// Fault plan and jitter identify a command by (submission queue id << 48) + the number of commands before it in the
@@ -80,7 +81,8 @@ class engine final : public io_engine {
     view_.segments_per_dispatcher = max_segments(options.max_transfer_bytes, options.page_bytes_min);
     if constexpr (M::reaches_files) {
       for (std::uint32_t i = 0; drive.pieces != nullptr && i < options.dispatchers(); ++i) {
-        media_owned_.push_back(std::make_unique<medium_commands>(*drive.pieces));
+        media_owned_.push_back(std::make_unique<medium_commands>(
+            *drive.pieces, options.waiters_serve ? port_use::by_any_thread : port_use::by_one_thread));
         in_medium_.push_back(media_owned_.back().get());
       }
       view_.in_medium = in_medium_.data();
@@ -202,13 +204,11 @@ class engine final : public io_engine {
   /// time.
   std::uint64_t next_due_ns(std::uint32_t unit) { return at(unit).next_due_ns(); }
 
-  /// Waits for the drive's medium if it has commands of the unit: until it has done one, or for `most_ns`. False: it
-  /// has none, so there is nothing to wait for.
-  bool wait_for_medium(std::uint32_t unit, std::uint64_t most_ns) {
-    if (in_medium_.empty() || in_medium_[unit]->in_flight() == 0) return false;
-    in_medium_[unit]->wait(most_ns);
-    return true;
-  }
+  /// Whether the drive's medium has commands of the unit.
+  bool has_in_medium(std::uint32_t unit) const { return !in_medium_.empty() && in_medium_[unit]->in_flight() != 0; }
+  /// Waits until the drive's medium has done a command of the unit, or for `most_ns`. It may return earlier. Any thread
+  /// may call it meanwhile, and may step the unit; there must be a medium.
+  void wait_for_medium(std::uint32_t unit, std::uint64_t most_ns) { in_medium_[unit]->wait(most_ns); }
 
   dispatcher<M> at(std::uint32_t index) {
     return {view_,

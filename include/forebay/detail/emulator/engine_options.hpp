@@ -28,6 +28,8 @@ struct engine_options {
   std::uint64_t* link_free_ps = nullptr;  ///< see `timing_model`; its times count from the epoch, as all do
   fault_plan faults;
   frontend_techniques frontend;
+  /// On the CPU: the threads of the process that wait serve the units, see `simt::waiting_work`.
+  bool waiters_serve = false;
 
   std::uint32_t dispatchers() const { return units * dispatchers_per_unit; }
   std::uint32_t queues_per_dispatcher() const { return (queue_slots + dispatchers() - 1) / dispatchers(); }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "forebay/detail/emulator/timed_command.hpp"
+#include "forebay/detail/memory/service_clock.hpp"
 #include "forebay/detail/simt/team.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 
@@ -428,9 +429,11 @@ class flash_model {
   FOREBAY_DEVICE std::uint64_t occupy(std::uint32_t d, std::uint64_t from_ps, std::uint64_t arrival_ps,
                                       std::uint64_t die_ps, std::uint64_t bytes) const {
     std::uint64_t const bus_ps = geometry_.bus_ps(bytes);
-    std::uint64_t const done_ps = advance<M>(at_.dies[d].next_free_ps, from_ps, die_ps + bus_ps) + die_ps + bus_ps;
+    std::uint64_t const done_ps =
+        memory::advance<M>(at_.dies[d].next_free_ps, from_ps, die_ps + bus_ps) + die_ps + bus_ps;
     if (bus_ps == 0) return done_ps;
-    std::uint64_t const moved_ps = advance<M>(at_.bus_free_ps[d % geometry_.channels], arrival_ps, bus_ps) + bus_ps;
+    std::uint64_t const moved_ps =
+        memory::advance<M>(at_.bus_free_ps[d % geometry_.channels], arrival_ps, bus_ps) + bus_ps;
     return moved_ps > done_ps ? moved_ps : done_ps;
   }
 

@@ -37,9 +37,18 @@ struct medium_completion {
   std::uint16_t status_field = 0;  ///< 0: the whole piece was done
 };
 
-/// A service unit's way to a medium. One thread uses it, whichever makes the first call.
+/// Which threads use a port, one at a time.
+enum class port_use : std::uint8_t {
+  by_one_thread,  ///< whichever makes the first call
+  by_any_thread,  ///< a thread may end while pieces that it submitted are in flight
+};
+
+/// A service unit's way to a medium.
 class medium_port {
  public:
+  /// With so many pieces in flight, most media are as busy as they can be.
+  static constexpr std::size_t keeps_busy = 24;
+
   /// No piece may be in flight.
   virtual ~medium_port() = default;
 
@@ -50,8 +59,14 @@ class medium_port {
   virtual std::size_t collect(std::span<medium_completion> into) = 0;
   /// Asks for an early end of a piece that was submitted. It completes as any other, done or not.
   virtual void cancel(std::uint64_t tag) = 0;
-  /// Waits for a completion, for `most_ns` at most. It may return earlier for any reason.
+  /// Waits for a completion, for `most_ns` at most. It may return earlier for any reason. Any thread may call it, while
+  /// another one makes any call but `leave`, if the port is used by any thread.
   virtual void wait(std::uint64_t most_ns) = 0;
+  /// Called while nothing is in flight, as `collect` is while something is: lets go of memory that the medium was told
+  /// to forget.
+  virtual void keep_up() {}
+  /// The last call of the port's thread. Nothing is in flight.
+  virtual void leave() {}
 };
 
 /// The bytes of one drive. Thread-safe.
@@ -59,7 +74,23 @@ class medium {
  public:
   virtual ~medium() = default;
   /// The medium must outlive the port. Throws `operation_failed`.
-  virtual std::unique_ptr<medium_port> open() = 0;
+  virtual std::unique_ptr<medium_port> open(port_use use) = 0;
+  /// Commands of a client may name this memory, until it is removed. Pieces are faster on memory that the medium knows,
+  /// and may name any other. Pages that do not exist yet may be made. `owner` only distinguishes clients.
+  virtual void add_memory(void const* owner, void const* address, std::size_t bytes) {
+    static_cast<void>(owner);
+    static_cast<void>(address);
+    static_cast<void>(bytes);
+  }
+  /// Undoes one `add_memory` with the same arguments, or does nothing. No piece may name the range. Ports may hold it
+  /// until their next `keep_up`, but never touch what lies at its address later.
+  virtual void remove_memory(void const* owner, void const* address, std::size_t bytes) noexcept {
+    static_cast<void>(owner);
+    static_cast<void>(address);
+    static_cast<void>(bytes);
+  }
+  /// The same for all memory of an owner.
+  virtual void remove_memory(void const* owner) noexcept { static_cast<void>(owner); }
 };
 
 }  // namespace forebay::emulator

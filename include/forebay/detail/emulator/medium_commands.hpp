@@ -32,13 +32,13 @@ struct medium_command {
 };
 
 /// Cuts commands into pieces, hands these to a port as it has room, and says when all pieces of a command are complete.
-/// For the thread of its unit.
+/// For one thread at a time, that of its unit.
 class medium_commands {
  public:
   /// A piece has at most this many segments, since operating systems have a limit.
   static constexpr std::size_t max_segments = 256;
 
-  explicit medium_commands(medium& from) : port_(from.open()) {}
+  explicit medium_commands(medium& from, port_use use) : port_(from.open(use)) {}
   medium_commands(medium_commands const&) = delete;
   medium_commands& operator=(medium_commands const&) = delete;
 

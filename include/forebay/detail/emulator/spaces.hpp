@@ -14,6 +14,7 @@
 
 #include "forebay/detail/driver/spaces.hpp"
 #include "forebay/detail/emulator/dma_regions.hpp"
+#include "forebay/detail/emulator/medium.hpp"
 #include "forebay/memory.hpp"
 
 namespace forebay::emulator {
@@ -71,10 +72,14 @@ class dma_space final : public driver::dma_space {
  public:
   /// `from`: the resource from which `allocate` takes memory; pinned memory if GPUs are clients. `gpu_memory`: the
   /// resource for `allocate_for_gpu`, if that is a different one. `of_host`, if given, has only memory that host
-  /// threads reach too.
+  /// threads reach too. `told`, if given, is told of all memory.
   dma_space(dma_regions& regions, memory::resource& from, memory::resource* gpu_memory = nullptr,
-            dma_regions* of_host = nullptr)
-      : regions_(regions), of_host_(of_host), from_(from), for_gpu_(gpu_memory != nullptr ? *gpu_memory : from) {}
+            dma_regions* of_host = nullptr, medium* told = nullptr)
+      : regions_(regions),
+        of_host_(of_host),
+        told_(told),
+        from_(from),
+        for_gpu_(gpu_memory != nullptr ? *gpu_memory : from) {}
   ~dma_space() override;
   dma_space(dma_space const&) = delete;
   dma_space& operator=(dma_space const&) = delete;
@@ -99,6 +104,7 @@ class dma_space final : public driver::dma_space {
 
   dma_regions& regions_;
   dma_regions* of_host_;
+  medium* told_;
   memory::resource& from_;
   memory::resource& for_gpu_;
   std::mutex mutex_;

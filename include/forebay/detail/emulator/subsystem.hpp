@@ -32,6 +32,9 @@ struct subsystem_options {
   std::string link;  ///< the name of a `link_speed` that it shares with other drives; empty: none
   fault_plan faults;
   frontend_techniques frontend;
+  /// Threads of this process are clients. If nothing but its medium makes a command wait, they serve the drive while
+  /// they wait, and the engine's threads only if none of them does.
+  bool waiters_serve = false;
   std::optional<gpu_residency> gpu;  ///< where the engine runs on a GPU; else it runs on CPU threads
   /// How long the destructor of a controller waits for the engine to release its queues.
   std::uint64_t leave_timeout_ns = 30'000'000'000;
@@ -67,6 +70,10 @@ class subsystem {
   void hold();
   void release() noexcept;
 
+  /// Whether waiting threads serve the drive.
+  bool waiters_serve() const;
+  /// See `backing_store::access`.
+  std::optional<file_access> access() const;
   /// A snapshot, which is exact once all commands have completed.
   std::unique_ptr<statistics> collect();
   /// Ends everything but its queues, and writes back what the store holds. False: what was written since the last

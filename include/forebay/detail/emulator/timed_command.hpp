@@ -33,16 +33,4 @@ struct timed_command {
   std::uint64_t target_ps = 0;
 };
 
-/// Occupies, for `charge_ps`, a resource that is free from `next_free_ps` on, not before `not_before_ps`. Returns when
-/// that begins.
-template <class M>
-FOREBAY_DEVICE std::uint64_t advance(std::uint64_t& next_free_ps, std::uint64_t not_before_ps,
-                                     std::uint64_t charge_ps) {
-  // Relaxed: the clocks order nothing but themselves. Another unit may come between the two accesses: then this one
-  // starts after that unit's, and still not before `not_before_ps`.
-  auto const clock = simt::atomic<M, simt::scope::device>(next_free_ps);
-  clock.fetch_max(not_before_ps, simt::order::relaxed);
-  return clock.fetch_add(charge_ps, simt::order::relaxed);
-}
-
 }  // namespace forebay::emulator

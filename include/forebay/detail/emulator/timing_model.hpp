@@ -9,6 +9,7 @@
 
 #include "forebay/detail/emulator/flash_model.hpp"
 #include "forebay/detail/emulator/timed_command.hpp"
+#include "forebay/detail/memory/service_clock.hpp"
 #include "forebay/detail/simt/team.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 
@@ -172,7 +173,7 @@ class timing_model {
     }
     std::uint64_t start_ps = 0;
     if (lanes.any(charged)) {
-      if (lanes.leader()) start_ps = advance<M>(next_free_ps_[0], still_free_ps(arrival_ps), total_ps);
+      if (lanes.leader()) start_ps = memory::advance<M>(next_free_ps_[0], still_free_ps(arrival_ps), total_ps);
       start_ps = lanes.broadcast(start_ps);
     }
     for (std::uint32_t i = lanes.rank(); i < count; i += lanes.count()) {
@@ -197,7 +198,8 @@ class timing_model {
     }
     for (std::uint32_t channel = lanes.rank(); channel < parameters_.channels; channel += lanes.count()) {
       if ((touched >> channel & 1) != 0)
-        scratch_ps[channel] = advance<M>(next_free_ps_[channel], still_free_ps(arrival_ps), scratch_ps[channel]);
+        scratch_ps[channel] =
+            memory::advance<M>(next_free_ps_[channel], still_free_ps(arrival_ps), scratch_ps[channel]);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       timed_command& command = batch[i];
@@ -227,7 +229,8 @@ class timing_model {
     if (total_ps == 0) return;
     std::uint64_t passed_ps = 0;
     if (lanes.leader())
-      passed_ps = advance<M>(link_free_ps_[way == operation::read ? 0 : 1], still_free_ps(arrival_ps), total_ps);
+      passed_ps =
+          memory::advance<M>(link_free_ps_[way == operation::read ? 0 : 1], still_free_ps(arrival_ps), total_ps);
     passed_ps = lanes.broadcast(passed_ps);
     for (std::uint32_t first = 0; first < count; first += lanes.count()) {
       std::uint32_t const i = first + lanes.rank();

@@ -12,6 +12,8 @@ namespace forebay::simt {
 /// must, and a thread that has nothing to do leaves its processor to others. Yielding alone does not achieve that. When
 /// the many threads of clients and of a daemon only yielded, Linux 6.18 was seen to run nothing but these threads for a
 /// minute. It did not run its own threads, which complete the writes of files. Each thread has its own object.
+///
+/// If there is `waiting_work`, the thread does that first, and rests only if it had nothing to do or to wait for.
 class backoff {
  public:
   static constexpr std::uint64_t looking_ns = 2'000;
@@ -41,7 +43,7 @@ class backoff {
       waits_ = true;
       since_ns_ = now_ns;
     }
-    if (now_ns - since_ns_ >= looking_ns) rest(now_ns, latest_ns);
+    rest(now_ns, latest_ns);
   }
   /// How long the thread has waited, if it has called `pause` since it last got something.
   std::uint64_t waited_ns(std::uint64_t now_ns) const { return waits_ ? now_ns - since_ns_ : 0; }

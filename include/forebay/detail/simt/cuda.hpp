@@ -34,6 +34,7 @@ struct cuda : machine_traits {
   static constexpr bool reduces_warps = true;
   static constexpr bool lanes_share_looks = true;
   static constexpr bool looks_beside_work = true;
+  static constexpr bool counts_cycles = true;
   static constexpr bool lock_holders_go_on = true;
   static constexpr bool blocks_bring_scratch = true;
 
@@ -80,6 +81,58 @@ struct cuda : machine_traits {
     T* object_;
   };
 
+  /// The same of an object in global memory, by threads of one GPU. With a pointer of which the compiler does not know
+  /// that, each access tests whether it went to shared memory, and so waits for its result: no two are in flight. It
+  /// has the orders that are used.
+  template <word T>
+  class global_atomic_ref {
+   public:
+    FOREBAY_DEVICE explicit global_atomic_ref(T& object) : object_(&object) {}
+#if defined(__CUDA_ARCH__)
+    FOREBAY_DEVICE T load(order o) const {
+      bits value;
+      if (o == order::relaxed) {
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address()) : "memory");
+      } else {
+        asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address()) : "memory");
+      }
+      return static_cast<T>(value);
+    }
+    FOREBAY_DEVICE void store(T value, order o) const {
+      if (o == order::relaxed) {
+        asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(address()), "l"(bits{value}) : "memory");
+      } else {
+        asm volatile("st.release.gpu.global.u64 [%0], %1;" : : "l"(address()), "l"(bits{value}) : "memory");
+      }
+    }
+    FOREBAY_DEVICE T fetch_add(T value, order) const {
+      bits before;
+      asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+                   : "=l"(before)
+                   : "l"(address()), "l"(bits{value})
+                   : "memory");
+      return static_cast<T>(before);
+    }
+    /// Raises the object to `value` if it is less.
+    FOREBAY_DEVICE void raise(T value, order) const {
+      asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" : : "l"(address()), "l"(bits{value}) : "memory");
+    }
+#else
+    FOREBAY_DEVICE T load(order) const { return not_on_host(); }
+    FOREBAY_DEVICE void store(T value, order) const { not_on_host(value); }
+    FOREBAY_DEVICE T fetch_add(T value, order) const { return not_on_host(value); }
+    FOREBAY_DEVICE void raise(T value, order) const { not_on_host(value); }
+#endif
+
+   private:
+    static_assert(sizeof(T) == 8);
+    using bits = unsigned long long;
+#if defined(__CUDA_ARCH__)
+    FOREBAY_DEVICE std::size_t address() const { return __cvta_generic_to_global(object_); }
+#endif
+    T* object_;
+  };
+
   FOREBAY_DEVICE static void fence(scope s, order o) {
     switch (s) {
       case scope::block:
@@ -111,6 +164,36 @@ struct cuda : machine_traits {
     } else {
       *address = value;
     }
+  }
+
+  /// Starts to read the byte at `address`, in global memory, and so the sector around it. The caller goes on until it
+  /// passes the value to `finish_loads`. A load of this sector by the same multiprocessor is then a fast one.
+  FOREBAY_DEVICE static std::uint32_t start_load(std::byte const* address) {
+#if defined(__CUDA_ARCH__)
+    std::uint32_t value;
+    // Volatile, so that it stays before the wait that it is to overlap with. Weak, so that the L1 cache keeps it.
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(address)));
+    return value;
+#else
+    return not_on_host(address);
+#endif
+  }
+  /// Returns when the loads are done whose values went into `values`, whatever the values are.
+  FOREBAY_DEVICE static void finish_loads(std::uint32_t values) {
+#if defined(__CUDA_ARCH__)
+    // A guard that the assembler cannot know: the thread goes no further without the value. The rest is no rest.
+    asm volatile(
+        "{\n"
+        "  .reg .pred found;\n"
+        "  setp.eq.u32 found, %0, 165;\n"
+        "  @found nanosleep.u32 0;\n"
+        "}"
+        :
+        : "r"(values)
+        : "memory");
+#else
+    not_on_host(values);
+#endif
   }
 
   /// Two neighbouring words, at a multiple of 16 bytes. Each is read as by a relaxed atomic load at device scope.
@@ -199,6 +282,17 @@ struct cuda : machine_traits {
 #endif
   }
 
+  /// The clock of the calling thread's multiprocessor.
+  FOREBAY_DEVICE static std::uint64_t cycles() {
+#if defined(__CUDA_ARCH__)
+    std::uint64_t now;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(now) : : "memory");
+    return now;
+#else
+    return not_on_host();
+#endif
+  }
+
   /// Rests for up to twice `ns`, so that other threads get access to the memory that the caller looks at.
   FOREBAY_DEVICE static void pause([[maybe_unused]] unsigned ns) {
 #if defined(__CUDA_ARCH__)
@@ -219,6 +313,21 @@ struct cuda : machine_traits {
         if (deadline_ns - now_ns < 2 * pause_ns) pause_ns = static_cast<unsigned>((deadline_ns - now_ns) / 2);
       }
       pause(pause_ns);
+    }
+  }
+
+  /// Waits until `cycles()` reaches `end`, and returns what it then was: for a wait whose end is urgent to some
+  /// nanoseconds. It rests only while the end is far. It ends in any case when `clock_ns()` has reached `deadline_ns`:
+  /// a thread that the GPU put aside may go on where the count is another.
+  FOREBAY_DEVICE static std::uint64_t wait_cycles(std::uint64_t end, std::uint64_t deadline_ns) {
+    for (;;) {
+      std::uint64_t const now = cycles();
+      auto const left = static_cast<std::int64_t>(end - now);
+      if (left <= 0) return now;
+      if (left < cycles_without_rest) continue;
+      if (clock_ns() >= deadline_ns) return now;
+      // Short, because the lanes of a warp may rest for each other.
+      pause(64);
     }
   }
 
@@ -392,6 +501,9 @@ struct cuda : machine_traits {
   }
 
  private:
+  /// A pause of 64 ns may last 128 ns, 256 cycles of a GPU of 2 GHz.
+  static constexpr std::int64_t cycles_without_rest = 384;
+
 #if defined(__CUDA_ARCH__)
   // Blocks and grids may have up to three dimensions. Threads are counted in the order in which they lie in warps (CUDA
   // C++ Programming Guide, "Thread Hierarchy").

@@ -155,6 +155,12 @@ struct fiber : machine_traits {
     store_granules(*lane, address, &value, sizeof(T), where);
   }
 
+  /// Starts to read the byte at `address`. The value goes to `finish_loads`, which returns when it is there.
+  static std::uint32_t start_load(std::byte const* address, location where = location::current()) {
+    return static_cast<std::uint32_t>(ld(address, where));
+  }
+  static void finish_loads(std::uint32_t /*values*/) {}
+
   /// Two neighbouring words, at a multiple of 16 bytes. Each is read as by a relaxed atomic load at device scope.
   static vec16 load_pair(std::uint64_t const* words, location where = location::current()) {
     auto* const both = const_cast<std::uint64_t*>(words);

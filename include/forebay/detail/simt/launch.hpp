@@ -17,6 +17,8 @@ struct launch_options {
   /// How many lanes run at a time, over all multiprocessors; each multiprocessor has at least one block. A block starts
   /// when another has ended.
   std::uint32_t resident_lanes = 16 * 1024;
+  /// Of each lane, at least 16 KiB. A lane that waits may do `waiting_work` there, of which a step of a drive takes
+  /// about 8 KiB.
   std::uint32_t stack_bytes = 64 * 1024;
   /// Whether a lane that calls `fiber::converged` first lets the other lanes of its warp come to that place, as on a
   /// GPU. That costs a pass over all lanes each time. If not, each lane is alone there, which is also right.

@@ -29,6 +29,9 @@ struct machine_traits {
   /// doorbells while it posts, and at its mailbox while it polls; it reads the mailbox in full order only if a look
   /// found mail.
   static constexpr bool looks_beside_work = false;
+  /// Whether there is `cycles()`, a clock that is finer than `clock_ns()`: each multiprocessor has its own, of a rate
+  /// that changes. Then `wait_cycles()` exists too.
+  static constexpr bool counts_cycles = false;
   /// Whether the holder of a lock makes progress whatever other threads do, so that it is worth trying again at once.
   static constexpr bool lock_holders_go_on = false;
   /// Whether the scratch of a dispatcher lies in the shared memory of its block, which is new in each launch.

@@ -56,6 +56,10 @@ struct native : machine_traits {
   static void st(T* address, std::type_identity_t<T> value) {
     *address = value;
   }
+  /// Starts to read the byte at `address`. The value goes to `finish_loads`, which returns when it is there.
+  static std::uint32_t start_load(std::byte const* address) { return static_cast<std::uint32_t>(ld(address)); }
+  static void finish_loads(std::uint32_t /*values*/) {}
+
   /// Two neighbouring words, at a multiple of 16 bytes. Each is read as by a relaxed atomic load at device scope.
   static vec16 load_pair(std::uint64_t const* words) {
     return {detail::host_load(words, order::relaxed), detail::host_load(words + 1, order::relaxed)};

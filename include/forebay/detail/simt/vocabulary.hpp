@@ -103,4 +103,20 @@ FOREBAY_DEVICE auto atomic(T& object) {
   return typename M::template atomic_ref<T, S>{object};
 }
 
+/// The same of a 64-bit word that lies in global memory, not in that of a block, and that only threads of one GPU use.
+/// It has `load` and `store`, relaxed or ordered, and relaxed `fetch_add` and `raise`, which returns nothing.
+template <class M, word T>
+FOREBAY_DEVICE auto global_atomic(T& object) {
+  if constexpr (requires { typename M::template global_atomic_ref<T>; }) {
+    return typename M::template global_atomic_ref<T>{object};
+  } else {
+    using base = typename M::template atomic_ref<T, scope::device>;
+    struct raising : base {
+      using base::base;
+      void raise(T value, order o) const { (void)this->fetch_max(value, o); }
+    };
+    return raising{object};
+  }
+}
+
 }  // namespace forebay::simt
