@@ -16,6 +16,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -129,6 +130,46 @@ TEST_F(file_drive, that_is_written_may_have_any_length_and_keeps_it) {
       }
       EXPECT_EQ(contents(), text);
     }
+  }
+}
+
+TEST_F(file_drive, is_served_by_threads_that_wait_unless_it_has_times_to_keep) {
+  auto const served_by = [this](std::string const& keys, bool waiters_serve) {
+    std::string const uri = "emulated:backing=file,path=" + path + keys;
+    return drive::open(uri, {.waiters_serve = waiters_serve})->report()["served_by"];
+  };
+  write(std::string(1 << 16, '-'));
+  EXPECT_EQ(served_by(",io=mmap", true), "service units");
+  if (std::string const refused = refusal("file:" + path + ",io=uring"); refused != "accepted") {
+    GTEST_SKIP() << refused;
+  }
+  EXPECT_EQ(served_by(",io=uring", true), "waiting threads");
+  EXPECT_EQ(served_by(",io=uring", false), "service units");
+  EXPECT_EQ(served_by(",io=uring,latency_us=10", true), "service units");
+  EXPECT_EQ(served_by(",io=uring,iops=1000000", true), "service units");
+}
+
+TEST_F(file_drive, serves_many_threads_that_wait_for_it) {
+  constexpr std::size_t piece_bytes = 3000, pieces = 40;
+  write(std::string(4 * piece_bytes * pieces, '-'));
+  if (std::string const refused = refusal("file:" + path + ",io=uring"); refused != "accepted") {
+    GTEST_SKIP() << refused;
+  }
+  storage drives({.drives = {"file:" + path + ",io=uring,threads=2"}, .device = "cpu"});
+  EXPECT_EQ(nlohmann::json::parse(drives.report())["drives"][0]["served_by"], "waiting threads");
+  std::vector<std::jthread> threads;
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&drives, t] {
+      for (std::size_t i = 0; i < pieces; ++i) {
+        std::uint64_t const at = (t * pieces + i) * piece_bytes;
+        std::string const text(piece_bytes, static_cast<char>('a' + (t * pieces + i) % 26));
+        drives.pwrite(text.data(), text.size(), at);
+        if (i % 8 == 0) drives.flush();
+        std::string found(piece_bytes, '?');
+        drives.pread(found.data(), found.size(), at);
+        ASSERT_EQ(found, text);
+      }
+    });
   }
 }
 

@@ -394,6 +394,40 @@ TEST(dma_space_test, allocations_are_registered_and_aligned) {
   EXPECT_THROW(space.unmap(reinterpret_cast<void*>(0x1000), 4096), refused_input);
 }
 
+/// Notes which memory it is told of.
+class told_medium final : public medium {
+ public:
+  using range = std::pair<void const*, std::size_t>;
+  std::multiset<range> ranges;
+
+  std::unique_ptr<medium_port> open(port_use) override { return nullptr; }
+  void add_memory(void const*, void const* address, std::size_t bytes) override { ranges.emplace(address, bytes); }
+  void remove_memory(void const*, void const* address, std::size_t bytes) noexcept override {
+    if (auto const found = ranges.find({address, bytes}); found != ranges.end()) ranges.erase(found);
+  }
+  void remove_memory(void const*) noexcept override { ranges.clear(); }
+};
+
+TEST(dma_space_test, its_medium_is_told_of_all_memory) {
+  dma_regions regions(memory::host(), 6);
+  told_medium told;
+  alignas(4096) static std::byte mapped[8192];
+  {
+    dma_space space(regions, memory::host(), nullptr, nullptr, &told);
+    void* const memory = space.allocate(5000);
+    space.map(mapped, 8192);
+    space.map(mapped, 4096);
+    EXPECT_EQ(told.ranges, (std::multiset<told_medium::range>{{memory, 8192}, {mapped, 8192}, {mapped, 4096}}));
+    space.deallocate(memory);
+    space.unmap(mapped, 4096);
+    EXPECT_EQ(told.ranges, (std::multiset<told_medium::range>{{mapped, 8192}}));
+    EXPECT_THROW(space.allocate(std::size_t{200} << 30), operation_failed);
+    EXPECT_EQ(told.ranges.size(), 1u);
+  }
+  // A client that was killed unmaps nothing.
+  EXPECT_TRUE(told.ranges.empty());
+}
+
 TEST(dma_space_test, memory_that_cannot_be_registered_is_given_back_and_the_rest_stays) {
   dma_regions regions(memory::host(), 4);
   dma_space space(regions, memory::host());

@@ -32,7 +32,7 @@ class fake_medium final : public medium {
  public:
   fake_medium(std::byte* bytes, fake_behaviour const& how) : bytes_(bytes), how_(how) {}
 
-  std::unique_ptr<medium_port> open() override {
+  std::unique_ptr<medium_port> open(port_use) override {
     // Relaxed: units open their ports at the same time, and each needs a number of its own.
     return std::make_unique<port>(*this, how_.seed + opened_.fetch_add(1, std::memory_order_relaxed));
   }

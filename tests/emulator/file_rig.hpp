@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "forebay/detail/emulator/controller.hpp"
@@ -18,11 +19,11 @@
 
 namespace forebay::emulator::testing {
 
-/// A drive in a file, and the results of its commands. It has one queue pair, of 64 entries.
+/// A drive, and the results of its commands. It has one queue pair, of 64 entries.
 class file_rig {
  public:
-  explicit file_rig(std::string const& path, file_io io = file_io::automatic)
-      : drive(make(path, io)), controller_(drive, 1) {
+  explicit file_rig(std::string const& path, file_io io = file_io::automatic) : file_rig(make(path, io)) {}
+  explicit file_rig(std::shared_ptr<subsystem> of) : drive(std::move(of)), controller_(drive, 1) {
     host_.enable();
     auto cq = host_.admin(nvme::admin_opcode::create_io_completion_queue, 1 | 63u << 16, 1);
     cq.prp1 = host_.data_address();

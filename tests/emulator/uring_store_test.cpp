@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "emulator/uring.hpp"
 #include "emulator/uring_medium.hpp"
 #include "support/loop_device.hpp"
 
@@ -23,7 +24,7 @@ class uring_store_test : public ::testing::Test {
   std::string path;
 
   void SetUp() override {
-    if (std::string const why = why_no_uring(); !why.empty()) GTEST_SKIP() << why;
+    if (std::string const why = uring::why_not(uring_medium::most_pieces); !why.empty()) GTEST_SKIP() << why;
   }
   void make(fs::path const& folder) {
     path = (folder / ("forebay-uring-store-" + std::to_string(::getpid()))).string();

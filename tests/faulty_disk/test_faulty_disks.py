@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drives on disks that fail, in one guest: bad sectors, a disk that fails for a while or hangs, a full file system.
 
+And drives on disks that do not fail, which the kernel polls: few machines have one.
+
 The device mapper makes the faults. A client (client.cpp) takes steps: requests, and commands that change the disk
 between them. It writes down how each request ended.
 """
@@ -303,6 +305,27 @@ def full(io: str) -> Scenario:
     return Scenario(name, drive_on(f"{folder}/drive", io), PAGE, steps, setup=setup)
 
 
+POLLED = ("polled-disk", "polled-file")
+POLLED_PAGES = range(512)
+
+
+def polled(name: str) -> Scenario:
+    path, setup = f"/disks/{name}", []
+    if name == "polled-file":
+        folder = f"/mnt/{name}"
+        setup = [f"mkdir -p {folder}", f"mount {path} {folder}", f"truncate -s {SECTORS * SECTOR} {folder}/drive"]
+        path = f"{folder}/drive"
+    steps = [
+        write("writes", POLLED_PAGES),
+        *wait("writes"),
+        read("reads", POLLED_PAGES, "writes"),
+        *wait("reads"),
+        {"flush": "flush"},
+        *wait("flush"),
+    ]
+    return Scenario(name, drive_on(path, "uring"), PAGE, steps, setup=setup)
+
+
 SCENARIOS = [
     *(bad_sectors(io) for io in IOS),
     *bad_first_sectors(),
@@ -311,6 +334,7 @@ SCENARIOS = [
     hanging_mapped(),
     hanging_too_long(),
     *(full(io) for io in IOS),
+    *(polled(name) for name in POLLED),
 ]
 
 # ---- what came of it
@@ -324,6 +348,7 @@ class Outcome:
     output: str
     console: str
     waits: list[tuple[str, dict[str, set[int]], list[int]]] = field(default_factory=list)
+    report: dict = field(default_factory=dict)
 
     def statuses(self, group: str, nth: int = 0, unwritten: set[int] = frozenset()) -> dict[str, set[int]]:
         """Units by status. The units that were read hold what they should, but for those that were not written."""
@@ -346,10 +371,12 @@ def outcomes(tmp_path_factory) -> dict[str, Outcome]:
         pytest.skip(f"there is no {client} here: make test builds it")
     folder, images = tmp_path_factory.mktemp("results"), tmp_path_factory.mktemp("disks")
     disks = [guest.Disk(name, images / name) for name in ("faulty", "bad", *(f"full-{io}" for io in IOS))]
+    disks += [guest.Disk(name, images / name, kind="nvme") for name in POLLED]
+    sizes = {"faulty": len(GATES) * SECTORS * SECTOR, "bad": len(GATES) * SECTORS * SECTOR, "polled-file": 24 << 20}
     for disk in disks:
         with disk.path.open("wb") as file:
-            file.truncate(4 << 20 if disk.name.startswith("full") else len(GATES) * SECTORS * SECTOR)
-        if disk.name.startswith("full"):
+            file.truncate(sizes.get(disk.name, SECTORS * SECTOR if disk.name in POLLED else 4 << 20))
+        if disk.name.startswith("full") or disk.name == "polled-file":
             make = [guest.program("mkfs.ext4"), "-q", "-F", "-b", str(PAGE), disk.path]
             subprocess.run(make, check=True, capture_output=True)
     # Without udev, dmsetup makes the nodes.
@@ -367,7 +394,9 @@ def outcomes(tmp_path_factory) -> dict[str, Outcome]:
         there = folder / scenario.name
         outcome = Outcome(int((there / "status").read_text()), (there / "output").read_text(), console)
         if outcome.status == 0:
-            for seen in json.loads((there / "outcome").read_text())["outcomes"]:
+            document = json.loads((there / "outcome").read_text())
+            outcome.report = document["report"]
+            for seen in document["outcomes"]:
                 statuses = {short(status): set(units) for status, units in seen["statuses"].items()}
                 outcome.waits.append((seen["group"], statuses, seen["wrong"]))
         found[scenario.name] = outcome
@@ -483,3 +512,12 @@ def test_a_full_file_system_fails_writes_that_need_room(outcomes, io):
         # A page that was not there stays lost until the drive is opened again.
         assert found.statuses("flush") == found.statuses("flush after") == FLUSH_FAILED
         assert later == writes
+
+
+@pytest.mark.parametrize("name", POLLED)
+def test_a_disk_that_the_kernel_polls_works_as_any_other(outcomes, name):
+    found = outcomes[name]
+    assert found.statuses("writes") == found.statuses("reads") == all_end(POLLED_PAGES)
+    assert found.statuses("flush") == FLUSHED
+    file = found.report["drives"][0]["file"]
+    assert all(file[what] for what in ("polled", "direct", "fixed_buffers")), json.dumps(file)

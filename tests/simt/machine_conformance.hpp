@@ -95,6 +95,35 @@ struct atomic_kernel {
   }
 };
 
+enum : u32 { counted, highest, handed, seen_early, global_words };
+
+/// Words of global memory, and loads that begin before they are needed.
+template <class M>
+struct global_kernel {
+  u64* words;
+  global_kernel with(u64* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    u64 const me = M::thread_rank();
+    u64 const before = global_atomic<M>(words[counted]).fetch_add(2, order::relaxed);
+    M::check(before % 2 == 0 && before < 2 * u64{M::thread_count()}, "fetch_add returns what was there");
+    global_atomic<M>(words[highest]).raise(me, order::relaxed);
+    auto const* const bytes = reinterpret_cast<std::byte const*>(words + global_words);
+    u32 loads = 0;
+    for (u32 i = 0; i < 8; ++i) loads += M::start_load(bytes + 8 * i);
+    M::finish_loads(loads);
+    M::check(loads == 36, "the bytes that lie there");
+    if (me == 0) {
+      M::st(words + handed, u64{17});
+      // Pairs with the acquire below.
+      global_atomic<M>(words[seen_early]).store(1, order::release);
+    } else {
+      // Pairs with the release above.
+      bool const came = global_atomic<M>(words[seen_early]).load(order::acquire) != 0;
+      M::check(!came || M::ld(words + handed) == 17, "what came before the release is there after the acquire");
+    }
+  }
+};
+
 /// Lane i waits for lane i + 1 of the grid, which may be of another block; the last lane starts the chain.
 template <class M>
 struct chain_kernel {
@@ -287,6 +316,15 @@ TYPED_TEST_P(MachineConformance, AtomicsLoseNothing) {
   EXPECT_TRUE(words[winner] >= 1 && words[winner] <= 512) << words[winner];
 }
 
+TYPED_TEST_P(MachineConformance, WordsOfGlobalMemoryAreAtomicAndLoadsBeginEarly) {
+  using M = typename TypeParam::machine;
+  std::vector<u64> words(global_words + 8);
+  for (u64 i = 0; i < 8; ++i) words[global_words + i] = i + 1;
+  TypeParam::run(grid{4, 64, 0}, global_kernel<M>{}, words);
+  EXPECT_EQ(words[counted], 2u * 256);
+  EXPECT_EQ(words[highest], 255u);
+}
+
 TYPED_TEST_P(MachineConformance, EveryLaneOfResidentBlocksMakesProgress) {
   using M = typename TypeParam::machine;
   std::vector<u32> flags(256);
@@ -359,9 +397,10 @@ TYPED_TEST_P(MachineConformance, LanesOfAGridKnowItByOneNumber) {
 
 REGISTER_TYPED_TEST_SUITE_P(MachineConformance, WarpCollectivesGiveWhatTheirMembersPassed,
                             ThisWarpHoldsTheLanesThatTheBlockHas, BlocksShareMemoryAcrossBarriers, AtomicsLoseNothing,
-                            EveryLaneOfResidentBlocksMakesProgress, AWaitGivesUpAtItsDeadlineAndNotBefore,
-                            LanesThatWaitTogetherGoOnTogether, AWaitThatIsLateTakesWhatHasCome,
-                            LanesThatWereTogetherFindEachOtherBesideOthers, CopyMovesExactlyItsBytesAtAnyAlignment,
-                            SixteenBytesAndDoorbellsAreStored, LanesOfAGridKnowItByOneNumber);
+                            WordsOfGlobalMemoryAreAtomicAndLoadsBeginEarly, EveryLaneOfResidentBlocksMakesProgress,
+                            AWaitGivesUpAtItsDeadlineAndNotBefore, LanesThatWaitTogetherGoOnTogether,
+                            AWaitThatIsLateTakesWhatHasCome, LanesThatWereTogetherFindEachOtherBesideOthers,
+                            CopyMovesExactlyItsBytesAtAnyAlignment, SixteenBytesAndDoorbellsAreStored,
+                            LanesOfAGridKnowItByOneNumber);
 
 }  // namespace forebay::simt::testing

@@ -125,6 +125,10 @@ TEST(CacheOptions, RefsMustFitTheCache) {
   EXPECT_THAT([&] { st.service<M>(nullptr); }, ThrowsMessage<refused_input>(HasSubstr("use traits that are `cached`")));
   EXPECT_THAT([&] { (plain.service<M, cached>(nullptr)); },
               ThrowsMessage<refused_input>(HasSubstr("cache.size_bytes: '0'")));
+  using staged = test::traits<replacement::clock, false, frame_pools<no_sharing, replacement::no_policy, staged_frames>,
+                              service_rules>;
+  EXPECT_THAT([&] { (st.service<M, staged>(nullptr)); },
+              ThrowsMessage<refused_input>(HasSubstr("open the storage with cache.staging_pages")));
   EXPECT_THAT([&] { st.ref<M>(extent{"part", 0, 4096}); },
               ThrowsMessage<refused_input>(HasSubstr("use traits that are `cached`")));
   EXPECT_THAT([&] { (st.ref<M, test::traits<replacement::s3_fifo>>()); },

@@ -285,6 +285,22 @@ struct write_by_cursor {
   }
 };
 
+/// Notes where the first word lies in memory.
+template <class M, class Ref>
+struct place_of_page {
+  Ref storage;
+  std::uint64_t* address;
+  tally* result;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const words = storage.template array<std::uint64_t const>();
+    auto page = words.thread_page();
+    status const outcome = page.seek(0);
+    if (outcome.ok() && M::thread_rank() == 0) M::st(address, reinterpret_cast<std::uint64_t>(page.data()));
+    count<M>(result, outcome, true);
+  }
+};
+
 /// Reads every word through cursors; a thread's cursor goes over them backwards.
 template <class M, class Ref, bool WholeWarp>
 struct read_by_cursor {

@@ -77,7 +77,8 @@ class CachedStorageSuite : public testing::Test {
       Machine::run(shape, kernel);
     } else {
       auto* const stop = reinterpret_cast<std::uint32_t*>(shared.data() + stop_at);
-      Machine::run_beside(st.service<fixture_machine, cached>(stop), stop, shape, kernel);
+      using traits = typename decltype(kernel.storage)::traits;
+      Machine::run_beside(st.service<fixture_machine, traits>(stop), stop, shape, kernel);
     }
     return *reinterpret_cast<Result const*>(kernel.result);
   }

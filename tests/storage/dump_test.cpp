@@ -170,6 +170,23 @@ TEST(Dump, OfACacheNamesWhatIsPinnedAndWhatIsDirty) {
   EXPECT_THAT(st.dump(), Not(HasSubstr("pin\n")));
 }
 
+TEST(Dump, OfACacheCountsStagingPages) {
+  storage_options o;
+  o.drives = {"emulated:size=1M"};
+  o.device = "cpu";
+  o.cache.size_bytes = 32 * o.cache.page_bytes;
+  EXPECT_THAT(storage(o).dump(), Not(HasSubstr("staging")));
+  o.cache.staging_pages = 40;
+  storage st(o);
+  EXPECT_THAT(st.dump(), HasSubstr("  40 of 40 staging pages are free\n"));
+  using pools = frame_pools<no_sharing, replacement::no_policy, staged_frames>;
+  {
+    auto const bytes = st.ref<native, test::traits<replacement::clock, false, pools>>().array<std::uint8_t>();
+    ASSERT_TRUE(bytes.thread_page().seek(0).ok());
+  }
+  EXPECT_THAT(st.dump(), HasSubstr("  40 of 40 staging pages are free\n"));
+}
+
 TEST(Watchdog, RefusesWhatItCannotDo) {
   storage_options o;
   o.drives = {"emulated:size=1M"};

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "forebay/detail/simt/waiting_work.hpp"
+
 namespace forebay::test {
 
 thread_local std::int64_t allocations_left = -1;
@@ -13,7 +15,8 @@ thread_local bool allocation_failed = false;
 namespace {
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
-  if (allocations_left >= 0 && allocations_left-- == 0) {
+  // A drive that the thread serves while it waits is another party, which has no caller to tell.
+  if (allocations_left >= 0 && !simt::at_waiting_work() && allocations_left-- == 0) {
     allocation_failed = true;
     throw std::bad_alloc();
   }

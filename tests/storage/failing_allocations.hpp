@@ -7,7 +7,8 @@
 
 namespace forebay::test {
 
-/// Of the calling thread: how many more allocations succeed before one throws `std::bad_alloc`; below 0: all do.
+/// Of the calling thread, without what it does for drives while it waits: how many more allocations succeed before one
+/// throws `std::bad_alloc`; below 0: all do.
 extern thread_local std::int64_t allocations_left;
 /// Set when an allocation has thrown.
 extern thread_local bool allocation_failed;

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "forebay/machine.hpp"
 #include "forebay/status.hpp"
 
 namespace forebay::testing {
@@ -65,6 +66,7 @@ class memory_token {
 
 class memory_storage_ref {
  public:
+  using machine = simt::native;
   explicit memory_storage_ref(memory_drive& drive) : drive_(&drive) {}
   memory_token read_async(memory_buffer buffer, std::uint64_t offset_bytes, std::uint64_t bytes) const {
     return start({false, offset_bytes, bytes}, buffer);
