@@ -8,12 +8,13 @@ namespace forebay::block_io {
 namespace {
 
 launch_result launch(storage& drives, workload const& work) {
+  apps::io_buffer const buffer(drives, work.iodepth * work.block_bytes);
 #ifdef FOREBAY_HAS_CUDA
-  if (drives.on_gpu()) return run_on_gpu(drives, work);
+  if (drives.on_gpu()) return run_on_gpu(drives, work, buffer);
 #endif
   // One thread needs no fiber, whose every access to memory takes longer.
-  if (work.threads == 1) return run_on<simt::native>(drives, work);
-  return run_on<simt::fiber>(drives, work);
+  if (work.threads == 1) return run_on<simt::native>(drives, work, buffer);
+  return run_on<simt::fiber>(drives, work, buffer);
 }
 
 }  // namespace

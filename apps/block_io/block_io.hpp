@@ -26,6 +26,8 @@ struct options {
   double timeout_s = 10;          ///< for one command
   std::uint64_t seed = 1;
   bool verify = false;
+  /// On a GPU: reads end and writes begin in its memory. If the drives do not reach that, the threads copy.
+  bool lands = false;
   bool lay_down = true;  ///< with `verify`: write the pattern first; else the storage holds it from an earlier run
 };
 

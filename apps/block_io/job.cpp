@@ -98,6 +98,7 @@ workload validated(options const& o, medium const& on) {
   work.random = o.random;
   work.verify = o.verify;
   work.laid_down = o.verify && o.lay_down;
+  work.lands = o.lands;
   return work;
 }
 
@@ -120,7 +121,7 @@ result run(job const& what, workload const& work, progress const& tell) {
                                                                              : 0;
   r.seconds = static_cast<double>(measured_ns) * 1e-9;
   r.processor = share;
-  r.threads = work.threads;
+  r.threads = launched.threads;
   r.size_bytes = work.region_bytes;
   r.mismatches = launched.mismatches;
   r.first_mismatch_byte = launched.first_mismatch_byte;

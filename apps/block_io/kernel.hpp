@@ -32,6 +32,7 @@ struct workload {
   std::uint32_t read_percent = 100;
   bool random = true;
   bool verify = false;
+  bool lands = false;      ///< on a GPU: reads end and writes begin in its memory, even if the drives do not reach that
   bool laid_down = false;  ///< every block was written by this run's own first pass; else by some earlier run
 };
 
@@ -61,15 +62,17 @@ struct block_command {
   bool rewritten_before;  ///< a write of this block had completed before this read began
 };
 
-/// `Storage` is a `storage_ref<M>` or a model of its `read_async`/`write_async`; `Buffer` a `buffer_ref`.
-template <class M, class Storage, class Buffer>
+/// `Storage` is a `storage_ref<M>` or a model of its `read_async`/`write_async`; `Buffer` a `buffer_ref`. If it
+/// `Lands`, reads end and writes begin in memory that the drives do not reach, and the threads copy.
+template <class M, class Storage, class Buffer, bool Lands = false>
 struct kernel {
   using token_type =
       decltype(std::declval<Storage const&>().read_async(std::declval<Buffer>(), std::uint64_t{}, std::uint64_t{}));
   using slot_type = apps::in_flight_slot<token_type, block_command>;
 
   Storage storage;
-  Buffer buffer;  ///< `iodepth` blocks of `block_bytes`
+  Buffer buffer;       ///< `iodepth` blocks of `block_bytes`
+  std::byte* landing;  ///< if it `Lands`: as many bytes in that memory
   workload work;
   block_io::control* control;
   slot_type* slots;          ///< `iodepth`, zeroed
@@ -79,11 +82,37 @@ struct kernel {
   std::uint32_t* written;  ///< one bit a block, set once a write of it has completed; used where `verify` is set
 
   FOREBAY_DEVICE void operator()() const {
-    std::uint32_t const rank = M::thread_rank();
-    if (rank < work.threads) thread(*this, rank).run();
+    if constexpr (Lands) {
+      auto const warp = M::this_warp();
+      std::uint32_t const rank = M::thread_rank() / warp.size();
+      if (rank >= work.threads) return;
+      if (warp.thread_rank() != 0) return help_copy();
+      thread(*this, rank).run();
+      copy(nullptr, nullptr, 0);
+    } else {
+      std::uint32_t const rank = M::thread_rank();
+      if (rank < work.threads) thread(*this, rank).run();
+    }
   }
 
  private:
+  /// What the other lanes of a warp do until its first lane copies no bytes.
+  FOREBAY_DEVICE void help_copy() const {
+    while (copy(nullptr, nullptr, 0) != 0) {
+    }
+  }
+  /// All lanes of a warp copy what the first one says. Returns how many bytes.
+  FOREBAY_DEVICE std::uint64_t copy(std::byte* to, std::byte const* from, std::uint64_t bytes) const {
+    auto const warp = M::this_warp();
+    bytes = warp.shfl(bytes, 0);
+    to = warp.shfl(to, 0);
+    from = warp.shfl(from, 0);
+    warp.sync();  // the completion that the first lane has seen comes before the reads of all lanes
+    if (bytes != 0) simt::move_bytes<M>(warp.thread_rank(), warp.size(), to, from, bytes);
+    warp.sync();  // the first lane may use what the others have written
+    return bytes;
+  }
+
   class thread {
    public:
     FOREBAY_DEVICE thread(kernel const& k, std::uint32_t rank)
@@ -97,7 +126,7 @@ struct kernel {
 
     FOREBAY_DEVICE void run() {
       agree_on_interval();
-      for (std::uint32_t i = 0; i < commands_.size(); ++i) begin(i);
+      for (std::uint32_t i = 0; i < commands_.size(); ++i) begin(i, M::clock_ns());
       while (commands_.count() != 0) commands_.wait(*this);
       result_.read.completion = read_.summary();
       result_.write.completion = write_.summary();
@@ -106,6 +135,9 @@ struct kernel {
 
     FOREBAY_DEVICE token_type submit(std::uint32_t i) const {
       block_command const& c = commands_[i].command;
+      if constexpr (Lands) {
+        if (c.is_write) k_.copy(block(i).data(), data(i), work_.block_bytes);
+      }
       return c.is_write ? k_.storage.write_async(block(i), c.offset_bytes, work_.block_bytes)
                         : k_.storage.read_async(block(i), c.offset_bytes, work_.block_bytes);
     }
@@ -115,6 +147,10 @@ struct kernel {
       if (!outcome) return fail(outcome);
       slot_type const& s = commands_[i];
       bool const is_write = s.command.is_write;
+      if constexpr (Lands) {
+        if (!is_write) k_.copy(data(i), block(i).data(), work_.block_bytes);
+        now = M::clock_ns();
+      }
       if (work_.verify) is_write ? mark_written(s.command) : check_data(i);
       if (now >= begin_ns_ && now < end_ns_) {
         apps::command_summary& summary = is_write ? result_.write : result_.read;
@@ -123,7 +159,7 @@ struct kernel {
         (is_write ? write_ : read_).add(now - s.submitted_ns);
         result_.last_completion_ns = now;
       }
-      begin(i);
+      begin(i, work_.verify ? M::clock_ns() : now);  // the check takes time
     }
 
    private:
@@ -141,11 +177,15 @@ struct kernel {
       return k_.buffer.subspan(commands_.number(i) * work_.block_bytes, work_.block_bytes);
     }
 
+    /// Where reads end and writes begin.
+    FOREBAY_DEVICE std::byte* data(std::uint32_t i) const {
+      return Lands ? k_.landing + commands_.number(i) * work_.block_bytes : block(i).data();
+    }
+
     /// Starts the next command of the workload in free slot `i`, unless the workload is over.
-    FOREBAY_DEVICE void begin(std::uint32_t i) {
+    FOREBAY_DEVICE void begin(std::uint32_t i, std::uint64_t now) {
       // relaxed, both: seeing `stop` late costs a few commands; `issued` only hands out numbers.
       if (simt::atomic<M>(k_.control->stop).load(simt::order::relaxed) != 0) return;
-      std::uint64_t const now = M::clock_ns();
       if (now >= end_ns_) return;
       std::uint64_t const number = simt::atomic<M>(k_.control->issued).fetch_add(1, simt::order::relaxed);
       if (work_.runtime_ns == 0 && number >= work_.commands) return;
@@ -156,14 +196,13 @@ struct kernel {
       c.offset_bytes = work_.first_byte + index * work_.block_bytes;
       c.is_write = work_.read_percent < 100 && random_.below(100) >= work_.read_percent;
       if (work_.verify && c.is_write) {
-        apps::fill_pattern<M>(block(i).data(), work_.block_bytes, c.offset_bytes, work_.seed,
-                              apps::generation::rewritten);
+        apps::fill_pattern<M>(data(i), work_.block_bytes, c.offset_bytes, work_.seed, apps::generation::rewritten);
       }
       // acquire: pairs with the release in `mark_written`, so this read follows the write that set the bit.
       c.rewritten_before =
           work_.verify && !c.is_write &&
           (simt::atomic<M>(k_.written[index / 32]).load(simt::order::acquire) >> (index % 32) & 1) != 0;
-      commands_.begin(i, *this);
+      commands_.begin(i, *this, now);
     }
 
     FOREBAY_DEVICE void mark_written(block_command const& c) {
@@ -180,7 +219,7 @@ struct kernel {
     }
     FOREBAY_DEVICE bool data_holds(std::uint32_t i) const {
       block_command const& c = commands_[i].command;
-      std::byte const* const data = block(i).data();
+      std::byte const* const data = this->data(i);
       if (c.rewritten_before) {
         return apps::matches_pattern<M>(data, work_.block_bytes, c.offset_bytes, work_.seed,
                                         apps::generation::rewritten);

@@ -15,6 +15,7 @@ namespace forebay::block_io {
 struct launch_result {
   apps::command_latencies read;
   apps::command_latencies write;
+  std::uint32_t threads = 0;  ///< that the workload had
   std::uint64_t epoch_ns = 0;
   std::uint64_t last_completion_ns = 0;
   std::uint64_t mismatches = 0;

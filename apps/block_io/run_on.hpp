@@ -17,12 +17,11 @@
 
 namespace forebay::block_io {
 
-/// Runs the threads of `work` to their end.
-template <class M>
-launch_result run_on(storage& drives, workload const& work) {
-  apps::io_buffer const buffer(drives, work.iodepth * work.block_bytes);
+/// Runs the threads of `work` to their end. `buffer` has its blocks; see `kernel` for `Lands`.
+template <class M, bool Lands = false>
+launch_result run_on(storage& drives, workload const& work, apps::io_buffer const& buffer) {
   auto const ref = drives.template ref<M>();
-  using kernel_type = kernel<M, std::remove_const_t<decltype(ref)>, std::remove_cvref_t<decltype(buffer.ref())>>;
+  using kernel_type = kernel<M, std::remove_const_t<decltype(ref)>, std::remove_cvref_t<decltype(buffer.ref())>, Lands>;
 
   apps::executor<M> const run(drives.gpu_ordinal());
   memory::resource& from = run.memory();
@@ -32,12 +31,27 @@ launch_result run_on(storage& drives, workload const& work) {
   apps::device_array<std::uint64_t> read_bins(from, apps::latency_bins::count);
   apps::device_array<std::uint64_t> write_bins(from, apps::latency_bins::count);
   apps::device_array<std::uint32_t> written(from, work.region_bytes / work.block_bytes / 32 + 1);
+  memory::allocation landing;
+  if constexpr (Lands) landing = memory::allocation(from, work.iodepth * work.block_bytes, 128);
 
-  run.threads(drives, work.threads,
-              kernel_type{ref, buffer.ref(), work, shared.data(), slots.data(), results.data(), read_bins.data(),
-                          write_bins.data(), written.data()});
+  kernel_type const threads{ref,
+                            buffer.ref(),
+                            landing.as<std::byte>(),
+                            work,
+                            shared.data(),
+                            slots.data(),
+                            results.data(),
+                            read_bins.data(),
+                            write_bins.data(),
+                            written.data()};
+  if constexpr (Lands) {
+    run.warps(drives, work.threads, threads);
+  } else {
+    run.threads(drives, work.threads, threads);
+  }
 
   launch_result total;
+  total.threads = work.threads;
   total.epoch_ns = shared.to_host()[0].epoch_ns;
   for (thread_result const& r : results.to_host()) total.merge(r);
   total.read.completion.bins = read_bins.to_host();
@@ -47,6 +61,6 @@ launch_result run_on(storage& drives, workload const& work) {
 }
 
 /// On the GPU of `drives`. Defined where CUDA is built in.
-launch_result run_on_gpu(storage& drives, workload const& work);
+launch_result run_on_gpu(storage& drives, workload const& work, apps::io_buffer const& buffer);
 
 }  // namespace forebay::block_io

@@ -3,6 +3,7 @@
 //! An array in the memory of the machine that a kernel runs on, filled and read by the host between launches.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -31,6 +32,8 @@ class device_array {
   void assign(std::span<T const> values) {
     if (!values.empty()) memory_.from().copy_in(memory_.data(), values.data(), values.size_bytes());
   }
+  /// Forgets all elements but the first `count`, and keeps their memory.
+  void truncate(std::size_t count) { count_ = std::min(count, count_); }
   /// The first `count` elements.
   std::vector<T> to_host(std::size_t count) const {
     std::vector<T> values(count);

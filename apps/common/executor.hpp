@@ -14,15 +14,16 @@
 
 namespace forebay::apps {
 
-/// An executor has a machine, memory for its kernels, and runs them one after the other, in two ways:
+/// An executor has a machine, memory for its kernels, and runs them one after the other:
 ///
 /// - `run(shape, kernel)`: a grid of any shape. It may return before the kernel has run; `run.synchronize()` waits.
 ///   What the kernel uses of a storage, the caller holds a lease of.
+/// - `run.beside(drives, work)`: calls `work()`, in which launches may use the storage `drives`: it holds the lease.
 /// - `run.threads(drives, count, kernel)`: at least `count` threads that do I/O on the storage `drives`, with its
-/// lease.
-///   It returns when they have ended.
+///   lease. It returns when they have ended.
 ///
-/// `simt::fiber` has one everywhere, `simt::cuda` in CUDA sources. That of `simt::native` has the second way only.
+/// `simt::fiber` has one everywhere, `simt::cuda` in CUDA sources. That of `simt::native` has the last way only. That
+/// of `simt::cuda` has one more, `run.warps(drives, count, kernel)`: `count` whole warps that do I/O.
 template <class M>
 class executor;
 
@@ -47,6 +48,10 @@ class executor<simt::fiber> {
   void wait_for(executor const& /*other*/) const {}
   /// Returns when all launches so far have run.
   void synchronize() const {}
+  template <class Storage, class Work>
+  void beside(Storage const& /*drives*/, Work&& work) const {
+    work();
+  }
 
   template <class Storage, class Kernel>
   void threads(Storage const& /*drives*/, std::uint32_t count, Kernel const& kernel) const {
@@ -113,17 +118,31 @@ class executor<simt::cuda> {
   /// Returns when all launches so far have run.
   void synchronize() const { stream_.synchronize(); }
 
-  /// Works on any GPU that is the calling thread's current one. Throws `operation_failed`.
+  /// Any GPU may be the calling thread's current one. Throws what `work` does.
+  template <class Storage, class Work>
+  void beside(Storage const& drives, Work&& work) const {
+    auto const running = drives.lease();
+    memory::current_device const here(stream_.ordinal());
+    work();
+    synchronize();
+  }
+  /// Both work on any GPU that is the calling thread's current one, and throw `operation_failed`.
   template <class Storage, class Kernel>
   void threads(Storage const& drives, std::uint32_t count, Kernel const& kernel) const {
     std::uint32_t const per_block = count <= threads_alone_max ? 1 : threads_per_block;
-    auto const running = drives.lease();
-    memory::current_device const here(stream_.ordinal());
-    (*this)({.blocks = (count + per_block - 1) / per_block, .threads_per_block = per_block}, kernel);
-    synchronize();
+    run_with(drives, {.blocks = (count + per_block - 1) / per_block, .threads_per_block = per_block}, kernel);
+  }
+  template <class Storage, class Kernel>
+  void warps(Storage const& drives, std::uint32_t count, Kernel const& kernel) const {
+    run_with(drives, {.blocks = count, .threads_per_block = 32}, kernel);
   }
 
  private:
+  template <class Storage, class Kernel>
+  void run_with(Storage const& drives, simt::grid const& shape, Kernel const& kernel) const {
+    beside(drives, [&] { (*this)(shape, kernel); });
+  }
+
   static constexpr std::uint32_t warps_per_multiprocessor = 32;
   /// If the threads are few, each gets a warp of its own. Lanes of one warp that are at different places of their code
   /// run one after the other. That costs a thread that waits for its own completion more than idle lanes do.

@@ -60,8 +60,13 @@ class in_flight {
   /// Starts the command of the free slot `i`.
   template <class Work>
   FOREBAY_DEVICE void begin(std::uint32_t i, Work& work) {
+    begin(i, work, M::clock_ns());
+  }
+  /// The same for a caller that has just read the clock.
+  template <class Work>
+  FOREBAY_DEVICE void begin(std::uint32_t i, Work& work, std::uint64_t now_ns) {
     Slot& s = (*this)[i];
-    s.begun_ns = M::clock_ns();
+    s.begun_ns = now_ns;
     submit(s, i, work);
     s.in_flight = true;
     ++count_;

@@ -21,7 +21,9 @@ class memory_view {
   class page {
    public:
     FOREBAY_DEVICE explicit page(memory_view const& array) : array_(array) {}
-    FOREBAY_DEVICE status seek(std::uint64_t, std::uint64_t = 0) const { return {}; }
+    FOREBAY_DEVICE status seek(std::uint64_t i, std::uint64_t = 0) const {
+      return i < array_.size_ ? status() : status(fault::out_of_range);
+    }
     FOREBAY_DEVICE std::uint64_t first() const { return 0; }
     FOREBAY_DEVICE std::uint64_t end() const { return array_.size_; }
     FOREBAY_DEVICE T const& operator[](std::uint64_t i) const { return array_.data_[i]; }

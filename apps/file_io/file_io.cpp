@@ -160,6 +160,7 @@ block_io::launch_result launch(shared_state& shared, block_io::workload const& w
   };
   file_kernel const kernel{file_ref(shared),
                            {shared.memory.host(0)},
+                           nullptr,  // the engines end where they say
                            work,
                            &control,
                            slots.data(),
@@ -173,6 +174,7 @@ block_io::launch_result launch(shared_state& shared, block_io::workload const& w
   };
   run_threads(work.threads, set_up, [&](std::uint32_t) { kernel(); }, tear_down);
 
+  total.threads = work.threads;
   total.epoch_ns = control.epoch_ns;
   for (block_io::thread_result const& r : results) total.merge(r);
   total.written = std::move(written);

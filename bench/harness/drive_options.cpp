@@ -10,7 +10,7 @@
 
 #include "forebay/detail/drive/uri.hpp"
 #include "forebay/detail/emulator/engine_runner.hpp"
-#include "forebay/detail/emulator/link.hpp"
+#include "forebay/detail/memory/link_speed.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
 #include "harness/child_process.hpp"
@@ -36,7 +36,7 @@ drive_options::drive_options(command_line const& given, std::uint32_t sharing_dr
       residency_given_(given.has("--residency")),
       sms_given_(given.has("--sms")) {
   std::vector<std::string> links{"none"};
-  for (emulator::link_speed const& speed : emulator::link_speeds()) links.push_back(speed.name);
+  for (memory::link_speed const& speed : memory::link_speeds()) links.push_back(speed.name);
   if (std::find(links.begin(), links.end(), link_) == links.end()) {
     throw refused_input("--link", link_, fmt::format("use one of {}", fmt::join(links, ", ")));
   }
@@ -47,7 +47,7 @@ drive_options::drive_options(command_line const& given, std::uint32_t sharing_dr
 }
 
 double drive_options::link_seconds(double bytes) const {
-  return link_ == "none" ? 0 : bytes / emulator::find_link_speed(link_).bytes_per_second;
+  return link_ == "none" ? 0 : bytes / memory::find_link_speed(link_).bytes_per_second;
 }
 
 std::vector<option> drive_options::with_value_but_sms(std::vector<option> others) {

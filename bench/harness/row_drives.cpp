@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "forebay/detail/emulator/link.hpp"
+#include "forebay/detail/memory/link_speed.hpp"
 
 namespace forebay::bench {
 
@@ -48,7 +48,7 @@ void row_drives::add(json const& report, double seconds) {
     used_ = true;
     if (std::string const said = d.value("fidelity", "ok"); said != "ok") worst_ = said;
   }
-  double const carries = emulator::find_link_speed(link_ == "none" ? usual_link : link_).bytes_per_second;
+  double const carries = memory::find_link_speed(link_ == "none" ? usual_link : link_).bytes_per_second;
   double const moved = static_cast<double>(std::max(read, written));
   beyond_link_ = beyond_link_ || moved > carries * (1 + tolerance) * seconds;
 }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/graph/build.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
 #include "harness/benchmark.hpp"
@@ -24,20 +25,19 @@
 #include "harness/drive_options.hpp"
 #include "harness/repeated.hpp"
 #include "harness/row_drives.hpp"
-#include "library/graph_build.hpp"
 #include "library/graph_storage.hpp"
 #include "library/spmv_cusparse.hpp"
 
 namespace {
 
 using forebay::bench::command_line;
-using forebay::bench::graph_kind;
 using forebay::bench::graph_on_gpu;
 using forebay::bench::runs_per_case;
 using forebay::bench::spmv_division;
 using forebay::bench::timed;
 using nlohmann::json;
 namespace bench = forebay::bench;
+namespace graph = forebay::graph;
 
 struct options {
   std::uint32_t scale = 22;
@@ -289,9 +289,9 @@ json measure_storage(graph_on_gpu& graph, options const& o, bench::drive_options
   return result;
 }
 
-json measure(graph_kind kind, options const& o, bench::drive_options const& where, bool& good) {
+json measure(graph::graph_kind kind, options const& o, bench::drive_options const& where, bool& good) {
   graph_on_gpu graph({kind, o.scale, o.edge_factor, o.seed});
-  char const* const name = kind == graph_kind::kronecker ? "kronecker" : "uniform";
+  char const* const name = kind == graph::graph_kind::kronecker ? "kronecker" : "uniform";
   fmt::print("{} scale {}: {} entries, largest degree {}, built in {:.2f} s\n", name, o.scale, graph.entries(),
              graph.degree_max(), graph.seconds_to_build());
   json result = {{"graph", name},
@@ -329,7 +329,7 @@ int run(command_line const& given) {
   json document = forebay::bench::document_of("library_graph", given.as_typed());
   if (o.cusparse) document["cusparse_version"] = bench::cusparse_spmv::version();
   bool good = true;
-  for (graph_kind const kind : {graph_kind::kronecker, graph_kind::uniform}) {
+  for (graph::graph_kind const kind : {graph::graph_kind::kronecker, graph::graph_kind::uniform}) {
     document["results"].push_back(measure(kind, o, where, good));
   }
   return forebay::bench::finish(given, std::move(document), good);

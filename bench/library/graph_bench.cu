@@ -9,13 +9,13 @@
 #include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
 #include "apps/common/random.hpp"
+#include "apps/graph/bfs.hpp"
+#include "apps/graph/build.hpp"
+#include "apps/graph/spmv.hpp"
 #include "forebay/error.hpp"
 #include "harness/event_timer.hpp"
-#include "library/bfs.hpp"
 #include "library/graph_bench.hpp"
-#include "library/graph_build.hpp"
 #include "library/graph_parts.hpp"
-#include "library/spmv.hpp"
 #include "library/spmv_cusparse.hpp"
 
 namespace forebay::bench {
@@ -34,8 +34,11 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 }  // namespace
 
 struct graph_on_gpu::impl {
-  explicit impl(graph_options const& o)
-      : options(o), began(std::chrono::steady_clock::now()), graph(build_graph(run, o)), seconds(seconds_since(began)) {
+  explicit impl(graph::graph_options const& o)
+      : options(o),
+        began(std::chrono::steady_clock::now()),
+        graph(graph::build_graph(run, o)),
+        seconds(seconds_since(began)) {
     std::vector<std::uint64_t> const begins = graph.row_begin.to_host();
     std::vector<std::int32_t> narrow(begins.size());
     for (std::size_t v = 0; v < begins.size(); ++v) {
@@ -55,25 +58,25 @@ struct graph_on_gpu::impl {
       auto const v = static_cast<std::uint32_t>(draws.below(graph.vertices()));
       if (begins[v] != begins[v + 1]) sources.push_back(v);
     }
-    search.emplace(run, bfs_shape{graph.vertices(), graph.entries(), graph.row_begin.data()}, columns());
+    search.emplace(run, graph::graph_shape{graph.vertices(), graph.entries(), graph.row_begin.data()}, columns());
   }
 
   column_view columns() const { return {graph.columns.data(), graph.entries()}; }
   value_view values() const { return {graph.values.data(), graph.entries()}; }
-  spmv_shape shape() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
+  graph::spmv_shape shape() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
 
   graph_parts parts() const { return {run, graph, x->data(), y->data()}; }
   template <std::uint32_t Tile, std::uint32_t RowLanes>
   double multiply(std::uint64_t entries_per_warp) {
-    spmv<gpu_executor, column_view, value_view, Tile, RowLanes> const work(run, shape(), columns(), values(),
-                                                                           entries_per_warp);
+    graph::spmv<gpu_executor, column_view, value_view, Tile, RowLanes> const work(run, shape(), columns(), values(),
+                                                                                  entries_per_warp);
     return timed_product(parts(), work);
   }
 
-  graph_options options;
+  graph::graph_options options;
   gpu_executor run{0};
   std::chrono::steady_clock::time_point began;
-  csr_graph graph;
+  graph::csr_graph graph;
   double seconds;
   std::uint64_t degree_max = 0;
   std::uint64_t alone = 0;
@@ -81,11 +84,11 @@ struct graph_on_gpu::impl {
   std::optional<apps::device_array<std::int32_t>> row_begin_32;
   std::optional<apps::device_array<float>> x, y;
   std::map<int, std::unique_ptr<cusparse_spmv>> cusparse;
-  std::optional<bfs<gpu_executor, column_view>> search;
+  std::optional<graph::bfs<gpu_executor, column_view>> search;
   std::uint32_t last_source = 0;
 };
 
-graph_on_gpu::graph_on_gpu(graph_options const& options) : impl_(std::make_unique<impl>(options)) {}
+graph_on_gpu::graph_on_gpu(graph::graph_options const& options) : impl_(std::make_unique<impl>(options)) {}
 graph_on_gpu::~graph_on_gpu() = default;
 
 graph_parts graph_on_gpu::parts() const {

@@ -7,11 +7,14 @@
 #include <memory>
 #include <vector>
 
-#include "library/graph_kernels.hpp"
+#include "apps/graph/build_kernels.hpp"
+
+namespace forebay::graph {
+struct graph_options;
+}
 
 namespace forebay::bench {
 
-struct graph_options;
 struct graph_parts;
 
 /// How a product is divided among warps.
@@ -30,7 +33,7 @@ struct bfs_timing {
 /// A graph in the memory of GPU 0, and what is done with it. Throws `operation_failed`.
 class graph_on_gpu {
  public:
-  explicit graph_on_gpu(graph_options const& options);
+  explicit graph_on_gpu(graph::graph_options const& options);
   ~graph_on_gpu();
   graph_on_gpu(graph_on_gpu const&) = delete;
   graph_on_gpu& operator=(graph_on_gpu const&) = delete;

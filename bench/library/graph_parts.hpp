@@ -9,24 +9,24 @@
 
 #include "apps/common/device_array.hpp"
 #include "apps/common/executor.hpp"
+#include "apps/graph/bfs.hpp"
+#include "apps/graph/build.hpp"
+#include "apps/graph/spmv.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "harness/event_timer.hpp"
-#include "library/bfs.hpp"
 #include "library/graph_bench.hpp"
-#include "library/graph_build.hpp"
-#include "library/spmv.hpp"
 
 namespace forebay::bench {
 
 /// Belongs to a `graph_on_gpu`.
 struct graph_parts {
   apps::executor<simt::cuda> const& run;
-  csr_graph const& graph;
+  graph::csr_graph const& graph;
   float const* x;
   float* y;
 
-  spmv_shape spmv_of() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
-  bfs_shape bfs_of() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
+  graph::spmv_shape spmv_of() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
+  graph::graph_shape bfs_of() const { return {graph.vertices(), graph.entries(), graph.row_begin.data()}; }
 };
 
 /// So that the result of an earlier product is not taken for that of a product which computes nothing.
@@ -44,13 +44,13 @@ double timed_product(graph_parts const& parts, Product const& product) {
 
 /// `search` is a `bfs` of the parts' graph. The time in which the host looks at results between levels counts.
 template <class Search>
-bfs_timing timed_search(graph_parts const& parts, Search& search, std::uint32_t source, bfs_how const& how) {
+bfs_timing timed_search(graph_parts const& parts, Search& search, std::uint32_t source, graph::bfs_how const& how) {
   bfs_timing timing{};
   timing.seconds = seconds_of(parts.run.stream(), [&] { timing.levels = search(source, how); });
   std::vector<std::uint64_t> const begins = parts.graph.row_begin.to_host();
   std::vector<std::uint32_t> const distances = search.distances_to_host();
   for (std::size_t v = 0; v < distances.size(); ++v) {
-    if (distances[v] != bfs_unreached) timing.entries += begins[v + 1] - begins[v];
+    if (distances[v] != graph::bfs_unreached) timing.entries += begins[v + 1] - begins[v];
   }
   return timing;
 }
@@ -67,14 +67,14 @@ std::uint64_t counted(graph_parts const& parts, KernelFor&& kernel_for) {
 /// Of the last product.
 inline std::uint64_t wrong_rows(graph_parts const& parts) {
   return counted(parts, [&](std::uint64_t* wrong) {
-    return spmv_check<simt::cuda>{
+    return graph::spmv_check<simt::cuda>{
         parts.spmv_of(), parts.graph.columns.data(), parts.graph.values.data(), parts.x, parts.y, wrong};
   });
 }
 
 inline std::uint64_t wrong_vertices(graph_parts const& parts, std::uint32_t source, std::uint32_t const* distances) {
   return counted(parts, [&](std::uint64_t* wrong) {
-    return bfs_check<simt::cuda>{parts.bfs_of(), parts.graph.columns.data(), source, distances, wrong};
+    return graph::bfs_check<simt::cuda>{parts.bfs_of(), parts.graph.columns.data(), source, distances, wrong};
   });
 }
 

@@ -22,7 +22,7 @@ using column_view = storage_view::view_type<std::uint32_t const>;
 using value_view = storage_view::view_type<float const>;
 constexpr std::uint32_t tile = 512;
 template <unsigned ThreadsMax>
-using searcher = bfs<gpu_executor, column_view, ThreadsMax>;
+using searcher = graph::bfs<gpu_executor, column_view, ThreadsMax>;
 
 /// A search during which all pages are brought in. With windows of 32 about as many reads are in flight as a drive
 /// needs that serves 40 million reads a second with a latency of 50 us. With more, the search would only wait.
@@ -34,7 +34,7 @@ struct swept_search {
   Searcher& search;
   sweep_pages<simt::cuda, column_view> sweep;
 
-  std::vector<std::uint64_t> operator()(std::uint32_t source, bfs_how const& how) const {
+  std::vector<std::uint64_t> operator()(std::uint32_t source, graph::bfs_how const& how) const {
     side.wait_for(run);
     // Blocks of one warp each, so that they find room beside large blocks.
     side({.blocks = warps, .threads_per_block = 32}, sweep);
@@ -59,8 +59,8 @@ struct graph_on_storage::impl {
     auto const ref = drives.ref<simt::cuda, cached>();
     columns = ref.array<std::uint32_t const>(0, parts.graph.entries());
     values = ref.array<float const>(layout.columns_bytes, parts.graph.entries());
-    search_768.emplace(parts.run, parts.bfs_of(), columns, page_bytes / 4);
-    search_1024.emplace(parts.run, parts.bfs_of(), columns, page_bytes / 4);
+    search_768.emplace(parts.run, parts.bfs_of(), columns, graph::bfs_paging{.page_elements = page_bytes / 4});
+    search_1024.emplace(parts.run, parts.bfs_of(), columns, graph::bfs_paging{.page_elements = page_bytes / 4});
     running.emplace(drives.lease());
   }
   void write() {
@@ -70,7 +70,7 @@ struct graph_on_storage::impl {
 
   template <std::uint32_t RowLanes, unsigned ThreadsMax>
   double multiply(spmv_on_storage const& how) {
-    spmv<gpu_executor, column_view, value_view, tile, RowLanes, ThreadsMax> const work(
+    graph::spmv<gpu_executor, column_view, value_view, tile, RowLanes, ThreadsMax> const work(
         parts.run, parts.spmv_of(), columns, values, how.entries_per_warp,
         {.window = how.window, .entries = page_bytes / 4, .prefetch_shares = how.prefetch_shares});
     double const seconds = timed_product(parts, work);
@@ -80,7 +80,7 @@ struct graph_on_storage::impl {
 
   template <class Searcher>
   bfs_timing search(Searcher& work, std::uint32_t source, bfs_on_storage const& how) {
-    bfs_how const levels{.share_pages = how.share_pages, .window = how.share_pages};
+    graph::bfs_how const levels{.share_pages = how.share_pages, .window = how.share_pages};
     constexpr std::uint32_t window = 32;
     swept_search<Searcher> swept{parts.run, side, work, {columns, parts.graph.entries(), page_bytes / 4, window}};
     bfs_timing const timing =
@@ -150,13 +150,13 @@ std::uint32_t graph_on_storage::warps() const {
   return impl_->parts.run.warps();
 }
 std::uint32_t graph_on_storage::spmv_registers() const {
-  return gpu_use_of<spmv_multiply<simt::cuda, column_view, value_view, tile, 1, 768>>().registers_per_thread;
+  return gpu_use_of<graph::spmv_multiply<simt::cuda, column_view, value_view, tile, 1, 768>>().registers_per_thread;
 }
 std::uint32_t graph_on_storage::bfs_from_above_registers() const {
-  return gpu_use_of<bfs_visit<simt::cuda, column_view>>().registers_per_thread;
+  return gpu_use_of<graph::bfs_visit<simt::cuda, column_view>>().registers_per_thread;
 }
 std::uint32_t graph_on_storage::bfs_from_below_registers() const {
-  return gpu_use_of<bfs_look_up<simt::cuda, column_view, 768>>().registers_per_thread;
+  return gpu_use_of<graph::bfs_look_up<simt::cuda, column_view, 768>>().registers_per_thread;
 }
 
 }  // namespace forebay::bench

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -18,7 +19,8 @@ using testing::memory_drive;
 using testing::memory_request;
 using testing::memory_storage_ref;
 using testing::memory_token;
-using test_kernel = kernel<M, memory_storage_ref, memory_buffer>;
+template <bool Lands>
+using test_kernel = kernel<M, memory_storage_ref, memory_buffer, Lands>;
 
 class block_io : public ::testing::Test {
  protected:
@@ -31,21 +33,23 @@ class block_io : public ::testing::Test {
     apps::fill_pattern<M>(drive.contents.data(), drive.contents.size(), 0, seed, g);
   }
 
+  template <bool Lands = false>
   thread_result run() {
     control = {};
     std::vector<std::byte> memory(work.iodepth * work.block_bytes);
-    std::vector<test_kernel::slot_type> slots(work.iodepth);
+    std::vector<typename test_kernel<Lands>::slot_type> slots(work.iodepth);
     std::vector<thread_result> results(work.threads);
     written.assign(work.region_bytes / work.block_bytes / 32 + 1, 0);
-    test_kernel{memory_storage_ref(drive),
-                {memory.data(), memory.size()},
-                work,
-                &control,
-                slots.data(),
-                results.data(),
-                reads.bins.data(),
-                writes.bins.data(),
-                written.data()}();
+    test_kernel<Lands>{memory_storage_ref(drive),
+                       {memory.data(), memory.size()},
+                       landing.data(),
+                       work,
+                       &control,
+                       slots.data(),
+                       results.data(),
+                       reads.bins.data(),
+                       writes.bins.data(),
+                       written.data()}();
     return results[0];
   }
 
@@ -54,6 +58,7 @@ class block_io : public ::testing::Test {
   struct control control;
   apps::latency_distribution reads, writes;
   std::vector<std::uint32_t> written;
+  std::vector<std::byte> landing;
 };
 
 TEST_F(block_io, does_as_many_commands_as_asked_and_keeps_iodepth_in_flight) {
@@ -151,6 +156,32 @@ TEST_F(block_io, verify_holds_for_a_mix_and_marks_what_was_written) {
       EXPECT_TRUE(written[block / 32] >> block % 32 & 1);
     }
   }
+}
+
+TEST_F(block_io, reads_end_and_writes_begin_in_memory_that_the_drives_do_not_reach) {
+  work.verify = work.laid_down = true;
+  work.read_percent = 50;
+  landing.assign(work.iodepth * work.block_bytes, std::byte{0x5a});
+  lay_down(work.seed);
+  auto const result = run<true>();
+  EXPECT_EQ(result.mismatches, 0u);
+  EXPECT_GT(result.read.completion.count, 0u);
+  EXPECT_GT(result.write.completion.count, 0u);
+  // No block was written from where nothing was copied to.
+  auto const* const contents = drive.contents.data();
+  for (std::uint64_t at = 0; at < work.region_bytes; at += work.block_bytes) {
+    EXPECT_TRUE(apps::matches_either_pattern<M>(contents + at, work.block_bytes, at, work.seed)) << at;
+  }
+}
+
+TEST_F(block_io, reads_bring_their_data_to_memory_that_the_drives_do_not_reach) {
+  work.iodepth = 1;
+  work.random = false;
+  work.commands = 3;
+  landing.assign(work.block_bytes, std::byte{0x5a});
+  lay_down(work.seed);
+  run<true>();
+  EXPECT_TRUE(std::equal(landing.begin(), landing.end(), drive.contents.begin() + 2 * 512));
 }
 
 TEST_F(block_io, verify_sees_a_write_that_was_lost) {

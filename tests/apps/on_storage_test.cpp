@@ -12,7 +12,7 @@
 
 #include "apps/block_io/block_io.hpp"
 #include "apps/graph/bfs.hpp"
-#include "apps/graph/bfs_level.hpp"
+#include "apps/graph/run_bfs.hpp"
 #include "apps/replay/replay.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
@@ -250,13 +250,13 @@ struct test_graph {
     }
   }
   std::vector<std::uint32_t> distances_from(std::uint32_t source) const {
-    std::vector<std::uint32_t> distances(row_begin.size() - 1, graph::unreached);
+    std::vector<std::uint32_t> distances(row_begin.size() - 1, graph::bfs_unreached);
     std::deque<std::uint32_t> queue{source};
     distances[source] = 0;
     for (; !queue.empty(); queue.pop_front()) {
       std::uint32_t const v = queue.front();
       for (std::uint64_t e = row_begin[v]; e < row_begin[v + 1]; ++e) {
-        if (distances[neighbours[e]] != graph::unreached) continue;
+        if (distances[neighbours[e]] != graph::bfs_unreached) continue;
         distances[neighbours[e]] = distances[v] + 1;
         queue.push_back(neighbours[e]);
       }
@@ -276,13 +276,18 @@ TEST_P(apps_on_storage, distances_are_those_of_a_queue) {
     storage drives = open();
     test_graph const g(seed);
     extent const edges = g.write_to(drives);
-    auto const r = graph::run_bfs(drives, edges, g.row_begin, 50,
-                                  {.threads = static_cast<std::uint32_t>(1 + seed * 37),
-                                   .reads_per_thread = static_cast<std::uint32_t>(seed),
-                                   .request_bytes = std::uint64_t{512} << seed % 4});
+    auto const r = graph::run_bfs(
+        drives, edges, g.row_begin, 50,
+        {.iodepth = static_cast<std::uint32_t>(1 + (seed - 1) * 37), .request_bytes = std::uint64_t{512} << seed % 4});
     ASSERT_EQ(r.distances, g.distances_from(50));
     EXPECT_GE(r.read_bytes, r.useful_bytes);
     EXPECT_EQ(r.reads, r.latency.summary.count);
+    for (std::size_t v = 0; v < r.distances.size(); ++v) {
+      bool const has_one = r.distances[v] != 0 && r.distances[v] != graph::bfs_unreached;
+      ASSERT_EQ(r.predecessors[v] != graph::bfs_unreached, has_one) << v;
+      if (!has_one) continue;
+      EXPECT_EQ(r.distances[r.predecessors[v]] + 1, r.distances[v]) << v;
+    }
   }
 }
 
@@ -299,8 +304,9 @@ TEST_P(apps_on_storage, a_search_that_cannot_be_is_refused) {
   test_graph const g(9);
   extent const edges = g.write_to(drives);
   EXPECT_THROW(graph::run_bfs(drives, edges, g.row_begin, 3000), refused_input);
-  EXPECT_THROW(graph::run_bfs(drives, edges, g.row_begin, 0, {.threads = 0}), refused_input);
-  EXPECT_THROW(graph::run_bfs(drives, edges, g.row_begin, 0, {.reads_per_thread = 0}), refused_input);
+  EXPECT_THROW(graph::run_bfs(drives, edges, g.row_begin, 0, {.iodepth = 0}), refused_input);
+  EXPECT_THROW(graph::run_bfs(drives, edges, g.row_begin, 0, {.request_bytes = 1536}), refused_input);
+  EXPECT_THROW(graph::run_bfs(drives, edges, g.row_begin, 0, {.request_bytes = 256 << 10}), refused_input);
   EXPECT_THROW(graph::run_bfs(drives, edges, g.row_begin, 0, {.request_bytes = 700}), refused_input);
   auto longer = g.row_begin;
   longer.back() += 1'000'000;

@@ -8,9 +8,9 @@
 
 #include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
+#include "apps/paged_view.hpp"
 #include "apps/recommender/dlrm.hpp"
 #include "apps/recommender/trace.hpp"
-#include "library_paged_view.hpp"
 
 namespace forebay::bench {
 namespace {

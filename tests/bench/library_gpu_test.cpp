@@ -21,7 +21,8 @@ class library_gpu : public ::testing::Test {
   apps::executor<simt::fiber> cpu;
 };
 
-constexpr graph_options graphs[] = {{graph_kind::kronecker, 11, 16, 3}, {graph_kind::uniform, 11, 8, 4}};
+constexpr graph::graph_options graphs[] = {{graph::graph_kind::kronecker, 11, 16, 3},
+                                           {graph::graph_kind::uniform, 11, 8, 4}};
 
 void expect_near(std::vector<float> const& got, std::vector<float> const& want) {
   ASSERT_EQ(got.size(), want.size());
@@ -29,11 +30,17 @@ void expect_near(std::vector<float> const& got, std::vector<float> const& want) 
 }
 
 TEST_F(library_gpu, graphs_are_those_of_the_cpu) {
-  for (graph_options const& o : graphs) EXPECT_TRUE(on_gpu::graph(o) == graph_of(cpu, o));
+  for (graph::graph_options const& o : graphs) EXPECT_TRUE(on_gpu::graph(o) == graph_of(cpu, o));
+  // More than a block of GAP's edges; and several ranges of vertices.
+  for (graph::graph_options const& o : {graph::graph_options{graph::graph_kind::gap_kronecker, 9, 600},
+                                        graph::graph_options{graph::graph_kind::gap_uniform, 11, 140},
+                                        graph::graph_options{graph::graph_kind::kronecker, 11, 16, 3, 16 * 20000}}) {
+    EXPECT_TRUE(on_gpu::graph(o) == graph_of(cpu, o));
+  }
 }
 
 TEST_F(library_gpu, products_are_those_of_the_cpu) {
-  for (graph_options const& o : graphs) {
+  for (graph::graph_options const& o : graphs) {
     auto const want = product_of<512, 4>(cpu, o);
     for (std::uint32_t const tile : {256, 512, 1024}) expect_near(on_gpu::product(o, tile), want);
   }
@@ -50,7 +57,7 @@ TEST_F(library_gpu, products_are_those_of_cusparse) {
 }
 
 TEST_F(library_gpu, distances_are_those_of_the_cpu) {
-  for (graph_options const& o : graphs) {
+  for (graph::graph_options const& o : graphs) {
     auto const want = distances_of(cpu, o, 1024);
     EXPECT_EQ(on_gpu::distances(o, 1024), want);
     EXPECT_EQ(on_gpu::distances(o, 64), want);

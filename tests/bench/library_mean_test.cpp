@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "apps/common/executor.hpp"
+#include "apps/paged_view.hpp"
 #include "library/mean.hpp"
-#include "library_paged_view.hpp"
 
 namespace forebay::bench {
 namespace {

@@ -11,20 +11,20 @@ namespace forebay::bench::on_gpu {
 using apps::device_array;
 using gpu_executor = apps::executor<simt::cuda>;
 
-host_graph graph(graph_options const& o) {
+host_graph graph(graph::graph_options const& o) {
   return graph_of(gpu_executor(0), o);
 }
 
-std::vector<float> product(graph_options const& o, std::uint32_t tile) {
+std::vector<float> product(graph::graph_options const& o, std::uint32_t tile) {
   gpu_executor const run(0);
   if (tile == 256) return product_of<256, 1>(run, o);
   if (tile == 512) return product_of<512, 4>(run, o);
   return product_of<1024, 8>(run, o);
 }
 
-std::vector<float> cusparse_product(graph_options const& o, int algorithm) {
+std::vector<float> cusparse_product(graph::graph_options const& o, int algorithm) {
   gpu_executor const run(0);
-  csr_graph const graph = build_graph(run, o);
+  graph::csr_graph const graph = graph::build_graph(run, o);
   std::vector<std::int32_t> begins;
   for (std::uint64_t const b : graph.row_begin.to_host()) begins.push_back(static_cast<std::int32_t>(b));
   device_array<std::int32_t> const row_begin(run.memory(), begins);
@@ -38,7 +38,7 @@ std::vector<float> cusparse_product(graph_options const& o, int algorithm) {
   return y.to_host();
 }
 
-std::vector<std::uint32_t> distances(graph_options const& o, std::uint32_t page_elements) {
+std::vector<std::uint32_t> distances(graph::graph_options const& o, std::uint32_t page_elements) {
   return distances_of(gpu_executor(0), o, page_elements);
 }
 

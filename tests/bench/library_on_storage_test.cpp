@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/common/executor.hpp"
+#include "apps/paged_view.hpp"
 #include "bench/library_outcomes.hpp"
 #include "forebay/storage.hpp"
 #include "library/cache_kernels.hpp"
@@ -43,18 +44,19 @@ class library_on_storage : public ::testing::TestWithParam<std::uint64_t> {
   storage drives{options()};
 };
 
-constexpr graph_options kronecker{graph_kind::kronecker, 8, 8, 3};
+constexpr graph::graph_options kronecker{graph::graph_kind::kronecker, 8, 8, 3};
 constexpr std::uint64_t second_half = 2 << 20;
 
 TEST_P(library_on_storage, products) {
-  csr_graph const graph = build_graph(run, kronecker);
+  graph::csr_graph const graph = graph::build_graph(run, kronecker);
   auto const columns = written(graph.columns.to_host(), 0);
   auto const values = written(graph.values.to_host(), second_half);
   auto const x = harmonic(graph.vertices());
-  for (spmv_paging const& paging : {spmv_paging{.window = 1, .entries = 128}, spmv_paging{.window = 4, .entries = 128},
-                                    spmv_paging{.window = 32, .entries = 128, .prefetch_shares = 2}}) {
+  for (graph::spmv_paging const& paging :
+       {graph::spmv_paging{.window = 1, .entries = 128}, graph::spmv_paging{.window = 4, .entries = 128},
+        graph::spmv_paging{.window = 32, .entries = 128, .prefetch_shares = 2}}) {
     std::vector<float> y(graph.vertices());
-    spmv<cpu_executor, view<std::uint32_t const>, view<float const>, 256> const work(
+    graph::spmv<cpu_executor, view<std::uint32_t const>, view<float const>, 256> const work(
         run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns, values, 512, paging);
     work(x.data(), y.data());
     EXPECT_EQ(work.failures().failures, 0u);
@@ -66,16 +68,18 @@ TEST_P(library_on_storage, products) {
 }
 
 TEST_P(library_on_storage, distances) {
-  csr_graph const graph = build_graph(run, kronecker);
+  graph::csr_graph const graph = graph::build_graph(run, kronecker);
   auto const columns = written(graph.columns.to_host(), 0);
-  bfs<cpu_executor, view<std::uint32_t const>> search(run, {graph.vertices(), graph.entries(), graph.row_begin.data()},
-                                                      columns, 128, GetParam() > second_half ? 32 : 1);
+  graph::bfs<cpu_executor, view<std::uint32_t const>> search(
+      run, {graph.vertices(), graph.entries(), graph.row_begin.data()}, columns,
+      {.page_elements = 128, .at_a_time = GetParam() > second_half ? 32u : 1u});
   run({.blocks = 2, .threads_per_block = 32},
       sweep_pages<M, view<std::uint32_t const>>{columns, graph.entries(), 128, 4});
   auto const want = distances_of(run, kronecker, 128);
-  for (bfs_how const& how : {bfs_how{.share_pages = 4, .window = 4}, bfs_how{bfs_direction::from_above},
-                             bfs_how{bfs_direction::from_below, 1, 1}, bfs_how{bfs_direction::from_below, 8, 4},
-                             bfs_how{bfs_direction::from_below, 32, 32}}) {
+  for (graph::bfs_how const& how :
+       {graph::bfs_how{.share_pages = 4, .window = 4}, graph::bfs_how{graph::bfs_direction::from_above},
+        graph::bfs_how{graph::bfs_direction::from_below, 1, 1}, graph::bfs_how{graph::bfs_direction::from_below, 8, 4},
+        graph::bfs_how{graph::bfs_direction::from_below, 32, 32}}) {
     search(graph.columns.to_host(1)[0], how);
     EXPECT_EQ(search.failures().failures, 0u);
     EXPECT_EQ(search.distances_to_host(), want);
@@ -151,6 +155,18 @@ TEST_P(library_on_storage, clicks) {
   EXPECT_EQ(model.failures().failures, 0u);
   EXPECT_EQ(clicks[0], clicks[1]);
   EXPECT_GT(clicks[0][0], 0);
+}
+
+TEST(library_sweep_pages, asks_for_every_page_once) {
+  cpu_executor const run;
+  for (std::uint64_t const elements : {0, 1, 16, 17, 1000, 1024}) {
+    testing::paged_array<std::uint32_t> array;
+    array.elements.resize(elements);
+    testing::paged_view<std::uint32_t> const view(array);
+    run({.blocks = 3, .threads_per_block = 32},
+        sweep_pages<simt::fiber, testing::paged_view<std::uint32_t>>{view, elements, 16, 4});
+    EXPECT_EQ(array.taken, (elements + 15) / 16) << elements;
+  }
 }
 
 TEST(library_forget_pages, leaves_none_in_the_cache_but_those_that_are_held) {

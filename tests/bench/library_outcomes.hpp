@@ -11,11 +11,11 @@
 
 #include "apps/common/device_array.hpp"
 #include "apps/common/memory_view.hpp"
+#include "apps/graph/bfs.hpp"
+#include "apps/graph/build.hpp"
+#include "apps/graph/spmv.hpp"
 #include "apps/recommender/dlrm.hpp"
 #include "apps/recommender/trace.hpp"
-#include "library/bfs.hpp"
-#include "library/graph_build.hpp"
-#include "library/spmv.hpp"
 
 namespace forebay::bench {
 
@@ -29,8 +29,8 @@ struct host_graph {
 };
 
 template <class Executor>
-host_graph graph_of(Executor const& run, graph_options const& o) {
-  csr_graph const graph = build_graph(run, o);
+host_graph graph_of(Executor const& run, graph::graph_options const& o) {
+  graph::csr_graph const graph = graph::build_graph(run, o);
   return {graph.row_begin.to_host(), graph.columns.to_host(), graph.values.to_host()};
 }
 
@@ -42,10 +42,10 @@ inline std::vector<float> harmonic(std::size_t size) {
 }
 
 template <std::uint32_t Tile, std::uint32_t RowLanes, class Executor>
-std::vector<float> product_of(Executor const& run, graph_options const& o) {
-  csr_graph const graph = build_graph(run, o);
+std::vector<float> product_of(Executor const& run, graph::graph_options const& o) {
+  graph::csr_graph const graph = graph::build_graph(run, o);
   apps::device_array<float> const x(run.memory(), harmonic(graph.vertices())), y(run.memory(), graph.vertices());
-  spmv<Executor, apps::memory_view<std::uint32_t>, apps::memory_view<float>, Tile, RowLanes> const work(
+  graph::spmv<Executor, apps::memory_view<std::uint32_t>, apps::memory_view<float>, Tile, RowLanes> const work(
       run, {graph.vertices(), graph.entries(), graph.row_begin.data()},
       apps::memory_view<std::uint32_t>(graph.columns.data(), graph.entries()),
       apps::memory_view<float>(graph.values.data(), graph.entries()), 1024);
@@ -56,11 +56,12 @@ std::vector<float> product_of(Executor const& run, graph_options const& o) {
 }
 
 template <class Executor>
-std::vector<std::uint32_t> distances_of(Executor const& run, graph_options const& o, std::uint32_t page_elements) {
-  csr_graph const graph = build_graph(run, o);
-  bfs<Executor, apps::memory_view<std::uint32_t>> work(
+std::vector<std::uint32_t> distances_of(Executor const& run, graph::graph_options const& o,
+                                        std::uint32_t page_elements) {
+  graph::csr_graph const graph = graph::build_graph(run, o);
+  graph::bfs<Executor, apps::memory_view<std::uint32_t>> work(
       run, {graph.vertices(), graph.entries(), graph.row_begin.data()},
-      apps::memory_view<std::uint32_t>(graph.columns.data(), graph.entries()), page_elements);
+      apps::memory_view<std::uint32_t>(graph.columns.data(), graph.entries()), {.page_elements = page_elements});
   work(graph.columns.to_host(1)[0]);
   return work.distances_to_host();
 }
@@ -98,11 +99,11 @@ inferred clicks_of(Executor const& run, Executor const& side, Products const& pr
 
 /// These throw `operation_failed` if cuSPARSE or cuBLAS is asked for and is not there.
 namespace on_gpu {
-host_graph graph(graph_options const& o);
+host_graph graph(graph::graph_options const& o);
 /// Tiles of 256 with 1 lane a row, 512 with 4 and 1024 with 8.
-std::vector<float> product(graph_options const& o, std::uint32_t tile);
-std::vector<float> cusparse_product(graph_options const& o, int algorithm);
-std::vector<std::uint32_t> distances(graph_options const& o, std::uint32_t page_elements);
+std::vector<float> product(graph::graph_options const& o, std::uint32_t tile);
+std::vector<float> cusparse_product(graph::graph_options const& o, int algorithm);
+std::vector<std::uint32_t> distances(graph::graph_options const& o, std::uint32_t page_elements);
 inferred clicks(bool with_cublas);
 struct mean_of {
   double computed, exact;

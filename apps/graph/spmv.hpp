@@ -16,11 +16,10 @@
 
 #include "apps/common/device_array.hpp"
 #include "apps/common/failure_latch.hpp"
-#include "forebay/detail/simt/team.hpp"
-#include "forebay/detail/simt/vocabulary.hpp"
-#include "library/csr_rows.hpp"
+#include "apps/graph/csr_rows.hpp"
+#include "forebay/machine.hpp"
 
-namespace forebay::bench {
+namespace forebay::graph {
 
 /// The part of a row that a warp leaves to others: the sum so far of the row in which its share ends.
 struct spmv_carry {
@@ -311,4 +310,4 @@ struct spmv_check {
   }
 };
 
-}  // namespace forebay::bench
+}  // namespace forebay::graph

@@ -8,11 +8,11 @@
 
 #include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
-#include "library/graph_build.hpp"
-#include "library/spmv.hpp"
-#include "library_paged_view.hpp"
+#include "apps/graph/build.hpp"
+#include "apps/graph/spmv.hpp"
+#include "apps/paged_view.hpp"
 
-namespace forebay::bench {
+namespace forebay::graph {
 namespace {
 
 using cpu_executor = apps::executor<simt::fiber>;
@@ -82,7 +82,7 @@ std::vector<float> multiply(matrix& m, std::uint64_t entries_per_warp, spmv_pagi
   return y;
 }
 
-TEST(library_spmv, is_the_product_for_rows_of_every_length_pages_and_shares) {
+TEST(graph_spmv, is_the_product_for_rows_of_every_length_pages_and_shares) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -96,7 +96,7 @@ TEST(library_spmv, is_the_product_for_rows_of_every_length_pages_and_shares) {
   }
 }
 
-TEST(library_spmv, rows_that_span_many_shares_and_empty_rows_at_both_ends) {
+TEST(graph_spmv, rows_that_span_many_shares_and_empty_rows_at_both_ends) {
   matrix m;
   for (std::uint64_t const length : {0, 0, 5000, 0, 0, 0, 256, 256, 0, 1, 255, 7000, 0, 0}) {
     m.row_begin.push_back(m.row_begin.back() + length);
@@ -107,14 +107,14 @@ TEST(library_spmv, rows_that_span_many_shares_and_empty_rows_at_both_ends) {
   expect_near(multiply<512, 32>(m, 1024), m.product());
 }
 
-TEST(library_spmv, a_matrix_without_entries_is_zero) {
+TEST(graph_spmv, a_matrix_without_entries_is_zero) {
   matrix m;
   m.row_begin.resize(101);
   m.fill(1);
   expect_near(multiply<256>(m, 256), std::vector<double>(100));
 }
 
-TEST(library_spmv, each_page_is_asked_for_once) {
+TEST(graph_spmv, each_page_is_asked_for_once) {
   matrix m;
   m.columns.page_elements = m.values.page_elements = 1024;
   random_rows(m, 9, 2000);
@@ -132,14 +132,14 @@ TEST(library_spmv, each_page_is_asked_for_once) {
   EXPECT_EQ(m.columns.stray_prefetches + m.values.stray_prefetches, 0u);
 }
 
-TEST(library_spmv, the_result_does_not_depend_on_who_comes_first) {
+TEST(graph_spmv, the_result_does_not_depend_on_who_comes_first) {
   matrix m;
   random_rows(m, 21, 200);
   auto const first = multiply<256>(m, 512);
   for (int i = 0; i < 3; ++i) ASSERT_EQ(multiply<256>(m, 512), first);
 }
 
-TEST(library_spmv, a_page_that_cannot_be_had_is_told) {
+TEST(graph_spmv, a_page_that_cannot_be_had_is_told) {
   matrix m;
   random_rows(m, 5, 500);
   m.values.bad_page = 3;
@@ -152,7 +152,7 @@ TEST(library_spmv, a_page_that_cannot_be_had_is_told) {
   EXPECT_EQ(work.failures().status_bits, status::from_nvme(0x281).bits());
 }
 
-TEST(library_spmv, a_graph_in_plain_memory_and_the_check_of_it) {
+TEST(graph_spmv, a_graph_in_plain_memory_and_the_check_of_it) {
   cpu_executor const run;
   csr_graph const graph = build_graph(run, {graph_kind::kronecker, 9, 16, 3});
   std::uint32_t const rows = graph.vertices();
@@ -178,4 +178,4 @@ TEST(library_spmv, a_graph_in_plain_memory_and_the_check_of_it) {
 }
 
 }  // namespace
-}  // namespace forebay::bench
+}  // namespace forebay::graph

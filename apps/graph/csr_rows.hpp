@@ -5,10 +5,9 @@
 
 #include <cstdint>
 
-#include "forebay/detail/simt/team.hpp"
-#include "forebay/detail/simt/vocabulary.hpp"
+#include "forebay/machine.hpp"
 
-namespace forebay::bench {
+namespace forebay::graph {
 
 /// The first row that ends after entry `at`; `rows` if none does. A collective of a full warp: all lanes look at once,
 /// so that a million rows take four steps.
@@ -32,4 +31,4 @@ FOREBAY_DEVICE std::uint32_t row_that_ends_after(std::uint64_t const* row_begin,
   return low;
 }
 
-}  // namespace forebay::bench
+}  // namespace forebay::graph

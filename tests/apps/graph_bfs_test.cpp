@@ -12,18 +12,17 @@
 
 #include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
-#include "library/bfs.hpp"
-#include "library/graph_build.hpp"
-#include "library/sweep_pages.hpp"
-#include "library_paged_view.hpp"
+#include "apps/graph/bfs.hpp"
+#include "apps/graph/build.hpp"
+#include "apps/paged_view.hpp"
 
-namespace forebay::bench {
+namespace forebay::graph {
 namespace {
 
 using cpu_executor = apps::executor<simt::fiber>;
 using testing::paged_array;
 using testing::paged_view;
-using paged_bfs = bfs<cpu_executor, paged_view<std::uint32_t>>;
+using paged_bfs = bfs<cpu_executor, paged_view<std::uint32_t>, 0, true>;
 using memory_bfs = bfs<cpu_executor, apps::memory_view<std::uint32_t>>;
 
 struct undirected {
@@ -31,7 +30,11 @@ struct undirected {
   paged_array<std::uint32_t> neighbours;
 
   std::uint32_t vertices() const { return static_cast<std::uint32_t>(row_begin.size() - 1); }
-  bfs_shape shape() const { return {vertices(), neighbours.elements.size(), row_begin.data()}; }
+  graph_shape shape() const { return {vertices(), neighbours.elements.size(), row_begin.data()}; }
+  bool has_arc(std::uint32_t from, std::uint32_t to) const {
+    auto const* const all = neighbours.elements.data();
+    return std::find(all + row_begin[from], all + row_begin[from + 1], to) != all + row_begin[from + 1];
+  }
 
   void join(std::uint32_t vertices, std::vector<std::pair<std::uint32_t, std::uint32_t>> const& edges) {
     std::vector<std::set<std::uint32_t>> rows(vertices);
@@ -86,27 +89,45 @@ std::vector<std::uint64_t> levels_of(std::vector<std::uint32_t> const& distances
 constexpr bfs_direction directions[] = {bfs_direction::whichever_is_less, bfs_direction::from_above,
                                         bfs_direction::from_below};
 
+/// A predecessor is one step nearer to the source, which has none.
+void expect_tree(undirected const& g, std::vector<std::uint32_t> const& distances,
+                 std::vector<std::uint32_t> const& predecessors) {
+  ASSERT_EQ(predecessors.size(), g.vertices());
+  for (std::uint32_t v = 0; v < g.vertices(); ++v) {
+    if (distances[v] == 0 || distances[v] == bfs_unreached) {
+      EXPECT_EQ(predecessors[v], bfs_unreached) << v;
+      continue;
+    }
+    ASSERT_LT(predecessors[v], g.vertices()) << v;
+    EXPECT_EQ(distances[predecessors[v]] + 1, distances[v]) << v;
+    EXPECT_TRUE(g.has_arc(predecessors[v], v)) << v;
+  }
+}
+
 /// Searches from each source in every direction, over memory too.
 void compare(undirected& g, std::vector<std::uint32_t> const& sources, std::uint32_t at_a_time,
-             std::uint32_t share_pages, std::uint32_t window) {
+             std::uint32_t share_pages, std::uint32_t window, std::uint32_t warps_max = ~0u) {
   cpu_executor const run;
   auto const page_elements = static_cast<std::uint32_t>(g.neighbours.page_elements);
-  paged_bfs search(run, g.shape(), paged_view(g.neighbours), page_elements, at_a_time);
-  memory_bfs in_memory(run, g.shape(), {g.neighbours.elements.data(), g.neighbours.elements.size()}, page_elements);
+  paged_bfs search(run, g.shape(), paged_view(g.neighbours),
+                   {.page_elements = page_elements, .at_a_time = at_a_time, .warps_max = warps_max});
+  memory_bfs in_memory(run, g.shape(), {g.neighbours.elements.data(), g.neighbours.elements.size()},
+                       {.page_elements = page_elements});
   for (std::uint32_t const source : sources) {
     auto const want = reference(g, source);
     for (bfs_direction const direction : directions) {
       SCOPED_TRACE(::testing::Message() << "from " << source << ", direction " << static_cast<int>(direction));
       EXPECT_EQ(search(source, {direction, share_pages, window}), levels_of(want));
       ASSERT_EQ(search.distances_to_host(), want);
+      expect_tree(g, want, search.predecessors_to_host());
+      EXPECT_FALSE(search.failed());
       EXPECT_EQ(in_memory(source, {direction, share_pages, 1}), levels_of(want));
       ASSERT_EQ(in_memory.distances_to_host(), want);
     }
   }
-  EXPECT_EQ(search.failures().failures, 0u);
 }
 
-TEST(library_bfs, distances_and_levels_are_those_of_a_queue) {
+TEST(graph_bfs, distances_and_levels_are_those_of_a_queue) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -115,11 +136,12 @@ TEST(library_bfs, distances_and_levels_are_those_of_a_queue) {
     random_graph(g, seed, 1 + static_cast<std::uint32_t>(random() % 1000));
     auto const one_of = [&](std::vector<std::uint32_t> const& some) { return some[random() % some.size()]; };
     compare(g, {static_cast<std::uint32_t>(random() % g.vertices())}, one_of({1, 3, 32}),
-            g.neighbours.page_elements < 16 ? one_of({16, 32}) : one_of({1, 3, 8}), one_of({1, 2, 32}));
+            g.neighbours.page_elements < 16 ? one_of({16, 32}) : one_of({1, 3, 8}), one_of({1, 2, 32}),
+            one_of({1, 2, 5, ~0u}));
   }
 }
 
-TEST(library_bfs, graphs_of_every_shape) {
+TEST(graph_bfs, graphs_of_every_shape) {
   using edges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
   struct shape {
     char const* name;
@@ -148,7 +170,7 @@ TEST(library_bfs, graphs_of_every_shape) {
   }
 }
 
-TEST(library_bfs, graphs_of_the_benchmark) {
+TEST(graph_bfs, graphs_of_the_benchmark) {
   for (graph_kind const kind : {graph_kind::kronecker, graph_kind::uniform}) {
     csr_graph const built = build_graph(cpu_executor(), {kind, 9, 16, 3});
     undirected g;
@@ -164,16 +186,16 @@ struct recording_executor : cpu_executor {
   template <class Kernel>
   void operator()(simt::grid const& shape, Kernel const& kernel) const {
     using view = apps::memory_view<std::uint32_t>;
-    ran += std::is_same_v<Kernel, bfs_visit<machine, view>>     ? "v"
-           : std::is_same_v<Kernel, bfs_look_up<machine, view>> ? "u"
-           : std::is_same_v<Kernel, bfs_list_level<machine>>    ? "l"
-                                                                : "b";
+    ran += std::is_same_v<Kernel, bfs_visit<machine, view>>         ? "v"
+           : std::is_same_v<Kernel, bfs_look_up<machine, view>>     ? "u"
+           : std::is_same_v<Kernel, bfs_list_level<machine, false>> ? "l"
+                                                                    : "b";
     cpu_executor::operator()(shape, kernel);
   }
   mutable std::string ran;
 };
 
-TEST(library_bfs, levels_are_found_in_the_direction_that_is_less) {
+TEST(graph_bfs, levels_are_found_in_the_direction_that_is_less) {
   // A path, a complete graph, another path.
   undirected g;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
@@ -184,7 +206,7 @@ TEST(library_bfs, levels_are_found_in_the_direction_that_is_less) {
   g.join(100, edges);
   recording_executor const run;
   bfs<recording_executor, apps::memory_view<std::uint32_t>> search(
-      run, g.shape(), {g.neighbours.elements.data(), g.neighbours.elements.size()}, 64);
+      run, g.shape(), {g.neighbours.elements.data(), g.neighbours.elements.size()}, {.page_elements = 64});
   auto const ran = [&](std::uint32_t source, bfs_direction direction) {
     run.ran.clear();
     search(source, {direction});
@@ -194,11 +216,12 @@ TEST(library_bfs, levels_are_found_in_the_direction_that_is_less) {
   using enum bfs_direction;
   // From below where the frontier has become most of the graph, and back where it is one vertex.
   EXPECT_EQ(ran(0, whichever_is_less), "b" + std::string(21, 'v') + "ul" + std::string(19, 'v'));
-  EXPECT_EQ(ran(0, from_above), "b" + std::string(41, 'v'));
+  // Of a directed graph, the last vertices have to be looked at.
+  EXPECT_EQ(ran(0, from_above), "b" + std::string(42, 'v'));
   EXPECT_EQ(ran(0, from_below), "b" + std::string(41, 'u'));
 }
 
-TEST(library_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
+TEST(graph_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
   // Vertex 0 is joined to all others but one; that one's neighbour is among them.
   undirected g;
   g.neighbours.page_elements = 8;
@@ -209,7 +232,7 @@ TEST(library_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
   }
   g.join(600, edges);
   cpu_executor const run;
-  paged_bfs search(run, g.shape(), paged_view(g.neighbours), 8);
+  paged_bfs search(run, g.shape(), paged_view(g.neighbours), {.page_elements = 8});
   search(0, {bfs_direction::from_below, 8, 8});
   // All pages but those of vertex 0 alone, and then that of vertex 400.
   std::uint64_t const pages = (g.neighbours.elements.size() + 7) / 8;
@@ -218,7 +241,7 @@ TEST(library_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
   EXPECT_EQ(search.distances_to_host(), reference(g, 0));
 }
 
-TEST(library_bfs, a_level_can_be_listed_in_the_order_of_vertices) {
+TEST(graph_bfs, a_level_can_be_listed_in_the_order_of_vertices) {
   cpu_executor const run;
   undirected g;
   random_graph(g, 6, 700);
@@ -228,9 +251,16 @@ TEST(library_bfs, a_level_can_be_listed_in_the_order_of_vertices) {
   bfs_level_result result, after;
   after.runs = 9;
   // One warp, so that no other warp comes in between.
-  run({.blocks = 1, .threads_per_block = 32},
-      bfs_list_level<simt::fiber>{
-          {g.row_begin.data(), distances.data(), 16, listed.data(), &result, &after}, g.vertices(), 2});
+  run({.blocks = 1, .threads_per_block = 32}, bfs_list_level<simt::fiber, false>{{.row_begin = g.row_begin.data(),
+                                                                                  .distances = distances.data(),
+                                                                                  .predecessors = nullptr,
+                                                                                  .vertices = g.vertices(),
+                                                                                  .page_elements = 16,
+                                                                                  .next = listed.data(),
+                                                                                  .next_owners = nullptr,
+                                                                                  .result = &result,
+                                                                                  .result_after = &after},
+                                                                                 2});
   EXPECT_EQ(after.runs, 0u);
   EXPECT_EQ(result.vertices, (g.vertices() - 2 + 2) / 3);
   std::uint64_t at = 0, runs = 0;
@@ -245,12 +275,12 @@ TEST(library_bfs, a_level_can_be_listed_in_the_order_of_vertices) {
   EXPECT_EQ(runs, result.runs);
 }
 
-TEST(library_bfs, from_above_a_page_of_each_vertex_is_asked_for_once) {
+TEST(graph_bfs, from_above_a_page_of_each_vertex_is_asked_for_once) {
   cpu_executor const run;
   undirected g;
   g.neighbours.page_elements = 32;
   random_graph(g, 4, 600);
-  paged_bfs search(run, g.shape(), paged_view(g.neighbours), 32, 4);
+  paged_bfs search(run, g.shape(), paged_view(g.neighbours), {.page_elements = 32, .at_a_time = 4});
   search(300, {bfs_direction::from_above});
   auto const distances = search.distances_to_host();
   std::uint64_t runs = 0;
@@ -261,39 +291,119 @@ TEST(library_bfs, from_above_a_page_of_each_vertex_is_asked_for_once) {
   EXPECT_EQ(g.neighbours.moves, runs);
 }
 
-TEST(library_bfs, a_sweep_asks_for_every_page_once) {
-  cpu_executor const run;
-  for (std::uint64_t const elements : {0, 1, 16, 17, 1000, 1024}) {
-    paged_array<std::uint32_t> array;
-    array.elements.resize(elements);
-    paged_view<std::uint32_t> const view(array);
-    run({.blocks = 3, .threads_per_block = 32},
-        sweep_pages<simt::fiber, paged_view<std::uint32_t>>{view, elements, 16, 4});
-    EXPECT_EQ(array.taken, (elements + 15) / 16) << elements;
-  }
-}
-
-TEST(library_bfs, a_page_that_cannot_be_had_is_told) {
+TEST(graph_bfs, a_page_that_cannot_be_had_is_told) {
   cpu_executor const run;
   undirected g;
   g.neighbours.page_elements = 16;
   random_graph(g, 4, 600);
   // The page with a neighbour's list: from below, no vertex looks into the list of the source.
   g.neighbours.bad_page = g.row_begin[g.neighbours.elements[g.row_begin[300]]] / 16;
-  paged_bfs search(run, g.shape(), paged_view(g.neighbours), 16);
-  std::uint32_t before = 0;
+  paged_bfs search(run, g.shape(), paged_view(g.neighbours), {.page_elements = 16});
   for (bfs_direction const direction : directions) {
     search(300, {direction, 4, 4});
-    EXPECT_GT(search.failures().failures, before);
+    EXPECT_TRUE(search.failed());
     EXPECT_EQ(search.failures().status_bits, status::from_nvme(0x281).bits());
-    before = search.failures().failures;
+  }
+  g.neighbours.bad_page = ~std::uint64_t{0};
+  search(300);
+  EXPECT_FALSE(search.failed()) << "a later search begins anew";
+}
+
+TEST(graph_bfs, ids_that_name_no_vertex_are_told_and_not_followed) {
+  cpu_executor const run;
+  undirected g;
+  g.neighbours.page_elements = 16;
+  random_graph(g, 4, 600);
+  // In the list of a neighbour of the source, which is looked into in every direction.
+  std::uint32_t const nearest = g.neighbours.elements[g.row_begin[300]];
+  for (std::uint32_t const bad : {600u, ~0u}) {
+    auto broken = g.neighbours.elements;
+    for (std::uint64_t i = g.row_begin[nearest]; i < g.row_begin[nearest + 1]; ++i) broken[i] = bad;
+    memory_bfs search(run, g.shape(), {broken.data(), broken.size()}, {.page_elements = 16});
+    for (bfs_direction const direction : directions) {
+      search(300, {direction, 4, 4});
+      EXPECT_TRUE(search.failed());
+      EXPECT_EQ(search.bad_neighbours().one, bad);
+      EXPECT_GT(search.bad_neighbours().count, 0u);
+      EXPECT_EQ(search.failures().failures, 0u);
+    }
   }
 }
 
-TEST(library_bfs, the_check_sees_every_kind_of_wrong_distance) {
+TEST(graph_bfs, arcs_of_a_directed_graph_lead_one_way) {
+  cpu_executor const run;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(seed);
+    undirected g;
+    g.neighbours.page_elements = 8;
+    std::mt19937_64 random(seed);
+    std::uint32_t const vertices = 300;
+    for (std::uint32_t v = 0; v < vertices; ++v) {
+      // Loops and duplicates too.
+      for (std::uint64_t n = random() % 4; n != 0; --n) {
+        g.neighbours.elements.push_back(static_cast<std::uint32_t>(random() % vertices));
+      }
+      g.row_begin.push_back(g.neighbours.elements.size());
+    }
+    paged_bfs search(run, g.shape(), paged_view(g.neighbours), {.page_elements = 8});
+    auto const source = static_cast<std::uint32_t>(random() % vertices);
+    auto const want = reference(g, source);
+    EXPECT_EQ(search(source, {bfs_direction::from_above}), levels_of(want));
+    ASSERT_EQ(search.distances_to_host(), want);
+    expect_tree(g, want, search.predecessors_to_host());
+  }
+}
+
+TEST(graph_bfs, arcs_may_lead_to_vertices_without_arcs_when_all_lists_have_been_listed) {
+  cpu_executor const run;
+  undirected g;
+  g.row_begin = {0, 2, 3, 4, 5, 5, 5};
+  g.neighbours.elements = {1, 2, 3, 3, 4};
+  memory_bfs search(run, g.shape(), {g.neighbours.elements.data(), g.neighbours.elements.size()});
+  EXPECT_EQ(search(0, {bfs_direction::from_above}), (std::vector<std::uint64_t>{1, 2, 1, 1}));
+  EXPECT_EQ(search.distances_to_host(), reference(g, 0));
+}
+
+TEST(graph_bfs, ids_may_have_eight_bytes) {
+  cpu_executor const run;
+  undirected g;
+  random_graph(g, 9, 500);
+  std::vector<std::uint64_t> wide(g.neighbours.elements.begin(), g.neighbours.elements.end());
+  bfs<cpu_executor, apps::memory_view<std::uint64_t>> search(run, g.shape(), {wide.data(), wide.size()});
+  for (bfs_direction const direction : directions) {
+    EXPECT_EQ(search(7, {direction}), levels_of(reference(g, 7)));
+    EXPECT_EQ(search.distances_to_host(), reference(g, 7));
+  }
+  wide[g.row_begin[7]] = std::uint64_t{1} << 32;  // the lower half names vertex 0
+  search(7, {bfs_direction::from_above});
+  EXPECT_EQ(search.bad_neighbours().count, 1u);
+  EXPECT_EQ(search.bad_neighbours().one, std::uint64_t{1} << 32);
+}
+
+TEST(graph_bfs, each_level_is_told) {
+  cpu_executor const run;
+  undirected g;
+  random_graph(g, 5, 400);
+  memory_bfs search(run, g.shape(), {g.neighbours.elements.data(), g.neighbours.elements.size()});
+  std::vector<std::uint64_t> told;
+  std::uint64_t entries = 0;
+  auto const levels = search(200, {}, [&](bfs_level const& level) {
+    told.push_back(level.vertices);
+    entries += level.entries;
+  });
+  EXPECT_EQ(told, levels);
+  std::uint64_t want = 0;
+  auto const distances = search.distances_to_host();
+  for (std::uint32_t v = 0; v < g.vertices(); ++v) {
+    if (distances[v] != bfs_unreached) want += g.row_begin[v + 1] - g.row_begin[v];
+  }
+  EXPECT_EQ(entries, want);
+}
+
+TEST(graph_bfs, the_check_sees_every_kind_of_wrong_distance) {
   cpu_executor const run;
   csr_graph const graph = build_graph(run, {graph_kind::kronecker, 9, 8, 3});
-  bfs_shape const shape{graph.vertices(), graph.entries(), graph.row_begin.data()};
+  graph_shape const shape{graph.vertices(), graph.entries(), graph.row_begin.data()};
   memory_bfs search(run, shape, {graph.columns.data(), graph.entries()});
   std::uint32_t const source = graph.columns.to_host(1)[0];
   auto const levels = search(source);
@@ -322,4 +432,4 @@ TEST(library_bfs, the_check_sees_every_kind_of_wrong_distance) {
 }
 
 }  // namespace
-}  // namespace forebay::bench
+}  // namespace forebay::graph
