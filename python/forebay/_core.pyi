@@ -114,8 +114,7 @@ def run_bfs(
     row_begin: npt.NDArray[np.uint64],
     source: int,
     *,
-    threads: int,
-    reads_per_thread: int,
+    iodepth: int,
     request_bytes: int,
     tell: Callable[[int, int], None] | None,
-) -> tuple[npt.NDArray[np.uint32], str]: ...
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], str]: ...

@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay.errors import RefusedInput
 from forebay.graph import wordnet
-from forebay.graph.bfs import bfs, default_launch, verify_distances, write_edges
+from forebay.graph.bfs import bfs, verify_distances, write_edges
 from forebay.provenance import provenance
 from forebay.storage import Storage
 
@@ -51,16 +51,12 @@ class Demo:
         self,
         storage: Storage,
         uris: list[str],
-        threads: int | None = None,
         iodepth: int | None = None,
         tell: Callable[[int, int], None] | None = None,
     ) -> dict[str, Any]:
         """Searches, checks, and returns the JSON document, without its schema version."""
         graph = self.wordnet.graph
-        threads, iodepth = default_launch(storage, threads, iodepth)
-        result = bfs(
-            storage, graph, self.source, extent=EXTENT, threads=threads, reads_per_thread=iodepth // threads, tell=tell
-        )
+        result = bfs(storage, graph, self.source, extent=EXTENT, iodepth=iodepth, tell=tell)
         wrong = verify_distances(graph, self.source, result)
         report = provenance(storage)
         return {

@@ -36,6 +36,11 @@ def reading(field: str, path: Path | str, remedy: str = "check the path") -> Ite
         raise RefusedInput(field, path, f"cannot be read: {error.strerror or error}; {remedy}") from None
 
 
+def size_of(file: BinaryIO) -> int:
+    """The length of an open file in bytes."""
+    return os.fstat(file.fileno()).st_size
+
+
 @contextlib.contextmanager
 def writing(field: str, path: Path | str) -> Iterator[BinaryIO]:
     """Opens a file to write over, which `check_file_to_write` let pass."""

@@ -8,6 +8,7 @@ from forebay.errors import RefusedInput
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _DIGITS_MAX = 19
 _DURATION_MIN_S, _DURATION_MAX_S = 1e-9, 1e6
+_RATE_MAX = 1e12
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -34,6 +35,15 @@ def parse_duration(field: str, text: str) -> float:
     if 0 < seconds < _DURATION_MIN_S:
         raise RefusedInput(field, text, "must be at least a nanosecond, or 0")
     return seconds
+
+
+def parse_rate(field: str, text: str) -> float:
+    """A rate a second as drive URIs have them: a number with k, M or G for powers of 1000, from 1 to 1000G."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kKMG]?)", text.strip())
+    rate = float(match[1]) * 1000 ** _POWERS[match[2].lower()] if match else 0.0
+    if not 1 <= rate <= _RATE_MAX:
+        raise RefusedInput(field, text, "give a rate a second from 1 to 1000G, such as 20000, 2.47M or 7.2G")
+    return rate
 
 
 def format_bytes(count: float) -> str:

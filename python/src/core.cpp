@@ -32,7 +32,7 @@
 
 #include "apps/block_io/block_io.hpp"
 #include "apps/file_io/file_io.hpp"
-#include "apps/graph/bfs.hpp"
+#include "apps/graph/run_bfs.hpp"
 #include "apps/replay/replay.hpp"
 #include "build_info.hpp"
 #include "forebay/detail/drive/drive.hpp"
@@ -292,6 +292,7 @@ std::string run_block_io(shared_storage& drives, bool random, std::uint32_t read
                                  .ramp_time_s = ramp_time_s,
                                  .seed = seed,
                                  .verify = verify,
+                                 .lands = true,
                                  .lay_down = lay_down};
   block_io::progress const progress = progress_of(tell);
   return to_json(drives.with([&](storage& s) { return block_io::run(s, wanted, progress); })).dump();
@@ -380,18 +381,18 @@ std::string run_replay(shared_storage& drives, buffer_owner operations, std::str
 }
 
 using vertex_offsets = nb::ndarray<std::uint64_t const, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using vertex_distances = nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>>;
-using level_listener = std::optional<nb::typed<nb::callable, void(std::uint32_t, std::uint32_t)>>;
+using vertex_numbers = nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>>;
+using level_listener = std::optional<nb::typed<nb::callable, void(std::uint32_t, std::uint64_t)>>;
 
-nb::typed<nb::tuple, vertex_distances, nb::str> run_bfs(shared_storage& drives, std::string const& edges,
-                                                        vertex_offsets const& row_begin, std::uint32_t source,
-                                                        std::uint32_t threads, std::uint32_t reads_per_thread,
-                                                        std::uint64_t request_bytes, level_listener const& tell) {
-  graph::bfs_options const wanted{
-      .threads = threads, .reads_per_thread = reads_per_thread, .request_bytes = request_bytes};
+nb::typed<nb::tuple, vertex_numbers, vertex_numbers, nb::str> run_bfs(shared_storage& drives, std::string const& edges,
+                                                                      vertex_offsets const& row_begin,
+                                                                      std::uint32_t source, std::uint32_t iodepth,
+                                                                      std::uint64_t request_bytes,
+                                                                      level_listener const& tell) {
+  graph::bfs_options const wanted{.iodepth = iodepth, .request_bytes = request_bytes};
   graph::bfs_progress progress;
   if (tell) {
-    progress = [&](std::uint32_t level, std::uint32_t frontier) { with_lock([&] { (*tell)(level, frontier); }); };
+    progress = [&](std::uint32_t level, std::uint64_t frontier) { with_lock([&] { (*tell)(level, frontier); }); };
   }
   std::span<std::uint64_t const> const rows(row_begin.data(), row_begin.shape(0));
   auto r = std::make_unique<graph::bfs_result>(
@@ -403,14 +404,14 @@ nb::typed<nb::tuple, vertex_distances, nb::str> run_bfs(shared_storage& drives, 
       {"reads", r->reads},
       {"bytes_read", r->read_bytes},
       {"bytes_needed", r->useful_bytes},
-      {"threads", r->threads},
-      {"reads_per_thread", r->reads_per_thread},
       {"request_bytes",
        r->request_bytes}}.dump();
-  std::uint32_t* const data = r->distances.data();
+  std::uint32_t* const distances = r->distances.data();
+  std::uint32_t* const predecessors = r->predecessors.data();
   std::size_t const count = r->distances.size();
   nb::capsule const owner(r.release(), [](void* p) noexcept { delete static_cast<graph::bfs_result*>(p); });
-  return nb::make_tuple(vertex_distances(data, {count}, owner), figures);
+  return nb::make_tuple(vertex_numbers(distances, {count}, owner), vertex_numbers(predecessors, {count}, owner),
+                        figures);
 }
 
 /// Serves on this thread, on which the two functions are called too.
@@ -585,5 +586,5 @@ NB_MODULE(_core, m) {
         nb::arg("open_loop"), nb::arg("iodepth"), nb::arg("gpu_threads"), nb::arg("wrap"), nb::arg("verify"),
         nb::arg("seed"));
   m.def("run_bfs", &run_bfs, nb::arg("storage"), nb::arg("edges"), nb::arg("row_begin"), nb::arg("source"),
-        nb::kw_only(), nb::arg("threads"), nb::arg("reads_per_thread"), nb::arg("request_bytes"), nb::arg("tell"));
+        nb::kw_only(), nb::arg("iodepth"), nb::arg("request_bytes"), nb::arg("tell"));
 }

@@ -4,6 +4,7 @@
 import argparse
 import itertools
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(ROOT / "bench/file"))
 
 import compare  # noqa: E402
 import comparison  # noqa: E402
+import memory_limit  # noqa: E402
 import page_cache  # noqa: E402
 import ways  # noqa: E402
 
@@ -71,6 +73,45 @@ def place(**differing):
     return ways.Place(
         **{"file": Path("F"), "drive": "file:F", "device": "cpu", "forebay": "f", "fio": "fio", **differing}
     )
+
+
+# ---- memory that is limited
+
+
+def test_a_program_has_no_more_memory_than_its_group():
+    try:
+        with memory_limit.group(96 << 20) as processes:
+            folder = processes.parent
+
+            def status(take_bytes):
+                take = [sys.executable, "-c", f"bytearray({take_bytes}).replace(b'x', b'y')"]
+                return subprocess.run(memory_limit.within(processes, take), check=False).returncode
+
+            assert status(1 << 20) == 0
+            assert status(400 << 20) != 0
+            # What a program leaves behind is ended with its group.
+            left = [sys.executable, "-c", "import subprocess; subprocess.Popen(['sleep', '1000'])"]
+            subprocess.run(memory_limit.within(processes, left), check=True)
+    except OSError as why:
+        pytest.skip(f"control groups cannot be made here: {why}")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--engines", "mmap,foo"], "--engines: 'foo'"),
+        (["--memory-limit", "1M"], "give both or none"),
+        (["--caches", "limited"], "give both or none"),
+        (["--caches", "limited,cold", "--memory-limit", "1M"], "give limited alone"),
+        (["--caches", "limited", "--memory-limit", "1G"], "give less than the"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(command, file, tmp_path, capsys, asked, said):
+    with pytest.raises(SystemExit) as ended:
+        command("--filename", file, "--json", tmp_path / "out.json", *asked)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 # ---- what is run
@@ -162,10 +203,11 @@ def test_bytes_are_read_as_fio_reads_them():
 
 
 def test_the_engine_gpu_gets_the_drive_and_a_thread_for_each_command():
-    words = ways.command_of(case("gpu"), place(drive="emulated:size=4M"))
+    words = ways.command_of(case("gpu"), place(drive="emulated:size=4M", device="cuda:0"))
     assert words[words.index("--drive") + 1] == "emulated:size=4M"
     assert words[words.index("--gpu-threads") + 1] == "8"
     assert "--filename" not in words
+    assert "--gpu-threads" not in ways.command_of(case("gpu"), place(device="cpu"))
 
 
 def test_writes_are_allowed_only_where_they_are_asked_for():

@@ -36,7 +36,7 @@ DRIVE = "emulated:size=4M"
         (["bench", "randread", "--drive", DRIVE, "--iodepth", "5000000000"], ["--iodepth", "'5000000000'", "1048576"]),
         (["bench", "randread", "--drive", DRIVE, "--gpu-threads", "5000000000"], ["--gpu-threads", "1048576"]),
         (["bench", "randread", "--drive", DRIVE, "--size", "99999999T"], ["--size", "'99999999T'"]),
-        (["demo", "--drive", "emulated:size=8M", "--gpu-threads", "0"], ["--gpu-threads", "'0'"]),
+        (["demo", "--drive", "emulated:size=8M", "--iodepth", "0"], ["--iodepth", "'0'"]),
         (["bench", "randread", "--drive", DRIVE, "--bs", "0"], ["--bs", "'0'"]),
         (["bench", "randread", "--drive", DRIVE, "--bs", "4X"], ["--bs", "'4X'", "4K"]),
         (["bench", "randread", "--drive", DRIVE, "--size", "1000"], ["--size", "'1000'", "multiple"]),

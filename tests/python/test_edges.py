@@ -66,7 +66,8 @@ COMMANDS = {
         fine=FULL,
     ),
     "graph convert": Line("@sg @new.sg", ("@el @new.el",)),
-    "graph info": Line("@sg", ("@el",)),
+    "graph info": Line("@sg", ("@wsg", "@el", "@gr", "@mtx")),
+    "graph model": Line("-f @sg", ("-f @el --cache-bytes 64K",)),
     "graph bfs": Line("-n 1 -f @sg", (f"-n 1 -f @el --drive {IMAGE}", f"-n 1 -f @el --drive {PROFILE}")),
     "demo": Line(
         f"--wordnet @wordnet --plot @new.png --drive {IMAGE}", ("--wordnet @noun",), fine=("folder that is missing",)
@@ -100,7 +101,8 @@ def has_json(command):
 # ---- what the files are
 
 
-SUFFIX = {"sg": ".sg", "el": ".el", "fio": ".json", "profile": ".toml", "image": ".img", "gz": ".gz", "trace": ".csv"}
+SUFFIX = {kind: f".{kind}" for kind in ("sg", "wsg", "el", "gr", "mtx")}
+SUFFIX |= {"fio": ".json", "profile": ".toml", "image": ".img", "gz": ".gz", "trace": ".csv"}
 LARGE = {"fio": 16 << 20, "profile": 1 << 20}  # bytes of files that are large for their kind
 # Kinds of which any bytes are good data.
 ANY_BYTES = ("data", "image")
@@ -119,6 +121,10 @@ def fio_job(name, bs, depth, iops, latency):
 
 def good_sg(path):
     path.write_bytes(struct.pack("<?qq", False, 2, 2) + struct.pack("<3q2i", 0, 1, 2, 1, 0))
+
+
+def good_wsg(path):
+    path.write_bytes(struct.pack("<?qq", False, 2, 2) + struct.pack("<3q4i", 0, 1, 2, 1, 7, 0, 7))
 
 
 def good_fio(path):
@@ -160,7 +166,10 @@ PROFILE_TEXT = (Path(__file__).parents[2] / "profiles" / "d7-ps1010.toml").read_
 TRACE = b"1,host,0,Read,0,4096,1\n2,host,0,Read,4096,4096,1\n"
 GOOD_FILES = {
     "sg": good_sg,
+    "wsg": good_wsg,
     "el": lambda path: path.write_text("0 1\n1 2\n"),
+    "gr": lambda path: path.write_text("c a comment\np sp 2 1\na 1 2 7\n"),
+    "mtx": lambda path: path.write_text("%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 2 7\n"),
     "fio": good_fio,
     "profile": lambda path: path.write_text(PROFILE_TEXT),
     "trace": lambda path: path.write_bytes(TRACE),
@@ -213,15 +222,25 @@ def bad_files(folder, suffix, kind):
         put("gzip of zeros", bomb(bytes(1 << 20)))
         put("gzip of blank lines", bomb(b"\n" * (1 << 20)))
         put("gzip cut", gzip.compress(random)[:-9])
-    if kind == "sg":
-        put("sg cut", struct.pack("<?qq", False, 2, 2) + struct.pack("<3qi", 0, 1, 2, 1))
-        put("sg of 2^60 edges", struct.pack("<?qq", False, 2**60, 2))
-        put("sg of 2^62 edges", struct.pack("<?qq", True, 2**62, 2**31))
-        put("sg of 2^31 nodes", struct.pack("<?qq", False, 0, 2**31))
+    if kind in ("sg", "wsg"):
+        put("cut", struct.pack("<?qq", False, 2, 2) + struct.pack("<3qi", 0, 1, 2, 1))
+        put("2^60 edges", struct.pack("<?qq", False, 2**60, 2))
+        put("2^62 edges", struct.pack("<?qq", True, 2**62, 2**31))
+        put("2^31 nodes", struct.pack("<?qq", False, 0, 2**31))
     if kind == "el":
         put("ids beyond 2^31", b"0 2147483648\n")
         put("a negative id", b"0 1\n0 -1\n")
         put("one id in a line", b"0 1\n2\n")
+    if kind in ("gr", "mtx"):
+        head = b"p sp %d %d\n" if kind == "gr" else b"%%%%MatrixMarket matrix coordinate real general\n%d 2 %d\n"
+        edge = b"a 1 2 7\n" if kind == "gr" else b"1 2 7\n"
+        put("cut", head % (2, 2) + edge)
+        put("2^50 edges", head % (2, 2**50) + edge)
+        put("2^40 nodes", head % (2**40, 1) + edge)
+        put("a node too large", head % (2, 1) + edge.replace(b"2", b"3"))
+        put("a weight that is no number", head % (2, 1) + edge.replace(b"7", b"seven"))
+        put("a weight that is NaN", head % (2, 1) + edge.replace(b"7", b"nan"))
+        put("a negative weight", head % (2, 1) + edge.replace(b"7", b"-7"))
     if kind == "noun":  # a file of a folder
         for name, path in at.items():
             if len(str(path)) < 4096:

@@ -2,6 +2,7 @@
 """Searches over a drive, and the demo."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -32,8 +33,7 @@ def test_distances_are_scipys_for_any_shape_of_launch(seed):
             storage,
             graph,
             source,
-            threads=int(random.integers(1, 80)),
-            reads_per_thread=int(random.integers(1, 6)),
+            iodepth=int(random.integers(1, 300)),
             request_bytes=512 << int(random.integers(0, 4)),
         )
     assert np.array_equal(result.distances, reference_distances(graph, source))
@@ -55,6 +55,22 @@ def test_a_wrong_distance_is_counted():
     assert verify_distances(graph, 0, result) >= 1
 
 
+def test_a_wrong_predecessor_is_counted():
+    graph = Graph.from_arcs([0, 0, 1, 2, 3], [1, 2, 3, 3, 4], 6)
+    with Storage(default_drive(graph), device="cpu") as storage:
+        write_edges(storage, graph)
+        result = bfs(storage, graph, 0)
+    assert verify_distances(graph, 0, result) == 0
+    assert result.predecessors.tolist()[:3] == [0xFFFFFFFF, 0, 0]
+    for vertex, wrong in ((0, 0), (5, 3), (4, 0xFFFFFFFF), (4, 77), (4, 2), (1, 2), (3, 4)):
+        right = int(result.predecessors[vertex])
+        result.predecessors[vertex] = wrong
+        assert verify_distances(graph, 0, result) == 1, (vertex, wrong)
+        result.predecessors[vertex] = right
+    result.predecessors[3] = 3 - right if (right := int(result.predecessors[3])) in (1, 2) else right
+    assert verify_distances(graph, 0, result) == 0, "either of the two ways"
+
+
 def test_edges_that_changed_on_the_drive_do_not_pass():
     graph = Graph.from_arcs(np.arange(199), np.arange(1, 200), 200)
     with Storage(default_drive(graph), device="cpu") as storage:
@@ -64,6 +80,18 @@ def test_edges_that_changed_on_the_drive_do_not_pass():
         storage.write_extent("edges", np.array([200], "<i4"), 4 * 20)
         with pytest.raises(OperationFailed, match="200 vertices"):
             bfs(storage, graph, 0)
+
+
+def test_a_read_that_fails_fails_the_search(tmp_path):
+    graph = Graph.from_arcs(np.arange(99_999), np.arange(1, 100_000), 100_000)
+    path = tmp_path / "edges.img"
+    path.touch()
+    os.truncate(path, 4 << 20)
+    with Storage(f"file:{path}", device="cpu") as storage:
+        write_edges(storage, graph)
+        os.truncate(path, (1 << 20) + (64 << 10))  # another process cuts the edge list off
+        with pytest.raises(OperationFailed, match="reads failed"):
+            bfs(storage, graph, 16_000)
 
 
 def test_bfs_refuses():
@@ -76,8 +104,8 @@ def test_bfs_refuses():
             bfs(storage, graph, graph.vertices)
         with pytest.raises(RefusedInput, match="512"):
             bfs(storage, graph, 0, request_bytes=1000)
-        with pytest.raises(RefusedInput, match="must be 1"):
-            bfs(storage, graph, 0, threads=0)
+        with pytest.raises(RefusedInput, match="at least 1"):
+            bfs(storage, graph, 0, iodepth=0)
         bigger = Graph.from_arcs(np.arange(100_000), np.arange(1, 100_001), 100_001)
         with pytest.raises(RefusedInput, match="write the edge list again"):
             bfs(storage, bigger, 0)
@@ -115,13 +143,6 @@ def test_bfs_refuses_the_edges_of_another_graph(forebay, tmp_path):
     assert outcome.status == 2
     assert "another graph" in outcome.err
     assert forebay("graph", "bfs", "-f", tmp_path / "b.sg", *arguments, "--extent", "b").status == 0
-
-
-def test_reads_in_flight_that_the_threads_cannot_share_are_refused(forebay, tmp_path):
-    write_sg(Graph.from_arcs(np.arange(99), np.arange(1, 100), 100), tmp_path / "a.sg")
-    outcome = forebay("graph", "bfs", "-f", tmp_path / "a.sg", "--iodepth", "10", "--gpu-threads", "4")
-    assert outcome.status == 2
-    assert "multiple of the threads" in outcome.err
 
 
 def test_demo(forebay, tmp_path):

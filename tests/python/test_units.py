@@ -8,6 +8,7 @@ from forebay.units import (
     format_ns,
     format_rate,
     parse_duration,
+    parse_rate,
     parse_size,
 )
 
@@ -29,6 +30,22 @@ from forebay.units import (
 )
 def test_sizes(text, size):
     assert parse_size("--bs", text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("1", 1), ("20000", 2e4), ("20k", 2e4), ("20K", 2e4), ("2.47M", 2.47e6), ("7.2G", 7.2e9), ("1000G", 1e12)],
+)
+def test_rates(text, rate):
+    assert parse_rate("--iops", text) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.5", "-1", "1e6", "nan", "inf", "2T", "4m", "1001G", "M", "9" * 400, "٤"])
+def test_no_rates(text):
+    with pytest.raises(RefusedInput) as refused:
+        parse_rate("--iops", text)
+    assert refused.value.field == "--iops"
+    assert refused.value.value == text
 
 
 @pytest.mark.parametrize(

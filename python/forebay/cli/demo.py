@@ -21,14 +21,14 @@ from forebay.cli.contract import (
     terminal,
     write_json,
 )
-from forebay.cli.search_options import GpuThreadsOption, IodepthOption
+from forebay.cli.search_options import IodepthOption
 from forebay.cli.timing import timing
 from forebay.demo import START, Demo
 from forebay.errors import RefusedInput
 from forebay.files import check_file_to_write, make_folder_of
-from forebay.graph.bfs import default_launch
+from forebay.graph.bfs import default_iodepth
 from forebay.storage import Storage
-from forebay.units import format_bandwidth, format_bytes, format_count, format_ns, format_rate
+from forebay.units import format_bandwidth, format_bytes, format_ns, format_rate
 
 
 def _default_drive() -> str:
@@ -57,7 +57,6 @@ def demo(
         ),
     ] = None,
     iodepth: IodepthOption = None,
-    gpu_threads: GpuThreadsOption = None,
     device: DeviceOption = "auto",
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the result as a PNG image.")
@@ -77,9 +76,8 @@ def demo(
         check_file_to_write("--plot", plot)
         if plot.suffix != ".png":
             raise RefusedInput("--plot", plot, "the name must end in .png")
-    for option, value in (("--iodepth", iodepth), ("--gpu-threads", gpu_threads)):
-        if value is not None and value < 1:
-            raise RefusedInput(option, value, "must be at least 1")
+    if iodepth is not None and iodepth < 1:
+        raise RefusedInput("--iodepth", iodepth, "must be at least 1")
     uris = drive or [_default_drive()]
     with progress("reading WordNet", None):
         work = Demo.prepare(wordnet)
@@ -101,10 +99,10 @@ def demo(
             f"{format_bytes(graph.arcs * 4)} of edge list",
             highlight=False,
         )
-        threads, reads = default_launch(storage, gpu_threads, iodepth)
+        reads = default_iodepth(storage, iodepth)
         on = storage.report()["device"]
         out.print(f"drive   {', '.join(uris)}", highlight=False)
-        out.print(f"threads {threads} on {on}, {format_count(reads, 'read')} in flight", highlight=False)
+        out.print(f"threads {reads} on {on}, each with a read in flight", highlight=False)
         with progress("writing the edge list", 1.0) as tell:
             work.write(storage, tell)
         with progress("searching", float(graph.vertices)) as set_done:
@@ -115,7 +113,7 @@ def demo(
                 done += frontier
                 set_done(float(done))
 
-            document = work.search(storage, uris, threads, reads, follow)
+            document = work.search(storage, uris, reads, follow)
     write_json(json_target, document)
     _show(out, document)
     if plot:

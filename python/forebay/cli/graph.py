@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay graph`: GAP's graph files, and searches over a drive, with GAP's flags."""
+"""`forebay graph`: graph files, and searches over a drive, with GAP's flags."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,58 +20,97 @@ from forebay.cli.contract import (
     terminal,
     write_json,
 )
-from forebay.cli.search_options import GpuThreadsOption, IodepthOption
+from forebay.cli.generated_graph import SEED_DEFAULT, RandomSeedOption, ReorderOption, check_reordering
+from forebay.cli.search_options import IodepthOption
 from forebay.cli.timing import timing
 from forebay.errors import RefusedInput
 from forebay.files import check_file_to_write
-from forebay.graph import gap
-from forebay.graph.bfs import BfsResult, bfs, default_launch, require_edges, verify_distances, write_edges
+from forebay.graph.bfs import BfsResult, bfs, default_iodepth, require_edges, verify_distances, write_edges
 from forebay.graph.csr import Graph
+from forebay.graph.formats import ENDINGS, format_of, load, require_weights, save
+from forebay.graph.reorder import reorder
 from forebay.provenance import provenance
 from forebay.storage import Storage
 from forebay.units import format_bandwidth, format_bytes, format_count, format_ns, format_rate, parse_size
 
 app = Application(
     no_args_is_help=True,
-    help="Convert graph files of the GAP benchmark suite (.sg, .el), and search graphs that lie on a drive.",
+    help=f"Convert and check graph files ({ENDINGS}), and search graphs that lie on a drive.",
 )
 
 _TRIALS_MAX = 1_000_000
 
-Input = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="The graph file: .sg or .el.")]
+Input = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help=f"The graph file: {ENDINGS}.")]
 Symmetrize = Annotated[
     bool, typer.Option("-s", "--symmetrize", help="Make the graph undirected: add the reverse of each edge.")
 ]
 
 
+class Weights(StrEnum):
+    """Which weights a graph gets that is read from a file."""
+
+    FILE = "file"
+    NONE = "none"
+    UNIT = "unit"
+
+
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="FROM", help="The graph file to read: .sg or .el.")],
+    source: Annotated[Path, typer.Argument(metavar="FROM", help=f"The graph file to read: {ENDINGS}.")],
     target: Annotated[
-        Path, typer.Argument(metavar="TO", help="The graph file to write, over one that is there: .sg or .el.")
+        Path, typer.Argument(metavar="TO", help="The graph file to write, over one that is there: the same endings.")
     ],
     symmetrize: Symmetrize = False,
+    weights: Annotated[
+        str,
+        typer.Option(
+            "--weights",
+            metavar="file|none|unit",
+            help="The weights of TO: those of FROM, none, or 1 on each edge.",
+            show_default="file; none if TO has no place for them",
+        ),
+    ] = "",
+    reordering: ReorderOption = None,
+    seed: RandomSeedOption = None,
     json_target: JsonOption = None,
 ) -> None:
-    """Convert a graph file between .sg and .el. Duplicate edges and loops of an .el are dropped, as GAP does."""
+    """Convert a graph file from one format to another.
+
+    Duplicate edges and loops of a text file are dropped, as GAP does; of duplicates the smallest weight stays.
+    """
     check_json_target(json_target)
-    if target.suffix not in (".sg", ".el"):
-        raise RefusedInput("TO", target, "the name must end in .sg or .el")
+    check_reordering(reordering, seed)
+    to = format_of(target, "TO")
+    choice = _weights(weights, tuple(Weights)) if weights else Weights.FILE
+    if weights and to.weights == "never" and choice is not Weights.NONE:
+        raise RefusedInput("--weights", weights, f"a {target.suffix} file has no weights; leave --weights out")
+    if to.weights == "always" and choice is Weights.NONE:
+        raise RefusedInput("--weights", weights, f"a {target.suffix} file has weights; use file or unit")
     check_file_to_write("TO", target)
-    graph = gap.load(source, symmetrize=symmetrize)
-    gap.save(graph, target)
-    write_json(json_target, {"from": str(source), "to": str(target), **_describe(graph)})
+    graph = load(source, symmetrize=symmetrize, weights=choice is Weights.FILE and to.weights != "never")
+    if choice is Weights.UNIT:
+        graph = graph.with_unit_weights()
+    require_weights(graph, to, target, "TO")
+    if reordering is not None:
+        with progress(f"reordering the graph: {reordering}", None):
+            graph, _ = reorder(graph, reordering, SEED_DEFAULT if seed is None else seed)
+    save(graph, target)
+    write_json(json_target, {"from": str(source), "to": str(target), "reorder": reordering, **_describe(graph)})
     _show_graph(str(target), graph, json_target)
 
 
 @app.command()
 def info(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="The graph file: .sg or .el.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help=f"The graph file: {ENDINGS}.")],
+    weights: Annotated[
+        str, typer.Option("--weights", metavar="file|none", help="Whether to check the weights, or leave them out.")
+    ] = "file",
     json_target: JsonOption = None,
 ) -> None:
     """Check a graph file and print its numbers of vertices and edges."""
     check_json_target(json_target)
-    graph = gap.load(source)
+    keep = _weights(weights, (Weights.FILE, Weights.NONE)) is Weights.FILE
+    graph = load(source, weights=keep)
     write_json(json_target, {"file": str(source), **_describe(graph)})
     _show_graph(str(source), graph, json_target)
 
@@ -125,7 +165,6 @@ def search(
         ),
     ] = "",
     iodepth: IodepthOption = None,
-    gpu_threads: GpuThreadsOption = None,
     seed: SeedOption = 1,
     device: DeviceOption = "auto",
     json_target: JsonOption = None,
@@ -139,12 +178,10 @@ def search(
         raise RefusedInput("--memory", memory, "must be storage_direct, the only mode of this version")
     if not 1 <= trials <= _TRIALS_MAX:
         raise RefusedInput("-n", trials, f"must be 1 to {_TRIALS_MAX}")
-    if gpu_threads is not None and gpu_threads < 1:
-        raise RefusedInput("--gpu-threads", gpu_threads, "must be at least 1")
     if iodepth is not None and iodepth < 1:
-        raise RefusedInput("--iodepth", iodepth, "must be at least 1: the reads in flight, of all threads")
+        raise RefusedInput("--iodepth", iodepth, "must be at least 1: the reads in flight")
     request_bytes = parse_size("--bs", bs) if bs else 0
-    graph = gap.load(file, symmetrize=symmetrize)
+    graph = load(file, symmetrize=symmetrize, weights=False)
     if not graph.arcs:
         raise RefusedInput("-f", file, "has no edge: there is nothing to search")
     if root is not None and not 0 <= root < graph.vertices:
@@ -160,7 +197,7 @@ def search(
             with progress("comparing the edge list with the drive's", None):
                 require_edges(storage, graph, extent)
         storage.reset_statistics()
-        threads, reads = default_launch(storage, gpu_threads, iodepth)
+        reads = default_iodepth(storage, iodepth)
         runs = []
         for source in roots:
             with progress(f"searching from {source}", None):
@@ -169,8 +206,7 @@ def search(
                     graph,
                     source,
                     extent=extent,
-                    threads=threads,
-                    reads_per_thread=reads // threads,
+                    iodepth=reads,
                     request_bytes=request_bytes,
                 )
             wrong = verify_distances(graph, source, result) if verify else None
@@ -197,6 +233,12 @@ def _roots(graph: Graph, root: int | None, trials: int, seed: int) -> list[int]:
     return [int(v) for v in np.random.default_rng(seed).choice(candidates, trials)]
 
 
+def _weights(value: str, known: tuple[Weights, ...]) -> Weights:
+    if value not in known:
+        raise RefusedInput("--weights", value, f"must be {', '.join(known[:-1])} or {known[-1]}")
+    return Weights(value)
+
+
 def _describe(graph: Graph) -> dict[str, Any]:
     return {
         "directed": graph.directed,
@@ -206,6 +248,9 @@ def _describe(graph: Graph) -> dict[str, Any]:
         "degree_max": int(graph.degrees.max(initial=0)),
         "degree_mean": graph.arcs / graph.vertices if graph.vertices else 0.0,
         "edge_list_bytes": graph.arcs * 4,
+        "weighted": graph.weights is not None,
+        "weight_min": int(graph.weights.min()) if graph.weights is not None and graph.arcs else None,
+        "weight_max": int(graph.weights.max()) if graph.weights is not None and graph.arcs else None,
     }
 
 
@@ -216,6 +261,8 @@ def _show_graph(title: str, graph: Graph, json_target: str | None) -> None:
         table.add_row(key, str(facts[key]))
     table.add_row("degree_mean", f"{facts['degree_mean']:.2f}")
     table.add_row("edge list", format_bytes(facts["edge_list_bytes"]))
+    spread = f"{facts['weight_min']} to {facts['weight_max']}" if facts["weight_max"] is not None else "none"
+    table.add_row("weights", spread)
     terminal(json_target).print(table)
 
 

@@ -37,7 +37,16 @@ def conditions(job: dict[str, Any], ours: dict[str, Any]) -> str:
     where = ours["device"]
     if "file" in ours:  # which the CPU's threads read, wherever its data ends
         where = "cpu" if where == "cpu" else f"cpu, data in the memory of {where}"
+    ways = {_way(drive["file"]): None for drive in ours.get("drives", ()) if "file" in drive}
+    by = f", {' and '.join(ways)}" if ways else ""
     return (
-        f"{threads} on {where}; {ours['seconds']:.2f} s measured; "
+        f"{threads} on {where}{by}; {ours['seconds']:.2f} s measured; "
         f"CPU time {job['usr_cpu']:.0f} % user, {job['sys_cpu']:.0f} % system (100 % is one core)"
     )
+
+
+def _way(file: dict[str, Any]) -> str:
+    """How a drive reaches its file."""
+    if file["io"] == "mmap":
+        return "the file mapped (io=mmap)"
+    return f"the file by io_uring, {'O_DIRECT' if file['direct'] else 'through the page cache'}"

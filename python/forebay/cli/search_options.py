@@ -10,16 +10,7 @@ IodepthOption = Annotated[
     typer.Option(
         "--iodepth",
         metavar="N",
-        help="Reads in flight, of all threads together: a multiple of T.",
-        show_default="4 for each thread",
-    ),
-]
-GpuThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--gpu-threads",
-        metavar="T",
-        help="Threads that search, on the GPU or the CPU.",
-        show_default="4096 on a GPU; on the CPU 32 for each core but one",
+        help="Reads in flight at most. Each is of a thread of its own.",
+        show_default="16384 on a GPU; on the CPU 128 for each core but one",
     ),
 ]

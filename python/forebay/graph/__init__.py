@@ -3,7 +3,10 @@
 
 from forebay.graph.bfs import UNREACHED, BfsResult, bfs, reference_distances, verify_distances, write_edges
 from forebay.graph.csr import Graph
-from forebay.graph.gap import load, read_el, read_sg, save, write_el, write_sg
+from forebay.graph.edge_list import read_el, write_el
+from forebay.graph.formats import load, save
+from forebay.graph.gap import read_sg, write_sg
+from forebay.graph.reorder import reorder
 
 __all__ = [
     "UNREACHED",
@@ -14,6 +17,7 @@ __all__ = [
     "read_el",
     "read_sg",
     "reference_distances",
+    "reorder",
     "save",
     "verify_distances",
     "write_edges",

@@ -28,6 +28,8 @@ class BfsResult:
     Attributes:
         distances: The distance of each vertex from the source, in arcs: ``uint32`` of shape ``(vertices,)``;
             ``UNREACHED`` where no path leads.
+        predecessors: The vertex before each vertex on a shortest path from the source, of the same type and shape;
+            ``UNREACHED`` for the source, and where no path leads.
         frontier: How many vertices are at distance 0, 1, 2 and so on.
         seconds: The time from the start of the first level to the end of the last.
         reads: How many reads the search made.
@@ -35,20 +37,19 @@ class BfsResult:
         bytes_needed: How many of them were neighbours of vertices that were reached, 4 bytes each.
         clat_ns: The latency of the reads in nanoseconds, from the submission until the thread saw the completion:
             ``min``, ``max``, ``mean``, ``stddev``, ``N`` and ``percentile``, as fio has them.
-        threads: How many threads searched.
-        reads_per_thread: How many reads each thread had in flight at most.
+        iodepth: How many reads were in flight at most, each of a thread of its own.
         request_bytes: The length of the longest read, in bytes.
     """
 
     distances: npt.NDArray[np.uint32]
+    predecessors: npt.NDArray[np.uint32]
     frontier: list[int]
     seconds: float
     reads: int
     bytes_read: int
     bytes_needed: int
     clat_ns: dict[str, Any]
-    threads: int
-    reads_per_thread: int
+    iodepth: int
     request_bytes: int
 
     @property
@@ -67,7 +68,7 @@ class BfsResult:
         return self.bytes_read / self.bytes_needed if self.bytes_needed else 0.0
 
     def figures(self) -> dict[str, Any]:
-        """Returns everything but the distances, as a dictionary for a JSON document."""
+        """Returns everything but distances and predecessors, as a dictionary for a JSON document."""
         return {
             "seconds": self.seconds,
             "reached": self.reached,
@@ -78,41 +79,33 @@ class BfsResult:
             "read_amplification": self.read_amplification,
             "clat_ns": self.clat_ns,
             "frontier": self.frontier,
-            "gpu_threads": self.threads,
-            "reads_per_thread": self.reads_per_thread,
+            "iodepth": self.iodepth,
             "request_bytes": self.request_bytes,
         }
 
 
-def default_launch(storage: Storage, threads: int | None = None, iodepth: int | None = None) -> tuple[int, int]:
-    """Chooses the shape of a search.
+def default_iodepth(storage: Storage, iodepth: int | None = None) -> int:
+    """Chooses how many reads a search has in flight.
 
     Args:
         storage: The storage that is searched.
-        threads: How many threads search; None for 4096 on a GPU. On the CPU executor one core is left to the threads
-            of emulated drives, and each other core gets one warp of 32 threads.
-        iodepth: How many reads all threads together have in flight; None for four for each thread.
+        iodepth: The number; None for 16,384 on a GPU. On the CPU executor one core is left to the threads of emulated
+            drives, and each other core gets 128 threads, which have a read in flight each.
 
     Returns:
-        The number of threads and the number of reads in flight. There are no more threads than reads.
+        The number.
 
     Raises:
-        RefusedInput: A number is out of range, or the threads cannot share the reads evenly.
+        RefusedInput: It is out of range.
         OperationFailed: The storage is closed, or this process is a fork.
     """
-    for field, value in (("--gpu-threads", threads), ("--iodepth", iodepth)):
-        if value is not None and not 1 <= value <= MAX_IN_FLIGHT:
-            raise RefusedInput(field, value, f"must be at least 1 and at most {MAX_IN_FLIGHT}")
-    if threads is None:
+    if iodepth is None:
         cores = len(os.sched_getaffinity(0))
         on_cpu = storage.report()["device"] == "cpu"
-        threads = 32 * max(1, cores - 1) if on_cpu else 4096
-    if iodepth is None:
-        iodepth = 4 * threads
-    threads = min(threads, iodepth)
-    if iodepth % threads:
-        raise RefusedInput("--iodepth", iodepth, f"must be a multiple of the threads, of which there are {threads}")
-    return threads, iodepth
+        iodepth = min(128 * max(1, cores - 1), MAX_IN_FLIGHT) if on_cpu else 16384
+    if not 1 <= iodepth <= MAX_IN_FLIGHT:
+        raise RefusedInput("--iodepth", iodepth, f"must be at least 1 and at most {MAX_IN_FLIGHT}")
+    return iodepth
 
 
 def write_edges(
@@ -178,8 +171,7 @@ def bfs(
     source: int,
     *,
     extent: str = "edges",
-    threads: int | None = None,
-    reads_per_thread: int = 4,
+    iodepth: int | None = None,
     request_bytes: int = 0,
     tell: Callable[[int, int], None] | None = None,
 ) -> BfsResult:
@@ -193,11 +185,10 @@ def bfs(
         graph: The graph. Only its row pointers are used.
         source: The vertex to start from.
         extent: The name of the extent that ``write_edges`` wrote.
-        threads: How many threads search, 1 to 1,048,576; None for 4096 on a GPU, and on the CPU for 32 on each core
-            but one.
-        reads_per_thread: How many reads each thread has in flight at most, 1 to 1024.
-        request_bytes: The length of the longest read, a multiple of the storage's ``block_bytes``. 0 means one block.
-            Longer reads suit graphs in which vertices have many neighbours.
+        iodepth: How many reads are in flight at most, 1 to 1,048,576: each is of a thread of its own. None for 16,384
+            on a GPU, and on the CPU for 128 on each core but one.
+        request_bytes: The length of the longest read: the storage's ``block_bytes`` times a power of two, at most
+            131,072. 0 means one block. Longer reads suit graphs in which vertices have many neighbours.
         tell: Called before each level with its number and the number of vertices in its frontier, on another thread
             than the caller's.
 
@@ -212,20 +203,18 @@ def bfs(
     """
     if not 0 <= source < graph.vertices:
         raise RefusedInput("source", source, f"must be a vertex, 0 to {graph.vertices - 1}")
-    if threads is None:
-        threads, _ = default_launch(storage)
-    distances, figures = interruptible(
+    iodepth = default_iodepth(storage, iodepth)
+    distances, predecessors, figures = interruptible(
         core().run_bfs,
         storage._native,
         extent,
         graph.row_begin.astype(np.uint64),
         source,
-        threads=threads,
-        reads_per_thread=reads_per_thread,
+        iodepth=iodepth,
         request_bytes=request_bytes,
         tell=tell,
     )
-    return BfsResult(distances=distances, **json.loads(figures))
+    return BfsResult(distances=distances, predecessors=predecessors, iodepth=iodepth, **json.loads(figures))
 
 
 def reference_distances(graph: Graph, source: int) -> npt.NDArray[np.uint32]:
@@ -254,7 +243,7 @@ def reference_distances(graph: Graph, source: int) -> npt.NDArray[np.uint32]:
 
 
 def verify_distances(graph: Graph, source: int, result: BfsResult) -> int:
-    """Compares the result of a search with ``reference_distances``.
+    """Compares the result of a search with ``reference_distances``, and checks the predecessors.
 
     Args:
         graph: The graph.
@@ -262,12 +251,33 @@ def verify_distances(graph: Graph, source: int, result: BfsResult) -> int:
         result: What ``bfs`` returned.
 
     Returns:
-        The number of distances that differ, and 1 more if the sizes of the frontiers do. 0 says that all is right.
+        The number of vertices whose distance differs, or whose predecessor is not one step nearer to the source with an
+        arc to the vertex. 1 more if the sizes of the frontiers differ. 0 says that all is right.
 
     Raises:
         OperationFailed: SciPy is not installed.
     """
     wanted = reference_distances(graph, source)
-    wrong = int(np.count_nonzero(wanted != result.distances))
+    wrong = wanted != result.distances
+    before = result.predecessors
+    has_one = (wanted != UNREACHED) & (wanted != 0)
+    wrong |= has_one != (before != UNREACHED)
+    some = np.flatnonzero(has_one & (before < graph.vertices))
+    wrong |= has_one & (before >= graph.vertices)
+    wrong[some] |= wanted[before[some]] + 1 != wanted[some]
+    wrong[some] |= ~_has_arcs(graph, before[some], some)
     levels = np.bincount(wanted[wanted != UNREACHED])
-    return wrong + (levels.tolist() != result.frontier)
+    return int(np.count_nonzero(wrong)) + (levels.tolist() != result.frontier)
+
+
+def _has_arcs(graph: Graph, sources: npt.NDArray[np.uint32], targets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Returns whether the graph has each arc. Lists ascend, so each is searched by halving."""
+    low, end = graph.row_begin[sources].copy(), graph.row_begin[sources.astype(np.int64) + 1]
+    high = end.copy()
+    while (low < high).any():
+        middle = (low + high) // 2
+        less = (low < high) & (graph.neighbours[np.minimum(middle, graph.arcs - 1)] < targets)
+        high = np.where((low < high) & ~less, middle, high)
+        low = np.where(less, middle + 1, low)
+    found: npt.NDArray[np.bool_] = (low < end) & (graph.neighbours[np.minimum(low, graph.arcs - 1)] == targets)
+    return found
