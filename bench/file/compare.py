@@ -2,8 +2,9 @@
 """The engines of `forebay bench`, and fio's, on one file: `python bench/file/compare.py --filename F --json OUT.json`.
 
 Measures each engine at each block size and depth, sequentially and at random; then reads of 4 MiB to 8 GiB. An engine
-whose data passes through the page cache is measured from a cold cache and from a warm one. Every result is written at
-once: the same command goes on where an earlier one ended. `--tables OUT.json` prints the tables of a file.
+whose data passes through the page cache is measured from a cold cache and from a warm one; with --memory-limit from a
+cold one that never holds the file. Every result is written at once: the same command goes on where an earlier one
+ended. `--tables OUT.json` prints the tables of a file.
 
 The engines with O_DIRECT measure the file's drive. A warm cache measures memory. Where a cold run reads more than half
 of the file, the tables mark its figures: take a longer file, or a shorter --runtime. Beneath a virtual machine a host
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import comparison
+import memory_limit
 import page_cache
 import ways
 from ways import Case, Place
@@ -59,7 +61,10 @@ def arguments() -> argparse.ArgumentParser:
     add("--bs", default="4k,16k,64k,256k,1M")
     add("--depths", default="1,8,32")
     add("--sizes", default="4M,16M,64M,256M,1G,2G,4G,8G", help="bytes to read sequentially; empty: none")
-    add("--caches", default="cold,warm", help="of the engines that read through the page cache")
+    caches = "of the engines that read through the page cache: cold, warm, or limited, with --memory-limit"
+    add("--caches", default="cold,warm", help=caches)
+    limit = "memory of each program, with what the page cache holds for it; less than the file has, and needs root"
+    add("--memory-limit", type=parse_bytes, default=0, metavar="BYTES", help=limit)
     add("--runtime", type=float, default=3.0, metavar="SECONDS", help="of each measurement")
     add("--repeats", type=int, default=3)
     add("--size", type=parse_bytes, default=0, help="bytes of the file to use; all by default")
@@ -140,9 +145,11 @@ def save(path: Path, document: dict[str, Any]) -> None:
 
 
 def prepare(case: Case, file: Path) -> dict[str, Any]:
-    """Brings the page cache into the case's state; returns what it then holds."""
-    if case.cache == "any":
-        return {}
+    """Brings the page cache into the case's state; returns what it then holds.
+
+    The cache is dropped for engines that bypass it too: a virtual machine gives dropped pages back to its host, which
+    slows all that runs then.
+    """
     page_cache.drop(file)
     if case.cache == "warm":
         page_cache.fill(file)
@@ -187,7 +194,24 @@ def main() -> int:
         parser.error(f"--filename: '{given.filename}': no such file; make it first: head -c 8G /dev/zero >FILE")
     file = given.filename.resolve()
     size = given.size or file.stat().st_size // SEQUENTIAL_BS * SEQUENTIAL_BS
-    place = Place(file, given.drive or f"file:{file}", given.device, given.forebay, given.fio)
+    for engine in parsed(given.engines):
+        if engine not in (*ways.OURS, *ways.FIOS):
+            parser.error(f"--engines: '{engine}': give some of {', '.join((*ways.OURS, *ways.FIOS))}")
+    if ("limited" in parsed(given.caches)) != bool(given.memory_limit):
+        parser.error("--caches limited and --memory-limit: give both or none")
+    if given.memory_limit and parsed(given.caches) != ["limited"]:
+        parser.error(f"--caches: '{given.caches}': give limited alone: the limit is one for all runs")
+    if given.memory_limit and given.memory_limit >= size:
+        parser.error(f"--memory-limit: '{given.memory_limit}': give less than the {size} bytes of the file")
+    if given.memory_limit:
+        try:
+            with memory_limit.group(given.memory_limit):
+                pass
+        except OSError as why:
+            parser.error(
+                f"--memory-limit: '{given.memory_limit}': {why}; run as root, where control groups can be made"
+            )
+    place = Place(file, given.drive or f"file:{file}", given.device, given.forebay, given.fio, given.memory_limit)
     settings = {**{name: str(value) for name, value in vars(given).items() if name != "json"}, "size": size}
     document = opened(given.json, settings, machine(place))
     if not shutil.which(given.fio):

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways to a file's data that `compare.py` compares: engines of `forebay bench`, and fio's own."""
 
+import contextlib
 import json
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import memory_limit
 
 OURS = ("gpu", "mmap", "pread", "io_uring", "cufile")
 FIOS = ("fio_mmap", "fio_io_uring")
@@ -21,7 +24,10 @@ class CannotError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement. `seconds` is 0 where the run ends once `size` bytes have moved. `cache` is cold, warm or any."""
+    """One measurement. `seconds` is 0 where the run ends once `size` bytes have moved.
+
+    `cache` is cold, warm, limited (cold, and the program has too little memory for the file) or any.
+    """
 
     way: str
     workload: str
@@ -47,6 +53,7 @@ class Place:
     device: str
     forebay: str
     fio: str
+    memory_limit: int = 0  # bytes of memory that each program has; 0: no limit
 
 
 def command_of(case: Case, place: Place) -> list[str]:
@@ -56,7 +63,8 @@ def command_of(case: Case, place: Place) -> list[str]:
 
 def _forebay(case: Case, place: Place) -> list[str]:
     where = ["--drive", place.drive] if case.way == "gpu" else ["--filename", str(place.file)]
-    threads = ["--gpu-threads", str(case.depth)] if case.way == "gpu" else []
+    # A thread of a CPU keeps any number of commands in flight. More of them would only switch between them.
+    threads = ["--gpu-threads", str(case.depth)] if case.way == "gpu" and place.device != "cpu" else []
     runtime = ["--runtime", str(case.seconds)] if case.seconds else []
     destroy = ["--allow-destroy"] if "write" in case.workload else []
     return [
@@ -97,9 +105,12 @@ def _jobs(case: Case) -> int:
 def run(case: Case, place: Place) -> dict[str, Any]:
     """Measures a case; returns its figures. Raises CannotError where the way is refused, OSError where it fails."""
     command = command_of(case, place)
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=case.seconds + EXTRA_S + case.size / 5e6
-    )
+    with contextlib.ExitStack() as held:
+        started = command
+        if place.memory_limit:
+            started = memory_limit.within(held.enter_context(memory_limit.group(place.memory_limit)), command)
+        timeout = case.seconds + EXTRA_S + case.size / 5e6
+        done = subprocess.run(started, capture_output=True, text=True, check=False, timeout=timeout)
     if done.returncode == REFUSED and case.way in OURS:
         raise CannotError(done.stderr.strip())
     if done.returncode != 0:
@@ -133,7 +144,8 @@ def figures(document: dict[str, Any], jobs: int) -> dict[str, Any]:
         kept["device"] = ours["device"]
         if "drives" in ours:
             kept.update(fidelity=ours["fidelity"], residency=ours["residency"])
-            kept["io"] = ours["drives"][0].get("file", {}).get("io")
+            drive = ours["drives"][0]
+            kept.update(link=drive["link"], io=drive.get("file", {}).get("io"))
         if "file" in ours:
             kept.update(way=ours["way"], cufile=ours["cufile"], direct=ours["file"]["direct"])
     return kept

@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
 
-# What a link carries each way, in GB/s, as the emulator has it (src/emulator/link.cpp).
+# What a link carries each way, in GB/s, as the emulator has it (src/memory/link_speed.cpp).
 _GB_PER_S_AND_LANE = {3: 8 / 8 * 128 / 130, 4: 16 / 8 * 128 / 130, 5: 32 / 8 * 128 / 130, 6: 64 / 8 * 242 / 256}
 LINK_GB_PER_S = {f"gen{g}x{lanes}": rate * lanes for g, rate in _GB_PER_S_AND_LANE.items() for lanes in (4, 8, 16)}
 # A link on a GPU makes up for 2 us in which it was idle, as bench/harness/row_drives.cpp says.

@@ -281,25 +281,34 @@ def staged() -> str:
     return vouched(("case", "rate", "of the frames over a drive in GPU memory"), lines)
 
 
-def files() -> str:
-    """Reads of a file by threads of a GPU, and by a CPU's ways with the data ending in the GPU's memory."""
+CACHES = {
+    "cold": "cold page cache",
+    "warm": "warm page cache",
+    "limited": "less memory than the file has",
+}
+
+
+def files(base_engine: str, *names: str) -> str:
+    """Reads of a file by the engines of `forebay bench` and of fio, beside `base_engine`."""
     lines = []
-    for name in ("h100-file/random", "h100-file/sequential"):
+    for name in names:
         document = load(name)
-        document = document | {"machine": document["machine"] | {"device": document["machine"]["gpu"].split(",")[0]}}
+        machine = document["machine"]
+        device = machine["gpu"].split(",")[0] or f"{machine['processor']}, {machine['cores']} cores"
+        document = document | {"machine": machine | {"device": device}}
         cells: dict[tuple[str, str, int, int], list[dict]] = {}
         for data in document["results"]:
             cells.setdefault((data["engine"], data["cache"], data["bs"], data["depth"]), []).append(data)
         medians = {key: statistics.median(data["bytes_per_s"] for data in runs) for key, runs in cells.items()}
         for (engine, cache, bs, depth), rate in medians.items():
-            base = medians["io_uring", "any", bs, depth]
+            base = medians[base_engine, "any", bs, depth]
             shape = f"{'1 MiB in order' if bs > PAGE_BYTES else '4 KiB at random'}, {depth} in flight"
-            said = engine if cache == "any" else f"{engine}, {cache} page cache"
+            said = engine if cache == "any" else f"{engine}, {CACHES[cache]}"
             vouches = {} if engine == "gpu" else {"fidelity": NO_DRIVE, "link": NO_DRIVE, "residency": NO_DRIVE}
             row = row_of(name, document, said, cells[engine, cache, bs, depth][0], **vouches)
             of = percent(rate / base, 0)
             lines.append((row, (said, shape, f"{sig(rate / bs)}/s", f"{sig(rate / 1e9)} GB/s", of)))
-    return vouched(("engine", "reads", "rate", "bytes", "of the engine `io_uring`"), lines)
+    return vouched(("engine", "reads", "rate", "bytes", f"of the engine `{base_engine}`"), lines)
 
 
 def cached() -> str:
