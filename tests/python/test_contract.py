@@ -228,7 +228,7 @@ def test_an_encoding_without_the_characters_is_no_failure():
 LARGE = 100_000_000  # bytes
 
 
-def interrupt(command, ready, limit_s=10):
+def interrupt(command, ready, limit_s=60):
     """Runs a command, sends it Ctrl-C once `ready(pid)`, and returns how it ended."""
     with started([sys.executable, "-m", "forebay", *map(str, command)]) as run:
         ready(run.pid)
@@ -283,7 +283,7 @@ def test_an_interrupt_ends_what_the_main_thread_does_not_hear():
     with started([sys.executable, "-c", script]) as run:
         assert run.stdout.readline() == "deaf\n"
         run.send_signal(signal.SIGINT)
-        _, err = run.communicate(timeout=10)
+        _, err = run.communicate(timeout=60)
     assert (run.returncode, err) == (130, "forebay: interrupted\n")
 
 
