@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # The list of programs that are run by name: <build>/programs.tsv, one `kind<TAB>name<TAB>path` a line, where kind is
 # bench, gpu-test, gpu-bench or gpu-soak. Targets that build them: `bench_programs`, `gpu_programs` (all three GPU
-# kinds) and `gpu_bench_programs`. The target `forebay` is all that is installed, `libraries` the same without the
-# modules of the Python package.
+# kinds) and `gpu_bench_programs`. The target `forebay` is all that is installed, `libraries` what the module
+# forebay._core is made of.
 
 get_property(programs GLOBAL PROPERTY FOREBAY_PROGRAMS)
 set(manifest "")
 get_property(libraries GLOBAL PROPERTY FOREBAY_LIBRARIES)
 get_property(exported_libraries GLOBAL PROPERTY FOREBAY_EXPORTED_LIBRARIES)
+list(REMOVE_ITEM libraries forebay_graph_lists)
 add_custom_target(libraries)
 add_dependencies(libraries ${libraries} ${exported_libraries})
 add_custom_target(forebay DEPENDS libraries)
-foreach(module IN ITEMS _core nbdkit_plugin)
+foreach(module IN ITEMS _core _graph forebay_graph_lists nbdkit_plugin)
   if(TARGET ${module})
     add_dependencies(forebay ${module})
   endif()

@@ -643,39 +643,4 @@ class bfs {
   bfs_bad_neighbours bad_neighbours_;
 };
 
-/// Counts vertices whose distance cannot be right. In an undirected graph the distances of neighbours differ by at most
-/// 1, a reached vertex has a neighbour that is nearer, and an unreached one has no reached neighbour (Graph500,
-/// "Validation").
-template <class M>
-struct bfs_check {
-  graph_shape shape;
-  std::uint32_t const* neighbours;
-  std::uint32_t source;
-  std::uint32_t const* distances;
-  std::uint64_t* wrong_vertices;
-
-  FOREBAY_DEVICE void operator()() const {
-    auto const warp = M::this_warp();
-    for (std::uint32_t v = M::thread_rank() / 32; v < shape.vertices; v += M::thread_count() / 32) {
-      std::uint32_t const distance = distances[v];
-      bool right = (distance == 0) == (v == source), nearer = false;
-      for (std::uint64_t i = shape.row_begin[v] + warp.thread_rank(); i < shape.row_begin[v + 1]; i += 32) {
-        std::uint32_t const other = distances[neighbours[i]];
-        if (distance == bfs_unreached || other == bfs_unreached) {
-          right = right && distance == other;
-        } else {
-          right = right && other + 1 >= distance && other <= distance + 1;
-          nearer = nearer || other + 1 == distance;
-        }
-      }
-      bool const all_right = warp.all(right);
-      bool const reached = warp.any(nearer) || v == source || distance == bfs_unreached;
-      // relaxed: the host reads it after the grid.
-      if (warp.thread_rank() == 0 && !(all_right && reached)) {
-        simt::atomic<M>(*wrong_vertices).fetch_add(1, simt::order::relaxed);
-      }
-    }
-  }
-};
-
 }  // namespace forebay::graph

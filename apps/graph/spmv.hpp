@@ -31,7 +31,8 @@ struct spmv_carry {
 struct spmv_paging {
   std::uint32_t window = 1;           ///< pages of columns, and of values, that it asks for at a time; 1 to 32
   std::uint32_t entries = 1024;       ///< of a page
-  std::uint64_t prefetch_shares = 0;  ///< it prefetches what the warp so many after it will need; 0: it does not
+  std::uint64_t prefetch_shares = 0;  ///< it prefetches what the share so many after its own will need; 0: it does not
+  std::uint32_t warps_max = ~0u;      ///< at least 1; no more warps use the views, and each may have several shares
 };
 
 /// Warps of 32 lanes. `Tile`: how many entries a warp has in shared memory at a time, a multiple of 256. `RowLanes`:
@@ -50,37 +51,46 @@ struct spmv_multiply {
 
   std::uint32_t rows;
   std::uint64_t entries;
-  std::uint64_t entries_per_warp;  ///< a multiple of `Tile`
+  std::uint64_t entries_per_warp;  ///< of each share, a multiple of `Tile`
+  std::uint32_t shares;            ///< at least 1: the first one has the rows of a matrix without entries
   std::uint64_t const* row_begin;
   Columns columns;
   Values values;
   float const* x;
   float* y;
-  spmv_carry* carries;  ///< one for each warp
+  spmv_carry* carries;  ///< one for each share
   spmv_paging paging;
   apps::failure_latch* failure;
 
   FOREBAY_DEVICE void operator()() const {
+    for (std::uint64_t share = M::thread_rank() / 32; share < shares; share += M::thread_count() / 32) {
+      if (!multiply_share(share)) return;
+    }
+  }
+
+ private:
+  FOREBAY_DEVICE static std::uint64_t min(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
+
+  /// False if a page cannot be had.
+  FOREBAY_DEVICE bool multiply_share(std::uint64_t share) const {
     auto const warp = M::this_warp();
     std::uint32_t const lane = warp.thread_rank();
-    std::uint64_t const rank = M::thread_rank() / 32;
-    std::uint64_t tile = rank * entries_per_warp;
+    std::uint64_t tile = share * entries_per_warp;
     std::uint64_t const share_end = min(tile + entries_per_warp, entries);
-    if (tile >= share_end && rank != 0) return;  // the first warp has the rows of a matrix without entries
     float* const products =
         M::this_block().template shared<block_memory>().products[M::this_block().thread_rank() / 32];
     auto column_page = columns.warp_pages(paging.window);
     auto value_page = values.warp_pages(paging.window);
-    prefetch(rank, tile, share_end, lane);
+    prefetch(share, tile, share_end, lane);
 
-    std::uint32_t row = rank == 0 ? 0 : row_that_ends_after<M>(row_begin, rows, tile, warp);
+    std::uint32_t row = share == 0 ? 0 : row_that_ends_after<M>(row_begin, rows, tile, warp);
     float carry = 0;
     do {
       std::uint64_t const tile_end = min(tile + Tile, share_end);
       for (std::uint64_t at = tile; at < tile_end;) {
         if (!failure->passes<M>(column_page.seek(at, share_end)) ||
             !failure->passes<M>(value_page.seek(at, share_end))) {
-          return;
+          return false;
         }
         std::uint64_t const stop = min(tile_end, min(column_page.end(), value_page.end()));
         multiply(column_page, value_page, at, stop, lane, products + (at - tile));
@@ -91,17 +101,15 @@ struct spmv_multiply {
       warp.sync();  // before the next tile's products take their place
       tile = tile_end;
     } while (tile < share_end);
-    if (lane == 0) carries[rank] = {row, carry};
+    if (lane == 0) carries[share] = {row, carry};
+    return true;
   }
 
- private:
-  FOREBAY_DEVICE static std::uint64_t min(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
-
-  FOREBAY_DEVICE void prefetch(std::uint64_t rank, std::uint64_t begin, std::uint64_t end, std::uint32_t lane) const {
+  FOREBAY_DEVICE void prefetch(std::uint64_t share, std::uint64_t begin, std::uint64_t end, std::uint32_t lane) const {
     std::uint64_t const ahead = paging.prefetch_shares;
-    if (rank < ahead) prefetch_pages(columns, begin, end, lane);
+    if (share < ahead) prefetch_pages(columns, begin, end, lane);
     // Otherwise the values would be asked for only once the columns have come.
-    if (rank < ahead || (ahead == 0 && paging.window > 1)) prefetch_pages(values, begin, end, lane);
+    if (share < ahead || (ahead == 0 && paging.window > 1)) prefetch_pages(values, begin, end, lane);
     if (ahead == 0) return;
     begin += ahead * entries_per_warp;
     end = min(begin + entries_per_warp, entries);
@@ -206,17 +214,17 @@ struct spmv_multiply {
 template <class M>
 struct spmv_add_carries {
   std::uint32_t rows;
-  std::uint32_t warps;
+  std::uint32_t shares;
   spmv_carry const* carries;
   float* y;
 
   FOREBAY_DEVICE void operator()() const {
     std::uint32_t const first = M::thread_rank();
-    if (first >= warps) return;
+    if (first >= shares) return;
     std::uint32_t const row = carries[first].row;
     if (row >= rows || (first != 0 && carries[first - 1].row == row)) return;
     float sum = 0;
-    for (std::uint32_t i = first; i < warps && carries[i].row == row; ++i) sum += carries[i].sum;
+    for (std::uint32_t i = first; i < shares && carries[i].row == row; ++i) sum += carries[i].sum;
     y[row] += sum;
   }
 };
@@ -246,19 +254,20 @@ class spmv {
         values_(values),
         entries_per_warp_((entries_per_warp + Tile - 1) / Tile * Tile),
         paging_(paging),
-        warps_(std::max(1u, static_cast<std::uint32_t>((shape.entries + entries_per_warp_ - 1) / entries_per_warp_))),
-        carries_(run.memory(), warps_),
+        shares_(std::max(1u, static_cast<std::uint32_t>((shape.entries + entries_per_warp_ - 1) / entries_per_warp_))),
+        carries_(run.memory(), shares_),
         failure_(run.memory(), 1) {}
 
   /// Starts y = A x.
   void operator()(float const* x, float* y) const {
-    run_({.blocks = (warps_ + kernel::warps_per_block - 1) / kernel::warps_per_block,
-          .threads_per_block = kernel::warps_per_block * 32,
+    std::uint32_t const each = std::min(kernel::warps_per_block, paging_.warps_max);
+    run_({.blocks = std::min((shares_ + each - 1) / each, paging_.warps_max / each),
+          .threads_per_block = each * 32,
           .shared_bytes = sizeof(typename kernel::block_memory)},
-         kernel{shape_.rows, shape_.entries, entries_per_warp_, shape_.row_begin, columns_, values_, x, y,
+         kernel{shape_.rows, shape_.entries, entries_per_warp_, shares_, shape_.row_begin, columns_, values_, x, y,
                 carries_.data(), paging_, failure_.data()});
-    run_({.blocks = (warps_ + 127) / 128, .threads_per_block = 128},
-         spmv_add_carries<M>{shape_.rows, warps_, carries_.data(), y});
+    run_({.blocks = (shares_ + 127) / 128, .threads_per_block = 128},
+         spmv_add_carries<M>{shape_.rows, shares_, carries_.data(), y});
   }
 
   /// The failures so far; only valid while nothing runs.
@@ -271,7 +280,7 @@ class spmv {
   Values values_;
   std::uint64_t entries_per_warp_;
   spmv_paging paging_;
-  std::uint32_t warps_;
+  std::uint32_t shares_;
   apps::device_array<spmv_carry> carries_;
   apps::device_array<apps::failure_latch> failure_;
 };

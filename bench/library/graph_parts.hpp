@@ -9,7 +9,9 @@
 
 #include "apps/common/device_array.hpp"
 #include "apps/common/executor.hpp"
+#include "apps/common/memory_view.hpp"
 #include "apps/graph/bfs.hpp"
+#include "apps/graph/bfs_check.hpp"
 #include "apps/graph/build.hpp"
 #include "apps/graph/spmv.hpp"
 #include "forebay/cuda_stream.hpp"
@@ -72,10 +74,13 @@ inline std::uint64_t wrong_rows(graph_parts const& parts) {
   });
 }
 
+/// Of the arcs and the vertices together.
 inline std::uint64_t wrong_vertices(graph_parts const& parts, std::uint32_t source, std::uint32_t const* distances) {
-  return counted(parts, [&](std::uint64_t* wrong) {
-    return graph::bfs_check<simt::cuda>{parts.bfs_of(), parts.graph.columns.data(), source, distances, wrong};
-  });
+  apps::memory_view<std::uint32_t> const neighbours(parts.graph.columns.data(), parts.graph.entries());
+  graph::bfs_wrong const wrong = graph::check_bfs(
+      parts.run, graph::edge_sweep<apps::memory_view<std::uint32_t>>{parts.bfs_of(), neighbours, 1024}, source,
+      distances, nullptr);
+  return wrong.arcs + wrong.vertices + wrong.errors.vertices.count;
 }
 
 }  // namespace forebay::bench

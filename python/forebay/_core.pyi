@@ -36,6 +36,8 @@ class Storage:
         read_only: bool,
         allow_destroy: bool,
         queue_depth: int,
+        cache_bytes: int,
+        page_bytes: int,
         cancel: StopSource,
     ) -> None: ...
     @property

@@ -3,7 +3,6 @@
 //! forebay._core: the C++ library as python/forebay uses it. Structured results cross as JSON text. The stub
 //! python/forebay/_core.pyi declares the same names and signatures.
 
-#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -11,23 +10,18 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <exception>
-#include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <shared_mutex>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "apps/block_io/block_io.hpp"
@@ -43,6 +37,10 @@
 #include "forebay/memory.hpp"
 #include "forebay/status_text.hpp"
 #include "forebay/storage.hpp"
+#include "latency_json.hpp"
+#include "python_buffer.hpp"
+#include "python_lock.hpp"
+#include "shared_storage.hpp"
 
 namespace nb = nanobind;
 using nlohmann::json;
@@ -50,82 +48,14 @@ using nlohmann::json;
 namespace forebay {
 namespace {
 
-/// An object that may have a buffer. `python_buffer` asks it for the buffer, since that depends on which side writes.
-struct buffer_owner {
-  nb::handle object;
-};
-
-}  // namespace
-}  // namespace forebay
-
-/// Any object converts. The name is for signatures.
-template <>
-struct nanobind::detail::type_caster<forebay::buffer_owner> {
-  NB_TYPE_CASTER(forebay::buffer_owner, const_name("collections.abc.Buffer"))
-
-  bool from_python(handle object, std::uint8_t, cleanup_list*) noexcept {
-    value.object = object;
-    return true;
-  }
-};
-
-namespace forebay {
-namespace {
-
-[[noreturn]] void stay_for_ever() {
-  for (;;) pause();
-}
-
-/// Releases Python's lock while it lives. A thread that wants the lock back while the interpreter ends blocks here for
-/// ever, as Python does from 3.14 on. Earlier versions unwind the thread's stack, through functions that must not be
-/// unwound.
-class without_lock {
- public:
-  without_lock() : state_(PyEval_SaveThread()) {}
-  ~without_lock() {
-    try {
-      PyEval_RestoreThread(state_);
-    } catch (...) {
-      stay_for_ever();
-    }
-  }
-  without_lock(without_lock const&) = delete;
-  without_lock& operator=(without_lock const&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
-/// Calls `call`, which calls Python, on a thread that does not hold Python's lock. If the interpreter ends meanwhile
-/// the thread stays in here, as above. An unwinding must not reach a guard, which would release a lock that is not
-/// held.
-template <class Call>
-void with_lock(Call&& call) {
-  struct guard {
-    ~guard() { PyGILState_Release(state); }
-    PyGILState_STATE const state;
-  };
-  try {
-    guard const locked{PyGILState_Ensure()};
-    try {
-      call();
-    } catch (abi::__forced_unwind const&) {
-      stay_for_ever();
-    }
-  } catch (abi::__forced_unwind const&) {
-    stay_for_ever();
-  }
-}
-
-using field_names = std::initializer_list<std::pair<std::string_view, char const*>>;
-
-/// Names the field as Python's argument is named, if C++ has another name for it.
-[[noreturn]] void rethrow_renamed(refused_input const& refused, field_names const& names) {
-  for (auto const& [cpp, python] : names) {
-    if (refused.field() == cpp) throw refused_input(python, refused.value(), refused.remedy());
-  }
-  throw refused;
-}
+using python::buffer_owner;
+using python::python_buffer;
+using python::rethrow_renamed;
+using python::shared_storage;
+using python::stay_for_ever;
+using python::to_json;
+using python::with_lock;
+using python::without_lock;
 
 /// Calls `make`, which makes an extent.
 template <class Make>
@@ -137,103 +67,8 @@ auto with_size_named(Make&& make) {
   }
 }
 
-/// A storage that Python may close while other threads use it: it is destroyed only after they have finished.
-class shared_storage {
- public:
-  shared_storage(std::vector<std::string> uris, std::string device, bool read_only, bool allow_destroy,
-                 std::uint32_t queue_depth, std::stop_source const& cancel) {
-    without_lock const unlocked;
-    try {
-      storage_ = std::make_unique<storage>(storage_options{.drives = std::move(uris),
-                                                           .device = std::move(device),
-                                                           .queues = {.depth = queue_depth},
-                                                           .read_only = read_only,
-                                                           .allow_destroy = allow_destroy,
-                                                           .cancel = cancel.get_token()});
-    } catch (refused_input const& refused) {
-      rethrow_renamed(refused, {{"queues.depth", "queue_depth"}, {"drives", "uris"}});
-    }
-  }
-  shared_storage(shared_storage const&) = delete;
-  shared_storage& operator=(shared_storage const&) = delete;
-  ~shared_storage() {
-    if (is_forked()) {
-      static_cast<void>(storage_.release());  // its threads are not there to be joined
-    } else if (storage_) {
-      without_lock const unlocked;  // a daemon may take long to answer
-      storage_.reset();
-    }
-  }
-
-  /// Calls `use(storage&)` without Python's lock and returns its result. Throws `operation_failed` once closed, and in
-  /// a process that was forked from the one that opened it: neither the drives' threads nor the thread that may hold
-  /// the mutex exist in the fork.
-  template <class Use>
-  auto with(Use&& use) {
-    if (is_forked()) {
-      throw operation_failed("the storage was opened by process " + std::to_string(opened_by_) +
-                             ", of which this one is a fork: open it here, in a DataLoader in worker_init_fn, or start "
-                             "processes by 'spawn'");
-    }
-    without_lock const unlocked;
-    std::shared_lock const in_use(mutex_);
-    if (!storage_) throw operation_failed("the storage is closed: open it again");
-    return use(*storage_);
-  }
-  void close() {
-    if (is_forked()) return;
-    without_lock const unlocked;
-    std::unique_lock const alone(mutex_);
-    storage_.reset();
-  }
-
- private:
-  bool is_forked() const { return getpid() != opened_by_; }
-
-  pid_t const opened_by_ = getpid();
-  std::shared_mutex mutex_;
-  std::unique_ptr<storage> storage_;
-};
-
-/// A contiguous buffer of Python's, held while C++ uses it. Made and destroyed under Python's lock.
-class python_buffer {
- public:
-  python_buffer(buffer_owner owner, bool writable) {
-    if (PyObject_GetBuffer(owner.object.ptr(), &view_, writable ? PyBUF_CONTIG : PyBUF_CONTIG_RO) != 0)
-      throw nb::python_error();
-  }
-  python_buffer(python_buffer const&) = delete;
-  python_buffer& operator=(python_buffer const&) = delete;
-  ~python_buffer() { PyBuffer_Release(&view_); }
-  void* data() const { return view_.buf; }
-  std::uint64_t size_bytes() const { return static_cast<std::uint64_t>(view_.len); }
-
- private:
-  Py_buffer view_{};
-};
-
 json to_json(extent const& e) {
   return {{"name", e.name}, {"first_byte", e.first_byte}, {"bytes", e.size_bytes}};
-}
-
-json to_json(apps::latency_summary const& s) {
-  return {{"min", s.count == 0 ? 0 : s.min_ns},
-          {"max", s.max_ns},
-          {"mean", s.mean_ns},
-          {"stddev", s.stddev_ns()},
-          {"N", s.count}};
-}
-
-json to_json(apps::latency_distribution const& d) {
-  json percentiles = json::object();
-  // fio's default list, and its six digits.
-  for (double const percent :
-       {1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99}) {
-    percentiles[std::to_string(percent)] = d.percentile_ns(percent);
-  }
-  json result = to_json(d.summary);
-  result["percentile"] = percentiles;
-  return result;
 }
 
 json to_json(apps::command_latencies const& latencies) {
@@ -472,9 +307,10 @@ NB_MODULE(_core, m) {
     self.request_stop();
   });
   nb::class_<shared_storage>(m, "Storage")
-      .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t, std::stop_source const&>(),
+      .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t, std::uint64_t, std::uint32_t,
+                    std::stop_source const&>(),
            nb::arg("drives"), nb::arg("device"), nb::arg("read_only"), nb::arg("allow_destroy"), nb::arg("queue_depth"),
-           nb::arg("cancel"))
+           nb::arg("cache_bytes"), nb::arg("page_bytes"), nb::arg("cancel"))
       .def_prop_ro("size_bytes",
                    [](shared_storage& self) { return self.with([](storage& s) { return s.size_bytes(); }); })
       .def_prop_ro("block_bytes",

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "forebay/cuda_stream.hpp"
+#include "forebay/host_memory.hpp"
 #include "forebay/memory.hpp"
 
 namespace forebay::memory {
@@ -105,11 +106,14 @@ class kept_blocks {
 
 class pinned_resource final : public resource {
  public:
+  /// On a NUMA node; on any if it is negative.
+  explicit pinned_resource(int node) : node_(node) {}
   memory::kind kind() const override { return memory::kind::pinned; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
     std::size_t size = 0;
-    void* const start = kept_.allocate(bytes, alignment_bytes, size, take_locked, give_locked,
-                                       "page-locking " + std::to_string(bytes) + " bytes of host memory");
+    void* const start = kept_.allocate(
+        bytes, alignment_bytes, size, [this](void** at, std::size_t n) { return take_locked(at, n); }, give_locked,
+        "page-locking " + std::to_string(bytes) + " bytes of host memory");
     std::memset(start, 0, size);
     return blocks_.remember(start, alignment_bytes);
   }
@@ -122,11 +126,19 @@ class pinned_resource final : public resource {
  private:
   /// Ordinary pages that CUDA locks, and not `cudaHostAlloc`: Linux before 6.5 refuses the pages of the latter as
   /// buffers of io_uring.
-  static cudaError_t take_locked(void** at, std::size_t bytes) {
+  cudaError_t take_locked(void** at, std::size_t bytes) const {
     void* const start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) return cudaErrorMemoryAllocation;
     constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
     if (bytes >= 2 * huge_page_bytes) madvise(start, bytes, MADV_HUGEPAGE);  // a hint: failure changes nothing
+    if (node_ >= 0) {
+      try {
+        bind_to_node(start, bytes, node_);
+      } catch (...) {
+        munmap(start, bytes);
+        throw;
+      }
+    }
     cudaError_t const result = cudaHostRegister(start, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (result != cudaSuccess) {
       munmap(start, bytes);
@@ -140,6 +152,33 @@ class pinned_resource final : public resource {
     munmap(start, bytes);
   }
 
+  int node_;
+  kept_blocks kept_;
+  aligned_blocks blocks_;
+};
+
+/// The host reaches it as its own memory; no kernel may use it meanwhile.
+class managed_resource final : public resource {
+ public:
+  explicit managed_resource(int ordinal) : ordinal_(ordinal) {}
+  memory::kind kind() const override { return memory::kind::pinned; }
+  void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
+    current_device const here(ordinal_);
+    std::size_t size = 0;
+    void* const start = kept_.allocate(
+        bytes, alignment_bytes, size, [](void** at, std::size_t n) { return cudaMallocManaged(at, n); },
+        [](void* at, std::size_t) { cudaFree(at); }, "allocating " + std::to_string(bytes) + " bytes of managed memory");
+    std::memset(start, 0, size);
+    return blocks_.remember(start, alignment_bytes);
+  }
+  void deallocate(void* address) noexcept override {
+    if (void* const start = blocks_.forget(address)) kept_.deallocate(start);
+  }
+  void copy_in(void* to, void const* from_host, std::size_t bytes) override { std::memcpy(to, from_host, bytes); }
+  void copy_out(void* to_host, void const* from, std::size_t bytes) override { std::memcpy(to_host, from, bytes); }
+
+ private:
+  int ordinal_;
   kept_blocks kept_;
   aligned_blocks blocks_;
 };
@@ -189,24 +228,46 @@ void require_gpu(char const* what, int ordinal) {
       " can be used: see what nvidia-smi and CUDA_VISIBLE_DEVICES say, or `forebay doctor` of the Python package");
 }
 
-}  // namespace
+/// The resource with a number, of each type. It is never destroyed: the CUDA runtime may shut down before static
+/// objects are destroyed.
+template <class Resource>
+Resource& numbered(int number) {
+  static std::mutex mutex;
+  static auto* const resources = new std::unordered_map<int, std::unique_ptr<Resource>>;
+  std::lock_guard const lock(mutex);
+  auto& found = (*resources)[number];
+  if (!found) found = std::make_unique<Resource>(number);
+  return *found;
+}
 
-// Neither resource is ever destroyed: the CUDA runtime may shut down before static objects are destroyed.
+}  // namespace
 
 resource& pinned() {
   require_gpu("page-locked memory", 0);
-  static auto* const the_pinned = new pinned_resource;
-  return *the_pinned;
+  return numbered<pinned_resource>(-1);
+}
+
+resource& pinned_on(int node) {
+  require_gpu("page-locked memory", 0);
+  return numbered<pinned_resource>(node);
 }
 
 resource& device(int ordinal) {
   require_gpu("GPU memory", ordinal);
-  static std::mutex mutex;
-  static auto* const resources = new std::unordered_map<int, std::unique_ptr<device_resource>>;
-  std::lock_guard const lock(mutex);
-  auto& found = (*resources)[ordinal];
-  if (!found) found = std::make_unique<device_resource>(ordinal);
-  return *found;
+  return numbered<device_resource>(ordinal);
+}
+
+resource& managed(int ordinal) {
+  require_gpu("managed memory", ordinal);
+  return numbered<managed_resource>(ordinal);
+}
+
+std::uint64_t free_bytes(int ordinal) {
+  require_gpu("GPU memory", ordinal);
+  current_device const here(ordinal);
+  std::size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
 }
 
 void connect_gpus(int ordinal, int other) {

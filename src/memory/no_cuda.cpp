@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "forebay/host_memory.hpp"
 #include "forebay/memory.hpp"
 
 namespace forebay::memory {
@@ -13,6 +14,19 @@ resource& pinned() {
 }
 
 resource& device(int ordinal) {
+  throw std::runtime_error("memory of GPU " + std::to_string(ordinal) +
+                           ": CUDA is not built in; configure with -DFOREBAY_CUDA=ON");
+}
+
+resource& pinned_on(int) {
+  return pinned();
+}
+
+resource& managed(int) {
+  throw std::runtime_error("managed memory: CUDA is not built in; configure with -DFOREBAY_CUDA=ON");
+}
+
+std::uint64_t free_bytes(int ordinal) {
   throw std::runtime_error("memory of GPU " + std::to_string(ordinal) +
                            ": CUDA is not built in; configure with -DFOREBAY_CUDA=ON");
 }

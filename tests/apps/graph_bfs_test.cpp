@@ -13,6 +13,7 @@
 #include "apps/common/executor.hpp"
 #include "apps/common/memory_view.hpp"
 #include "apps/graph/bfs.hpp"
+#include "apps/graph/bfs_check.hpp"
 #include "apps/graph/build.hpp"
 #include "apps/paged_view.hpp"
 
@@ -400,35 +401,68 @@ TEST(graph_bfs, each_level_is_told) {
   EXPECT_EQ(entries, want);
 }
 
-TEST(graph_bfs, the_check_sees_every_kind_of_wrong_distance) {
+TEST(graph_bfs, the_check_sees_every_kind_of_wrong_distance_and_predecessor) {
+  using neighbours_view = apps::memory_view<std::uint32_t>;
   cpu_executor const run;
   csr_graph const graph = build_graph(run, {graph_kind::kronecker, 9, 8, 3});
   graph_shape const shape{graph.vertices(), graph.entries(), graph.row_begin.data()};
-  memory_bfs search(run, shape, {graph.columns.data(), graph.entries()});
+  neighbours_view const neighbours(graph.columns.data(), graph.entries());
+  bfs<cpu_executor, neighbours_view, 0, true> search(run, shape, neighbours);
   std::uint32_t const source = graph.columns.to_host(1)[0];
   auto const levels = search(source);
   ASSERT_GE(levels.size(), 3u);
   auto distances = search.distances_to_host();
-  auto const wrong = [&] {
-    std::uint64_t vertices = 0;
-    run({.blocks = 2, .threads_per_block = 64},
-        bfs_check<simt::fiber>{shape, graph.columns.data(), source, distances.data(), &vertices});
-    return vertices;
+  auto predecessors = search.predecessors_to_host();
+  edge_sweep<neighbours_view> const sweep{shape, neighbours, 64};
+  auto const is_wrong = [&] {
+    bool const without = check_bfs(run, sweep, source, distances.data(), nullptr).any();
+    bool const with = check_bfs(run, sweep, source, distances.data(), predecessors.data()).any();
+    EXPECT_TRUE(with || !without);
+    return std::pair(without, with);
   };
-  EXPECT_EQ(wrong(), 0u);
+  EXPECT_EQ(is_wrong(), std::pair(false, false));
   auto const first_of = [&](std::uint32_t d) {
     return static_cast<std::size_t>(std::find(distances.begin(), distances.end(), d) - distances.begin());
   };
   for (std::uint32_t const false_distance : {0u, 1u, 3u, bfs_unreached}) {
     std::size_t const victim = first_of(2);
     distances[victim] = false_distance;
-    EXPECT_GT(wrong(), 0u) << false_distance;
+    EXPECT_EQ(is_wrong(), std::pair(true, true)) << false_distance;
     distances[victim] = 2;
   }
   std::size_t const alone = first_of(bfs_unreached);
   ASSERT_LT(alone, distances.size());
   distances[alone] = 5;
-  EXPECT_EQ(wrong(), 1u);
+  EXPECT_EQ(is_wrong(), std::pair(true, true));
+  distances[alone] = bfs_unreached;
+  auto const of_level_2 = static_cast<std::uint32_t>(first_of(2));
+  for (std::size_t const victim : {first_of(1), first_of(2), alone, std::size_t{source}}) {
+    // A vertex of the same level, none at all, and one that does not exist.
+    for (std::uint32_t const false_predecessor : {of_level_2, bfs_unreached, shape.vertices}) {
+      std::uint32_t const right = predecessors[victim];
+      if (right == false_predecessor) continue;
+      predecessors[victim] = false_predecessor;
+      EXPECT_EQ(is_wrong(), std::pair(false, true)) << victim << " after " << false_predecessor;
+      predecessors[victim] = right;
+    }
+  }
+}
+
+TEST(graph_bfs, the_check_knows_directed_graphs_and_ids_that_name_no_vertex) {
+  using neighbours_view = apps::memory_view<std::uint64_t>;
+  cpu_executor const run;
+  std::vector<std::uint64_t> const row_begin{0, 2, 3, 3, 4};  // 0 to 1 and 2, 1 to 2, 3 to 0
+  std::vector<std::uint64_t> ids{1, 2, 2, 0};
+  graph_shape const shape{4, 4, row_begin.data()};
+  std::vector<std::uint32_t> const distances{0, 1, 1, bfs_unreached};
+  std::vector<std::uint32_t> const predecessors{bfs_unreached, 0, 0, bfs_unreached};
+  auto const check = [&] {
+    edge_sweep<neighbours_view> const sweep{shape, {ids.data(), ids.size()}, 16};
+    return check_bfs(run, sweep, 0, distances.data(), predecessors.data());
+  };
+  EXPECT_FALSE(check().any());
+  ids[3] = std::uint64_t{1} << 32;  // which is 0 in 32 bits
+  EXPECT_EQ(check().errors.vertices.count, 1u);
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "apps/common/executor.hpp"
+#include "apps/common/forget_pages.hpp"
 #include "apps/paged_view.hpp"
 #include "bench/library_outcomes.hpp"
 #include "forebay/storage.hpp"
 #include "library/cache_kernels.hpp"
-#include "library/forget_pages.hpp"
 #include "library/mean.hpp"
 #include "library/sweep_pages.hpp"
 #include "support/traits.hpp"
@@ -189,7 +189,7 @@ TEST(library_forget_pages, leaves_none_in_the_cache_but_those_that_are_held) {
   };
   auto const forget = [&] {
     std::uint64_t kept = 0;
-    run({.blocks = 2, .threads_per_block = 32}, forget_pages<M, ref::cache_type>{counted.cache(), 256, &kept});
+    run({.blocks = 2, .threads_per_block = 32}, apps::forget_pages<M, ref::cache_type>{counted.cache(), 0, 256, &kept});
     return kept;
   };
   EXPECT_EQ(read(), 256u);
