@@ -28,12 +28,25 @@ def core() -> ModuleType:
     packaged = Path(__file__).parent / "profiles"
     if packaged.is_dir():  # in a wheel: the C++ library knows only the places of its own installation
         os.environ.setdefault("FOREBAY_PROFILE_DIR", str(packaged))
+    return _load("forebay._core")
+
+
+@functools.cache
+def graph_core() -> ModuleType:
+    """Returns the module `forebay._graph`, of the graph algorithms.
+
+    Raises:
+        OperationFailed: It does not load.
+    """
+    core()  # first: the other module is linked to it, and shares its types
+    return _load("forebay._graph")
+
+
+def _load(name: str) -> ModuleType:
     try:
-        return importlib.import_module("forebay._core")
+        return importlib.import_module(name)
     except ImportError as error:
-        raise OperationFailed(
-            f"the extension module forebay._core does not load: {error}; build it with `make`"
-        ) from error
+        raise OperationFailed(f"the extension module {name} does not load: {error}; build it with `make`") from error
 
 
 def interruptible(

@@ -106,6 +106,8 @@ class Storage:
         read_only: bool = False,
         allow_destroy: bool = False,
         queue_depth: int = 0,
+        cache_bytes: int = 0,
+        page_bytes: int = 0,
     ) -> None:
         """Opens the drives. Ctrl-C ends the opening, which may take minutes for a drive that is written full first.
 
@@ -121,6 +123,11 @@ class Storage:
                 allow a catalogue on drives that hold other data.
             queue_depth: Entries of each queue of the kernels, 2 to 65,536. 0 is the default: 1024, or as many as the
                 drives allow.
+            cache_bytes: Bytes of the device's memory that cache pages of the drives for kernels that read through the
+                cache, such as those of ``forebay.graph``. 0: there is no cache. The methods of this class move bytes
+                between the drives and buffers, and need none.
+            page_bytes: The size of a page of the cache: a power of two, at least a block of the drives. 0 is the
+                default, 4096.
 
         Raises:
             RefusedInput: A URI or an option is wrong, or the drives do not fit together. Nothing was started.
@@ -131,6 +138,8 @@ class Storage:
         self._state = "not open"  # or its size, or "closed": for repr, which must not ask the drives
         for uri in uris:
             text("uris", uri, "must be strings: write Storage(*uris) to open several drives")
+        if page_bytes and not cache_bytes:
+            raise RefusedInput("page_bytes", page_bytes, "is of a cache, and there is none; give cache_bytes too")
         opening = core().StopSource()
         self._native = interruptible(
             core().Storage,
@@ -139,6 +148,8 @@ class Storage:
             bool(read_only),
             bool(allow_destroy),
             whole("queue_depth", queue_depth, 2**32 - 1),
+            whole("cache_bytes", cache_bytes),
+            whole("page_bytes", page_bytes, 2**32 - 1),
             opening,
             on_interrupt=opening.request_stop,
         )
