@@ -8,7 +8,8 @@ from typing import Any
 
 from forebay.errors import RefusedInput
 from forebay.graph import wordnet
-from forebay.graph.bfs import bfs, verify_distances, write_edges
+from forebay.graph.bfs import bfs, verify_distances
+from forebay.graph.extents import write_edges
 from forebay.provenance import provenance
 from forebay.storage import Storage
 
@@ -56,7 +57,7 @@ class Demo:
     ) -> dict[str, Any]:
         """Searches, checks, and returns the JSON document, without its schema version."""
         graph = self.wordnet.graph
-        result = bfs(storage, graph, self.source, extent=EXTENT, iodepth=iodepth, tell=tell)
+        result = bfs(graph, self.source, storage, extent=EXTENT, iodepth=iodepth, tell=tell)
         wrong = verify_distances(graph, self.source, result)
         report = provenance(storage)
         return {

@@ -10,6 +10,7 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from forebay.files import writing
 from forebay.units import format_ns, format_rate
@@ -34,6 +35,41 @@ def plot_search(document: dict[str, Any], path: Path) -> None:
     )
     setting = f"{', '.join(document['drives'])}; threads on {document['device']}"
     figure.text(0.995, -0.02, setting, ha="right", fontsize=8, color=_GREY)
+    _save(figure, path)
+
+
+def plot_levels(document: dict[str, Any], path: Path) -> None:
+    """Draws the time, the frontier and the bytes needed of each level, of the first trial of a search."""
+    trial = document["trials"][0]
+    levels = trial["levels"]
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained", dpi=130)
+    _draw_levels(left, [level["seconds"] * 1e3 for level in levels], levels)
+    _label(left, "Time of each level", "distance from the source", "ms")
+    _draw_frontier(middle, trial["frontier"])
+    needed = [level["entries"] * document["entry_bytes"] / 2**20 for level in levels]
+    _draw_levels(right, needed, levels)
+    _label(right, "Bytes needed in each level", "distance from the source", "MiB")
+    figure.suptitle(
+        f"Breadth-first search, {document['vertices']:,} vertices and {document['edges']:,} edges: "
+        f"{format_ns(trial['seconds'] * 1e9)}",
+        fontsize=12,
+        fontweight="bold",
+    )
+    place = ", ".join([document["memory"], *document["drives"]])
+    setting = f"from {trial['source']}; {place}; threads on {document['device']}; orange: searched from below"
+    figure.text(0.995, -0.02, setting, ha="right", fontsize=8, color=_GREY)
+    _save(figure, path)
+
+
+def _draw_levels(axes: Axes, values: list[float], levels: list[dict[str, Any]]) -> None:
+    colours = [_ORANGE if level["from_below"] else _BLUE for level in levels]
+    bars = axes.bar(range(len(values)), values, color=colours)
+    axes.bar_label(bars, [f"{value:.3g}" for value in values], fontsize=7, padding=2, color=_GREY)
+    axes.set_ylim(0, max(values, default=0) * 1.15 or 1)
+    axes.set_xticks(range(len(values)))
+
+
+def _save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with writing("--plot", path) as file:

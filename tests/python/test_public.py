@@ -19,11 +19,13 @@ import forebay.graph
 import numpy as np
 import pytest
 from forebay import storage
-from forebay._native import core
+from forebay._native import core, graph_core
+from forebay.graph import placed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/reference/python.md"
 STUB = ROOT / "python/forebay/_core.pyi"
+STUBS = {"_core": core, "_graph": graph_core}
 MODULES = (forebay, forebay.graph)
 DEADLINE_S = 120
 
@@ -174,14 +176,15 @@ def test_public_classes_and_their_properties_have_docstrings():
     assert bare == []
 
 
-@pytest.mark.parametrize("name", ["BfsResult", "Graph"])
+@pytest.mark.parametrize("name", ["Graph", *(name for name in forebay.graph.__all__ if name.endswith("Result"))])
 def test_the_docstring_of_a_dataclass_explains_each_field(name):
     made = getattr(forebay.graph, name)
     assert items(sections(made.__doc__)["Attributes"]) == list(made.__dataclass_fields__)
 
 
-def test_examples_in_docstrings_run():
-    failed, attempted = doctest.testmod(storage, extraglobs={"np": np})
+@pytest.mark.parametrize("module", [storage, placed], ids=lambda module: module.__name__)
+def test_examples_in_docstrings_run(module):
+    failed, attempted = doctest.testmod(module, extraglobs={"np": np})
     assert attempted > 0
     assert failed == 0
 
@@ -268,10 +271,11 @@ def in_module(namespace, prefix=""):
     return found
 
 
-def test_the_stub_and_the_module_agree():
-    stub = in_stub(ast.parse(STUB.read_text()).body)
-    assert len(stub) > 30
-    assert stub == in_module(vars(core()))
+@pytest.mark.parametrize(("name", "least"), [("_core", 30), ("_graph", 12)])
+def test_the_stub_and_the_module_agree(name, least):
+    stub = in_stub(ast.parse(STUB.with_name(f"{name}.pyi").read_text()).body)
+    assert len(stub) > least
+    assert stub == in_module(vars(STUBS[name]()))
 
 
 def test_the_stub_and_the_module_agree_on_what_is_a_property():
@@ -315,7 +319,7 @@ def build(kind, folder, settings):
     return folder / done.stdout.splitlines()[-1]
 
 
-TYPES = {"py.typed", "_core.pyi"}
+TYPES = {"py.typed", "_core.pyi", "_graph.pyi"}
 
 
 def test_a_wheel_holds_the_marker_and_the_stub(tmp_path):
@@ -333,9 +337,10 @@ def test_a_source_distribution_holds_the_marker_and_the_stub(tmp_path):
     assert "python/src/core.cpp" in names
 
 
-def test_the_extension_module_needs_no_static_tls():
+@pytest.mark.parametrize("name", STUBS)
+def test_an_extension_module_needs_no_static_tls(name):
     # A process that has loaded CUDA has little room left for it, and would refuse the module.
-    module = importlib.import_module("forebay._core").__file__
+    module = STUBS[name]().__file__
     dynamic = subprocess.run(["readelf", "-dW", module], capture_output=True, text=True, check=True).stdout
     assert "NEEDED" in dynamic
     assert "STATIC_TLS" not in dynamic

@@ -7,9 +7,8 @@ import os
 import numpy as np
 import pytest
 from forebay import OperationFailed, RefusedInput, Storage
-from forebay.cli.graph import default_drive
 from forebay.graph import Graph, bfs, reference_distances, verify_distances, write_sg
-from forebay.graph.bfs import write_edges
+from forebay.graph.extents import default_drive, write_edges
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -30,15 +29,15 @@ def test_distances_are_scipys_for_any_shape_of_launch(seed):
     with Storage(default_drive(graph), device="cpu") as storage:
         write_edges(storage, graph)
         result = bfs(
-            storage,
             graph,
             source,
+            storage,
             iodepth=int(random.integers(1, 300)),
             request_bytes=512 << int(random.integers(0, 4)),
         )
-    assert np.array_equal(result.distances, reference_distances(graph, source))
+    assert np.array_equal(result.distance, reference_distances(graph, source))
     assert verify_distances(graph, source, result) == 0
-    degrees = graph.degrees[result.distances != 0xFFFFFFFF]
+    degrees = graph.degrees[result.distance != 0xFFFFFFFF]
     assert result.bytes_needed == 4 * degrees.sum()
     assert result.bytes_read % 512 == 0
     assert result.bytes_read >= result.bytes_needed
@@ -50,8 +49,8 @@ def test_a_wrong_distance_is_counted():
     graph = random_graph(3)
     with Storage(default_drive(graph), device="cpu") as storage:
         write_edges(storage, graph)
-        result = bfs(storage, graph, 0)
-    result.distances[5] ^= 1
+        result = bfs(graph, 0, storage)
+    result.distance[5] ^= 1
     assert verify_distances(graph, 0, result) >= 1
 
 
@@ -59,15 +58,15 @@ def test_a_wrong_predecessor_is_counted():
     graph = Graph.from_arcs([0, 0, 1, 2, 3], [1, 2, 3, 3, 4], 6)
     with Storage(default_drive(graph), device="cpu") as storage:
         write_edges(storage, graph)
-        result = bfs(storage, graph, 0)
+        result = bfs(graph, 0, storage)
     assert verify_distances(graph, 0, result) == 0
-    assert result.predecessors.tolist()[:3] == [0xFFFFFFFF, 0, 0]
+    assert result.predecessor.tolist()[:3] == [0xFFFFFFFF, 0, 0]
     for vertex, wrong in ((0, 0), (5, 3), (4, 0xFFFFFFFF), (4, 77), (4, 2), (1, 2), (3, 4)):
-        right = int(result.predecessors[vertex])
-        result.predecessors[vertex] = wrong
+        right = int(result.predecessor[vertex])
+        result.predecessor[vertex] = wrong
         assert verify_distances(graph, 0, result) == 1, (vertex, wrong)
-        result.predecessors[vertex] = right
-    result.predecessors[3] = 3 - right if (right := int(result.predecessors[3])) in (1, 2) else right
+        result.predecessor[vertex] = right
+    result.predecessor[3] = 3 - right if (right := int(result.predecessor[3])) in (1, 2) else right
     assert verify_distances(graph, 0, result) == 0, "either of the two ways"
 
 
@@ -76,10 +75,10 @@ def test_edges_that_changed_on_the_drive_do_not_pass():
     with Storage(default_drive(graph), device="cpu") as storage:
         write_edges(storage, graph)
         storage.write_extent("edges", np.array([150], "<i4"), 4 * 20)  # 20 -> 150 in place of 21
-        assert verify_distances(graph, 0, bfs(storage, graph, 0)) > 0
+        assert verify_distances(graph, 0, bfs(graph, 0, storage)) > 0
         storage.write_extent("edges", np.array([200], "<i4"), 4 * 20)
         with pytest.raises(OperationFailed, match="200 vertices"):
-            bfs(storage, graph, 0)
+            bfs(graph, 0, storage)
 
 
 def test_a_read_that_fails_fails_the_search(tmp_path):
@@ -91,24 +90,24 @@ def test_a_read_that_fails_fails_the_search(tmp_path):
         write_edges(storage, graph)
         os.truncate(path, (1 << 20) + (64 << 10))  # another process cuts the edge list off
         with pytest.raises(OperationFailed, match="reads failed"):
-            bfs(storage, graph, 16_000)
+            bfs(graph, 16_000, storage)
 
 
 def test_bfs_refuses():
     graph = random_graph(4)
     with Storage(default_drive(graph), device="cpu") as storage:
         with pytest.raises(RefusedInput, match="edges"):
-            bfs(storage, graph, 0)
+            bfs(graph, 0, storage)
         write_edges(storage, graph)
         with pytest.raises(RefusedInput, match="source"):
-            bfs(storage, graph, graph.vertices)
+            bfs(graph, graph.vertices, storage)
         with pytest.raises(RefusedInput, match="512"):
-            bfs(storage, graph, 0, request_bytes=1000)
+            bfs(graph, 0, storage, request_bytes=1000)
         with pytest.raises(RefusedInput, match="at least 1"):
-            bfs(storage, graph, 0, iodepth=0)
+            bfs(graph, 0, storage, iodepth=0)
         bigger = Graph.from_arcs(np.arange(100_000), np.arange(1, 100_001), 100_001)
         with pytest.raises(RefusedInput, match="write the edge list again"):
-            bfs(storage, bigger, 0)
+            bfs(bigger, 0, storage)
 
 
 def test_graph_bfs_command(forebay, tmp_path):
@@ -122,7 +121,7 @@ def test_graph_bfs_command(forebay, tmp_path):
     assert document["fidelity"] in ("ok", "exceeded")
     assert len(document["trials"]) == 3
     for trial in document["trials"]:
-        assert trial["wrong_distances"] == 0
+        assert trial["wrong"] == 0
         assert sum(trial["frontier"]) == trial["reached"]
     outcome = forebay("graph", "bfs", "-f", tmp_path / "g.sg", "-r", "0", "-n", "1")
     assert outcome.status == 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from forebay.cli import bench, demo, doctor, drive, export_nbd, graph, graph_model, replay, serve
+from forebay.cli import bench, demo, doctor, drive, export_nbd, graph, graph_commands, graph_model, replay, serve
 from forebay.cli.application import Application
 from forebay.cli.contract import run
 
@@ -26,6 +26,8 @@ app.add_typer(graph.app, name="graph")
 app.command("demo")(demo.demo)
 app.command("replay")(replay.replay)
 app.command("run", context_settings={"allow_interspersed_args": False})(serve.run_program)
+for _name, _command in graph_commands.COMMANDS.items():
+    graph.app.command(_name)(_command)
 graph.app.command("model")(graph_model.model)
 drive.app.command("serve")(serve.serve)
 drive.app.command("export-nbd")(export_nbd.export_nbd)

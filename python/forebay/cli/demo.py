@@ -26,7 +26,7 @@ from forebay.cli.timing import timing
 from forebay.demo import START, Demo
 from forebay.errors import RefusedInput
 from forebay.files import check_file_to_write, make_folder_of
-from forebay.graph.bfs import default_iodepth
+from forebay.graph.extents import default_iodepth
 from forebay.storage import Storage
 from forebay.units import format_bandwidth, format_bytes, format_ns, format_rate
 

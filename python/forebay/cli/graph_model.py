@@ -2,7 +2,6 @@
 """`forebay graph model`: how long a search should take whose edge list lies in external memory."""
 
 import math
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,18 +12,19 @@ from forebay.cli.contract import JsonOption, check_json_target, missing, progres
 from forebay.cli.generated_graph import (
     SEED_DEFAULT,
     DegreeOption,
+    FileOption,
     GeneratorOption,
+    GraphChoice,
     KroneckerOption,
     RandomSeedOption,
     ReorderOption,
+    SymmetrizeOption,
     UniformOption,
     check_reordering,
-    generated,
 )
 from forebay.errors import RefusedInput
 from forebay.graph.csr import Graph
 from forebay.graph.external_model import UNBOUNDED, ExternalMemory, amplification_at_random
-from forebay.graph.formats import load
 from forebay.graph.list_reads import (
     ORDERS,
     ListReads,
@@ -43,11 +43,6 @@ _ENTRY_BYTES = (4, 8, 12, 16)
 _DEVICES_MAX = 1024
 _LATENCY_MAX_US = 3.6e9
 _NONE = "none"
-_ONE_GRAPH = "give one of -f, -g and -u"
-
-FileOption = Annotated[
-    Path | None, typer.Option("-f", "--file", metavar="FILE", help="The graph file, as `forebay graph info` reads it.")
-]
 
 
 def model(
@@ -56,9 +51,7 @@ def model(
     uniform: UniformOption = None,
     degree: DegreeOption = None,
     generator: GeneratorOption = None,
-    symmetrize: Annotated[
-        bool, typer.Option("-s", "--symmetrize", help="Make the graph undirected: add the reverse of each edge.")
-    ] = False,
+    symmetrize: SymmetrizeOption = False,
     reordering: ReorderOption = None,
     seed: RandomSeedOption = None,
     alignment: Annotated[
@@ -166,7 +159,7 @@ def model(
     alignments = _alignments(alignment, longest)
     cache = _cache(cache_bytes, longest, alignments, order, root)
     check_reordering(reordering, seed, generator)
-    name, graph = _graph(file, kronecker, uniform, degree, generator, seed, symmetrize)
+    name, graph = GraphChoice(file, kronecker, uniform, degree, generator, seed, symmetrize).graph()
     if not graph.arcs:
         raise RefusedInput("graph", name, "has no edge: there is nothing to read; give a graph that has one")
     if root is not None and not 0 <= root < graph.vertices:
@@ -292,32 +285,6 @@ def _cache(text: str, longest: int | None, alignments: list[int], order: str | N
         remedy = f"must hold a block of {alignments[-1]} bytes; give more, or a smaller --alignment"
         raise RefusedInput("--cache-bytes", text, remedy)
     return size
-
-
-def _graph(
-    file: Path | None,
-    kronecker: int | None,
-    uniform: int | None,
-    degree: int | None,
-    generator: str | None,
-    seed: int | None,
-    symmetrize: bool,
-) -> tuple[str, Graph]:
-    given = {"-f": file, "-g": kronecker, "-u": uniform}
-    options = [option for option, value in given.items() if value is not None]
-    if not options:
-        raise missing("-f", f"no graph is generated; {_ONE_GRAPH}")
-    if len(options) > 1:
-        raise RefusedInput(options[1], given[options[1]], f"{options[0]} is another graph; {_ONE_GRAPH}")
-    if file is not None:
-        for option, value in (("-k", degree), ("--generator", generator)):
-            if value is not None:
-                raise RefusedInput(
-                    option, value, "is for generated graphs; leave it out, or use -g or -u in place of -f"
-                )
-        return str(file), load(file, symmetrize=symmetrize, weights=False)
-    scale = kronecker if kronecker is not None else uniform or 0
-    return generated(options[0], scale, degree, generator, seed)
 
 
 def _best(rows: list[dict[str, Any]]) -> int:
