@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of graphs and their files share."""
 
+import functools
+
 import numpy as np
 import pytest
 from forebay import RefusedInput
-from forebay.graph import Graph
+from forebay.graph import Graph, generate, wordnet
 
 UNWEIGHTED, WEIGHTED = (".sg", ".el"), (".wsg", ".wel", ".gr")
 
@@ -55,3 +57,40 @@ def refused(read, path, field=None, value=None):
     if value is not None:
         assert error.value == value
     return error
+
+
+@functools.cache
+def named_graph(name):
+    """Graphs that all machines have: two that are generated, and three real ones, all with weights."""
+    if name == "uniform":
+        return generate.uniform(10, 4, weights=True)
+    if name == "kronecker":
+        return generate.kronecker(10, 4, weights=True)
+    if name == "miserables":  # who is in a scene with whom in Hugo's novel, and how often
+        networkx = pytest.importorskip("networkx")
+        found = networkx.les_miserables_graph()
+        number = {who: i for i, who in enumerate(sorted(found))}
+        pairs = [(number[a], number[b], data["weight"]) for a, b, data in found.edges(data=True)]
+        starts, ends, weights = zip(*pairs, strict=True)
+        return Graph.from_arcs(starts, ends, len(number), directed=False, weights=weights)
+    return _of_wordnet({"verbs": "v", "adverbs": "r"}[name])
+
+
+NAMED_GRAPHS = ("uniform", "kronecker", "miserables", "verbs", "adverbs")
+
+
+def _of_wordnet(part):
+    """The synsets of one part of speech and the pointers between them, with weights from 0 to 6."""
+    loaded = _wordnet()
+    old = np.array([vertex for synset, vertex in loaded.synsets.items() if synset[0] == part])
+    new = np.full(loaded.graph.vertices, -1)
+    new[old] = np.arange(len(old))
+    starts, ends = new[sources(loaded.graph)], new[loaded.graph.neighbours]
+    inside = (starts >= 0) & (ends >= 0)
+    starts, ends = starts[inside], ends[inside]
+    return Graph.from_arcs(starts, ends, len(old), keep_loops=True, weights=(starts + ends) % 7)
+
+
+@functools.cache
+def _wordnet():
+    return wordnet.load()

@@ -198,10 +198,11 @@ def _require_room(storage: Storage, sizes: list[int]) -> None:
         gaps.append(known["first_byte"] - at)
         at = _whole(known["first_byte"] + known["bytes"])
     gaps.append(storage.size_bytes // _MEBIBYTE * _MEBIBYTE - at)
-    for size in sorted(sizes, reverse=True):
+    left = sorted(sizes, reverse=True)
+    for i, size in enumerate(left):
         room = max(gaps)
         if size > room:
-            missing = sum(_whole(size) for size in sizes) - max(gaps[-1], 0)
+            missing = sum(map(_whole, left[i:])) - max(gaps[-1], 0)
             drives = len(storage._uris)
             enough = -(-(storage.size_bytes + missing) // (_MEBIBYTE * drives))
             found = f"has room for {format_bytes(max(room, 0))}, and the lists need {format_bytes(size)} in one piece"

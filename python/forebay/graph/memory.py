@@ -12,7 +12,7 @@ from forebay.units import parse_size
 CACHE_BYTES_DEFAULT = 64 << 20
 PAGE_BYTES_DEFAULT = 4096
 _NODE_MAX = 1023
-_PAGE_MAX = 1 << 20
+_PAGE_MIN, _PAGE_MAX = 512, 1 << 16
 
 # The keys of each kind. Those of external memory are known to the library alone.
 _KEYS: dict[str, tuple[str, ...] | None] = {
@@ -155,7 +155,6 @@ def _size(given: str, value: str, field: str) -> int:
 
 def _page(given: str, value: str, field: str) -> int:
     page = _size(given, value, field)
-    if page & (page - 1) or not 1 <= page <= _PAGE_MAX:
-        remedy = f"page_bytes must be a power of two, at least a block of the drive and at most {_PAGE_MAX}"
-        raise RefusedInput(field, given, remedy)
+    if page & (page - 1) or not _PAGE_MIN <= page <= _PAGE_MAX:
+        raise RefusedInput(field, given, f"page_bytes must be a power of two, {_PAGE_MIN} to {_PAGE_MAX}")
     return page
