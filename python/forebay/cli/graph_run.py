@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the commands share that run an algorithm over a graph: the graph, its place, the trials, and what is told."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -181,12 +182,15 @@ def run(
     """
     device, request_bytes = _check(place, trials)
     name, graph = load(choice, device)
+    field = "graph" if choice.file is None else "-f"
+    if not graph.vertices:
+        raise RefusedInput(field, name, "has no vertex; there is nothing to search")
     if trials.root is not None and not 0 <= trials.root < graph.vertices:
         raise RefusedInput("-r", trials.root, f"must be a vertex, 0 to {graph.vertices - 1}")
     wanted = algorithm(graph)
     seed = SEED_DEFAULT if choice.seed is None else choice.seed
     if not graph.arcs and parse_memory(place.memory).on_drives:
-        raise RefusedInput("-f" if choice.file else "graph", name, "has no edge: there is nothing to read from a drive")
+        raise RefusedInput(field, name, "has no edge: there is nothing to read from a drive; use --memory host")
     roots = _roots(graph, trials, seed) if wanted.has_source else [0] * trials.count
     sources = roots
     if trials.reordering is not None:
@@ -194,7 +198,7 @@ def run(
             graph, new = reorder(graph, trials.reordering, seed)
         sources = [int(new[root]) for root in roots]
         wanted = algorithm(graph)
-    with progress("placing the lists", 1.0) as tell:
+    with progress("placing the lists", 1.0) as tell, _named_as_options():
         placed = Placed(
             graph,
             place.memory,
@@ -226,6 +230,16 @@ def run(
         raise NotVerifiedError(f"{wrong} contradict the graph, by a check on the device")
 
 
+@contextlib.contextmanager
+def _named_as_options() -> Iterator[None]:
+    """Names options in refusals of arguments that have other names in Python."""
+    try:
+        yield
+    except RefusedInput as refused:
+        option = {"request_bytes": "--bs", "page_bytes": "--memory: page_bytes", "cache_bytes": "--memory: cache_bytes"}
+        raise RefusedInput(option.get(refused.field, refused.field), refused.value, refused.remedy) from None
+
+
 def _check(place: Place, trials: Trials) -> tuple[str, int]:
     """Refuses what can be refused without the graph; returns the device, and the bytes of the longest read."""
     check_json_target(trials.json_target)
@@ -255,8 +269,6 @@ def _roots(graph: Graph, trials: Trials, seed: int) -> list[int]:
     candidates = np.flatnonzero(graph.degrees)  # as GAP: a source has at least one neighbour
     if not len(candidates):
         candidates = np.arange(graph.vertices)
-    if not len(candidates):
-        raise RefusedInput("graph", "0 vertices", "has no vertex; there is nothing to search")
     return [int(v) for v in np.random.default_rng(seed).choice(candidates, trials.count)]
 
 
