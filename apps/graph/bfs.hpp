@@ -18,6 +18,8 @@
 namespace forebay::graph {
 
 inline constexpr std::uint32_t bfs_unreached = ~0u;
+/// What stands behind the distances of all vertices: that of an id which names none. No vertex is so far away.
+inline constexpr std::uint32_t bfs_no_vertex = bfs_unreached - 1;
 
 /// Neighbours [first, first + count), in one word: first < 2^48, count < 2^16.
 class bfs_run_of_neighbours {
@@ -37,8 +39,7 @@ struct bfs_level_result {
   std::uint64_t vertices = 0;  ///< of the next frontier, those without other neighbours included
   std::uint64_t entries = 0;   ///< neighbours of the next frontier
   apps::failure_latch failure;
-  std::uint64_t bad_neighbours = 0;  ///< ids that name no vertex
-  std::uint64_t bad_neighbour = 0;   ///< one of them
+  std::uint64_t bad_neighbour = 0;  ///< the greatest id that names no vertex; 0: all do
 };
 
 /// What a lane found.
@@ -51,7 +52,7 @@ struct bfs_tally {
 template <class M, bool Tree>
 struct bfs_state {
   std::uint64_t const* row_begin;
-  std::uint32_t* distances;
+  std::uint32_t* distances;     ///< and `bfs_no_vertex` after them
   std::uint32_t* predecessors;  ///< of a `Tree`
   std::uint32_t vertices;
   std::uint32_t page_elements;  ///< a power of two
@@ -74,13 +75,17 @@ struct bfs_state {
     return simt::atomic<M>(distances[vertex]).compare_exchange(expected, level, simt::order::relaxed);  // as above
   }
 
-  /// Whether an id names a vertex. What lies on a drive may be anything. An id that does not is told.
-  FOREBAY_DEVICE bool is_vertex(std::uint64_t id) const {
-    if (id < vertices) return true;
-    // relaxed, both: the host reads them after the grid.
-    simt::atomic<M>(result->bad_neighbours).fetch_add(1, simt::order::relaxed);
-    simt::atomic<M>(result->bad_neighbour).store(id, simt::order::relaxed);
-    return false;
+  /// The distance of the vertex that an id names. What lies on a drive may be any id: the caller looks at the greatest
+  /// of them in the end, which costs it less than to look at each.
+  template <class Id>
+  FOREBAY_DEVICE std::uint32_t distance_of_any(Id id) const {
+    Id const last = vertices;
+    return distance(static_cast<std::uint32_t>(id < last ? id : last));
+  }
+  /// Tells the host of an id that names no vertex.
+  FOREBAY_DEVICE void look_at_greatest(std::uint64_t id) const {
+    // relaxed: the host reads it after the grid.
+    if (id >= vertices) simt::atomic<M>(result->bad_neighbour).fetch_max(id, simt::order::relaxed);
   }
   FOREBAY_DEVICE void set_predecessor(std::uint32_t vertex, std::uint32_t predecessor) const {
     // relaxed: any of those that are written is right, and the host reads it after the grid.
@@ -134,6 +139,7 @@ struct bfs_begin {
 
   FOREBAY_DEVICE void operator()() const {
     state.begin_level();
+    if (M::thread_rank() == 0) state.distances[state.vertices] = bfs_no_vertex;
     for (std::uint64_t v = M::thread_rank(); v < state.vertices; v += M::thread_count()) {
       state.distances[v] = v == source ? 0 : bfs_unreached;
       if constexpr (Tree) state.predecessors[v] = bfs_unreached;
@@ -188,6 +194,7 @@ struct bfs_visit {
     auto const warp = M::this_warp();
     std::uint32_t const warps = M::thread_count() / 32;
     bfs_tally tally;
+    id_type greatest = 0;
     auto const turns = static_cast<std::uint32_t>((runs + at_a_time - 1) / at_a_time);
     for (std::uint32_t turn = M::thread_rank() / 32; turn < turns; turn += warps) {
       std::uint64_t const mine = number_in(turn, turns);
@@ -204,9 +211,10 @@ struct bfs_visit {
       auto const team = simt::team<M>::here();
       std::uint64_t const up_to_mine = team.inclusive_sum(run.count());
       visit(warp, begin, source, static_cast<std::uint32_t>(up_to_mine - run.count()),
-            static_cast<std::uint32_t>(team.broadcast(up_to_mine, 31)), tally);
+            static_cast<std::uint32_t>(team.broadcast(up_to_mine, 31)), tally, greatest);
       warp.sync();  // before a lane lets go of a page that others read
     }
+    state.look_at_greatest(greatest);
     state.add(tally);
   }
 
@@ -215,7 +223,7 @@ struct bfs_visit {
   /// start at `begin`, and are those from number `first` on.
   template <class Warp>
   FOREBAY_DEVICE void visit(Warp const& warp, id_type const* begin, std::uint32_t source, std::uint32_t first,
-                            std::uint32_t total, bfs_tally& tally) const {
+                            std::uint32_t total, bfs_tally& tally, id_type& greatest) const {
     constexpr std::uint32_t batch = 4;
     for (std::uint32_t at = 0; at < total; at += batch * 32) {
       id_type neighbour[batch];
@@ -232,8 +240,8 @@ struct bfs_visit {
       }
       FOREBAY_UNROLL
       for (std::uint32_t k = 0; k < batch; ++k) {
-        unreached[k] = at + k * 32 + warp.thread_rank() < total && state.is_vertex(neighbour[k]) &&
-                       state.distance(static_cast<std::uint32_t>(neighbour[k])) == bfs_unreached;
+        unreached[k] = at + k * 32 + warp.thread_rank() < total && state.distance_of_any(neighbour[k]) == bfs_unreached;
+        if (neighbour[k] > greatest) greatest = neighbour[k];
       }
       FOREBAY_UNROLL
       for (std::uint32_t k = 0; k < batch; ++k) {
@@ -293,11 +301,13 @@ struct bfs_look_up {
     std::uint64_t const share_entries = std::uint64_t{share_pages} * state.page_elements;
     std::uint64_t const step = M::thread_count() / 32 * share_entries;
     bfs_tally tally;
+    id_type greatest = 0;
     for (std::uint64_t first = M::thread_rank() / 32 * share_entries; first < entries; first += step) {
       share const mine{first, static_cast<std::uint32_t>(min(share_entries, entries - first)),
                        row_that_ends_after<M>(state.row_begin, state.vertices, first, warp)};
-      if (!look(warp, mine, tally)) return;
+      if (!look(warp, mine, tally, greatest)) return;
     }
+    state.look_at_greatest(greatest);
     state.add(tally);
   }
 
@@ -319,7 +329,7 @@ struct bfs_look_up {
 
   /// Looks up from the vertices of a share. False if a page cannot be had.
   template <class Warp>
-  FOREBAY_DEVICE bool look(Warp const& warp, share const& mine, bfs_tally& tally) const {
+  FOREBAY_DEVICE bool look(Warp const& warp, share const& mine, bfs_tally& tally, id_type& greatest) const {
     std::uint32_t const wanted = window > 1 ? pages_wanted(warp, mine) : ~0u;
     if (wanted == 0) return true;
     std::uint64_t const first = mine.first;
@@ -339,7 +349,7 @@ struct bfs_look_up {
         if (!state.result->failure.template passes<M>(page.seek(first + at, first + stop))) return false;
         auto const page_end = static_cast<std::uint32_t>(min(page.end() - first, std::uint64_t{mine.count}));
         stretch const part{list.from, list.from < page_end ? min(list.to, page_end) : list.from};
-        if (has_parent(warp, v, part, &page[first + at], at)) {
+        if (has_parent(warp, v, part, &page[first + at], at, greatest)) {
           list.from = list.to;
           reach(v, mine, tally);
         } else {
@@ -404,7 +414,7 @@ struct bfs_look_up {
   /// number `at`. The fewer lanes still look, the more lanes help each of them.
   template <class Warp>
   FOREBAY_DEVICE bool has_parent(Warp const& warp, std::uint32_t v, stretch part, id_type const* neighbour,
-                                 std::uint32_t at) const {
+                                 std::uint32_t at, id_type& greatest) const {
     std::uint32_t const lane = warp.thread_rank();
     for (bool found = false;;) {
       bool const mine = !found && part.from < part.to;
@@ -416,7 +426,7 @@ struct bfs_look_up {
       std::uint32_t const from = warp.shfl(part.from, whose) + (lane & ((1u << shift) - 1));
       std::uint32_t const to = warp.shfl(part.to, whose);
       bool const here = lane >> shift < lists && from < to &&
-                        some_are_parents(v - lane + whose, neighbour, from - at, shift, to - 1 - at);
+                        some_are_parents(v - lane + whose, neighbour, from - at, shift, to - 1 - at, greatest);
       std::uint32_t const hits = warp.ballot(here);
       if (!mine) continue;
       std::uint32_t const first = simt::count_bits(looking & ((1u << lane) - 1)) << shift;
@@ -439,14 +449,15 @@ struct bfs_look_up {
   /// Looks at a batch of neighbours of vertex `v`, 2^shift apart, together; at the last of them again for those beyond
   /// it.
   FOREBAY_DEVICE bool some_are_parents(std::uint32_t v, id_type const* neighbour, std::uint32_t from,
-                                       std::uint32_t shift, std::uint32_t last) const {
+                                       std::uint32_t shift, std::uint32_t last, id_type& greatest) const {
     std::uint32_t distance[batch];
     id_type parent[batch];
     FOREBAY_UNROLL
     for (std::uint32_t k = 0; k < batch; ++k) parent[k] = neighbour[min(from + (k << shift), last)];
     FOREBAY_UNROLL
     for (std::uint32_t k = 0; k < batch; ++k) {
-      distance[k] = state.is_vertex(parent[k]) ? state.distance(static_cast<std::uint32_t>(parent[k])) : bfs_unreached;
+      distance[k] = state.distance_of_any(parent[k]);
+      if (parent[k] > greatest) greatest = parent[k];
     }
     bool some = false;
     FOREBAY_UNROLL
@@ -480,12 +491,6 @@ struct bfs_level {
   bool from_below;        ///< how they were found
 };
 
-/// Ids that name no vertex.
-struct bfs_bad_neighbours {
-  std::uint64_t count = 0;
-  std::uint64_t one = 0;
-};
-
 /// How the pages of a view of neighbours are used.
 struct bfs_paging {
   /// How many neighbours one page holds, a power of two of at most 32768. The view begins at the edge of a page.
@@ -508,7 +513,7 @@ class bfs {
         shape_(shape),
         neighbours_(neighbours),
         paging_(paging),
-        distances_(run.memory(), shape.vertices),
+        distances_(run.memory(), std::size_t{shape.vertices} + 1),
         predecessors_(run.memory(), Tree ? shape.vertices : 0),
         frontier_(run.memory(), runs_max(shape, paging)),
         next_(run.memory(), runs_max(shape, paging)),
@@ -526,7 +531,7 @@ class bfs {
     std::vector<std::uint64_t> levels;
     results_.assign(std::vector<bfs_level_result>(2));
     failures_ = {};
-    bad_neighbours_ = {};
+    bad_neighbour_ = 0;
     start(run_.warps(), bfs_begin<M, Tree>{state(), source});
     std::uint64_t unexplored = shape_.entries, vertices_before = 0;
     bool from_below = false;
@@ -557,16 +562,16 @@ class bfs {
   }
 
   std::uint32_t const* distances() const { return distances_.data(); }
-  std::vector<std::uint32_t> distances_to_host() const { return distances_.to_host(); }
+  std::vector<std::uint32_t> distances_to_host() const { return distances_.to_host(shape_.vertices); }
   /// Of a `Tree`: a vertex of the level before from which an arc leads to each vertex that was reached; `bfs_unreached`
   /// for the source and for vertices that were not.
   std::uint32_t const* predecessors() const { return predecessors_.data(); }
   std::vector<std::uint32_t> predecessors_to_host() const { return predecessors_.to_host(); }
   /// The failures of the last search. After one, what it found is not all that there is.
   apps::failure_latch const& failures() const { return failures_; }
-  /// How many ids of the last search named no vertex, and one of them.
-  bfs_bad_neighbours const& bad_neighbours() const { return bad_neighbours_; }
-  bool failed() const { return failures_.failures != 0 || bad_neighbours_.count != 0; }
+  /// An id of the last search that named no vertex; 0: all did.
+  std::uint64_t bad_neighbour() const { return bad_neighbour_; }
+  bool failed() const { return failures_.failures != 0 || bad_neighbour_ != 0; }
 
  private:
   /// `alpha` weighs the neighbours of the frontier against those of all unreached vertices, `beta` the frontier against
@@ -610,7 +615,7 @@ class bfs {
     bfs_level_result const found = results_.to_host()[turn_];
     turn_ ^= 1;
     if (found.failure.failures != 0) failures_ = found.failure;
-    if (found.bad_neighbours != 0) bad_neighbours_ = {found.bad_neighbours, found.bad_neighbour};
+    if (found.bad_neighbour != 0) bad_neighbour_ = found.bad_neighbour;
     return found;
   }
 
@@ -640,7 +645,7 @@ class bfs {
   apps::device_array<bfs_level_result> results_;  ///< the result of the kernel that runs, and that of the next, in turn
   std::uint32_t turn_ = 0;
   apps::failure_latch failures_;
-  bfs_bad_neighbours bad_neighbours_;
+  std::uint64_t bad_neighbour_ = 0;
 };
 
 }  // namespace forebay::graph

@@ -128,7 +128,7 @@ struct pagerank_add {
 template <class Executor, class Neighbours>
 class pagerank {
   using M = typename Executor::machine;
-  using product = spmv<Executor, bounded_vertices<M, Neighbours>, apps::constant_view<float>>;
+  using product = spmv<Executor, bounded_vertices<M, Neighbours>, apps::constant_view<float>, 512, 4, 0, true>;
 
  public:
   /// `shape` and `neighbours`: the incoming lists. `outgoing`: how many outgoing neighbours each vertex has, in the

@@ -66,11 +66,11 @@ bfs_result run_bfs(storage& drives, extent const& edges, std::span<std::uint64_t
     throw operation_failed(fmt::format("breadth-first search: {} reads failed, one of them with {}", outcome.errors,
                                        to_string(outcome.error)));
   }
-  if (outcome.bad_neighbours.count != 0) {
+  if (outcome.bad_neighbour != 0) {
     throw operation_failed(
         fmt::format("breadth-first search: the drive holds neighbour {}, the graph has {} vertices: "
                     "write the edge list again",
-                    outcome.bad_neighbours.one, request.row_begin.size() - 1));
+                    outcome.bad_neighbour, request.row_begin.size() - 1));
   }
   return std::move(outcome.result);
 }

@@ -35,7 +35,7 @@ struct bfs_outcome {
   bfs_result result;
   std::uint64_t errors = 0;
   status error;  ///< one of them
-  bfs_bad_neighbours bad_neighbours;
+  std::uint64_t bad_neighbour = 0;  ///< an id that names no vertex; 0: all do
 };
 
 /// Searches level by level, from above: the graph may be directed.
@@ -73,7 +73,7 @@ bfs_outcome run_on(storage& drives, bfs_request const& request, bfs_progress con
 
     out.errors = search.failures().failures;
     out.error = status::from_bits(search.failures().status_bits);
-    out.bad_neighbours = search.bad_neighbours();
+    out.bad_neighbour = search.bad_neighbour();
     out.result.distances = search.distances_to_host();
     out.result.predecessors = search.predecessors_to_host();
     out.result.latency.bins = bins.to_host();

@@ -32,12 +32,13 @@ struct spmv_paging {
   std::uint32_t window = 1;           ///< pages of columns, and of values, that it asks for at a time; 1 to 32
   std::uint32_t entries = 1024;       ///< of a page
   std::uint64_t prefetch_shares = 0;  ///< it prefetches what the share so many after its own will need; 0: it does not
-  std::uint32_t warps_max = ~0u;      ///< at least 1; no more warps use the views, and each may have several shares
+  std::uint32_t warps_max = ~0u;      ///< of a `Bounded` product: no more warps use the views; at least 1
 };
 
 /// Warps of 32 lanes. `Tile`: how many entries a warp has in shared memory at a time, a multiple of 256. `RowLanes`:
-/// how many lanes add up a short row, a power of two.
-template <class M, class Columns, class Values, std::uint32_t Tile, std::uint32_t RowLanes, unsigned ThreadsMax = 0>
+/// how many lanes add up a short row, a power of two. `Bounded`: a warp may have several shares, which takes registers.
+template <class M, class Columns, class Values, std::uint32_t Tile, std::uint32_t RowLanes, unsigned ThreadsMax = 0,
+          bool Bounded = false>
 struct spmv_multiply {
   static_assert(Tile % 256 == 0 && 32 % RowLanes == 0);
   /// 0: as many registers as the compiler likes.
@@ -63,8 +64,13 @@ struct spmv_multiply {
   apps::failure_latch* failure;
 
   FOREBAY_DEVICE void operator()() const {
-    for (std::uint64_t share = M::thread_rank() / 32; share < shares; share += M::thread_count() / 32) {
-      if (!multiply_share(share)) return;
+    std::uint64_t share = M::thread_rank() / 32;
+    if constexpr (Bounded) {
+      for (; share < shares; share += M::thread_count() / 32) {
+        if (!multiply_share(share)) return;
+      }
+    } else if (share < shares) {
+      multiply_share(share);
     }
   }
 
@@ -238,12 +244,12 @@ struct spmv_shape {
 
 /// Multiplies any number of times. `entries_per_warp` should be a multiple of the entries that the pages of a window
 /// hold. `ThreadsMax`: the number of threads for which a multiprocessor should have registers, 256 to 1024; 0: the
-/// compiler decides.
+/// compiler decides. `Bounded`: there may be fewer warps than shares.
 template <class Executor, class Columns, class Values, std::uint32_t Tile = 512, std::uint32_t RowLanes = 4,
-          unsigned ThreadsMax = 0>
+          unsigned ThreadsMax = 0, bool Bounded = false>
 class spmv {
   using M = typename Executor::machine;
-  using kernel = spmv_multiply<M, Columns, Values, Tile, RowLanes, ThreadsMax>;
+  using kernel = spmv_multiply<M, Columns, Values, Tile, RowLanes, ThreadsMax, Bounded>;
 
  public:
   spmv(Executor const& run, spmv_shape const& shape, Columns columns, Values values,
@@ -260,8 +266,9 @@ class spmv {
 
   /// Starts y = A x.
   void operator()(float const* x, float* y) const {
-    std::uint32_t const each = std::min(kernel::warps_per_block, paging_.warps_max);
-    run_({.blocks = std::min((shares_ + each - 1) / each, paging_.warps_max / each),
+    std::uint32_t const most = Bounded ? paging_.warps_max : ~0u;
+    std::uint32_t const each = std::min(kernel::warps_per_block, most);
+    run_({.blocks = std::min((shares_ + each - 1) / each, most / each),
           .threads_per_block = each * 32,
           .shared_bytes = sizeof(typename kernel::block_memory)},
          kernel{shape_.rows, shape_.entries, entries_per_warp_, shares_, shape_.row_begin, columns_, values_, x, y,

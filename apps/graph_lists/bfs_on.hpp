@@ -36,7 +36,7 @@ run_errors search_with(placed_run<M, Views> const& at, std::uint32_t source, bfs
   found.predecessors = search.predecessors_to_host();
   run_errors errors;
   errors.lists.failure = search.failures();
-  errors.wide_ids = search.bad_neighbours();
+  errors.bad_neighbour = search.bad_neighbour();
   return errors;
 }
 

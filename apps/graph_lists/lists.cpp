@@ -91,7 +91,7 @@ void check(placed_lists const& placed, run_errors const& errors) {
         fmt::format("the lists hold neighbour {}, the graph has {} vertices{}", id, placed.vertices(), remedy));
   };
   if (errors.lists.vertices.count != 0) throw no_vertex(errors.lists.vertices.first);
-  if (errors.wide_ids.count != 0) throw no_vertex(errors.wide_ids.one);
+  if (errors.bad_neighbour != 0) throw no_vertex(errors.bad_neighbour);
   if (errors.weights.count != 0) {
     throw operation_failed(fmt::format("the lists hold weight {}, which is not below 2^31{}", errors.weights.first,
                                        remedy));

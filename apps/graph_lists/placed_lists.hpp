@@ -45,7 +45,7 @@ std::optional<drive_reads> reads_of(storage const& drives);
 /// What an algorithm found wrong with the lists, beside its result.
 struct run_errors {
   list_errors lists;
-  bfs_bad_neighbours wide_ids;  ///< of a search
+  std::uint64_t bad_neighbour = 0;  ///< of a search, an id that names no vertex; 0: all do
   range_latch weights;          ///< of shortest paths
   std::uint64_t descents = 0;   ///< of triangles
 };
