@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forebay: storage on NVMe drives, real or emulated, for GPU threads and for Python.
 
-``forebay.Storage`` opens drives. ``forebay.graph`` searches graphs that lie on a drive, ``forebay.trace`` reads block
-traces, and ``forebay.replay`` repeats them on a drive.
+``forebay.Storage`` opens drives. ``forebay.graph`` runs algorithms over graphs that lie on a drive or in memory,
+``forebay.trace`` reads block traces, and ``forebay.replay`` repeats them on a drive.
 """
 
 from forebay.errors import OperationFailed, RefusedInput

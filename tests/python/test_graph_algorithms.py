@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from forebay import RefusedInput
+from forebay import RefusedInput, build_info
 from forebay.graph import (
     Graph,
     bfs,
@@ -117,6 +117,23 @@ def test_the_real_graphs_are_the_ones_that_are_meant():
     assert shapes == {"miserables": (77, 508), "verbs": (13_767, 30_259), "adverbs": (3_621, 640)}
     assert not named_graph("miserables").directed
     assert named_graph("verbs").directed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("place", ["hbm", "uvm", *PLACES, "external:latency_us=4,mode=pinned"])
+@pytest.mark.parametrize("name", ["kronecker", "verbs"])
+def test_every_algorithm_on_a_gpu(name, place):
+    if not build_info()["gpus"]:
+        pytest.skip("there is no GPU that this build can use")
+    graph, on_gpu = named_graph(name), {"device": "cuda:0"}
+    both, source, x = undirected(graph), busiest(graph), np.ones(graph.vertices)
+    for by in CHECKS:
+        assert verify_distances(graph, source, bfs(graph, source, place, **on_gpu), by=by, **on_gpu) == 0
+        assert verify_paths(graph, source, sssp(graph, source, place, delta=64, **on_gpu), by=by, **on_gpu) == 0
+        assert verify_scores(graph, pagerank(graph, place, **on_gpu), by=by, **on_gpu) == 0
+        assert verify_components(graph, components(graph, place, **on_gpu), by=by, **on_gpu) == 0
+        assert verify_triangles(both, triangles(both, place, **on_gpu), by=by, **on_gpu) == 0
+    assert verify_product(graph, x, spmv(graph, x, place, **on_gpu)) == 0
 
 
 # ---- references: NetworkX knows better

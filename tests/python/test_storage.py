@@ -642,3 +642,28 @@ def test_a_callback_of_a_future_may_close_the_storage():
 
 def test_a_refusal_is_one_line():
     assert str(RefusedInput("name", "a\nb\t\x1b[1m", "give another")) == r"name: 'a\nb\t\x1b[1m': give another"
+
+
+def test_a_cache_for_kernels_is_in_the_report():
+    with Storage("emulated:size=4M", device="cpu") as storage:
+        assert storage.report()["cache"] is None
+    with Storage("emulated:size=4M", device="cpu", cache_bytes=1 << 20) as storage:
+        assert storage.report()["cache"]["page_bytes"] == 4096
+    with Storage("emulated:size=4M", device="cpu", cache_bytes=1 << 20, page_bytes=512) as storage:
+        cache = storage.report()["cache"]
+        assert (cache["bytes"], cache["page_bytes"]) == (1 << 20, 512)
+        storage.pwrite(bytes(range(256)), 4096).result()
+        back = bytearray(256)
+        storage.pread(back, 4096).result()
+        assert back == bytes(range(256))
+    for field, options in (
+        ("page_bytes", {"page_bytes": 4096}),
+        ("page_bytes", {"page_bytes": 1000, "cache_bytes": 1 << 20}),
+        ("page_bytes", {"page_bytes": 2**32, "cache_bytes": 1 << 20}),
+        ("cache_bytes", {"cache_bytes": 4096}),
+        ("cache_bytes", {"cache_bytes": -1}),
+        ("cache_bytes", {"cache_bytes": 0.5}),
+    ):
+        with pytest.raises(RefusedInput) as refused:
+            Storage("emulated:size=4M", device="cpu", **options)
+        assert refused.value.field == field

@@ -390,7 +390,8 @@ class Placed:
             if self.kind == "storage_direct":
                 self._iodepth = default_iodepth(storage, iodepth)
                 self._request_bytes = request_bytes or storage.block_bytes
-            self._lists = graph_core().Lists.on_drives(
+            self._lists = interruptible(
+                graph_core().Lists.on_drives,
                 storage._native,
                 _row_begin(graph),
                 entry=self._entry,
@@ -481,7 +482,9 @@ def require_undirected(graph: Graph) -> None:
 
 
 def in_plain_memory(graph: Graph, device: str, *, weighted: bool = False, incoming: bool = False) -> Any:  # noqa: ANN401
-    """Returns the lists of a graph in memory of a device, for a check there.
+    """Returns the lists of a graph in memory that a device reads with plain loads, for a check there.
+
+    On a GPU that is its own memory, or page-locked host memory if they do not fit.
 
     Args:
         graph: The graph.
@@ -492,12 +495,16 @@ def in_plain_memory(graph: Graph, device: str, *, weighted: bool = False, incomi
     Raises:
         RefusedInput: The memory has no room.
     """
-    memory = Memory("host" if device == "cpu" else "hbm")
-    return _in_memory(graph.inverse() if incoming else graph, "weighted" if weighted else "id", None, memory, device)
+    lists_of, entry = graph.inverse() if incoming else graph, "weighted" if weighted else "id"
+    if device != "cpu":
+        with contextlib.suppress(RefusedInput):  # for want of room
+            return _in_memory(lists_of, entry, None, Memory("hbm"), device)
+    return _in_memory(lists_of, entry, None, Memory("host"), device)
 
 
 def _in_memory(graph: Graph, entry: str, values: npt.NDArray[np.float32] | None, memory: Memory, device: str) -> Any:  # noqa: ANN401 (of the extension)
-    return graph_core().Lists(
+    return interruptible(
+        graph_core().Lists,
         _row_begin(graph),
         entries(graph, entry),
         values,
