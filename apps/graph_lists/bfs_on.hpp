@@ -9,6 +9,7 @@
 
 #include "apps/graph/bfs.hpp"
 #include "apps/graph/bfs_check.hpp"
+#include "apps/graph/plain_bfs.hpp"
 #include "apps/graph_lists/places.hpp"
 
 namespace forebay::graph {
@@ -54,6 +55,40 @@ run_errors run_bfs_on(placed_lists const& lists, std::uint32_t source, bfs_direc
       errors = search_with<std::uint32_t>(at, source, how, tell, found);
     }
   });
+  return errors;
+}
+
+/// The time to set all vertices back does not count.
+template <class M>
+run_errors run_plain_bfs_on(placed_lists const& lists, std::uint32_t source, found_bfs& found) {
+  run_errors errors;
+  in_their_place<M>(lists, found.figures, [&]<class Views>(placed_run<M, Views> const& at) {
+    // Past the cache there is no `[]`.
+    if constexpr (!std::is_same_v<Views, direct_place_views<M>>) {
+      auto const neighbours = at.views.template entries<std::uint32_t>();
+      plain_bfs<apps::executor<M>, std::remove_const_t<decltype(neighbours)>> search(at.run, at.shape, neighbours);
+      auto begin = std::chrono::steady_clock::now();
+      auto const seconds_since_last = [&] {
+        auto const now = std::chrono::steady_clock::now();
+        return std::chrono::duration<double>(now - std::exchange(begin, now)).count();
+      };
+      search(source, [&](std::uint64_t vertices) {
+        double const seconds = seconds_since_last();
+        if (!found.levels.empty()) found.figures.seconds += seconds;
+        found.levels.push_back({vertices, 0, false, found.levels.empty() ? 0 : seconds});
+      });
+      found.figures.seconds += seconds_since_last();
+      found.distances = search.distances_to_host();
+      found.predecessors = search.predecessors_to_host();
+      errors.bad_neighbour = search.bad_ids();
+    }
+  });
+  for (std::size_t v = 0; v < found.distances.size(); ++v) {
+    if (found.distances[v] == bfs_unreached) continue;
+    std::uint64_t const entries = lists.row_begin[v + 1] - lists.row_begin[v];
+    found.figures.useful_bytes += entries * sizeof(std::uint32_t);
+    found.levels[found.distances[v]].entries += entries;
+  }
   return errors;
 }
 

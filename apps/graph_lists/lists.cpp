@@ -217,6 +217,25 @@ found_bfs lists::bfs(std::uint32_t source, bfs_direction how, level_listener con
   return found;
 }
 
+found_bfs lists::plain_bfs(std::uint32_t source) {
+  require_entry(*placed_, entry_kind::id, "plain_bfs");
+  refuse_unless(placed_->drives == nullptr || placed_->cache_page_bytes != 0, "memory", "storage_direct",
+                "a plain search reads through a cache: open the storage with one");
+  require_vertex(*placed_, source);
+  found_bfs found;
+  run_errors errors = on_machine(placed_->gpu, [&](auto m) {
+    return run_plain_bfs_on<typename decltype(m)::type>(*placed_, source, found);
+  });
+  if (placed_->drives != nullptr) {
+    access_errors const failed = placed_->drives->take_errors();
+    if (failed.count != 0) {
+      errors.lists.failure = {failed.first.bits(), static_cast<std::uint32_t>(failed.count)};
+    }
+  }
+  check(*placed_, errors);
+  return found;
+}
+
 found_sssp lists::sssp(std::uint32_t source, std::uint32_t delta) {
   require_entry(*placed_, entry_kind::weighted, "sssp");
   require_vertex(*placed_, source);

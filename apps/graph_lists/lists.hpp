@@ -131,6 +131,9 @@ class lists {
 
   /// `how` may switch the direction only for an undirected graph.
   found_bfs bfs(std::uint32_t source, bfs_direction how, level_listener const& tell = {});
+  /// The same search from above in its plainest form: `neighbours[i]` for each neighbour. Not past the cache, and of ids
+  /// of 4 bytes.
+  found_bfs plain_bfs(std::uint32_t source);
   found_sssp sssp(std::uint32_t source, std::uint32_t delta);
   /// Of incoming lists. `outgoing`: the out-degree of each vertex; none for an undirected graph.
   found_pagerank pagerank(std::span<std::uint32_t const> outgoing, pagerank_options const& options);

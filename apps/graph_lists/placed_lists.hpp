@@ -57,6 +57,8 @@ template <class M>
 run_errors run_bfs_on(placed_lists const& lists, std::uint32_t source, bfs_direction how, level_listener const& tell,
                       found_bfs& found);
 template <class M>
+run_errors run_plain_bfs_on(placed_lists const& lists, std::uint32_t source, found_bfs& found);
+template <class M>
 run_errors run_sssp_on(placed_lists const& lists, std::uint32_t source, std::uint32_t delta, found_sssp& found);
 template <class M>
 run_errors run_pagerank_on(placed_lists const& lists, std::span<std::uint32_t const> outgoing,

@@ -179,18 +179,9 @@ using parts = nb::typed<nb::tuple, Parts...>;
 template <class T>
 using array = vector_out<T>;
 
-parts<array<std::uint32_t>, array<std::uint32_t>, nb::str> search(shared_lists& self, std::uint32_t source,
-                                                               std::string const& direction, level_tell const& tell) {
-  auto const how = named<bfs_direction>("direction", direction, {{"auto", bfs_direction::whichever_is_less},
-                                                                 {"above", bfs_direction::from_above},
-                                                                 {"below", bfs_direction::from_below}});
-  level_listener listener;
-  if (tell) {
-    listener = [&](std::uint32_t level, std::uint64_t vertices) {
-      python::with_lock([&] { (*tell)(level, vertices); });
-    };
-  }
-  found_bfs found = self.with([&](lists& l) { return l.bfs(source, how, listener); });
+using bfs_result = parts<array<std::uint32_t>, array<std::uint32_t>, nb::str>;
+
+bfs_result bfs_parts(found_bfs found) {
   json figures = to_json(found.figures);
   figures["frontier"] = json::array();
   figures["levels"] = json::array();
@@ -202,6 +193,20 @@ parts<array<std::uint32_t>, array<std::uint32_t>, nb::str> search(shared_lists& 
                                  {"seconds", level.seconds}});
   }
   return nb::make_tuple(array_of(std::move(found.distances)), array_of(std::move(found.predecessors)), figures.dump());
+}
+
+parts<array<std::uint32_t>, array<std::uint32_t>, nb::str> search(shared_lists& self, std::uint32_t source,
+                                                               std::string const& direction, level_tell const& tell) {
+  auto const how = named<bfs_direction>("direction", direction, {{"auto", bfs_direction::whichever_is_less},
+                                                                 {"above", bfs_direction::from_above},
+                                                                 {"below", bfs_direction::from_below}});
+  level_listener listener;
+  if (tell) {
+    listener = [&](std::uint32_t level, std::uint64_t vertices) {
+      python::with_lock([&] { (*tell)(level, vertices); });
+    };
+  }
+  return bfs_parts(self.with([&](lists& l) { return l.bfs(source, how, listener); }));
 }
 
 parts<array<std::uint64_t>, array<std::uint32_t>, nb::str> find_paths(shared_lists& self, std::uint32_t source,
@@ -294,6 +299,12 @@ NB_MODULE(_graph, m) {
           nb::rv_policy::take_ownership, nb::arg("values").none(), nb::arg("iodepth"), nb::arg("request_bytes"))
       .def("make_cold", [](shared_lists& self) { self.with([](lists& l) { l.make_cold(); }); })
       .def("bfs", &search, nb::arg("source"), nb::kw_only(), nb::arg("direction"), nb::arg("tell").none())
+      .def(
+          "plain_bfs",
+          [](shared_lists& self, std::uint32_t source) {
+            return bfs_parts(self.with([&](lists& l) { return l.plain_bfs(source); }));
+          },
+          nb::arg("source"))
       .def("sssp", &find_paths, nb::arg("source"), nb::kw_only(), nb::arg("delta"))
       .def("pagerank", &rank, nb::arg("outgoing").none(), nb::kw_only(), nb::arg("damping"), nb::arg("tolerance"),
            nb::arg("iterations"), nb::arg("share_dangling"))
