@@ -109,18 +109,30 @@ struct pagerank_step {
   }
 };
 
-/// Adds up the sums of all tiles in `sums[0]`. One warp of 32 lanes.
+/// What the host looks at after an iteration.
+struct pagerank_seen {
+  pagerank_sums sums;
+  list_errors errors;
+};
+
+/// Adds up the sums of all tiles, and brings all that the host looks at together. One warp of 32 lanes.
 template <class M>
 struct pagerank_add {
   std::uint32_t tiles;
-  pagerank_sums* sums;
+  pagerank_sums const* sums;
+  pagerank_seen* seen;
+  apps::failure_latch const* failure = nullptr;  ///< null: none
+  range_latch const* vertices = nullptr;         ///< likewise
 
   FOREBAY_DEVICE void operator()() const {
     auto const warp = M::this_warp();
     pagerank_sums mine;
     for (std::uint32_t tile = warp.thread_rank(); tile < tiles; tile += 32) mine += sums[tile];
     mine = pagerank_sums::over(warp, mine);
-    if (warp.thread_rank() == 0) sums[0] = mine;
+    if (warp.thread_rank() != 0) return;
+    seen->sums = mine;
+    if (failure != nullptr) seen->errors.failure = *failure;
+    if (vertices != nullptr) seen->errors.vertices = *vertices;
   }
 };
 
@@ -128,7 +140,7 @@ struct pagerank_add {
 template <class Executor, class Neighbours>
 class pagerank {
   using M = typename Executor::machine;
-  using product = spmv<Executor, bounded_vertices<M, Neighbours>, apps::constant_view<float>, 512, 4, 0, true>;
+  using product = spmv<Executor, bounded_vertices<M, Neighbours>, apps::constant_view<float>, 512, 1, 0, true>;
 
  public:
   /// `shape` and `neighbours`: the incoming lists. `outgoing`: how many outgoing neighbours each vertex has, in the
@@ -144,6 +156,7 @@ class pagerank {
         given_(run.memory(), shape.vertices),
         scores_(run.memory(), shape.vertices),
         sums_(run.memory(), tiles()),
+        seen_(run.memory(), 1),
         product_(run, {shape.vertices, shape.entries, shape.row_begin}, {neighbours, shape.vertices, latch_.data()},
                  {1.0f, shape.entries}, entries_per_warp, paging) {}
 
@@ -152,21 +165,20 @@ class pagerank {
     std::uint32_t const failures_before = product_.failures().failures;
     auto const share = 1.0 / static_cast<double>(shape_.vertices);
     auto const damping = static_cast<double>(options.damping);
-    double dangling = step(static_cast<float>(share), 0, nullptr).dangling;
+    double dangling = step(static_cast<float>(share), 0, nullptr).sums.dangling;
     pagerank_outcome outcome;
     while (outcome.iterations < options.iterations_max) {
       product_(given_.data(), received_.data());
       double const from_dangling = options.dangling == pagerank_dangling::shared ? damping * dangling : 0;
-      pagerank_sums const sums =
+      pagerank_seen const seen =
           step(static_cast<float>((1 - damping + from_dangling) * share), options.damping, received_.data());
-      errors_.failure = product_.failures();
+      errors_ = seen.errors;
       errors_.failure.failures -= failures_before;
-      errors_.vertices = latch_.to_host()[0];
       if (errors_.any()) return outcome;
       ++outcome.iterations;
-      outcome.change = sums.change;
-      dangling = sums.dangling;
-      if (sums.change < options.tolerance) break;
+      outcome.change = seen.sums.change;
+      dangling = seen.sums.dangling;
+      if (seen.sums.change < options.tolerance) break;
     }
     outcome.valid = true;
     return outcome;
@@ -179,12 +191,13 @@ class pagerank {
 
  private:
   std::uint32_t tiles() const { return (shape_.vertices - 1) / pagerank_tile + 1; }
-  pagerank_sums step(float base, float damping, float const* received) {
+  pagerank_seen step(float base, float damping, float const* received) {
     run_(grid_of_warps(run_, tiles(), ~0u), pagerank_step<M>{shape_.vertices, degrees_, base, damping, received,
                                                              scores_.data(), given_.data(), sums_.data()});
-    run_({.blocks = 1, .threads_per_block = 32}, pagerank_add<M>{tiles(), sums_.data()});
+    run_({.blocks = 1, .threads_per_block = 32},
+         pagerank_add<M>{tiles(), sums_.data(), seen_.data(), product_.failure(), latch_.data()});
     run_.synchronize();
-    return sums_.to_host(1)[0];
+    return seen_.to_host()[0];
   }
 
   Executor const& run_;
@@ -193,6 +206,7 @@ class pagerank {
   apps::device_array<range_latch> latch_;
   apps::device_array<float> received_, given_, scores_;
   apps::device_array<pagerank_sums> sums_;
+  apps::device_array<pagerank_seen> seen_;
   product product_;
   list_errors errors_;
 };
@@ -274,10 +288,11 @@ pagerank_residual check_pagerank(Executor const& run, graph_shape const& shape, 
   std::uint32_t const warps = grid.blocks * grid.threads_per_block / 32;
   apps::device_array<pagerank_sums> const sums(run.memory(), warps);
   apps::device_array<list_errors> const errors(run.memory(), std::vector<list_errors>(1));
+  apps::device_array<pagerank_seen> const seen(run.memory(), 1);
   auto const total = [&] {
-    run({.blocks = 1, .threads_per_block = 32}, pagerank_add<M>{warps, sums.data()});
+    run({.blocks = 1, .threads_per_block = 32}, pagerank_add<M>{warps, sums.data(), seen.data()});
     run.synchronize();
-    return sums.to_host(1)[0];
+    return seen.to_host()[0].sums;
   };
   double dangling = 0;
   if (options.dangling == pagerank_dangling::shared) {

@@ -279,6 +279,8 @@ class spmv {
 
   /// The failures so far; only valid while nothing runs.
   apps::failure_latch failures() const { return failure_.to_host()[0]; }
+  /// The same in the memory of the machine.
+  apps::failure_latch const* failure() const { return failure_.data(); }
 
  private:
   Executor const& run_;

@@ -64,7 +64,8 @@ struct run_figures {
   std::uint64_t useful_bytes = 0;
   std::optional<std::uint64_t> requests = {};
   std::optional<std::uint64_t> read_bytes = {};
-  std::optional<std::uint64_t> late = {};  ///< loads of external memory that were later than the model says
+  std::optional<std::uint64_t> loads = {};  ///< of external memory: calls that read, of one request or more
+  std::optional<std::uint64_t> late = {};   ///< of them, those that were later than the model says
   std::optional<apps::latency_distribution> latency = {};
 };
 

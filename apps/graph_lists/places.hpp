@@ -80,6 +80,7 @@ class external_place_views {
     memory::external_memory_counts const counts = memory_.counts();
     figures.requests = counts.requests;
     figures.read_bytes = counts.bytes;
+    figures.loads = counts.loads;
     figures.late = counts.late;
   }
 

@@ -69,7 +69,7 @@ run_errors multiply_with(placed_run<M, Views> const& at, Values const& values, s
   using columns_view = bounded_vertices<M, std::remove_cvref_t<decltype(at.views.template entries<std::uint32_t>())>>;
   apps::device_array<range_latch> const latch(at.run.memory(), std::vector<range_latch>(1));
   apps::device_array<float> const from(at.run.memory(), x), y(at.run.memory(), x.size());
-  spmv<apps::executor<M>, columns_view, Values, 512, 4, 0, true> const product(
+  spmv<apps::executor<M>, columns_view, Values, 512, 1, 0, true> const product(
       at.run, {at.shape.vertices, at.shape.entries, at.shape.row_begin},
       columns_view(at.views.template entries<std::uint32_t>(), at.shape.vertices, latch.data()), values,
       entries_per_warp(at), product_paging(at));

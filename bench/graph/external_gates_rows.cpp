@@ -70,7 +70,7 @@ class row_list {
 
   void machine() {
     for (bool const pinned : {false, true}) {
-      for (std::uint64_t const bytes : regions({64 * mib, gib, 8 * gib})) {
+      for (std::uint64_t const bytes : regions({64 * mib, gib, 4 * gib, 8 * gib})) {
         gate_row row = row_of("machine", fmt::format("chase {} {}", pinned ? "pinned" : "device", text_of(bytes)));
         row.kind = gate_kind::plain_chase;
         row.data_pinned = pinned;
@@ -78,7 +78,7 @@ class row_list {
         add(row);
       }
     }
-    for (std::uint64_t const region : regions({256 * mib, gib, 8 * gib})) {
+    for (std::uint64_t const region : regions({256 * mib, gib, 4 * gib, 8 * gib})) {
       for (std::uint32_t const bytes : {32u, 64u, 128u}) {
         gate_row row = row_of("machine", fmt::format("reads pinned {} of {} B", text_of(region), bytes));
         row.kind = gate_kind::plain_reads;

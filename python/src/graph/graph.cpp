@@ -75,6 +75,7 @@ json to_json(run_figures const& figures) {
           {"bytes_needed", figures.useful_bytes},
           {"reads", or_null(figures.requests)},
           {"bytes_read", or_null(figures.read_bytes)},
+          {"loads", or_null(figures.loads)},
           {"late", or_null(figures.late)},
           {"clat_ns", figures.latency ? python::to_json(*figures.latency) : json()}};
 }

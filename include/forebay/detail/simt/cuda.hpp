@@ -316,17 +316,39 @@ struct cuda : machine_traits {
     }
   }
 
+  /// Whether any of the lanes that are here together says so.
+  FOREBAY_DEVICE static bool any_here([[maybe_unused]] bool mine) {
+#if defined(__CUDA_ARCH__)
+    std::uint32_t some;
+    // In one statement, so that no lane leaves between the mask and the vote.
+    asm volatile(
+        "{\n"
+        "  .reg .b32 lanes;\n"
+        "  .reg .pred one, any;\n"
+        "  activemask.b32 lanes;\n"
+        "  setp.ne.u32 one, %1, 0;\n"
+        "  vote.sync.any.pred any, one, lanes;\n"
+        "  selp.u32 %0, 1, 0, any;\n"
+        "}"
+        : "=r"(some)
+        : "r"(static_cast<std::uint32_t>(mine)));
+    return some != 0;
+#else
+    return not_on_host(mine);
+#endif
+  }
+
   /// Waits until `cycles()` reaches `end`, and returns what it then was: for a wait whose end is urgent to some
-  /// nanoseconds. It rests only while the end is far. It ends in any case when `clock_ns()` has reached `deadline_ns`:
-  /// a thread that the GPU put aside may go on where the count is another.
+  /// nanoseconds. It rests only while the end is far from all lanes that wait here together, since a lane that rests
+  /// holds up the others. It ends in any case when `clock_ns()` has reached `deadline_ns`: a thread that the GPU put
+  /// aside may go on where the count is another.
   FOREBAY_DEVICE static std::uint64_t wait_cycles(std::uint64_t end, std::uint64_t deadline_ns) {
     for (;;) {
       std::uint64_t const now = cycles();
       auto const left = static_cast<std::int64_t>(end - now);
       if (left <= 0) return now;
-      if (left < cycles_without_rest) continue;
+      if (any_here(left < cycles_without_rest)) continue;
       if (clock_ns() >= deadline_ns) return now;
-      // Short, because the lanes of a warp may rest for each other.
       pause(64);
     }
   }
