@@ -263,7 +263,7 @@ json describe(gate_row const& row, std::vector<gate_run> runs) {
                       {"link", o.link_bytes_per_second},
                       {"request_max", o.request_max_bytes},
                       {"shards", median.shards},
-                      {"lead_us", o.lead_us}};
+                      {"lead_us", o.lead_us.value_or(0)}};
   double const late = median.reads == 0 ? 0 : static_cast<double>(median.late) / static_cast<double>(median.reads);
   result["late_share"] = late;
   double const expected = row.expected();

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "forebay/detail/memory/cycle_rate.hpp"
@@ -20,7 +21,7 @@ namespace forebay::memory {
 /// Where the data lie whose reads an external memory times.
 enum class external_mode : std::uint8_t {
   device,  ///< in memory that is faster than what is modelled, most often the GPU's own
-  pinned,  ///< in page-locked host memory: reads cross this machine's link, and latency is added to them
+  pinned,  ///< in page-locked host memory: reads cross this machine's link, and are done at the model's time or later
 };
 
 /// What an external memory can do. The defaults of latency and limit are those that a GPU has for host memory behind a
@@ -41,7 +42,8 @@ struct external_memory_options {
   std::uint32_t shards = 0;
   double late_after_us = 0.25;  ///< a load that returns later than this after its time is late; 0 to 1,000,000
   /// A wait ends so much before its time, 0 to 1,000: what the program then takes to have the data in its registers.
-  double lead_us = 0;
+  /// None: 0.4 for the threads of a GPU, as an H100 takes, and 0 for those of the host.
+  std::optional<double> lead_us = {};
 
   /// Reads `key=value` pairs with commas between them: `mode`, `latency_us`, `alignment`, `iops`, `outstanding`,
   /// `link`, `devices`, `request_max`, `lines`, `shards`, `lead_us`. `mode` is `device` or `pinned`. `link` is a name
@@ -108,9 +110,9 @@ class external_memory_requests {
 /// requests and bytes, which takes a few atomic additions for each load.
 ///
 /// A read of a range is cut into requests. Each begins when its device, the link and one of the slots for requests in
-/// flight are free, and is done the latency later. With `external_mode::device` no thread ever waits for another; only
-/// a wait for a time that was set takes time. With `external_mode::pinned` a thread waits until its slots are free, and
-/// then reads the data.
+/// flight are free, and is done the latency later. No thread ever waits for another: a slot is the time from which it
+/// is free, so the limit holds however many threads there are. Only the wait for a time that was set takes time. A read
+/// whose data come later than that time, because they cross a slower link, is late.
 ///
 /// `Data` starts to read the bytes [begin, end) of the memory in `start(begin, end)`, and `finish()` returns when they
 /// have come. Both happen while the read is in flight, so that the time which it takes is within the latency.
@@ -145,8 +147,8 @@ class external_memory_ref {
           begin_ns_(memory.begin_ns()),
           rate_(external_layout::cycles(memory.state_)) {}
 
-    /// Starts to read a range. The calling thread makes all of its requests, in their order. Returns at once, or with
-    /// `external_mode::pinned` when the data have come.
+    /// Starts to read a range. The calling thread makes all of its requests, in their order. Returns when the data have
+    /// come, which does not wait for the time of the read.
     template <class Data = no_external_data>
     FOREBAY_DEVICE external_memory_handle issue(std::uint64_t address, std::uint64_t bytes,
                                                 Data&& data = Data()) const {
@@ -155,7 +157,6 @@ class external_memory_ref {
       std::uint32_t const count = requests.count();
       if (count == 0) return {};
       add_up(count, requests.end() - requests.begin());
-      if (memory_.timing_.pinned != 0) return handle_of(read_in_turn(requests, count, since_begin_ps(now.ns), data));
       data.start(requests.begin(), requests.end());
       external_memory_handle const read = handle_of(now, book(requests, count, since_begin_ps(now.ns)));
       data.finish();
@@ -174,9 +175,6 @@ class external_memory_ref {
       std::uint32_t const lane = warp.thread_rank();
       bool const mine = lane < most && requests.has(lane);
       if (mine) add_up(1, requests.end(lane) - requests.begin(lane));
-      if (memory_.timing_.pinned != 0) {
-        return handle_of(read_in_turn_together(warp, requests, most, since_begin_ps(now.ns), data));
-      }
       data.start(requests.begin(), requests.end(most - 1));
       external_memory_handle read;
       if (mine) {
@@ -219,7 +217,7 @@ class external_memory_ref {
     /// Over a longer wait the error of the rate would be more than that of the common clock.
     static constexpr std::uint64_t exact_max_ps = 100'000'000;
 
-    // --- Where the data are at hand: the threads book times, and none waits for another. ---
+    // --- Booking: no thread waits for another. ---
 
     /// Books the requests, which come at `now_ps`; returns when the last is done.
     FOREBAY_DEVICE std::uint64_t book(external_memory_requests const& requests, std::uint32_t count,
@@ -292,179 +290,8 @@ class external_memory_ref {
       return advance<M>(external_layout::device_clocks(shard_)[device], now_ps, timing.request_ps);
     }
 
-    // --- Where the data cross a link: a request holds its slot until they have come. ---
-
-    /// The slot of a ticket, and how many requests have it before. Those of one draw follow one another.
-    struct turn {
-      std::uint32_t slot = 0;
-      std::uint64_t number = 0;
-    };
-    /// Those of the calling thread's draw, from the first on. Without a limit there are no slots.
-    FOREBAY_DEVICE turn draw(std::uint32_t tickets) const {
-      if (slots_ == 0) return {};
-      // Relaxed: only the numbers count. The requests of a draw have turns of different slots, none of which comes
-      // after one of a later draw. So those of the earliest draw can always go on.
-      std::uint64_t const ticket = simt::global_atomic<M>(shard_.tickets).fetch_add(tickets, simt::order::relaxed);
-      return {static_cast<std::uint32_t>(ticket % slots_), ticket / slots_};
-    }
-    /// So many requests may be drawn at a time.
-    FOREBAY_DEVICE std::uint32_t draw_max(std::uint32_t most) const {
-      return slots_ != 0 && slots_ < most ? slots_ : most;
-    }
-    FOREBAY_DEVICE void step(turn& t) const {
-      if (++t.slot < slots_) return;
-      t.slot = 0;
-      ++t.number;
-    }
-
-    /// Whether a request may begin that is ready at `ready_ps`. If so, it begins, at `start_ps`: at the time from which
-    /// it could, even if the thread comes later. So the model loses no time while the slot passes from hand to hand. If
-    /// not, `look_ns` says when to look again.
-    FOREBAY_DEVICE bool begins(turn const& mine, std::uint64_t ready_ps, std::uint64_t now_ps, std::uint64_t& start_ps,
-                               std::uint64_t& look_ns) const {
-      start_ps = ready_ps;
-      look_ns = simt::no_deadline;
-      external_slot& slot = memory_.layout_.slots(shard_)[mine.slot];
-      if (slots_ != 0) {
-        // Acquire, so that the turn is looked at afterwards: it is then no older than the time. Pairs with the release
-        // below.
-        std::uint64_t free_ps = simt::global_atomic<M>(slot.free_ps).load(simt::order::acquire);
-        // Acquire: pairs with the release in `pass_on`. The time that the other wrote before it is seen below.
-        std::uint64_t const ahead = mine.number - simt::global_atomic<M>(slot.turn).load(simt::order::acquire);
-        if (ahead != 0) {
-          // Each of those takes the latency, or more.
-          free_ps += ahead * memory_.timing_.latency_ps;
-          if (free_ps > now_ps) look_ns = ns_of(free_ps);
-          return false;
-        }
-        // Relaxed: only the thread that has the turn writes the time.
-        free_ps = simt::global_atomic<M>(slot.free_ps).load(simt::order::relaxed);
-        if (free_ps > start_ps) start_ps = free_ps;
-      }
-      if (start_ps > now_ps) {
-        look_ns = ns_of(start_ps);
-        return false;
-      }
-      if (slots_ != 0) {
-        // Release: a thread that reads this time and then the turn sees that it is this request's.
-        simt::global_atomic<M>(slot.free_ps).store(start_ps, simt::order::release);
-      }
-      return true;
-    }
-    /// The data of a request have come, at `came_ps`. Without that its slot would be free the latency after it began.
-    FOREBAY_DEVICE void pass_on(turn const& mine, std::uint64_t came_ps) const {
-      external_slot& slot = memory_.layout_.slots(shard_)[mine.slot];
-      // Relaxed, both: the calling thread wrote the time, and the turn publishes it.
-      std::uint64_t free_ps =
-          simt::global_atomic<M>(slot.free_ps).load(simt::order::relaxed) + memory_.timing_.latency_ps;
-      if (came_ps > free_ps) free_ps = came_ps;
-      simt::global_atomic<M>(slot.free_ps).store(free_ps, simt::order::relaxed);
-      // Release: pairs with the acquire in `begins`.
-      simt::global_atomic<M>(slot.turn).store(mine.number + 1, simt::order::release);
-    }
-
-    /// Looks until a look succeeds. One that does not sets `look_ns`, which is 0 at first. It ends: the slots of the
-    /// earliest draw get free, at times that are set.
-    template <class Look>
-    FOREBAY_DEVICE static void look_until(Look&& look, std::uint64_t const& look_ns) {
-      for (bool done = false; !done;) {
-        std::uint64_t const deadline_ns = look_ns;
-        (void)M::wait_until(
-            [&] {
-              done = look();
-              return done || look_ns != deadline_ns;
-            },
-            deadline_ns);
-      }
-    }
-
-    /// Reads all data and returns when the last request is done, by the model. The calling thread holds no slot while
-    /// it waits, since a lane of its warp could wait for that slot: it takes it, reads and passes it on in one look.
-    template <class Data>
-    FOREBAY_DEVICE std::uint64_t read_in_turn(external_memory_requests const& requests, std::uint32_t count,
-                                              std::uint64_t now_ps, Data& data) const {
-      std::uint64_t const latency_ps = memory_.timing_.latency_ps;
-      std::uint64_t last_ps = 0;
-      FOREBAY_ROLLED for (std::uint32_t first = 0, end; first < count; first = end) {
-        end = first + draw_max(count - first < batch_max ? count - first : batch_max);
-        turn mine = draw(end - first);
-        std::uint64_t const link_ps = book_link(requests, first, end, now_ps);
-        auto const ready = [&](std::uint32_t i) {
-          std::uint64_t const on_link_ps = link_ps + on_link(requests, first, i);
-          std::uint64_t const device_ps = book_device(requests, i, now_ps);
-          return device_ps > on_link_ps ? device_ps : on_link_ps;
-        };
-        std::uint32_t next = first;
-        std::uint64_t ready_ps = ready(next), look_ns = 0;
-        auto const look = [&] {
-          std::uint64_t const at_ns = M::clock_ns();
-          if (look_ns != simt::no_deadline && at_ns < look_ns) return false;
-          std::uint32_t const begin = next;
-          turn held = mine;
-          std::uint64_t start_ps;
-          while (next < end && begins(mine, ready_ps, since_begin_ps(at_ns), start_ps, look_ns)) {
-            if (start_ps + latency_ps > last_ps) last_ps = start_ps + latency_ps;
-            step(mine);
-            if (++next < end) ready_ps = ready(next);
-          }
-          if (next == begin) return false;
-          data.start(requests.begin(begin), requests.end(next - 1));
-          data.finish();
-          std::uint64_t const came_ps = since_begin_ps(M::clock_ns());
-          for (std::uint32_t i = begin; slots_ != 0 && i < next; ++i, step(held)) pass_on(held, came_ps);
-          return next == end;
-        };
-        look_until(look, look_ns);
-      }
-      return last_ps;
-    }
-
-    /// The same for a warp, whose lanes read each other's data. They hold their slots while they wait for each other,
-    /// which is safe because their tickets follow one another.
-    template <class Data>
-    FOREBAY_DEVICE std::uint64_t read_in_turn_together(typename M::warp const& warp,
-                                                       external_memory_requests const& requests, std::uint32_t most,
-                                                       std::uint64_t now_ps, Data& data) const {
-      std::uint64_t const latency_ps = memory_.timing_.latency_ps;
-      std::uint32_t const lane = warp.thread_rank();
-      std::uint64_t done_ps = 0;
-      FOREBAY_ROLLED for (std::uint32_t first = 0, end; first < most && requests.has(first); first = end) {
-        end = first + draw_max(most - first);
-        while (!requests.has(end - 1)) --end;
-        // No lane still waits for the slot of a read of its own, which may come after those of this draw.
-        warp.sync();
-        turn mine = warp.shfl(lane == 0 ? draw(end - first) : turn(), 0);
-        bool const reads = lane >= first && lane < end;
-        if (reads) {
-          mine.slot += lane - first;
-          if (slots_ != 0 && mine.slot >= slots_) {
-            mine.slot -= slots_;
-            ++mine.number;
-          }
-          std::uint64_t ready_ps = book_link(requests, lane, lane + 1, now_ps);
-          std::uint64_t const device_ps = book_device(requests, lane, now_ps);
-          if (device_ps > ready_ps) ready_ps = device_ps;
-          std::uint64_t start_ps = 0, look_ns = 0;
-          auto const look = [&] {
-            std::uint64_t const at_ns = M::clock_ns();
-            if (look_ns != simt::no_deadline && at_ns < look_ns) return false;
-            return begins(mine, ready_ps, since_begin_ps(at_ns), start_ps, look_ns);
-          };
-          look_until(look, look_ns);
-          done_ps = start_ps + latency_ps;
-        }
-        warp.sync();
-        data.start(requests.begin(first), requests.end(end - 1));
-        data.finish();
-        warp.sync();
-        if (reads && slots_ != 0) pass_on(mine, since_begin_ps(M::clock_ns()));
-      }
-      return done_ps;
-    }
-
     // --- Waits ---
 
-    FOREBAY_DEVICE static external_memory_handle handle_of(std::uint64_t done_ps) { return {done_ps, 0}; }
     /// Of a read that comes `now` and is done at `done_ps`.
     FOREBAY_DEVICE external_memory_handle handle_of(moment now, std::uint64_t done_ps) const {
       // 0 means that there is no read.
@@ -484,6 +311,12 @@ class external_memory_ref {
       external_timing const& timing = memory_.timing_;
       std::uint64_t due_ns = ns_of(read.done_ps);
       if constexpr (M::counts_cycles) {
+        if (read.cycles == 0 && rate_.cycles_per_ps() != 0) {
+          // It is far away, so the common clock brings it near.
+          std::uint64_t const near_ns = due_ns - exact_max_ps / 4000;
+          (void)M::wait_until([&] { return M::clock_ns() >= near_ns; }, near_ns);
+          read = handle_of(rate_.look(), read.done_ps);
+        }
         if (read.cycles != 0) {
           std::uint64_t const seen = M::wait_cycles(read.cycles, due_ns + astray_ns);
           std::uint64_t const since = asked.cycles > read.cycles ? asked.cycles : read.cycles;

@@ -83,14 +83,16 @@ key_reader const& find_reader(std::string const& key, std::string const& value) 
 
 /// So many parts share out what thousands of threads of a GPU ask for, and each still has many slots.
 constexpr std::uint32_t shards_of_a_gpu = 16;
+constexpr double lead_us_of_a_gpu = 0.4;
 
-/// The same with the number of shards chosen, if it was not given.
+/// The same with the number of shards and the lead chosen, if they were not given.
 external_memory_options resolved(external_memory_options options, resource const& where) {
   options.validate();
   if (options.shards == 0) {
     options.shards = where.kind() == kind::host ? 1 : shards_of_a_gpu;
     if (options.outstanding != 0) options.shards = std::min(options.shards, options.outstanding);
   }
+  if (!options.lead_us) options.lead_us = where.kind() == kind::host ? 0 : lead_us_of_a_gpu;
   return options;
 }
 
@@ -99,7 +101,7 @@ external_timing timing_of(external_memory_options const& options) {
   external_timing timing;
   timing.latency_ps = whole(options.latency_us * 1e6);
   timing.late_after_ns = whole(options.late_after_us * 1e3);
-  timing.lead_ps = whole(options.lead_us * 1e6);
+  timing.lead_ps = whole(*options.lead_us * 1e6);
   // A part of the memory with 1 of n shares of a rate takes n times as long.
   if (options.link_bytes_per_second != 0)
     timing.link_byte_fs = whole(1e15 * options.shards / options.link_bytes_per_second);
@@ -110,9 +112,8 @@ external_timing timing_of(external_memory_options const& options) {
   timing.device_shift = static_cast<std::uint32_t>(std::bit_width(timing.request_max_bytes - 1));
   timing.devices = options.devices;
   timing.shards = options.shards;
-  timing.pinned = options.mode == external_mode::pinned ? 1 : 0;
   // Requests that take no time are never in flight.
-  if (timing.latency_ps != 0 || timing.pinned != 0) {
+  if (timing.latency_ps != 0) {
     timing.slots = options.outstanding / options.shards;
     timing.slots_more = options.outstanding % options.shards;
   }
@@ -176,7 +177,7 @@ void external_memory_options::validate() const {
                         "give at most as many as may be in flight, " + std::to_string(outstanding));
   }
   require("late_after_us", late_after_us, 0, 1e6, false, "give microseconds from 0 to 1000000");
-  require("lead_us", lead_us, 0, 1e3, false, "give microseconds from 0 to 1000");
+  require("lead_us", lead_us.value_or(0), 0, 1e3, false, "give microseconds from 0 to 1000");
 }
 
 std::uint32_t external_memory_options::requests_of_page(std::uint64_t page_bytes) const {

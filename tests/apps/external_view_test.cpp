@@ -333,13 +333,12 @@ TEST(external_view, what_is_accounted_is_read) {
   }
 }
 
-class external_view_of_pinned_memory : public ::testing::TestWithParam<std::uint32_t> {};
-INSTANTIATE_TEST_SUITE_P(outstanding, external_view_of_pinned_memory, ::testing::Values(0u, 1u, 3u, 100u));
+class external_view_with_a_limit : public ::testing::TestWithParam<std::uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(outstanding, external_view_with_a_limit, ::testing::Values(0u, 1u, 3u, 100u));
 
-TEST_P(external_view_of_pinned_memory, threads_and_warps_read_what_is_there) {
+TEST_P(external_view_with_a_limit, threads_and_warps_read_what_is_there) {
   auto const data = numbers(3000);
   memory::external_memory_options options = options_of(2);
-  options.mode = memory::external_mode::pinned;
   options.outstanding = GetParam();
   memory_view<std::uint32_t> const plain(data.data(), data.size());
   for (std::uint64_t seed = 0; seed < 6; ++seed) {

@@ -69,16 +69,18 @@ TEST_F(external_memory_data, of_fast_memory_come_within_the_latency) {
   EXPECT_EQ(memory.counts().late, 1u) << "the model is faster than the memory";
 }
 
-TEST_F(external_memory_data, that_come_soon_are_held_back_and_take_their_slot_for_the_latency) {
+// The same model in both modes: `pinned` only says where the caller puts the data.
+TEST_F(external_memory_data, that_cross_a_link_are_held_back_until_the_time_of_the_model) {
   external_memory memory(pinned(2, 1), host());
   auto const ref = memory.ref<machine>();
   auto const port = ref.at();
   data_under_way data{500, {}, {}};
   std::uint64_t const before_ns = machine::now_ns;
   for (std::uint64_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(port.issue(32 * i, 32, data).done_ps, (i + 1) * 2 * us);
-    EXPECT_EQ(data.began_ns[i] - before_ns, i * 2000) << "not before the slot is free";
-    EXPECT_EQ(machine::now_ns - before_ns, i * 2000 + 500) << "it returns when the data have come";
+    machine::now_ns = before_ns;  // other threads, which come at the same time
+    EXPECT_EQ(port.issue(32 * i, 32, data).done_ps, (i + 1) * 2 * us) << "each takes the slot after the one before";
+    EXPECT_EQ(data.began_ns[i], before_ns) << "no thread waits for another";
+    EXPECT_EQ(machine::now_ns - before_ns, 500u) << "it returns when the data have come";
   }
   external_memory two(pinned(2, 2), host());
   auto const by_two = two.ref<machine>();
@@ -90,62 +92,31 @@ TEST_F(external_memory_data, that_come_soon_are_held_back_and_take_their_slot_fo
   EXPECT_EQ(two.counts().late, 0u);
 }
 
-TEST_F(external_memory_data, that_come_late_free_their_slot_when_they_come) {
+TEST_F(external_memory_data, that_come_after_their_time_are_late) {
   external_memory memory(pinned(2, 1), host());
   auto const ref = memory.ref<machine>();
-  auto const port = ref.at();
-  std::uint64_t const before_ns = machine::now_ns;
   data_under_way slow{5000, {}, {}}, fast{500, {}, {}};
-  (void)port.issue(0, 32, slow);
-  machine::now_ns = before_ns;  // another thread, which comes at the same time, and has only one clock with the first
-  EXPECT_EQ(port.issue(32, 32, fast).done_ps, 5 * us + 2 * us);
-  EXPECT_EQ(fast.began_ns.at(0) - before_ns, 5000u);
-  EXPECT_EQ(memory.counts().late, 0u);
-  port.load(64, 32, slow);
+  std::uint64_t const before_ns = machine::now_ns;
+  ref.at().load(0, 32, slow);
+  EXPECT_EQ(machine::now_ns - before_ns, 5000u) << "nobody goes on without the data";
   EXPECT_EQ(memory.counts().late, 1u) << "the machine is slower than what is modelled";
+  machine::now_ns = before_ns;
+  EXPECT_EQ(ref.at().issue(32, 32, fast).done_ps, 4 * us) << "the slot is that of the model";
 }
 
-TEST_F(external_memory_data, are_read_as_far_as_there_are_slots) {
+TEST_F(external_memory_data, of_several_requests_are_read_at_once_and_take_the_slots_that_there_are) {
   external_memory_options options = pinned(2, 3);
   options.request_max_bytes = 64;
   external_memory memory(options, host());
   auto const ref = memory.ref<machine, true>();
   data_under_way data{500, {}, {}};
   EXPECT_EQ(ref.at().issue(0, 7 * 64, data).done_ps, 6 * us);
-  EXPECT_EQ(data.ranges, (decltype(data.ranges){{0, 192}, {192, 384}, {384, 448}}));
+  EXPECT_EQ(data.ranges, (decltype(data.ranges){{0, 448}}));
   EXPECT_EQ(memory.counts().requests, 7u);
   EXPECT_EQ(memory.counts().bytes, 448u);
   options.outstanding = 0;
   external_memory any(options, host());
-  data.ranges.clear();
   EXPECT_EQ(any.ref<machine>().at().issue(0, 40 * 64, data).done_ps, 2 * us);
-  EXPECT_EQ(data.ranges.size(), 3u) << "so many requests go in at once";
-  EXPECT_EQ(data.ranges.back().second, 40u * 64);
-}
-
-TEST_F(external_memory_data, that_cross_a_link_have_the_rate_of_another_if_that_is_asked_for) {
-  external_memory_options options = pinned(2, 0);
-  options.link_bytes_per_second = 1e9;  // 32 bytes take 32 ns
-  external_memory memory(options, host());
-  data_under_way data{100, {}, {}};
-  std::uint64_t const begin_ns = machine::now_ns;
-  auto const ref = memory.ref<machine>();
-  for (std::uint64_t i = 0; i < 3; ++i) {
-    machine::now_ns = begin_ns;
-    EXPECT_EQ(ref.at().issue(0, 320, data).done_ps, (10 * i + 9) * 32'000 + 2 * us);
-  }
-  EXPECT_GE(data.began_ns.back() - begin_ns, 29u * 32) << "nor do they come before";
-}
-
-TEST_F(external_memory_data, take_a_slot_even_if_there_is_no_latency) {
-  external_memory memory(pinned(0, 1), host());
-  auto const ref = memory.ref<machine>();
-  data_under_way data{500, {}, {}};
-  std::uint64_t const begin_ns = machine::now_ns;
-  ref.at().load(0, 32, data);
-  machine::now_ns = begin_ns;
-  ref.at().load(0, 32, data);
-  EXPECT_EQ(data.began_ns.at(1) - begin_ns, 500u);
 }
 
 /// A GPU: a clock for all that ticks seldom, and one that counts cycles. Each look at one takes some time.
@@ -153,7 +124,8 @@ struct ticking : simt::native {
   static constexpr bool counts_cycles = true;
   static inline std::uint64_t now_ps = 0, tick_ns = 32;
   static inline double cycles_per_ns = 1.755;
-  static inline std::uint64_t skipped = 0;  ///< cycles, where a thread goes on elsewhere
+  static inline std::uint64_t skipped = 0;       ///< cycles, where a thread goes on elsewhere
+  static inline std::uint64_t rest_ps = 20'000;  ///< between two looks at what is waited for
 
   static void pass(std::uint64_t ps) { now_ps += ps; }
   static std::uint64_t clock_ns() {
@@ -172,7 +144,7 @@ struct ticking : simt::native {
   }
   template <class Predicate>
   static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
-    for (;; pass(20'000)) {
+    for (;; pass(rest_ps)) {
       std::uint64_t const at_ns = clock_ns();
       if (predicate()) return true;
       if (at_ns >= deadline_ns) return false;
@@ -185,6 +157,7 @@ struct external_memory_waits : ::testing::TestWithParam<std::uint64_t> {
     ticking::tick_ns = GetParam();
     ticking::now_ps = 1'000'000'123;
     ticking::skipped = 0;
+    ticking::rest_ps = 20'000;
     ticking::cycles_per_ns = 1.755;
   }
   /// How long a load takes, on average, and how long most of them do not take.
@@ -223,6 +196,15 @@ TEST_P(external_memory_waits, are_exact_between_the_ticks_of_the_clock_once_the_
     EXPECT_LE(longest_ns, want_ns * 1.03) << latency_us;
     EXPECT_EQ(memory.counts().late, late_before);
   }
+}
+
+TEST_P(external_memory_waits, that_are_long_rest_and_yet_end_in_time) {
+  ticking::rest_ps = 3 * us;
+  external_memory memory(only_latency(700), host());
+  (void)times_of(memory, 20);
+  std::uint64_t const late_before = memory.counts().late;
+  EXPECT_LE(times_of(memory, 100).second, 700'000 + 1.3 * static_cast<double>(GetParam()));
+  EXPECT_EQ(memory.counts().late, late_before);
 }
 
 TEST_P(external_memory_waits, follow_a_rate_that_changes) {
@@ -319,6 +301,14 @@ TEST(external_memory_modes, threads_of_a_gpu_have_more_shards_unless_they_were_g
   EXPECT_EQ(external_memory(options, gpu).options().shards, 5u);
   options.shards = 2;
   EXPECT_EQ(external_memory(options, gpu).options().shards, 2u);
+}
+
+TEST(external_memory_modes, threads_of_a_gpu_have_a_lead_unless_it_was_given) {
+  gpu_memory gpu;
+  EXPECT_EQ(external_memory({}, host()).options().lead_us, 0);
+  EXPECT_EQ(external_memory({}, gpu).options().lead_us, 0.4);
+  EXPECT_EQ(external_memory(external_memory_options::parse("lead_us=0"), gpu).options().lead_us, 0);
+  EXPECT_EQ(external_memory(external_memory_options::parse("lead_us=0.2"), host()).options().lead_us, 0.2);
 }
 
 TEST(external_memory_modes, a_page_has_so_many_requests) {

@@ -50,22 +50,18 @@ struct seen_request {
 constexpr std::uint32_t lanes = 12, requests_each = 6;
 constexpr std::uint64_t latency_ps = 2'000'000;
 
-enum class bounded_by : std::uint8_t { slots, link, devices, all, pinned, pinned_all };
+enum class bounded_by : std::uint8_t { slots, link, devices, all };
 /// Twelve seeds have every scheduler with every memory model.
 bounded_by kind_of(std::uint64_t seed) {
-  return static_cast<bounded_by>(seed / 12 % 6);
-}
-bool is_pinned(bounded_by kind) {
-  return kind == bounded_by::pinned || kind == bounded_by::pinned_all;
+  return static_cast<bounded_by>(seed / 12 % 4);
 }
 
 external_memory_options options_of(bounded_by kind) {
   external_memory_options options;
   options.latency_us = 2;
   options.devices = 2;
-  options.mode = is_pinned(kind) ? external_mode::pinned : external_mode::device;
-  bool const all = kind == bounded_by::all || kind == bounded_by::pinned_all;
-  options.outstanding = all || kind == bounded_by::slots || kind == bounded_by::pinned ? 5 : 0;
+  bool const all = kind == bounded_by::all;
+  options.outstanding = all || kind == bounded_by::slots ? 5 : 0;
   options.link_bytes_per_second = all || kind == bounded_by::link ? 1e9 : 0;
   options.iops = all || kind == bounded_by::devices ? 10e6 : 0;
   return options;
@@ -89,37 +85,11 @@ std::string judge(bounded_by kind, std::vector<seen_request> seen) {
   return "";
 }
 
-/// How many requests' data are on their way; all lanes run on one thread.
-struct on_their_way {
-  std::vector<std::uint32_t> words = std::vector<std::uint32_t>(4);
-  std::uint64_t now = 0, most = 0;
-};
-
-/// What one lane reads, in some accesses.
-template <class M>
-struct slow_data {
-  on_their_way& all;
-  std::uint32_t lanes = 1;  ///< that read it together, and call this
-  std::uint64_t requests = 0;
-
-  void start(std::uint64_t begin, std::uint64_t end) {
-    bool const counts = lanes == 1 || M::this_warp().thread_rank() == 0;
-    requests = counts ? (end - begin) / 32 : 0;
-    all.most = std::max(all.most, all.now += requests);
-    for (auto const& word : all.words) (void)M::ld(&word);
-  }
-  void finish() {
-    for (auto const& word : all.words) (void)M::ld(&word);
-    all.now -= requests;
-  }
-};
-
 template <class M, bool Counts>
 std::string outcome_of(bounded_by kind, simt::memory_model model, simt::scheduler& schedule) {
   external_memory memory(options_of(kind), host());
   auto const ref = memory.ref<M, Counts>();
   std::vector<seen_request> seen(lanes * requests_each);
-  on_their_way data;
   simt::run_options how;
   how.memory = model;
   how.record = false;
@@ -128,13 +98,12 @@ std::string outcome_of(bounded_by kind, simt::memory_model model, simt::schedule
     for (std::uint32_t i = 0; i < requests_each; ++i) {
       std::uint32_t const mine = M::thread_rank() * requests_each + i;
       seen[mine].came_ns = M::clock_ns();
-      auto const read = port.issue(std::uint64_t{mine} * 32, 4, slow_data<M>{data});
+      auto const read = port.issue(std::uint64_t{mine} * 32, 4);
       seen[mine].done_ps = read.done_ps;
       if (M::choose(2) == 0) port.wait(read);
     }
   });
   if (!result.ok) return result.what;
-  if (is_pinned(kind) && data.most > options_of(kind).outstanding) return "more data came than may be in flight";
   if (Counts && memory.counts().requests != seen.size()) return "a request was not counted";
   // Times of the model began at or before the time at which the first request came.
   std::uint64_t begin_ns = ~std::uint64_t{0};
@@ -151,8 +120,7 @@ TEST(external_memory_schedules, no_bound_gives_way) {
 }
 
 TEST(external_memory_schedules, find_accesses_that_are_not_atomic) {
-  for (bounded_by const kind : {bounded_by::slots, bounded_by::link, bounded_by::devices, bounded_by::all,
-                                bounded_by::pinned, bounded_by::pinned_all}) {
+  for (bounded_by const kind : {bounded_by::slots, bounded_by::link, bounded_by::devices, bounded_by::all}) {
     bool caught = false;
     for (std::uint64_t seed = 0; seed < 360 && !caught; ++seed) {
       if (kind_of(seed) != kind) continue;
@@ -162,46 +130,6 @@ TEST(external_memory_schedules, find_accesses_that_are_not_atomic) {
     }
     EXPECT_TRUE(caught) << "options " << static_cast<int>(kind);
   }
-}
-
-/// Warps whose lanes make requests together, and threads that make several. `slots` may be fewer than one of them
-/// needs.
-template <class M>
-std::string outcome_of_groups(std::uint32_t slots, bool together, simt::memory_model model, simt::scheduler& schedule) {
-  external_memory_options options = options_of(bounded_by::pinned);
-  options.outstanding = slots;
-  options.shards = 1;
-  external_memory memory(options, host());
-  auto const ref = memory.ref<M>();
-  on_their_way data;
-  std::uint32_t early = 0;
-  simt::run_options how;
-  how.memory = model;
-  how.record = false;
-  std::uint32_t const lanes_each = together ? 4 : 2;
-  auto const result = simt::run(how, schedule, {.blocks = 3, .threads_per_block = lanes_each}, [&] {
-    auto const port = ref.at(0);
-    for (std::uint32_t i = 0; i < 3; ++i) {
-      std::uint64_t const before_ns = M::clock_ns();
-      if (together) {
-        port.load_together(M::this_warp(), 0, 96, 4, slow_data<M>{data, lanes_each});
-      } else {
-        port.load(0, 96, slow_data<M>{data});
-      }
-      bool const reads = !together || M::this_warp().thread_rank() < 3;
-      if (reads && M::clock_ns() - before_ns < latency_ps / 1000) ++early;
-    }
-  });
-  if (!result.ok) return result.what;
-  if (data.most > slots) return "more data came than may be in flight";
-  return early != 0 ? "a read took less than the latency" : "";
-}
-
-TEST(external_memory_schedules, who_makes_several_requests_holds_nobody_up) {
-  emulator::testing::explore([](std::uint64_t seed, simt::memory_model model, simt::scheduler& schedule) {
-    std::uint32_t const slots[] = {1, 2, 3, 4, 7};
-    ASSERT_EQ(outcome_of_groups<simt::fiber>(slots[seed / 12 % 5], seed % 2 == 0, model, schedule), "");
-  });
 }
 
 }  // namespace

@@ -25,7 +25,6 @@ struct external_timing {
   std::uint32_t shards = 1;
   std::uint32_t slots = 0;       ///< of each shard; 0: any number of requests may be in flight
   std::uint32_t slots_more = 0;  ///< how many shards have one slot more
-  std::uint32_t pinned = 0;      ///< whether a slot is also occupied while the data come
 };
 
 /// What a shard has besides the clocks of its devices and slots, which follow it. Threads on a GPU reach different
@@ -39,13 +38,6 @@ struct external_shard {
   std::uint64_t late;
 };
 
-/// A slot of a memory whose data come from elsewhere. A request has the turn that its ticket says, and the next may not
-/// begin before the data of this one have come. So the turn passes on by hand.
-struct external_slot {
-  std::uint64_t free_ps;  ///< while a request holds the slot: when that one began
-  std::uint64_t turn;     ///< how many requests have passed the slot on
-};
-
 /// Where things lie: a line with the beginning of time, then the shards.
 struct external_layout {
   static constexpr std::size_t line_bytes = 128;
@@ -55,8 +47,7 @@ struct external_layout {
   external_layout() = default;
   explicit external_layout(external_timing const& timing) : devices(timing.devices) {
     std::size_t const slots = timing.slots + (timing.slots_more != 0 ? 1 : 0);
-    std::size_t const slot_bytes = timing.pinned != 0 ? sizeof(external_slot) : sizeof(std::uint64_t);
-    std::size_t const clocks = timing.devices * sizeof(std::uint64_t) + slots * slot_bytes;
+    std::size_t const clocks = (timing.devices + slots) * sizeof(std::uint64_t);
     shard_bytes = sizeof(external_shard) + (clocks + line_bytes - 1) / line_bytes * line_bytes;
   }
   std::size_t bytes(std::uint32_t shards) const { return line_bytes + shards * shard_bytes; }
@@ -72,10 +63,6 @@ struct external_layout {
     return reinterpret_cast<std::uint64_t*>(&shard + 1);
   }
   FOREBAY_DEVICE std::uint64_t* slot_clocks(external_shard& shard) const { return device_clocks(shard) + devices; }
-  /// The same words, of a memory whose data come from elsewhere.
-  FOREBAY_DEVICE external_slot* slots(external_shard& shard) const {
-    return reinterpret_cast<external_slot*>(slot_clocks(shard));
-  }
 };
 
 }  // namespace forebay::memory
