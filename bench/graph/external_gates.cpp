@@ -38,7 +38,7 @@ gate_choice choice_of(command_line const& given) {
     throw forebay::refused_input("--largest-gib", std::to_string(gib), "give 1, 2, 4 or 8");
   }
   choice.largest_bytes = gib << 30;
-  choice.lead_us = given.number<double>("--lead-ns", 400) * 1e-3;
+  choice.lead_us = given.number<double>("--lead-ns", 320) * 1e-3;
   if (choice.lead_us > 1) {
     throw forebay::refused_input("--lead-ns", given.text("--lead-ns", ""), "give at most 1000");
   }
@@ -93,7 +93,7 @@ int run(command_line const& given) {
 forebay::bench::benchmark const forebay::bench::this_benchmark{
     .with_value = {{"--run-ms", "how long a run reads; 30, or 10 with --quick"},
                    {"--largest-gib", "the largest region, 1, 2, 4 or 8; 8, or 1 with --quick"},
-                   {"--lead-ns", "how much before its time a wait of external memory ends; 400"},
+                   {"--lead-ns", "how much before its time a wait of external memory ends; 320"},
                    {"--only",
                     "measure the groups that have this in their names: machine, chase, reads, shards, modes"}},
     .switches = {{"--quick", "measure fewer sizes, once each"}},

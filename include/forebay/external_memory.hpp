@@ -42,7 +42,7 @@ struct external_memory_options {
   std::uint32_t shards = 0;
   double late_after_us = 0.25;  ///< a load that returns later than this after its time is late; 0 to 1,000,000
   /// A wait ends so much before its time, 0 to 1,000: what the program then takes to have the data in its registers.
-  /// None: 0.4 for the threads of a GPU, as an H100 takes, and 0 for those of the host.
+  /// None: 0.32 for the threads of a GPU, as an H100 takes, and 0 for those of the host.
   std::optional<double> lead_us = {};
 
   /// Reads `key=value` pairs with commas between them: `mode`, `latency_us`, `alignment`, `iops`, `outstanding`,
@@ -214,8 +214,10 @@ class external_memory_ref {
     /// A thread that the GPU put aside waits no longer than this for a count of cycles that is another now.
     static constexpr std::uint64_t astray_ns = 4096;
 
-    /// Over a longer wait the error of the rate would be more than that of the common clock.
+    /// Over a longer wait the error of the rate would be more than that of the common clock, which brings it near first.
     static constexpr std::uint64_t exact_max_ps = 100'000'000;
+    /// A thread does not rest so close to the end: a rest may take 128 ns, 256 cycles of a GPU of 2 GHz.
+    static constexpr std::int64_t near_cycles = 384;
 
     // --- Booking: no thread waits for another. ---
 
@@ -311,14 +313,8 @@ class external_memory_ref {
       external_timing const& timing = memory_.timing_;
       std::uint64_t due_ns = ns_of(read.done_ps);
       if constexpr (M::counts_cycles) {
-        if (read.cycles == 0 && rate_.cycles_per_ps() != 0) {
-          // It is far away, so the common clock brings it near.
-          std::uint64_t const near_ns = due_ns - exact_max_ps / 4000;
-          (void)M::wait_until([&] { return M::clock_ns() >= near_ns; }, near_ns);
-          read = handle_of(rate_.look(), read.done_ps);
-        }
-        if (read.cycles != 0) {
-          std::uint64_t const seen = M::wait_cycles(read.cycles, due_ns + astray_ns);
+        if (rate_.cycles_per_ps() != 0) {
+          std::uint64_t const seen = wait_exactly(read, due_ns);
           std::uint64_t const since = asked.cycles > read.cycles ? asked.cycles : read.cycles;
           auto const allowed = static_cast<float>(timing.late_after_ns * 1000 + timing.lead_ps);
           if (static_cast<float>(seen - since) > allowed * rate_.cycles_per_ps()) add(shard_.late, 1);
@@ -337,6 +333,24 @@ class external_memory_ref {
       if (!M::wait_until(over, end_ns)) seen_ns = M::clock_ns();
       if (asked.ns > due_ns) due_ns = asked.ns;
       if (seen_ns > due_ns + timing.late_after_ns) add(shard_.late, 1);
+    }
+
+    /// Waits by the clock of the thread's multiprocessor. Returns what it then was. All lanes of a warp wait in one loop,
+    /// whose end each notes for itself: behind a loop they would go on together, so a second one would begin late.
+    FOREBAY_DEVICE std::uint64_t wait_exactly(external_memory_handle& read, std::uint64_t due_ns) const {
+      for (;;) {
+        std::uint64_t const now = M::cycles();
+        std::int64_t left = near_cycles;
+        if (read.cycles != 0) {
+          left = static_cast<std::int64_t>(read.cycles - now);
+          if (left <= 0) return now;
+          // The GPU may have put the thread aside, and the count be another now.
+          if (left >= near_cycles && M::clock_ns() >= due_ns + astray_ns) return now;
+        } else if (M::clock_ns() + exact_max_ps / 4000 >= due_ns) {
+          read = handle_of(rate_.look(), read.done_ps);
+        }
+        M::rest_unless_near(left < near_cycles);
+      }
     }
 
     FOREBAY_DEVICE std::uint64_t ns_of(std::uint64_t ps) const { return begin_ns_ + (ps + 999) / 1000; }

@@ -15,7 +15,8 @@ namespace forebay::memory {
 resource& pinned_on(int node);
 /// Managed memory: its pages move to the host or to GPU `ordinal`, whichever touches them. Throws like `device()`.
 resource& managed(int ordinal);
-/// How many bytes GPU `ordinal` has free, without those that this process keeps for later. Throws like `device()`.
+/// How many bytes of GPU `ordinal` `device()` could give, those included that this process keeps for later. Throws like
+/// `device()`.
 std::uint64_t free_bytes(int ordinal);
 /// Has the pages of [address, address + bytes), which nobody has touched yet, come from NUMA node `node`. Throws
 /// `refused_input` for a node that this machine does not have, and `operation_failed` if Linux does not allow it.

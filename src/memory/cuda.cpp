@@ -85,6 +85,13 @@ class kept_blocks {
     sizes_.emplace(start, size);
     return start;
   }
+  /// How much is kept.
+  std::uint64_t bytes() {
+    std::uint64_t sum = 0;
+    std::lock_guard const lock(mutex_);
+    for (auto const& [size, blocks] : free_) sum += size * blocks.size();
+    return sum;
+  }
   void deallocate(void* start) {
     std::lock_guard const lock(mutex_);
     auto const size = sizes_.find(start);
@@ -207,6 +214,7 @@ class device_resource final : public resource {
   void copy_out(void* to_host, void const* from, std::size_t bytes) override {
     copy(to_host, from, bytes, cudaMemcpyDeviceToHost);
   }
+  std::uint64_t kept_bytes() { return kept_.bytes(); }
 
  private:
   void copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind direction) {
@@ -267,7 +275,7 @@ std::uint64_t free_bytes(int ordinal) {
   current_device const here(ordinal);
   std::size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  return free;
+  return free + numbered<device_resource>(ordinal).kept_bytes();
 }
 
 void connect_gpus(int ordinal, int other) {

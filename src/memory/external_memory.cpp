@@ -83,7 +83,7 @@ key_reader const& find_reader(std::string const& key, std::string const& value) 
 
 /// So many parts share out what thousands of threads of a GPU ask for, and each still has many slots.
 constexpr std::uint32_t shards_of_a_gpu = 16;
-constexpr double lead_us_of_a_gpu = 0.4;
+constexpr double lead_us_of_a_gpu = 0.32;
 
 /// The same with the number of shards and the lead chosen, if they were not given.
 external_memory_options resolved(external_memory_options options, resource const& where) {

@@ -136,11 +136,8 @@ struct ticking : simt::native {
     pass(7'000);
     return skipped + static_cast<std::uint64_t>(static_cast<double>(now_ps) / 1000 * cycles_per_ns);
   }
-  static std::uint64_t wait_cycles(std::uint64_t end, std::uint64_t deadline_ns) {
-    for (;;) {
-      std::uint64_t const now = cycles();
-      if (now >= end || clock_ns() >= deadline_ns) return now;
-    }
+  static void rest_unless_near(bool near) {
+    if (!near) pass(std::min<std::uint64_t>(rest_ps, 128'000));
   }
   template <class Predicate>
   static bool wait_until(Predicate&& predicate, std::uint64_t deadline_ns) {
@@ -306,7 +303,7 @@ TEST(external_memory_modes, threads_of_a_gpu_have_more_shards_unless_they_were_g
 TEST(external_memory_modes, threads_of_a_gpu_have_a_lead_unless_it_was_given) {
   gpu_memory gpu;
   EXPECT_EQ(external_memory({}, host()).options().lead_us, 0);
-  EXPECT_EQ(external_memory({}, gpu).options().lead_us, 0.4);
+  EXPECT_EQ(external_memory({}, gpu).options().lead_us, 0.32);
   EXPECT_EQ(external_memory(external_memory_options::parse("lead_us=0"), gpu).options().lead_us, 0);
   EXPECT_EQ(external_memory(external_memory_options::parse("lead_us=0.2"), host()).options().lead_us, 0.2);
 }

@@ -338,19 +338,10 @@ struct cuda : machine_traits {
 #endif
   }
 
-  /// Waits until `cycles()` reaches `end`, and returns what it then was: for a wait whose end is urgent to some
-  /// nanoseconds. It rests only while the end is far from all lanes that wait here together, since a lane that rests
-  /// holds up the others. It ends in any case when `clock_ns()` has reached `deadline_ns`: a thread that the GPU put
-  /// aside may go on where the count is another.
-  FOREBAY_DEVICE static std::uint64_t wait_cycles(std::uint64_t end, std::uint64_t deadline_ns) {
-    for (;;) {
-      std::uint64_t const now = cycles();
-      auto const left = static_cast<std::int64_t>(end - now);
-      if (left <= 0) return now;
-      if (any_here(left < cycles_without_rest)) continue;
-      if (clock_ns() >= deadline_ns) return now;
-      pause(64);
-    }
+  /// Rests a moment, for a wait whose end is urgent to some nanoseconds. Does nothing if the end is `near` for any of the
+  /// lanes that wait here together, since a lane that rests holds up the others. 64 ns may become 128.
+  FOREBAY_DEVICE static void rest_unless_near(bool near) {
+    if (!any_here(near)) pause(64);
   }
 
   /// The same for a wait that may be long and whose end is not urgent.
@@ -523,9 +514,6 @@ struct cuda : machine_traits {
   }
 
  private:
-  /// A pause of 64 ns may last 128 ns, 256 cycles of a GPU of 2 GHz.
-  static constexpr std::int64_t cycles_without_rest = 384;
-
 #if defined(__CUDA_ARCH__)
   // Blocks and grids may have up to three dimensions. Threads are counted in the order in which they lie in warps (CUDA
   // C++ Programming Guide, "Thread Hierarchy").

@@ -30,7 +30,7 @@ struct machine_traits {
   /// found mail.
   static constexpr bool looks_beside_work = false;
   /// Whether there is `cycles()`, a clock that is finer than `clock_ns()`: each multiprocessor has its own, of a rate
-  /// that changes. Then `wait_cycles()` exists too.
+  /// that changes. Then `rest_unless_near()` exists too.
   static constexpr bool counts_cycles = false;
   /// Whether the holder of a lock makes progress whatever other threads do, so that it is worth trying again at once.
   static constexpr bool lock_holders_go_on = false;
