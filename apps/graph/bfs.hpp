@@ -151,7 +151,7 @@ struct bfs_begin {
   }
 };
 
-/// Lists the vertices of a level that was found from below, roughly in their order.
+/// Lists the vertices of a level roughly in their order.
 template <class M, bool Tree>
 struct bfs_list_level {
   bfs_state<M, Tree> state;
@@ -176,7 +176,8 @@ struct bfs_list_level {
 /// The frontier is a list of runs of neighbours. No run is longer than a page or crosses the edge of one. A warp takes
 /// several runs at a time: each lane asks for the page of one, so that the pages come together. Then all lanes share
 /// the neighbours of all of them, so that vertices of few neighbours leave no lane idle. Vertices are listed as they
-/// are found, at random; the pages of the next level are needed in that order.
+/// are found, at random, and pages are needed in that order. A frontier of many vertices is listed again, in their
+/// order: then neighbouring lists, which share pages, are needed soon after one another.
 template <class M, class Neighbours, bool Tree = false>
 struct bfs_visit {
   using id_type = typename Neighbours::value_type;
@@ -208,6 +209,7 @@ struct bfs_visit {
           state.result->failure.template passes<M>(page.seek(run.first(), run.first() + run.count())))
         begin = &page[run.first()];
       if (!warp.all(run.count() == 0 || begin != nullptr)) return;
+      warp.sync();  // what each lane has read, all lanes now have
       auto const team = simt::team<M>::here();
       std::uint64_t const up_to_mine = team.inclusive_sum(run.count());
       visit(warp, begin, source, static_cast<std::uint32_t>(up_to_mine - run.count()),
@@ -499,6 +501,8 @@ struct bfs_paging {
   /// together.
   std::uint32_t at_a_time = 32;
   std::uint32_t warps_max = ~0u;  ///< no launch that reads has more warps
+  /// From above, a frontier that has at least one of so many vertices is listed in the order of its vertices.
+  std::uint32_t ordered_share = 64;
 };
 
 /// Searches any number of times. `ThreadsMax`: the number of threads for which a multiprocessor should have registers
@@ -546,7 +550,7 @@ class bfs {
       // In an undirected graph, no other vertex has neighbours. In a directed one, arcs may lead to vertices without
       // any.
       if (unexplored == 0 && how.direction != bfs_direction::from_above) return levels;
-      bool const is_listed = !from_below;
+      bool const is_listed = !from_below && found.vertices < shape_.vertices / paging_.ordered_share;
       from_below = is_less_from_below(how.direction, from_below, found, vertices_before, unexplored);
       vertices_before = found.vertices;
       if (from_below) {

@@ -194,6 +194,7 @@ struct sssp_visit {
         begin = &page[mine.begin];
       }
       if (!warp.all(mine.count() == 0 || begin != nullptr)) return;
+      warp.sync();  // what each lane has read, all lanes now have
       std::uint32_t const beyond = has_run ? settle(run.vertex()) : 0;
       visit_together<M>(begin, mine.count(), division.at_a_time != 1,
                         [&](auto const& batch) { entries += visit(warp, batch, beyond, run.vertex()); });

@@ -168,6 +168,7 @@ struct triangles_count {
       std::uint32_t const* begin = nullptr;
       if (has_more && found->errors.failure.template passes<M>(page.seek(list.begin, stop))) begin = &page[list.begin];
       if (!warp.all(!has_more || begin != nullptr)) return false;
+      warp.sync();  // what each lane has read, all lanes now have
       auto const run = static_cast<std::uint32_t>(stop - list.begin);
       visit_together<M>(begin, run, at_a_time != 1, [&](auto const& batch) {
         for (std::uint32_t k = 0; k < batch.size; ++k) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <set>
@@ -278,8 +279,16 @@ TEST(external_view, a_thread_whose_requests_are_too_few_gets_what_they_hold) {
 template <class Base>
 struct watched : Base {
   static inline std::set<std::uintptr_t> sectors;
+  static inline std::mutex mutex;  ///< of the sectors; no lane waits while it holds it
+  static void forget() {
+    std::lock_guard const lock(mutex);
+    sectors.clear();
+  }
   static std::uint32_t start_load(std::byte const* address) {
-    sectors.insert(reinterpret_cast<std::uintptr_t>(address) / 32);
+    {
+      std::lock_guard const lock(mutex);
+      sectors.insert(reinterpret_cast<std::uintptr_t>(address) / 32);
+    }
     return Base::start_load(address);
   }
 };
@@ -304,25 +313,25 @@ TEST(external_view, what_is_accounted_is_read) {
   // From the third number on, as if an array of another kind came before.
   view_of<by_one> const one(data->values + 2, 4000, memory.ref<by_one, true>(), 8, 4);
   auto cursor = one.thread_page();
-  by_one::sectors.clear();
+  by_one::forget();
   ASSERT_TRUE(cursor.seek(100, 300).ok());
   EXPECT_EQ(memory.counts().bytes, 832u);
   EXPECT_EQ(by_one::sectors, run(12, 38));
-  by_one::sectors.clear();
+  by_one::forget();
   ASSERT_TRUE(cursor.seek(0, 1).ok());
   EXPECT_EQ(by_one::sectors, run(0, 2)) << "the block begins before the array";
-  by_one::sectors.clear();
+  by_one::forget();
   EXPECT_EQ(one[3990], data->values[3992]);
   EXPECT_EQ(by_one::sectors, run(498, 500));
   ASSERT_TRUE(cursor.prefetch(2000, 2001));
-  by_one::sectors.clear();
+  by_one::forget();
   ASSERT_TRUE(cursor.seek(2000, 2001).ok());
   EXPECT_TRUE(by_one::sectors.empty()) << "they were read ahead";
   for (std::uint32_t const lanes : {1u, 3u, 32u}) {
     memory::external_memory together(options, memory::host());
     view_of<by_lanes> const warp(data->values, 4096, together.ref<by_lanes, true>());
     emulator::testing::on_team(lanes, 1, [&] {
-      by_lanes::sectors.clear();
+      by_lanes::forget();
       auto warps = warp.warp_pages(16);
       by_lanes::this_warp().sync();
       by_lanes::check(warps.seek(33, 1000).ok(), "seek");
