@@ -501,8 +501,8 @@ struct bfs_paging {
   /// together.
   std::uint32_t at_a_time = 32;
   std::uint32_t warps_max = ~0u;  ///< no launch that reads has more warps
-  /// From above, a frontier that has at least one of so many vertices is listed in the order of its vertices.
-  std::uint32_t ordered_share = 64;
+  /// From above, a frontier of so many vertices is listed in their order if it has one of 64 vertices of the graph.
+  std::uint32_t ordered_min = 4096;
 };
 
 /// Searches any number of times. `ThreadsMax`: the number of threads for which a multiprocessor should have registers
@@ -550,7 +550,8 @@ class bfs {
       // In an undirected graph, no other vertex has neighbours. In a directed one, arcs may lead to vertices without
       // any.
       if (unexplored == 0 && how.direction != bfs_direction::from_above) return levels;
-      bool const is_listed = !from_below && found.vertices < shape_.vertices / paging_.ordered_share;
+      bool const is_listed =
+          !from_below && (found.vertices < paging_.ordered_min || found.vertices < shape_.vertices / 64);
       from_below = is_less_from_below(how.direction, from_below, found, vertices_before, unexplored);
       vertices_before = found.vertices;
       if (from_below) {

@@ -222,6 +222,21 @@ TEST(graph_bfs, levels_are_found_in_the_direction_that_is_less) {
   EXPECT_EQ(ran(0, from_below), "b" + std::string(41, 'u'));
 }
 
+TEST(graph_bfs, a_frontier_of_many_vertices_is_listed_in_their_order) {
+  // Two levels of few vertices, and one of many.
+  undirected g;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges{{0, 1}};
+  for (std::uint32_t v = 0; v < 200; ++v) edges.insert(edges.end(), {{1, v + 2}, {v + 2, v + 202}});
+  g.join(402, edges);
+  recording_executor const run;
+  bfs<recording_executor, apps::memory_view<std::uint32_t>> search(
+      run, g.shape(), {g.neighbours.elements.data(), g.neighbours.elements.size()},
+      {.page_elements = 64, .ordered_min = 100});
+  search(0, {bfs_direction::from_above});
+  EXPECT_EQ(search.distances_to_host(), reference(g, 0));
+  EXPECT_EQ(run.ran, "bvvlvlv");
+}
+
 TEST(graph_bfs, from_below_only_pages_are_asked_for_that_are_needed) {
   // Vertex 0 is joined to all others but one; that one's neighbour is among them.
   undirected g;
