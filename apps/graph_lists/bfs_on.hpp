@@ -22,7 +22,8 @@ run_errors search_with(placed_run<M, Views> const& at, std::uint32_t source, bfs
       at.run, at.shape, neighbours,
       {.page_elements = at.template page_elements<Id>(),
        .at_a_time = at.paging.at_a_time,
-       .warps_max = at.paging.warps_max});
+       .warps_max = at.paging.warps_max,
+       .ordered_min = at.paging.is_far ? 4096u : ~0u});
   auto begin = std::chrono::steady_clock::now();
   found.figures.seconds = seconds_of([&] {
     search(source, {how, at.paging.share_pages, at.paging.window}, [&](bfs_level const& level) {

@@ -154,6 +154,7 @@ lists::lists(csr_lists const& graph, lists_in_memory const& where) : placed_(std
   placed.entry = graph.entry;
   placed.gpu = where.gpu;
   placed.has_values = !graph.values.empty();
+  placed.is_far = where.gpu >= 0 && (where.place == memory_place::host || where.place == memory_place::uvm);
   if (where.place == memory_place::external) {
     where.external.validate();
     placed.external = where.external;

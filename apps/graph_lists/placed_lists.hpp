@@ -20,6 +20,7 @@ struct placed_lists {
   entry_kind entry = entry_kind::id;
   int gpu = -1;  ///< negative: the CPU executor
   bool has_values = false;
+  bool is_far = false;  ///< in memory that a GPU reaches across its link
 
   memory::allocation entries_in_memory = {};
   memory::allocation values_in_memory = {};

@@ -31,6 +31,7 @@ struct place_paging {
   std::uint32_t window = 1;        ///< consecutive pages that it asks for at a time, 1 to 32
   std::uint32_t warps_max = ~0u;   ///< that use the views
   std::uint32_t share_pages = 32;  ///< consecutive pages that a warp has, 1 to 32
+  bool is_far = false;             ///< whether neighbouring lists that are needed soon after one another cost less
 };
 
 // Each place has views of the entries and of the values, tells how its pages are used, and in the end what it counted.
@@ -46,7 +47,7 @@ class memory_place_views {
     return {lists_.entries_in_memory.as<T>(), lists_.entry_count()};
   }
   apps::memory_view<float> values() { return {lists_.values_in_memory.as<float>(), lists_.entry_count()}; }
-  static constexpr place_paging paging() { return {.page_bytes = 4096, .share_pages = 8}; }
+  place_paging paging() const { return {.page_bytes = 4096, .share_pages = 8, .is_far = lists_.is_far}; }
   void count(run_figures& /*figures*/) const {}
 
  private:
@@ -116,7 +117,8 @@ class cached_place_views {
             .at_a_time = each,
             .window = window,
             .warps_max = static_cast<std::uint32_t>(std::min<std::uint64_t>(most / each, ~0u)),
-            .share_pages = 8};
+            .share_pages = 8,
+            .is_far = true};
   }
   /// Of everything that used the drives meanwhile.
   void count(run_figures& figures) const {
