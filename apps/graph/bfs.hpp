@@ -501,8 +501,8 @@ struct bfs_paging {
   /// together.
   std::uint32_t at_a_time = 32;
   std::uint32_t warps_max = ~0u;  ///< no launch that reads has more warps
-  /// From above, a frontier of so many vertices is listed in their order if it has one of 64 vertices of the graph. Where
-  /// neighbouring pages cost as much as others, that takes time for nothing.
+  /// From above, a frontier of so many vertices is listed in their order if it has one of 64 vertices of the graph.
+  /// Where neighbouring pages cost as much as others, that takes time for nothing.
   std::uint32_t ordered_min = 4096;
 };
 

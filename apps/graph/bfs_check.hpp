@@ -95,8 +95,7 @@ struct bfs_check_vertices {
 /// from one that is a step nearer, so none is too near.
 template <class Executor, class Neighbours>
 bfs_wrong check_bfs(Executor const& run, edge_sweep<Neighbours> const& sweep, std::uint32_t source,
-                    std::uint32_t const* distances, std::uint32_t const* predecessors,
-                    std::uint32_t warps_max = ~0u) {
+                    std::uint32_t const* distances, std::uint32_t const* predecessors, std::uint32_t warps_max = ~0u) {
   using M = typename Executor::machine;
   std::uint32_t const vertices = sweep.shape.vertices;
   apps::device_array<std::uint32_t> const explained(run.memory(), vertices / 32 + 1);

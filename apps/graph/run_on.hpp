@@ -34,7 +34,7 @@ struct bfs_request {
 struct bfs_outcome {
   bfs_result result;
   std::uint64_t errors = 0;
-  status error;  ///< one of them
+  status error;                     ///< one of them
   std::uint64_t bad_neighbour = 0;  ///< an id that names no vertex; 0: all do
 };
 

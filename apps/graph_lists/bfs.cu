@@ -4,9 +4,9 @@
 namespace forebay::graph {
 
 template run_errors run_bfs_on<simt::cuda>(placed_lists const&, std::uint32_t, bfs_direction, level_listener const&,
-                                            found_bfs&);
+                                           found_bfs&);
 template run_errors run_plain_bfs_on<simt::cuda>(placed_lists const&, std::uint32_t, found_bfs&);
 template std::uint64_t wrong_in_bfs_on<simt::cuda>(placed_lists const&, std::uint32_t, std::span<std::uint32_t const>,
-                                                    std::span<std::uint32_t const>);
+                                                   std::span<std::uint32_t const>);
 
 }  // namespace forebay::graph

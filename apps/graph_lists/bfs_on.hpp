@@ -109,9 +109,8 @@ std::uint64_t wrong_in_bfs_on(placed_lists const& lists, std::uint32_t source, s
   bfs_wrong wrong;
   in_plain_memory<M>(lists, [&](auto const& at) {
     apps::device_array<std::uint32_t> const there(at.run.memory(), distances), before(at.run.memory(), predecessors);
-    wrong = lists.entry == entry_kind::wide_id
-                ? check_search<std::uint64_t>(at, source, there.data(), before.data())
-                : check_search<std::uint32_t>(at, source, there.data(), before.data());
+    wrong = lists.entry == entry_kind::wide_id ? check_search<std::uint64_t>(at, source, there.data(), before.data())
+                                               : check_search<std::uint32_t>(at, source, there.data(), before.data());
   });
   return wrong.arcs + wrong.vertices + wrong.errors.vertices.count;
 }

@@ -16,10 +16,8 @@ namespace forebay::graph {
 template <class M, class Views>
 auto sweep_of(placed_run<M, Views> const& at) {
   auto const neighbours = at.views.template entries<std::uint32_t>();
-  return edge_sweep<std::remove_const_t<decltype(neighbours)>>{at.shape,
-                                                               neighbours,
-                                                               at.template page_elements<std::uint32_t>(),
-                                                               {at.paging.share_pages, at.paging.window}};
+  return edge_sweep<std::remove_const_t<decltype(neighbours)>>{
+      at.shape, neighbours, at.template page_elements<std::uint32_t>(), {at.paging.share_pages, at.paging.window}};
 }
 
 template <class M>

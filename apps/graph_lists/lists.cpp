@@ -93,12 +93,12 @@ void check(placed_lists const& placed, run_errors const& errors) {
   if (errors.lists.vertices.count != 0) throw no_vertex(errors.lists.vertices.first);
   if (errors.bad_neighbour != 0) throw no_vertex(errors.bad_neighbour);
   if (errors.weights.count != 0) {
-    throw operation_failed(fmt::format("the lists hold weight {}, which is not below 2^31{}", errors.weights.first,
-                                       remedy));
+    throw operation_failed(
+        fmt::format("the lists hold weight {}, which is not below 2^31{}", errors.weights.first, remedy));
   }
   if (errors.descents != 0) {
-    throw operation_failed(fmt::format("the lists are not sorted: {} neighbours are less than the one before{}",
-                                       errors.descents, remedy));
+    throw operation_failed(
+        fmt::format("the lists are not sorted: {} neighbours are less than the one before{}", errors.descents, remedy));
   }
 }
 
@@ -144,9 +144,9 @@ std::optional<drive_reads> reads_of(storage const& drives) {
 lists::lists(csr_lists const& graph, lists_in_memory const& where) : placed_(std::make_unique<placed_lists>()) {
   validate(graph);
   std::uint64_t const count = graph.row_begin.back();
-  refuse_unless(graph.entries.size() == count * bytes_of(graph.entry), "entries", graph.entries.size(),
-                fmt::format("must have {} bytes: {} entries of {}", count * bytes_of(graph.entry), count,
-                            bytes_of(graph.entry)));
+  refuse_unless(
+      graph.entries.size() == count * bytes_of(graph.entry), "entries", graph.entries.size(),
+      fmt::format("must have {} bytes: {} entries of {}", count * bytes_of(graph.entry), count, bytes_of(graph.entry)));
   refuse_unless(graph.values.empty() || graph.values.size() == count, "values", graph.values.size(),
                 fmt::format("must have one for each of the {} entries", count));
   placed_lists& placed = *placed_;
@@ -213,8 +213,8 @@ found_bfs lists::bfs(std::uint32_t source, bfs_direction how, level_listener con
   require_vertex(*placed_, source);
   found_bfs found;
   check(*placed_, on_machine(placed_->gpu, [&](auto m) {
-          return run_bfs_on<typename decltype(m)::type>(*placed_, source, how, tell, found);
-        }));
+    return run_bfs_on<typename decltype(m)::type>(*placed_, source, how, tell, found);
+  }));
   return found;
 }
 
@@ -224,9 +224,8 @@ found_bfs lists::plain_bfs(std::uint32_t source) {
                 "a plain search reads through a cache: open the storage with one");
   require_vertex(*placed_, source);
   found_bfs found;
-  run_errors errors = on_machine(placed_->gpu, [&](auto m) {
-    return run_plain_bfs_on<typename decltype(m)::type>(*placed_, source, found);
-  });
+  run_errors errors = on_machine(
+      placed_->gpu, [&](auto m) { return run_plain_bfs_on<typename decltype(m)::type>(*placed_, source, found); });
   if (placed_->drives != nullptr) {
     access_errors const failed = placed_->drives->take_errors();
     if (failed.count != 0) {
@@ -242,8 +241,8 @@ found_sssp lists::sssp(std::uint32_t source, std::uint32_t delta) {
   require_vertex(*placed_, source);
   found_sssp found;
   check(*placed_, on_machine(placed_->gpu, [&](auto m) {
-          return run_sssp_on<typename decltype(m)::type>(*placed_, source, delta, found);
-        }));
+    return run_sssp_on<typename decltype(m)::type>(*placed_, source, delta, found);
+  }));
   return found;
 }
 
@@ -252,26 +251,24 @@ found_pagerank lists::pagerank(std::span<std::uint32_t const> outgoing, pagerank
   if (!outgoing.empty()) require_all(*placed_, "outgoing", outgoing);
   found_pagerank found;
   check(*placed_, on_machine(placed_->gpu, [&](auto m) {
-          return run_pagerank_on<typename decltype(m)::type>(*placed_, outgoing, options, found);
-        }));
+    return run_pagerank_on<typename decltype(m)::type>(*placed_, outgoing, options, found);
+  }));
   return found;
 }
 
 found_components lists::components() {
   require_entry(*placed_, entry_kind::id, "components");
   found_components found;
-  check(*placed_, on_machine(placed_->gpu, [&](auto m) {
-          return run_components_on<typename decltype(m)::type>(*placed_, found);
-        }));
+  check(*placed_, on_machine(placed_->gpu,
+                             [&](auto m) { return run_components_on<typename decltype(m)::type>(*placed_, found); }));
   return found;
 }
 
 found_triangles lists::triangles() {
   require_entry(*placed_, entry_kind::id, "triangles");
   found_triangles found;
-  check(*placed_, on_machine(placed_->gpu, [&](auto m) {
-          return run_triangles_on<typename decltype(m)::type>(*placed_, found);
-        }));
+  check(*placed_, on_machine(placed_->gpu,
+                             [&](auto m) { return run_triangles_on<typename decltype(m)::type>(*placed_, found); }));
   return found;
 }
 
@@ -279,9 +276,8 @@ found_product lists::multiply(std::span<float const> x) {
   require_entry(*placed_, entry_kind::id, "spmv");
   require_all(*placed_, "x", x);
   found_product found;
-  check(*placed_, on_machine(placed_->gpu, [&](auto m) {
-          return run_product_on<typename decltype(m)::type>(*placed_, x, found);
-        }));
+  check(*placed_, on_machine(placed_->gpu,
+                             [&](auto m) { return run_product_on<typename decltype(m)::type>(*placed_, x, found); }));
   return found;
 }
 
@@ -312,9 +308,8 @@ std::uint64_t lists::wrong_in_components(std::span<std::uint32_t const> labels) 
   require_memory(*placed_);
   require_entry(*placed_, entry_kind::id, "components");
   require_all(*placed_, "labels", labels);
-  return on_machine(placed_->gpu, [&](auto m) {
-    return wrong_in_components_on<typename decltype(m)::type>(*placed_, labels);
-  });
+  return on_machine(placed_->gpu,
+                    [&](auto m) { return wrong_in_components_on<typename decltype(m)::type>(*placed_, labels); });
 }
 
 double lists::residual_of_pagerank(std::span<std::uint32_t const> outgoing, std::span<float const> scores,

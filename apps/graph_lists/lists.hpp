@@ -54,8 +54,8 @@ struct lists_on_drives {
   extent entries;
   std::optional<extent> values = {};  ///< 4-byte numbers, one for each entry; none: all are 1
   std::uint32_t iodepth = 256;        ///< past the cache: reads in flight at most, 1 to 2^20
-  std::uint64_t request_bytes = 0;    ///< past the cache: longest read, a block times a power of two, to 128 KiB; 0: one
-  double timeout_s = 10;              ///< for one read
+  std::uint64_t request_bytes = 0;  ///< past the cache: longest read, a block times a power of two, to 128 KiB; 0: one
+  double timeout_s = 10;            ///< for one read
 };
 
 /// What a run took. What its place does not count is missing.
@@ -132,8 +132,8 @@ class lists {
 
   /// `how` may switch the direction only for an undirected graph.
   found_bfs bfs(std::uint32_t source, bfs_direction how, level_listener const& tell = {});
-  /// The same search from above in its plainest form: `neighbours[i]` for each neighbour. Not past the cache, and of ids
-  /// of 4 bytes.
+  /// The same search from above in its plainest form: `neighbours[i]` for each neighbour. Not past the cache, and of
+  /// ids of 4 bytes.
   found_bfs plain_bfs(std::uint32_t source);
   found_sssp sssp(std::uint32_t source, std::uint32_t delta);
   /// Of incoming lists. `outgoing`: the out-degree of each vertex; none for an undirected graph.

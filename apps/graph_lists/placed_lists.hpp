@@ -47,8 +47,8 @@ std::optional<drive_reads> reads_of(storage const& drives);
 struct run_errors {
   list_errors lists;
   std::uint64_t bad_neighbour = 0;  ///< of a search, an id that names no vertex; 0: all do
-  range_latch weights;          ///< of shortest paths
-  std::uint64_t descents = 0;   ///< of triangles
+  range_latch weights;              ///< of shortest paths
+  std::uint64_t descents = 0;       ///< of triangles
 };
 
 // Each is compiled for simt::fiber in a .cpp file, and for simt::cuda in a .cu file.

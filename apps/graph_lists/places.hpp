@@ -194,10 +194,9 @@ class direct_place_views {
     piece_buffers const& own = parts_.emplace_back(*lists_.drives, run_, pieces, request);
     auto const ref = lists_.drives->template ref<M>(part);
     return apps::direct_view<T, std::remove_const_t<decltype(ref)>, std::remove_cvref_t<decltype(own.buffer.ref())>,
-                             true>(ref, own.buffer.ref(), lists_.entry_count(), lists_.drives->block_bytes(),
-                                   static_cast<std::uint32_t>(request),
-                                   static_cast<std::uint64_t>(lists_.on_drives.timeout_s * 1e9), own.reads.data(),
-                                   bins_.data());
+                             true>(
+        ref, own.buffer.ref(), lists_.entry_count(), lists_.drives->block_bytes(), static_cast<std::uint32_t>(request),
+        static_cast<std::uint64_t>(lists_.on_drives.timeout_s * 1e9), own.reads.data(), bins_.data());
   }
 
   placed_lists const& lists_;

@@ -16,9 +16,9 @@ run_errors run_sssp_on(placed_lists const& lists, std::uint32_t source, std::uin
   run_errors errors;
   in_their_place<M>(lists, found.figures, [&](auto const& at) {
     auto const arcs = at.views.template entries<weighted_neighbour>();
-    sssp<apps::executor<M>, std::remove_const_t<decltype(arcs)>> search(
-        at.run, at.shape, arcs, at.template page_elements<weighted_neighbour>(), at.paging.at_a_time,
-        at.paging.warps_max);
+    sssp<apps::executor<M>, std::remove_const_t<decltype(arcs)>> search(at.run, at.shape, arcs,
+                                                                        at.template page_elements<weighted_neighbour>(),
+                                                                        at.paging.at_a_time, at.paging.warps_max);
     sssp_outcome outcome;
     found.figures.seconds = seconds_of([&] { outcome = search(source, delta); });
     found.figures.useful_bytes = outcome.entries * sizeof(weighted_neighbour);

@@ -59,7 +59,7 @@ struct gate_choice {
   std::uint64_t run_ns = 30'000'000;
   std::uint64_t largest_bytes = std::uint64_t{8} << 30;  ///< of a region
   double lead_us = 0.32;  ///< of external memory; chases are also made without one, and with half of that
-  std::string only;      ///< in the name of its group, or empty
+  std::string only;       ///< in the name of its group, or empty
 };
 /// All rows that are to be measured, in order.
 std::vector<gate_row> gate_rows(gate_choice const& choice);

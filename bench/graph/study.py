@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from forebay import Storage, build_info
 from forebay._native import graph_core
 
@@ -55,7 +54,9 @@ class Lists:
     def on_drive(self, drive: str, cache_bytes: int = 0, page_bytes: int = 4096) -> Iterator[tuple[Any, Storage]]:
         size = (self.bytes >> 20) + 16
         uri = f"emulated:backing=hbm,size={size}M,{drive}"
-        with Storage(uri, device=DEVICE, cache_bytes=cache_bytes, page_bytes=page_bytes if cache_bytes else 0) as drives:
+        with Storage(
+            uri, device=DEVICE, cache_bytes=cache_bytes, page_bytes=page_bytes if cache_bytes else 0
+        ) as drives:
             drives.create_extent("lists", self.bytes)
             drives.write_extent("lists", self.entries)
             drives._native.reset_statistics()
@@ -105,9 +106,17 @@ def timed(lists: Any, graph: Lists, trials: int = 3, checker: Any = None, cold: 
             figures["wrong"] = check(source, *found)
         rows.append(figures)
     middle = sorted(rows, key=lambda row: row["seconds"])[len(rows) // 2]
-    return {"seconds": [row["seconds"] for row in rows], "wrong": sum(r.get("wrong", 0) for r in rows), **{
-        key: middle[key] for key in ("reads", "bytes_read", "bytes_needed", "loads", "late", "latency_us") if key in middle
-    }, "levels": middle.get("levels"), "median_s": middle["seconds"]}
+    return {
+        "seconds": [row["seconds"] for row in rows],
+        "wrong": sum(r.get("wrong", 0) for r in rows),
+        **{
+            key: middle[key]
+            for key in ("reads", "bytes_read", "bytes_needed", "loads", "late", "latency_us")
+            if key in middle
+        },
+        "levels": middle.get("levels"),
+        "median_s": middle["seconds"],
+    }
 
 
 def describe(name: str, row: dict[str, Any]) -> None:
@@ -115,8 +124,12 @@ def describe(name: str, row: dict[str, Any]) -> None:
     late = 100 * row["late"] / row["loads"] if row.get("late") is not None and row.get("loads") else None
     tell(
         f"  {name:60s} {1e3 * row['median_s']:10.2f} ms"
-        + (f"  {row['reads'] / row['median_s'] / 1e6:8.1f} M/s, {read / row['median_s'] / 1e9:6.2f} GB/s, "
-           f"RAF {read / row['bytes_needed']:.3f}" if read else "")
+        + (
+            f"  {row['reads'] / row['median_s'] / 1e6:8.1f} M/s, {read / row['median_s'] / 1e9:6.2f} GB/s, "
+            f"RAF {read / row['bytes_needed']:.3f}"
+            if read
+            else ""
+        )
         + (f", late {late:.3f} %" if late is not None else "")
         + (f", WRONG {row['wrong']}" if row.get("wrong") else "")
     )
@@ -181,9 +194,7 @@ def algorithms(scale: int) -> list[dict[str, Any]]:
                 return found[2], hbm_weighted.check_sssp(source, *found[:2])
 
             def pagerank() -> tuple[str, Any]:
-                scores, text = lists.pagerank(
-                    None, damping=0.85, tolerance=1e-4, iterations=20, share_dangling=False
-                )
+                scores, text = lists.pagerank(None, damping=0.85, tolerance=1e-4, iterations=20, share_dangling=False)
                 residual = hbm.check_pagerank(None, scores, damping=0.85, share_dangling=False)
                 return text, int(not residual < 1e-4)
 
@@ -214,9 +225,10 @@ def algorithms(scale: int) -> list[dict[str, Any]]:
         text = external(2, "alignment=32")
         every(f"external:{text}", graph.in_memory("external", text), weighted.in_memory("external", text))
         for cache in (0, graph.bytes // 4 >> 20 << 20):
-            with graph.on_drive("iops=40M,latency_us=50,sms=16", cache) as (lists, _), weighted.on_drive(
-                "iops=40M,latency_us=50,sms=16", 2 * cache
-            ) as (arcs, _):
+            with (
+                graph.on_drive("iops=40M,latency_us=50,sms=16", cache) as (lists, _),
+                weighted.on_drive("iops=40M,latency_us=50,sms=16", 2 * cache) as (arcs, _),
+            ):
                 every("storage, a quarter in the cache" if cache else "storage_direct", lists, arcs)
     return rows
 
@@ -235,12 +247,21 @@ def paper(scale: int, trials: int) -> list[dict[str, Any]]:
                 describe(f"{graph.name} {entry} {name}", row)
             narrow = Lists(kind, scale, "id") if entry == "wide_id" else graph
             for cached in (False, True):
-                with narrow.on_drive("iops=6M,latency_us=50,link=gen4x16,sms=32", narrow.bytes // 4 >> 20 << 20 if cached else 0) as (lists, drives):
+                with narrow.on_drive(
+                    "iops=6M,latency_us=50,link=gen4x16,sms=32", narrow.bytes // 4 >> 20 << 20 if cached else 0
+                ) as (lists, drives):
                     row = timed(lists, narrow, 1, cold=cached)
                     report = json.loads(drives._native.report())
                     name = "drive, a quarter in the cache" if cached else "drive"
-                    rows.append({"graph": graph.name, "entry": narrow.entry, "place": name,
-                                 "fidelity": report["fidelity"], **row})
+                    rows.append(
+                        {
+                            "graph": graph.name,
+                            "entry": narrow.entry,
+                            "place": name,
+                            "fidelity": report["fidelity"],
+                            **row,
+                        }
+                    )
                     describe(f"{graph.name} {narrow.entry} {name} {report['fidelity']}", row)
     return rows
 
@@ -274,8 +295,18 @@ def latency(scale: int) -> list[dict[str, Any]]:
                         f"alignment=32,request_max=128,lines=on,link={rate},outstanding={outstanding}",
                     )
                     row = timed(graph.in_memory("external", text), graph, 1)
-                    rows.append({"graph": graph.name, "entry": entry, "link": link, "link_bytes_per_second": float(rate[:-1]) * 1e9,
-                                 "outstanding": None if outstanding == "none" else limit, "latency_us": latency_us, "external": text, **{k: v for k, v in row.items() if k != "latency_us"}})
+                    rows.append(
+                        {
+                            "graph": graph.name,
+                            "entry": entry,
+                            "link": link,
+                            "link_bytes_per_second": float(rate[:-1]) * 1e9,
+                            "outstanding": None if outstanding == "none" else limit,
+                            "latency_us": latency_us,
+                            "external": text,
+                            **{k: v for k, v in row.items() if k != "latency_us"},
+                        }
+                    )
                     describe(f"{graph.name} {entry} {link} {outstanding} {latency_us} us", row)
     return rows
 
@@ -309,11 +340,22 @@ def plain(scale: int) -> list[dict[str, Any]]:
             for _ in range(2):
                 if cold:
                     lists.make_cold()
-                text = (lists.bfs(source, direction="above", tell=None) if name == "tuned" else lists.plain_bfs(source))[2]
+                text = (
+                    lists.bfs(source, direction="above", tell=None) if name == "tuned" else lists.plain_bfs(source)
+                )[2]
                 figures = figures_of(text)
                 seconds.append(figures["seconds"])
             figures.pop("levels")
-            rows.append({"graph": graph.name, "place": place, "search": name, **figures, "seconds": seconds, "fidelity": report()})
+            rows.append(
+                {
+                    "graph": graph.name,
+                    "place": place,
+                    "search": name,
+                    **figures,
+                    "seconds": seconds,
+                    "fidelity": report(),
+                }
+            )
             tell(f"  {graph.name} {place:50s} {name} {1e3 * seconds[-1]:10.2f} ms {rows[-1]['fidelity'] or ''}")
 
     for place in ("hbm", "host"):
@@ -321,8 +363,16 @@ def plain(scale: int) -> list[dict[str, Any]]:
     for text in (external(HOST_GEN4_LATENCY_US, HOST_GEN4),):
         both(f"external:{text}", graph.in_memory("external", text))
     for share in (1, 4):
-        with graph.on_drive("iops=40M,latency_us=50,link=gen5x16,sms=32", (graph.bytes // share >> 20) + 64 << 20) as (lists, drives):
-            both(f"storage, 1/{share} in the cache", lists, lambda drives=drives: json.loads(drives._native.report())["fidelity"], cold=True)
+        with graph.on_drive("iops=40M,latency_us=50,link=gen5x16,sms=32", (graph.bytes // share >> 20) + 64 << 20) as (
+            lists,
+            drives,
+        ):
+            both(
+                f"storage, 1/{share} in the cache",
+                lists,
+                lambda drives=drives: json.loads(drives._native.report())["fidelity"],
+                cold=True,
+            )
     return rows
 
 
@@ -373,7 +423,9 @@ def products(scale: int) -> list[dict[str, Any]]:
         row = {"graph": graph.name, "pagerank_iteration_s": ours, "cusparse_product_s": theirs}
         row["factor"] = float(np.median(ours) / np.median(theirs))
         rows.append(row)
-        tell(f"  {graph.name} iteration {1e6 * np.median(ours):.0f} us, cuSPARSE {1e6 * np.median(theirs):.0f} us, {row['factor']:.3f}")
+        tell(
+            f"  {graph.name} iteration {1e6 * np.median(ours):.0f} us, cuSPARSE {1e6 * np.median(theirs):.0f} us, {row['factor']:.3f}"
+        )
     return rows
 
 
@@ -407,8 +459,13 @@ def main() -> int:
         tell(f"== {name}")
         rows = STEPS[name]()
         seconds = time.monotonic() - begin
-        document = {"command": f"bench/graph/study.py OUT {name}", "gpu": gpu, "build": build_info(), "seconds": seconds,
-                    "rows": rows}
+        document = {
+            "command": f"bench/graph/study.py OUT {name}",
+            "gpu": gpu,
+            "build": build_info(),
+            "seconds": seconds,
+            "rows": rows,
+        }
         target.write_text(json.dumps(document, indent=1) + "\n")
         tell(f"== {name}: {seconds:.0f} s")
     return 0

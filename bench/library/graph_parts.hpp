@@ -77,9 +77,9 @@ inline std::uint64_t wrong_rows(graph_parts const& parts) {
 /// Of the arcs and the vertices together.
 inline std::uint64_t wrong_vertices(graph_parts const& parts, std::uint32_t source, std::uint32_t const* distances) {
   apps::memory_view<std::uint32_t> const neighbours(parts.graph.columns.data(), parts.graph.entries());
-  graph::bfs_wrong const wrong = graph::check_bfs(
-      parts.run, graph::edge_sweep<apps::memory_view<std::uint32_t>>{parts.bfs_of(), neighbours, 1024}, source,
-      distances, nullptr);
+  graph::bfs_wrong const wrong =
+      graph::check_bfs(parts.run, graph::edge_sweep<apps::memory_view<std::uint32_t>>{parts.bfs_of(), neighbours, 1024},
+                       source, distances, nullptr);
   return wrong.arcs + wrong.vertices + wrong.errors.vertices.count;
 }
 

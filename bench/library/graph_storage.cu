@@ -116,7 +116,8 @@ void graph_on_storage::make_cold() {
   impl& i = *impl_;
   auto const cache = i.drives.ref<simt::cuda, cached>().cache();
   std::uint64_t const kept = counted(i.parts, [&](std::uint64_t* count) {
-    return apps::forget_pages<simt::cuda, storage_view::cache_type>{cache, 0, i.layout.size_bytes() / i.page_bytes, count};
+    return apps::forget_pages<simt::cuda, storage_view::cache_type>{cache, 0, i.layout.size_bytes() / i.page_bytes,
+                                                                    count};
   });
   if (kept != 0) throw operation_failed(std::to_string(kept) + " pages stayed in the cache");
 }

@@ -214,7 +214,8 @@ class external_memory_ref {
     /// A thread that the GPU put aside waits no longer than this for a count of cycles that is another now.
     static constexpr std::uint64_t astray_ns = 4096;
 
-    /// Over a longer wait the error of the rate would be more than that of the common clock, which brings it near first.
+    /// Over a longer wait the error of the rate would be more than that of the common clock, which brings it near
+    /// first.
     static constexpr std::uint64_t exact_max_ps = 100'000'000;
     /// A thread does not rest so close to the end: a rest may take 128 ns, 256 cycles of a GPU of 2 GHz.
     static constexpr std::int64_t near_cycles = 384;
@@ -335,8 +336,9 @@ class external_memory_ref {
       if (seen_ns > due_ns + timing.late_after_ns) add(shard_.late, 1);
     }
 
-    /// Waits by the clock of the thread's multiprocessor. Returns what it then was. All lanes of a warp wait in one loop,
-    /// whose end each notes for itself: behind a loop they would go on together, so a second one would begin late.
+    /// Waits by the clock of the thread's multiprocessor. Returns what it then was. All lanes of a warp wait in one
+    /// loop, whose end each notes for itself: behind a loop they would go on together, so a second one would begin
+    /// late.
     FOREBAY_DEVICE std::uint64_t wait_exactly(external_memory_handle& read, std::uint64_t due_ns) const {
       for (;;) {
         std::uint64_t const now = M::cycles();

@@ -50,8 +50,10 @@ class shared_storage {
       if (page_bytes != 0) options.cache.page_bytes = page_bytes;
       storage_ = std::make_unique<storage>(options);
     } catch (refused_input const& refused) {
-      rethrow_renamed(refused, {{"queues.depth", "queue_depth"}, {"drives", "uris"},
-                                {"cache.size_bytes", "cache_bytes"}, {"cache.page_bytes", "page_bytes"}});
+      rethrow_renamed(refused, {{"queues.depth", "queue_depth"},
+                                {"drives", "uris"},
+                                {"cache.size_bytes", "cache_bytes"},
+                                {"cache.page_bytes", "page_bytes"}});
     }
   }
   shared_storage(shared_storage const&) = delete;

@@ -174,7 +174,8 @@ class managed_resource final : public resource {
     std::size_t size = 0;
     void* const start = kept_.allocate(
         bytes, alignment_bytes, size, [](void** at, std::size_t n) { return cudaMallocManaged(at, n); },
-        [](void* at, std::size_t) { cudaFree(at); }, "allocating " + std::to_string(bytes) + " bytes of managed memory");
+        [](void* at, std::size_t) { cudaFree(at); },
+        "allocating " + std::to_string(bytes) + " bytes of managed memory");
     std::memset(start, 0, size);
     return blocks_.remember(start, alignment_bytes);
   }

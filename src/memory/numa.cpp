@@ -18,9 +18,9 @@ namespace forebay::memory {
 void bind_to_node(void* address, std::size_t bytes, int node) {
   std::error_code ignored;
   // A machine without NUMA has no such folder, and then one node.
-  bool const exists = node >= 0 && (std::filesystem::exists(
-                                        "/sys/devices/system/node/node" + std::to_string(node), ignored) ||
-                                    node == 0);
+  bool const exists =
+      node >= 0 &&
+      (std::filesystem::exists("/sys/devices/system/node/node" + std::to_string(node), ignored) || node == 0);
   if (!exists) {
     throw refused_input("node", std::to_string(node), "must be a NUMA node of this machine: see `lscpu`");
   }

@@ -91,9 +91,8 @@ Value named(char const* field, std::string_view name, std::initializer_list<std:
 }
 
 entry_kind entry_of(std::string_view name) {
-  return named<entry_kind>("entry", name, {{"id", entry_kind::id},
-                                           {"wide_id", entry_kind::wide_id},
-                                           {"weighted", entry_kind::weighted}});
+  return named<entry_kind>(
+      "entry", name, {{"id", entry_kind::id}, {"wide_id", entry_kind::wide_id}, {"weighted", entry_kind::weighted}});
 }
 
 /// The number of a GPU, or -1.
@@ -121,10 +120,11 @@ class shared_lists {
   shared_lists(vector_in<std::uint64_t> const& row_begin, buffer_owner entries, std::optional<buffer_owner> values,
                std::string const& entry, std::string const& kind, std::string const& device, int node,
                std::string const& external) {
-    lists_in_memory where{.place = named<memory_place>("kind", kind, {{"hbm", memory_place::hbm},
-                                                                      {"host", memory_place::host},
-                                                                      {"uvm", memory_place::uvm},
-                                                                      {"external", memory_place::external}}),
+    lists_in_memory where{.place = named<memory_place>("kind", kind,
+                                                       {{"hbm", memory_place::hbm},
+                                                        {"host", memory_place::host},
+                                                        {"uvm", memory_place::uvm},
+                                                        {"external", memory_place::external}}),
                           .gpu = gpu_of(device),
                           .node = node};
     if (where.place == memory_place::external) {
@@ -148,8 +148,7 @@ class shared_lists {
       : owner_(std::move(storage)), drives_(nb::cast<shared_storage*>(owner_)) {
     csr_lists const graph{.row_begin = span_of(row_begin), .entry = entry_of(entry)};
     drives_->with([&](forebay::storage& s) {
-      lists_on_drives where{
-          .entries = s.find_extent(entries), .iodepth = iodepth, .request_bytes = request_bytes};
+      lists_on_drives where{.entries = s.find_extent(entries), .iodepth = iodepth, .request_bytes = request_bytes};
       if (values) where.values = s.find_extent(*values);
       lists_.emplace(graph, s, where);
     });
@@ -197,10 +196,12 @@ bfs_result bfs_parts(found_bfs found) {
 }
 
 parts<array<std::uint32_t>, array<std::uint32_t>, nb::str> search(shared_lists& self, std::uint32_t source,
-                                                               std::string const& direction, level_tell const& tell) {
-  auto const how = named<bfs_direction>("direction", direction, {{"auto", bfs_direction::whichever_is_less},
-                                                                 {"above", bfs_direction::from_above},
-                                                                 {"below", bfs_direction::from_below}});
+                                                                  std::string const& direction,
+                                                                  level_tell const& tell) {
+  auto const how = named<bfs_direction>("direction", direction,
+                                        {{"auto", bfs_direction::whichever_is_less},
+                                         {"above", bfs_direction::from_above},
+                                         {"below", bfs_direction::from_below}});
   level_listener listener;
   if (tell) {
     listener = [&](std::uint32_t level, std::uint64_t vertices) {
@@ -211,7 +212,7 @@ parts<array<std::uint32_t>, array<std::uint32_t>, nb::str> search(shared_lists& 
 }
 
 parts<array<std::uint64_t>, array<std::uint32_t>, nb::str> find_paths(shared_lists& self, std::uint32_t source,
-                                                                std::uint32_t delta) {
+                                                                      std::uint32_t delta) {
   found_sssp found = self.with([&](lists& l) { return l.sssp(source, delta); });
   json figures = to_json(found.figures);
   figures["buckets"] = found.buckets;
@@ -336,15 +337,14 @@ NB_MODULE(_graph, m) {
           nb::arg("labels"))
       .def(
           "check_pagerank",
-          [](shared_lists& self, std::optional<vector_in<std::uint32_t>> const& outgoing, vector_in<float> const& scores,
-             double damping, bool share_dangling) {
+          [](shared_lists& self, std::optional<vector_in<std::uint32_t>> const& outgoing,
+             vector_in<float> const& scores, double damping, bool share_dangling) {
             return self.with([&](lists& l) {
               return l.residual_of_pagerank(span_of(outgoing), span_of(scores),
                                             options_of(damping, 0, 1, share_dangling));
             });
           },
-          nb::arg("outgoing").none(), nb::arg("scores"), nb::kw_only(), nb::arg("damping"),
-          nb::arg("share_dangling"));
+          nb::arg("outgoing").none(), nb::arg("scores"), nb::kw_only(), nb::arg("damping"), nb::arg("share_dangling"));
   m.def("generate", &generated, nb::arg("kind"), nb::arg("scale"), nb::arg("degree"), nb::kw_only(),
         nb::arg("generator"), nb::arg("seed"), nb::arg("entry"), nb::arg("device"), nb::arg("memory_max_bytes"));
 }

@@ -338,8 +338,8 @@ struct cuda : machine_traits {
 #endif
   }
 
-  /// Rests a moment, for a wait whose end is urgent to some nanoseconds. Does nothing if the end is `near` for any of the
-  /// lanes that wait here together, since a lane that rests holds up the others. 64 ns may become 128.
+  /// Rests a moment, for a wait whose end is urgent to some nanoseconds. Does nothing if the end is `near` for any of
+  /// the lanes that wait here together, since a lane that rests holds up the others. 64 ns may become 128.
   FOREBAY_DEVICE static void rest_unless_near(bool near) {
     if (!any_here(near)) pause(64);
   }
