@@ -31,7 +31,7 @@ DIRECTIONS = ("auto", "above", "below")
 DELTA_MAX = 1 << 31
 ITERATIONS_MAX = 1_000_000
 _WIDE_KINDS = ("hbm", "host", "external")
-_LATE_SHARE = 0.01  # of the reads of a modelled memory: beyond it, a result says nothing about that memory
+_LATE_SHARE = 0.01  # of the loads of a modelled memory: beyond it, a result says nothing about that memory
 
 
 class Placed:
@@ -131,7 +131,7 @@ class Placed:
         self._check_options(drives, iodepth, request_bytes)
         self._iodepth: int | None = None
         self._request_bytes: int | None = None
-        self._reads = self._late = 0
+        self._loads = self._late = 0
         if self._memory.on_drives:
             self._place_on_drives(memory, drives, extent, iodepth, request_bytes, tell)
         else:
@@ -309,14 +309,14 @@ class Placed:
         Returns:
             For lists on drives what ``Storage.report`` returns, and else the device. In both cases also the place
             (``path``), ``fidelity``, the build and the host. ``fidelity`` is ``exceeded`` if a modelled drive did not
-            keep its times, or if more than one read in a hundred of modelled memory took longer than the model says.
+            keep its times, or if more than one load in a hundred of modelled memory took longer than the model says.
 
         Raises:
             OperationFailed: The storage is closed.
         """
         if self._storage is not None:
             return provenance(self._storage, self.kind)
-        fits = self._late <= _LATE_SHARE * self._reads
+        fits = self._late <= _LATE_SHARE * self._loads
         return {
             "device": self.device,
             "path": self.kind,
@@ -435,7 +435,7 @@ class Placed:
             figures["request_bytes"] = self._request_bytes
         if before is not None and figures["reads"] is None and (after := self._drive_reads()) is not None:
             figures["reads"], figures["bytes_read"] = (b - a for a, b in zip(before, after, strict=True))
-        self._reads += figures["reads"] or 0
+        self._loads += figures["loads"] or 0
         self._late += figures["late"] or 0
         return tuple(found), figures
 

@@ -22,7 +22,8 @@ class Run:
         reads: How many reads the run made.
         bytes_read: How many bytes these reads moved.
         bytes_needed: How many bytes of entries the algorithm asked for. An entry that is asked for twice counts twice.
-        late: Loads of modelled external memory that took longer than the model says.
+        loads: How often the threads waited for modelled external memory. One wait may be for several reads.
+        late: How many of ``loads`` took longer than the model says.
         clat_ns: The latency of reads in nanoseconds, from the submission until the thread saw the completion: ``min``,
             ``max``, ``mean``, ``stddev``, ``N`` and ``percentile``, as fio has them.
         iodepth: How many reads were in flight at most, each of a thread of its own.
@@ -33,6 +34,7 @@ class Run:
     reads: int | None
     bytes_read: int | None
     bytes_needed: int
+    loads: int | None = None
     late: int | None = None
     clat_ns: dict[str, Any] | None = None
     iodepth: int | None = None
@@ -59,6 +61,7 @@ class Run:
             "bytes_read": self.bytes_read,
             "bytes_needed": self.bytes_needed,
             "read_amplification": self.read_amplification,
+            "loads": self.loads,
             "late": self.late,
             "clat_ns": self.clat_ns,
             "iodepth": self.iodepth,
@@ -75,7 +78,8 @@ class BfsResult(Run):
         reads: How many reads the search made; None if the place of the lists does not count them.
         bytes_read: How many bytes these reads moved, such as whole blocks of a drive; None likewise.
         bytes_needed: How many bytes of neighbour lists the search asked for.
-        late: Loads of modelled external memory that took longer than the model says; None elsewhere.
+        loads: How often the threads waited for modelled external memory; None elsewhere.
+        late: How many of ``loads`` took longer than the model says; None elsewhere.
         clat_ns: The latency of the reads in nanoseconds, from the submission until the thread saw the completion:
             ``min``, ``max``, ``mean``, ``stddev``, ``N`` and ``percentile``, as fio has them. None unless the lists are
             read from a drive past the cache.
@@ -120,7 +124,8 @@ class SsspResult(Run):
         reads: How many reads the search made; None if the place of the lists does not count them.
         bytes_read: How many bytes these reads moved; None likewise.
         bytes_needed: How many bytes of lists the search asked for. It may visit a vertex several times.
-        late: Loads of modelled external memory that took longer than the model says; None elsewhere.
+        loads: How often the threads waited for modelled external memory; None elsewhere.
+        late: How many of ``loads`` took longer than the model says; None elsewhere.
         clat_ns: The latency of the reads, as in ``BfsResult``.
         iodepth: How many reads were in flight at most, as in ``BfsResult``.
         request_bytes: The length of the longest read, as in ``BfsResult``.
@@ -161,7 +166,8 @@ class PagerankResult(Run):
         reads: How many reads the run made; None if the place of the lists does not count them.
         bytes_read: How many bytes these reads moved; None likewise.
         bytes_needed: How many bytes of lists the run asked for: all of them in each iteration.
-        late: Loads of modelled external memory that took longer than the model says; None elsewhere.
+        loads: How often the threads waited for modelled external memory; None elsewhere.
+        late: How many of ``loads`` took longer than the model says; None elsewhere.
         clat_ns: The latency of the reads, as in ``BfsResult``.
         iodepth: How many reads were in flight at most, as in ``BfsResult``.
         request_bytes: The length of the longest read, as in ``BfsResult``.
@@ -197,7 +203,8 @@ class ComponentsResult(Run):
         reads: How many reads the run made; None if the place of the lists does not count them.
         bytes_read: How many bytes these reads moved; None likewise.
         bytes_needed: How many bytes of lists the run asked for: all of them, once.
-        late: Loads of modelled external memory that took longer than the model says; None elsewhere.
+        loads: How often the threads waited for modelled external memory; None elsewhere.
+        late: How many of ``loads`` took longer than the model says; None elsewhere.
         clat_ns: The latency of the reads, as in ``BfsResult``.
         iodepth: How many reads were in flight at most, as in ``BfsResult``.
         request_bytes: The length of the longest read, as in ``BfsResult``.
@@ -227,7 +234,8 @@ class TrianglesResult(Run):
         reads: How many reads the run made; None if the place of the lists does not count them.
         bytes_read: How many bytes these reads moved; None likewise.
         bytes_needed: How many bytes the lists have. A list is read once for each neighbour that needs it.
-        late: Loads of modelled external memory that took longer than the model says; None elsewhere.
+        loads: How often the threads waited for modelled external memory; None elsewhere.
+        late: How many of ``loads`` took longer than the model says; None elsewhere.
         clat_ns: The latency of the reads, as in ``BfsResult``.
         iodepth: How many reads were in flight at most, as in ``BfsResult``.
         request_bytes: The length of the longest read, as in ``BfsResult``.
@@ -250,7 +258,8 @@ class SpmvResult(Run):
         reads: How many reads the run made; None if the place of the lists does not count them.
         bytes_read: How many bytes these reads moved; None likewise.
         bytes_needed: How many bytes of lists and values the run asked for: all of them, once.
-        late: Loads of modelled external memory that took longer than the model says; None elsewhere.
+        loads: How often the threads waited for modelled external memory; None elsewhere.
+        late: How many of ``loads`` took longer than the model says; None elsewhere.
         clat_ns: The latency of the reads, as in ``BfsResult``.
         iodepth: How many reads were in flight at most, as in ``BfsResult``.
         request_bytes: The length of the longest read, as in ``BfsResult``.
