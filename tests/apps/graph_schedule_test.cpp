@@ -5,9 +5,11 @@
 // FOREBAY_SCHEDULES: each test runs as many schedules (default 60). FOREBAY_SEED: run that one alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <random>
 #include <string>
 #include <utility>
@@ -141,7 +143,7 @@ void search_all(Executor const& run, testing::graph_lists const& g, View const& 
   how.share_pages = 3;
   how.window = 1 + random.below(3);
   for (std::uint32_t const source : {40u, 3u, 111u}) {
-    search(source, how);
+    auto const levels = search(source, how);
     ASSERT_EQ(search.bad_neighbour(), 0u);
     if (search.failures().failures != 0) {
       ASSERT_TRUE(may_fail);
@@ -153,6 +155,9 @@ void search_all(Executor const& run, testing::graph_lists const& g, View const& 
     auto const wanted = distances_of(g, source);
     auto const distances = search.distances_to_host(), predecessors = search.predecessors_to_host();
     ASSERT_EQ(distances, wanted);
+    for (std::uint32_t level = 0; level < levels.size(); ++level) {
+      ASSERT_EQ(levels[level], static_cast<std::uint64_t>(std::count(wanted.begin(), wanted.end(), level)));
+    }
     for (std::uint32_t v = 0; v < g.vertices(); ++v) {
       std::uint32_t const before = predecessors[v];
       if (v == source || distances[v] == bfs_unreached) {
