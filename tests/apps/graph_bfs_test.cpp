@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstdint>
 #include <deque>
@@ -392,6 +393,28 @@ TEST(graph_bfs, ids_may_have_eight_bytes) {
   wide[g.row_begin[7]] = std::uint64_t{1} << 32;  // the lower half names vertex 0
   search(7, {bfs_direction::from_above});
   EXPECT_EQ(search.bad_neighbour(), std::uint64_t{1} << 32);
+}
+
+TEST(graph_bfs, lists_may_lie_beyond_2_to_the_32_entries) {
+  // Vertex 1, to which nothing leads, has so many neighbours that nobody writes or reads them.
+  constexpr std::uint64_t many = std::uint64_t{1} << 32;
+  std::vector<std::uint64_t> const row_begin{0, 1, many + 1, many + 2, many + 3};
+  std::size_t const bytes = row_begin.back() * sizeof(std::uint32_t);
+  void* const sparse = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (sparse == MAP_FAILED) GTEST_SKIP() << "this machine gives no 16 GiB of addresses";
+  auto* const ids = static_cast<std::uint32_t*>(sparse);
+  ids[0] = 2;
+  ids[many + 1] = 3;
+  ids[many + 2] = 0;
+  cpu_executor const run;
+  bfs_paging paging;
+  paging.page_elements = 32768;  // a search has room for a run for each page
+  bfs<cpu_executor, apps::memory_view<std::uint32_t>, 0, true> search(run, {4, row_begin.back(), row_begin.data()},
+                                                                      {ids, row_begin.back()}, paging);
+  EXPECT_EQ(search(0, {bfs_direction::from_above}), (std::vector<std::uint64_t>{1, 1, 1}));
+  EXPECT_EQ(search.distances_to_host(), (std::vector<std::uint32_t>{0, bfs_unreached, 1, 2}));
+  EXPECT_EQ(search.predecessors_to_host(), (std::vector<std::uint32_t>{bfs_unreached, bfs_unreached, 0, 2}));
+  munmap(sparse, bytes);
 }
 
 TEST(graph_bfs, each_level_is_told) {

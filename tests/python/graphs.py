@@ -2,12 +2,15 @@
 """What the tests of graphs and their files share."""
 
 import functools
+import os
 
 import numpy as np
 import pytest
 from forebay import RefusedInput
 from forebay.graph import Graph, generate, wordnet
 
+# Of the graphs that are generated. `make check` takes larger ones.
+SCALE = int(os.environ.get("FOREBAY_GRAPH_SCALE", "10"))
 UNWEIGHTED, WEIGHTED = (".sg", ".el"), (".wsg", ".wel", ".gr")
 
 
@@ -63,9 +66,9 @@ def refused(read, path, field=None, value=None):
 def named_graph(name):
     """Graphs that all machines have: two that are generated, and three real ones, all with weights."""
     if name == "uniform":
-        return generate.uniform(10, 4, weights=True)
+        return generate.uniform(SCALE, 4, weights=True)
     if name == "kronecker":
-        return generate.kronecker(10, 4, weights=True)
+        return generate.kronecker(SCALE, 4, weights=True)
     if name == "miserables":  # who is in a scene with whom in Hugo's novel, and how often
         networkx = pytest.importorskip("networkx")
         found = networkx.les_miserables_graph()

@@ -1,10 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Neighbour lists in each place: what is written, checked and refused, and what a run counts."""
 
+import os
+
 import numpy as np
 import pytest
 from forebay import OperationFailed, RefusedInput, Storage
-from forebay.graph import Graph, Placed, bfs, components, generate, spmv, verify_distances, write_edges
+from forebay._native import graph_core
+from forebay.graph import (
+    UNREACHED,
+    UNREACHED_WEIGHTED,
+    Graph,
+    Placed,
+    bfs,
+    components,
+    generate,
+    spmv,
+    verify_distances,
+    write_edges,
+)
 from forebay.graph.extents import default_drive
 from graphs import random_graph
 
@@ -324,6 +338,38 @@ def test_levels_tell_what_a_search_did():
     assert any(level["from_below"] for level in below.levels)
     assert np.array_equal(below.distance, result.distance)
     assert "distance" not in result.figures()
+
+
+@pytest.mark.parametrize("entry", ["id", "weighted"])
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 16])
+def test_lists_lie_beyond_2_to_the_32_entries(tmp_path, entry, cache_bytes):
+    # Vertex 1, to which nothing leads, has so many neighbours that nobody writes or reads them.
+    path_of_others = [(0, 2), (2, 3), (3, 0)]
+    degrees = np.array([1, 1 << 32, 1, 1], np.uint64)
+    row_begin = np.concatenate(([0], degrees.cumsum())).astype(np.uint64)
+    entry_bytes = 8 if entry == "weighted" else 4
+    extent_bytes = int(row_begin[-1]) * entry_bytes
+    image = tmp_path / "sparse.img"
+    image.touch()
+    os.truncate(image, (extent_bytes // 2**20 + 16) * 2**20)
+    cache = {"cache_bytes": cache_bytes, "page_bytes": 4096} if cache_bytes else {}
+    with Storage(f"emulated:backing=file,path={image}", device="cpu", **cache) as storage:
+        storage.create_extent("edges", extent_bytes)
+        for vertex, neighbour in path_of_others:
+            one = np.array([neighbour, 5] if entry == "weighted" else [neighbour], np.uint32)
+            storage.write_extent("edges", one, offset=int(row_begin[vertex]) * entry_bytes)
+        lists = graph_core().Lists.on_drives(
+            storage._native, row_begin, entry=entry, entries="edges", values=None, iodepth=64, request_bytes=0
+        )
+        if entry == "weighted":
+            distance, _, _ = lists.sssp(0, delta=3)
+            assert distance.tolist() == [0, UNREACHED_WEIGHTED, 5, 10]
+        else:
+            distance, _, _ = lists.bfs(0, direction="above", tell=None)
+            assert distance.tolist() == [0, UNREACHED, 1, 2]
+        if cache_bytes:
+            lists.make_cold()
+        del lists
 
 
 def test_results_are_taken_by_dlpack():
