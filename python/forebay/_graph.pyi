@@ -70,6 +70,7 @@ class Lists:
         share_dangling: bool,
     ) -> float: ...
 
+def external_options(text: str) -> str: ...
 def generate(
     kind: str,
     scale: int,

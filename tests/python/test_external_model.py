@@ -108,6 +108,14 @@ def test_the_time_is_the_bytes_over_the_throughput():
     assert ExternalMemory(24e9, iops=1e6).seconds(4096e6, 4096) == pytest.approx(1)
 
 
+def test_memory_whose_link_has_no_bound():
+    memory = ExternalMemory(math.inf, iops=1e6, latency_s=2 * US)
+    assert memory.throughput(64) == 64e6
+    assert memory.bound(64) == "iops"
+    assert memory.best_request_bytes == math.inf
+    assert memory.seconds(64e6, 64) == 1
+
+
 def test_memory_that_nothing_but_the_link_bounds():
     memory = ExternalMemory(24e9)
     assert memory.requests_per_second == math.inf
@@ -127,7 +135,8 @@ def test_memory_that_cannot_be_is_refused(field, value):
 
 
 def test_what_must_be_finite_is_refused():
-    for fields in ({"bytes_per_second": math.inf}, {"bytes_per_second": 1e9, "latency_s": math.inf}):
+    unbounded = {"bytes_per_second": math.inf}
+    for fields in (unbounded, {**unbounded, "outstanding": 8}, {"bytes_per_second": 1e9, "latency_s": math.inf}):
         with pytest.raises(RefusedInput):
             ExternalMemory(**fields)
 

@@ -47,6 +47,7 @@ def test_every_command_in_every_place(forebay, weighted, algorithm, place):
         assert ("source" in trial) == (algorithm in ("bfs", "sssp"))
         assert (trial["bytes_read"] is not None) == counted
         assert (trial["late"] is not None) == place.startswith("external")
+        assert (trial["model"] is not None) == place.startswith("external")  # the drive is an ideal one
         assert (trial["clat_ns"] is not None) == (place == "storage_direct")
     assert (document["read_amplification"] is not None) == counted
 

@@ -22,6 +22,7 @@ from forebay.graph.checks import verified_by
 from forebay.graph.csr import Graph
 from forebay.graph.extents import ENTRY_BYTES
 from forebay.graph.memory import parse_memory, require_device, resolve_device
+from forebay.graph.modelled import modelled
 from forebay.graph.placed import Placed
 from forebay.graph.reorder import reorder
 from forebay.graph.results import BfsResult, Run
@@ -30,6 +31,7 @@ from forebay.units import format_bandwidth, format_count, format_ns, format_rate
 TRIALS_DEFAULT = 16  # GAP's
 _TRIALS_MAX = 1_000_000
 _CHECKERS = {"scipy": "SciPy", "device": "rules on the device"}
+_WIDE_TABLE = 9  # columns, which 80 characters hold without space around them
 _OF_EVERY_RUN = {field.name for field in dataclasses.fields(Run)} | {"levels"}
 
 TrialsOption = Annotated[int, typer.Option("-n", "--trials", metavar="COUNT", help="Number of trials.")]
@@ -305,6 +307,7 @@ def _document(
     done: list[_Trial],
 ) -> dict[str, Any]:
     graph, first, report = placed.graph, done[0].result, placed.report()
+    models = [modelled(trial.result, report) for trial in done]
     checked = [trial.wrong for trial in done if trial.wrong is not None]
     return {
         "algorithm": algorithm.name,
@@ -328,8 +331,9 @@ def _document(
                 **({"source": trial.source} if algorithm.has_source else {}),
                 "wrong": trial.wrong,
                 **trial.result.figures(),
+                "model": None if model is None else model.figures(),
             }
-            for trial in done
+            for trial, model in zip(done, models, strict=True)
         ],
         "device": report["device"],
         "fidelity": report["fidelity"],
@@ -346,8 +350,8 @@ def _timing(document: dict[str, Any]) -> str:
     if path != "external":
         return f"timing: not modelled; the lists lie in {path}"
     late = sum(trial["late"] or 0 for trial in document["trials"])
-    reads = sum(trial["reads"] or 0 for trial in document["trials"])
-    found = f"{late} of {reads} reads later than the model says"
+    loads = sum(trial["loads"] or 0 for trial in document["trials"])
+    found = f"{late} of {loads} loads later than the model says"
     if report["fidelity"] == "ok":
         return f"timing: kept, {found} (1 in 100 allowed)"
     return f"timing: MISSED, {found} (1 in 100 allowed); these are this machine's numbers, not the memory's"
@@ -361,26 +365,17 @@ def _show(algorithm: Algorithm, document: dict[str, Any], done: list[_Trial], js
         if trial.wrong is not None:
             out.print(f"Verification:           {'FAIL' if trial.wrong else 'PASS'}", highlight=False)
     out.print(f"Average Time:        {document['seconds']:.5f}", highlight=False)
-    table = Table(
-        *(["source"] if algorithm.has_source else []),
-        *algorithm.found,
-        *("time", "reads", "IOPS", "bytes read / needed", "p50", "p99"),
-    )
+    columns = {
+        **({"source": [str(trial.source) for trial in done]} if algorithm.has_source else {}),
+        **{title: [show(trial.result) for trial in done] for title, show in algorithm.found.items()},
+        "time": [format_ns(trial.result.seconds * 1e9) for trial in done],
+        **_columns_of_reads(done, document["trials"]),
+    }
+    table = Table(*columns, padding=(0, 1) if len(columns) < _WIDE_TABLE else 0)
     for column in table.columns:
         column.justify = "right"
-    for trial in done:
-        result = trial.result
-        amplification = result.read_amplification
-        percentile = (result.clat_ns or {}).get("percentile")
-        table.add_row(
-            *([str(trial.source)] if algorithm.has_source else []),
-            *(show(result) for show in algorithm.found.values()),
-            format_ns(result.seconds * 1e9),
-            "-" if result.reads is None else str(result.reads),
-            "-" if result.iops is None else format_rate(result.iops),
-            "-" if amplification is None else f"{amplification:.2f}",
-            *("-" if not percentile else format_ns(percentile[p]) for p in ("50.000000", "99.000000")),
-        )
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
     out.print(table)
     seconds = sum(trial.result.seconds for trial in done)
     read = [trial.result.bytes_read for trial in done]
@@ -393,6 +388,25 @@ def _show(algorithm: Algorithm, document: dict[str, Any], done: list[_Trial], js
     by = document["verified_by"]
     checked = "results not checked" if by is None else f"results checked by {_CHECKERS[by]}"
     out.print(f"on {document['device']}; {document['memory']}; {moved}; {checked}", highlight=False, soft_wrap=True)
+
+
+def _columns_of_reads(done: list[_Trial], told: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What the place counts or the model says, and nothing else."""
+    results = [trial.result for trial in done]
+    percentiles = [(result.clat_ns or {}).get("percentile", {}) for result in results]
+    columns: dict[str, list[tuple[Callable[[Any], str], Any]]] = {
+        "model": [(format_ns, model and model["seconds"] * 1e9) for model in (trial["model"] for trial in told)],
+        "reads": [(str, result.reads) for result in results],
+        "IOPS": [(format_rate, result.iops) for result in results],
+        "read / needed": [("{:.2f}".format, result.read_amplification) for result in results],
+        "p50": [(format_ns, percentile.get("50.000000")) for percentile in percentiles],
+        "p99": [(format_ns, percentile.get("99.000000")) for percentile in percentiles],
+    }
+    return {
+        title: ["-" if value is None else show(value) for show, value in cells]
+        for title, cells in columns.items()
+        if any(value is not None for _, value in cells)
+    }
 
 
 def shown_levels(result: BfsResult) -> str:

@@ -19,7 +19,8 @@ class ExternalMemory:
     """External memory, as the model sees it. A report makes one of what it measured.
 
     Attributes:
-        bytes_per_second: What the link carries towards the reader (W).
+        bytes_per_second: What the link carries towards the reader (W); ``UNBOUNDED`` only where something else is a
+            bound.
         iops: How many requests a second the devices complete together (S); ``UNBOUNDED`` where nothing but the
             link and the latency bounds them.
         outstanding: How many requests may be in flight (N_max); ``UNBOUNDED`` where the reader always has enough.
@@ -33,11 +34,14 @@ class ExternalMemory:
 
     def __post_init__(self) -> None:
         """Refuses numbers that no memory has."""
-        require_positive("bytes_per_second", self.bytes_per_second)
+        require_positive("bytes_per_second", self.bytes_per_second, or_unbounded=True)
         require_positive("iops", self.iops, or_unbounded=True)
         require_positive("outstanding", self.outstanding, or_unbounded=True)
         if not 0 <= self.latency_s < math.inf:  # NaN is not
             raise RefusedInput("latency_s", self.latency_s, "must be a time of 0 or more")
+        if math.isinf(self.bytes_per_second) and math.isinf(self.requests_per_second):
+            remedy = "must be a number greater than 0: nothing else bounds this memory"
+            raise RefusedInput("bytes_per_second", self.bytes_per_second, remedy)
 
     @property
     def requests_per_second(self) -> float:
@@ -47,7 +51,10 @@ class ExternalMemory:
 
     @property
     def best_request_bytes(self) -> float:
-        """The shortest request that fills the link: d* = W / s, equation 5. 0 where requests have no bound."""
+        """The shortest request that fills the link: d* = W / s, equation 5.
+
+        0 where requests have no bound, and ``UNBOUNDED`` where the link has none.
+        """
         return self.bytes_per_second / self.requests_per_second
 
     def throughput(self, request_bytes: float) -> float:

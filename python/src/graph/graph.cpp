@@ -29,6 +29,7 @@
 #include "apps/graph_lists/generate.hpp"
 #include "apps/graph_lists/lists.hpp"
 #include "forebay/error.hpp"
+#include "forebay/external_memory.hpp"
 
 namespace nb = nanobind;
 using nlohmann::json;
@@ -254,6 +255,18 @@ parts<array<float>, nb::str> multiply(shared_lists& self, vector_in<float> const
   return nb::make_tuple(array_of(std::move(found.y)), to_json(found.figures).dump());
 }
 
+std::string external_options(std::string const& text) {
+  auto const options = memory::external_memory_options::parse(text);
+  return json{{"latency_us", options.latency_us},
+              {"alignment_bytes", options.alignment_bytes},
+              {"request_max_bytes", options.request_max_bytes},
+              {"iops", options.iops},
+              {"devices", options.devices},
+              {"outstanding", options.outstanding},
+              {"link_bytes_per_second", options.link_bytes_per_second}}
+      .dump();
+}
+
 parts<array<std::uint64_t>, array<std::uint8_t>> generated(std::string const& kind, std::uint32_t scale,
                                                            std::uint32_t degree, std::string const& generator,
                                                            std::uint64_t seed, std::string const& entry,
@@ -345,6 +358,7 @@ NB_MODULE(_graph, m) {
             });
           },
           nb::arg("outgoing").none(), nb::arg("scores"), nb::kw_only(), nb::arg("damping"), nb::arg("share_dangling"));
+  m.def("external_options", &external_options, nb::arg("text"));
   m.def("generate", &generated, nb::arg("kind"), nb::arg("scale"), nb::arg("degree"), nb::kw_only(),
         nb::arg("generator"), nb::arg("seed"), nb::arg("entry"), nb::arg("device"), nb::arg("memory_max_bytes"));
 }
