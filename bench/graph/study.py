@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from forebay._graph import Lists
 
 LINKS = {"gen3x16": ("12G", 256), "gen4x16": ("24G", 768), "gen5x16": ("48G", 768)}
+FAST_DRIVE = "iops=40M,latency_us=50,link=gen5x16,sms=32"
 PUBLISHED_DRIVE = "iops=6M,latency_us=50,link=gen4x16,sms=32"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -173,7 +174,7 @@ def modes(scale: int, device: str) -> list[Row]:
     return rows
 
 
-def plain(scale: int, device: str) -> list[Row]:
+def plain(scale: int, drive: str, device: str) -> list[Row]:
     """The tuned search beside one that reads `neighbours[i]`."""
     rows: list[Row] = []
     graph = GraphLists("uniform", scale, "id", device)
@@ -183,7 +184,7 @@ def plain(scale: int, device: str) -> list[Row]:
     text = external(HOST_GEN4_LATENCY_US, HOST_GEN4)
     rows += _tuned_and_plain(graph, f"external:{text}", graph.in_memory("external", text))
     for share in (1, 4):
-        with graph.on_drive(PUBLISHED_DRIVE, (graph.bytes // share >> 20) + 64 << 20) as (lists, drives):
+        with graph.on_drive(drive, (graph.bytes // share >> 20) + 64 << 20) as (lists, drives):
             rows += _tuned_and_plain(graph, f"storage, 1/{share} in the cache", lists, drives)
             del lists
     return rows
@@ -259,7 +260,12 @@ def products(scale: int, device: str) -> list[Row]:
 def small(device: str) -> list[Row]:
     """Everything, over graphs that take no time: to see that it runs."""
     scale = 8 if device == "cpu" else 16
-    rows = [*algorithms(scale, device), *modes(scale, device), *alignment(scale, device), *plain(scale, device)]
+    rows = [
+        *algorithms(scale, device),
+        *modes(scale, device),
+        *alignment(scale, device),
+        *plain(scale, FAST_DRIVE, device),
+    ]
     rows += [*kinds(scale, 1, device), *paper(scale, 1, device), *rates(scale, device), *largest(scale, device)]
     return rows if device == "cpu" else rows + products(scale, device)
 
@@ -273,7 +279,8 @@ STEPS: dict[str, Callable[[str], list[Row]]] = {
     "rates24": lambda device: rates(24, device),
     "kinds25": lambda device: kinds(25, 2, device),
     "paper25": lambda device: paper(25, 2, device),
-    "plain25": lambda device: plain(25, device),
+    "plain25": lambda device: plain(25, FAST_DRIVE, device),
+    "plain-published25": lambda device: plain(25, PUBLISHED_DRIVE, device),
     "largest27": lambda device: largest(27, device),
     "small": small,
 }
