@@ -92,7 +92,7 @@ def paper(scale: int, trials: int, device: str) -> list[Row]:
                 place = "drive, a quarter in the cache" if cached else "drive"
                 with narrow.on_drive(PUBLISHED_DRIVE, narrow.quarter_bytes if cached else 0) as (lists, drives):
                     row = timed(lists, narrow, 1, cold=cached)
-                    about = {"graph": graph.name, "entry": narrow.entry, "place": place}
+                    about = {"graph": graph.name, "entry": narrow.entry, "place": place, "drive": PUBLISHED_DRIVE}
                     rows.append({**about, "fidelity": fidelity_of(drives), **row})
                     del lists
                 describe(f"{graph.name} {narrow.entry} {place}", rows[-1])

@@ -100,9 +100,10 @@ def misses(study: Study) -> list[str]:
     def of_kind(row: Row) -> str:
         return f"{row['graph']}, {SEARCHES[row['entry']]}, {place_of(row)}"
 
-    for p in predictions(study.rows("kinds25")):
-        if not p.holds:
-            found.append(f"kinds25, {of_kind(p.row)}: {p.ratio:.2f} of the model's time")
+    for step in ("kinds25", "paper25"):
+        for p in predictions(study.rows(step)):
+            if not p.holds:
+                found.append(f"{step}, {of_kind(p.row)}: {p.ratio:.2f} of the model's time")
     for step in ("kinds25", "paper25"):
         late_rows(step, of_kind)
         for row in study.rows(step):
