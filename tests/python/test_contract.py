@@ -58,7 +58,7 @@ DRIVE = "emulated:size=4M"
         (["graph", "convert", "a.el", "/no/such/y.sg"], ["TO", "there is no directory"]),
         (["graph", "bfs", "-f", "/no/such.sg", "-n", "0"], ["-n", "'0'"]),
         (["graph", "bfs", "-f", "/no/such.sg", "-n", "9" * 30], ["-n", "1000000"]),
-        (["graph", "bfs", "-f", "/no/such.sg", "--memory", "hbm"], ["--memory", "'hbm'", "storage_direct"]),
+        (["graph", "bfs", "-f", "/no/such.sg", "--memory", "hbm"], ["--memory", "'hbm'", "use host"]),
         (["drive", "create", "x.img"], ["--size"]),
         (["drive", "import", DRIVE, "x", "/no/such/file"], ["/no/such/file"]),
         (["demo", "--plot", "/"], ["--plot", "is a directory"]),

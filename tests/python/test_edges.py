@@ -68,7 +68,19 @@ COMMANDS = {
     "graph convert": Line("@sg @new.sg", ("@el @new.el",)),
     "graph info": Line("@sg", ("@wsg", "@el", "@gr", "@mtx")),
     "graph model": Line("-f @sg", ("-f @el --cache-bytes 64K",)),
-    "graph bfs": Line("-n 1 -f @sg", (f"-n 1 -f @el --drive {IMAGE}", f"-n 1 -f @el --drive {PROFILE}")),
+    "graph bfs": Line(
+        "-n 1 -f @sg",
+        (
+            f"-n 1 -f @el --drive {IMAGE}",
+            f"-n 1 -f @el --drive {PROFILE}",
+            "-n 1 -f @sg --memory host --plot @new.png",
+        ),
+    ),
+    "graph sssp": Line("-n 1 -f @wsg", ("-n 1 -f @gr --memory host",)),
+    "graph pr": Line("-n 1 -f @sg --memory host"),
+    "graph cc": Line("-n 1 -f @el --memory host"),  # of a matrix it reads no values
+    "graph tc": Line("-n 1 -s -f @sg --memory host"),
+    "graph spmv": Line(f"-n 1 -f @mtx --drive {IMAGE}"),
     "demo": Line(
         f"--wordnet @wordnet --plot @new.png --drive {IMAGE}", ("--wordnet @noun",), fine=("folder that is missing",)
     ),
