@@ -142,6 +142,11 @@ def test_our_kronecker_graph_has_the_degrees_of_gaps():
     assert np.count_nonzero(ours) == pytest.approx(np.count_nonzero(gaps), rel=0.05)
 
 
+def test_a_vertex_has_no_edge():
+    for graph in (generate.uniform(0), generate.kronecker(0), generate.own("uniform", 0), generate.own("kronecker", 0)):
+        assert (graph.vertices, graph.arcs) == (1, 0)
+
+
 def test_what_our_generator_does_not_have_is_refused():
     with pytest.raises(RefusedInput, match="kind: 'star': must be uniform or kronecker"):
         generate.own("star", 3)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+import math
+
 import numpy as np
 import pytest
+from forebay import RefusedInput
 from forebay.graph import Graph
 from forebay.graph.csr import arcs_in_pieces
 from graphs import arcs, random_graph, same, sources, weights_of
@@ -105,3 +108,35 @@ def test_rows_without_arcs_do_not_make_a_piece_large(monkeypatch):
     asked.clear()
     assert [one.sources.tolist() for one in arcs_in_pieces(graph)] == [[0], [500], [999]]
     assert max(asked) <= 4
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments"),
+    [
+        ("sources", ([0, 3], [1, 1], 3)),
+        ("sources", ([0, -1], [1, 1], 3)),
+        ("sources", ([0.5], [1], 3)),
+        ("sources", (["a"], [1], 3)),
+        ("sources", ([[0, 1]], [1, 1], 3)),
+        ("sources", ([[0], [1, 2]], [1, 1], 3)),
+        ("targets", ([0, 1], [1], 3)),
+        ("targets", ([0], [2**63], 3)),
+        ("vertices", ([0], [1], -1)),
+        ("vertices", ([0], [1], 2.0)),
+        ("vertices", ([0], [1], 2**31 + 1)),
+        ("weights", ([0], [1], 3, [-1])),
+        ("weights", ([0], [1], 3, [2**31])),
+        ("weights", ([0], [1], 3, [math.nan])),
+        ("weights", ([0], [1], 3, [1, 2])),
+    ],
+)
+def test_arcs_that_cannot_be_are_refused(field, arguments):
+    sources, targets, vertices, *weights = arguments
+    with pytest.raises(RefusedInput) as refused:
+        Graph.from_arcs(sources, targets, vertices, weights=weights[0] if weights else None)
+    assert refused.value.field == field
+    assert refused.value.remedy
+
+
+def test_no_arcs_make_a_graph_whatever_the_type_of_the_arrays():
+    assert Graph.from_arcs([], np.zeros(0), 3, weights=[]).arcs == 0

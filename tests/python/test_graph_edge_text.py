@@ -114,7 +114,7 @@ def random_body(seed, suffix):
 @pytest.mark.parametrize("suffix", HEADS)
 @pytest.mark.parametrize("seed", range(0, 200, 20))
 def test_a_reader_takes_and_refuses_what_a_reader_of_single_lines_does(tmp_path, suffix, seed, monkeypatch):
-    monkeypatch.setattr(edge_text, "MAX_VERTICES", LIMIT)
+    monkeypatch.setattr(edge_text, "VERTICES_MAX", LIMIT)
     path = tmp_path / f"g{suffix}"
     for one in range(seed, seed + 20):
         lines, edges, wrong = random_body(one, suffix)

@@ -2,6 +2,7 @@
 """Neighbour lists in each place: what is written, checked and refused, and what a run counts."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ from forebay.graph import (
     bfs,
     components,
     generate,
+    read_sg,
     spmv,
     verify_distances,
     write_edges,
+    write_sg,
 )
 from forebay.graph.extents import default_drive
-from graphs import random_graph
+from graphs import random_graph, same
 
 MEMORY_KINDS = ("host", "external:latency_us=1")
 STORAGE_KINDS = ("storage:cache_bytes=64K", "storage_direct")
@@ -230,6 +233,10 @@ def test_arguments_that_do_not_fit_are_refused():
         ("of reads past the cache", "host", {"iodepth": 4}),
         ("of reads past the cache", "storage", {"request_bytes": 512}),
         ("at least 1", "storage_direct", {"iodepth": 0}),
+        ("at least 1", "storage_direct", {"iodepth": 1.5}),
+        ("at least 1", "storage_direct", {"iodepth": "4"}),
+        ("a list of drive URIs", "storage_direct", {"drives": "emulated:size=4M"}),
+        ("a list of drive URIs", "storage_direct", {"drives": None}),
         ("power of two", "storage_direct", {"request_bytes": 1000}),
         ("has no weights", "host", {"weighted": True}),
         ("ids of 4 bytes", "storage_direct", {"wide_ids": True}),
@@ -253,7 +260,11 @@ def test_arguments_that_do_not_fit_are_refused():
             ("must be 0 to 1", lambda: placed.pagerank(damping=float("nan"))),
             ("must be 0 or more", lambda: placed.pagerank(tolerance=float("nan"))),
             ("must be 1 to", lambda: placed.pagerank(iterations=0)),
+            ("must be 0 to 1", lambda: placed.pagerank(damping="0.5")),
+            ("must be 0 or more", lambda: placed.pagerank(tolerance=None)),
             ("must have the shape", lambda: placed.spmv(np.ones(graph.vertices + 1))),
+            ("must be numbers", lambda: placed.spmv("x" * graph.vertices)),
+            ("must be numbers", lambda: placed.spmv([10**400] * graph.vertices)),
         ):
             with pytest.raises(RefusedInput, match=remedy):
                 run()
@@ -267,6 +278,21 @@ def test_arguments_that_do_not_fit_are_refused():
     with pytest.raises(OperationFailed, match="closed"):
         placed.sssp(0)
     assert "closed" in repr(placed)
+
+
+def test_only_a_graph_is_placed():
+    with pytest.raises(RefusedInput, match="must be a Graph"):
+        Placed(None, "host", device="cpu")
+
+
+def test_arrays_may_lie_apart_in_memory(tmp_path):
+    graph = path(5)
+    apart = replace(graph, row_begin=np.repeat(graph.row_begin, 2)[::2], neighbours=np.repeat(graph.neighbours, 2)[::2])
+    for memory in (*MEMORY_KINDS, *STORAGE_KINDS):
+        with Placed(apart, memory, device="cpu") as placed:
+            assert placed.bfs(0).distance.tolist() == [0, 1, 2, 3, 4]
+    write_sg(apart, tmp_path / "apart.sg")
+    assert same(read_sg(tmp_path / "apart.sg"), graph)
 
 
 def test_a_directed_graph_is_not_searched_from_below_and_has_no_triangles():

@@ -3,10 +3,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from forebay._buffers import whole
+from forebay.errors import RefusedInput
+
+VERTICES_MAX = 2**31
 WEIGHT_MAX = 2**31 - 1
 _PIECE_ARCS = 1 << 16  # what is computed of a piece stays in the processor's cache
 
@@ -74,10 +79,17 @@ class Graph:
 
         Returns:
             The graph.
+
+        Raises:
+            RefusedInput: The arrays have different shapes, or a number is no whole number or out of range.
         """
-        sources = np.asarray(sources, dtype=np.int64)
-        targets = np.asarray(targets, dtype=np.int64)
-        weights = None if weights is None else np.asarray(weights, dtype=np.int32)
+        vertices = whole("vertices", vertices, VERTICES_MAX)
+        sources = _numbers("sources", sources, np.int64, vertices - 1)
+        targets = _numbers("targets", targets, np.int64, vertices - 1)
+        _require_shape("targets", targets, sources)
+        if weights is not None:
+            weights = _numbers("weights", weights, np.int32, WEIGHT_MAX)
+            _require_shape("weights", weights, sources)
         if not directed:
             sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
             weights = None if weights is None else np.concatenate([weights, weights])
@@ -128,6 +140,30 @@ class Graph:
         """Returns the graph with the weight 1 on every arc, in place of weights that it has."""
         incoming = self.incoming.with_unit_weights() if self.incoming else None
         return replace(self, weights=np.ones(self.arcs, np.int32), incoming=incoming)
+
+
+def _numbers(field: str, given: npt.ArrayLike, kind: type[np.signedinteger[Any]], most: int) -> npt.NDArray[Any]:
+    """Returns whole numbers from 0 to ``most`` as an array; refuses all else."""
+    remedy = f"must be whole numbers from 0 to {most}, in an array of one dimension"
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError):
+        raise RefusedInput(field, given, remedy) from None
+    if array.ndim != 1:
+        raise RefusedInput(field, f"shape {array.shape}", remedy)
+    if not array.size:
+        return np.empty(0, kind)
+    if array.dtype.kind not in "iu":
+        raise RefusedInput(field, array.dtype, remedy)
+    for extreme in (array.min(), array.max()):
+        if not 0 <= int(extreme) <= most:
+            raise RefusedInput(field, extreme, remedy)
+    return array.astype(kind, copy=False)
+
+
+def _require_shape(field: str, array: npt.NDArray[Any], other: npt.NDArray[Any]) -> None:
+    if array.shape != other.shape:
+        raise RefusedInput(field, f"shape {array.shape}", f"must have the shape of sources, {other.shape}")
 
 
 @dataclass(frozen=True)

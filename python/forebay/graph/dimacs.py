@@ -10,8 +10,8 @@ from pathlib import Path
 
 from forebay.errors import RefusedInput
 from forebay.files import reading, writing
-from forebay.graph.csr import Graph
-from forebay.graph.edge_text import MAX_VERTICES, Declared, Dialect, Lines, read_graph, shown, write_edges
+from forebay.graph.csr import VERTICES_MAX, Graph
+from forebay.graph.edge_text import Declared, Dialect, Lines, read_graph, shown, write_edges
 
 _GR = Dialect(
     "a line must be an arc `a SOURCE TARGET WEIGHT` or a comment `c ...`",
@@ -70,7 +70,7 @@ def _read_problem(lines: Lines) -> Declared:
         if not found:
             raise RefusedInput(f"{lines.where}: line", shown(line), remedy)
         vertices, edges = int(found[1]), int(found[2])
-        if vertices > MAX_VERTICES:
-            raise RefusedInput(f"{lines.where}: nodes", vertices, f"must be 0 to {MAX_VERTICES}; correct the header")
+        if vertices > VERTICES_MAX:
+            raise RefusedInput(f"{lines.where}: nodes", vertices, f"must be 0 to {VERTICES_MAX}; correct the header")
         return Declared(vertices, edges, lines.where)
     raise RefusedInput(f"{lines.where}: line", "", f"the file ends without a problem line, which {remedy}")

@@ -18,9 +18,8 @@ import numpy.typing as npt
 
 from forebay import memory
 from forebay.errors import RefusedInput
-from forebay.graph.csr import WEIGHT_MAX, Graph, arcs_in_pieces
+from forebay.graph.csr import VERTICES_MAX, WEIGHT_MAX, Graph, arcs_in_pieces
 
-MAX_VERTICES = 2**31
 WITHOUT_WEIGHTS = "leave the weights out: --weights none, in Python weights=False"
 
 _PIECE_BYTES = 4 << 20
@@ -177,7 +176,7 @@ def read_graph(
     """
     keep = weights and dialect.weighted
     bytes_an_edge = (1 if directed else 2) * (_BYTES_AN_EDGE + keep * _BYTES_A_WEIGHT)
-    last = (declared.vertices if declared else MAX_VERTICES) + dialect.numbering_from - 1
+    last = (declared.vertices if declared else VERTICES_MAX) + dialect.numbering_from - 1
     if declared:
         needed = declared.vertices * _BYTES_A_VERTEX
         memory.require(needed, f"{declared.where}: nodes", declared.vertices, "so many nodes", "correct the header")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from forebay._buffers import whole
 from forebay.bench import MAX_IN_FLIGHT
 from forebay.errors import RefusedInput
 from forebay.graph.csr import Graph
@@ -249,6 +250,11 @@ def default_iodepth(storage: Storage, iodepth: int | None = None) -> int:
         cores = len(os.sched_getaffinity(0))
         on_cpu = storage.report()["device"] == "cpu"
         iodepth = min(128 * max(1, cores - 1), MAX_IN_FLIGHT) if on_cpu else 16384
-    if not 1 <= iodepth <= MAX_IN_FLIGHT:
-        raise RefusedInput("--iodepth", iodepth, f"must be at least 1 and at most {MAX_IN_FLIGHT}")
-    return iodepth
+    remedy = f"must be at least 1 and at most {MAX_IN_FLIGHT}"
+    try:
+        number = whole("--iodepth", iodepth, MAX_IN_FLIGHT)
+    except RefusedInput:
+        raise RefusedInput("--iodepth", iodepth, remedy) from None
+    if not number:
+        raise RefusedInput("--iodepth", iodepth, remedy)
+    return number

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from forebay import memory
 from forebay.errors import RefusedInput
 from forebay.files import reading, size_of, writing
-from forebay.graph.csr import WEIGHT_MAX, Graph, arcs_in_pieces
-from forebay.graph.edge_text import MAX_VERTICES
+from forebay.graph.csr import VERTICES_MAX, WEIGHT_MAX, Graph, arcs_in_pieces
 
 _HEADER = struct.Struct("<?qq")
 _PIECE = 1 << 20  # numbers that are read at a time
@@ -92,7 +91,7 @@ def _write(graph: Graph, path: Path, *, pairs: bool) -> None:
     with writing("graph file", path) as out:
         out.write(_HEADER.pack(graph.directed, graph.arcs, graph.vertices))
         for part in (graph, graph.inverse()) if graph.directed else (graph,):
-            out.write(part.row_begin.astype("<i8", copy=False).data)
+            out.write(np.ascontiguousarray(part.row_begin.astype("<i8", copy=False)).data)
             for at in range(0, part.arcs, _PIECE):
                 numbers = part.neighbours[at : at + _PIECE]
                 if pairs and part.weights is not None:
@@ -111,8 +110,8 @@ def _read(path: Path, *, pairs: bool, weights: bool) -> Graph:
         if header[0] > 1:
             raise refuse("directed", header[0], "must be 0 or 1")
         directed, arcs, vertices = _HEADER.unpack(header)
-        if not 0 <= vertices <= MAX_VERTICES:
-            raise refuse("num_nodes", vertices, f"must be 0 to {MAX_VERTICES}")
+        if not 0 <= vertices <= VERTICES_MAX:
+            raise refuse("num_nodes", vertices, f"must be 0 to {VERTICES_MAX}")
         if arcs < 0:
             raise refuse("num_edges", arcs, "must not be negative")
         expected = _HEADER.size + (8 * (vertices + 1) + (8 if pairs else 4) * arcs) * (2 if directed else 1)

@@ -74,7 +74,7 @@ def kronecker(scale: int, degree: int = 16, *, weights: bool = False) -> Graph:
     names = np.random.RandomState(_SEED).permutation(1 << scale).astype(np.uint32)
     pairs = []
     for draw, count in _blocks(scale, degree):
-        points = draw(count * scale).reshape(-1, scale)
+        points = draw(count * scale).reshape(count, scale)
         source, target = (np.zeros(count, np.uint32) for _ in range(2))
         for level in range(scale):
             point = points[:, level]

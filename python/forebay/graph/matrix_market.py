@@ -12,9 +12,8 @@ from pathlib import Path
 
 from forebay.errors import RefusedInput
 from forebay.files import reading, writing
-from forebay.graph.csr import Graph, arcs_in_pieces
+from forebay.graph.csr import VERTICES_MAX, Graph, arcs_in_pieces
 from forebay.graph.edge_text import (
-    MAX_VERTICES,
     WITHOUT_WEIGHTS,
     Declared,
     Dialect,
@@ -131,7 +130,7 @@ def _read_size(lines: Lines) -> Declared:
             raise RefusedInput(
                 f"{lines.where}: size", f"{rows} x {columns}", "a graph is a square matrix; add empty rows or columns"
             )
-        if rows > MAX_VERTICES:
-            raise RefusedInput(f"{lines.where}: rows", rows, f"must be 0 to {MAX_VERTICES}; correct the header")
+        if rows > VERTICES_MAX:
+            raise RefusedInput(f"{lines.where}: rows", rows, f"must be 0 to {VERTICES_MAX}; correct the header")
         return Declared(rows, entries, lines.where)
     raise RefusedInput(f"{lines.where}: line", "", "the file ends without a line `ROWS COLUMNS ENTRIES`; get all of it")

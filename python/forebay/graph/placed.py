@@ -3,9 +3,10 @@
 
 import contextlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsFloat
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +113,10 @@ class Placed:
         self._storage: Storage | None = None
         self._own_storage = False
         self._lists: Any = None
+        if not isinstance(graph, Graph):
+            raise RefusedInput("graph", type(graph).__name__, "must be a Graph; make one with Graph.from_arcs or load")
+        if isinstance(drives, str) or not isinstance(drives, Sequence):
+            raise RefusedInput("drives", drives, "must be a list of drive URIs, which may be empty")
         if not graph.vertices:
             raise RefusedInput("graph", "0 vertices", "has no vertex; there is nothing to place or to search")
         self.graph = graph
@@ -238,21 +243,19 @@ class Placed:
             OperationFailed: As ``bfs``.
         """
         self._require("pagerank", "id")
-        if not 0 <= damping <= 1:
-            raise RefusedInput("damping", damping, "must be 0 to 1")
-        if not tolerance >= 0:
-            raise RefusedInput("tolerance", tolerance, "must be 0 or more")
+        damping = _number("damping", damping, 1, "must be 0 to 1")
+        tolerance = _number("tolerance", tolerance, math.inf, "must be 0 or more")
         if not 1 <= (iterations := whole("iterations", iterations)) <= ITERATIONS_MAX:
             raise RefusedInput("iterations", iterations, f"must be 1 to {ITERATIONS_MAX}")
         (score,), figures = self._run(
             "pagerank",
             outgoing(self.graph),
-            damping=float(damping),
-            tolerance=float(tolerance),
+            damping=damping,
+            tolerance=tolerance,
             iterations=iterations,
             share_dangling=bool(share_dangling),
         )
-        return PagerankResult(score=score, damping=float(damping), share_dangling=bool(share_dangling), **figures)
+        return PagerankResult(score=score, damping=damping, share_dangling=bool(share_dangling), **figures)
 
     def components(self) -> ComponentsResult:
         """Finds the connected components; of a directed graph the weakly connected ones. It reads all lists once.
@@ -297,9 +300,7 @@ class Placed:
             OperationFailed: As ``bfs``.
         """
         self._require("spmv", "id")
-        vector = np.ascontiguousarray(x, dtype=np.float32)
-        if vector.shape != (self.graph.vertices,):
-            raise RefusedInput("x", vector.shape, f"must have the shape ({self.graph.vertices},): one for each vertex")
+        vector = _floats("x", x, self.graph.vertices, "vertex")
         (y,), figures = self._run("spmv", vector)
         return SpmvResult(y=y, **figures)
 
@@ -506,7 +507,7 @@ def _in_memory(graph: Graph, entry: str, values: npt.NDArray[np.float32] | None,
     return interruptible(
         graph_core().Lists,
         _row_begin(graph),
-        entries(graph, entry),
+        np.ascontiguousarray(entries(graph, entry)),
         values,
         entry=entry,
         kind=memory.kind,
@@ -525,10 +526,30 @@ def _checked_values(graph: Graph, values: npt.ArrayLike | None, entry: str) -> n
         return None
     if entry != "id":
         raise RefusedInput("values", entry, "only lists of ids of 4 bytes have values; leave them out")
-    array = np.ascontiguousarray(values, dtype=np.float32)
-    if array.shape != (graph.arcs,):
-        raise RefusedInput("values", array.shape, f"must have the shape ({graph.arcs},): one for each arc")
+    return _floats("values", values, graph.arcs, "arc")
+
+
+def _floats(field: str, given: npt.ArrayLike, count: int, of: str) -> npt.NDArray[np.float32]:
+    """Returns numbers of 4 bytes, one for each vertex or arc."""
+    remedy = f"must be numbers and must have the shape ({count},): one for each {of}"
+    try:
+        array = np.ascontiguousarray(given, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RefusedInput(field, type(given).__name__, f"{remedy} ({error})") from None
+    if array.shape != (count,):
+        raise RefusedInput(field, f"shape {array.shape}", remedy)
     return array
+
+
+def _number(field: str, given: SupportsFloat, most: float, remedy: str) -> float:
+    """Returns a number from 0 to ``most``."""
+    try:
+        number = float(given)
+    except (TypeError, ValueError, OverflowError):
+        raise RefusedInput(field, given, remedy) from None
+    if isinstance(given, str) or not 0 <= number <= most:
+        raise RefusedInput(field, given, remedy)
+    return number
 
 
 def _of_storage(storage: Storage, device: str, drives: Sequence[str]) -> tuple[Memory, str]:
