@@ -35,6 +35,8 @@ void validate(csr_lists const& graph) {
                 "must be 1 to 2^32 - 2");
   refuse_unless(rows[0] == 0 && std::is_sorted(rows.begin(), rows.end()), "row_begin", rows[0],
                 "must begin with 0 and never fall");
+  // A frontier numbers entries with 48 bits. It also keeps their bytes below 2^64.
+  refuse_unless(rows.back() < std::uint64_t{1} << 48, "row_begin", rows.back(), "must end below 2^48 entries");
 }
 
 /// Calls `with(std::type_identity<M>)` for the machine that reads the lists.

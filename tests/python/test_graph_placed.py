@@ -280,6 +280,24 @@ def test_arguments_that_do_not_fit_are_refused():
     assert "closed" in repr(placed)
 
 
+def test_numbers_of_entries_do_not_wrap_round():
+    many = Graph(np.array([0, 1 << 62]), EMPTY.astype(np.int32), True)
+    with pytest.raises(RefusedInput, match="below 2.48"):
+        Placed(many, "host", device="cpu")
+    with Storage("emulated:size=4M", device="cpu") as storage:
+        storage.create_extent("edges", 4096)
+        with pytest.raises(RefusedInput, match="below 2.48"):
+            graph_core().Lists.on_drives(
+                storage._native,
+                np.array([0, 1 << 62], np.uint64),
+                entry="id",
+                entries="edges",
+                values=None,
+                iodepth=1,
+                request_bytes=0,
+            )
+
+
 def test_only_a_graph_is_placed():
     with pytest.raises(RefusedInput, match="must be a Graph"):
         Placed(None, "host", device="cpu")
