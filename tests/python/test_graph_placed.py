@@ -282,11 +282,11 @@ def test_arguments_that_do_not_fit_are_refused():
 
 def test_numbers_of_entries_do_not_wrap_round():
     many = Graph(np.array([0, 1 << 62]), EMPTY.astype(np.int32), True)
-    with pytest.raises(RefusedInput, match="below 2.48"):
+    with pytest.raises(RefusedInput, match=r"below 2\^48"):
         Placed(many, "host", device="cpu")
     with Storage("emulated:size=4M", device="cpu") as storage:
         storage.create_extent("edges", 4096)
-        with pytest.raises(RefusedInput, match="below 2.48"):
+        with pytest.raises(RefusedInput, match=r"below 2\^48"):
             graph_core().Lists.on_drives(
                 storage._native,
                 np.array([0, 1 << 62], np.uint64),
