@@ -70,7 +70,8 @@ class GraphLists:
     @property
     def ids(self) -> np.ndarray:
         """The entries as ids of 4 bytes."""
-        return self._entries.view(np.int32)
+        ids: np.ndarray = self._entries.view(np.int32)
+        return ids
 
     @property
     def quarter_bytes(self) -> int:
@@ -89,9 +90,10 @@ class GraphLists:
 
     def in_memory(self, kind: str, keys: str = "") -> "Lists":
         """Copies the lists to a kind of memory; `keys` are those of external memory."""
-        return graph_core().Lists(
+        lists: Lists = graph_core().Lists(
             self.row_begin, self._entries, None, entry=self.entry, kind=kind, device=self.device, node=-1, external=keys
         )
+        return lists
 
     @contextlib.contextmanager
     def on_drive(self, drive: str, cache_bytes: int = 0, page_bytes: int = 4096) -> "Iterator[tuple[Lists, Storage]]":
