@@ -24,9 +24,10 @@ from study_tables import RESULTS, Study
 def sections() -> dict[str, Callable[[Study], str]]:
     """The tables by the names that pages have for them."""
     t, g = study_tables, study_gates
-    searches = (t.machine, t.model, t.host, t.latency, t.alignment, t.paper, t.plain, t.modes)
-    others = (t.products, t.algorithms, t.largest, g.missed, g.chases, g.random_reads, g.machine_gates)
-    return {part.__name__: part for part in (*searches, *others, study_claims.claims)}
+    searches = (t.machine, t.model, t.host, t.latency, t.alignment, t.paper, t.plain, t.plain_published, t.rates)
+    others = (t.modes, t.products, t.before_after, t.algorithms, t.largest)
+    gates = (g.missed, g.chases, g.random_reads, g.machine_gates)
+    return {part.__name__: part for part in (*searches, *others, *gates, study_claims.claims)}
 
 
 def with_tables(page: str, study: Study) -> str:

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Iterable
 
 from study_tables import (
+    BEFORE_AFTER_MAX,
     CUSPARSE_FACTOR_MAX,
     LATE_SHARE_MAX,
     MODES_WITHIN,
@@ -117,14 +118,25 @@ def misses(study: Study) -> list[str]:
             found.append(f"modes22, {at:g} us: `mode=pinned` takes {ratio:.2f} of the time of `mode=device`")
     late_rows("modes22", lambda row: f"mode={row['place']}, {options_of(row['external'])['latency_us']} us")
     late_rows("algorithms22", lambda row: f"{row['graph']}, {row['algorithm']}, {place_of(row)}")
-    late_rows("plain25", lambda row: f"{row['search']}, {place_of(row)}")
-    for row in study.rows("plain25"):
-        if row["fidelity"] == "exceeded":
-            found.append(f"plain25, {row['search']}, {place_of(row)}: fidelity exceeded")
+    for step in ("plain25", "plain-published25"):
+        late_rows(step, lambda row: f"{row['search']}, {place_of(row)}")
+        for row in study.rows(step):
+            if row["fidelity"] == "exceeded":
+                found.append(f"{step}, {row['search']}, {place_of(row)}: fidelity exceeded")
+    for p in predictions(study.rows("rates24")):
+        name = f"rates24, {options_of(p.row['drive'])['iops']}"
+        if not p.holds:
+            found.append(f"{name}: {p.ratio:.2f} of the model's time")
+        if p.row["fidelity"] == "exceeded":
+            found.append(f"{name}: fidelity exceeded")
+    for row in study.rows("before-after"):
+        if row["factor"] > BEFORE_AFTER_MAX:
+            where = f"{row['graph']}, {row['algorithm']}, {row['place']}"
+            found.append(f"before-after, {where}: {row['factor']:.3f} of the time before")
     for row in study.rows("products22"):
         if row["factor"] > CUSPARSE_FACTOR_MAX:
             found.append(f"products22, {row['graph']}: {row['factor']:.2f} of the time of cuSPARSE")
-    for step in ("algorithms22", "kinds25", "paper25", "largest27", "alignment23", "latency23", "modes22"):
+    for step in ("algorithms22", "kinds25", "paper25", "largest27", "alignment23", "latency23", "modes22", "rates24"):
         wrong = sum(row["wrong"] for row in study.rows(step))
         if wrong:
             found.append(f"{step}: {wrong} wrong results")

@@ -166,7 +166,7 @@ def table(head: list[str], body: Iterable[list[str]]) -> str:
 def machine(study: Study) -> str:
     """On what everything ran."""
     names = ("algorithms22", "modes22", "products22", "latency23", "alignment23", "kinds25", "paper25", "plain25")
-    documents = [study.document(name) for name in (*names, "largest27")]
+    documents = [study.document(name) for name in (*names, "plain-published25", "rates24", "largest27")]
     gpus, commits = ({document[key] for document in documents} for key in ("gpu", "commit"))
     gates = study.document("external-gates")["machine"]
     return (
@@ -409,9 +409,18 @@ def paper(study: Study) -> str:
 
 
 def plain(study: Study) -> str:
-    """The tuned search beside a plain one."""
+    """The tuned search beside a plain one, with a drive of 40 MIOPS."""
+    return _plain(study, "plain25")
+
+
+def plain_published(study: Study) -> str:
+    """The tuned search beside a plain one, with a drive of 6 MIOPS."""
+    return _plain(study, "plain-published25")
+
+
+def _plain(study: Study, step: str) -> str:
     body = []
-    for tuned, simple in plain_pairs(study):
+    for tuned, simple in plain_pairs(study, step):
         times = [row["seconds"][-1] for row in (tuned, simple)]
         cells = [place_of(tuned), *map(ms, times), f"{times[1] / times[0]:.1f}"]
         cells += [late_cell(late_share(tuned)), late_cell(late_share(simple))]
@@ -420,11 +429,24 @@ def plain(study: Study) -> str:
     return table([*head, "fidelity, tuned", "fidelity, plain"], body)
 
 
-def plain_pairs(study: Study) -> list[tuple[Row, Row]]:
-    """The tuned and the plain search of each place."""
-    rows = study.rows("plain25")
+def plain_pairs(study: Study, step: str) -> list[tuple[Row, Row]]:
+    """The tuned and the plain search of each place, of a step."""
+    rows = study.rows(step)
     simple = {row["place"]: row for row in rows if row["search"] == "plain"}
     return [(row, simple[row["place"]]) for row in rows if row["search"] == "tuned"]
+
+
+def rates(study: Study) -> str:
+    """The same search over drives of four rates."""
+    body = []
+    for p in predictions(study.rows("rates24")):
+        row = p.row
+        per_second = [f"{row['reads'] / row['median_s'] / 1e6:.2f}", f"{row['bytes_read'] / row['median_s'] / 1e9:.1f}"]
+        drive = options_of(row["drive"])["iops"]
+        cells = [drive, f"{row['reads'] / 1e6:.1f}", p.bound, ms(p.seconds), ms(row["median_s"]), f"{p.ratio:.3f}"]
+        body.append([*cells, "yes" if p.holds else "**no**", *per_second, fidelity_cell(row)])
+    head = ["IOPS of the drive", "reads, M", "bound", "model, ms", "measured, ms", "measured / model", "within 15 %"]
+    return table([*head, "reads, M/s", "GB/s", "fidelity"], body)
 
 
 def mode_pairs(study: Study) -> list[tuple[float, Row, Row]]:
@@ -465,6 +487,24 @@ def products(study: Study) -> str:
         holds = row["factor"] <= CUSPARSE_FACTOR_MAX
         body.append([row["graph"], *times, f"{row['factor']:.3f}", "yes" if holds else "**no**"])
     return table(["graph", "iteration, us", "product of cuSPARSE, us", "factor", "at most 1.2"], body)
+
+
+BEFORE_AFTER_MAX = 1.05
+
+
+def before_after(study: Study) -> str:
+    """Searches and products before and after they moved to the common view."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in study.rows("before-after"):
+        groups.setdefault((ALGORITHMS[row["algorithm"]], row["place"].replace("_", " ")), []).append(row)
+    body = []
+    for (algorithm, place), rows in groups.items():
+        factors_found = sorted(row["factor"] for row in rows)
+        missing = sum(factor > BEFORE_AFTER_MAX for factor in factors_found)
+        verdict = f"**{missing} of {len(rows)} miss**" if missing else "yes"
+        spread = f"{factors_found[0]:.3f} to {factors_found[-1]:.3f}"
+        body.append([algorithm, place, str(len(rows)), spread, f"{geometric_mean(factors_found):.3f}", verdict])
+    return table(["algorithm", "place", "rows", "after / before", "geometric mean", "at most 1.05"], body)
 
 
 ALGORITHMS = {"bfs": "BFS", "sssp": "SSSP", "pr": "PageRank", "cc": "components", "tc": "triangles", "spmv": "SpMV"}

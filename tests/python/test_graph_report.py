@@ -102,14 +102,22 @@ def test_no_miss_is_hidden(tmp_path):
         ],
         algorithms22=[row(1.0, algorithm="bfs") | {"wrong": 3}],
         plain25=[],
+        **{
+            "plain-published25": [row(1.0, search="plain", fidelity="exceeded")],
+            "before-after": [{"graph": "uniform4", "algorithm": "bfs", "place": "hbm", "factor": 1.07}],
+        },
+        rates24=[row(1.0, drive="iops=6M,latency_us=50,link=gen4x16", fidelity="exceeded")],
         products22=[{"graph": "uniform4", "factor": 1.3}],
         largest27=[],
     )
     found = study_gates.misses(study)
     assert [line.partition(",")[0] for line in found] == ["kinds25"] * 3 + [
         "modes22",
+        "plain-published25",
+        "rates24",
+        "before-after",
         "products22",
         "algorithms22: 3 wrong results",
     ]
-    for figure in ("1.20 of the model's time", "1.00 % of the loads are late", "fidelity exceeded", "2.00", "1.30"):
+    for figure in ("1.20 of the model's time", "1.00 % of the loads are late", "fidelity exceeded", "2.00", "1.30", "1.070"):
         assert any(figure in line for line in found), figure
