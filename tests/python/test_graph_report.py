@@ -119,5 +119,12 @@ def test_no_miss_is_hidden(tmp_path):
         "products22",
         "algorithms22: 3 wrong results",
     ]
-    for figure in ("1.20 of the model's time", "1.00 % of the loads are late", "fidelity exceeded", "2.00", "1.30", "1.070"):
+    for figure in (
+        "1.20 of the model's time",
+        "1.00 % of the loads are late",
+        "fidelity exceeded",
+        "2.00",
+        "1.30",
+        "1.070",
+    ):
         assert any(figure in line for line in found), figure
