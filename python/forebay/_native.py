@@ -42,6 +42,17 @@ def graph_core() -> ModuleType:
     return _load("forebay._graph")
 
 
+@functools.cache
+def search_core() -> ModuleType:
+    """Returns the module `forebay._search`, of the vector search.
+
+    Raises:
+        OperationFailed: It does not load.
+    """
+    core()
+    return _load("forebay._search")
+
+
 def _load(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)

@@ -53,7 +53,7 @@ def exact_neighbours(base: npt.ArrayLike, queries: npt.ArrayLike, k: int, metric
         RefusedInput: A shape, a type, a number or the metric is wrong, a component is not finite, or a vector of zeros
             has no cosine.
     """
-    vectors, asked = _checked("base", base, metric), _checked("queries", queries, metric)
+    vectors, asked = checked_vectors("base", base, metric), checked_vectors("queries", queries, metric)
     if asked.shape[1] != vectors.shape[1]:
         raise RefusedInput("queries", f"dimension {asked.shape[1]}", f"must have that of base, {vectors.shape[1]}")
     if not len(vectors):
@@ -86,7 +86,7 @@ def recall(
     Raises:
         RefusedInput: As ``exact_neighbours``; or an id is no vector, or the shapes do not fit.
     """
-    vectors, asked = _checked("base", base, metric), _checked("queries", queries, metric)
+    vectors, asked = checked_vectors("base", base, metric), checked_vectors("queries", queries, metric)
     given, right = (_checked_ids(name, ids, len(vectors)) for name, ids in (("found", found), ("true", true)))
     if right.shape != given.shape or len(right) != len(asked) or not right.size:
         what = f"must have the shape of true, {right.shape}, with a row for each of {len(asked)} queries"
@@ -103,8 +103,17 @@ def recall(
     return hits / right.size
 
 
-def _checked(field: str, given: npt.ArrayLike, metric: str) -> npt.NDArray[Any]:
-    """Vectors that can be compared."""
+def checked_vectors(field: str, given: npt.ArrayLike, metric: str) -> npt.NDArray[Any]:
+    """Returns vectors as an array that can be searched.
+
+    Args:
+        field: The name of the argument.
+        given: What the caller gave.
+        metric: What they are to be compared by.
+
+    Raises:
+        RefusedInput: The metric, a shape, a type or a number is wrong, or a vector of zeros has no cosine.
+    """
     if metric not in METRICS:
         raise RefusedInput("metric", metric, f"must be {', '.join(METRICS[:-1])} or {METRICS[-1]}")
     array = np.asarray(given)

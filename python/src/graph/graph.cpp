@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "../arguments.hpp"
+#include "../arrays.hpp"
 #include "../latency_json.hpp"
 #include "../python_buffer.hpp"
 #include "../python_lock.hpp"
@@ -37,34 +39,16 @@ using nlohmann::json;
 namespace forebay::graph {
 namespace {
 
+using python::array_of;
 using python::buffer_owner;
+using python::gpu_of;
+using python::named;
 using python::python_buffer;
 using python::shared_storage;
+using python::span_of;
+using python::vector_in;
+using python::vector_out;
 using python::without_lock;
-
-template <class T>
-using vector_in = nb::ndarray<T const, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using vector_out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-template <class T>
-std::span<T const> span_of(vector_in<T> const& array) {
-  return {array.data(), array.shape(0)};
-}
-template <class T>
-std::span<T const> span_of(std::optional<vector_in<T>> const& array) {
-  return array ? span_of(*array) : std::span<T const>();
-}
-
-/// An array of Python's that has the elements.
-template <class T>
-vector_out<T> array_of(std::vector<T> elements) {
-  auto kept = std::make_unique<std::vector<T>>(std::move(elements));
-  T* const data = kept->data();
-  std::size_t const count = kept->size();
-  nb::capsule const owner(kept.release(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return vector_out<T>(data, {count}, owner);
-}
 
 template <class T>
 json or_null(std::optional<T> const& value) {
@@ -81,38 +65,9 @@ json to_json(run_figures const& figures) {
           {"clat_ns", figures.latency ? python::to_json(*figures.latency) : json()}};
 }
 
-template <class Value>
-Value named(char const* field, std::string_view name, std::initializer_list<std::pair<std::string_view, Value>> known) {
-  std::string names;
-  for (auto const& [each, value] : known) {
-    if (each == name) return value;
-    names += (names.empty() ? "" : ", ") + std::string(each);
-  }
-  throw refused_input(field, std::string(name), "must be one of " + names);
-}
-
 entry_kind entry_of(std::string_view name) {
   return named<entry_kind>(
       "entry", name, {{"id", entry_kind::id}, {"wide_id", entry_kind::wide_id}, {"weighted", entry_kind::weighted}});
-}
-
-/// The number of a GPU, or -1.
-int gpu_of(std::string const& device) {
-  if (device == "cpu") return -1;
-  std::string const prefix = "cuda:";
-  std::size_t read = 0;
-  int number = -1;
-  if (device.starts_with(prefix)) {
-    try {
-      number = std::stoi(device.substr(prefix.size()), &read);
-    } catch (std::exception const&) {
-      number = -1;
-    }
-  }
-  if (number < 0 || prefix.size() + read != device.size()) {
-    throw refused_input("device", device, "must be cpu or cuda:N, N being the number of a GPU");
-  }
-  return number;
 }
 
 /// The lists and, if they lie on drives, the storage. One call at a time uses them.

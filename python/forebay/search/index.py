@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An index of vectors whose records lie on drives."""
+
+import dataclasses
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forebay._buffers import whole
+from forebay._native import interruptible, search_core
+from forebay.errors import OperationFailed, RefusedInput
+from forebay.search.build import Progress, write_index
+from forebay.search.exact import NO_NEIGHBOUR, checked_vectors
+from forebay.search.index_file import Meta, read_meta, read_part
+from forebay.search.prepared import prepare
+from forebay.search.searching import SearchResult
+from forebay.storage import Storage
+
+MEMORIES = ("storage", "hbm", "host")
+"""Where a search reads records: from the drives, from the GPU's memory, or from page-locked memory of the host."""
+
+
+class Index:
+    """An index of vectors, to find the nearest neighbours of a query.
+
+    For each vector the drives hold a *record*: the vector itself and the numbers of some near vectors. A code of some
+    bytes for each vector is in the device's memory. The codes lead a search: it reads the record of the vector whose
+    code is nearest to the query, then adds the neighbours in that record to its candidates. So it reads one record for
+    each step, and ranks what it finds by the exact distance.
+
+    An index has a *name*. ``Index.build`` makes the extents ``NAME/nodes`` and others in a storage. ``Index(storage,
+    NAME)`` opens them.
+
+    **Threads.** Several threads may search at the same time; the searches take turns.
+
+    Example:
+        >>> import numpy as np
+        >>> from forebay import Storage
+        >>> from forebay.search import Index, synthetic_vectors
+        >>> base, queries = synthetic_vectors(1000, 32), synthetic_vectors(2, 32, queries=True)
+        >>> with Storage("emulated:size=64M", device="cpu") as storage:
+        ...     with Index.build(storage, base, graph_degree=16) as index:
+        ...         result = index.search(queries, k=3)
+        >>> result.ids.shape
+        (2, 3)
+    """
+
+    def __init__(self, storage: Storage, name: str = "index", *, memory: str = "storage") -> None:
+        """Opens an index. Its codes are read, checked, and copied to the device of the storage.
+
+        Args:
+            storage: The storage that has it. It stays open for as long as the index is used.
+            name: The name of the index.
+            memory: One of ``MEMORIES``. In all but ``storage`` all records are copied: to compare drives with memory.
+
+        Raises:
+            RefusedInput: There is no such index, it was written by another version, a part of it was cut or changed,
+                its records do not fit the blocks of the drives, or the device has no such memory.
+            OperationFailed: A drive fails, or an extension module does not load.
+        """
+        if memory not in MEMORIES:
+            raise RefusedInput("memory", memory, f"must be {', '.join(MEMORIES[:-1])} or {MEMORIES[-1]}")
+        self._storage = storage
+        self._name = name
+        self._memory = memory
+        self._meta = read_meta(storage, name)
+        parts = {part: read_part(storage, name, self._meta, part) for part in self._meta.part_shapes()}
+        self._codes: npt.NDArray[np.uint8] = parts["codes"]
+        meta = self._meta
+        self._codebook: npt.NDArray[np.float32] = parts["codebook"].reshape(meta.chunks, 256, meta.chunk_dimension)
+        self._navigation: npt.NDArray[np.uint32] = parts["navigation"]
+        bits = np.unpackbits(parts["live"].view("u1"), bitorder="little")[: meta.slots]
+        self._live: npt.NDArray[np.bool_] = bits.astype(bool)
+        self._native: Any = None
+        self._place()
+
+    @classmethod
+    def build(
+        cls,
+        storage: Storage,
+        vectors: npt.ArrayLike,
+        name: str = "index",
+        *,
+        metric: str = "l2",
+        graph_degree: int | None = None,
+        chunks: int | None = None,
+        capacity: int | None = None,
+        graph: npt.NDArray[np.uint32] | None = None,
+        seed: int = 0,
+        device: str = "cpu",
+        replace: bool = False,
+        progress: Progress | None = None,
+        memory: str = "storage",
+    ) -> Self:
+        """Builds an index, writes it to a storage, and opens it. The same arguments give the same index.
+
+        Args:
+            storage: Where the index goes.
+            vectors: ``uint8``, ``int8``, ``float16`` or ``float32`` of shape ``(vectors, dimension)``. Their ids are
+                their row numbers. It may be a ``numpy.memmap``.
+            name: The name of the index.
+            metric: One of ``METRICS``.
+            graph_degree: How many neighbours a record has at most. None: 64.
+            chunks: The bytes of a code, a multiple of 4. More of them need more of the device's memory, and fewer
+                reads. None: one for each four components, but at most 64.
+            capacity: How many vectors there is to be room for. None: for these.
+            graph: The neighbours of each vector, if they are known: ids, ``uint32`` of shape ``(vectors, degree)``,
+                with ``NO_NEIGHBOUR`` after the last of each. None: they are found.
+            seed: What is drawn at random, is drawn from it.
+            device: ``cpu``, or ``cuda:N``, where PyTorch computes.
+            replace: Take the place of an index of that name.
+            progress: Called now and then with the name of a step, and how much of how much of it is done.
+            memory: As for ``Index``.
+
+        Raises:
+            RefusedInput: An argument is wrong, or the drives have no room. Nothing was written then.
+            OperationFailed: A drive fails, or an extension module does not load.
+        """
+        write_index(
+            storage,
+            name,
+            vectors,
+            metric=metric,
+            graph_degree=graph_degree,
+            chunks=chunks,
+            capacity=capacity,
+            graph=graph,
+            seed=seed,
+            device=device,
+            replace=replace,
+            progress=progress,
+        )
+        return cls(storage, name, memory=memory)
+
+    def __repr__(self) -> str:
+        meta = self._meta
+        return f"<forebay.search.Index {self._name!r} of {self.count} vectors, {meta.dtype} x {meta.dimension}>"
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def count(self) -> int:
+        """How many vectors can be found: those that were built or inserted, and not deleted."""
+        return int(self._live.sum())
+
+    @property
+    def dimension(self) -> int:
+        """How many components a vector has."""
+        return self._meta.dimension
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of a component."""
+        return np.dtype(self._meta.dtype)
+
+    @property
+    def metric(self) -> str:
+        """How far two vectors are apart, one of ``METRICS``."""
+        return self._meta.metric
+
+    def search(
+        self,
+        queries: npt.ArrayLike,
+        k: int = 10,
+        *,
+        itopk_size: int = 64,
+        search_width: int | Literal["auto"] = 1,
+        navigation_size: int = 32,
+        filter: npt.ArrayLike | None = None,  # noqa: A002 (cuVS's word)
+        batch: int = 0,
+        concurrency: int = 0,
+        timeout_s: float = 10,
+        partial: bool = False,
+    ) -> SearchResult:
+        """Finds the nearest neighbours of queries.
+
+        Args:
+            queries: Of shape ``(queries, dimension)`` and the type of the index: NumPy, or any array with
+                ``__dlpack__``, on the CPU or a GPU.
+            k: How many neighbours each gets, 1 to ``itopk_size``.
+            itopk_size: How many candidates a search keeps. It reads the records of all of them, so more of them find
+                more of the true neighbours, and cost more reads. At most 4096.
+            search_width: How many reads of a query are in flight at most, 1 to 32. With 1 a search always reads its
+                best candidate. More hide the latency of the drives, and some reads are in vain. ``auto``: as many as
+                pay off.
+            navigation_size: How many candidates it keeps in the graph of the sample, where it begins.
+            filter: Which ids may be found: ``bool`` of shape ``(ids,)``, or the same as bits, ``uint8`` as
+                ``numpy.packbits`` makes it with ``bitorder="little"``. The search goes through other vectors too, so
+                take a larger ``itopk_size`` if few are allowed.
+            batch: So many queries are begun, and all of them end, before others begin. 0: all.
+            concurrency: How many queries run at a time. 0: as many as the device has room for.
+            timeout_s: How long a read may take.
+            partial: Return what was found if some queries fail, in place of raising an error.
+
+        Returns:
+            The neighbours, and what it took.
+
+        Raises:
+            RefusedInput: An argument is wrong. Nothing was read then.
+            OperationFailed: A read failed or took too long, or a record is not what was written: it names the query.
+                Also if the index or the storage is closed.
+        """
+        self._require_open()
+        rows = self._checked_queries(queries)
+        meta = self._meta
+        width = 0 if search_width == "auto" else whole("search_width", search_width)
+        if search_width != "auto" and not width:
+            raise RefusedInput("search_width", 0, "must be 1 to 32, or auto")
+        allowed = self._allowed(filter)
+        prepared = prepare(rows, meta.metric, meta.vector_words, self._codebook, meta.chunk_offsets)
+        found = interruptible(
+            self._native.search,
+            len(rows),
+            words=prepared.words.reshape(-1),
+            norms=prepared.norms,
+            components=prepared.components.reshape(-1),
+            offsets_and_scales=prepared.offsets_and_scales.reshape(-1),
+            filter_bits=allowed,
+            k=whole("k", k, 2**32 - 1),
+            list_size=whole("itopk_size", itopk_size, 2**32 - 1),
+            width=width,
+            navigation_size=whole("navigation_size", navigation_size, 2**32 - 1),
+            batch=whole("batch", batch, 2**32 - 1),
+            concurrency=whole("concurrency", concurrency, 2**32 - 1),
+            timeout_s=float(timeout_s),
+        )
+        errors = self._errors(found)
+        if errors and not partial:
+            first = min(errors)
+            others = f", and {len(errors) - 1} other queries failed" if len(errors) > 1 else ""
+            raise OperationFailed(f"query {first}: {errors[first]}{others}")
+        slots = found["slots"].reshape(len(rows), -1)
+        none = slots == NO_NEIGHBOUR
+        ids = np.where(none, NO_NEIGHBOUR, meta.map.ids(np.where(none, 0, slots))).astype(np.uint32)
+        return SearchResult(
+            ids=ids,
+            distances=found["distances"].reshape(ids.shape),
+            reads=found["reads"],
+            unused_reads=found["unused_reads"],
+            latency_ns=found["latency_ns"],
+            errors=errors,
+            seconds=found["seconds"],
+            concurrency=found["concurrency"],
+        )
+
+    def info(self) -> dict[str, Any]:
+        """Describes the index: what its meta says, how many vectors it has, and how many bytes are where."""
+        meta = self._meta
+        described = dataclasses.asdict(meta)
+        del described["checksums"], described["chunk_offsets"]
+        return described | {
+            "name": self._name,
+            "live": self.count,
+            "deleted": meta.count - self.count,
+            "chunks": meta.chunks,
+            "record_bytes": meta.layout.size_bytes,
+            "drive_bytes": meta.layout.size_bytes * meta.slots,
+            "device_bytes": self._codes.nbytes + self._codebook.nbytes + self._navigation.nbytes,
+            "memory": self._memory,
+        }
+
+    def close(self) -> None:
+        """Frees the device's memory. The storage stays open. A second call does nothing."""
+        self._native = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._native is None:
+            raise OperationFailed("the index is closed: open it again")
+
+    def _place(self) -> None:
+        """Copies to the device what a search needs there."""
+        meta: Meta = self._meta
+        core = search_core()
+        shape = core.Shape(
+            dtype=meta.dtype,
+            metric=meta.metric,
+            slots=meta.slots,
+            record_words=meta.record_words,
+            vector_words=meta.vector_words,
+            degree_max=meta.graph_degree,
+            chunks=meta.chunks,
+            chunk_dimension=meta.chunk_dimension,
+            navigation_degree=meta.navigation_degree,
+        )
+        parts = {
+            "shape": shape,
+            "codes": self._codes.reshape(-1),
+            "codebook": np.ascontiguousarray(self._codebook.transpose(0, 2, 1)).reshape(-1),
+            "navigation_slots": self._navigation[: meta.navigation_vertices],
+            "navigation_neighbours": self._navigation[meta.navigation_vertices :],
+        }
+        if self._memory == "storage":
+            self._native = core.Index.on_drives(self._storage._native, f"{self._name}/nodes", **parts)
+            return
+        records = np.empty(meta.slots * meta.record_words, "<u4")
+        self._storage.read_extent(f"{self._name}/nodes", records)
+        device = self._storage.report()["device"]
+        self._native = core.Index.in_memory(records, self._memory, device=device, **parts)
+
+    def _checked_queries(self, queries: npt.ArrayLike) -> npt.NDArray[Any]:
+        rows = checked_vectors("queries", to_host("queries", queries), self._meta.metric)
+        if not len(rows):
+            raise RefusedInput("queries", "0 queries", "must have at least one")
+        if rows.shape[1] != self._meta.dimension:
+            raise RefusedInput(
+                "queries", f"dimension {rows.shape[1]}", f"must have that of the index, {self._meta.dimension}"
+            )
+        if rows.dtype != self.dtype:
+            raise RefusedInput(
+                "queries", rows.dtype, f"must have the type of the index: convert them with .astype('{self.dtype}')"
+            )
+        return rows
+
+    def _allowed(self, given: npt.ArrayLike | None) -> npt.NDArray[np.uint32]:
+        """A bit for each slot that may be found; none if that is each one that has a record."""
+        meta = self._meta
+        if given is None and self.count == meta.count:
+            return np.zeros(0, np.uint32)
+        bits = np.zeros(-(-meta.slots // 32) * 32, bool)
+        bits[: meta.slots] = self._live
+        if given is not None:
+            allowed = np.zeros(meta.slots, bool)
+            allowed[meta.map.of(np.flatnonzero(_checked_filter(given, meta.count)))] = True
+            bits[: meta.slots] &= allowed
+        return np.packbits(bits, bitorder="little").view("<u4")
+
+    def _errors(self, found: dict[str, Any]) -> dict[int, str]:
+        status = found["status"]
+        errors = {}
+        for query in np.flatnonzero(status).tolist():
+            what = search_core().status_text(int(status[query]))
+            slot = int(found["failed_slot"][query])
+            if found["reads"][query]:
+                vector = int(self._meta.map.ids(np.array([slot]))[0])
+                errors[query] = f"the read of record {slot}, of vector {vector}, ended with: {what}"
+            else:
+                errors[query] = f"it was not begun, since reads before it did not end in time: {what}"
+        return errors
+
+
+def to_host(field: str, given: Any) -> npt.NDArray[Any]:  # noqa: ANN401 (any array)
+    """Returns an array in host memory.
+
+    Args:
+        field: The name of the argument.
+        given: An array of NumPy, PyTorch, CuPy or any other library with DLPack, on the CPU or a GPU, or a list.
+
+    Raises:
+        RefusedInput: It is no such array.
+    """
+    if hasattr(given, "detach") and hasattr(given, "cpu"):  # PyTorch, whose tensors may need a gradient
+        given = given.detach().cpu()
+    elif hasattr(given, "get") and hasattr(given, "__cuda_array_interface__"):  # CuPy
+        given = given.get()
+    if hasattr(given, "__dlpack__") and not isinstance(given, np.ndarray):
+        try:
+            return np.from_dlpack(given)
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise RefusedInput(field, type(given).__name__, f"is no array that NumPy can read ({error})") from None
+    return np.asarray(given)
+
+
+def _checked_filter(given: npt.ArrayLike, count: int) -> npt.NDArray[np.bool_]:
+    array = to_host("filter", given)
+    if array.dtype == bool and array.shape == (count,):
+        return array
+    if array.dtype == np.uint8 and array.shape == (-(-count // 8),):
+        return np.unpackbits(array, bitorder="little")[:count].astype(bool)
+    raise RefusedInput(
+        "filter",
+        f"{array.dtype} of shape {array.shape}",
+        f"must be bool of shape ({count},), or uint8 of shape ({-(-count // 8)},) with a bit for each id",
+    )

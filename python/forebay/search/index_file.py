@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an index lies in the extents of a storage.
+
+The extents of the index ``NAME``:
+
+========================  ==========================================================================================
+``NAME/meta``             what the others hold, with their checksums, as JSON
+``NAME/nodes``            a record for each slot
+``NAME/codes``            a code for each slot, ``uint8`` of shape ``(slots, chunks)``
+``NAME/codebook``         what codes mean, ``float32`` of shape ``(chunks, 256, chunk_dimension)``
+``NAME/navigation``       a graph over a sample: its slots, then their neighbours, ``uint32``
+``NAME/live``             a bit for each slot: whether a vector is there and not deleted
+``NAME/journal``          while a flush is under way: what it changes
+========================  ==========================================================================================
+
+Numbers are little-endian.
+"""
+
+import dataclasses
+import json
+import zlib
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forebay.errors import RefusedInput
+from forebay.search.records import RecordLayout
+from forebay.search.slots import Slots
+from forebay.storage import Storage
+
+VERSION = 1
+PARTS = ("codes", "codebook", "navigation", "live")
+"""The extents that are read whole, and have a checksum in the meta."""
+_MAGIC = b"FBINDEX\n"
+_HEADER_BYTES = 24
+_REBUILD = "build the index again"
+
+
+@dataclasses.dataclass(frozen=True)
+class Meta:
+    """What the meta extent says.
+
+    Attributes:
+        dtype: The type of a component: ``uint8``, ``int8``, ``float16`` or ``float32``.
+        dimension: How many components a vector has.
+        metric: One of ``METRICS``.
+        count: How many ids were given out. The ids are 0 to count - 1.
+        slots: How many vectors there is room for.
+        slot_factor: See ``Slots``.
+        slot_offset: See ``Slots``.
+        record_words: See ``RecordLayout``.
+        vector_words: See ``RecordLayout``.
+        graph_degree: How many neighbours a record has at most.
+        chunk_offsets: Where the components of each chunk of the codes begin, and where the last ends.
+        chunk_dimension: The components of the longest chunk.
+        navigation_vertices: How many the sample has.
+        navigation_degree: How many neighbours each of them has at most.
+        seed: The seed of the build.
+        builder: What built the graph.
+        checksums: Of each of ``PARTS``, by its name: CRC-32.
+    """
+
+    dtype: str
+    dimension: int
+    metric: str
+    count: int
+    slots: int
+    slot_factor: int
+    slot_offset: int
+    record_words: int
+    vector_words: int
+    graph_degree: int
+    chunk_offsets: list[int]
+    chunk_dimension: int
+    navigation_vertices: int
+    navigation_degree: int
+    seed: int
+    builder: str
+    checksums: dict[str, int]
+
+    @property
+    def chunks(self) -> int:
+        """How many bytes a code has."""
+        return len(self.chunk_offsets) - 1
+
+    @property
+    def layout(self) -> RecordLayout:
+        """Where the parts of a record are."""
+        return RecordLayout(self.record_words, self.vector_words, self.graph_degree)
+
+    @property
+    def map(self) -> Slots:
+        """Where each id lies."""
+        return Slots(self.slots, self.slot_factor, self.slot_offset)
+
+    def part_shapes(self) -> dict[str, tuple[np.dtype[Any], int]]:
+        """The type and the number of elements of each of ``PARTS``."""
+        return {
+            "codes": (np.dtype("u1"), self.slots * self.chunks),
+            "codebook": (np.dtype("<f4"), self.chunks * 256 * self.chunk_dimension),
+            "navigation": (np.dtype("<u4"), self.navigation_vertices * (1 + self.navigation_degree)),
+            "live": (np.dtype("<u4"), -(-self.slots // 32)),
+        }
+
+    def with_checksums(self, **parts: npt.NDArray[Any]) -> Self:
+        """Returns this meta with the checksums of other parts."""
+        return dataclasses.replace(self, checksums=self.checksums | {k: checksum(v) for k, v in parts.items()})
+
+    def to_bytes(self) -> bytes:
+        """What the extent holds."""
+        text = json.dumps(dataclasses.asdict(self)).encode()
+        numbers = np.array([VERSION, len(text), zlib.crc32(text), 0], "<u4")
+        return _MAGIC + numbers.tobytes() + text
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> Self:
+        """Reads what ``to_bytes`` made.
+
+        Args:
+            data: The bytes of the extent; there may be more after them.
+            name: The name of the index, for errors.
+
+        Raises:
+            RefusedInput: It is no meta, one of another version, or it was changed or cut.
+        """
+        where = f"{name}/meta"
+        if data[:8] != _MAGIC:
+            raise RefusedInput("index", where, "is no index of Forebay: name another, or build one")
+        version, length, crc, _ = np.frombuffer(data, "<u4", 4, 8).tolist()
+        if version != VERSION:
+            raise RefusedInput("index", where, f"has version {version}, and this program reads {VERSION}; {_REBUILD}")
+        text = data[_HEADER_BYTES : _HEADER_BYTES + length]
+        if len(text) != length or zlib.crc32(text) != crc:
+            raise RefusedInput("index", where, f"was changed or cut since it was written; {_REBUILD}")
+        return cls(**json.loads(text))
+
+
+def checksum(part: npt.NDArray[Any]) -> int:
+    """Returns the CRC-32 of an array's bytes."""
+    return zlib.crc32(np.ascontiguousarray(part).view("u1").reshape(-1).data)
+
+
+def extent_sizes(storage: Storage) -> dict[str, int]:
+    """Returns the size of each extent of a storage by its name, in bytes."""
+    return {extent["name"]: extent["bytes"] for extent in storage.extents()}
+
+
+def write_whole(storage: Storage, extent: str, data: npt.NDArray[Any] | bytes, *, replace: bool) -> None:
+    """Makes an extent that holds an array and nothing else.
+
+    Raises:
+        RefusedInput: As ``Storage.new_extent``.
+        OperationFailed: As ``Storage.new_extent``.
+    """
+    array = np.frombuffer(data, "u1") if isinstance(data, bytes) else np.ascontiguousarray(data).view("u1").reshape(-1)
+    with storage.new_extent(extent, array.nbytes, replace=replace) as write:
+        write(array, 0)
+
+
+def read_meta(storage: Storage, name: str) -> Meta:
+    """Reads the meta of an index.
+
+    Raises:
+        RefusedInput: There is no such index, or its meta is not what was written.
+        OperationFailed: A drive fails, or the storage is closed.
+    """
+    size = extent_sizes(storage).get(f"{name}/meta")
+    if size is None:
+        known = sorted(each.removesuffix("/meta") for each in extent_sizes(storage) if each.endswith("/meta"))
+        there = f"the drives have {', '.join(known)}" if known else "the drives have none"
+        raise RefusedInput("index", name, f"is no index of these drives; {there}")
+    data = bytearray(size)
+    storage.read_extent(f"{name}/meta", data)
+    return Meta.from_bytes(bytes(data), name)
+
+
+def read_part(storage: Storage, name: str, meta: Meta, part: str) -> npt.NDArray[Any]:
+    """Reads one of ``PARTS`` and compares it with its checksum. Returns it flat.
+
+    Raises:
+        RefusedInput: It is missing, too short, or not what was written.
+        OperationFailed: A drive fails, or the storage is closed.
+    """
+    dtype, count = meta.part_shapes()[part]
+    where = f"{name}/{part}"
+    size = extent_sizes(storage).get(where)
+    if size is None:
+        raise RefusedInput("index", where, f"is missing; {_REBUILD}")
+    if size < count * dtype.itemsize:
+        raise RefusedInput("index", where, f"has {size} bytes of {count * dtype.itemsize}: it was cut; {_REBUILD}")
+    array = np.empty(count, dtype)
+    storage.read_extent(where, array)
+    if checksum(array) != meta.checksums.get(part):
+        raise RefusedInput("index", where, f"was changed since it was written; {_REBUILD}")
+    return array

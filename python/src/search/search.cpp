@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! forebay._search: the vector search as python/forebay/search uses it. The stub python/forebay/_search.pyi declares
+//! the same names and signatures. The library is that of forebay._core, which is loaded first: both modules share its
+//! drives.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../arguments.hpp"
+#include "../arrays.hpp"
+#include "../python_buffer.hpp"
+#include "../python_lock.hpp"
+#include "../shared_storage.hpp"
+#include "apps/search/index.hpp"
+#include "forebay/status_text.hpp"
+
+namespace nb = nanobind;
+
+namespace forebay::search {
+namespace {
+
+using python::array_of;
+using python::buffer_owner;
+using python::gpu_of;
+using python::named;
+using python::python_buffer;
+using python::shared_storage;
+using python::span_of;
+using python::vector_in;
+using python::vector_out;
+using python::without_lock;
+
+index_shape shape_of(std::string const& dtype, std::string const& how, std::uint32_t slots, std::uint32_t record_words,
+                     std::uint32_t vector_words, std::uint32_t degree_max, std::uint32_t chunks,
+                     std::uint32_t chunk_dimension, std::uint32_t navigation_degree) {
+  return {
+      .elements = named<element>(
+          "dtype", dtype,
+          {{"uint8", element::u8}, {"int8", element::i8}, {"float16", element::f16}, {"float32", element::f32}}),
+      .how = named<metric>("metric", how,
+                           {{"l2", metric::l2}, {"inner_product", metric::inner_product}, {"cosine", metric::cosine}}),
+      .slots = slots,
+      .record = {record_words, vector_words, degree_max},
+      .chunks = chunks,
+      .chunk_dimension = chunk_dimension,
+      .navigation_degree = navigation_degree};
+}
+
+/// The index and, if its records lie on drives, the storage. One call at a time uses them.
+class shared_index {
+ public:
+  shared_index(index_shape const& shape, index_parts const& parts, nb::object storage, std::string const& nodes)
+      : owner_(std::move(storage)), drives_(nb::cast<shared_storage*>(owner_)) {
+    drives_->with([&](forebay::storage& s) { index_.emplace(shape, parts, s, s.find_extent(nodes)); });
+  }
+  shared_index(index_shape const& shape, index_parts const& parts, buffer_owner records, std::string const& place,
+               std::string const& device) {
+    record_memory const where{
+        .place = named<record_place>("memory", place, {{"hbm", record_place::hbm}, {"host", record_place::host}}),
+        .gpu = gpu_of(device)};
+    python_buffer const all(records, false);
+    without_lock const unlocked;
+    index_.emplace(shape, parts, std::span(static_cast<std::byte const*>(all.data()), all.size_bytes()), where);
+  }
+
+  /// Calls `use(index)` without Python's lock, while the storage stays open.
+  template <class Use>
+  auto with(Use&& use) {
+    auto const alone = [&] {
+      std::lock_guard const lock(mutex_);
+      return use(*index_);
+    };
+    if (drives_ != nullptr) return drives_->with([&](forebay::storage&) { return alone(); });
+    without_lock const unlocked;
+    return alone();
+  }
+
+ private:
+  nb::object owner_;
+  shared_storage* drives_ = nullptr;
+  std::mutex mutex_;
+  std::optional<vector_index> index_;
+};
+
+template <class T, class Part>
+vector_out<T> column(std::vector<query_outcome> const& outcomes, Part&& part) {
+  std::vector<T> values;
+  values.reserve(outcomes.size());
+  for (query_outcome const& o : outcomes) values.push_back(static_cast<T>(part(o)));
+  return array_of(std::move(values));
+}
+
+/// Arrays by name: flat, a row for each query.
+nb::dict dict_of(search_found found) {
+  std::vector<query_outcome> const& outcomes = found.outcomes;
+  nb::dict parts;
+  parts["status"] = column<std::uint32_t>(outcomes, [](query_outcome const& o) { return o.outcome.bits(); });
+  parts["failed_slot"] = column<std::uint32_t>(outcomes, [](query_outcome const& o) { return o.failed_slot; });
+  parts["reads"] = column<std::uint32_t>(outcomes, [](query_outcome const& o) { return o.reads; });
+  parts["unused_reads"] = column<std::uint32_t>(outcomes, [](query_outcome const& o) { return o.unused_reads; });
+  parts["latency_ns"] = column<std::uint64_t>(outcomes, [](query_outcome const& o) { return o.latency_ns; });
+  parts["slots"] = array_of(std::move(found.slots));
+  parts["distances"] = array_of(std::move(found.distances));
+  parts["seconds"] = found.seconds;
+  parts["concurrency"] = found.concurrency;
+  return parts;
+}
+
+}  // namespace
+}  // namespace forebay::search
+
+NB_MODULE(_search, m) {
+  using namespace forebay::search;
+  using bytes_in = vector_in<std::uint8_t>;
+  using words_in = vector_in<std::uint32_t>;
+  using floats_in = vector_in<float>;
+  nb::class_<index_shape>(m, "Shape")
+      .def(
+          "__init__",
+          [](index_shape* self, std::string const& dtype, std::string const& how, std::uint32_t slots,
+             std::uint32_t record_words, std::uint32_t vector_words, std::uint32_t degree_max, std::uint32_t chunks,
+             std::uint32_t chunk_dimension, std::uint32_t navigation_degree) {
+            new (self) index_shape(shape_of(dtype, how, slots, record_words, vector_words, degree_max, chunks,
+                                            chunk_dimension, navigation_degree));
+          },
+          nb::kw_only(), nb::arg("dtype"), nb::arg("metric"), nb::arg("slots"), nb::arg("record_words"),
+          nb::arg("vector_words"), nb::arg("degree_max"), nb::arg("chunks"), nb::arg("chunk_dimension"),
+          nb::arg("navigation_degree"));
+  nb::class_<shared_index>(m, "Index")
+      .def_static(
+          "on_drives",
+          [](nb::typed<nb::object, forebay::python::shared_storage> storage, std::string const& nodes,
+             index_shape const& shape, bytes_in const& codes, floats_in const& codebook,
+             words_in const& navigation_slots, words_in const& navigation_neighbours) {
+            return new shared_index(
+                shape, {span_of(codes), span_of(codebook), span_of(navigation_slots), span_of(navigation_neighbours)},
+                nb::object(std::move(storage)), nodes);
+          },
+          nb::rv_policy::take_ownership, nb::arg("storage"), nb::arg("nodes"), nb::kw_only(), nb::arg("shape"),
+          nb::arg("codes"), nb::arg("codebook"), nb::arg("navigation_slots"), nb::arg("navigation_neighbours"))
+      .def_static(
+          "in_memory",
+          [](buffer_owner records, std::string const& place, std::string const& device, index_shape const& shape,
+             bytes_in const& codes, floats_in const& codebook, words_in const& navigation_slots,
+             words_in const& navigation_neighbours) {
+            return new shared_index(
+                shape, {span_of(codes), span_of(codebook), span_of(navigation_slots), span_of(navigation_neighbours)},
+                records, place, device);
+          },
+          nb::rv_policy::take_ownership, nb::arg("records"), nb::arg("place"), nb::kw_only(), nb::arg("device"),
+          nb::arg("shape"), nb::arg("codes"), nb::arg("codebook"), nb::arg("navigation_slots"),
+          nb::arg("navigation_neighbours"))
+      .def(
+          "search",
+          [](shared_index& self, std::uint32_t count, words_in const& words, floats_in const& norms,
+             floats_in const& components, floats_in const& offsets_and_scales, words_in const& filter, std::uint32_t k,
+             std::uint32_t list_size, std::uint32_t width, std::uint32_t navigation_size, std::uint32_t batch,
+             std::uint32_t concurrency, double timeout_s) {
+            query_set const queries{
+                count,          span_of(words), span_of(norms), span_of(components), span_of(offsets_and_scales),
+                span_of(filter)};
+            search_options const options{k, list_size, width, navigation_size, batch, concurrency, timeout_s};
+            return dict_of(self.with([&](vector_index& i) { return i.search(queries, options); }));
+          },
+          nb::arg("count"), nb::kw_only(), nb::arg("words"), nb::arg("norms"), nb::arg("components"),
+          nb::arg("offsets_and_scales"), nb::arg("filter_bits"), nb::arg("k"), nb::arg("list_size"), nb::arg("width"),
+          nb::arg("navigation_size"), nb::arg("batch"), nb::arg("concurrency"), nb::arg("timeout_s"));
+  m.def(
+      "status_text", [](std::uint32_t bits) { return forebay::to_string(forebay::status::from_bits(bits)); },
+      nb::arg("bits"));
+}
