@@ -62,20 +62,25 @@ struct distance_parts {
   /// The distance, from the parts of all lanes. `query_norm` is the length of the query; only the cosine needs it. A
   /// collective of a full warp.
   template <class M>
-  FOREBAY_DEVICE float finish(element e, metric m, float query_norm) const {
-    auto const warp = M::this_warp();
-    auto const sum_of_whole = [](std::uint32_t mine) { return simt::team<M>::here().sum32(mine); };
-    float sum, norm = 0;
+  FOREBAY_DEVICE float of_all_lanes(element e, metric m, float query_norm) const {
+    auto const team = simt::team<M>::here();
+    distance_parts all;
     if (e == element::u8 || e == element::i8) {
-      sum = static_cast<float>(static_cast<std::int32_t>(sum_of_whole(whole)));
-      if (m == metric::cosine) norm = static_cast<float>(sum_of_whole(whole_norm));
+      all.whole = team.sum32(whole);
+      if (m == metric::cosine) all.whole_norm = team.sum32(whole_norm);
     } else {
-      sum = sum_of(warp, real);
-      if (m == metric::cosine) norm = sum_of(warp, real_norm);
+      all.real = sum_of<M>(real);
+      if (m == metric::cosine) all.real_norm = sum_of<M>(real_norm);
     }
+    return all.of_one_lane(e, m, query_norm);
+  }
+  /// The same if one lane added up everything.
+  FOREBAY_DEVICE float of_one_lane(element e, metric m, float query_norm) const {
+    bool const is_whole = e == element::u8 || e == element::i8;
+    float const sum = is_whole ? static_cast<float>(static_cast<std::int32_t>(whole)) : real;
     if (m == metric::l2) return sum;
     if (m == metric::inner_product) return -sum;
-    return 1 - sum / (query_norm * std::sqrt(norm));
+    return 1 - sum / (query_norm * std::sqrt(is_whole ? static_cast<float>(whole_norm) : real_norm));
   }
 
  private:
@@ -90,8 +95,9 @@ struct distance_parts {
     if (m == metric::cosine) real_norm += b * b;
   }
   /// Always in the same order, so that a distance is the same number in every search.
-  template <class Warp>
-  FOREBAY_DEVICE static float sum_of(Warp const& warp, float mine) {
+  template <class M>
+  FOREBAY_DEVICE static float sum_of(float mine) {
+    auto const warp = M::this_warp();
     for (std::uint32_t step = 16; step != 0; step /= 2) mine += warp.shfl(mine, warp.thread_rank() ^ step);
     return mine;
   }

@@ -67,7 +67,7 @@ class in_flight_reads {
     warp.sync();
     if (waits) {
       bool const ended =
-          machine::wait_until([&] { return token_.ready() || arrived.load(simt::order::relaxed) != 0; }, deadline_ns_);
+          machine::idle_until([&] { return token_.ready() || arrived.load(simt::order::relaxed) != 0; }, deadline_ns_);
       if (!ended || token_.ready()) arrived.fetch_or(1u << lane, simt::order::relaxed);
     }
     warp.sync();

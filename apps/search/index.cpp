@@ -3,33 +3,16 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <string>
-#include <type_traits>
 #include <utility>
 
+#include "apps/search/index_checks.hpp"
 #include "apps/search/keys.hpp"
 #include "apps/search/placed_index.hpp"
 #include "apps/search/product_codes.hpp"
-#include "forebay/error.hpp"
-#include "forebay/host_memory.hpp"
 #include "forebay/machine.hpp"
 
 namespace forebay::search {
 namespace {
-
-constexpr std::uint32_t list_size_max = 4096;
-constexpr std::size_t alignment_bytes = 4096;
-
-template <class Value>
-void refuse_unless(bool holds, char const* field, Value const& value, std::string const& remedy) {
-  if (!holds) throw refused_input(field, fmt::format("{}", value), remedy);
-}
-
-template <class T>
-void require_size(char const* field, std::span<T const> values, std::uint64_t size) {
-  refuse_unless(values.size() == size, field, values.size(), fmt::format("must have {} elements", size));
-}
 
 void validate(index_shape const& shape, index_parts const& parts) {
   refuse_unless(shape.slots >= 1 && shape.slots <= slots_max, "slots", shape.slots, "must be 1 to 2^31 - 1");
@@ -58,29 +41,6 @@ void validate(index_shape const& shape, index_parts const& parts) {
   }
 }
 
-/// Calls `with(std::type_identity<M>)` for the machine that searches.
-template <class With>
-auto on_machine([[maybe_unused]] int gpu, With&& with) {
-#ifdef FOREBAY_HAS_CUDA
-  if (gpu >= 0) return with(std::type_identity<simt::cuda>());
-#endif
-  return with(std::type_identity<simt::fiber>());
-}
-
-memory::resource& memory_of(int gpu) {
-  return gpu < 0 ? memory::host() : memory::device(gpu);
-}
-
-memory::resource& memory_for(record_memory const& where) {
-  if (where.gpu < 0) {
-    refuse_unless(where.place == record_place::host, "memory", "hbm", "needs a GPU: use host");
-    return memory::host();
-  }
-  refuse_unless(where.gpu < memory::device_count(), "device", fmt::format("cuda:{}", where.gpu),
-                "must be a GPU that this process can use: see `forebay doctor`");
-  return where.place == record_place::hbm ? memory::device(where.gpu) : memory::pinned();
-}
-
 std::unique_ptr<placed_index> placed(index_shape const& shape, index_parts const& parts, int gpu) {
   validate(shape, parts);
   memory::resource& memory = memory_of(gpu);
@@ -96,23 +56,14 @@ std::unique_ptr<placed_index> placed(index_shape const& shape, index_parts const
 }
 
 void validate(index_shape const& shape, query_set const& queries, search_options const& options) {
+  validate_queries(queries, shape.record.vector_words, shape.slots);
   std::uint64_t const count = queries.count;
-  refuse_unless(count >= 1, "queries", count, "must be at least one");
-  require_size("queries", queries.words, count * shape.record.vector_words);
-  require_size("norms", queries.norms, count);
   require_size("components", queries.components, count * shape.chunks * shape.chunk_dimension);
   require_size("offsets_and_scales", queries.offsets_and_scales, 2 * count);
-  if (!queries.filter.empty()) require_size("filter", queries.filter, (std::uint64_t{shape.slots} + 31) / 32);
-  refuse_unless(options.list_size >= 1 && options.list_size <= list_size_max, "itopk_size", options.list_size,
-                fmt::format("must be 1 to {}", list_size_max));
-  refuse_unless(options.k >= 1 && options.k <= options.list_size, "k", options.k,
-                fmt::format("must be 1 to itopk_size, {}", options.list_size));
+  validate_options(options);
   refuse_unless(options.width <= 32, "search_width", options.width, "must be 1 to 32, or auto");
   refuse_unless(options.navigation_size >= 1 && options.navigation_size <= list_size_max, "navigation_size",
                 options.navigation_size, fmt::format("must be 1 to {}", list_size_max));
-  refuse_unless(options.concurrency <= 1u << 16, "concurrency", options.concurrency, "must be at most 65536");
-  refuse_unless(std::isfinite(options.timeout_s) && options.timeout_s > 0 && options.timeout_s <= 1e6, "timeout_s",
-                options.timeout_s, "must be more than 0 and at most 1,000,000 seconds");
 }
 
 }  // namespace
@@ -136,8 +87,7 @@ vector_index::vector_index(index_shape const& shape, index_parts const& parts, s
   require_size("records", records, shape.record.bytes() * shape.slots);
   memory::resource& place = memory_for(where);
   placed_ = placed(shape, parts, where.gpu);
-  placed_->records_in_memory = memory::allocation(place, records.size(), alignment_bytes);
-  place.copy_in(placed_->records_in_memory.data(), records.data(), records.size());
+  placed_->records_in_memory = copied(place, records);
 }
 
 vector_index::vector_index(vector_index&&) noexcept = default;

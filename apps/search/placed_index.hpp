@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "apps/common/device_array.hpp"
+#include "apps/search/block_room.hpp"
 #include "apps/search/index.hpp"
 #include "apps/search/warp_memory.hpp"
 #include "forebay/memory.hpp"
@@ -33,13 +34,5 @@ inline warp_memory_layout memory_of_a_query(index_shape const& shape, search_opt
 /// Compiled for simt::fiber in a .cpp file, and for simt::cuda in a .cu file. Takes checked options.
 template <class M>
 search_found run_pq_on(placed_index const& at, query_set const& queries, search_options const& options);
-
-/// How many bytes of memory a block can have at most, and how many blocks with `warp_bytes` each run at a time.
-struct block_room {
-  std::uint32_t bytes_max;
-  std::uint32_t blocks;
-};
-template <class M>
-block_room room_for(int gpu, std::uint32_t warp_bytes);
 
 }  // namespace forebay::search

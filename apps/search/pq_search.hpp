@@ -100,7 +100,7 @@ struct pq_search {
         if (query >= s_.batch.queries) return;
         begin(query);
         answer();
-        finish(query);
+        finish_query<M>(warp_, s_.batch, query, counts_, begun_ns_, results_);
       }
     }
 
@@ -171,7 +171,7 @@ struct pq_search {
       sum = simt::team<M>::here().sum32(sum) + checksum_of_slot(slot);
       std::uint32_t const degree = M::ld(words + r.degree_at());
       if (sum != M::ld(words + r.checksum_at()) || degree > r.degree_max) return corrupt_record();
-      float const distance = parts.template finish<M>(s_.elements, s_.how, query_norm_);
+      float const distance = parts.template of_all_lanes<M>(s_.elements, s_.how, query_norm_);
       bool const found = lane_ == 0 && s_.filter.allows(slot);
       results_.merge(warp_, found ? make_key(ordered_bits(distance), slot) : no_key);
       for (std::uint32_t first = 0; first < degree; first += 32) {
@@ -181,19 +181,6 @@ struct pq_search {
         list_.merge(warp_, i < degree ? make_key(table_.distance(neighbour), neighbour) : no_key);
       }
       return {};
-    }
-
-    FOREBAY_DEVICE void finish(std::uint32_t query) {
-      std::uint64_t const first = std::uint64_t{query} * s_.batch.k;
-      for (std::uint32_t i = lane_; i < s_.batch.k; i += 32) {
-        key const k = counts_.outcome.ok() ? results_[i] : no_key;
-        s_.batch.slots[first + i] = k == no_key ? search_batch::no_slot : slot_of(k);
-        s_.batch.distances[first + i] = k == no_key ? search_batch::no_distance : distance_from_ordered(distance_of(k));
-      }
-      warp_.sync();  // before the memory is used for another query
-      if (lane_ != 0) return;
-      counts_.latency_ns = M::clock_ns() - begun_ns_;
-      s_.batch.outcomes[query] = counts_;
     }
 
     pq_search const& s_;

@@ -32,6 +32,19 @@ struct drive_records {
   }
 };
 
+/// The form in which a lane keeps a read that it does not wait for yet.
+template <class Token>
+struct parked_read {
+  using type = Token;
+  FOREBAY_DEVICE static type park(Token const& token) { return token; }
+};
+template <class Token>
+  requires requires(Token const& token) { token.park(); }
+struct parked_read<Token> {
+  using type = typename Token::parked;
+  FOREBAY_DEVICE static type park(Token const& token) { return token.park(); }
+};
+
 /// A read that has ended.
 template <class M>
 struct ended_read {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "apps/search/keys.hpp"
+#include "apps/search/sorted_keys.hpp"
 #include "forebay/machine.hpp"
 #include "forebay/status.hpp"
 
@@ -47,5 +49,21 @@ struct slot_filter {
     return bits == nullptr || (bits[slot / 32] >> slot % 32 & 1) != 0;
   }
 };
+
+/// Writes what a query found, unless it failed. A collective of a full warp.
+template <class M>
+FOREBAY_DEVICE void finish_query(typename M::warp const& warp, search_batch const& batch, std::uint32_t query,
+                                 query_outcome counts, std::uint64_t begun_ns, sorted_keys<M> const& results) {
+  std::uint64_t const first = std::uint64_t{query} * batch.k;
+  for (std::uint32_t i = warp.thread_rank(); i < batch.k; i += 32) {
+    key const k = counts.outcome.ok() ? results[i] : no_key;
+    batch.slots[first + i] = k == no_key ? search_batch::no_slot : slot_of(k);
+    batch.distances[first + i] = k == no_key ? search_batch::no_distance : distance_from_ordered(distance_of(k));
+  }
+  warp.sync();  // before the memory is used for another query
+  if (warp.thread_rank() != 0) return;
+  counts.latency_ns = M::clock_ns() - begun_ns;
+  batch.outcomes[query] = counts;
+}
 
 }  // namespace forebay::search

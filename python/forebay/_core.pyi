@@ -35,6 +35,7 @@ class Storage:
         device: str,
         read_only: bool,
         allow_destroy: bool,
+        queues_per_drive: int,
         queue_depth: int,
         cache_bytes: int,
         page_bytes: int,

@@ -69,4 +69,55 @@ class Index:
         timeout_s: float,
     ) -> dict[str, Any]: ...
 
+class ExactShape:
+    def __init__(
+        self,
+        *,
+        dtype: str,
+        metric: str,
+        slots: int,
+        list_words: int,
+        vector_words: int,
+        degree_max: int,
+    ) -> None: ...
+
+class ExactIndex:
+    @staticmethod
+    def on_drives(
+        storage: Storage,
+        lists: str,
+        vectors: str,
+        *,
+        shape: ExactShape,
+        entry_slots: npt.NDArray[np.uint32],
+        entry_checksums: npt.NDArray[np.uint32],
+    ) -> ExactIndex: ...
+    @staticmethod
+    def in_memory(
+        lists: Buffer,
+        vectors: Buffer,
+        place: str,
+        *,
+        device: str,
+        shape: ExactShape,
+        entry_slots: npt.NDArray[np.uint32],
+        entry_checksums: npt.NDArray[np.uint32],
+    ) -> ExactIndex: ...
+    def search(
+        self,
+        count: int,
+        *,
+        words: npt.NDArray[np.uint32],
+        norms: npt.NDArray[np.float32],
+        filter_bits: npt.NDArray[np.uint32],
+        k: int,
+        list_size: int,
+        width: int,
+        entries: int,
+        iterations: int,
+        batch: int,
+        concurrency: int,
+        timeout_s: float,
+    ) -> dict[str, Any]: ...
+
 def status_text(bits: int) -> str: ...

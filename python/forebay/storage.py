@@ -105,6 +105,7 @@ class Storage:
         device: str = "auto",
         read_only: bool = False,
         allow_destroy: bool = False,
+        queues_per_drive: int = 0,
         queue_depth: int = 0,
         cache_bytes: int = 0,
         page_bytes: int = 0,
@@ -121,6 +122,8 @@ class Storage:
                 storages may have it open.
             allow_destroy: Allow writes anywhere on drives that carry a catalogue, and not only in its extents. Also
                 allow a catalogue on drives that hold other data.
+            queues_per_drive: Queue pairs of each drive that kernels share. 0 is the default: 4 for the CPU, 64 for a
+                GPU, or as many as the drive grants.
             queue_depth: Entries of each queue of the kernels, 2 to 65,536. 0 is the default: 1024, or as many as the
                 drives allow.
             cache_bytes: Bytes of the device's memory that cache pages of the drives for kernels that read through the
@@ -147,6 +150,7 @@ class Storage:
             text("device", device),
             bool(read_only),
             bool(allow_destroy),
+            whole("queues_per_drive", queues_per_drive, 2**32 - 1),
             whole("queue_depth", queue_depth, 2**32 - 1),
             whole("cache_bytes", cache_bytes),
             whole("page_bytes", page_bytes, 2**32 - 1),

@@ -307,10 +307,11 @@ NB_MODULE(_core, m) {
     self.request_stop();
   });
   nb::class_<shared_storage>(m, "Storage")
-      .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t, std::uint64_t, std::uint32_t,
-                    std::stop_source const&>(),
-           nb::arg("drives"), nb::arg("device"), nb::arg("read_only"), nb::arg("allow_destroy"), nb::arg("queue_depth"),
-           nb::arg("cache_bytes"), nb::arg("page_bytes"), nb::arg("cancel"))
+      .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t, std::uint32_t, std::uint64_t,
+                    std::uint32_t, std::stop_source const&>(),
+           nb::arg("drives"), nb::arg("device"), nb::arg("read_only"), nb::arg("allow_destroy"),
+           nb::arg("queues_per_drive"), nb::arg("queue_depth"), nb::arg("cache_bytes"), nb::arg("page_bytes"),
+           nb::arg("cancel"))
       .def_prop_ro("size_bytes",
                    [](shared_storage& self) { return self.with([](storage& s) { return s.size_bytes(); }); })
       .def_prop_ro("block_bytes",

@@ -36,13 +36,13 @@ using field_names = std::initializer_list<std::pair<std::string_view, char const
 class shared_storage {
  public:
   shared_storage(std::vector<std::string> uris, std::string device, bool read_only, bool allow_destroy,
-                 std::uint32_t queue_depth, std::uint64_t cache_bytes, std::uint32_t page_bytes,
+                 std::uint32_t queues, std::uint32_t queue_depth, std::uint64_t cache_bytes, std::uint32_t page_bytes,
                  std::stop_source const& cancel) {
     without_lock const unlocked;
     try {
       storage_options options{.drives = std::move(uris),
                               .device = std::move(device),
-                              .queues = {.depth = queue_depth},
+                              .queues = {.per_drive = queues, .depth = queue_depth},
                               .read_only = read_only,
                               .allow_destroy = allow_destroy,
                               .cancel = cancel.get_token()};
@@ -51,6 +51,7 @@ class shared_storage {
       storage_ = std::make_unique<storage>(options);
     } catch (refused_input const& refused) {
       rethrow_renamed(refused, {{"queues.depth", "queue_depth"},
+                                {"queues.per_drive", "queues_per_drive"},
                                 {"drives", "uris"},
                                 {"cache.size_bytes", "cache_bytes"},
                                 {"cache.page_bytes", "page_bytes"}});

@@ -2,6 +2,7 @@
 """WordNet 3.0 as a graph: synsets and the pointers between them (Debian's ``wordnet-base``; format: wndb(5WN))."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,26 +51,20 @@ def load(directory: Path | None = None) -> WordNet:
     Raises:
         RefusedInput: A file cannot be read, or a line of it is not a synset.
     """
-    directory = directory or default_directory()
     synsets: dict[str, int] = {}
     words: list[str] = []
     pointers: list[tuple[int, str]] = []
-    for part, name in _FILES.items():
-        path = directory / name
-        with reading("WordNet", path, "install Debian's package wordnet-base, or set FOREBAY_WORDNET") as file:
-            for number, line in enumerate(iter(lambda: file.readline(_LINE_MAX), b""), 1):
-                if line.startswith(b" "):  # the licence
-                    continue
-                try:
-                    offset, word, targets = _parse_synset(line.decode("latin-1"))
-                except (ValueError, IndexError):
-                    raise RefusedInput(
-                        "WordNet", f"{path}:{number}", "is not a synset of wndb(5WN); install wordnet-base again"
-                    ) from None
-                vertex = len(words)
-                synsets[part + offset] = vertex
-                words.append(word)
-                pointers += [(vertex, target) for target in targets]
+    for part, path, number, line in _lines(directory):
+        try:
+            offset, word, targets = _parse_synset(line)
+        except (ValueError, IndexError):
+            raise RefusedInput(
+                "WordNet", f"{path}:{number}", "is not a synset of wndb(5WN); install wordnet-base again"
+            ) from None
+        vertex = len(words)
+        synsets[part + offset] = vertex
+        words.append(word)
+        pointers += [(vertex, target) for target in targets]
     try:
         arcs = np.array([(source, synsets[target]) for source, target in pointers], dtype=np.int64).reshape(-1, 2)
     except KeyError as missing:
@@ -80,6 +75,28 @@ def load(directory: Path | None = None) -> WordNet:
         ) from None
     graph = Graph.from_arcs(arcs[:, 0], arcs[:, 1], len(words), keep_loops=True)
     return WordNet(graph, len(pointers), synsets, words)
+
+
+def glosses(directory: Path | None = None) -> list[str]:
+    """Reads the gloss of each synset: what explains it, in words. They have the order of the vertices of ``load``.
+
+    Args:
+        directory: The folder of the data files; None for ``default_directory()``.
+
+    Raises:
+        RefusedInput: A file cannot be read.
+    """
+    return [line.partition(" | ")[2].strip() for _, _, _, line in _lines(directory)]
+
+
+def _lines(directory: Path | None) -> Iterator[tuple[str, Path, int, str]]:
+    """The lines of synsets, each with its part of speech, its file and its number there."""
+    for part, name in _FILES.items():
+        path = (directory or default_directory()) / name
+        with reading("WordNet", path, "install Debian's package wordnet-base, or set FOREBAY_WORDNET") as file:
+            for number, line in enumerate(iter(lambda: file.readline(_LINE_MAX), b""), 1):
+                if not line.startswith(b" "):  # the licence
+                    yield part, path, number, line.decode("latin-1")
 
 
 def _parse_synset(line: str) -> tuple[str, str, list[str]]:

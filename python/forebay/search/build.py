@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds an index, and writes it to drives."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,24 +8,20 @@ import numpy.typing as npt
 
 from forebay._buffers import text, whole
 from forebay.errors import RefusedInput
+from forebay.search import exact_mode, pq_mode
+from forebay.search.build_options import BuildOptions, Progress
 from forebay.search.exact import NO_NEIGHBOUR, checked_vectors
-from forebay.search.index_file import PARTS, Meta, checksum, extent_sizes, write_whole
+from forebay.search.exact_records import ExactLayout
+from forebay.search.index_file import MODES, Meta, extent_sizes, write_whole
 from forebay.search.proximity_graph import build_graph
-from forebay.search.quantiser import encode, train_codebook
 from forebay.search.records import RecordLayout
 from forebay.search.slots import Slots
 from forebay.storage import Storage
 
-Progress = Callable[[str, int, int], None]
-"""Called now and then with the name of a step, and how much of how much of it is done."""
-
 DIMENSION_MAX = 16384
 SLOTS_MAX = 2**31 - 1
 _DEGREE_DEFAULT = 64
-_NAVIGATION_DEGREE = 32
-_NAVIGATION_SHARE, _NAVIGATION_LEAST = 100, 64
 _CHUNKS_MAX = 1024
-_PIECE_BYTES = 32 << 20
 
 
 def default_chunks(dimension: int) -> int:
@@ -39,52 +34,51 @@ def write_index(
     name: str,
     vectors: npt.ArrayLike,
     *,
-    metric: str = "l2",
-    graph_degree: int | None = None,
-    chunks: int | None = None,
-    capacity: int | None = None,
-    graph: npt.NDArray[np.uint32] | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    replace: bool = False,
-    progress: Progress | None = None,
+    mode: str,
+    metric: str,
+    graph_degree: int | None,
+    chunks: int | None,
+    capacity: int | None,
+    graph: npt.NDArray[np.uint32] | None,
+    seed: int,
+    device: str,
+    replace: bool,
+    progress: Progress | None,
 ) -> None:
-    """Builds an index and writes its extents. ``Index.build`` describes the arguments and the errors."""
+    """Builds an index and writes its extents, the meta last. ``Index.build`` describes the arguments and the errors."""
+    if mode not in MODES:
+        raise RefusedInput("mode", mode, f"must be {' or '.join(MODES)}")
     base = checked_vectors("vectors", vectors, metric)
     count, dimension = base.shape
     if not count:
         raise RefusedInput("vectors", "0 vectors", "has no vector; there is nothing to index")
     if dimension > DIMENSION_MAX:
         raise RefusedInput("vectors", f"dimension {dimension}", f"must have at most {DIMENSION_MAX} components")
-    text("name", name)
     degree = whole("graph_degree", _DEGREE_DEFAULT if graph_degree is None else graph_degree)
     if graph is not None:
-        degree = _checked_graph(graph, count) if graph_degree is None else degree
-    pieces = whole("chunks", default_chunks(dimension) if chunks is None else chunks)
-    if not 4 <= pieces <= min(_CHUNKS_MAX, max(4, dimension)) or pieces % 4:
-        most = min(_CHUNKS_MAX, max(4, dimension))
-        raise RefusedInput("chunks", pieces, f"must be a multiple of 4, from 4 to {most}")
+        degree = max(_checked_graph(graph, count), degree if graph_degree is not None else 0)
+    options = BuildOptions(
+        chunks=_checked_chunks(chunks, dimension),
+        seed=whole("seed", seed),
+        device=text("device", device),
+        replace=bool(replace),
+        progress=progress,
+    )
     room = whole("capacity", count if capacity is None else capacity)
     if not count <= room <= SLOTS_MAX:
-        raise RefusedInput(
-            "capacity", room, f"must be at least the number of vectors, {count}, and at most {SLOTS_MAX}"
-        )
-    layout = RecordLayout.of(base.dtype, dimension, degree, storage.block_bytes)
-    _require_names(storage, name, replace=replace)
-    _require_room(storage, layout.size_bytes * room + pieces * room)
+        remedy = f"must be at least the number of vectors, {count}, and at most {SLOTS_MAX}"
+        raise RefusedInput("capacity", room, remedy)
+    slots = Slots.spread(room, options.seed)
+    words, needed_bytes = _layout(mode, base.dtype, dimension, degree, storage.block_bytes, room, options.chunks)
+    _require_name(storage, name, replace=options.replace)
+    _require_room(storage, needed_bytes)
 
-    tell = progress or (lambda _step, _done, _total: None)
     if graph is None:
-        graph = build_graph(base, metric=metric, graph_degree=degree, seed=seed, device=device, progress=progress)
-    codebook = train_codebook(base, pieces, metric=metric, seed=seed, device=device, progress=progress)
-    codes_by_id = encode(base, codebook, metric=metric, device=device, progress=progress)
-    slots = Slots.spread(room, seed)
-    codes = np.zeros((room, pieces), np.uint8)
-    codes[slots.of(np.arange(count))] = codes_by_id
-    sample, around = _navigation(base, metric, seed, device)
-    navigation = np.concatenate([slots.of(sample), around.reshape(-1)]).astype("<u4")
-    width = codebook.shape[2]
+        graph = build_graph(
+            base, metric=metric, graph_degree=degree, seed=options.seed, device=options.device, progress=progress
+        )
     meta = Meta(
+        mode=mode,
         dtype=base.dtype.name,
         dimension=dimension,
         metric=metric,
@@ -92,82 +86,24 @@ def write_index(
         slots=room,
         slot_factor=slots.factor,
         slot_offset=slots.offset,
-        record_words=layout.words,
-        vector_words=layout.vector_words,
+        record_words=words[0],
+        vector_words=words[1],
         graph_degree=degree,
-        chunk_offsets=[min(dimension, chunk * width) for chunk in range(pieces + 1)],
-        chunk_dimension=width,
-        navigation_vertices=len(sample),
-        navigation_degree=around.shape[1],
-        seed=seed,
+        chunk_offsets=[],
+        chunk_dimension=0,
+        navigation_vertices=0,
+        navigation_degree=0,
+        seed=options.seed,
         builder="forebay",
         checksums={},
     )
-    live = live_words(room, slots.of(np.arange(count)))
-    write_parts(storage, name, meta, base, graph, codes, codebook, navigation, live, replace=replace, tell=tell)
-
-
-def write_parts(
-    storage: Storage,
-    name: str,
-    meta: Meta,
-    vectors: npt.NDArray[Any],
-    graph: npt.NDArray[np.uint32],
-    codes: npt.NDArray[np.uint8],
-    codebook: npt.NDArray[np.float32],
-    navigation: npt.NDArray[np.uint32],
-    live: npt.NDArray[np.uint32],
-    *,
-    replace: bool,
-    tell: Progress,
-) -> None:
-    """Writes the extents of an index, the meta last: without it there is no index.
-
-    Args:
-        storage: Where to.
-        name: The name of the index.
-        meta: Without checksums.
-        vectors: By id.
-        graph: The ids of neighbours, by id; ``NO_NEIGHBOUR`` after the last of each.
-        codes: By slot.
-        codebook: Of shape ``(chunks, 256, chunk_dimension)``.
-        navigation: As the extent has it.
-        live: As the extent has it.
-        replace: Take the place of an index of that name.
-        tell: Called with the progress.
-
-    Raises:
-        RefusedInput: As ``Storage.new_extent``.
-        OperationFailed: As ``Storage.new_extent``.
-    """
-    for extent in (f"{name}/meta", f"{name}/journal"):
-        if replace and extent in extent_sizes(storage):
+    for extent in (f"{name}/meta", f"{name}/journal"):  # first: without its meta an index is none
+        if options.replace and extent in extent_sizes(storage):
             storage.remove_extent(extent)
-    layout, where = meta.layout, meta.map
-    with storage.new_extent(f"{name}/nodes", layout.size_bytes * meta.slots, replace=replace) as write:
-        piece = max(1, _PIECE_BYTES // layout.size_bytes)
-        for first in range(0, meta.slots, piece):
-            slots = np.arange(first, min(first + piece, meta.slots))
-            ids = where.ids(slots)
-            used = ids < len(vectors)
-            records = np.zeros((len(slots), layout.words), "<u4")
-            lists = graph[ids[used]]
-            given = lists != NO_NEIGHBOUR
-            lists = np.where(given, where.of(np.where(given, lists, 0)), NO_NEIGHBOUR).astype(np.uint32)
-            records[used] = layout.pack(slots[used], vectors[ids[used]], lists)
-            write(records, first * layout.size_bytes)
-            tell("write", int(slots[-1]) + 1, meta.slots)
-    parts: dict[str, npt.NDArray[Any]] = {
-        "codes": codes,
-        "codebook": codebook.astype("<f4"),
-        "navigation": navigation,
-        "live": live,
-    }
-    for part in PARTS:
-        write_whole(storage, f"{name}/{part}", parts[part], replace=replace)
-    sums = {part: checksum(array) for part, array in parts.items()}
-    whole_meta = Meta(**{**vars(meta), "checksums": sums})
-    write_whole(storage, f"{name}/meta", whole_meta.to_bytes(), replace=replace)
+    meta = (pq_mode if mode == "pq" else exact_mode).write(storage, name, base, graph, meta, options)
+    live = live_words(room, slots.of(np.arange(count)))
+    write_whole(storage, f"{name}/live", live, replace=options.replace)
+    write_whole(storage, f"{name}/meta", meta.with_checksums(live=live).to_bytes(), replace=options.replace)
 
 
 def live_words(slots: int, used: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
@@ -177,41 +113,53 @@ def live_words(slots: int, used: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint3
     return np.packbits(bits, bitorder="little").view("<u4")
 
 
+def _layout(
+    mode: str, dtype: np.dtype[Any], dimension: int, degree: int, block_bytes: int, room: int, chunks: int
+) -> tuple[tuple[int, int], int]:
+    """The words of a record and of its vector, and the bytes that the index needs on the drives."""
+    if mode == "pq":
+        record = RecordLayout.of(dtype, dimension, degree, block_bytes)
+        return (record.words, record.vector_words), room * (record.size_bytes + chunks)
+    exact = ExactLayout.of(dtype, dimension, degree, block_bytes)
+    return (exact.list_words, exact.vector_words), room * 4 * (exact.list_words + exact.vector_words)
+
+
+def _checked_chunks(chunks: int | None, dimension: int) -> int:
+    number = whole("chunks", default_chunks(dimension) if chunks is None else chunks)
+    most = min(_CHUNKS_MAX, max(4, dimension))
+    if not 4 <= number <= most or number % 4:
+        raise RefusedInput("chunks", number, f"must be a multiple of 4, from 4 to {most}")
+    return number
+
+
 def _checked_graph(graph: npt.NDArray[np.uint32], count: int) -> int:
+    what = f"must be uint32 of shape ({count}, graph_degree)"
+    if not isinstance(graph, np.ndarray):
+        raise RefusedInput("graph", type(graph).__name__, what)
     if graph.ndim != 2 or len(graph) != count or graph.dtype != np.uint32 or not graph.shape[1]:
-        raise RefusedInput(
-            "graph", f"{graph.dtype} of shape {graph.shape}", f"must be uint32 of shape ({count}, graph_degree)"
-        )
+        raise RefusedInput("graph", f"{graph.dtype} of shape {graph.shape}", what)
     bad = (graph >= count) & (graph != NO_NEIGHBOUR)
     if bad.any():
         raise RefusedInput("graph", graph[bad][0], f"must be ids, 0 to {count - 1}")
+    given = graph != NO_NEIGHBOUR
+    if (given[:, 1:] > given[:, :-1]).any():
+        raise RefusedInput("graph", NO_NEIGHBOUR, "must have it only after the last neighbour of a row")
+    in_order = np.sort(graph, axis=1)
+    twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] != NO_NEIGHBOUR)
+    if twice.any():
+        raise RefusedInput("graph", in_order[:, 1:][twice][0], "stands in a row twice: give each neighbour once")
     return graph.shape[1]
 
 
-def _require_names(storage: Storage, name: str, *, replace: bool) -> None:
+def _require_name(storage: Storage, name: str, *, replace: bool) -> None:
+    text("name", name)
     if not name or "/" in name:
         raise RefusedInput("name", name, "must be a name without '/', and not empty")
-    taken = f"{name}/meta" in extent_sizes(storage)
-    if taken and not replace:
+    if f"{name}/meta" in extent_sizes(storage) and not replace:
         raise RefusedInput("name", name, "is in use: choose another, or replace that index")
 
 
 def _require_room(storage: Storage, needed_bytes: int) -> None:
     if needed_bytes > storage.size_bytes:
-        raise RefusedInput(
-            "storage",
-            f"{storage.size_bytes} bytes",
-            f"is too small for the index, which needs {needed_bytes} bytes and some MiB: use larger drives",
-        )
-
-
-def _navigation(
-    base: npt.NDArray[Any], metric: str, seed: int, device: str
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """The ids of a sample, and the neighbours of each within the sample."""
-    count = len(base)
-    size = min(count, max(_NAVIGATION_LEAST, count // _NAVIGATION_SHARE))
-    sample = np.random.default_rng(seed).permutation(count)[:size].astype(np.uint32)
-    degree = min(_NAVIGATION_DEGREE, max(1, size - 1))
-    vectors = base[np.sort(sample)][np.argsort(np.argsort(sample))]
-    return sample, build_graph(vectors, metric=metric, graph_degree=degree, seed=seed, device=device)
+        remedy = f"is too small for the index, which needs {needed_bytes} bytes and some MiB: use larger drives"
+        raise RefusedInput("storage", f"{storage.size_bytes} bytes", remedy)

@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay._buffers import whole
-from forebay._native import interruptible, search_core
+from forebay._native import search_core
 from forebay.errors import OperationFailed, RefusedInput
-from forebay.search.build import Progress, write_index
-from forebay.search.exact import NO_NEIGHBOUR, checked_vectors
-from forebay.search.index_file import Meta, read_meta, read_part
-from forebay.search.prepared import prepare
+from forebay.search.build import write_index
+from forebay.search.build_options import Progress
+from forebay.search.exact import checked_vectors
+from forebay.search.exact_mode import ExactSearcher
+from forebay.search.index_file import extent_sizes, read_meta, read_part
+from forebay.search.pq_mode import PqSearcher
 from forebay.search.searching import SearchResult
 from forebay.storage import Storage
 
@@ -66,15 +68,10 @@ class Index:
         self._name = name
         self._memory = memory
         self._meta = read_meta(storage, name)
-        parts = {part: read_part(storage, name, self._meta, part) for part in self._meta.part_shapes()}
-        self._codes: npt.NDArray[np.uint8] = parts["codes"]
-        meta = self._meta
-        self._codebook: npt.NDArray[np.float32] = parts["codebook"].reshape(meta.chunks, 256, meta.chunk_dimension)
-        self._navigation: npt.NDArray[np.uint32] = parts["navigation"]
-        bits = np.unpackbits(parts["live"].view("u1"), bitorder="little")[: meta.slots]
-        self._live: npt.NDArray[np.bool_] = bits.astype(bool)
-        self._native: Any = None
-        self._place()
+        live = read_part(storage, name, self._meta, "live")
+        self._live: npt.NDArray[np.bool_] = np.unpackbits(live.view("u1"), bitorder="little").astype(bool)
+        searcher = PqSearcher if self._meta.mode == "pq" else ExactSearcher
+        self._searcher: PqSearcher | ExactSearcher | None = searcher(storage, name, self._meta, memory)
 
     @classmethod
     def build(
@@ -83,6 +80,7 @@ class Index:
         vectors: npt.ArrayLike,
         name: str = "index",
         *,
+        mode: str = "pq",
         metric: str = "l2",
         graph_degree: int | None = None,
         chunks: int | None = None,
@@ -101,6 +99,9 @@ class Index:
             vectors: ``uint8``, ``int8``, ``float16`` or ``float32`` of shape ``(vectors, dimension)``. Their ids are
                 their row numbers. It may be a ``numpy.memmap``.
             name: The name of the index.
+            mode: ``pq``: codes lead a search, which reads one record a step. ``exact``: no codes; a search reads a
+                list and the vectors of all its neighbours at each step. It needs hardly any of the device's memory, and
+                some tens of times the reads.
             metric: One of ``METRICS``.
             graph_degree: How many neighbours a record has at most. None: 64.
             chunks: The bytes of a code, a multiple of 4. More of them need more of the device's memory, and fewer
@@ -114,6 +115,9 @@ class Index:
             progress: Called now and then with the name of a step, and how much of how much of it is done.
             memory: As for ``Index``.
 
+        Returns:
+            The index, open.
+
         Raises:
             RefusedInput: An argument is wrong, or the drives have no room. Nothing was written then.
             OperationFailed: A drive fails, or an extension module does not load.
@@ -122,6 +126,7 @@ class Index:
             storage,
             name,
             vectors,
+            mode=mode,
             metric=metric,
             graph_degree=graph_degree,
             chunks=chunks,
@@ -157,6 +162,11 @@ class Index:
         return np.dtype(self._meta.dtype)
 
     @property
+    def mode(self) -> str:
+        """How it is searched, ``pq`` or ``exact``."""
+        return self._meta.mode
+
+    @property
     def metric(self) -> str:
         """How far two vectors are apart, one of ``METRICS``."""
         return self._meta.metric
@@ -169,6 +179,7 @@ class Index:
         itopk_size: int = 64,
         search_width: int | Literal["auto"] = 1,
         navigation_size: int = 32,
+        max_iterations: int = 0,
         filter: npt.ArrayLike | None = None,  # noqa: A002 (cuVS's word)
         batch: int = 0,
         concurrency: int = 0,
@@ -185,8 +196,11 @@ class Index:
                 more of the true neighbours, and cost more reads. At most 4096.
             search_width: How many reads of a query are in flight at most, 1 to 32. With 1 a search always reads its
                 best candidate. More hide the latency of the drives, and some reads are in vain. ``auto``: as many as
-                pay off.
-            navigation_size: How many candidates it keeps in the graph of the sample, where it begins.
+                pay off. In the mode ``exact``: how many lists are read in a step, 1 to 8.
+            navigation_size: How many candidates it keeps in the graph of the sample, where it begins. In the mode
+                ``exact``: how many vectors of the sample it reads first.
+            max_iterations: Of the mode ``exact``: a search ends after so many steps. 0: when it has read the lists of
+                all its candidates.
             filter: Which ids may be found: ``bool`` of shape ``(ids,)``, or the same as bits, ``uint8`` as
                 ``numpy.packbits`` makes it with ``bitorder="little"``. The search goes through other vectors too, so
                 take a larger ``itopk_size`` if few are allowed.
@@ -203,26 +217,20 @@ class Index:
             OperationFailed: A read failed or took too long, or a record is not what was written: it names the query.
                 Also if the index or the storage is closed.
         """
-        self._require_open()
+        searcher = self._open_searcher()
         rows = self._checked_queries(queries)
         meta = self._meta
-        width = 0 if search_width == "auto" else whole("search_width", search_width)
+        width = 0 if search_width == "auto" else whole("search_width", search_width, 2**32 - 1)
         if search_width != "auto" and not width:
             raise RefusedInput("search_width", 0, "must be 1 to 32, or auto")
-        allowed = self._allowed(filter)
-        prepared = prepare(rows, meta.metric, meta.vector_words, self._codebook, meta.chunk_offsets)
-        found = interruptible(
-            self._native.search,
-            len(rows),
-            words=prepared.words.reshape(-1),
-            norms=prepared.norms,
-            components=prepared.components.reshape(-1),
-            offsets_and_scales=prepared.offsets_and_scales.reshape(-1),
-            filter_bits=allowed,
+        found = searcher.search(
+            rows,
+            filter_bits=self._allowed(filter),
             k=whole("k", k, 2**32 - 1),
             list_size=whole("itopk_size", itopk_size, 2**32 - 1),
             width=width,
-            navigation_size=whole("navigation_size", navigation_size, 2**32 - 1),
+            begin_with=whole("navigation_size", navigation_size, 2**32 - 1),
+            iterations=whole("max_iterations", max_iterations, 2**32 - 1),
             batch=whole("batch", batch, 2**32 - 1),
             concurrency=whole("concurrency", concurrency, 2**32 - 1),
             timeout_s=float(timeout_s),
@@ -232,9 +240,7 @@ class Index:
             first = min(errors)
             others = f", and {len(errors) - 1} other queries failed" if len(errors) > 1 else ""
             raise OperationFailed(f"query {first}: {errors[first]}{others}")
-        slots = found["slots"].reshape(len(rows), -1)
-        none = slots == NO_NEIGHBOUR
-        ids = np.where(none, NO_NEIGHBOUR, meta.map.ids(np.where(none, 0, slots))).astype(np.uint32)
+        ids = meta.map.ids_of_lists(found["slots"].reshape(len(rows), -1))
         return SearchResult(
             ids=ids,
             distances=found["distances"].reshape(ids.shape),
@@ -247,7 +253,15 @@ class Index:
         )
 
     def info(self) -> dict[str, Any]:
-        """Describes the index: what its meta says, how many vectors it has, and how many bytes are where."""
+        """Describes the index.
+
+        Returns:
+            What its meta says, how many vectors it has, and how many bytes are on the drives and in the device's
+            memory.
+
+        Raises:
+            OperationFailed: The index or the storage is closed.
+        """
         meta = self._meta
         described = dataclasses.asdict(meta)
         del described["checksums"], described["chunk_offsets"]
@@ -256,15 +270,15 @@ class Index:
             "live": self.count,
             "deleted": meta.count - self.count,
             "chunks": meta.chunks,
-            "record_bytes": meta.layout.size_bytes,
-            "drive_bytes": meta.layout.size_bytes * meta.slots,
-            "device_bytes": self._codes.nbytes + self._codebook.nbytes + self._navigation.nbytes,
+            "record_bytes": 4 * meta.record_words,
+            "drive_bytes": sum(size for each, size in extent_sizes(self._storage).items() if each in self._extents()),
+            "device_bytes": self._open_searcher().device_bytes,
             "memory": self._memory,
         }
 
     def close(self) -> None:
         """Frees the device's memory. The storage stays open. A second call does nothing."""
-        self._native = None
+        self._searcher = None
 
     def __enter__(self) -> Self:
         return self
@@ -274,39 +288,14 @@ class Index:
     ) -> None:
         self.close()
 
-    def _require_open(self) -> None:
-        if self._native is None:
+    def _open_searcher(self) -> PqSearcher | ExactSearcher:
+        if self._searcher is None:
             raise OperationFailed("the index is closed: open it again")
+        return self._searcher
 
-    def _place(self) -> None:
-        """Copies to the device what a search needs there."""
-        meta: Meta = self._meta
-        core = search_core()
-        shape = core.Shape(
-            dtype=meta.dtype,
-            metric=meta.metric,
-            slots=meta.slots,
-            record_words=meta.record_words,
-            vector_words=meta.vector_words,
-            degree_max=meta.graph_degree,
-            chunks=meta.chunks,
-            chunk_dimension=meta.chunk_dimension,
-            navigation_degree=meta.navigation_degree,
-        )
-        parts = {
-            "shape": shape,
-            "codes": self._codes.reshape(-1),
-            "codebook": np.ascontiguousarray(self._codebook.transpose(0, 2, 1)).reshape(-1),
-            "navigation_slots": self._navigation[: meta.navigation_vertices],
-            "navigation_neighbours": self._navigation[meta.navigation_vertices :],
-        }
-        if self._memory == "storage":
-            self._native = core.Index.on_drives(self._storage._native, f"{self._name}/nodes", **parts)
-            return
-        records = np.empty(meta.slots * meta.record_words, "<u4")
-        self._storage.read_extent(f"{self._name}/nodes", records)
-        device = self._storage.report()["device"]
-        self._native = core.Index.in_memory(records, self._memory, device=device, **parts)
+    def _extents(self) -> set[str]:
+        parts = {"meta", *self._meta.part_shapes(), *(("nodes",) if self.mode == "pq" else ("lists", "vectors"))}
+        return {f"{self._name}/{part}" for part in parts}
 
     def _checked_queries(self, queries: npt.ArrayLike) -> npt.NDArray[Any]:
         rows = checked_vectors("queries", to_host("queries", queries), self._meta.metric)
@@ -328,7 +317,7 @@ class Index:
         if given is None and self.count == meta.count:
             return np.zeros(0, np.uint32)
         bits = np.zeros(-(-meta.slots // 32) * 32, bool)
-        bits[: meta.slots] = self._live
+        bits[: len(self._live)] = self._live
         if given is not None:
             allowed = np.zeros(meta.slots, bool)
             allowed[meta.map.of(np.flatnonzero(_checked_filter(given, meta.count)))] = True

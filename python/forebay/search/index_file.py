@@ -3,15 +3,18 @@
 
 The extents of the index ``NAME``:
 
-========================  ==========================================================================================
-``NAME/meta``             what the others hold, with their checksums, as JSON
-``NAME/nodes``            a record for each slot
-``NAME/codes``            a code for each slot, ``uint8`` of shape ``(slots, chunks)``
-``NAME/codebook``         what codes mean, ``float32`` of shape ``(chunks, 256, chunk_dimension)``
-``NAME/navigation``       a graph over a sample: its slots, then their neighbours, ``uint32``
-``NAME/live``             a bit for each slot: whether a vector is there and not deleted
-``NAME/journal``          while a flush is under way: what it changes
-========================  ==========================================================================================
+=====================  =========  ====================================================================================
+``NAME/meta``                     what the others hold, with their checksums, as JSON
+``NAME/live``                     a bit for each slot: whether a vector is there and not deleted
+``NAME/nodes``         ``pq``     a record for each slot
+``NAME/codes``         ``pq``     a code for each slot, ``uint8`` of shape ``(slots, chunks)``
+``NAME/codebook``      ``pq``     what codes mean, ``float32`` of shape ``(chunks, 256, chunk_dimension)``
+``NAME/navigation``    ``pq``     a graph over a sample: its slots, then their neighbours, ``uint32``
+``NAME/lists``         ``exact``  a list of neighbours for each slot
+``NAME/vectors``       ``exact``  a vector for each slot
+``NAME/entries``       ``exact``  where searches begin: slots, then the short checksums of their vectors, ``uint32``
+``NAME/journal``       ``pq``     while a flush is under way: what it changes
+=====================  =========  ====================================================================================
 
 Numbers are little-endian.
 """
@@ -25,13 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay.errors import RefusedInput
-from forebay.search.records import RecordLayout
 from forebay.search.slots import Slots
 from forebay.storage import Storage
 
 VERSION = 1
-PARTS = ("codes", "codebook", "navigation", "live")
-"""The extents that are read whole, and have a checksum in the meta."""
+MODES = ("pq", "exact")
+"""How an index is searched: led by codes, or by exact distances alone."""
 _MAGIC = b"FBINDEX\n"
 _HEADER_BYTES = 24
 _REBUILD = "build the index again"
@@ -42,6 +44,7 @@ class Meta:
     """What the meta extent says.
 
     Attributes:
+        mode: One of ``MODES``.
         dtype: The type of a component: ``uint8``, ``int8``, ``float16`` or ``float32``.
         dimension: How many components a vector has.
         metric: One of ``METRICS``.
@@ -49,18 +52,19 @@ class Meta:
         slots: How many vectors there is room for.
         slot_factor: See ``Slots``.
         slot_offset: See ``Slots``.
-        record_words: See ``RecordLayout``.
-        vector_words: See ``RecordLayout``.
-        graph_degree: How many neighbours a record has at most.
+        record_words: The words of a record, or of a list of neighbours.
+        vector_words: The words of a vector.
+        graph_degree: How many neighbours a vector has at most.
         chunk_offsets: Where the components of each chunk of the codes begin, and where the last ends.
         chunk_dimension: The components of the longest chunk.
-        navigation_vertices: How many the sample has.
+        navigation_vertices: How many the sample has; in the mode ``exact``, how many entry points there are.
         navigation_degree: How many neighbours each of them has at most.
         seed: The seed of the build.
         builder: What built the graph.
-        checksums: Of each of ``PARTS``, by its name: CRC-32.
+        checksums: Of each part that is read whole, by its name: CRC-32.
     """
 
+    mode: str
     dtype: str
     dimension: int
     metric: str
@@ -82,12 +86,7 @@ class Meta:
     @property
     def chunks(self) -> int:
         """How many bytes a code has."""
-        return len(self.chunk_offsets) - 1
-
-    @property
-    def layout(self) -> RecordLayout:
-        """Where the parts of a record are."""
-        return RecordLayout(self.record_words, self.vector_words, self.graph_degree)
+        return max(0, len(self.chunk_offsets) - 1)
 
     @property
     def map(self) -> Slots:
@@ -95,12 +94,15 @@ class Meta:
         return Slots(self.slots, self.slot_factor, self.slot_offset)
 
     def part_shapes(self) -> dict[str, tuple[np.dtype[Any], int]]:
-        """The type and the number of elements of each of ``PARTS``."""
+        """The type and the number of elements of each part that is read whole."""
+        live = (np.dtype("<u4"), -(-self.slots // 32))
+        if self.mode == "exact":
+            return {"entries": (np.dtype("<u4"), 2 * self.navigation_vertices), "live": live}
         return {
             "codes": (np.dtype("u1"), self.slots * self.chunks),
             "codebook": (np.dtype("<f4"), self.chunks * 256 * self.chunk_dimension),
             "navigation": (np.dtype("<u4"), self.navigation_vertices * (1 + self.navigation_degree)),
-            "live": (np.dtype("<u4"), -(-self.slots // 32)),
+            "live": live,
         }
 
     def with_checksums(self, **parts: npt.NDArray[Any]) -> Self:
@@ -176,7 +178,7 @@ def read_meta(storage: Storage, name: str) -> Meta:
 
 
 def read_part(storage: Storage, name: str, meta: Meta, part: str) -> npt.NDArray[Any]:
-    """Reads one of ``PARTS`` and compares it with its checksum. Returns it flat.
+    """Reads one of the parts that are read whole, and compares it with its checksum. Returns it flat.
 
     Raises:
         RefusedInput: It is missing, too short, or not what was written.

@@ -55,14 +55,11 @@ def prepare(
         chunk_offsets: Where the components of each chunk begin, and where the last ends.
     """
     count, (chunks, _, width) = len(queries), codebook.shape
-    words = np.zeros((count, vector_words), "<u4")
-    rows = np.ascontiguousarray(queries).view("u1").reshape(count, -1)
-    words.view("u1").reshape(count, -1)[:, : rows.shape[1]] = rows
+    words, norms = prepare_exact(queries, vector_words)
     rows_of_code = code_rows(queries, metric)
     components = np.zeros((count, chunks, width), np.float32)
     for chunk, (first, end) in enumerate(pairwise(chunk_offsets)):
         components[:, chunk, : end - first] = rows_of_code[:, first:end]
-    norms = np.sqrt((queries.astype(np.float64) ** 2).sum(1)).astype(np.float32)
 
     # By the triangle inequality no part is greater, whichever code a vector has.
     lengths = np.linalg.norm(components, axis=2)
@@ -76,3 +73,14 @@ def prepare(
     scales = _GREATEST_PART / np.maximum(greatest, np.finfo(np.float32).tiny)
     both = np.column_stack([offsets, np.minimum(scales, np.finfo(np.float32).max)]).astype(np.float32)
     return PreparedQueries(words, norms, components, both)
+
+
+def prepare_exact(
+    queries: npt.NDArray[Any], vector_words: int
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]]:
+    """Returns the words and the norms of queries, as ``PreparedQueries`` has them."""
+    count = len(queries)
+    words = np.zeros((count, vector_words), "<u4")
+    rows = np.ascontiguousarray(queries).view("u1").reshape(count, -1)
+    words.view("u1").reshape(count, -1)[:, : rows.shape[1]] = rows
+    return words, np.sqrt((queries.astype(np.float64) ** 2).sum(1)).astype(np.float32)

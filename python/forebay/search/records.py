@@ -104,6 +104,11 @@ def checksums(slots: npt.NDArray[np.integer], records: Words) -> Words:
     Each word has an odd factor of its own, so any change of one word shows. The slot counts, so that a record in the
     wrong place shows, and so does one that was never written.
     """
-    factors = (2 * np.arange(records.shape[1] - 1, dtype=np.uint32) + 1) * np.uint32(_WORD_FACTOR)
-    sums = (records[:, :-1] * factors).sum(1, dtype=np.uint32)
+    return word_sums(slots, records[:, :-1])
+
+
+def word_sums(slots: npt.NDArray[np.integer], words: Words) -> Words:
+    """Returns the sum that is a checksum, over all words of each row."""
+    factors = (2 * np.arange(words.shape[1], dtype=np.uint32) + 1) * np.uint32(_WORD_FACTOR)
+    sums = (words * factors).sum(1, dtype=np.uint32)
     return sums + slots.astype(np.uint32) * np.uint32(_SLOT_FACTOR) + np.uint32(_SLOT_OFFSET)

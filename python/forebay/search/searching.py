@@ -44,7 +44,11 @@ class SearchResult:
         return float(self.reads.mean())
 
     def figures(self) -> dict[str, Any]:
-        """The figures of the search, as the JSON of ``forebay search query`` has them."""
+        """Puts the figures of the search together.
+
+        Returns:
+            The figures, as the JSON of ``forebay search query`` has them.
+        """
         p50, p99, p999 = np.percentile(self.latency_ns, [50, 99, 99.9])
         return {
             "queries": len(self.ids),

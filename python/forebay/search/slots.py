@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from forebay.search.exact import NO_NEIGHBOUR
+
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -42,6 +44,16 @@ class Slots:
         """Returns the slots of ids."""
         numbers = ids.astype(np.uint64) * np.uint64(self.factor) + np.uint64(self.offset)
         return (numbers % np.uint64(self.count)).astype(np.uint32)
+
+    def of_lists(self, lists: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """Returns the slots of ids, and ``NO_NEIGHBOUR`` for ``NO_NEIGHBOUR``, in any shape."""
+        given = lists != NO_NEIGHBOUR
+        return np.where(given, self.of(np.where(given, lists, 0)), NO_NEIGHBOUR).astype(np.uint32)
+
+    def ids_of_lists(self, lists: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """Returns the ids of slots, and ``NO_NEIGHBOUR`` for ``NO_NEIGHBOUR``, in any shape."""
+        given = lists != NO_NEIGHBOUR
+        return np.where(given, self.ids(np.where(given, lists, 0)), NO_NEIGHBOUR).astype(np.uint32)
 
     def ids(self, slots: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uint32]:
         """Returns the ids of slots."""
