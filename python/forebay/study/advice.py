@@ -2,7 +2,7 @@
 """What follows from the points: the model, the knee, the drive that suffices, and what the next faster one brings."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,19 @@ TOLERANCE_DEFAULT = 0.05
 MODEL_ERROR_MAX = 0.15  # beyond it the program is not of the model's form
 
 _TERMS = ("iops", "link", "latency")
+_AXIS_OF = {"iops": "iops", "link": "link_bytes_per_second", "latency": "latency_us"}
+# How a knee is shown: the name of its axis, its value, and whether a smaller value is faster.
+_SHOWN: dict[str, tuple[str, Callable[[float], str], bool]] = {
+    "iops": ("IOPS", format_rate, False),
+    "link_bytes_per_second": ("link", format_bandwidth, False),
+    "latency_us": ("latency", lambda us: format_ns(us * 1000), True),
+}
+_BOUNDS = {
+    COMPUTE: "what no drive of the grid changes",
+    "iops": "the IOPS",
+    "link": "the link",
+    "latency": "the latency",
+}
 _OF_SETTING = "iodepth"  # commands in flight, of which each waits for a latency
 
 
@@ -93,64 +106,76 @@ def model_of(points: Sequence[Point]) -> Model | None:
     return fit([_seconds(point) for point in points], demands(points)) if points else None
 
 
-def knee_document(model: Model) -> dict[str, Any] | None:
+def knee_document(model: Model, latency_us: float | None = None) -> dict[str, Any] | None:
     """Returns what a JSON document says of the knees of a model, in the units of the axes.
 
     A knee has ``value``, ``next_bound``, ``at_least`` and ``at_most``. ``value`` and ``next_bound`` are null if the
-    points do not show both sides of the knee; one of the others then says on which side it lies. It is None if nothing
-    that the model knows was varied.
+    points do not show both sides of the knee; one of the others then says on which side it lies.
+
+    Args:
+        model: The model.
+        latency_us: The latency of the drive, if the points differ in the commands in flight; else None. The knee of
+            the latency is then a number of these, ``iodepth``.
+
+    Returns:
+        The knees, by the axis; None if nothing that the model knows was varied.
     """
     shown: dict[str, Any] = {}
-    for term, key, scale in (
-        ("iops", "iops", 1.0),
-        ("link", "link_bytes_per_second", 1.0),
-        ("latency", "latency_us", 0),
-    ):
+    for term in _TERMS:
         knee = model.knee(term)
         if knee is None:
             continue
-
-        def unit(demand: float | None, scale: float = scale) -> float | None:
-            if demand is None or demand == 0:
-                return None
-            return scale / demand if scale else demand * 1e6
-
-        least, most = unit(knee.at_least), unit(knee.at_most)
-        shown[key] = {
-            "value": unit(knee.demand),
+        key, per_demand = _AXIS_OF[term], 1.0
+        if term == "latency" and latency_us is not None:
+            key, per_demand = "iodepth", latency_us / 1e6
+        elif term == "latency":
+            shown[key] = {
+                "value": _scaled(knee.demand),
+                "next_bound": knee.next_bound,
+                "at_least": _scaled(knee.at_least),
+                "at_most": _scaled(knee.at_most),
+            }
+            continue
+        shown[key] = {  # a rate, or a depth: the smaller the demand, the larger it is
+            "value": _inverse(per_demand, knee.demand),
             "next_bound": knee.next_bound,
-            "at_least": most if scale else least,  # the smaller the demand, the larger the rate
-            "at_most": least if scale else most,
+            "at_least": _inverse(per_demand, knee.at_most),
+            "at_most": _inverse(per_demand, knee.at_least),
         }
     return shown or None
 
 
+def _scaled(demand: float | None) -> float | None:
+    return None if demand is None else demand * 1e6
+
+
+def _inverse(per_demand: float, demand: float | None) -> float | None:
+    return per_demand / demand if demand else None
+
+
 def knee_lines(knee: Mapping[str, Any] | None) -> list[str]:
     """Says the knees in words, a sentence each."""
-    shows = {
-        "iops": ("IOPS", format_rate, "the rate of the drive"),
-        "link_bytes_per_second": ("link", format_bandwidth, "the link"),
-        "latency_us": ("latency", lambda us: format_ns(us * 1000), "the latency of the drive"),
-    }
-    bounds = {
-        COMPUTE: "what no axis changes",
-        "iops": "the rate of the drive",
-        "link": "the link",
-        "latency": "latency",
-    }
-    lines = []
-    for key, found in (knee or {}).items():
-        name, show, noun = shows[key]
-        better = "below" if key == "latency_us" else "above"
-        if found["value"] is not None:
-            lines.append(f"knee: {name} {show(found['value'])}; {better} it the bound is {bounds[found['next_bound']]}")
-        elif found["at_least"] is not None:
-            beyond = "bounds every point" if key != "latency_us" else "bounds no point"
-            lines.append(f"knee: {name} above {show(found['at_least'])}; {noun} {beyond}")
-        elif found["at_most"] is not None:
-            beyond = "bounds no point" if key != "latency_us" else "bounds every point"
-            lines.append(f"knee: {name} below {show(found['at_most'])}; {noun} {beyond}")
-    return lines
+    return [_depth_line(found) if key == "iodepth" else _knee_line(key, found) for key, found in (knee or {}).items()]
+
+
+def _knee_line(key: str, found: Mapping[str, Any]) -> str:
+    name, show, less_is_faster = _SHOWN[key]
+    better, worse = ("below", "above") if less_is_faster else ("above", "below")
+    if found["value"] is not None:
+        slower = f"with slower drives the {name} bounds the program"
+        return f"knee: {name} {show(found['value'])}; {slower}, with faster ones {_BOUNDS[found['next_bound']]}"
+    limit = show(found["at_least"] or found["at_most"])
+    if (found["at_least"] is not None) == less_is_faster:
+        return f"knee: {name} {worse} {limit}; the {name} bounds no point of the grid"
+    return f"knee: {name} {better} {limit}; the {name} bounds every point of the grid"
+
+
+def _depth_line(found: Mapping[str, Any]) -> str:
+    if found["value"] is not None:
+        return f"knee: iodepth {found['value']:.3g}; with fewer commands in flight latency bounds the rate"
+    if found["at_least"] is not None:
+        return f"knee: iodepth above {found['at_least']:.3g}; latency bounds the rate at every depth"
+    return f"knee: iodepth below {found['at_most']:.3g}; latency bounds the rate at no depth"
 
 
 def speed_key(point: Point) -> tuple[float, ...]:

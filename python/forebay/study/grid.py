@@ -174,6 +174,26 @@ def with_keys(uri: str, keys: Mapping[str, str]) -> str:
     return f"{scheme}{colon}" + ",".join([*parts, *(f"{key}={value}" for key, value in left.items())])
 
 
+def differences(uris: Sequence[str]) -> tuple[str, list[str]]:
+    """Tells drives apart in few words.
+
+    Args:
+        uris: The URIs of the drives.
+
+    Returns:
+        What all of them have in common, and of each what it has beside that, or all of it if they are too different.
+    """
+    parts = [uri.partition(":")[2].split(",") for uri in uris]
+    shared = [part for part in parts[0] if all(part in other for other in parts)] if parts else []
+    schemes = {uri.partition(":")[0] for uri in uris}
+    own = [",".join(part for part in one if part not in shared) for one in parts]
+    if len(set(uris)) == 1:
+        return uris[0], ["" for _ in uris]
+    if len(schemes) != 1 or not all(own):
+        return "", list(uris)
+    return f"{next(iter(schemes))}:{','.join(shared)}", own
+
+
 def describe(uris: Iterable[str]) -> list[Drive]:
     """Asks the emulator for the times of drives. Each is opened in host memory for a moment, and used by nothing.
 

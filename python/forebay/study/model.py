@@ -75,6 +75,7 @@ class Model:
         error_rms: The root of the mean squared relative difference between model and points.
         error_max: The largest relative difference.
         merged: Terms that the points cannot tell from another one, each with the name of that.
+        demands: The demand of each term at each point.
     """
 
     terms: tuple[Term, ...]
@@ -83,7 +84,7 @@ class Model:
     error_rms: float
     error_max: float
     merged: Mapping[str, str]
-    _demands: Mapping[str, tuple[float, ...]]
+    demands: Mapping[str, tuple[float, ...]]
 
     def term(self, name: str) -> Term | None:
         """The term of that name, if the demands of the points differ in it."""
@@ -114,11 +115,11 @@ class Model:
         term = self.term(name)
         if term is None or name == COMPUTE:
             return None
-        own = self._demands[name]
+        own = self.demands[name]
         if not term.found:
             return Knee(None, at_least=max(own))
         others = {
-            other.name: other.coefficient * min(self._demands[other.name])
+            other.name: other.coefficient * min(self.demands[other.name])
             for other in self.terms
             if other.found and other.name != name
         }

@@ -267,7 +267,7 @@ def load_plan(path: Path | str) -> Plan:
         if key not in _KEYS:
             raise RefusedInput("program", path, f"has the key {key}; known are {', '.join(sorted(_KEYS))}")
     command = document.get("command")
-    if not _are_texts(command):
+    if command is None or not _are_texts(command):
         raise RefusedInput("program", path, "needs command, a list of words, such as ['./search', '{drive}']")
     texts = {key: document[key] for key in ("value_is", *_PLACES) if key in document}
     for key, text in texts.items():

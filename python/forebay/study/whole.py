@@ -15,7 +15,6 @@ from forebay.study.advice import (
     knee_document,
     least_with_p99,
     model_of,
-    speed_key,
 )
 from forebay.study.grid import describe
 from forebay.study.model import Model
@@ -46,16 +45,17 @@ class Curve:
 
     def document(self) -> dict[str, Any]:
         """Returns what a JSON document says of it."""
-        knee = None if self.model is None else self.model.knee("latency")
-        deep = knee.demand if knee and self.drive is not None else None
-        latency = self.points[0].drive.latency_us
         return {
             "settings": self.settings,
             "drive": self.drive,
             "model": None if self.model is None else self.model.figures(),
-            "knee": None if self.model is None or self.drive is not None else knee_document(self.model),
-            "knee_iodepth": latency / 1e6 / deep if deep and latency else None,
+            "knee": self.knee(),
         }
+
+    def knee(self) -> dict[str, Any] | None:
+        """Returns the knees of the model, by the axis; None if there is none."""
+        latency_us = None if self.drive is None else self.points[0].drive.latency_us
+        return None if self.model is None else knee_document(self.model, latency_us)
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,12 @@ class Study:
         """Whether each point is good, and a drive meets the latency that was asked for."""
         return all(point.good for point in self.points) and (self.p99_us is None or self.meets_p99 is not None)
 
+    @property
+    def fidelity(self) -> str:
+        """``ok`` if each point is, else ``exceeded`` if one is, else ``unknown``."""
+        found = {point.fidelity for point in self.points}
+        return next(fidelity for fidelity in ("exceeded", "unknown", "ok") if fidelity in found)
+
     def document(self) -> dict[str, Any]:
         """Returns the JSON document, without its schema version."""
         modelled = {
@@ -103,7 +109,7 @@ class Study:
         one = self.curves[0].document() if len(self.curves) == 1 else None
         return {
             "verified": self.verified,
-            "fidelity": "ok" if all(point.fidelity == "ok" for point in self.points) else "exceeded",
+            "fidelity": self.fidelity,
             "command": list(self.plan.program.command),
             "value_is": self.plan.program.value_is,
             "trace": self.trace,
@@ -190,13 +196,12 @@ def _good(points: Sequence[Point]) -> list[Point]:
 def _curves(points: Sequence[Point]) -> list[Curve]:
     """Points of one program over drives; if the commands in flight vary, of one drive over these."""
     deep = len({point.settings.get(_DEPTH) for point in points}) > 1
-    groups: dict[tuple[object, ...], list[Point]] = {}
+    groups: dict[tuple[str | None, tuple[tuple[str, str], ...]], list[Point]] = {}
     for point in points:
         shared = tuple((name, value) for name, value in point.settings.items() if not (deep and name == _DEPTH))
-        groups.setdefault((shared, point.drive.uri if deep else None), []).append(point)
+        groups.setdefault((point.drive.uri if deep else None, shared), []).append(point)
     found = []
-    for (shared, drive), members in groups.items():
+    for (drive, shared), members in groups.items():
         ordered = sorted(members, key=lambda point: float(point.settings[_DEPTH])) if deep else members
-        ordered = ordered if deep else sorted(ordered, key=speed_key)
-        found.append(Curve(dict(shared), drive, ordered, model_of(_good(ordered))))  # type: ignore[arg-type, call-overload]
+        found.append(Curve(dict(shared), drive, ordered, model_of(_good(ordered))))
     return found
