@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`forebay study`: a program over a grid of drives, what bounds it, and which drive it needs."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +36,8 @@ from forebay.study.words import failures, lines, verdict
 from forebay.units import format_ns, format_rate, parse_duration, parse_size
 
 _RUNTIME_DEFAULT = "1s"
+_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in ("p99_us", "tolerance", "repeat", "attempts", "value_is")}
+_OPTIONS |= {"value": "--value", "fidelity": "--fidelity", "folder": "--out"}
 _OUT_FILES = ("study.json", "study.png", "study.html")
 
 
@@ -188,12 +192,13 @@ def study(
     else:
         plan = _plan(program or [])
     plan = _changed(plan, drive, axes, vary or [], {"value": value, "fidelity": fidelity}, value_is, timeout)
+    with _named_as_options():
+        plan.program.check(plan.grid)
     plan.grid.check("--")
-    plan.program.check(plan.grid)
     if out is not None:
         _prepare(out)
     count = len(plan.grid.uris()) * len(plan.grid.combinations())
-    with progress(f"studying {count} points", float(count)) as set_done:
+    with progress(f"studying {count} points", float(count)) as set_done, _named_as_options():
         found = run_study(
             plan,
             folder=None if out is None else out / "points",
@@ -213,6 +218,15 @@ def study(
     console = plain_console(stderr=True) if json_target == "-" and found.verified else terminal(json_target)
     _show(found, console, out)
     _judge(found)
+
+
+@contextlib.contextmanager
+def _named_as_options() -> Iterator[None]:
+    """Names options in refusals of arguments that have other names in Python."""
+    try:
+        yield
+    except RefusedInput as refused:
+        raise RefusedInput(_OPTIONS.get(refused.field, refused.field), refused.value, refused.remedy) from None
 
 
 def _plan(words: list[str]) -> Plan:
@@ -270,7 +284,8 @@ def _depth(text: str) -> int:
 
 def _trace(file: str, iodepth: str, mode: str, speed: float | None, device: str, *, wrap: bool) -> Plan:
     depths = iodepth.split(",") if iodepth else []
-    for in_flight in [_depth(depth) for depth in depths] or [None]:
+    in_flights: list[int | None] = [_depth(depth) for depth in depths]
+    for in_flight in in_flights or [None]:
         replay.Job(mode=mode, iodepth=in_flight, speed=speed).validate()
     with progress(f"reading {file}", None):
         traces.load(file, "auto")

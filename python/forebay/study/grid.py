@@ -75,7 +75,14 @@ class Drive:
         return None if self.timing is None else int(self.timing["channels"])
 
     def figures(self, request_bytes: float | None = None) -> dict[str, Any]:
-        """Returns what a JSON document says of it, the rate at reads of ``request_bytes``."""
+        """Says what a JSON document says of it.
+
+        Args:
+            request_bytes: The bytes of a read, on which the rate depends; None for 512.
+
+        Returns:
+            ``drive``, ``iops``, ``latency_us``, ``link``, ``link_bytes_per_second`` and ``channels``; None for no bound.
+        """
         return {
             "drive": self.uri,
             "iops": self.iops(request_bytes),
@@ -151,6 +158,8 @@ def _check_value(field: str, name: str, value: str) -> None:
             latency = math.nan
         if not (math.isfinite(latency) and latency >= 0):
             raise RefusedInput(field, value, "must be microseconds, such as 50 or 6.5")
+    elif name == "iodepth" and not (value.isdecimal() and int(value) > 0):
+        raise RefusedInput(field, value, "must be a whole number of at least 1: the commands in flight")
     elif name == "channels" and not (value.isdecimal() and 1 <= int(value) <= _CHANNELS_MAX):
         raise RefusedInput(field, value, f"must be a whole number from 1 to {_CHANNELS_MAX}")
 

@@ -87,7 +87,14 @@ class Model:
     demands: Mapping[str, tuple[float, ...]]
 
     def term(self, name: str) -> Term | None:
-        """The term of that name, if the demands of the points differ in it."""
+        """Finds a term.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The term; None if the demands of the points do not differ in it.
+        """
         return next((term for term in self.terms if term.name == name), None)
 
     def predict(self, demands: Mapping[str, float]) -> tuple[float, str]:

@@ -115,7 +115,15 @@ class Program:
                 raise RefusedInput(field, place, "must be keys with dots between them, such as trials.0.seconds")
 
     def words(self, drive: str, settings: Mapping[str, str]) -> list[str]:
-        """Returns the command for a drive and values of the settings."""
+        """Puts the command together.
+
+        Args:
+            drive: The URI of the drive.
+            settings: The values of the settings.
+
+        Returns:
+            The words.
+        """
         known = {_DRIVE: drive, **settings}
         return [_PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), word) for word in self.command]
 

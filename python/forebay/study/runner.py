@@ -118,12 +118,12 @@ class Runner:
         """
         for field, value in (("repeat", repeat), ("attempts", attempts)):
             if not 1 <= value <= COUNT_MAX:
-                raise RefusedInput(f"--{field}", value, f"must be 1 to {COUNT_MAX}")
+                raise RefusedInput(field, value, f"must be 1 to {COUNT_MAX}")
         self._program, self._repeat, self._attempts = program, repeat, attempts
         self._environment = {**os.environ, **(environment or {})}
         self._folder = folder
         if folder is not None:
-            make_folder("--out", folder)
+            make_folder("folder", folder)
 
     def measure(self, drive: Drive, settings: Mapping[str, str]) -> Point:
         """Runs the program on a drive, or reads what an earlier run said.
@@ -272,4 +272,4 @@ def _write_point(file: Path, point: Point) -> None:
         part.write_text(json.dumps(whole, indent=1) + "\n")
         part.replace(file)  # whole or not at all, however this process ends
     except OSError as error:
-        raise OperationFailed(f"--out: '{file}': cannot be written: {error.strerror or error}") from error
+        raise OperationFailed(f"{file}: cannot be written: {error.strerror or error}") from error
