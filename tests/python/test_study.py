@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 from forebay.study import Grid, Plan, Program, study
+from forebay.units import format_rate
 from processes import started
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = [sys.executable, str(Path(__file__).with_name("study_program.py")), "{drive}"]
 # 30,000 reads, and 1.5 s of computation: they meet at 20,000 reads a second.
@@ -97,7 +100,7 @@ def test_a_study_goes_on_where_it_ended(forebay, tmp_path):
     assert outcome.status == 0
     runs = [uri.partition("iops=")[2] for uri in log.read_text().splitlines()]
     assert runs == ["5k", "10k", "40k", "80k"]
-    assert outcome.out.count("kept") == 2
+    assert "kept: 2 of 4 points" in outcome.out
     assert json.loads((folder / "study.json").read_text())["knee"]["iops"]["value"] == pytest.approx(20_000)
 
 
@@ -191,6 +194,21 @@ def test_the_tax_is_measured_or_said_why_not(forebay, monkeypatch):
     assert variants["as_studied"]["tax"] is None
     assert variants["served"]["tax"] is not None
     assert variants["served"]["drive"].endswith(",residency=served")
+
+
+def test_the_pages_quote_the_study_of_the_demo():
+    document = json.loads((ROOT / "bench/results/cpu-study-bfs/study.json").read_text())
+    assert (document["verified"], document["fidelity"]) == (True, "ok")
+    knee = f"{format_rate(document['knee']['iops']['value'])} IOPS"
+    suffices = next(point for point in document["points"] if point["drive"] == document["advice"]["suffices"]["drive"])
+    faster = f"{100 * (document['advice']['next']['gain'] - 1):.1f} % faster"
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"knee is at {knee}: the drive of {suffices['iops']:,.0f} IOPS suffices" in readme
+    assert faster in readme
+    page = (ROOT / "docs/how-to/which-drive.md").read_text()
+    assert f"knee: IOPS {knee.split()[0]};" in page
+    assert f"suffices: {suffices['drive']}," in page
+    assert faster in page
 
 
 @pytest.mark.parametrize(

@@ -343,9 +343,11 @@ def _show(found: Study, out: Console, folder: Path | None) -> None:
             "-" if figures is None else format_rate(1 / figures.seconds) if rates else format_ns(figures.seconds * 1e9),
             *(["-" if latencies is None else format_ns(latencies["p99"])] if has_latency else []),
             point.fidelity if point.error is None else "failed",
-            "kept" if point.kept else str(point.attempts),
+            str(point.attempts),
         )
     out.print(table)
+    if kept := sum(point.kept for point in found.points):
+        out.print(f"kept: {kept} of {len(found.points)} points, which an earlier study measured", highlight=False)
     for line in [*failures(found), *lines(found)]:
         out.print(line, highlight=False, soft_wrap=True)
     if folder is not None:

@@ -81,7 +81,8 @@ class Drive:
             request_bytes: The bytes of a read, on which the rate depends; None for 512.
 
         Returns:
-            ``drive``, ``iops``, ``latency_us``, ``link``, ``link_bytes_per_second`` and ``channels``; None for no bound.
+            Its URI as ``drive``, and ``iops``, ``latency_us``, ``link``, ``link_bytes_per_second``, ``channels``: None
+            where there is no bound.
         """
         return {
             "drive": self.uri,

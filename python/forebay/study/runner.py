@@ -102,7 +102,6 @@ class Runner:
         folder: Path | None = None,
         repeat: int = 1,
         attempts: int = ATTEMPTS_DEFAULT,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Checks the numbers and makes the folder.
 
@@ -111,7 +110,6 @@ class Runner:
             folder: Where the points are kept, a file each; it is made. None to keep nothing.
             repeat: How many runs a point is the median of.
             attempts: How often each of them is made at most, until its drive keeps its times.
-            environment: Variables that the program gets beside those of this process.
 
         Raises:
             RefusedInput: A number is out of range, or the folder cannot be made.
@@ -120,7 +118,6 @@ class Runner:
             if not 1 <= value <= COUNT_MAX:
                 raise RefusedInput(field, value, f"must be 1 to {COUNT_MAX}")
         self._program, self._repeat, self._attempts = program, repeat, attempts
-        self._environment = {**os.environ, **(environment or {})}
         self._folder = folder
         if folder is not None:
             make_folder("folder", folder)
@@ -160,7 +157,7 @@ class Runner:
             for _ in range(self._repeat):
                 for _ in range(self._attempts):
                     attempts += 1
-                    figures = self._program.figures(run_once(command, self._program.timeout_s, self._environment))
+                    figures = self._program.figures(run_once(command, self._program.timeout_s, os.environ))
                     if figures.fidelity != "exceeded":
                         break
                 runs.append(figures)

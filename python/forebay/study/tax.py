@@ -16,9 +16,9 @@ from typing import Any
 
 from forebay import daemon
 from forebay.errors import OperationFailed
-from forebay.storage import Storage, build_info
+from forebay.storage import build_info
 from forebay.study.grid import Drive, with_keys
-from forebay.study.program import NoFigureError, Program
+from forebay.study.program import OWN_COMMAND, NoFigureError, Program
 from forebay.study.runner import run_once
 
 RUNS = 3
@@ -109,7 +109,8 @@ def _beside_daemon(program: Program, uri: str, served: str, settings: Mapping[st
     try:
         with _daemon() as environment:
             first = _measure("served", hows["served"], program, served, settings, environment)
-        with _daemon() as environment, _idle(with_keys(served, {"seed": str(_IDLE_SEED)}), environment):
+        with _daemon() as environment:
+            _open_idle(with_keys(served, {"seed": str(_IDLE_SEED)}), environment, program.timeout_s)
             second = _measure("beside_idle", hows["beside_idle"], program, uri, settings, environment)
     except OperationFailed as failed:
         return [Variant(name, how, error=str(failed)) for name, how in hows.items()]
@@ -126,19 +127,10 @@ def _daemon() -> Iterator[dict[str, str]]:
             yield environment
 
 
-@contextlib.contextmanager
-def _idle(uri: str, environment: Mapping[str, str]) -> Iterator[None]:
-    """A drive of the daemon that is open and has nothing to do."""
-    before = os.environ.get(daemon.VARIABLE)
-    os.environ[daemon.VARIABLE] = environment[daemon.VARIABLE]
-    try:
-        with Storage(uri, device="auto"):
-            yield
-    finally:
-        if before is None:
-            del os.environ[daemon.VARIABLE]
-        else:
-            os.environ[daemon.VARIABLE] = before
+def _open_idle(uri: str, environment: Mapping[str, str], timeout_s: float) -> None:
+    """Has the daemon open a drive, which it then keeps, although it has nothing to do."""
+    client = [OWN_COMMAND, "bench", "randread", "--drive", uri, "--bs", "4k", "--size", "4k", "--json", "-"]
+    run_once(client, timeout_s, {**os.environ, **environment})
 
 
 def _on_peer(program: Program, uri: str, settings: Mapping[str, str]) -> Variant:

@@ -4,6 +4,7 @@
 from forebay.study.advice import MODEL_ERROR_MAX, knee_lines
 from forebay.study.grid import differences
 from forebay.study.model import COMPUTE, Model
+from forebay.study.runner import Point
 from forebay.study.whole import Curve, Study
 from forebay.units import format_bytes, format_count, format_ns
 
@@ -70,17 +71,18 @@ def _advice(study: Study) -> list[str]:
     if advice is None:
         return []
     within = f"within {100 * advice.tolerance:g} % of the best"
-    found = [f"suffices: {advice.suffices.drive.uri}, {_time(advice.suffices.figures)}, {within}"]
+    found = [f"suffices: {advice.suffices.drive.uri}, {_time(advice.suffices)}, {within}"]
     if advice.following is not None and advice.gain is not None:
-        change = f"{100 * (advice.gain - 1):+.1f} % speed"
-        found.append(f"next faster: {advice.following.drive.uri}, {_time(advice.following.figures)}, {change}")
+        percent = 100 * (advice.gain - 1)
+        change = f"the program is {abs(percent):.1f} % {'faster' if percent >= 0 else 'slower'}"
+        found.append(f"next faster: {advice.following.drive.uri}, {_time(advice.following)}; {change}")
     else:
         found.append("next faster: none in the grid; add a faster drive to see whether it brings anything")
     return found
 
 
-def _time(figures: object) -> str:
-    return format_ns(getattr(figures, "seconds", 0.0) * 1e9)
+def _time(point: Point) -> str:
+    return "-" if point.figures is None else format_ns(point.figures.seconds * 1e9)
 
 
 def _meets(study: Study) -> list[str]:
