@@ -37,7 +37,8 @@ class Advice:
     Attributes:
         suffices: The point of the least drive whose time is within the tolerance of the best one.
         best: The point with the least time.
-        following: The point of the next faster drive of the grid; None if there is none.
+        following: The point of the next drive of the grid that is better in something, and worse in nothing; None if
+            there is none.
         gain: By which factor that one is faster than the one that suffices; None likewise.
         tolerance: The tolerance, as a part of the best time.
     """
@@ -189,6 +190,12 @@ def speed_key(point: Point) -> tuple[float, ...]:
     )
 
 
+def _faster(point: Point, other: Point) -> bool:
+    """Whether the drive of a point is better than another one in something, and worse in nothing."""
+    pairs = list(zip(speed_key(point), speed_key(other), strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
 def advise(points: Sequence[Point], tolerance: float = TOLERANCE_DEFAULT) -> Advice | None:
     """Chooses drives.
 
@@ -205,7 +212,7 @@ def advise(points: Sequence[Point], tolerance: float = TOLERANCE_DEFAULT) -> Adv
     best = min(ordered, key=_seconds)
     at = next(at for at, point in enumerate(ordered) if _seconds(point) <= _seconds(best) * (1 + tolerance))
     suffices = ordered[at]
-    following = next((point for point in ordered[at + 1 :] if speed_key(point) > speed_key(suffices)), None)
+    following = next((point for point in ordered[at + 1 :] if _faster(point, suffices)), None)
     gain = None if following is None else _seconds(suffices) / _seconds(following)
     return Advice(suffices, best, following, gain, tolerance)
 
