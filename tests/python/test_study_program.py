@@ -18,7 +18,7 @@ def side(ios, percentiles=PERCENTILES):
 
 BENCH = {
     "jobs": [{"read": side(100), "write": side(0)}],
-    "forebay": {"seconds": 2.0, "fidelity": "ok", "verified": None},
+    "forebay": {"seconds": 2.0, "fidelity": "ok", "verified": None, "device": "cuda:1"},
 }
 SLOWER = {name: 10 * value for name, value in PERCENTILES.items()}
 REPLAY = {
@@ -40,7 +40,7 @@ def test_a_run_of_bench_is_the_time_of_an_operation():
     found = Program(["x"]).figures(BENCH)
     assert (found.value, found.seconds, found.reads, found.bytes) == (0.02, 0.02, 1, 512)
     assert found.latency_ns == {"p50": 100, "p99": 200, "p99.9": 300}
-    assert (found.fidelity, found.verified, found.on_time) == ("ok", None, None)
+    assert (found.fidelity, found.verified, found.on_time, found.device) == ("ok", None, None, "cuda:1")
 
 
 def test_a_replay_has_the_latency_of_its_slower_side():

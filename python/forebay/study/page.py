@@ -46,10 +46,16 @@ def page(study: Study) -> str:
 <tr>{heads}</tr>
 {rows}
 </table>
-<p>Forebay {html.escape(built["version"])} ({html.escape(built["commit"])}) on {html.escape(built["host"])}.</p>
+<p>Forebay {html.escape(built["version"])} ({html.escape(built["commit"])}) on {html.escape(built["host"])},
+{built["processors"]} processors; threads on {html.escape(_devices(study))}.</p>
 </body>
 </html>
 """
+
+
+def _devices(study: Study) -> str:
+    found = {point.figures.device for point in study.points if point.figures and point.figures.device}
+    return ", ".join(sorted(found)) or "a device that the program does not name"
 
 
 def _list(sentences: Sequence[str]) -> str:

@@ -44,6 +44,7 @@ class Figures:
         fidelity: ``ok`` or ``exceeded``; ``unknown`` if it does not say.
         verified: Whether its result was checked and is right; None if it was not checked.
         on_time: Whether an open loop kept up; None for other programs.
+        device: The device whose threads submitted, ``cpu`` or ``cuda:N``; None if it does not say.
     """
 
     value: float
@@ -54,6 +55,7 @@ class Figures:
     fidelity: str = "unknown"
     verified: bool | None = None
     on_time: bool | None = None
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ class Program:
             shown = "no value" if value is None else f"the value {value:g}, which is not above 0"
             raise NoFigureError(f"the JSON document has {shown}; say where the value is")
         fidelity = found.get("fidelity")
-        verified, on_time = found.get("verified"), found.get("on_time")
+        verified, on_time, device = found.get("verified"), found.get("on_time"), found.get("device")
         return Figures(
             value,
             value if self.value_is == "seconds" else 1 / value,
@@ -160,6 +162,7 @@ class Program:
             fidelity if fidelity in ("ok", "exceeded") else "unknown",
             verified if isinstance(verified, bool) else None,
             on_time if isinstance(on_time, bool) else None,
+            device if isinstance(device, str) else None,
         )
 
 
@@ -211,6 +214,7 @@ def _of_fio(document: dict[str, Any]) -> dict[str, Any]:
         "latency_ns": {name: max(one[name] for one in latencies) for name in _PERCENTILES} if latencies else None,
         "fidelity": ours.get("fidelity"),
         "verified": ours.get("verified"),
+        "device": ours.get("device"),
         "on_time": None if open_loop is None else open_loop == "on time",
     }
 
@@ -233,6 +237,7 @@ def _of_other(document: dict[str, Any]) -> dict[str, Any]:
         "latency_ns": {name: percentiles[key] for name, key in _PERCENTILES.items()} if has_all else None,
         "fidelity": document.get("fidelity", _member(ours, "fidelity")),
         "verified": document.get("verified", _member(ours, "verified")),
+        "device": document.get("device", _member(ours, "device")),
     }
 
 

@@ -26,7 +26,7 @@ from forebay.study.program import OWN_COMMAND, Figures, NoFigureError, Program
 ATTEMPTS_DEFAULT = 3
 COUNT_MAX = 1000
 
-_FORMAT = 1  # of the files of points; another one is measured anew
+_FORMAT = 2  # of the files of points; another one is measured anew
 _PATIENCE_S = 5.0  # that an interrupted program gets to end by itself
 _TAIL_BYTES = 4096
 
@@ -82,6 +82,7 @@ class Point:
             "fidelity": self.fidelity,
             "verified": None if found is None else found.verified,
             "on_time": None if found is None else found.on_time,
+            "device": None if found is None else found.device,
             "reads": None if found is None else found.reads,
             "bytes": None if found is None else found.bytes,
             "latency_ns": None if found is None or found.latency_ns is None else dict(found.latency_ns),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole study: every point of a grid measured, and what follows from them."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +122,7 @@ class Study:
             "p99_us": self.p99_us,
             "meets_p99": None if self.meets_p99 is None else self.meets_p99.drive.uri,
             "tax": self.tax,
-            "forebay": build_and_host(),
+            "forebay": {**build_and_host(), "processors": os.cpu_count()},
         }
 
 
