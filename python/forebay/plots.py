@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from forebay.files import writing
 from forebay.units import format_ns, format_rate
 
-_BLUE, _ORANGE, _GREY = "#1f6f9f", "#d9822b", "#5a6570"
+BLUE, ORANGE, GREY = "#1f6f9f", "#d9822b", "#5a6570"
 _PERCENTILES = ("1.000000", "10.000000", "50.000000", "90.000000", "99.000000", "99.900000")
 
 
@@ -34,8 +34,8 @@ def plot_search(document: dict[str, Any], path: Path) -> None:
         fontweight="bold",
     )
     setting = f"{', '.join(document['drives'])}; threads on {document['device']}"
-    figure.text(0.995, -0.02, setting, ha="right", fontsize=8, color=_GREY)
-    _save(figure, path)
+    figure.text(0.995, -0.02, setting, ha="right", fontsize=8, color=GREY)
+    save_figure(figure, path)
 
 
 def plot_levels(document: dict[str, Any], path: Path) -> None:
@@ -44,11 +44,11 @@ def plot_levels(document: dict[str, Any], path: Path) -> None:
     levels = trial["levels"]
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained", dpi=130)
     _draw_levels(left, [level["seconds"] * 1e3 for level in levels], levels)
-    _label(left, "Time of each level", "distance from the source", "ms")
+    label(left, "Time of each level", "distance from the source", "ms")
     _draw_frontier(middle, trial["frontier"])
     needed = [level["entries"] * document["entry_bytes"] / 2**20 for level in levels]
     _draw_levels(right, needed, levels)
-    _label(right, "Bytes needed in each level", "distance from the source", "MiB")
+    label(right, "Bytes needed in each level", "distance from the source", "MiB")
     figure.suptitle(
         f"Breadth-first search, {document['vertices']:,} vertices and {document['edges']:,} edges: "
         f"{format_ns(trial['seconds'] * 1e9)}",
@@ -57,19 +57,20 @@ def plot_levels(document: dict[str, Any], path: Path) -> None:
     )
     place = ", ".join([document["memory"], *document["drives"]])
     setting = f"from {trial['source']}; {place}; threads on {document['device']}; orange: searched from below"
-    figure.text(0.995, -0.02, setting, ha="right", fontsize=8, color=_GREY)
-    _save(figure, path)
+    figure.text(0.995, -0.02, setting, ha="right", fontsize=8, color=GREY)
+    save_figure(figure, path)
 
 
 def _draw_levels(axes: Axes, values: list[float], levels: list[dict[str, Any]]) -> None:
-    colours = [_ORANGE if level["from_below"] else _BLUE for level in levels]
+    colours = [ORANGE if level["from_below"] else BLUE for level in levels]
     bars = axes.bar(range(len(values)), values, color=colours)
-    axes.bar_label(bars, [f"{value:.3g}" for value in values], fontsize=7, padding=2, color=_GREY)
+    axes.bar_label(bars, [f"{value:.3g}" for value in values], fontsize=7, padding=2, color=GREY)
     axes.set_ylim(0, max(values, default=0) * 1.15 or 1)
     axes.set_xticks(range(len(values)))
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Writes a figure as a PNG file, makes the folder of that, and closes the figure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with writing("--plot", path) as file:
@@ -79,33 +80,34 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _draw_frontier(axes: Axes, frontier: list[int]) -> None:
-    bars = axes.bar(range(len(frontier)), frontier, color=_BLUE)
-    axes.bar_label(bars, [f"{size:,}" for size in frontier], fontsize=7, padding=2, color=_GREY)
+    bars = axes.bar(range(len(frontier)), frontier, color=BLUE)
+    axes.bar_label(bars, [f"{size:,}" for size in frontier], fontsize=7, padding=2, color=GREY)
     axes.set_yscale("log")
     axes.set_ylim(0.7, max(frontier) * 3)
     axes.set_xticks(range(len(frontier)))
-    _label(axes, "Frontier of each level", "distance from the source", "vertices")
+    label(axes, "Frontier of each level", "distance from the source", "vertices")
 
 
 def _draw_latency(axes: Axes, latency: dict[str, Any]) -> None:
     values = [latency["percentile"][p] / 1000 for p in _PERCENTILES]
     names = [f"p{float(p):g}" for p in _PERCENTILES]
-    bars = axes.barh(names, values, color=_ORANGE)
-    axes.bar_label(bars, [format_ns(value * 1000) for value in values], fontsize=8, padding=3, color=_GREY)
+    bars = axes.barh(names, values, color=ORANGE)
+    axes.bar_label(bars, [format_ns(value * 1000) for value in values], fontsize=8, padding=3, color=GREY)
     axes.set_xlim(0, max(values) * 1.25)
     axes.invert_yaxis()
-    _label(axes, "Latency of a read", "microseconds, from submission to the sight of the completion", "")
+    label(axes, "Latency of a read", "microseconds, from submission to the sight of the completion", "")
 
 
 def _draw_bytes(axes: Axes, document: dict[str, Any]) -> None:
     values = [document["bytes_needed"] / 2**20, document["bytes_read"] / 2**20]
-    bars = axes.bar(["needed", "read"], values, color=[_GREY, _BLUE], width=0.6)
-    axes.bar_label(bars, [f"{value:.1f}" for value in values], fontsize=8, padding=2, color=_GREY)
+    bars = axes.bar(["needed", "read"], values, color=[GREY, BLUE], width=0.6)
+    axes.bar_label(bars, [f"{value:.1f}" for value in values], fontsize=8, padding=2, color=GREY)
     axes.set_ylim(0, max(values) * 1.15)
-    _label(axes, f"Read amplification {document['read_amplification']:.1f}", "", "MiB")
+    label(axes, f"Read amplification {document['read_amplification']:.1f}", "", "MiB")
 
 
-def _label(axes: Axes, title: str, x: str, y: str) -> None:
+def label(axes: Axes, title: str, x: str, y: str) -> None:
+    """Gives a chart its title and the names of its axes, in the style of all charts."""
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)

@@ -85,6 +85,7 @@ COMMANDS = {
         f"--wordnet @wordnet --plot @new.png --drive {IMAGE}", ("--wordnet @noun",), fine=("folder that is missing",)
     ),
     "replay": Line(f"@trace --drive {IMAGE}", (f"@gz --drive {PROFILE}",)),
+    "study": Line("@study", ("--trace @trace --drive emulated:size=1M --device cpu",)),
     # A daemon of its own runs first, and says its own line: test_serve.py.
     "run": Line("-- program"),
 }
@@ -114,7 +115,7 @@ def has_json(command):
 
 
 SUFFIX = {kind: f".{kind}" for kind in ("sg", "wsg", "el", "gr", "mtx")}
-SUFFIX |= {"fio": ".json", "profile": ".toml", "image": ".img", "gz": ".gz", "trace": ".csv"}
+SUFFIX |= {"study": ".toml", "fio": ".json", "profile": ".toml", "image": ".img", "gz": ".gz", "trace": ".csv"}
 LARGE = {"fio": 16 << 20, "profile": 1 << 20}  # bytes of files that are large for their kind
 # Kinds of which any bytes are good data.
 ANY_BYTES = ("data", "image")
@@ -175,6 +176,11 @@ def good_image(path):
 
 
 PROFILE_TEXT = (Path(__file__).parents[2] / "profiles" / "d7-ps1010.toml").read_text()
+STUDY_TEXT = """\
+command = ["bash", "-c", 'echo "{\\"seconds\\": 1, \\"fidelity\\": \\"ok\\"}"', "{drive}"]
+[grid]
+iops = ["1k", "2k"]
+"""
 TRACE = b"1,host,0,Read,0,4096,1\n2,host,0,Read,4096,4096,1\n"
 GOOD_FILES = {
     "sg": good_sg,
@@ -184,6 +190,7 @@ GOOD_FILES = {
     "mtx": lambda path: path.write_text("%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 2 7\n"),
     "fio": good_fio,
     "profile": lambda path: path.write_text(PROFILE_TEXT),
+    "study": lambda path: path.write_text(STUDY_TEXT),
     "trace": lambda path: path.write_bytes(TRACE),
     "gz": lambda path: path.write_bytes(gzip.compress(TRACE)),
     "data": lambda path: path.write_bytes(b"data" * 1024),

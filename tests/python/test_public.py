@@ -17,6 +17,7 @@ from pathlib import Path
 import forebay
 import forebay.graph
 import forebay.search
+import forebay.study
 import numpy as np
 import pytest
 from forebay import storage
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/reference/python.md"
 STUB = ROOT / "python/forebay/_core.pyi"
 STUBS = {"_core": core, "_graph": graph_core}
-MODULES = (forebay, forebay.graph, forebay.search)
+MODULES = (forebay, forebay.graph, forebay.search, forebay.study)
 DEADLINE_S = 120
 
 

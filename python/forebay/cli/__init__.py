@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from forebay.cli import bench, demo, doctor, drive, export_nbd, graph, graph_commands, graph_model, replay, serve
+from forebay.cli import bench, demo, doctor, drive, export_nbd, graph, graph_commands, graph_model, replay, serve, study
 from forebay.cli.application import Application
 from forebay.cli.contract import run
 
@@ -25,6 +25,7 @@ app.add_typer(drive.app, name="drive")
 app.add_typer(graph.app, name="graph")
 app.command("demo")(demo.demo)
 app.command("replay")(replay.replay)
+app.command("study")(study.study)
 app.command("run", context_settings={"allow_interspersed_args": False})(serve.run_program)
 for _name, _command in graph_commands.COMMANDS.items():
     graph.app.command(_name)(_command)
