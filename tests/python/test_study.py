@@ -192,7 +192,9 @@ def test_the_tax_is_measured_or_said_why_not(forebay, monkeypatch):
         assert variants[name]["error"] is None
         assert variants[name]["seconds"] > 0
     assert variants["as_studied"]["tax"] is None
-    assert variants["served"]["tax"] is not None
+    for name in ("served", "beside_idle"):
+        kept = variants["as_studied"]["fidelity"] == variants[name]["fidelity"] == "ok"
+        assert (variants[name]["tax"] is not None) == kept
     assert variants["served"]["drive"].endswith(",residency=served")
 
 

@@ -4,6 +4,7 @@
 import pytest
 from forebay.study import Drive, Figures, Point
 from forebay.study.advice import advise, knee_lines, least_with_p99, model_of
+from forebay.study.tax import Variant, _tax
 
 
 def point(iops, seconds, latency_us=50.0, **figures):
@@ -70,6 +71,16 @@ def test_the_least_drive_that_meets_a_latency(p99_us, on_time, least):
 )
 def test_knees_in_words(knee, line):
     assert knee_lines(knee) == [line]
+
+
+def test_a_tax_is_a_ratio_of_times_that_drives_kept():
+    base, served = Variant("as_studied", "", "a", 3.0, "ok"), Variant("served", "", "b", 2.0, "ok")
+    assert _tax(served, base) == pytest.approx(0.5)
+    assert _tax(Variant("beside_idle", "", "a", 3.3, "ok"), base) == pytest.approx(0.1)
+    assert _tax(Variant("served", "", "b", 2.0, "exceeded"), base) is None
+    assert _tax(served, Variant("as_studied", "", "a", 3.0, "exceeded")) is None
+    assert _tax(Variant("peer", "", error="needs two GPUs"), base) is None
+    assert _tax(base, base) is None
 
 
 def test_without_points_there_is_no_model():

@@ -19,7 +19,7 @@ from forebay.errors import OperationFailed
 from forebay.storage import build_info
 from forebay.study.grid import Drive, with_keys
 from forebay.study.program import OWN_COMMAND, NoFigureError, Program
-from forebay.study.runner import run_once
+from forebay.study.runner import ATTEMPTS_DEFAULT, run_once
 
 RUNS = 3
 
@@ -59,7 +59,8 @@ def measure_tax(program: Program, drive: Drive, settings: Mapping[str, str]) -> 
     Returns:
         What a JSON document says of it: ``drive``, ``runs`` (each time is the median of so many) and ``variants[]``,
         which have ``name``, ``how``, ``drive``, ``seconds``, ``fidelity``, ``tax`` and ``error``. ``tax`` is by which
-        part the drive as studied is slower than elsewhere, or by which part an idle drive makes the program slower.
+        part the drive as studied is slower than elsewhere, or by which part an idle drive makes the program slower;
+        None unless both drives kept their times.
 
     Raises:
         RefusedInput: The program cannot be started.
@@ -68,18 +69,22 @@ def measure_tax(program: Program, drive: Drive, settings: Mapping[str, str]) -> 
     variants = [_measure("as_studied", "the drive as studied", program, drive.uri, settings, {})]
     variants += _beside_daemon(program, drive.uri, served, settings)
     variants.append(_on_peer(program, drive.uri, settings))
-    base = variants[0].seconds
     return {
         "drive": drive.uri,
         "runs": RUNS,
-        "variants": [{**vars(variant), "tax": _tax(variant, base)} for variant in variants],
+        "variants": [{**vars(variant), "tax": _tax(variant, variants[0])} for variant in variants],
     }
 
 
-def _tax(variant: Variant, base: float | None) -> float | None:
-    if base is None or variant.seconds is None or variant.name == "as_studied":
+def _tax(variant: Variant, base: Variant) -> float | None:
+    """The tax; None if a drive did not keep its times: a time is then the machine's, and not the drive's."""
+    if variant is base or base.seconds is None or variant.seconds is None:
         return None
-    return variant.seconds / base - 1 if variant.name == "beside_idle" else base / variant.seconds - 1
+    if base.fidelity != "ok" or variant.fidelity != "ok":
+        return None
+    if variant.name == "beside_idle":
+        return variant.seconds / base.seconds - 1
+    return base.seconds / variant.seconds - 1
 
 
 def _measure(
@@ -89,7 +94,10 @@ def _measure(
     command = program.words(uri, settings)
     try:
         for _ in range(RUNS):
-            found = program.figures(run_once(command, program.timeout_s, {**os.environ, **environment}))
+            for _ in range(ATTEMPTS_DEFAULT):
+                found = program.figures(run_once(command, program.timeout_s, {**os.environ, **environment}))
+                if found.fidelity != "exceeded":
+                    break
             seconds.append(found.seconds)
             fidelities.append(found.fidelity)
     except (OperationFailed, NoFigureError) as failed:
