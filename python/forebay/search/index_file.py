@@ -135,7 +135,10 @@ class Meta:
         text = data[_HEADER_BYTES : _HEADER_BYTES + length]
         if len(text) != length or zlib.crc32(text) != crc:
             raise RefusedInput("index", where, f"was changed or cut since it was written; {_REBUILD}")
-        return cls(**json.loads(text))
+        try:
+            return cls(**json.loads(text))
+        except TypeError as error:
+            raise RefusedInput("index", where, f"does not say what it must ({error}); {_REBUILD}") from None
 
 
 def checksum(part: npt.NDArray[Any]) -> int:
