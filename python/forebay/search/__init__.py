@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nearest-neighbour search over an index on drives, the files of vectors, and the exact neighbours to measure it by."""
 
+from forebay.search.diskann import build_with_diskann, import_diskann
 from forebay.search.exact import METRICS, NO_NEIGHBOUR, Neighbours, exact_neighbours, recall
 from forebay.search.glosses import gloss_vectors
 from forebay.search.index import MEMORIES, Index
@@ -19,8 +20,10 @@ __all__ = [
     "Neighbours",
     "SearchResult",
     "build_graph",
+    "build_with_diskann",
     "exact_neighbours",
     "gloss_vectors",
+    "import_diskann",
     "local_intrinsic_dimension",
     "read_vectors",
     "recall",

@@ -70,8 +70,8 @@ def write_index(
         raise RefusedInput("capacity", room, remedy)
     slots = Slots.spread(room, options.seed)
     words, needed_bytes = _layout(mode, base.dtype, dimension, degree, storage.block_bytes, room, options.chunks)
-    _require_name(storage, name, replace=options.replace)
-    _require_room(storage, needed_bytes)
+    require_name(storage, name, replace=options.replace)
+    require_room(storage, needed_bytes)
 
     if graph is None:
         graph = build_graph(
@@ -97,13 +97,18 @@ def write_index(
         builder="forebay",
         checksums={},
     )
-    for extent in (f"{name}/meta", f"{name}/journal"):  # first: without its meta an index is none
-        if options.replace and extent in extent_sizes(storage):
-            storage.remove_extent(extent)
+    remove_old(storage, name, replace=options.replace)
     meta = (pq_mode if mode == "pq" else exact_mode).write(storage, name, base, graph, meta, options)
     live = live_words(room, slots.of(np.arange(count)))
     write_whole(storage, f"{name}/live", live, replace=options.replace)
     write_whole(storage, f"{name}/meta", meta.with_checksums(live=live).to_bytes(), replace=options.replace)
+
+
+def remove_old(storage: Storage, name: str, *, replace: bool) -> None:
+    """Makes an index that is to be replaced none, before its parts are written over: it loses its meta first."""
+    for extent in (f"{name}/meta", f"{name}/journal"):
+        if replace and extent in extent_sizes(storage):
+            storage.remove_extent(extent)
 
 
 def live_words(slots: int, used: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
@@ -151,7 +156,8 @@ def _checked_graph(graph: npt.NDArray[np.uint32], count: int) -> int:
     return graph.shape[1]
 
 
-def _require_name(storage: Storage, name: str, *, replace: bool) -> None:
+def require_name(storage: Storage, name: str, *, replace: bool) -> None:
+    """Refuses a name that no index can have, or one that is in use and not to be replaced."""
     text("name", name)
     if not name or "/" in name:
         raise RefusedInput("name", name, "must be a name without '/', and not empty")
@@ -159,7 +165,8 @@ def _require_name(storage: Storage, name: str, *, replace: bool) -> None:
         raise RefusedInput("name", name, "is in use: choose another, or replace that index")
 
 
-def _require_room(storage: Storage, needed_bytes: int) -> None:
+def require_room(storage: Storage, needed_bytes: int) -> None:
+    """Refuses drives that are too small."""
     if needed_bytes > storage.size_bytes:
         remedy = f"is too small for the index, which needs {needed_bytes} bytes and some MiB: use larger drives"
         raise RefusedInput("storage", f"{storage.size_bytes} bytes", remedy)

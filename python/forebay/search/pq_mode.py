@@ -2,7 +2,7 @@
 """The mode ``pq``: codes in the device's memory lead a search. It reads one record for each vector that it looks at."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,14 @@ from forebay.storage import Storage
 _NAVIGATION_DEGREE = 32
 _NAVIGATION_SHARE, _NAVIGATION_LEAST = 100, 64
 _PIECE_BYTES = 32 << 20
+
+
+class Rows(Protocol):
+    """Rows of which some are asked for at a time: an array, or what reads them from a file."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: npt.NDArray[np.integer[Any]], /) -> npt.NDArray[Any]: ...
 
 
 def layout_of(meta: Meta) -> RecordLayout:
@@ -83,8 +91,8 @@ def write(
 def write_records(
     storage: Storage,
     name: str,
-    vectors: npt.NDArray[Any],
-    graph: npt.NDArray[np.uint32],
+    vectors: Rows,
+    graph: Rows,
     meta: Meta,
     *,
     replace: bool,
@@ -105,7 +113,7 @@ def write_records(
 
 
 def navigation_of(
-    vectors: npt.NDArray[Any], metric: str, options: BuildOptions
+    vectors: Rows, metric: str, options: BuildOptions
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
     """Returns the ids of a sample in a random order, and the neighbours of each within the sample."""
     count = len(vectors)
