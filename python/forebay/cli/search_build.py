@@ -179,6 +179,9 @@ def named_as_options() -> Iterator[None]:
         yield
     except RefusedInput as refused:
         name, bracket, rest = refused.field.partition("[")
+        if name == "size_bytes":  # of an extent
+            remedy = "bytes in one piece are not free there; use larger drives, or free names with `forebay drive rm`"
+            raise RefusedInput("--drive", refused.value, remedy) from None
         option = _OPTIONS.get(name) or (f"--{name.replace('_', '-')}" if name in _SAME_NAME else name)
         raise RefusedInput(f"{option}{bracket}{rest}", refused.value, refused.remedy) from None
 
