@@ -37,7 +37,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "docs/tutorial.md", ROOT / "docs/tutorial-python.md", ROOT / "docs/how-to/which-drive.md")
+PAGES = (
+    ROOT / "docs/tutorial.md",
+    ROOT / "docs/tutorial-python.md",
+    ROOT / "docs/how-to/which-drive.md",
+    ROOT / "docs/how-to/vector-search.md",
+)
 LIMIT_S = 120  # for one command or statement, so that one without an end fails
 
 FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\s*$")

@@ -81,6 +81,15 @@ COMMANDS = {
     "graph cc": Line("-n 1 -f @el --memory host"),  # of a matrix it reads no values
     "graph tc": Line("-n 1 -s -f @sg --memory host"),
     "graph spmv": Line(f"-n 1 -f @mtx --drive {IMAGE}"),
+    "search build": Line(f"@u8bin --drive {IMAGE}", (f"@fbin --drive {IMAGE}", f"synthetic:10x4 --drive {PROFILE}")),
+    "search query": Line(
+        f"@u8bin --vectors @u8bin -k 1 --drive {IMAGE}",
+        (
+            "@fbin --vectors @fbin --base @fbin -k 1",
+            "@u8bin --vectors @u8bin -k 1 --truth @ibin --filter @ibin --output @new.ibin",
+        ),
+    ),
+    "search info": Line(f"--drive {IMAGE}", (f"--drive {PROFILE}",)),
     "demo": Line(
         f"--wordnet @wordnet --plot @new.png --drive {IMAGE}", ("--wordnet @noun",), fine=("folder that is missing",)
     ),
@@ -114,7 +123,7 @@ def has_json(command):
 # ---- what the files are
 
 
-SUFFIX = {kind: f".{kind}" for kind in ("sg", "wsg", "el", "gr", "mtx")}
+SUFFIX = {kind: f".{kind}" for kind in ("sg", "wsg", "el", "gr", "mtx", "fbin", "u8bin", "ibin")}
 SUFFIX |= {"study": ".toml", "fio": ".json", "profile": ".toml", "image": ".img", "gz": ".gz", "trace": ".csv"}
 LARGE = {"fio": 16 << 20, "profile": 1 << 20}  # bytes of files that are large for their kind
 # Kinds of which any bytes are good data.
@@ -188,6 +197,9 @@ GOOD_FILES = {
     "el": lambda path: path.write_text("0 1\n1 2\n"),
     "gr": lambda path: path.write_text("c a comment\np sp 2 1\na 1 2 7\n"),
     "mtx": lambda path: path.write_text("%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 2 7\n"),
+    "fbin": lambda path: path.write_bytes(struct.pack("<2I8f", 2, 4, *range(8))),
+    "u8bin": lambda path: path.write_bytes(struct.pack("<2I8B", 2, 4, *range(8))),
+    "ibin": lambda path: path.write_bytes(struct.pack("<2I2i", 2, 1, 0, 1)),
     "fio": good_fio,
     "profile": lambda path: path.write_text(PROFILE_TEXT),
     "study": lambda path: path.write_text(STUDY_TEXT),
@@ -260,6 +272,16 @@ def bad_files(folder, suffix, kind):
         put("a weight that is no number", head % (2, 1) + edge.replace(b"7", b"seven"))
         put("a weight that is NaN", head % (2, 1) + edge.replace(b"7", b"nan"))
         put("a negative weight", head % (2, 1) + edge.replace(b"7", b"-7"))
+    if kind in ("fbin", "u8bin", "ibin"):
+        put("cut", struct.pack("<2I7B", 2, 4, *range(7)))
+        put("2^31 vectors", struct.pack("<2I", 2**31, 4))
+        put("no components", struct.pack("<2I", 2, 0))
+    if kind == "fbin":
+        put("NaN", struct.pack("<2I8f", 2, 4, *range(7), float("nan")))
+        put("no vectors", struct.pack("<2I", 0, 4))
+    if kind == "ibin":
+        put("ids beyond the vectors", struct.pack("<2I2i", 2, 1, 0, 2))
+        put("negative ids", struct.pack("<2I2i", 2, 1, 0, -1))
     if kind == "noun":  # a file of a folder
         for name, path in at.items():
             if len(str(path)) < 4096:

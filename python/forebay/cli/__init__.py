@@ -6,7 +6,21 @@ from collections.abc import Sequence
 
 import typer
 
-from forebay.cli import bench, demo, doctor, drive, export_nbd, graph, graph_commands, graph_model, replay, serve, study
+from forebay.cli import (
+    bench,
+    demo,
+    doctor,
+    drive,
+    export_nbd,
+    graph,
+    graph_commands,
+    graph_model,
+    replay,
+    search,
+    search_query,
+    serve,
+    study,
+)
 from forebay.cli.application import Application
 from forebay.cli.contract import run
 
@@ -23,12 +37,14 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(drive.app, name="drive")
 app.add_typer(graph.app, name="graph")
+app.add_typer(search.app, name="search")
 app.command("demo")(demo.demo)
 app.command("replay")(replay.replay)
 app.command("study")(study.study)
 app.command("run", context_settings={"allow_interspersed_args": False})(serve.run_program)
 for _name, _command in graph_commands.COMMANDS.items():
     graph.app.command(_name)(_command)
+search.app.command("query")(search_query.query)
 graph.app.command("model")(graph_model.model)
 drive.app.command("serve")(serve.serve)
 drive.app.command("export-nbd")(export_nbd.export_nbd)

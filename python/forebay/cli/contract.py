@@ -304,3 +304,21 @@ def progress(description: str, total: float | None) -> Iterator[Callable[[float]
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+@contextlib.contextmanager
+def step_progress(description: str) -> Iterator[Callable[[str, int, int], None]]:
+    """As `progress`, of work of several steps; yields the function that takes a step's name, and how much of how much.
+
+    Where no terminal looks, standard error gets nothing.
+    """
+    console = plain_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _step, _done, _total: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda step, done, total: bar.update(
+            task, description=f"{description}: {step}", completed=done, total=total
+        )
