@@ -11,11 +11,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from forebay._buffers import Buffer, flat, text, whole, within
+from forebay._buffers import Buffer, memory_of, nanoseconds, stream_handle, text, whole, within
 from forebay._native import core, interruptible
-from forebay._transfers import Transfers
+from forebay._transfers import Transfer, Transfers
 from forebay.errors import OperationFailed, RefusedInput
 
+_WORD_MAX = 2**32 - 1
 _CLOSE_PATIENCE_S = 1.0  # with drives that an interrupted run still uses
 
 
@@ -105,9 +106,20 @@ class Storage:
         device: str = "auto",
         read_only: bool = False,
         allow_destroy: bool = False,
+        queues_per_drive: int = 0,
         queue_depth: int = 0,
+        requests: int = 0,
+        prp_list_pages: int = 1024,
+        stripe_bytes: int = 65_536,
+        timeout_s: float = 10.0,
+        flush_timeout_s: float = 60.0,
         cache_bytes: int = 0,
         page_bytes: int = 0,
+        cache_policy: str = "clock",
+        cache_overflow_frames: int = 256,
+        cache_host_bytes: int = 0,
+        cache_staging_pages: int = 0,
+        cache_statistics: bool = False,
     ) -> None:
         """Opens the drives. Ctrl-C ends the opening, which may take minutes for a drive that is written full first.
 
@@ -121,13 +133,32 @@ class Storage:
                 storages may have it open.
             allow_destroy: Allow writes anywhere on drives that carry a catalogue, and not only in its extents. Also
                 allow a catalogue on drives that hold other data.
+            queues_per_drive: Queue pairs of each drive that kernels share. 0 is the default: 4 for the CPU, 64 for a
+                GPU, or as many as the drive grants.
             queue_depth: Entries of each queue of the kernels, 2 to 65,536. 0 is the default: 1024, or as many as the
                 drives allow.
+            requests: Requests of kernels that may be open at once, 2^28 at most, 8 bytes of the device's memory each.
+                0 is the default: 65,536 for the CPU, 2^20 for a GPU.
+            prp_list_pages: Commands of more than two pages that may be in flight at a time, at least 1.
+            stripe_bytes: Consecutive bytes on one drive, a multiple of the block and of the cache's page; not used with
+                one drive. 0: the drives lie one after the other.
+            timeout_s: The time in seconds after which a wait of a kernel gives up, and after which a command that is in
+                flight is aborted.
+            flush_timeout_s: The same for a flush.
             cache_bytes: Bytes of the device's memory that cache pages of the drives for kernels that read through the
                 cache, such as those of ``forebay.graph``. 0: there is no cache. The methods of this class move bytes
                 between the drives and buffers, and need none.
             page_bytes: The size of a page of the cache: a power of two, at least a block of the drives. 0 is the
                 default, 4096.
+            cache_policy: How the cache chooses the page to evict: ``"clock"`` or ``"s3_fifo"``. This option, the next
+                but one, ``cache_staging_pages`` and ``cache_statistics`` are for kernels that are compiled for them;
+                those of ``forebay.graph`` take the defaults alone.
+            cache_overflow_frames: Additional pages, for accesses that find all pages of their set in use.
+            cache_host_bytes: Bytes of page-locked host memory for pages that have left the cache: a multiple of
+                ``cache_bytes``.
+            cache_staging_pages: Not 0: the cache lies in the GPU's own memory even if a drive does not reach it, and so
+                many page-locked pages of the host serve the commands in flight.
+            cache_statistics: Count what the cache does; ``report`` has the counts.
 
         Raises:
             RefusedInput: A URI or an option is wrong, or the drives do not fit together. Nothing was started.
@@ -140,6 +171,21 @@ class Storage:
             text("uris", uri, "must be strings: write Storage(*uris) to open several drives")
         if page_bytes and not cache_bytes:
             raise RefusedInput("page_bytes", page_bytes, "is of a cache, and there is none; give cache_bytes too")
+        options = core().StorageOptions()
+        options.queues_per_drive = whole("queues_per_drive", queues_per_drive, _WORD_MAX)
+        options.queue_depth = whole("queue_depth", queue_depth, _WORD_MAX)
+        options.requests = whole("requests", requests, _WORD_MAX)
+        options.prp_list_pages = whole("prp_list_pages", prp_list_pages, _WORD_MAX)
+        options.stripe_bytes = whole("stripe_bytes", stripe_bytes)
+        options.timeout_ns = nanoseconds("timeout_s", timeout_s)
+        options.flush_timeout_ns = nanoseconds("flush_timeout_s", flush_timeout_s)
+        options.cache_bytes = whole("cache_bytes", cache_bytes)
+        options.page_bytes = whole("page_bytes", page_bytes, _WORD_MAX)
+        options.cache_policy = text("cache_policy", cache_policy)
+        options.overflow_frames = whole("cache_overflow_frames", cache_overflow_frames, _WORD_MAX)
+        options.cache_host_bytes = whole("cache_host_bytes", cache_host_bytes)
+        options.cache_staging_pages = whole("cache_staging_pages", cache_staging_pages, _WORD_MAX)
+        options.cache_statistics = bool(cache_statistics)
         opening = core().StopSource()
         self._native = interruptible(
             core().Storage,
@@ -147,13 +193,11 @@ class Storage:
             text("device", device),
             bool(read_only),
             bool(allow_destroy),
-            whole("queue_depth", queue_depth, 2**32 - 1),
-            whole("cache_bytes", cache_bytes),
-            whole("page_bytes", page_bytes, 2**32 - 1),
+            options,
             opening,
             on_interrupt=opening.request_stop,
         )
-        self._transfers = Transfers()
+        self._transfers = Transfers(self._native)
         self._state = f"{self.size_bytes} bytes in blocks of {self.block_bytes}, device {self._native.device}"
 
     def __repr__(self) -> str:
@@ -184,7 +228,7 @@ class Storage:
         """
         return self._native.raw_writable
 
-    def pread(self, buffer: "Buffer", file_offset: int = 0) -> "Future[int]":
+    def pread(self, buffer: "Buffer", file_offset: int = 0, *, stream: object = None) -> "Future[int]":
         """Starts to fill a buffer with bytes of the storage.
 
         Args:
@@ -200,9 +244,9 @@ class Storage:
             RefusedInput: The buffer cannot be filled, or the range is not in the storage.
             OperationFailed: The storage is closed, or this process is a fork.
         """
-        return self._submit(self._native.pread, flat(buffer, writable=True), file_offset, writes=False)
+        return self._submit(buffer, file_offset, stream, writes=False)
 
-    def pwrite(self, buffer: "Buffer", file_offset: int = 0) -> "Future[int]":
+    def pwrite(self, buffer: "Buffer", file_offset: int = 0, *, stream: object = None) -> "Future[int]":
         """Starts to write a buffer to the storage.
 
         The write is durable after a ``flush`` that comes after it. **If a write fails and the program asks its future
@@ -223,13 +267,14 @@ class Storage:
             RefusedInput: The buffer cannot be written to a drive, or the range is not in the storage.
             OperationFailed: The storage is closed, or this process is a fork.
         """
-        return self._submit(self._native.pwrite, flat(buffer, writable=False), file_offset, writes=True)
+        return self._submit(buffer, file_offset, stream, writes=True)
 
-    def _submit(
-        self, function: Callable[["Buffer", int], None], view: memoryview, offset: int, *, writes: bool
-    ) -> "Future[int]":
-        offset = within("file_offset", offset, len(view), "the storage", self._native.size_bytes)
-        return self._transfers.submit(function, view, offset, writes=writes)
+    def _submit(self, buffer: object, offset: int, stream: object, *, writes: bool) -> "Future[int]":
+        memory = memory_of(buffer, writable=not writes)
+        handle = stream_handle(stream)
+        offset = within("file_offset", offset, memory.size_bytes, "the storage", self._native.size_bytes)
+        ordered_with = memory.stream if handle is None else handle
+        return self._transfers.start(memory, offset, writes=writes, stream=ordered_with)
 
     def read_extent(self, name: str, buffer: "Buffer", offset: int = 0) -> None:
         """Fills a buffer with bytes of an extent, and returns when that is done.
@@ -245,7 +290,7 @@ class Storage:
                 process is a fork.
             CancelledError: Ctrl-C closed the storage meanwhile.
         """
-        self._move(self._native.pread_extent, name, flat(buffer, writable=True), offset)
+        self._move(name, buffer, offset, writes=False)
 
     def write_extent(self, name: str, buffer: "Buffer", offset: int = 0) -> None:
         """Writes a buffer to an extent, and returns when the drives have it. ``flush`` makes it durable.
@@ -262,15 +307,16 @@ class Storage:
                 process is a fork.
             CancelledError: Ctrl-C closed the storage meanwhile.
         """
-        self._move(self._native.pwrite_extent, name, flat(buffer, writable=False), offset)
+        self._move(name, buffer, offset, writes=True)
 
-    def _move(self, function: Callable[["Buffer", int, str], None], name: str, view: memoryview, offset: int) -> None:
+    def _move(self, name: str, buffer: object, offset: int, *, writes: bool) -> None:
+        memory = memory_of(buffer, writable=not writes)
         text("name", name)
         offset = whole("offset", offset)
         for extent in self.extents():  # the extension refuses a name that is not there
             if extent["name"] == name:
-                within("offset", offset, len(view), f"extent '{name}'", extent["bytes"])
-        self._transfers.move(lambda piece, at: function(piece, at, name), view, offset)
+                within("offset", offset, memory.size_bytes, f"extent '{name}'", extent["bytes"])
+        self._transfers.move(memory, offset, writes=writes, extent=name)
 
     def flush(self) -> None:
         """Makes durable every write that was done before the call.
@@ -353,27 +399,13 @@ class Storage:
             raise RefusedInput("name", name, "in use; remove that extent first or choose another")
         first_byte, size = self._native.stage_extent(name, whole("size_bytes", size_bytes))
 
-        ended = threading.Event()
-
-        def write_piece(piece: "Buffer", at: int) -> None:
-            if ended.is_set():
-                raise OperationFailed(
-                    f"extent '{name}': the `with` block of new_extent has ended, so its function writes no more: "
-                    "write inside the block, or use write_extent after it"
-                )
-            self._native.write_staged(piece, at, name, first_byte, size)
-
-        def write(buffer: "Buffer", offset: int) -> None:
-            view = flat(buffer, writable=False)
-            offset = within("offset", offset, len(view), f"extent '{name}'", size)
-            self._transfers.move(write_piece, view, offset)
-
+        new = _NewExtent(self._transfers, name, first_byte, size)
         try:
-            yield write
-            ended.set()
+            yield new.write
+            new.end()
             interruptible(self._native.publish_extent, name, first_byte, size, bool(replace))
         except BaseException:
-            ended.set()
+            new.end()
             with contextlib.suppress(OperationFailed, RefusedInput):  # closed, or published after all
                 self._native.discard_extent(name, first_byte, size)
             raise
@@ -455,3 +487,37 @@ class Storage:
             error.add_note(str(failure))
         elif failure:
             raise failure
+
+
+class _NewExtent:
+    """An extent while its `with` block writes it. Thread-safe."""
+
+    def __init__(self, transfers: Transfers, name: str, first_byte: int, size_bytes: int) -> None:
+        self._transfers = transfers
+        self._name = name
+        self._place = (first_byte, size_bytes)
+        self._lock = threading.Lock()
+        self._ended = False
+        self._writes: set[Transfer] = set()
+
+    def write(self, buffer: "Buffer", offset: int) -> None:
+        memory = memory_of(buffer, writable=False)
+        offset = within("offset", offset, memory.size_bytes, f"extent '{self._name}'", self._place[1])
+        with self._lock:
+            if self._ended:
+                raise OperationFailed(
+                    f"extent '{self._name}': the `with` block of new_extent has ended, so its function writes no more: "
+                    "write inside the block, or use write_extent after it"
+                )
+            write = self._transfers.start(memory, offset, writes=True, extent=self._name, staged=self._place)
+            self._writes.add(write)
+        try:
+            self._transfers.wait_for(write)
+        finally:
+            self._writes.discard(write)
+
+    def end(self) -> None:
+        """Ends writes that other threads have under way: others may get the bytes next."""
+        with self._lock:
+            self._ended = True
+        self._transfers.cancel(list(self._writes))
