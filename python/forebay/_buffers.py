@@ -4,9 +4,8 @@
 import operator
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, Protocol, SupportsFloat, SupportsIndex, cast
 
 from forebay._native import core
 from forebay.errors import RefusedInput
@@ -21,7 +20,9 @@ _HOST_DEVICES, _CUDA_DEVICES = (1, 3), (2, 13)
 _OPAQUE_TYPE = 3
 _NO_SYNCHRONISATION = -1  # the argument that the protocol has for it
 
-_POINTER_REMEDY = "holds pointers, which mean nothing on a drive; convert it to numbers, for instance with .astype('f8')"
+_POINTER_REMEDY = (
+    "holds pointers, which mean nothing on a drive; convert it to numbers, for instance with .astype('f8')"
+)
 
 _NAMES = re.compile(r":[^:]*:")  # of the fields of a structure
 _POINTERS = re.compile(r"[OPz&X]|Z(?![fdg])")
@@ -60,6 +61,16 @@ def _contiguity_remedy(copy: str, *, writable: bool) -> str:
     return f"is not contiguous in memory; {'read into a contiguous array, then copy from it' if writable else copy}"
 
 
+class _SharesByDlpack(Protocol):
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(self, **options: object) -> object: ...
+
+
+class _SharesByCuda(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes that a transfer moves."""
@@ -85,8 +96,8 @@ def memory_of(buffer: object, *, writable: bool) -> Memory:
         view = flat(buffer, writable=writable)
         return Memory(core().address_of(view) if len(view) else 0, len(view), on_gpu=False, keeps=view)
     if hasattr(buffer, "__dlpack__"):
-        return _of_dlpack(buffer, writable=writable)
-    return _of_cuda_array(buffer, writable=writable)
+        return _of_dlpack(cast("_SharesByDlpack", buffer), writable=writable)
+    return _of_cuda_array(cast("_SharesByCuda", buffer), writable=writable)
 
 
 def _is_tensor(buffer: object) -> bool:
@@ -102,7 +113,7 @@ def _is_tensor(buffer: object) -> bool:
         return False
 
 
-def _of_dlpack(tensor: Any, *, writable: bool) -> Memory:
+def _of_dlpack(tensor: _SharesByDlpack, *, writable: bool) -> Memory:
     what = _named(tensor)
     try:
         device, number = tensor.__dlpack_device__()
@@ -130,7 +141,7 @@ def _of_dlpack(tensor: Any, *, writable: bool) -> Memory:
     return Memory(address, size_bytes, on_gpu=device in _CUDA_DEVICES, keeps=(capsule, tensor))
 
 
-def _of_cuda_array(array: Any, *, writable: bool) -> Memory:
+def _of_cuda_array(array: _SharesByCuda, *, writable: bool) -> Memory:
     what = _named(array)
     interface = array.__cuda_array_interface__
     try:
@@ -182,7 +193,9 @@ def stream_handle(stream: object) -> int | None:
     except TypeError:
         number = -1
     if isinstance(handle, bool) or not 0 <= number < 2**64:
-        remedy = "pass a CUDA stream: torch.cuda.Stream, cupy.cuda.Stream, an object with __cuda_stream__, or its handle"
+        remedy = (
+            "pass a CUDA stream: torch.cuda.Stream, cupy.cuda.Stream, an object with __cuda_stream__, or its handle"
+        )
         raise RefusedInput("stream", stream, remedy)
     return number
 

@@ -29,21 +29,24 @@ class StopSource:
     def request_stop(self) -> None: ...
 
 class StorageOptions:
-    queues_per_drive: int
-    queue_depth: int
-    requests: int
-    prp_list_pages: int
-    stripe_bytes: int
-    timeout_ns: int
-    flush_timeout_ns: int
-    cache_bytes: int
-    page_bytes: int
-    overflow_frames: int
-    cache_policy: str
-    cache_host_bytes: int
-    cache_staging_pages: int
-    cache_statistics: bool
-    def __init__(self) -> None: ...
+    def __init__(
+        self,
+        *,
+        queues_per_drive: int,
+        queue_depth: int,
+        requests: int,
+        prp_list_pages: int,
+        stripe_bytes: int,
+        timeout_ns: int,
+        flush_timeout_ns: int,
+        cache_bytes: int,
+        page_bytes: int,
+        overflow_frames: int,
+        cache_policy: str,
+        cache_host_bytes: int,
+        cache_staging_pages: int,
+        cache_statistics: bool,
+    ) -> None: ...
 
 def address_of(buffer: Buffer) -> int: ...
 def facts_of_dlpack(capsule: object) -> tuple[int, int, int, int, int, bool, bool]: ...

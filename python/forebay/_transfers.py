@@ -17,7 +17,7 @@ from forebay._native import core
 from forebay.errors import OperationFailed, RefusedInput
 
 if TYPE_CHECKING:
-    from forebay import _core
+    from forebay._core import Storage as NativeStorage
 
 CLOSED = "the storage is closed: open it again"
 
@@ -129,7 +129,7 @@ def _error(failure: tuple[str, str, str, str]) -> Exception:
 class Transfers:
     """The transfers of one storage. Thread-safe."""
 
-    def __init__(self, native: "_core.Storage") -> None:
+    def __init__(self, native: "NativeStorage") -> None:
         self._process = os.getpid()
         self._native = native
         self._books = _Books()

@@ -66,15 +66,27 @@ class Storage:
     give names to parts of the range; such a part is an extent.
 
     **Transfers.** ``pread`` and ``pwrite`` start a transfer and return a future. ``read_extent`` and ``write_extent``
-    return when their transfer is done. All four move any number of bytes from or to any offset. They run side by side
-    and in no order: ask the future of a write before you read what it wrote.
+    return when their transfer is done. All four move any number of bytes from or to any offset. Transfers run side by
+    side and in no order: ask the future of a write before you read what it wrote. Up to 255 requests of at most 1 MiB
+    are in flight at a time, so 40 small reads take about as long as one.
 
-    **Buffers.** A buffer is any contiguous object in host memory that has Python's buffer protocol: a NumPy array of
-    any shape, a ``bytearray``, a ``memoryview``. Its bytes are moved as they lie in memory; shape and dtype are not
-    stored. A read needs a buffer that can be written. Arrays of objects, and structures with pointers, are refused,
-    because a pointer means nothing on a drive. For an array of ``datetime64`` or ``timedelta64``, which has no buffer,
-    pass ``array.view("i8")``. The storage keeps the buffer alive until the transfer has ended; do not write to it, and
-    do not read what a read fills, before that.
+    **Buffers.** A buffer is any contiguous object that shares its memory by Python's buffer protocol (a NumPy array of
+    any shape, a ``bytearray``, a ``memoryview``), by DLPack (a tensor of PyTorch, JAX or CuPy) or by
+    ``__cuda_array_interface__``. Its bytes are moved as they lie in memory; shape and dtype are not stored. A read
+    needs a buffer that can be written. Arrays of objects, and structures with pointers, are refused, because a pointer
+    means nothing on a drive. For an array of ``datetime64`` or ``timedelta64``, which has no buffer, pass
+    ``array.view("i8")``. The storage keeps the buffer alive until the transfer has ended; do not write to it, and do
+    not read what a read fills, before that.
+
+    **Memory of a GPU.** If every drive reaches the GPU's memory, the drives move the bytes themselves. The first
+    transfer of an allocation registers all of it, and later ones use that. Otherwise the bytes pass through page-locked
+    memory of the host. ``report()["transfers"]`` says how many bytes went which way. No call waits for the GPU.
+
+    **Streams.** With ``stream``, a transfer begins after what the CUDA stream has queued before the call, and what the
+    stream gets after the call waits for the end of the transfer, on the GPU. The end of a transfer that fails lets the
+    stream go on too, so ask the future. Without ``stream``, the transfer is in no order with work of the GPU: let that
+    end first, and ask the future before a kernel uses what was read. An object that has only
+    ``__cuda_array_interface__`` may name a stream there, which counts then.
 
     **Offsets.** Offsets and sizes are whole numbers of bytes; ``bool`` and ``float`` are refused. The whole transfer
     must lie in the storage, or in its extent.
@@ -171,21 +183,22 @@ class Storage:
             text("uris", uri, "must be strings: write Storage(*uris) to open several drives")
         if page_bytes and not cache_bytes:
             raise RefusedInput("page_bytes", page_bytes, "is of a cache, and there is none; give cache_bytes too")
-        options = core().StorageOptions()
-        options.queues_per_drive = whole("queues_per_drive", queues_per_drive, _WORD_MAX)
-        options.queue_depth = whole("queue_depth", queue_depth, _WORD_MAX)
-        options.requests = whole("requests", requests, _WORD_MAX)
-        options.prp_list_pages = whole("prp_list_pages", prp_list_pages, _WORD_MAX)
-        options.stripe_bytes = whole("stripe_bytes", stripe_bytes)
-        options.timeout_ns = nanoseconds("timeout_s", timeout_s)
-        options.flush_timeout_ns = nanoseconds("flush_timeout_s", flush_timeout_s)
-        options.cache_bytes = whole("cache_bytes", cache_bytes)
-        options.page_bytes = whole("page_bytes", page_bytes, _WORD_MAX)
-        options.cache_policy = text("cache_policy", cache_policy)
-        options.overflow_frames = whole("cache_overflow_frames", cache_overflow_frames, _WORD_MAX)
-        options.cache_host_bytes = whole("cache_host_bytes", cache_host_bytes)
-        options.cache_staging_pages = whole("cache_staging_pages", cache_staging_pages, _WORD_MAX)
-        options.cache_statistics = bool(cache_statistics)
+        options = core().StorageOptions(
+            queues_per_drive=whole("queues_per_drive", queues_per_drive, _WORD_MAX),
+            queue_depth=whole("queue_depth", queue_depth, _WORD_MAX),
+            requests=whole("requests", requests, _WORD_MAX),
+            prp_list_pages=whole("prp_list_pages", prp_list_pages, _WORD_MAX),
+            stripe_bytes=whole("stripe_bytes", stripe_bytes),
+            timeout_ns=nanoseconds("timeout_s", timeout_s),
+            flush_timeout_ns=nanoseconds("flush_timeout_s", flush_timeout_s),
+            cache_bytes=whole("cache_bytes", cache_bytes),
+            page_bytes=whole("page_bytes", page_bytes, _WORD_MAX),
+            cache_policy=text("cache_policy", cache_policy),
+            overflow_frames=whole("cache_overflow_frames", cache_overflow_frames, _WORD_MAX),
+            cache_host_bytes=whole("cache_host_bytes", cache_host_bytes),
+            cache_staging_pages=whole("cache_staging_pages", cache_staging_pages, _WORD_MAX),
+            cache_statistics=bool(cache_statistics),
+        )
         opening = core().StopSource()
         self._native = interruptible(
             core().Storage,
@@ -234,6 +247,8 @@ class Storage:
         Args:
             buffer: Where the bytes go; it must be writable. Its size is the number of bytes to read.
             file_offset: Where in the storage the first byte is, in bytes.
+            stream: The CUDA stream that the read is ordered with: a stream of PyTorch or CuPy, an object with
+                ``__cuda_stream__``, or the handle as a number. None: there is none.
 
         Returns:
             A future whose result is the number of bytes, that of the buffer. It raises ``OperationFailed`` if a drive
@@ -241,8 +256,9 @@ class Storage:
             storage. Ask it in the process that started the transfer.
 
         Raises:
-            RefusedInput: The buffer cannot be filled, or the range is not in the storage.
-            OperationFailed: The storage is closed, or this process is a fork.
+            RefusedInput: The buffer cannot be filled, the range is not in the storage, the stream is none, or one of
+                another GPU than the buffer, or it is being captured into a graph.
+            OperationFailed: The storage is closed, this process is a fork, or the operating system gives no thread.
         """
         return self._submit(buffer, file_offset, stream, writes=False)
 
@@ -256,6 +272,7 @@ class Storage:
         Args:
             buffer: The bytes to write.
             file_offset: Where in the storage the first byte goes, in bytes.
+            stream: As for ``pread``. The buffer may be written again by what the stream gets after the call.
 
         Returns:
             A future whose result is the number of bytes, that of the buffer. It raises ``RefusedInput`` if
@@ -264,8 +281,9 @@ class Storage:
             transfer.
 
         Raises:
-            RefusedInput: The buffer cannot be written to a drive, or the range is not in the storage.
-            OperationFailed: The storage is closed, or this process is a fork.
+            RefusedInput: The buffer cannot be written to a drive, the range is not in the storage, or the stream is
+                wrong, as for ``pread``.
+            OperationFailed: The storage is closed, this process is a fork, or the operating system gives no thread.
         """
         return self._submit(buffer, file_offset, stream, writes=True)
 

@@ -333,26 +333,25 @@ NB_MODULE(_core, m) {
     self.request_stop();
   });
   nb::class_<keyword_options>(m, "StorageOptions")
-      .def(nb::init<>())
-      .def_rw("queues_per_drive", &keyword_options::queues_per_drive)
-      .def_rw("queue_depth", &keyword_options::queue_depth)
-      .def_rw("requests", &keyword_options::requests)
-      .def_rw("prp_list_pages", &keyword_options::prp_list_pages)
-      .def_rw("stripe_bytes", &keyword_options::stripe_bytes)
-      .def_rw("timeout_ns", &keyword_options::timeout_ns)
-      .def_rw("flush_timeout_ns", &keyword_options::flush_timeout_ns)
-      .def_rw("cache_bytes", &keyword_options::cache_bytes)
-      .def_rw("page_bytes", &keyword_options::page_bytes)
-      .def_rw("overflow_frames", &keyword_options::overflow_frames)
-      .def_rw("cache_policy", &keyword_options::cache_policy)
-      .def_rw("cache_host_bytes", &keyword_options::cache_host_bytes)
-      .def_rw("cache_staging_pages", &keyword_options::cache_staging_pages)
-      .def_rw("cache_statistics", &keyword_options::cache_statistics);
+      .def(
+          "__init__",
+          [](keyword_options* made, std::uint32_t queues_per_drive, std::uint32_t queue_depth, std::uint32_t requests,
+             std::uint32_t prp_list_pages, std::uint64_t stripe_bytes, std::uint64_t timeout_ns,
+             std::uint64_t flush_timeout_ns, std::uint64_t cache_bytes, std::uint32_t page_bytes,
+             std::uint32_t overflow_frames, std::string const& cache_policy, std::uint64_t cache_host_bytes,
+             std::uint32_t cache_staging_pages, bool cache_statistics) {
+            new (made) keyword_options{queues_per_drive,    queue_depth,     requests,         prp_list_pages,
+                                       stripe_bytes,        timeout_ns,      flush_timeout_ns, cache_bytes,
+                                       page_bytes,          overflow_frames, cache_policy,     cache_host_bytes,
+                                       cache_staging_pages, cache_statistics};
+          },
+          nb::kw_only(), nb::arg("queues_per_drive"), nb::arg("queue_depth"), nb::arg("requests"),
+          nb::arg("prp_list_pages"), nb::arg("stripe_bytes"), nb::arg("timeout_ns"), nb::arg("flush_timeout_ns"),
+          nb::arg("cache_bytes"), nb::arg("page_bytes"), nb::arg("overflow_frames"), nb::arg("cache_policy"),
+          nb::arg("cache_host_bytes"), nb::arg("cache_staging_pages"), nb::arg("cache_statistics"));
   m.def(
       "address_of",
-      [](buffer_owner buffer) {
-        return reinterpret_cast<std::uint64_t>(python_buffer(buffer, false).data());
-      },
+      [](buffer_owner buffer) { return reinterpret_cast<std::uint64_t>(python_buffer(buffer, false).data()); },
       nb::arg("buffer"));
   m.def("facts_of_dlpack", &python::facts_of_dlpack, nb::arg("capsule"));
   nb::class_<ended_transfers>(m, "EndedTransfers")

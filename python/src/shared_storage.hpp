@@ -60,19 +60,20 @@ inline replacement_policy policy_named(std::string const& name) {
 }
 
 /// The names of the options in C++ and in Python.
-inline constexpr std::pair<std::string_view, char const*> option_names[] = {{"queues.per_drive", "queues_per_drive"},
-                                             {"queues.depth", "queue_depth"},
-                                             {"queues.records", "requests"},
-                                             {"queues.prp_list_pages", "prp_list_pages"},
-                                             {"timeout_ns", "timeout_s"},
-                                             {"flush_timeout_ns", "flush_timeout_s"},
-                                             {"drives", "uris"},
-                                             {"cache.size_bytes", "cache_bytes"},
-                                             {"cache.page_bytes", "page_bytes"},
-                                             {"cache.overflow_frames", "cache_overflow_frames"},
-                                             {"cache.host_size_bytes", "cache_host_bytes"},
-                                             {"cache.staging_pages", "cache_staging_pages"},
-                                             {"cache.statistics", "cache_statistics"}};
+inline constexpr std::pair<std::string_view, char const*> option_names[] = {
+    {"queues.per_drive", "queues_per_drive"},
+    {"queues.depth", "queue_depth"},
+    {"queues.records", "requests"},
+    {"queues.prp_list_pages", "prp_list_pages"},
+    {"timeout_ns", "timeout_s"},
+    {"flush_timeout_ns", "flush_timeout_s"},
+    {"drives", "uris"},
+    {"cache.size_bytes", "cache_bytes"},
+    {"cache.page_bytes", "page_bytes"},
+    {"cache.overflow_frames", "cache_overflow_frames"},
+    {"cache.host_size_bytes", "cache_host_bytes"},
+    {"cache.staging_pages", "cache_staging_pages"},
+    {"cache.statistics", "cache_statistics"}};
 
 /// A storage that Python may close while other threads use it: it is destroyed only after they have finished.
 class shared_storage {
