@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "forebay/memory.hpp"
+
 namespace forebay::detail {
 
 /// One allocation of memory.
@@ -40,6 +42,8 @@ class stream_order {
 class gpu_access {
  public:
   virtual ~gpu_access() = default;
+  /// Memory of the host from which GPUs copy by themselves.
+  virtual memory::resource& locked_memory() = 0;
   /// Of an address that a caller gave.
   virtual memory_place place_of(void const* address) = 0;
   /// Starts a copy between memory of GPU `gpu` and page-locked memory of the host.

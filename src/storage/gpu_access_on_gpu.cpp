@@ -165,6 +165,7 @@ class cuda_order final : public stream_order {
 
 class cuda final : public gpu_access {
  public:
+  memory::resource& locked_memory() override { return memory::pinned(); }
   memory_place place_of(void const* address) override {
     cudaPointerAttributes known{};
     if (cudaPointerGetAttributes(&known, address) != cudaSuccess) {

@@ -23,8 +23,8 @@ std::shared_ptr<registered_memory const> gpu_registrations::covering(gpu_access&
   if (found->memory == nullptr) return nullptr;
   auto const first = reinterpret_cast<std::uintptr_t>(found->memory->data());
   auto const at = reinterpret_cast<std::uintptr_t>(address);
-  bool const inside = at >= first && bytes <= found->memory->size_bytes() &&
-                      at - first <= found->memory->size_bytes() - bytes;
+  bool const inside =
+      at >= first && bytes <= found->memory->size_bytes() && at - first <= found->memory->size_bytes() - bytes;
   return inside ? found->memory : nullptr;
 }
 

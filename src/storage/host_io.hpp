@@ -71,7 +71,7 @@ class host_io {
   std::shared_ptr<opened_drives> drives_;
   storage_layout layout_;
   bool writable_;
-  std::unique_ptr<registered_memory> bounce_;  ///< before the queues: until those are deleted a drive may write it
+  std::unique_ptr<registered_memory> bounce_;      ///< before the queues: until those are deleted a drive may write it
   std::vector<std::shared_ptr<void const>> kept_;  ///< for the same reason
   queue_group group_;
   std::mutex kept_mutex_;  ///< guards `kept_`

@@ -427,7 +427,7 @@ std::shared_ptr<bounce_arena> host_transfers::locked_arena() const {
   if (!client_.device().on_gpu()) {
     // What the drives give is ordinary memory then.
     try {
-      memory::allocation locked(memory::pinned(), arena_bytes, page_bytes);
+      memory::allocation locked(cuda_()->locked_memory(), arena_bytes, page_bytes);
       auto registered = buffers_.register_pages(locked.data(), arena_bytes);
       return std::make_shared<bounce_arena>(std::move(registered), std::move(locked));
     } catch (refused_input const&) {
