@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CLOSED = "the storage is closed: open it again"
 
 _PATIENCE_S = 1.0  # with what was interrupted
+_LOOK_S = 0.1  # for signals
 # The storage may not be written: the future says so, and not the call.
 _NOT_WRITABLE = ("read_only", "allow_destroy")
 
@@ -44,7 +45,7 @@ class Transfer(Future[int]):
 
     def result(self, timeout: float | None = None) -> int:
         """Does what ``Future.result`` does, and notes that the program asked."""
-        self._prepare()
+        self._prepare(timeout)
         try:
             return super().result(timeout)
         finally:
@@ -52,13 +53,13 @@ class Transfer(Future[int]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Does what ``Future.exception`` does, and notes that the program asked."""
-        self._prepare()
+        self._prepare(timeout)
         try:
             return super().exception(timeout)
         finally:
             self.asked |= self.done()
 
-    def _prepare(self) -> None:
+    def _prepare(self, timeout: float | None) -> None:
         if self.done():
             return
         if self._process != os.getpid():
@@ -68,6 +69,14 @@ class Transfer(Future[int]):
             )
         if self.books and self.books.is_mine():  # a callback of another future asks, on the thread that tells
             self.books.tell_until(self.done)
+        elif timeout is None:
+            _wait_for([self])
+
+
+def _wait_for(transfers: list[Transfer]) -> None:
+    """Waits in short turns: a signal that comes just before a wait begins does not end that wait."""
+    while wait(transfers, _LOOK_S).not_done:
+        pass
 
 
 class _Books:
@@ -85,6 +94,9 @@ class _Books:
         return threading.current_thread() is self.thread
 
     def run(self) -> None:
+        with self.lock:  # which the thread that starts this one holds until it has
+            if not self.is_mine():  # Ctrl-C interrupted the start, and another thread may have taken the place
+                return
         self.tell_until(lambda: False)
 
     def tell_until(self, done: Callable[[], bool]) -> None:
@@ -240,12 +252,15 @@ class Transfers:
         books = self._books
         if books.thread:
             return
-        books.thread = threading.Thread(target=books.run, name="forebay-io", daemon=True)
-        try:  # after Ctrl-C in `start` the thread runs, and `end` must end it
-            books.thread.start()
-        except RuntimeError as error:  # the operating system gives no thread
-            books.thread = None
-            raise OperationFailed(
+        thread = threading.Thread(target=books.run, name="forebay-io", daemon=True)
+        try:
+            books.thread = thread
+            thread.start()
+        except BaseException as error:
+            books.thread = None  # after Ctrl-C the thread may begin to run even so
+            if not isinstance(error, RuntimeError):
+                raise
+            raise OperationFailed(  # the operating system gives no thread
                 f"no thread can be started for a transfer ({error}): raise the limit of processes (ulimit -u)"
             ) from error
 
@@ -267,8 +282,10 @@ class Transfers:
         patience_s = _PATIENCE_S if cancel else None
         if books.is_mine():  # a callback of a future closes the storage
             books.tell_until(lambda: not books.pending)
-        else:
+        elif cancel:
             wait(pending, patience_s)
+        else:
+            _wait_for(pending)
         books.ended.stop()
         if books.thread and not books.is_mine():
             books.thread.join(patience_s)
