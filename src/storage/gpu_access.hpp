@@ -29,7 +29,8 @@ class gpu_work {
   virtual bool ended() = 0;
 };
 
-/// A stream that waits for a transfer.
+/// A stream that waits for a transfer. Streams of one priority may share a channel to the GPU. So what the transfer
+/// needs of the GPU comes before this, or from streams of another priority than the callers'.
 class stream_order {
  public:
   /// Lets the stream go on.

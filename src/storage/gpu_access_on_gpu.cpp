@@ -217,7 +217,7 @@ class cuda final : public gpu_access {
 
  private:
   struct of_gpu {
-    explicit of_gpu(int ordinal) : stream(ordinal), events(ordinal) {}
+    explicit of_gpu(int ordinal) : stream(ordinal, memory::urgency::first), events(ordinal) {}
     memory::cuda_stream stream;
     event_pool events;
   };

@@ -77,6 +77,7 @@ std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* mem
       throw refused_input("stream", std::to_string(*options.stream),
                           "there is no GPU, or CUDA is not built in: leave the stream out");
     }
+    t->hold = std::make_unique<drive_hold>(drives_);
     t->order = cuda_()->order(*options.stream, t->gpu);
   }
   std::lock_guard const lock(mutex_);
@@ -390,6 +391,7 @@ void host_transfers::end_transfer(host_transfer_state& t) {
     }
   }
   t.order.reset();
+  t.hold.reset();
   t.direct.reset();
   {
     std::lock_guard const lock(t.mutex);

@@ -37,6 +37,7 @@ struct host_transfer_state {
   std::uint64_t at = 0;                             ///< of the storage
   int gpu = -1;                                     ///< whose memory it is; -1: the host's
   std::shared_ptr<registered_memory const> direct;  ///< null: the bytes pass through the host's bounce memory
+  std::unique_ptr<drive_hold> hold;                 ///< while a stream waits
   std::unique_ptr<stream_order> order;              ///< null: no stream waits
   std::function<void(std::exception_ptr)> ended;
   std::atomic<bool> cancelled{false};

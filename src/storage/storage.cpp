@@ -58,6 +58,24 @@ struct storage::impl {
     return host_transfer(transfers.start(reads, memory, bytes, resolve(bytes, offset_bytes, o.within), o));
   }
 
+  /// Throws `refused_input` for memory of a GPU that a drive does not reach: its engine would end the process.
+  void require_reachable(void const* address, std::size_t bytes) const {
+    detail::gpu_access* const cuda = detail::cuda_access();
+    detail::memory_place const place = cuda != nullptr ? cuda->place_of(address) : detail::memory_place();
+    if (place.gpu < 0 || place.managed) return;
+    if (!client.all_in_gpu_memory() || place.gpu != device.gpu()) {
+      throw refused_input("buffer", "memory of cuda:" + std::to_string(place.gpu),
+                          "not every drive reaches it: open the storage with that device, over drives whose engines "
+                          "run on a GPU, or use pread_async and pwrite_async, which copy");
+    }
+    auto const end = reinterpret_cast<std::uintptr_t>(address) + bytes;
+    if (end > place.first + place.bytes) {
+      throw refused_input("buffer", std::to_string(bytes) + " bytes",
+                          "its allocation ends " + std::to_string(end - place.first - place.bytes) +
+                              " bytes earlier: register memory of one allocation");
+    }
+  }
+
   /// Throws `refused_input` unless a write of the host is allowed.
   void require_writable(extent const* within) const {
     if (!plan.writable) throw refused_input("read_only", "true", "open the storage for writing");
@@ -162,6 +180,7 @@ void storage::require_device(bool gpu) const {
 }
 
 registered_buffer storage::register_buffer(void* address, std::size_t bytes) {
+  impl_->require_reachable(address, bytes);
   return registered_buffer(std::make_unique<registered_buffer::parts>(impl_->buffers.register_pages(address, bytes)));
 }
 registered_buffer storage::allocate_device_buffer(std::size_t bytes) {
