@@ -36,6 +36,7 @@ struct host_transfer_options {
 /// its transfers.
 class host_transfer {
  public:
+  /// For `storage`.
   explicit host_transfer(std::shared_ptr<detail::host_transfer_state> state) : state_(std::move(state)) {}
 
   /// Whether it has ended. The memory is then the caller's again.
@@ -53,6 +54,7 @@ class host_transfer {
 /// A transfer that `host_transfer::cancel` or `storage::cancel_transfers` ended early.
 class transfer_cancelled : public std::exception {
  public:
+  /// The same text each time.
   char const* what() const noexcept override { return "the transfer was cancelled before it ended"; }
 };
 
