@@ -4,8 +4,9 @@
 import operator
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, SupportsFloat, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, SupportsIndex, cast
 
 from forebay._native import core
 from forebay.errors import RefusedInput
@@ -14,6 +15,24 @@ if sys.version_info >= (3, 12):
     from collections.abc import Buffer
 else:
     Buffer = Any  # type checkers take NumPy's arrays for buffers from 3.12 on
+
+
+class _SharesByDlpack(Protocol):
+    @property
+    def __dlpack_device__(self) -> Callable[[], tuple[int, int]]: ...
+    @property
+    def __dlpack__(self) -> Callable[..., object]: ...
+
+
+class _SharesByCuda(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+
+if TYPE_CHECKING:
+    Tensor = Buffer | _SharesByDlpack | _SharesByCuda
+else:
+    Tensor = Any
 
 # Of DLPack. Memory of the host, which a GPU may have locked; and memory of a CUDA GPU.
 _HOST_DEVICES, _CUDA_DEVICES = (1, 3), (2, 13)
@@ -59,16 +78,6 @@ def flat(buffer: "Buffer", *, writable: bool) -> memoryview:
 
 def _contiguity_remedy(copy: str, *, writable: bool) -> str:
     return f"is not contiguous in memory; {'read into a contiguous array, then copy from it' if writable else copy}"
-
-
-class _SharesByDlpack(Protocol):
-    def __dlpack_device__(self) -> tuple[int, int]: ...
-    def __dlpack__(self, **options: object) -> object: ...
-
-
-class _SharesByCuda(Protocol):
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)

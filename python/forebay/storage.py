@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from forebay._buffers import Buffer, memory_of, nanoseconds, stream_handle, text, whole, within
+from forebay._buffers import Tensor, memory_of, nanoseconds, stream_handle, text, whole, within
 from forebay._native import core, interruptible
 from forebay._transfers import Transfer, Transfers
 from forebay.errors import OperationFailed, RefusedInput
@@ -241,7 +241,7 @@ class Storage:
         """
         return self._native.raw_writable
 
-    def pread(self, buffer: "Buffer", file_offset: int = 0, *, stream: object = None) -> "Future[int]":
+    def pread(self, buffer: "Tensor", file_offset: int = 0, *, stream: object = None) -> "Future[int]":
         """Starts to fill a buffer with bytes of the storage.
 
         Args:
@@ -262,7 +262,7 @@ class Storage:
         """
         return self._submit(buffer, file_offset, stream, writes=False)
 
-    def pwrite(self, buffer: "Buffer", file_offset: int = 0, *, stream: object = None) -> "Future[int]":
+    def pwrite(self, buffer: "Tensor", file_offset: int = 0, *, stream: object = None) -> "Future[int]":
         """Starts to write a buffer to the storage.
 
         The write is durable after a ``flush`` that comes after it. **If a write fails and the program asks its future
@@ -294,7 +294,7 @@ class Storage:
         ordered_with = memory.stream if handle is None else handle
         return self._transfers.start(memory, offset, writes=writes, stream=ordered_with)
 
-    def read_extent(self, name: str, buffer: "Buffer", offset: int = 0) -> None:
+    def read_extent(self, name: str, buffer: "Tensor", offset: int = 0) -> None:
         """Fills a buffer with bytes of an extent, and returns when that is done.
 
         Args:
@@ -310,7 +310,7 @@ class Storage:
         """
         self._move(name, buffer, offset, writes=False)
 
-    def write_extent(self, name: str, buffer: "Buffer", offset: int = 0) -> None:
+    def write_extent(self, name: str, buffer: "Tensor", offset: int = 0) -> None:
         """Writes a buffer to an extent, and returns when the drives have it. ``flush`` makes it durable.
 
         Args:
@@ -385,7 +385,7 @@ class Storage:
     @contextlib.contextmanager
     def new_extent(
         self, name: str, size_bytes: int, *, replace: bool = False
-    ) -> "Iterator[Callable[[Buffer, int], None]]":
+    ) -> "Iterator[Callable[[Tensor, int], None]]":
         """Makes an extent that nobody sees until all of it is written. Use it in a ``with`` block.
 
         If the block ends without an exception, what was written becomes durable and then the extent gets its name, in
@@ -518,7 +518,7 @@ class _NewExtent:
         self._ended = False
         self._writes: set[Transfer] = set()
 
-    def write(self, buffer: "Buffer", offset: int) -> None:
+    def write(self, buffer: "Tensor", offset: int) -> None:
         memory = memory_of(buffer, writable=False)
         offset = within("offset", offset, memory.size_bytes, f"extent '{self._name}'", self._place[1])
         with self._lock:
