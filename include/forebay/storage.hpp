@@ -21,6 +21,7 @@
 #include "forebay/detail/queue/io_queues.hpp"
 #include "forebay/error.hpp"
 #include "forebay/extent.hpp"
+#include "forebay/host_transfer.hpp"
 #include "forebay/queue_pair_rings.hpp"
 #include "forebay/queue_rules.hpp"
 #include "forebay/service.hpp"
@@ -230,8 +231,9 @@ class storage {
   /// The memory in which kernels of this storage's device keep their own data.
   memory::resource& device_memory() const;
 
-  /// Registers memory that the caller owns: whole pages of 4,096 bytes, in memory that the drives can reach (host
-  /// memory; page-locked if a GPU drives the queues). Throws `refused_input`.
+  /// Registers memory that the caller owns: whole pages of 4,096 bytes, in memory that the drives can reach. That is
+  /// host memory, page-locked if a GPU drives the queues; and memory of that GPU, such as from `cudaMalloc`, if the
+  /// engines of all drives run on a GPU in this process. Throws `refused_input`.
   registered_buffer register_buffer(void* address, std::size_t bytes);
   /// Zeroed registered memory that both the storage's device and the host reach. Throws `refused_input` for 0 bytes.
   registered_buffer allocate_buffer(std::size_t bytes);
@@ -249,6 +251,16 @@ class storage {
   /// kernel may use those pages meanwhile; if a kernel has one pinned, this throws `operation_failed`.
   void pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
   void pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
+  /// Start what `pread` and `pwrite` do, and return at once. Many transfers may be under way; they run in no order. The
+  /// memory is the host's, registered or not, or a GPU's, if the options say so. It belongs to the transfer until that
+  /// has ended. Throw `refused_input` as `pread` and `pwrite` do, for memory of a GPU that is not one allocation, for a
+  /// stream of another GPU, and for both where there is no GPU; and `operation_failed` if the system gives no thread.
+  host_transfer pread_async(void* to, std::uint64_t bytes, std::uint64_t offset_bytes,
+                            host_transfer_options const& options = {});
+  host_transfer pwrite_async(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes,
+                             host_transfer_options const& options = {});
+  /// Cancels the transfers that are under way, as `host_transfer::cancel` does.
+  void cancel_transfers();
   /// Waits until every command of kernels that was in flight at the call has ended. The buffers of requests that were
   /// detached, or whose callers gave up, are then the callers' again. Afterwards makes every write that completed
   /// before the call durable, including those that the cache holds. Throws `operation_failed` if a drive does not take

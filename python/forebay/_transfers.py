@@ -1,41 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers in the background, in pieces, so that Ctrl-C waits for a piece and not for the whole transfer."""
+"""Transfers in the background. The extension moves the bytes; a thread here tells the futures when it has."""
 
 import atexit
+import contextlib
 import os
-import queue
 import sys
 import threading
-import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
+from typing import TYPE_CHECKING
 
-from forebay.errors import OperationFailed
+from forebay._buffers import Memory
+from forebay._native import core
+from forebay.errors import OperationFailed, RefusedInput
+
+if TYPE_CHECKING:
+    from forebay._core import Storage as NativeStorage
 
 CLOSED = "the storage is closed: open it again"
 
-_THREADS = 4
-_PIECE_MIN, _PIECE_FIRST, _PIECE_MAX = 64 << 10, 1 << 20, 8 << 20
-_PIECE_SHORT_S, _PIECE_LONG_S = 0.05, 0.2
 _PATIENCE_S = 1.0  # with what was interrupted
+_LOOK_S = 0.1  # for signals
+# The storage may not be written: the future says so, and not the call.
+_NOT_WRITABLE = ("read_only", "allow_destroy")
 
-Function = Callable[[memoryview, int], object]
-Work = tuple["Transfer", Callable[["Transfer"], None]]
+Failure = tuple[str, str, str, str] | None
 
 
 class Transfer(Future[int]):
     """The future of one transfer. It notes whether the program has asked for its outcome."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, size_bytes: int, *, writes: bool) -> None:
         super().__init__()
         self.what = what
+        self.number = 0  # among those of its storage
+        self.size_bytes = size_bytes
+        self.writes = writes
         self.asked = False
+        self.keeps: object = None  # alive: the buffer, and the storage
+        self.books: _Books | None = None
         self._process = os.getpid()
 
     def result(self, timeout: float | None = None) -> int:
         """Does what ``Future.result`` does, and notes that the program asked."""
-        self._require_process()
+        self._prepare(timeout)
         try:
             return super().result(timeout)
         finally:
@@ -43,161 +53,250 @@ class Transfer(Future[int]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Does what ``Future.exception`` does, and notes that the program asked."""
-        self._require_process()
+        self._prepare(timeout)
         try:
             return super().exception(timeout)
         finally:
             self.asked |= self.done()
 
-    def _require_process(self) -> None:
-        if self._process != os.getpid() and not self.done():
+    def _prepare(self, timeout: float | None) -> None:
+        if self.done():
+            return
+        if self._process != os.getpid():
             raise OperationFailed(
                 f"process {self._process} started this transfer, and process {os.getpid()} is a fork of it: "
                 "ask the future in the process that started it"
             )
+        if self.books and self.books.is_mine():  # a callback of another future asks, on the thread that tells
+            self.books.tell_until(self.done)
+        elif timeout is None:
+            _wait_for([self])
+
+
+def _wait_for(transfers: list[Transfer]) -> None:
+    """Waits in short turns: a signal that comes just before a wait begins does not end that wait."""
+    while wait(transfers, _LOOK_S).not_done:
+        pass
+
+
+class _Books:
+    """The transfers that are under way, for the thread that tells their futures. It does not hold the storage."""
+
+    def __init__(self) -> None:
+        self.ended = core().EndedTransfers()
+        self.lock = threading.Lock()  # guards what follows
+        self.pending: dict[int, Transfer] = {}
+        self.failed: list[Transfer] = []
+        self.thread: threading.Thread | None = None
+        self._arrived: deque[tuple[int, Failure]] = deque()
+
+    def is_mine(self) -> bool:
+        return threading.current_thread() is self.thread
+
+    def run(self) -> None:
+        with self.lock:  # which the thread that starts this one holds until it has
+            if not self.is_mine():  # Ctrl-C interrupted the start, and another thread may have taken the place
+                return
+        self.tell_until(lambda: False)
+
+    def tell_until(self, done: Callable[[], bool]) -> None:
+        """Tells futures until ``done()``, or until no more can come. For one thread."""
+        while not done():
+            if not self._arrived:
+                self._arrived.extend(self.ended.wait())
+            if not self._arrived:
+                return
+            try:
+                self._tell(*self._arrived.popleft())
+            except BaseException:  # of a callback, such as SystemExit; the other transfers must be told all the same
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+    def _tell(self, number: int, failure: Failure) -> None:
+        with self.lock:
+            transfer = self.pending.pop(number, None)
+        if transfer:
+            self.settle(transfer, _error(failure) if failure else None)
+
+    def settle(self, transfer: Transfer, error: Exception | None) -> None:
+        keeps, transfer.keeps, transfer.books = transfer.keeps, None, None
+        if error is None:
+            transfer.set_result(transfer.size_bytes)
+        else:
+            if transfer.writes and not isinstance(error, CancelledError):
+                with self.lock:
+                    self.failed = [failed for failed in self.failed if not failed.asked] + [transfer]
+            transfer.set_exception(error)
+        del keeps  # last: with it the storage may go
+
+
+def _error(failure: tuple[str, str, str, str]) -> Exception:
+    kind, *words = failure
+    if kind == "refused":
+        return RefusedInput(*words)
+    if kind == "cancelled":
+        return CancelledError("Ctrl-C closed the storage before this transfer ended")
+    return OperationFailed(words[0])
 
 
 class Transfers:
-    """The threads that move bytes for one storage. Thread-safe."""
+    """The transfers of one storage. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, native: "NativeStorage") -> None:
         self._process = os.getpid()
-        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
-        self._pending: set[Transfer] = set()
-        self._failed: list[Transfer] = []
-        self._cancelled = threading.Event()
+        self._native = native
+        self._books = _Books()
+        self._numbers = 0
         self._ended = False
-        self._piece_bytes = _PIECE_FIRST
         _all.add(self)
 
     def __del__(self) -> None:
         if self._process == os.getpid():
-            for _ in self._threads:
-                self._queue.put(None)
+            self._books.ended.stop()
             if failure := self.failure():  # of a storage that nobody closed; Python prints it
                 raise failure
 
-    def move(self, function: Function, view: memoryview, offset: int) -> int:
-        """Moves a buffer piece by piece, on the caller's thread.
+    def start(
+        self,
+        memory: Memory,
+        offset: int,
+        *,
+        writes: bool,
+        stream: int | None = None,
+        extent: str | None = None,
+        staged: tuple[int, int] | None = None,
+    ) -> Transfer:
+        """Starts a transfer.
 
         Args:
-            function: Moves one piece; it gets the piece and its offset.
-            view: The buffer, as bytes.
-            offset: Where its first byte goes.
+            memory: Where the bytes go, or come from. It is kept alive until the transfer has ended.
+            offset: Where the first byte is, in the storage or in the extent.
+            writes: The bytes go to the drives. ``failure`` reports the transfer if it fails and the program does not
+                ask its future.
+            stream: The CUDA stream that the transfer is ordered with.
+            extent: The name of an extent.
+            staged: The first byte and the size of that extent, if it has no name yet.
 
         Returns:
-            The number of bytes.
+            The future of the transfer. It fails if the storage may not be written.
 
         Raises:
-            CancelledError: An interrupt closed the storage meanwhile.
-        """
-        at = 0
-        while True:
-            if self._cancelled.is_set():
-                raise CancelledError("Ctrl-C closed the storage before this transfer ended")
-            # Pieces end at multiples of their size: none is then a block that two of them write.
-            end = min(len(view), at + self._piece_bytes - (offset + at) % self._piece_bytes)
-            began = time.monotonic()
-            function(view[at:end], offset + at)
-            self._adapt(time.monotonic() - began)
-            at = end
-            if at == len(view):
-                return at
-
-    def _adapt(self, took_s: float) -> None:
-        if took_s < _PIECE_SHORT_S:
-            self._piece_bytes = min(2 * self._piece_bytes, _PIECE_MAX)
-        elif took_s > _PIECE_LONG_S:
-            self._piece_bytes = max(self._piece_bytes // 2, _PIECE_MIN)
-
-    def submit(self, function: Function, view: memoryview, offset: int, *, writes: bool) -> Transfer:
-        """Starts ``move`` on a thread of the storage.
-
-        Args:
-            function: As for ``move``.
-            view: As for ``move``.
-            offset: As for ``move``.
-            writes: Whether ``failure`` reports the transfer if it fails and the program does not ask its future.
-
-        Returns:
-            The future of the transfer.
-
-        Raises:
+            RefusedInput: The range, the memory or the stream is wrong.
             OperationFailed: ``end`` was called before, or the operating system gives no thread.
         """
-        transfer = Transfer(f"{len(view)} bytes at byte {offset}")
-
-        def run(transfer: Transfer) -> None:
-            try:
-                moved = self.move(function, view, offset)
-            except BaseException as error:  # the future's
-                if writes and not isinstance(error, CancelledError):
-                    with self._lock:
-                        self._failed = [failed for failed in self._failed if not failed.asked] + [transfer]
-                transfer.set_exception(error)
-            else:
-                transfer.set_result(moved)
-
-        with self._lock:
+        if self._process != os.getpid():
+            _ = self._native.size_bytes  # which says so; a thread of the parent may hold the lock below for ever
+        books = self._books
+        transfer = Transfer(f"{memory.size_bytes} bytes at byte {offset}", memory.size_bytes, writes=writes)
+        transfer.keeps = (memory, self)
+        transfer.books = books
+        transfer.set_running_or_notify_cancel()
+        with books.lock:
             if self._ended:
                 raise OperationFailed(CLOSED)
             self._start_thread()
+            self._numbers += 1
+            transfer.number = number = self._numbers
             try:
-                self._pending.add(transfer)
-                transfer.add_done_callback(self._pending.discard)
-                self._queue.put((transfer, run))
-            except BaseException:  # Ctrl-C: `end` must not wait for a transfer that no thread will get
-                transfer.cancel()
+                books.pending[number] = transfer
+                self._native.start_transfer(
+                    books.ended, number, writes, memory.address, memory.size_bytes, memory.on_gpu, offset,
+                    stream, extent, staged,
+                )  # fmt: skip
+            except RefusedInput as error:
+                del books.pending[number]
+                if error.field not in _NOT_WRITABLE:
+                    raise
+                refused = error
+            except BaseException:  # Ctrl-C: `end` must not wait for a transfer that was not started
+                if not books.ended.has(number):
+                    books.pending.pop(number, None)
                 raise
+            else:
+                return transfer
+        books.settle(transfer, refused)
         return transfer
 
-    def _start_thread(self) -> None:
-        """Starts one more thread, up to the limit. One is enough to go on."""
-        if len(self._threads) == _THREADS:
-            return
-        thread = threading.Thread(target=_work, args=(self._queue,), name="forebay-io", daemon=True)
-        self._threads.append(thread)  # first: after Ctrl-C in `start` the thread runs, and `end` must end it
+    def move(
+        self,
+        memory: Memory,
+        offset: int,
+        *,
+        writes: bool,
+        extent: str | None = None,
+    ) -> None:
+        """Does what ``start`` does, and returns when the transfer has ended.
+
+        Raises:
+            RefusedInput: As ``start``, and if the storage may not be written.
+            OperationFailed: As ``start``, and if a drive fails.
+            CancelledError: Ctrl-C closed the storage meanwhile.
+        """
+        self.wait_for(self.start(memory, offset, writes=writes, extent=extent))
+
+    def wait_for(self, transfer: Transfer) -> None:
+        """Waits until a transfer has ended, and raises what its future raises. Ctrl-C ends it early."""
         try:
+            transfer.result()
+        except KeyboardInterrupt:
+            self.cancel([transfer])
+            raise
+
+    def cancel(self, transfers: "list[Transfer]") -> None:
+        """Ends transfers early, and waits about a second for that."""
+        for transfer in transfers:
+            transfer.asked = True  # its failure is of no use to the program
+            self._books.ended.cancel(transfer.number)
+        wait(transfers, _PATIENCE_S)
+
+    def _start_thread(self) -> None:
+        books = self._books
+        if books.thread:
+            return
+        thread = threading.Thread(target=books.run, name="forebay-io", daemon=True)
+        try:
+            books.thread = thread
             thread.start()
-        except RuntimeError as error:  # the operating system gives no thread
-            self._threads.remove(thread)
-            if not self._threads:
-                raise OperationFailed(
-                    f"no thread can be started for a transfer ({error}): raise the limit of processes (ulimit -u)"
-                ) from error
+        except BaseException as error:
+            books.thread = None  # after Ctrl-C the thread may begin to run even so
+            if not isinstance(error, RuntimeError):
+                raise
+            raise OperationFailed(  # the operating system gives no thread
+                f"no thread can be started for a transfer ({error}): raise the limit of processes (ulimit -u)"
+            ) from error
 
     def end(self, *, cancel: bool) -> None:
         """Takes no more transfers, and waits for those that were begun.
 
         Args:
-            cancel: End them after the piece that each is at, and wait about a second for that.
+            cancel: End them after the pieces that the drives have, and wait about a second for that.
         """
         if self._process != os.getpid():
             return
-        with self._lock:
+        books = self._books
+        with books.lock:
             self._ended = True
-            pending = list(self._pending)
-        if cancel:
-            self._cancelled.set()
-            for transfer in pending:
-                transfer.cancel()
+            pending = list(books.pending.values())
+        if cancel and pending:
+            with contextlib.suppress(OperationFailed):  # another thread has closed it
+                self._native.cancel_transfers()
         patience_s = _PATIENCE_S if cancel else None
-        wait(pending, patience_s)
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            if thread is not threading.current_thread():  # a callback of a future may close the storage
-                thread.join(patience_s)
+        if books.is_mine():  # a callback of a future closes the storage
+            books.tell_until(lambda: not books.pending)
+        elif cancel:
+            wait(pending, patience_s)
+        else:
+            _wait_for(pending)
+        books.ended.stop()
+        if books.thread and not books.is_mine():
+            books.thread.join(patience_s)
 
     def failure(self) -> OperationFailed | None:
         """Returns the error of failed writes whose futures the program never asked, or None. It names each once."""
         if self._process != os.getpid():
             return None
-        with self._lock:
-            unseen = [failed for failed in self._failed if not failed.asked]
-            self._failed = []
+        with self._books.lock:
+            unseen = [failed for failed in self._books.failed if not failed.asked]
+            self._books.failed = []
         if not unseen:
             return None
         others = f", and {len(unseen) - 1} more" if len(unseen) > 1 else ""
@@ -208,14 +307,6 @@ class Transfers:
         )
         error.__cause__ = cause
         return error
-
-
-def _work(work: "queue.SimpleQueue[Work | None]") -> None:
-    while item := work.get():
-        transfer, run = item
-        if transfer.set_running_or_notify_cancel():
-            run(transfer)
-        del item, transfer, run  # they hold the storage
 
 
 _all: "weakref.WeakSet[Transfers]" = weakref.WeakSet()

@@ -11,11 +11,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from forebay._buffers import Buffer, flat, text, whole, within
+from forebay._buffers import Tensor, memory_of, nanoseconds, stream_handle, text, whole, within
 from forebay._native import core, interruptible
-from forebay._transfers import Transfers
+from forebay._transfers import Transfer, Transfers
 from forebay.errors import OperationFailed, RefusedInput
 
+_WORD_MAX = 2**32 - 1
 _CLOSE_PATIENCE_S = 1.0  # with drives that an interrupted run still uses
 
 
@@ -65,15 +66,27 @@ class Storage:
     give names to parts of the range; such a part is an extent.
 
     **Transfers.** ``pread`` and ``pwrite`` start a transfer and return a future. ``read_extent`` and ``write_extent``
-    return when their transfer is done. All four move any number of bytes from or to any offset. They run side by side
-    and in no order: ask the future of a write before you read what it wrote.
+    return when their transfer is done. All four move any number of bytes from or to any offset. Transfers run side by
+    side and in no order: ask the future of a write before you read what it wrote. Up to 255 requests of at most 1 MiB
+    are in flight at a time, so 40 small reads take about as long as one.
 
-    **Buffers.** A buffer is any contiguous object in host memory that has Python's buffer protocol: a NumPy array of
-    any shape, a ``bytearray``, a ``memoryview``. Its bytes are moved as they lie in memory; shape and dtype are not
-    stored. A read needs a buffer that can be written. Arrays of objects, and structures with pointers, are refused,
-    because a pointer means nothing on a drive. For an array of ``datetime64`` or ``timedelta64``, which has no buffer,
-    pass ``array.view("i8")``. The storage keeps the buffer alive until the transfer has ended; do not write to it, and
-    do not read what a read fills, before that.
+    **Buffers.** A buffer is any contiguous object that shares its memory by Python's buffer protocol (a NumPy array of
+    any shape, a ``bytearray``, a ``memoryview``), by DLPack (a tensor of PyTorch, JAX or CuPy) or by
+    ``__cuda_array_interface__``. Its bytes are moved as they lie in memory; shape and dtype are not stored. A read
+    needs a buffer that can be written. Arrays of objects, and structures with pointers, are refused, because a pointer
+    means nothing on a drive. For an array of ``datetime64`` or ``timedelta64``, which has no buffer, pass
+    ``array.view("i8")``. The storage keeps the buffer alive until the transfer has ended; do not write to it, and do
+    not read what a read fills, before that.
+
+    **Memory of a GPU.** If every drive reaches the GPU's memory, the drives move the bytes themselves. The first
+    transfer of an allocation registers all of it, and later ones use that. Otherwise the bytes pass through page-locked
+    memory of the host. ``report()["transfers"]`` says how many bytes went which way. No call waits for the GPU.
+
+    **Streams.** With ``stream``, a transfer begins after what the CUDA stream has queued before the call, and what the
+    stream gets after the call waits for the end of the transfer, on the GPU. The end of a transfer that fails lets the
+    stream go on too, so ask the future. Without ``stream``, the transfer is in no order with work of the GPU: let that
+    end first, and ask the future before a kernel uses what was read. An object that has only
+    ``__cuda_array_interface__`` may name a stream there, which counts then.
 
     **Offsets.** Offsets and sizes are whole numbers of bytes; ``bool`` and ``float`` are refused. The whole transfer
     must lie in the storage, or in its extent.
@@ -107,8 +120,18 @@ class Storage:
         allow_destroy: bool = False,
         queues_per_drive: int = 0,
         queue_depth: int = 0,
+        requests: int = 0,
+        prp_list_pages: int = 1024,
+        stripe_bytes: int = 65_536,
+        timeout_s: float = 10.0,
+        flush_timeout_s: float = 60.0,
         cache_bytes: int = 0,
         page_bytes: int = 0,
+        cache_policy: str = "clock",
+        cache_overflow_frames: int = 256,
+        cache_host_bytes: int = 0,
+        cache_staging_pages: int = 0,
+        cache_statistics: bool = False,
     ) -> None:
         """Opens the drives. Ctrl-C ends the opening, which may take minutes for a drive that is written full first.
 
@@ -126,11 +149,28 @@ class Storage:
                 GPU, or as many as the drive grants.
             queue_depth: Entries of each queue of the kernels, 2 to 65,536. 0 is the default: 1024, or as many as the
                 drives allow.
+            requests: Requests of kernels that may be open at once, 2^28 at most, 8 bytes of the device's memory each.
+                0 is the default: 65,536 for the CPU, 2^20 for a GPU.
+            prp_list_pages: Commands of more than two pages that may be in flight at a time, at least 1.
+            stripe_bytes: Consecutive bytes on one drive, a multiple of the block and of the cache's page; not used with
+                one drive. 0: the drives lie one after the other.
+            timeout_s: The time in seconds after which a wait of a kernel gives up, and after which a command that is in
+                flight is aborted.
+            flush_timeout_s: The same for a flush.
             cache_bytes: Bytes of the device's memory that cache pages of the drives for kernels that read through the
                 cache, such as those of ``forebay.graph``. 0: there is no cache. The methods of this class move bytes
                 between the drives and buffers, and need none.
             page_bytes: The size of a page of the cache: a power of two, at least a block of the drives. 0 is the
                 default, 4096.
+            cache_policy: How the cache chooses the page to evict: ``"clock"`` or ``"s3_fifo"``. This option, the next
+                but one, ``cache_staging_pages`` and ``cache_statistics`` are for kernels that are compiled for them;
+                those of ``forebay.graph`` take the defaults alone.
+            cache_overflow_frames: Additional pages, for accesses that find all pages of their set in use.
+            cache_host_bytes: Bytes of page-locked host memory for pages that have left the cache: a multiple of
+                ``cache_bytes``.
+            cache_staging_pages: Not 0: the cache lies in the GPU's own memory even if a drive does not reach it, and so
+                many page-locked pages of the host serve the commands in flight.
+            cache_statistics: Count what the cache does; ``report`` has the counts.
 
         Raises:
             RefusedInput: A URI or an option is wrong, or the drives do not fit together. Nothing was started.
@@ -143,6 +183,22 @@ class Storage:
             text("uris", uri, "must be strings: write Storage(*uris) to open several drives")
         if page_bytes and not cache_bytes:
             raise RefusedInput("page_bytes", page_bytes, "is of a cache, and there is none; give cache_bytes too")
+        options = core().StorageOptions(
+            queues_per_drive=whole("queues_per_drive", queues_per_drive, _WORD_MAX),
+            queue_depth=whole("queue_depth", queue_depth, _WORD_MAX),
+            requests=whole("requests", requests, _WORD_MAX),
+            prp_list_pages=whole("prp_list_pages", prp_list_pages, _WORD_MAX),
+            stripe_bytes=whole("stripe_bytes", stripe_bytes),
+            timeout_ns=nanoseconds("timeout_s", timeout_s),
+            flush_timeout_ns=nanoseconds("flush_timeout_s", flush_timeout_s),
+            cache_bytes=whole("cache_bytes", cache_bytes),
+            page_bytes=whole("page_bytes", page_bytes, _WORD_MAX),
+            cache_policy=text("cache_policy", cache_policy),
+            overflow_frames=whole("cache_overflow_frames", cache_overflow_frames, _WORD_MAX),
+            cache_host_bytes=whole("cache_host_bytes", cache_host_bytes),
+            cache_staging_pages=whole("cache_staging_pages", cache_staging_pages, _WORD_MAX),
+            cache_statistics=bool(cache_statistics),
+        )
         opening = core().StopSource()
         self._native = interruptible(
             core().Storage,
@@ -150,14 +206,11 @@ class Storage:
             text("device", device),
             bool(read_only),
             bool(allow_destroy),
-            whole("queues_per_drive", queues_per_drive, 2**32 - 1),
-            whole("queue_depth", queue_depth, 2**32 - 1),
-            whole("cache_bytes", cache_bytes),
-            whole("page_bytes", page_bytes, 2**32 - 1),
+            options,
             opening,
             on_interrupt=opening.request_stop,
         )
-        self._transfers = Transfers()
+        self._transfers = Transfers(self._native)
         self._state = f"{self.size_bytes} bytes in blocks of {self.block_bytes}, device {self._native.device}"
 
     def __repr__(self) -> str:
@@ -188,12 +241,14 @@ class Storage:
         """
         return self._native.raw_writable
 
-    def pread(self, buffer: "Buffer", file_offset: int = 0) -> "Future[int]":
+    def pread(self, buffer: "Tensor", file_offset: int = 0, *, stream: object = None) -> "Future[int]":
         """Starts to fill a buffer with bytes of the storage.
 
         Args:
             buffer: Where the bytes go; it must be writable. Its size is the number of bytes to read.
             file_offset: Where in the storage the first byte is, in bytes.
+            stream: The CUDA stream that the read is ordered with: a stream of PyTorch or CuPy, an object with
+                ``__cuda_stream__``, or the handle as a number. None: there is none.
 
         Returns:
             A future whose result is the number of bytes, that of the buffer. It raises ``OperationFailed`` if a drive
@@ -201,12 +256,13 @@ class Storage:
             storage. Ask it in the process that started the transfer.
 
         Raises:
-            RefusedInput: The buffer cannot be filled, or the range is not in the storage.
-            OperationFailed: The storage is closed, or this process is a fork.
+            RefusedInput: The buffer cannot be filled, the range is not in the storage, the stream is none, or one of
+                another GPU than the buffer, or it is being captured into a graph.
+            OperationFailed: The storage is closed, this process is a fork, or the operating system gives no thread.
         """
-        return self._submit(self._native.pread, flat(buffer, writable=True), file_offset, writes=False)
+        return self._submit(buffer, file_offset, stream, writes=False)
 
-    def pwrite(self, buffer: "Buffer", file_offset: int = 0) -> "Future[int]":
+    def pwrite(self, buffer: "Tensor", file_offset: int = 0, *, stream: object = None) -> "Future[int]":
         """Starts to write a buffer to the storage.
 
         The write is durable after a ``flush`` that comes after it. **If a write fails and the program asks its future
@@ -216,6 +272,7 @@ class Storage:
         Args:
             buffer: The bytes to write.
             file_offset: Where in the storage the first byte goes, in bytes.
+            stream: As for ``pread``. The buffer may be written again by what the stream gets after the call.
 
         Returns:
             A future whose result is the number of bytes, that of the buffer. It raises ``RefusedInput`` if
@@ -224,18 +281,20 @@ class Storage:
             transfer.
 
         Raises:
-            RefusedInput: The buffer cannot be written to a drive, or the range is not in the storage.
-            OperationFailed: The storage is closed, or this process is a fork.
+            RefusedInput: The buffer cannot be written to a drive, the range is not in the storage, or the stream is
+                wrong, as for ``pread``.
+            OperationFailed: The storage is closed, this process is a fork, or the operating system gives no thread.
         """
-        return self._submit(self._native.pwrite, flat(buffer, writable=False), file_offset, writes=True)
+        return self._submit(buffer, file_offset, stream, writes=True)
 
-    def _submit(
-        self, function: Callable[["Buffer", int], None], view: memoryview, offset: int, *, writes: bool
-    ) -> "Future[int]":
-        offset = within("file_offset", offset, len(view), "the storage", self._native.size_bytes)
-        return self._transfers.submit(function, view, offset, writes=writes)
+    def _submit(self, buffer: object, offset: int, stream: object, *, writes: bool) -> "Future[int]":
+        memory = memory_of(buffer, writable=not writes)
+        handle = stream_handle(stream)
+        offset = within("file_offset", offset, memory.size_bytes, "the storage", self._native.size_bytes)
+        ordered_with = memory.stream if handle is None else handle
+        return self._transfers.start(memory, offset, writes=writes, stream=ordered_with)
 
-    def read_extent(self, name: str, buffer: "Buffer", offset: int = 0) -> None:
+    def read_extent(self, name: str, buffer: "Tensor", offset: int = 0) -> None:
         """Fills a buffer with bytes of an extent, and returns when that is done.
 
         Args:
@@ -249,9 +308,9 @@ class Storage:
                 process is a fork.
             CancelledError: Ctrl-C closed the storage meanwhile.
         """
-        self._move(self._native.pread_extent, name, flat(buffer, writable=True), offset)
+        self._move(name, buffer, offset, writes=False)
 
-    def write_extent(self, name: str, buffer: "Buffer", offset: int = 0) -> None:
+    def write_extent(self, name: str, buffer: "Tensor", offset: int = 0) -> None:
         """Writes a buffer to an extent, and returns when the drives have it. ``flush`` makes it durable.
 
         Args:
@@ -266,15 +325,16 @@ class Storage:
                 process is a fork.
             CancelledError: Ctrl-C closed the storage meanwhile.
         """
-        self._move(self._native.pwrite_extent, name, flat(buffer, writable=False), offset)
+        self._move(name, buffer, offset, writes=True)
 
-    def _move(self, function: Callable[["Buffer", int, str], None], name: str, view: memoryview, offset: int) -> None:
+    def _move(self, name: str, buffer: object, offset: int, *, writes: bool) -> None:
+        memory = memory_of(buffer, writable=not writes)
         text("name", name)
         offset = whole("offset", offset)
         for extent in self.extents():  # the extension refuses a name that is not there
             if extent["name"] == name:
-                within("offset", offset, len(view), f"extent '{name}'", extent["bytes"])
-        self._transfers.move(lambda piece, at: function(piece, at, name), view, offset)
+                within("offset", offset, memory.size_bytes, f"extent '{name}'", extent["bytes"])
+        self._transfers.move(memory, offset, writes=writes, extent=name)
 
     def flush(self) -> None:
         """Makes durable every write that was done before the call.
@@ -325,7 +385,7 @@ class Storage:
     @contextlib.contextmanager
     def new_extent(
         self, name: str, size_bytes: int, *, replace: bool = False
-    ) -> "Iterator[Callable[[Buffer, int], None]]":
+    ) -> "Iterator[Callable[[Tensor, int], None]]":
         """Makes an extent that nobody sees until all of it is written. Use it in a ``with`` block.
 
         If the block ends without an exception, what was written becomes durable and then the extent gets its name, in
@@ -357,27 +417,13 @@ class Storage:
             raise RefusedInput("name", name, "in use; remove that extent first or choose another")
         first_byte, size = self._native.stage_extent(name, whole("size_bytes", size_bytes))
 
-        ended = threading.Event()
-
-        def write_piece(piece: "Buffer", at: int) -> None:
-            if ended.is_set():
-                raise OperationFailed(
-                    f"extent '{name}': the `with` block of new_extent has ended, so its function writes no more: "
-                    "write inside the block, or use write_extent after it"
-                )
-            self._native.write_staged(piece, at, name, first_byte, size)
-
-        def write(buffer: "Buffer", offset: int) -> None:
-            view = flat(buffer, writable=False)
-            offset = within("offset", offset, len(view), f"extent '{name}'", size)
-            self._transfers.move(write_piece, view, offset)
-
+        new = _NewExtent(self._transfers, name, first_byte, size)
         try:
-            yield write
-            ended.set()
+            yield new.write
+            new.end()
             interruptible(self._native.publish_extent, name, first_byte, size, bool(replace))
         except BaseException:
-            ended.set()
+            new.end()
             with contextlib.suppress(OperationFailed, RefusedInput):  # closed, or published after all
                 self._native.discard_extent(name, first_byte, size)
             raise
@@ -459,3 +505,37 @@ class Storage:
             error.add_note(str(failure))
         elif failure:
             raise failure
+
+
+class _NewExtent:
+    """An extent while its `with` block writes it. Thread-safe."""
+
+    def __init__(self, transfers: Transfers, name: str, first_byte: int, size_bytes: int) -> None:
+        self._transfers = transfers
+        self._name = name
+        self._place = (first_byte, size_bytes)
+        self._lock = threading.Lock()
+        self._ended = False
+        self._writes: set[Transfer] = set()
+
+    def write(self, buffer: "Tensor", offset: int) -> None:
+        memory = memory_of(buffer, writable=False)
+        offset = within("offset", offset, memory.size_bytes, f"extent '{self._name}'", self._place[1])
+        with self._lock:
+            if self._ended:
+                raise OperationFailed(
+                    f"extent '{self._name}': the `with` block of new_extent has ended, so its function writes no more: "
+                    "write inside the block, or use write_extent after it"
+                )
+            write = self._transfers.start(memory, offset, writes=True, extent=self._name, staged=self._place)
+            self._writes.add(write)
+        try:
+            self._transfers.wait_for(write)
+        finally:
+            self._writes.discard(write)
+
+    def end(self) -> None:
+        """Ends writes that other threads have under way: others may get the bytes next."""
+        with self._lock:
+            self._ended = True
+        self._transfers.cancel(list(self._writes))

@@ -29,6 +29,8 @@
 #include "apps/graph/run_bfs.hpp"
 #include "apps/replay/replay.hpp"
 #include "build_info.hpp"
+#include "dlpack.hpp"
+#include "ended_transfers.hpp"
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/drive/profile.hpp"
 #include "forebay/detail/drive/served.hpp"
@@ -49,6 +51,9 @@ namespace forebay {
 namespace {
 
 using python::buffer_owner;
+using python::dlpack_facts;
+using python::ended_transfers;
+using python::keyword_options;
 using python::python_buffer;
 using python::rethrow_renamed;
 using python::shared_storage;
@@ -63,7 +68,8 @@ auto with_size_named(Make&& make) {
   try {
     return make();
   } catch (refused_input const& refused) {
-    rethrow_renamed(refused, {{"bytes", "size_bytes"}});
+    constexpr std::pair<std::string_view, char const*> names[] = {{"bytes", "size_bytes"}};
+    rethrow_renamed(refused, names);
   }
 }
 
@@ -249,6 +255,26 @@ nb::typed<nb::tuple, vertex_numbers, vertex_numbers, nb::str> run_bfs(shared_sto
                         figures);
 }
 
+/// Memory that a transfer moves, and where; numbers and names as Python has them.
+void start_transfer(shared_storage& drives, ended_transfers& ended, std::uint64_t number, bool writes,
+                    std::uint64_t address, std::uint64_t bytes, bool on_gpu, std::uint64_t offset_bytes,
+                    std::optional<std::uint64_t> stream, std::optional<std::string> const& extent_name,
+                    std::optional<std::tuple<std::uint64_t, std::uint64_t>> const& staged) {
+  drives.with([&](storage& s) {
+    extent within;
+    if (extent_name) {
+      within = staged ? extent{*extent_name, std::get<0>(*staged), std::get<1>(*staged)} : s.find_extent(*extent_name);
+    }
+    ended.start(number, [&](auto const& told) {
+      host_transfer_options const options{
+          .within = extent_name ? &within : nullptr, .on_gpu = on_gpu, .stream = stream, .ended = told};
+      auto* const memory = reinterpret_cast<void*>(address);
+      return writes ? s.pwrite_async(memory, bytes, offset_bytes, options)
+                    : s.pread_async(memory, bytes, offset_bytes, options);
+    });
+  });
+}
+
 /// Serves on this thread, on which the two functions are called too.
 std::string serve(std::string socket, std::vector<std::string> drives, int lifeline,
                   nb::typed<nb::callable, void()> const& ready,
@@ -306,11 +332,38 @@ NB_MODULE(_core, m) {
     without_lock const unlocked;
     self.request_stop();
   });
+  nb::class_<keyword_options>(m, "StorageOptions")
+      .def(
+          "__init__",
+          [](keyword_options* made, std::uint32_t queues_per_drive, std::uint32_t queue_depth, std::uint32_t requests,
+             std::uint32_t prp_list_pages, std::uint64_t stripe_bytes, std::uint64_t timeout_ns,
+             std::uint64_t flush_timeout_ns, std::uint64_t cache_bytes, std::uint32_t page_bytes,
+             std::uint32_t overflow_frames, std::string const& cache_policy, std::uint64_t cache_host_bytes,
+             std::uint32_t cache_staging_pages, bool cache_statistics) {
+            new (made) keyword_options{queues_per_drive,    queue_depth,     requests,         prp_list_pages,
+                                       stripe_bytes,        timeout_ns,      flush_timeout_ns, cache_bytes,
+                                       page_bytes,          overflow_frames, cache_policy,     cache_host_bytes,
+                                       cache_staging_pages, cache_statistics};
+          },
+          nb::kw_only(), nb::arg("queues_per_drive"), nb::arg("queue_depth"), nb::arg("requests"),
+          nb::arg("prp_list_pages"), nb::arg("stripe_bytes"), nb::arg("timeout_ns"), nb::arg("flush_timeout_ns"),
+          nb::arg("cache_bytes"), nb::arg("page_bytes"), nb::arg("overflow_frames"), nb::arg("cache_policy"),
+          nb::arg("cache_host_bytes"), nb::arg("cache_staging_pages"), nb::arg("cache_statistics"));
+  m.def(
+      "address_of",
+      [](buffer_owner buffer) { return reinterpret_cast<std::uint64_t>(python_buffer(buffer, false).data()); },
+      nb::arg("buffer"));
+  m.def("facts_of_dlpack", &python::facts_of_dlpack, nb::arg("capsule"));
+  nb::class_<ended_transfers>(m, "EndedTransfers")
+      .def(nb::init<>())
+      .def("has", &ended_transfers::has, nb::arg("number"))
+      .def("cancel", &ended_transfers::cancel, nb::arg("number"))
+      .def("wait", &ended_transfers::wait)
+      .def("stop", &ended_transfers::stop);
   nb::class_<shared_storage>(m, "Storage")
-      .def(nb::init<std::vector<std::string>, std::string, bool, bool, std::uint32_t, std::uint32_t, std::uint64_t,
-                    std::uint32_t, std::stop_source const&>(),
-           nb::arg("drives"), nb::arg("device"), nb::arg("read_only"), nb::arg("allow_destroy"),
-           nb::arg("queues_per_drive"), nb::arg("queue_depth"), nb::arg("cache_bytes"), nb::arg("page_bytes"),
+      .def(nb::init<std::vector<std::string>, std::string, bool, bool, keyword_options const&,
+                    std::stop_source const&>(),
+           nb::arg("drives"), nb::arg("device"), nb::arg("read_only"), nb::arg("allow_destroy"), nb::arg("options"),
            nb::arg("cancel"))
       .def_prop_ro("size_bytes",
                    [](shared_storage& self) { return self.with([](storage& s) { return s.size_bytes(); }); })
@@ -324,40 +377,10 @@ NB_MODULE(_core, m) {
                    })
       .def_prop_ro("raw_writable",
                    [](shared_storage& self) { return self.with([](storage& s) { return s.raw_writable(); }); })
-      .def(
-          "pread",
-          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes) {
-            python_buffer const to(buffer, true);
-            self.with([&](storage& s) { s.pread(to.data(), to.size_bytes(), offset_bytes); });
-          },
-          nb::arg("buffer"), nb::arg("offset_bytes"))
-      .def(
-          "pwrite",
-          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes) {
-            python_buffer const from(buffer, false);
-            self.with([&](storage& s) { s.pwrite(from.data(), from.size_bytes(), offset_bytes); });
-          },
-          nb::arg("buffer"), nb::arg("offset_bytes"))
-      .def(
-          "pread_extent",
-          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes, std::string const& name) {
-            python_buffer const to(buffer, true);
-            self.with([&](storage& s) {
-              extent const within = s.find_extent(name);
-              s.pread(to.data(), to.size_bytes(), offset_bytes, &within);
-            });
-          },
-          nb::arg("buffer"), nb::arg("offset_bytes"), nb::arg("name"))
-      .def(
-          "pwrite_extent",
-          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes, std::string const& name) {
-            python_buffer const from(buffer, false);
-            self.with([&](storage& s) {
-              extent const within = s.find_extent(name);
-              s.pwrite(from.data(), from.size_bytes(), offset_bytes, &within);
-            });
-          },
-          nb::arg("buffer"), nb::arg("offset_bytes"), nb::arg("name"))
+      .def("start_transfer", &start_transfer, nb::arg("ended"), nb::arg("number"), nb::arg("writes"),
+           nb::arg("address"), nb::arg("size_bytes"), nb::arg("on_gpu"), nb::arg("offset_bytes"),
+           nb::arg("stream").none(), nb::arg("extent").none(), nb::arg("staged").none())
+      .def("cancel_transfers", [](shared_storage& self) { self.with([](storage& s) { s.cancel_transfers(); }); })
       .def("flush", [](shared_storage& self) { self.with([](storage& s) { s.flush(); }); })
       .def("extents",
            [](shared_storage& self) {
@@ -384,15 +407,6 @@ NB_MODULE(_core, m) {
             });
           },
           nb::arg("name"), nb::arg("size_bytes"))
-      .def(
-          "write_staged",
-          [](shared_storage& self, buffer_owner buffer, std::uint64_t offset_bytes, std::string const& name,
-             std::uint64_t first_byte, std::uint64_t bytes) {
-            python_buffer const from(buffer, false);
-            extent const staged{name, first_byte, bytes};
-            self.with([&](storage& s) { s.pwrite(from.data(), from.size_bytes(), offset_bytes, &staged); });
-          },
-          nb::arg("buffer"), nb::arg("offset_bytes"), nb::arg("name"), nb::arg("first_byte"), nb::arg("size_bytes"))
       .def(
           "publish_extent",
           [](shared_storage& self, std::string const& name, std::uint64_t first_byte, std::uint64_t bytes,

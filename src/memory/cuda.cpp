@@ -193,7 +193,9 @@ class managed_resource final : public resource {
 
 class device_resource final : public resource {
  public:
-  explicit device_resource(int ordinal) : stream_(ordinal) {}
+  /// Streams of one priority may share a channel to the GPU, and a user's stream may be waiting for what comes after
+  /// one of these copies.
+  explicit device_resource(int ordinal) : stream_(ordinal, urgency::first) {}
   memory::kind kind() const override { return memory::kind::device; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
     current_device const here(stream_.ordinal());

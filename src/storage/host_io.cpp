@@ -68,11 +68,17 @@ void host_io::transfer(nvme::io_opcode opcode, std::uint64_t begin, std::uint64_
   auto const all = ref();
   finish(
       reads ? all.read_async(bounce_->ref(), begin, end - begin) : all.write_async(bounce_->ref(), begin, end - begin),
-      [&] {
-        return std::string(reads ? "read" : "write") + " of " + std::to_string(end - begin) + " bytes at " +
-               std::to_string(begin) + " of " + names_of(drives_of(begin, end));
-      },
-      group_.queues().limits().timeout_ns);
+      [&] { return described(opcode, begin, end); }, group_.queues().limits().timeout_ns);
+}
+
+void host_io::keep(std::shared_ptr<void const> memory) {
+  std::lock_guard const lock(kept_mutex_);
+  kept_.push_back(std::move(memory));
+}
+
+std::string host_io::described(nvme::io_opcode opcode, std::uint64_t begin, std::uint64_t end) const {
+  return std::string(opcode == nvme::io_opcode::read ? "read" : "write") + " of " + std::to_string(end - begin) +
+         " bytes at " + std::to_string(begin) + " of " + names_of(drives_of(begin, end));
 }
 
 /// The drives on which bytes [begin, end) lie.
@@ -122,6 +128,7 @@ void host_io::write(void const* data, std::uint64_t bytes, std::uint64_t at) {
   drive_hold const running(drives_);
   std::lock_guard lock(mutex_);
   in_pieces(at, bytes, [&](std::uint64_t begin, std::uint64_t end, std::uint64_t from, std::uint64_t until) {
+    written_range const mine(written_, begin, end);
     if (begin != from || end != until) transfer(nvme::io_opcode::read, begin, end);
     std::memcpy(bounce_->data() + (from - begin), static_cast<std::byte const*>(data) + (from - at), until - from);
     transfer(nvme::io_opcode::write, begin, end);

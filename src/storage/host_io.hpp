@@ -17,12 +17,14 @@
 #include "storage/buffers.hpp"
 #include "storage/opened_drives.hpp"
 #include "storage/queue_group.hpp"
+#include "storage/written_blocks.hpp"
 
 namespace forebay::detail {
 
 /// Uses one buffer of its own, and one queue pair on each drive. Thread-safe: one request is at work at a time. The
 /// others wait for a mutex, which is held until the drive has answered or recovery has settled the request. Holds the
-/// drives while it is at work. Recovery must run over its queues.
+/// drives while it is at work. Recovery must run over its queues. `host_transfers` uses the same queues, for requests
+/// that this class does not wait for.
 ///
 /// A request that never ends keeps the buffer: all later requests fail with `operation_failed`.
 class host_io {
@@ -34,6 +36,16 @@ class host_io {
 
   recovery::group for_recovery() { return group_.for_recovery(); }
   inspected_queues for_inspection() const { return group_.for_inspection("host"); }
+  /// All bytes, through the host's queues. Thread-safe, as are the next three.
+  storage_ref<simt::native> ref() const;
+  io_queues const& queues() const { return group_.queues(); }
+  storage_layout const& layout() const { return layout_; }
+  /// What a request of the host does, in words.
+  std::string described(nvme::io_opcode opcode, std::uint64_t begin, std::uint64_t end) const;
+  /// The blocks that a write of the host has at the moment.
+  written_blocks& written() { return written_; }
+  /// Keeps memory that requests of the host may use until the drives have forgotten the queues.
+  void keep(std::shared_ptr<void const> memory);
 
   /// All bytes must lie within the storage. Throw `operation_failed` with the NVMe status.
   void read(void* to, std::uint64_t bytes, std::uint64_t at);
@@ -48,7 +60,6 @@ class host_io {
   bool drain(std::uint64_t timeout_ns) const;
 
  private:
-  storage_ref<simt::native> ref() const;
   template <class Step>
   void in_pieces(std::uint64_t at, std::uint64_t bytes, Step step);
   void transfer(nvme::io_opcode opcode, std::uint64_t begin, std::uint64_t end);
@@ -60,8 +71,11 @@ class host_io {
   std::shared_ptr<opened_drives> drives_;
   storage_layout layout_;
   bool writable_;
-  std::unique_ptr<registered_memory> bounce_;  ///< before the queues: until those are deleted a drive may write it
+  std::unique_ptr<registered_memory> bounce_;      ///< before the queues: until those are deleted a drive may write it
+  std::vector<std::shared_ptr<void const>> kept_;  ///< for the same reason
   queue_group group_;
+  std::mutex kept_mutex_;  ///< guards `kept_`
+  written_blocks written_;
   std::mutex mutex_;          ///< guards the bounce buffer, and what follows
   std::string lost_request_;  ///< if not empty: the bounce buffer belongs to it for ever
 };

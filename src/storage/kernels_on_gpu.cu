@@ -17,7 +17,9 @@ using simt::cuda;
 template <class Result, class Make>
 Result run_on_gpu(std::uint64_t items, int ordinal, Make make) {
   memory::allocation result(memory::pinned(), sizeof(Result), 128);
-  memory::cuda_stream const stream(ordinal);
+  // Streams of one priority may share a channel to the GPU, and a user's may wait for a transfer that needs this
+  // kernel.
+  memory::cuda_stream const stream(ordinal, memory::urgency::first);
   constexpr std::uint32_t threads = 128;
   // A number of blocks that leaves room for a drive's engine and other kernels.
   auto const blocks = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((items + threads - 1) / threads, 1, 64));

@@ -7,6 +7,7 @@
 
 #include "forebay/status_text.hpp"
 #include "storage/client.hpp"
+#include "storage/host_transfers.hpp"
 #include "storage/options.hpp"
 
 namespace forebay::detail {
@@ -53,7 +54,8 @@ nlohmann::json report_of(cache const& pages) {
 
 }  // namespace
 
-std::string report(opened_drives const& drives, client const& of, recovery::counters const& recovered) {
+std::string report(opened_drives const& drives, client const& of, host_transfers const& transfers,
+                   recovery::counters const& recovered) {
   storage_layout const& layout = of.layout();
   std::vector<drive_queues> const& queues = of.kernel_queues();
   nlohmann::json document = {
@@ -84,6 +86,11 @@ std::string report(opened_drives const& drives, client const& of, recovery::coun
     exceeded = exceeded || document["drives"].back().value("fidelity", "ok") != "ok";
   }
   document["cache"] = of.pages() != nullptr ? report_of(*of.pages()) : nullptr;
+  host_transfer_counts const moved = transfers.counts();
+  document["transfers"] = {{"host_bytes", moved.host_bytes},
+                           {"gpu_direct_bytes", moved.gpu_direct_bytes},
+                           {"gpu_staged_bytes", moved.gpu_staged_bytes},
+                           {"registered_allocations", transfers.registered_allocations()}};
   document["fidelity"] = exceeded ? "exceeded" : "ok";
   return document.dump();
 }

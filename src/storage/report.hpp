@@ -11,8 +11,10 @@
 namespace forebay::detail {
 
 class client;
+class host_transfers;
 
 /// One JSON object. Thread-safe.
-std::string report(opened_drives const& drives, client const& of, recovery::counters const& recovered);
+std::string report(opened_drives const& drives, client const& of, host_transfers const& transfers,
+                   recovery::counters const& recovered);
 
 }  // namespace forebay::detail

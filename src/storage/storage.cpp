@@ -8,7 +8,9 @@
 #include "storage/client.hpp"
 #include "storage/client_device.hpp"
 #include "storage/extents.hpp"
+#include "storage/gpu_access.hpp"
 #include "storage/host_io.hpp"
+#include "storage/host_transfers.hpp"
 #include "storage/inspector.hpp"
 #include "storage/kernels_on_gpu.hpp"
 #include "storage/layout.hpp"
@@ -33,15 +35,54 @@ struct storage::impl {
                [this](std::uint64_t first, std::uint64_t end) { return extents.names_in(first, end); }),
         host(drives, plan.layout, plan.queues, plan.writable, device.shared_memory(), o, buffers),
         recovery({client.for_recovery(), host.for_recovery()}),
-        extents(plan.layout, o, plan.writable, *drives->front().source, client, host) {}
+        extents(plan.layout, o, plan.writable, *drives->front().source, client, host),
+        transfers(host, client, buffers, drives, detail::cuda_access,
+                  client.all_in_gpu_memory() ? device.gpu() : no_gpu) {}
 
-  ~impl() { client.close(); }
+  ~impl() {
+    transfers.stop();
+    client.close();
+  }
 
   static detail::client_device checked_device(storage_options const& o) {
     auto const named = detail::client_device::named(o.device);
     detail::check_options(o);
     if (named.on_gpu()) detail::prepare_gpu(named.gpu());
     return named;
+  }
+
+  static constexpr int no_gpu = -1;
+
+  host_transfer start(bool reads, void* memory, std::uint64_t bytes, std::uint64_t offset_bytes,
+                      host_transfer_options const& o) {
+    return host_transfer(transfers.start(reads, memory, bytes, resolve(bytes, offset_bytes, o.within), o));
+  }
+
+  /// Throws `refused_input` for memory of a GPU that a drive does not reach: its engine would end the process.
+  void require_reachable(void const* address, std::size_t bytes) const {
+    detail::gpu_access* const cuda = detail::cuda_access();
+    detail::memory_place const place = cuda != nullptr ? cuda->place_of(address) : detail::memory_place();
+    if (place.gpu < 0 || place.managed) return;
+    if (!client.all_in_gpu_memory() || place.gpu != device.gpu()) {
+      throw refused_input("buffer", "memory of cuda:" + std::to_string(place.gpu),
+                          "not every drive reaches it: open the storage with that device, over drives whose engines "
+                          "run on a GPU, or use pread_async and pwrite_async, which copy");
+    }
+    auto const end = reinterpret_cast<std::uintptr_t>(address) + bytes;
+    if (end > place.first + place.bytes) {
+      throw refused_input("buffer", std::to_string(bytes) + " bytes",
+                          "its allocation ends " + std::to_string(end - place.first - place.bytes) +
+                              " bytes earlier: register memory of one allocation");
+    }
+  }
+
+  /// Throws `refused_input` unless a write of the host is allowed.
+  void require_writable(extent const* within) const {
+    if (!plan.writable) throw refused_input("read_only", "true", "open the storage for writing");
+    if (within == nullptr && !extents.raw_writable()) {
+      throw refused_input("allow_destroy", "false",
+                          "the drive carries a catalogue: write into one of its extents, or set allow_destroy");
+    }
   }
 
   /// The place of a host transfer.
@@ -72,6 +113,7 @@ struct storage::impl {
   detail::host_io host;
   detail::recovery_thread recovery;  ///< destroyed before the queues that it looks after
   detail::extents extents;
+  detail::host_transfers transfers;
 };
 
 storage::storage(storage_options const& options) : impl_(std::make_unique<impl>(options)) {}
@@ -138,6 +180,7 @@ void storage::require_device(bool gpu) const {
 }
 
 registered_buffer storage::register_buffer(void* address, std::size_t bytes) {
+  impl_->require_reachable(address, bytes);
   return registered_buffer(std::make_unique<registered_buffer::parts>(impl_->buffers.register_pages(address, bytes)));
 }
 registered_buffer storage::allocate_device_buffer(std::size_t bytes) {
@@ -161,15 +204,26 @@ void storage::pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, e
 
 void storage::pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within) {
   std::uint64_t const at = impl_->resolve(bytes, offset_bytes, within);
-  if (!writable()) throw refused_input("read_only", "true", "open the storage for writing");
-  if (within == nullptr && !raw_writable()) {
-    throw refused_input("allow_destroy", "false",
-                        "the drive carries a catalogue: write into one of its extents, or set allow_destroy");
-  }
+  impl_->require_writable(within);
   // Before, so that a write-back cannot overwrite it; afterwards, so that the next access reads it.
   impl_->client.forget(at, bytes);
   impl_->host.write(from, bytes, at);
   impl_->client.forget(at, bytes);
+}
+
+host_transfer storage::pread_async(void* to, std::uint64_t bytes, std::uint64_t offset_bytes,
+                                   host_transfer_options const& options) {
+  return impl_->start(true, to, bytes, offset_bytes, options);
+}
+
+host_transfer storage::pwrite_async(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes,
+                                    host_transfer_options const& options) {
+  impl_->require_writable(options.within);
+  return impl_->start(false, const_cast<void*>(from), bytes, offset_bytes, options);
+}
+
+void storage::cancel_transfers() {
+  impl_->transfers.cancel_all();
 }
 
 void storage::flush() {
@@ -245,7 +299,7 @@ raw_queue_pair storage::make_raw_queue_pair(std::uint32_t drive, std::uint32_t e
 }
 
 std::string storage::report() const {
-  return detail::report(*impl_->drives, impl_->client, impl_->recovery.count());
+  return detail::report(*impl_->drives, impl_->client, impl_->transfers, impl_->recovery.count());
 }
 std::string storage::dump() const {
   return detail::dump(impl_->inspect(), impl_->device.clock()());
@@ -257,6 +311,7 @@ watchdog storage::watch(watchdog_options const& options) const {
 void storage::reset_statistics() {
   for (detail::opened_drive const& d : *impl_->drives) d.source->reset_statistics();
   impl_->client.reset_statistics();
+  impl_->transfers.reset_counts();
 }
 
 }  // namespace forebay

@@ -290,8 +290,8 @@ def test_the_stub_and_the_module_agree_on_what_is_a_property():
     ("before", "after"),
     [
         ("    def flush(self) -> None: ...\n", ""),
-        ("buffer: Buffer, offset_bytes: int", "buffer: Buffer, offset: int"),
-        ("buffer: Buffer, offset_bytes: int", "buffer: bytes, offset_bytes: int"),
+        ("address_of(buffer: Buffer)", "address_of(of: Buffer)"),
+        ("address_of(buffer: Buffer)", "address_of(buffer: bytes)"),
         ("verify: bool,", "verify: bool = False,"),
         ("storage: Storage,\n    *,", "storage: Storage,"),
         ("NDArray[np.uint32]", "NDArray[np.uint64]"),

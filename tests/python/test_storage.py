@@ -483,7 +483,11 @@ def test_a_transfer_may_end_while_the_program_ends():
         slow = Slow()
         storage = forebay.Storage("emulated:size=8M,bandwidth=1M", device="cpu")
         data = bytearray(1 << 20)  # a second
-        threading.Thread(target=storage._native.pread, args=(data, 0), daemon=True).start()
+        from forebay._native import core
+        ended = core().EndedTransfers()
+        address = core().address_of(data)
+        storage._native.start_transfer(ended, 1, False, address, len(data), False, 0, None, None, None)
+        threading.Thread(target=ended.wait, daemon=True).start()
         time.sleep(0.2)
         """,
         status=0,

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in memory of a GPU, of PyTorch and CuPy, over drives that reach it and drives that do not."""
+
+import pytest
+from forebay import RefusedInput, Storage, build_info
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not build_info()["gpus"], reason="there is no GPU that this build can use"),
+]
+
+MIB = 1 << 20
+LONG_CYCLES = 200_000_000  # of the GPU: about a tenth of a second
+PLACES = {
+    "direct": ("emulated:size=64M,backing=hbm,sms=4", "cuda:0"),
+    "staged": ("emulated:size=64M", "cuda:0"),
+    "staged for the cpu": ("emulated:size=64M", "cpu"),
+}
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(params=PLACES)
+def place(request):
+    return request.param
+
+
+@pytest.fixture
+def storage(place):
+    uri, device = PLACES[place]
+    with Storage(uri, device=device) as opened:
+        yield opened
+
+
+def test_a_tensor_of_torch_is_written_and_read_back(torch, storage, place):
+    numbers = torch.randn(1000, 1024, device="cuda")
+    torch.cuda.synchronize()
+    back = torch.zeros_like(numbers)
+    torch.cuda.synchronize()
+    for offset in (0, 4096, 100):
+        assert storage.pwrite(numbers, offset).result() == numbers.nbytes
+        back.zero_()
+        torch.cuda.synchronize()
+        assert storage.pread(back, offset).result() == numbers.nbytes
+        assert torch.equal(back, numbers)
+    moved = storage.report()["transfers"]
+    assert moved["gpu_direct_bytes"] + moved["gpu_staged_bytes"] == 6 * numbers.nbytes
+    assert (moved["gpu_direct_bytes"] > 0) == (place == "direct")
+    assert moved["host_bytes"] == 0
+
+
+def test_an_allocation_is_registered_once(torch, storage, place):
+    whole = torch.zeros(8 * MIB, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    reads = [storage.pread(part, i * MIB) for i, part in enumerate(whole.split(MIB))]
+    assert sum(read.result() for read in reads) == 8 * MIB
+    assert storage.report()["transfers"]["registered_allocations"] == (1 if place == "direct" else 0)
+
+
+def test_a_tensor_of_the_host_of_torch_is_filled_in_place(torch, storage):
+    numbers = torch.arange(1000, dtype=torch.float64)
+    storage.pwrite(numbers, 8).result()
+    for back in (torch.zeros_like(numbers), torch.zeros_like(numbers).pin_memory()):
+        storage.pread(back, 8).result()
+        assert torch.equal(back, numbers)
+    assert storage.report()["transfers"]["host_bytes"] == 3 * numbers.nbytes
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_a_transfer_is_ordered_with_its_stream_and_no_call_waits(torch, storage, default):
+    stream = torch.cuda.default_stream() if default else torch.cuda.Stream()
+    buffer = torch.zeros(MIB, dtype=torch.int32, device="cuda")
+    seen = torch.zeros_like(buffer)
+    torch.cuda.synchronize()
+    storage.pread(buffer, 0).result()  # the first transfer registers and page-locks memory
+    with torch.cuda.stream(stream):
+        for number in range(1, 6):
+            torch.cuda._sleep(LONG_CYCLES)
+            buffer.fill_(number)
+            before = torch.cuda.Event()
+            before.record(stream)
+            # The stream orders them: the read begins after what waits for the end of the write.
+            write = storage.pwrite(buffer, 0, stream=stream)
+            buffer.zero_()
+            read = storage.pread(buffer, 0, stream=stream)
+            seen.copy_(buffer)
+            assert not before.query(), "a call waited for the GPU"
+            stream.synchronize()
+            assert write.result() == read.result() == buffer.nbytes
+            assert torch.all(seen == number)
+
+
+def test_a_transfer_that_fails_lets_its_stream_go_on(torch):
+    with Storage("emulated:size=64M,errors_ppm=500000,seed=3", device="cpu") as failing:
+        stream = torch.cuda.Stream()
+        buffer = torch.zeros(16 * MIB, dtype=torch.uint8, device="cuda")
+        read = failing.pread(buffer, 0, stream=stream)
+        stream.synchronize()
+        assert read.exception() is not None
+
+
+def test_an_array_of_cupy_is_written_and_read_back(storage):
+    cupy = pytest.importorskip("cupy")
+    numbers = cupy.arange(100_000, dtype="f4").reshape(100, 1000)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.get_current_stream().synchronize()
+    back = cupy.zeros_like(numbers)
+    cupy.cuda.get_current_stream().synchronize()
+    storage.pwrite(numbers, 512, stream=stream).result()
+    storage.pread(back, 512, stream=stream).result()
+    assert bool((back == numbers).all())
+
+
+def test_an_object_with_the_cuda_array_interface_alone_is_filled(torch, storage):
+    class Array:
+        def __init__(self, tensor):
+            self.tensor = tensor
+            self.__cuda_array_interface__ = tensor.__cuda_array_interface__
+
+    numbers = torch.arange(5000, device="cuda")
+    back = torch.zeros_like(numbers)
+    torch.cuda.synchronize()
+    storage.pwrite(Array(numbers), 1000).result()
+    storage.pread(Array(back), 1000).result()
+    assert torch.equal(back, numbers)
+
+
+def test_tensors_that_cannot_be_moved_are_refused_at_the_call(torch, storage):
+    tensor = torch.zeros(64, 64, device="cuda")
+    torch.cuda.synchronize()
+    for buffer, part in (
+        (tensor.T[:, :3], "not contiguous"),
+        (tensor[:, ::2], "not contiguous"),
+        (tensor.clone().requires_grad_(), "gradient"),
+    ):
+        for move in (storage.pwrite, storage.pread):
+            with pytest.raises(RefusedInput, match=r"^buffer: ") as refused:
+                move(buffer)
+            assert part in refused.value.remedy
+
+
+def test_a_stream_of_another_gpu_is_refused(torch, storage):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
+    tensor = torch.zeros(64, device="cuda:0")
+    torch.cuda.synchronize()
+    with pytest.raises(RefusedInput, match=r"^stream: 'of cuda:1': the buffer is in memory of cuda:0"):
+        storage.pread(tensor, stream=torch.cuda.Stream(device="cuda:1"))
