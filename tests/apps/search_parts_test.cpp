@@ -35,7 +35,7 @@ using random_numbers = std::independent_bits_engine<std::mt19937_64, 32, std::ui
 template <class Use>
 void for_seeds(Use&& use) {
   emulator::testing::explore([&](std::uint64_t seed, simt::memory_model, simt::scheduler&) {
-    random_numbers random(seed);
+    random_numbers random(static_cast<std::uint32_t>(seed));
     use(seed, random);
   });
 }

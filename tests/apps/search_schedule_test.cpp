@@ -104,7 +104,7 @@ struct small_index {
   std::set<std::uint32_t> damaged, damaged_vectors;  ///< slots
 
   small_index(std::uint64_t seed, std::uint32_t count) : slots(count), how(static_cast<metric>(seed % 3)) {
-    random_numbers random(seed ^ 0x1f83d9abu);
+    random_numbers random(static_cast<std::uint32_t>(seed) ^ 0x1f83d9abu);
     for (std::uint32_t i = 0; i < slots * vector_words; ++i) vectors.push_back(random() | 0x01010101u);
     for (std::uint32_t i = 0; i < queries * vector_words; ++i) query_words.push_back(random() | 0x01010101u);
     for (std::uint32_t s = 0; s < slots; ++s) {
@@ -426,10 +426,10 @@ void check(world const& drives, small_index const& index, findings const& got,
 /// What many schedules must have come across. One alone need not.
 void expect_all(totals const& sum, trouble with) {
   std::uint64_t const all = sum.right + sum.failed + sum.never_begun;
-  if (with == trouble::none) EXPECT_EQ(sum.right, all);
+  EXPECT_TRUE(with != trouble::none || sum.right == all);
   if (all < 40 * queries) return;
   EXPECT_GT(sum.right, 0u);
-  if (with != trouble::none) EXPECT_GT(sum.failed, 0u);
+  EXPECT_TRUE(with == trouble::none || sum.failed > 0);
 }
 
 // The search with codes
@@ -438,7 +438,7 @@ void expect_all(totals const& sum, trouble with) {
 void search_by_codes(trouble with, bool one_at_a_time) {
   totals sum;
   emulator::testing::explore([&](std::uint64_t seed, simt::memory_model model, simt::scheduler& schedule) {
-    random_numbers random(seed);
+    random_numbers random(static_cast<std::uint32_t>(seed));
     small_index index(seed, 60 + random() % 60);
     world drives(seed, index.slots, with, model, schedule);
     for (std::uint32_t slot = 0; slot < index.slots; ++slot) {
@@ -529,7 +529,7 @@ TEST(search_schedule, by_codes_a_record_that_is_damaged_is_refused) {
 void search_exactly(trouble with) {
   totals sum;
   emulator::testing::explore([&](std::uint64_t seed, simt::memory_model model, simt::scheduler& schedule) {
-    random_numbers random(seed);
+    random_numbers random(static_cast<std::uint32_t>(seed));
     small_index index(seed, 60 + random() % 60);
     world drives(seed, 2 * index.slots, with, model, schedule);
     for (std::uint32_t slot = 0; slot < index.slots; ++slot) {
