@@ -81,6 +81,8 @@ struct exact_search {
   metric how;
   std::uint32_t slots;     ///< of the index
   std::uint32_t requests;  ///< room for vectors to be read, of a warp: a multiple of 32, 512 at most
+  /// A word for each warp, zeroed before the first of the launches that share the pieces: whether one of its is lost.
+  std::uint32_t* lost;
   std::uint32_t* visited;  ///< 2^`visited_bits` words for each warp
   std::uint32_t visited_bits;
   std::uint32_t const* query_words;  ///< `layout.vector_words` for each query
@@ -103,7 +105,8 @@ struct exact_search {
           taken_(keys_at(s.warp_memory.taken_at)),
           list_(keys_at(0), keys_at(s.warp_memory.incoming_at), s.effort.list_size),
           results_(keys_at(s.warp_memory.results_at), keys_at(s.warp_memory.incoming_at), s.batch.k),
-          visited_(s.visited + (std::uint64_t{number_} << s.visited_bits), s.visited_bits) {}
+          visited_(s.visited + (std::uint64_t{number_} << s.visited_bits), s.visited_bits),
+          lost_(s.lost[number_] != 0) {}
 
     FOREBAY_DEVICE void run() {
       // A read that was given up owns its piece of buffer for good, so the warp stops.
@@ -116,6 +119,7 @@ struct exact_search {
         begin(query);
         answer();
         finish_query<M>(warp_, s_.batch, query, counts_, begun_ns_, results_);
+        if (lane_ == 0 && lost_) s_.lost[number_] = 1;
       }
     }
 
@@ -135,7 +139,8 @@ struct exact_search {
     }
 
     FOREBAY_DEVICE void answer() {
-      for (std::uint32_t first = 0; first < s_.entries.count; first += s_.requests) {
+      // Not after a failure: the next ones would be read into the same pieces, and one may belong to a read for good.
+      for (std::uint32_t first = 0; first < s_.entries.count && counts_.outcome.ok(); first += s_.requests) {
         std::uint32_t const left = s_.entries.count - first;
         std::uint32_t const count = left < s_.requests ? left : s_.requests;
         for (std::uint32_t i = lane_; i < count; i += 32) {
@@ -153,11 +158,12 @@ struct exact_search {
       }
     }
 
-    /// Keeps the first failure of the lanes. Returns whether there was none.
+    /// Keeps the first failure, of the lanes and of all calls. Returns whether there was none.
     FOREBAY_DEVICE bool all_passed(status mine, std::uint32_t slot) {
       lost_ = lost_ || warp_.any(mine == status(fault::timed_out));
       std::uint32_t const failed = warp_.ballot(!mine.ok());
       if (failed == 0) return true;
+      if (!counts_.outcome.ok()) return false;
       counts_.outcome = warp_.shfl(mine, simt::lowest_bit(failed));
       counts_.failed_slot = warp_.shfl(slot, simt::lowest_bit(failed));
       return false;
@@ -296,7 +302,7 @@ struct exact_search {
     query_outcome counts_;
     std::uint64_t begun_ns_ = 0;
     float query_norm_ = 0;
-    bool lost_ = false;
+    bool lost_;
   };
 };
 

@@ -20,13 +20,14 @@ class in_flight_reads {
 
  public:
   /// `arrived`: a word in the memory of the block. `first_piece`: that of lane 0. The first `pieces` lanes have one.
+  /// `lost`: lanes whose pieces belong to reads that were given up before.
   FOREBAY_DEVICE in_flight_reads(Source const& source, std::uint32_t* arrived, std::uint64_t first_piece,
-                                 std::uint32_t pieces, std::uint64_t timeout_ns)
+                                 std::uint32_t pieces, std::uint32_t lost, std::uint64_t timeout_ns)
       : source_(source),
         arrived_(arrived),
         first_piece_(first_piece),
         timeout_ns_(timeout_ns),
-        lost_(pieces < 32 ? ~std::uint32_t{0} << pieces : 0) {}
+        lost_(lost | (pieces < 32 ? ~std::uint32_t{0} << pieces : 0)) {}
 
   /// How many more reads can be begun, if at most `width` may be in flight.
   FOREBAY_DEVICE std::uint32_t room(std::uint32_t width) const {
@@ -35,6 +36,8 @@ class in_flight_reads {
     return more < free ? more : free;
   }
   FOREBAY_DEVICE bool any() const { return pending_ != 0; }
+  /// Lanes that begin no read any more.
+  FOREBAY_DEVICE std::uint32_t lost() const { return lost_; }
   /// Whether no lane can begin a read any more.
   FOREBAY_DEVICE bool exhausted() const { return lost_ == ~std::uint32_t{0}; }
 

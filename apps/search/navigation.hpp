@@ -36,7 +36,6 @@ struct navigation_graph {
       for (std::uint32_t first = 0; first < degree; first += 32) {
         list.merge(warp, key_of(first + lane < degree ? from[first + lane] : none));
       }
-      warp.sync();  // before `taken` gets other keys
     }
     list.rename(warp, [&](key k) { return make_key(distance_of(k), slots[slot_of(k)]); });
   }

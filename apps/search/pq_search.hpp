@@ -67,6 +67,8 @@ struct pq_search {
   metric how;
   std::uint32_t slots;                    ///< of the index
   std::uint32_t pieces;                   ///< at least `effort.width`, at most 32
+  /// A word for each warp, zeroed before the first of the launches that share the pieces: which of them are lost.
+  std::uint32_t* lost;
   std::uint32_t const* query_words;       ///< `record.vector_words` for each query
   float const* query_norms;               ///< the length of each query
   float const* query_components;          ///< as `coded_query` has them, for each query
@@ -89,7 +91,8 @@ struct pq_search {
           list_(keys_at(s.warp_memory.lists_at), incoming(), s.effort.list_size),
           results_(keys_at(s.warp_memory.results_at), incoming(), s.batch.k),
           reads_(s.source, reinterpret_cast<std::uint32_t*>(memory_ + s.warp_memory.arrived_at),
-                 std::uint64_t{M::thread_rank() / 32} * s.pieces, s.pieces, s.effort.timeout_ns) {}
+                 std::uint64_t{M::thread_rank() / 32} * s.pieces, s.pieces, s.lost[M::thread_rank() / 32],
+                 s.effort.timeout_ns) {}
 
     FOREBAY_DEVICE void run() {
       while (!reads_.exhausted()) {
@@ -101,6 +104,7 @@ struct pq_search {
         begin(query);
         answer();
         finish_query<M>(warp_, s_.batch, query, counts_, begun_ns_, results_);
+        if (lane_ == 0) s_.lost[M::thread_rank() / 32] = reads_.lost();
       }
     }
 

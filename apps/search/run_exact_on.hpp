@@ -37,6 +37,7 @@ search_found run_exact_on(placed_exact_index const& at, query_set const& queries
   std::uint32_t const warps = std::max(1u, std::min(most, batches.batch()));
   std::uint32_t const bits = visited_bits_for(options, layout.degree_max);
   apps::device_array<std::uint32_t> const visited(at.memory, std::size_t{warps} << bits);
+  apps::device_array<std::uint32_t> const lost(at.memory, warps);
 
   auto const search = [&](auto const& lists, auto const& vectors) {
     using lists_type = std::remove_cvref_t<decltype(lists)>;
@@ -57,6 +58,7 @@ search_found run_exact_on(placed_exact_index const& at, query_set const& queries
           .how = shape.how,
           .slots = shape.slots,
           .requests = requests,
+          .lost = lost.data(),
           .visited = visited.data(),
           .visited_bits = bits,
           .query_words = batch.words,

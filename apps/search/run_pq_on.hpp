@@ -28,6 +28,7 @@ search_found run_pq_on(placed_index const& at, query_set const& queries, search_
   std::uint32_t const most = options.concurrency == 0 ? room_for<M>(at.gpu, layout.bytes).blocks : options.concurrency;
   std::uint32_t const warps = std::max(1u, std::min(most, batches.batch()));
   std::uint32_t const pieces = options.width == 0 ? 32 : options.width;
+  apps::device_array<std::uint32_t> const lost(at.memory, warps);
 
   auto const search = [&](auto const& source) {
     using source_type = std::remove_cvref_t<decltype(source)>;
@@ -48,6 +49,7 @@ search_found run_pq_on(placed_index const& at, query_set const& queries, search_
           .how = shape.how,
           .slots = shape.slots,
           .pieces = pieces,
+          .lost = lost.data(),
           .query_words = batch.words,
           .query_norms = batch.norms,
           .query_components = components.data() + batch.first * shape.chunks * shape.chunk_dimension,

@@ -33,7 +33,8 @@ class sorted_keys {
     warp.sync();
   }
 
-  /// Adds a key of each lane; `no_key` is none. A key that is in the list already is not added.
+  /// Adds a key of each lane; `no_key` is none. A key that is in the list already is not added, nor one twice. None of
+  /// them is expanded.
   FOREBAY_DEVICE void merge(typename M::warp const& warp, key mine) {
     bool fits = mine < keys_[capacity_ - 1];
     std::uint32_t less = 0;  // keys of the list
@@ -47,10 +48,16 @@ class sorted_keys {
     std::uint32_t const number = simt::count_bits(lanes & ((1u << warp.thread_rank()) - 1));
     if (fits) incoming_[number] = mine;
     warp.sync();
-    if (fits) {
+    bool again = false;  // a list of neighbours may name one twice
+    for (std::uint32_t j = 0; fits && j < number; ++j) again = again || incoming_[j] == mine;
+    if (warp.any(again)) {
+      warp.sync();  // before others lose what a lane still reads
+      if (again) incoming_[number] = no_key;
+      warp.sync();
+    }
+    if (fits && !again) {
       std::uint32_t at = less;
-      // A list of neighbours may name one twice. Then the number decides, so that no two keys get one place.
-      for (std::uint32_t j = 0; j < count; ++j) at += incoming_[j] < mine || (incoming_[j] == mine && j < number);
+      for (std::uint32_t j = 0; j < count; ++j) at += incoming_[j] < mine;
       if (at < capacity_) next_[at] = mine;
     }
     for (std::uint32_t i = warp.thread_rank(); i < capacity_; i += 32) {
@@ -68,6 +75,7 @@ class sorted_keys {
   /// Marks the first keys that are not expanded, `wanted` of them or as many as there are, at most 32. Returns how
   /// many; `taken` gets them. All lanes may read it then.
   FOREBAY_DEVICE std::uint32_t take(typename M::warp const& warp, std::uint32_t wanted, key* taken) {
+    warp.sync();  // before `taken` and the list change, which all lanes may have read
     std::uint32_t count = 0;
     for (std::uint32_t first = 0; first < capacity_ && count < wanted; first += 32) {
       std::uint32_t const i = first + warp.thread_rank();
