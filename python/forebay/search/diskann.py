@@ -165,7 +165,7 @@ def build_with_diskann(
     threads: int = 0,
     python: str | os.PathLike[str] = sys.executable,
 ) -> Path:
-    """Has diskannpy build a disk index for the metric ``l2``, in a process of its own. ``import_diskann`` takes it over.
+    """Has diskannpy build a disk index for ``l2``, in a process of its own. ``import_diskann`` takes it over.
 
     diskannpy 0.7.0 asks for NumPy 1.25, which Forebay does not take. It works with later ones, too: ``pip install
     --no-deps diskannpy==0.7.0`` installs it beside Forebay. Or name an interpreter of another environment that has it.
@@ -176,8 +176,7 @@ def build_with_diskann(
         prefix: How the names of the files begin.
         graph_degree: How many neighbours a vector has at most, 1 to 512.
         complexity: How many candidates the build keeps for each vector, at least ``graph_degree``.
-        chunks: The bytes of a code, 1 to the dimension, at most 512. None: as for ``Index.build``, of which none is
-            more than the dimension.
+        chunks: The bytes of a code, 1 to the dimension, at most 512. None: one for each four components, from 4 to 64.
         build_memory_gib: How much memory the build may use, in GiB.
         threads: How many threads it has. 0: one for each processor.
         python: The interpreter that has diskannpy.

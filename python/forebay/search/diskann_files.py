@@ -96,9 +96,8 @@ class Nodes:
             size, header = size_of(file), file.read(_HEADER.size)
             if len(header) < _HEADER.size:
                 raise RefusedInput(f"{path}: size", size, f"a header has {_HEADER.size} bytes; {_GET_ALL}")
-            (
-                numbers, columns, self.count, self.dimension, begin, self._length, self._per_sector, frozen, _, second, said
-            ) = _HEADER.unpack(header)  # fmt: skip
+            numbers, columns, *values = _HEADER.unpack(header)
+            self.count, self.dimension, begin, self._length, self._per_sector, frozen, _, second, said = values
             if (numbers, columns) != (_HEADER_NUMBERS, 1):
                 remedy = (
                     f"must be {_HEADER_NUMBERS} x 1: it is no disk index, or one of another version; build it again"
@@ -137,10 +136,7 @@ class Nodes:
         if self._per_sector != SECTOR_BYTES // self._length:
             remedy = f"must be {SECTOR_BYTES // self._length}, as a node has {self._length} bytes; {_BUILD_AGAIN}"
             raise RefusedInput(f"{path}: nodes of a sector", self._per_sector, remedy)
-        if self._per_sector:
-            sectors = -(-self.count // self._per_sector)
-        else:
-            sectors = self.count * self._sectors_per_node
+        sectors = -(-self.count // self._per_sector) if self._per_sector else self.count * self._sectors_per_node
         wanted = (1 + sectors) * SECTOR_BYTES
         if said != wanted:
             what = f"must be {wanted}, as there are {self.count} nodes of {self._length} bytes"
