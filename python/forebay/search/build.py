@@ -97,8 +97,9 @@ def write_index(
         builder="forebay",
         checksums={},
     )
-    for extent in (f"{name}/meta", f"{name}/journal"):  # first: without its meta an index is none
-        if options.replace and extent in extent_sizes(storage):
+    # First: without its meta an index is none, and the journal of a former index of this name must not change this one.
+    for extent in (f"{name}/meta", f"{name}/journal"):
+        if extent in extent_sizes(storage):
             storage.remove_extent(extent)
     meta = (pq_mode if mode == "pq" else exact_mode).write(storage, name, base, graph, meta, options)
     live = live_words(room, slots.of(np.arange(count)))
