@@ -91,9 +91,7 @@ def encode(
     return codes
 
 
-def decode(
-    codes: npt.NDArray[np.uint8], codebook: npt.NDArray[np.float32], dimension: int
-) -> npt.NDArray[np.float32]:
+def decode(codes: npt.NDArray[np.uint8], codebook: npt.NDArray[np.float32], dimension: int) -> npt.NDArray[np.float32]:
     """Returns the vectors that codes stand for, ``float32`` of shape ``(codes, dimension)``.
 
     Args:

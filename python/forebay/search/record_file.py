@@ -74,8 +74,10 @@ class RecordFile:
         first = 0
         numbers = slots.tolist()
         for place in range(1, len(numbers) + 1):
-            if place == len(numbers) or numbers[place] - numbers[place - 1] > gap or (
-                numbers[place] - numbers[first] >= most
+            if (
+                place == len(numbers)
+                or numbers[place] - numbers[place - 1] > gap
+                or (numbers[place] - numbers[first] >= most)
             ):
                 yield first, place
                 first = place
