@@ -239,9 +239,12 @@ def step_profile(given: argparse.Namespace, name: str) -> list[Row]:
 def step_exact_memory(given: argparse.Namespace, _: str) -> list[Row]:
     data = Data(given.work, min(given.vectors, EXACT_VECTORS), given.device)
     rows = []
-    with opened(
-        [f"emulated:size={data.count * 1100 // 2**20 + 200}M,backing=hbm,residency=in_process"], given
-    ) as storage, Index.build(storage, data.base, mode="exact", graph=data.graph, memory="hbm") as index:
+    with (
+        opened(
+            [f"emulated:size={data.count * 1100 // 2**20 + 200}M,backing=hbm,residency=in_process"], given
+        ) as storage,
+        Index.build(storage, data.base, mode="exact", graph=data.graph, memory="hbm") as index,
+    ):
         for width in EXACT_WIDTHS:
             for iterations in range(2, 65):
                 options = {"itopk_size": 64, "search_width": width, "max_iterations": iterations, "batch": 256}

@@ -105,9 +105,12 @@ def write_index(
 
 
 def remove_old(storage: Storage, name: str, *, replace: bool) -> None:
-    """Makes an index that is to be replaced none, before its parts are written over: it loses its meta first."""
+    """Makes an index that is to be replaced none, before its parts are written over: it loses its meta first.
+
+    Its journal, which could be left of a former index of that name, must not change this one.
+    """
     for extent in (f"{name}/meta", f"{name}/journal"):
-        if replace and extent in extent_sizes(storage):
+        if (replace or extent.endswith("/journal")) and extent in extent_sizes(storage):
             storage.remove_extent(extent)
 
 

@@ -2,6 +2,7 @@
 """An index of vectors whose records lie on drives."""
 
 import dataclasses
+import threading
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -16,8 +17,10 @@ from forebay.search.build_options import Progress
 from forebay.search.exact import checked_vectors
 from forebay.search.exact_mode import ExactSearcher
 from forebay.search.index_file import extent_sizes, read_meta, read_part
+from forebay.search.journal import Journal
 from forebay.search.pq_mode import PqSearcher
 from forebay.search.searching import SearchResult
+from forebay.search.updates import Updates, checked_for_updates, live_words
 from forebay.storage import Storage
 
 MEMORIES = ("storage", "hbm", "host")
@@ -35,7 +38,8 @@ class Index:
     An index has a *name*. ``Index.build`` makes the extents ``NAME/nodes`` and others in a storage. ``Index(storage,
     NAME)`` opens them.
 
-    **Threads.** Several threads may search at the same time; the searches take turns.
+    **Threads.** Several threads may search and change the index at the same time; they take turns. While one ``Index``
+    changes it, no other may have it open.
 
     Example:
         >>> import numpy as np
@@ -67,11 +71,24 @@ class Index:
         self._storage = storage
         self._name = name
         self._memory = memory
+        self._lock = threading.RLock()
         self._meta = read_meta(storage, name)
-        live = read_part(storage, name, self._meta, "live")
+        newer: dict[str, npt.NDArray[Any]] = {}
+        if journal := Journal.read(storage, name):  # a flush was cut off
+            self._meta = journal.meta
+            if _is_writable(storage, name):
+                journal.apply(storage, name)
+            else:
+                newer = journal.parts(storage, name)
+        live = newer["live"] if "live" in newer else read_part(storage, name, self._meta, "live")
         self._live: npt.NDArray[np.bool_] = np.unpackbits(live.view("u1"), bitorder="little").astype(bool)
-        searcher = PqSearcher if self._meta.mode == "pq" else ExactSearcher
-        self._searcher: PqSearcher | ExactSearcher | None = searcher(storage, name, self._meta, memory)
+        self._searcher: PqSearcher | ExactSearcher | None
+        self._updates: Updates | None = None
+        if self._meta.mode == "exact":
+            self._searcher = ExactSearcher(storage, name, self._meta, memory)
+        else:
+            self._searcher = PqSearcher(storage, name, self._meta, memory, newer)
+            self._updates = Updates(storage, name, self._meta, self._live, self._searcher, self._candidates)
 
     @classmethod
     def build(
@@ -217,30 +234,31 @@ class Index:
             OperationFailed: A read failed or took too long, or a record is not what was written: it names the query.
                 Also if the index or the storage is closed.
         """
-        searcher = self._open_searcher()
-        rows = self._checked_queries(queries)
-        meta = self._meta
+        rows = self._checked_rows("queries", queries)
+        if not len(rows):
+            raise RefusedInput("queries", "0 queries", "must have at least one")
         width = 0 if search_width == "auto" else whole("search_width", search_width, 2**32 - 1)
         if search_width != "auto" and not width:
             raise RefusedInput("search_width", 0, "must be 1 to 32, or auto")
-        found = searcher.search(
-            rows,
-            filter_bits=self._allowed(filter),
-            k=whole("k", k, 2**32 - 1),
-            list_size=whole("itopk_size", itopk_size, 2**32 - 1),
-            width=width,
-            begin_with=whole("navigation_size", navigation_size, 2**32 - 1),
-            iterations=whole("max_iterations", max_iterations, 2**32 - 1),
-            batch=whole("batch", batch, 2**32 - 1),
-            concurrency=whole("concurrency", concurrency, 2**32 - 1),
-            timeout_s=float(timeout_s),
-        )
+        with self._lock:
+            found = self._open_searcher().search(
+                rows,
+                filter_bits=self._allowed(filter),
+                k=whole("k", k, 2**32 - 1),
+                list_size=whole("itopk_size", itopk_size, 2**32 - 1),
+                width=width,
+                begin_with=whole("navigation_size", navigation_size, 2**32 - 1),
+                iterations=whole("max_iterations", max_iterations, 2**32 - 1),
+                batch=whole("batch", batch, 2**32 - 1),
+                concurrency=whole("concurrency", concurrency, 2**32 - 1),
+                timeout_s=float(timeout_s),
+            )
         errors = self._errors(found)
         if errors and not partial:
             first = min(errors)
             others = f", and {len(errors) - 1} other queries failed" if len(errors) > 1 else ""
             raise OperationFailed(f"query {first}: {errors[first]}{others}")
-        ids = meta.map.ids_of_lists(found["slots"].reshape(len(rows), -1))
+        ids = self._meta.map.ids_of_lists(found["slots"].reshape(len(rows), -1))
         return SearchResult(
             ids=ids,
             distances=found["distances"].reshape(ids.shape),
@@ -251,6 +269,99 @@ class Index:
             seconds=found["seconds"],
             concurrency=found["concurrency"],
         )
+
+    def insert(self, vectors: npt.ArrayLike) -> npt.NDArray[np.uint32]:
+        """Inserts vectors. Searches find them when the call has returned; ``flush`` makes them durable.
+
+        It looks for the neighbours of each as a search does, writes the records of up to 512 vectors, and adds these to
+        the lists of their neighbours. Where a list is full, it compares vectors by their codes.
+
+        **Without a flush** the next ``Index(...)`` does not find what was inserted since the last one, and gives out
+        the same ids again. The lists on the drives may then name such a vector: its record is whole, its code is
+        zeros, and it is not live. A search may read it in vain, but does not return it. Some old vectors may have lost
+        their places in lists to it.
+
+        Args:
+            vectors: Of shape ``(vectors, dimension)`` and the type of the index: NumPy, or any array with
+                ``__dlpack__``, on the CPU or a GPU.
+
+        Returns:
+            Their ids, ``uint32`` of shape ``(vectors,)``: the next ones that were never given out.
+
+        Raises:
+            RefusedInput: A shape, the type or a number is wrong, there is no room, the mode is ``exact``, the records
+                are in memory, or the storage is read-only. Nothing was changed then.
+            OperationFailed: A drive fails, or a record is not what was written. Vectors of whole batches of 512 before
+                that are in the index. Also if the index or the storage is closed.
+        """
+        with self._lock:
+            updates = self._changing()
+            rows = self._checked_rows("vectors", vectors)
+            try:
+                return updates.insert(rows)
+            finally:
+                self._meta = updates.meta
+
+    def delete(self, ids: npt.ArrayLike) -> None:
+        """Deletes vectors: searches find them no more, but still go through them. ``flush`` makes it durable.
+
+        Without a flush they are there again when the index is opened the next time. ``consolidate`` makes searches
+        shorter after many deletes.
+
+        Args:
+            ids: Whole numbers, of shape ``(ids,)``, or one of them. Each is deleted once.
+
+        Raises:
+            RefusedInput: An id was never given out, is deleted already, or stands there twice; the mode is ``exact``,
+                the records are in memory, or the storage is read-only. Nothing was changed then.
+            OperationFailed: The index is closed.
+        """
+        with self._lock:
+            updates = self._changing()
+            updates.delete(np.atleast_1d(to_host("ids", ids)))
+
+    def consolidate(self, progress: Progress | None = None) -> None:
+        """Takes deleted vectors out of the lists of all others, so that searches no longer read their records.
+
+        A list that names a deleted vertex gets that vertex's neighbours as candidates. The sample where searches begin
+        gets others in place of deleted ones. The call flushes before and after. It reads all records, some MiB at a
+        time. The ids and the room of deleted vectors are not used again: build the index again to win the room back.
+
+        Args:
+            progress: Called now and then with the name of a step, and how much of how much of it is done.
+
+        Raises:
+            RefusedInput: As ``delete``, and as ``flush``.
+            OperationFailed: A drive fails, or a record is not what was written. The index is whole even then; call it
+                again to go on. Also if the index or the storage is closed.
+        """
+        with self._lock:
+            updates = self._changing()
+            try:
+                updates.consolidate(progress)
+            finally:
+                self._meta = updates.meta
+
+    def flush(self) -> None:
+        """Makes all inserts and deletes before the call durable, all of them or none.
+
+        It writes what changes to the extent ``NAME/journal`` first, then to its places, and removes the journal. If the
+        program is killed meanwhile, the next ``Index(...)`` finds the index as it was before the flush, or finds the
+        journal and ends the flush. If a flush fails, the changes stay in memory; call it again.
+
+        A record is written in place. If the machine loses its power in the middle of such a write, and the record is
+        larger than a block of the drive, a part of the record may be old; a search that reads it fails, and says so.
+
+        Raises:
+            RefusedInput: As ``delete``, or the drives have no room for the journal.
+            OperationFailed: A drive fails, or the index or the storage is closed.
+        """
+        with self._lock:
+            updates = self._changing()
+            try:
+                updates.flush()
+            finally:
+                self._meta = updates.meta
 
     def info(self) -> dict[str, Any]:
         """Describes the index.
@@ -277,8 +388,12 @@ class Index:
         }
 
     def close(self) -> None:
-        """Frees the device's memory. The storage stays open. A second call does nothing."""
-        self._searcher = None
+        """Frees the device's memory. The storage stays open. A second call does nothing.
+
+        It does not flush: changes since the last ``flush`` are lost.
+        """
+        with self._lock:
+            self._searcher = self._updates = None
 
     def __enter__(self) -> Self:
         return self
@@ -297,32 +412,56 @@ class Index:
         parts = {"meta", *self._meta.part_shapes(), *(("nodes",) if self.mode == "pq" else ("lists", "vectors"))}
         return {f"{self._name}/{part}" for part in parts}
 
-    def _checked_queries(self, queries: npt.ArrayLike) -> npt.NDArray[Any]:
-        rows = checked_vectors("queries", to_host("queries", queries), self._meta.metric)
-        if not len(rows):
-            raise RefusedInput("queries", "0 queries", "must have at least one")
+    def _changing(self) -> Updates:
+        checked_for_updates(self.mode, self._memory)
+        self._open_searcher()
+        if not _is_writable(self._storage, self._name):
+            raise RefusedInput("storage", "read_only", "cannot be written: open the storage for writing")
+        assert self._updates is not None
+        return self._updates
+
+    def _candidates(
+        self, rows: npt.NDArray[Any], filter_bits: npt.NDArray[np.uint32], wanted: int
+    ) -> npt.NDArray[np.uint32]:
+        found = self._open_searcher().search(
+            rows,
+            filter_bits=filter_bits,
+            k=wanted,
+            list_size=wanted,
+            width=8,
+            begin_with=32,
+            iterations=0,
+            batch=0,
+            concurrency=0,
+            timeout_s=10.0,
+        )
+        if errors := self._errors(found):
+            first = min(errors)
+            raise OperationFailed(f"the search for neighbours of vector {first} of a batch: {errors[first]}")
+        slots: npt.NDArray[np.uint32] = found["slots"].reshape(len(rows), -1)
+        return slots
+
+    def _checked_rows(self, field: str, given: npt.ArrayLike) -> npt.NDArray[Any]:
+        rows = checked_vectors(field, to_host(field, given), self._meta.metric)
         if rows.shape[1] != self._meta.dimension:
             raise RefusedInput(
-                "queries", f"dimension {rows.shape[1]}", f"must have that of the index, {self._meta.dimension}"
+                field, f"dimension {rows.shape[1]}", f"must have that of the index, {self._meta.dimension}"
             )
         if rows.dtype != self.dtype:
             raise RefusedInput(
-                "queries", rows.dtype, f"must have the type of the index: convert them with .astype('{self.dtype}')"
+                field, rows.dtype, f"must have the type of the index: convert them with .astype('{self.dtype}')"
             )
         return rows
 
     def _allowed(self, given: npt.ArrayLike | None) -> npt.NDArray[np.uint32]:
-        """A bit for each slot that may be found; none if that is each one that has a record."""
+        """A bit for each slot that may be found; none if that is each slot."""
         meta = self._meta
-        if given is None and self.count == meta.count:
-            return np.zeros(0, np.uint32)
-        bits = np.zeros(-(-meta.slots // 32) * 32, bool)
-        bits[: len(self._live)] = self._live
-        if given is not None:
-            allowed = np.zeros(meta.slots, bool)
-            allowed[meta.map.of(np.flatnonzero(_checked_filter(given, meta.count)))] = True
-            bits[: meta.slots] &= allowed
-        return np.packbits(bits, bitorder="little").view("<u4")
+        # A slot that no id has yet may have a record all the same: of an insert that was never flushed.
+        if given is None:
+            return np.zeros(0, np.uint32) if self.count == meta.slots else live_words(self._live)
+        bits = np.zeros(len(self._live), bool)
+        bits[meta.map.of(np.flatnonzero(_checked_filter(given, meta.count)))] = True
+        return live_words(bits & self._live)
 
     def _errors(self, found: dict[str, Any]) -> dict[int, str]:
         status = found["status"]
@@ -358,6 +497,16 @@ def to_host(field: str, given: Any) -> npt.NDArray[Any]:  # noqa: ANN401 (any ar
         except (BufferError, RuntimeError, TypeError) as error:
             raise RefusedInput(field, type(given).__name__, f"is no array that NumPy can read ({error})") from None
     return np.asarray(given)
+
+
+def _is_writable(storage: Storage, name: str) -> bool:
+    try:
+        storage.write_extent(
+            f"{name}/meta", b""
+        )  # no byte: it is refused if the storage is read-only, and else is none
+    except RefusedInput:
+        return False
+    return True
 
 
 def _checked_filter(given: npt.ArrayLike, count: int) -> npt.NDArray[np.bool_]:

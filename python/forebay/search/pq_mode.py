@@ -2,6 +2,7 @@
 """The mode ``pq``: codes in the device's memory lead a search. It reads one record for each vector that it looks at."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -117,24 +118,50 @@ def navigation_of(
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
     """Returns the ids of a sample in a random order, and the neighbours of each within the sample."""
     count = len(vectors)
-    size = min(count, max(_NAVIGATION_LEAST, count // _NAVIGATION_SHARE))
+    size = navigation_size(count)
     sample = np.random.default_rng(options.seed).permutation(count)[:size].astype(np.uint32)
-    degree = min(_NAVIGATION_DEGREE, max(1, size - 1))
-    graph = build_graph(vectors[sample], metric=metric, graph_degree=degree, seed=options.seed, device=options.device)
-    return sample, graph
+    return sample, navigation_graph(vectors[sample], metric, seed=options.seed, device=options.device)
+
+
+def navigation_size(count: int) -> int:
+    """Returns how many of so many vectors are in the sample."""
+    return min(count, max(_NAVIGATION_LEAST, count // _NAVIGATION_SHARE))
+
+
+def navigation_graph(
+    sample: npt.NDArray[Any], metric: str, *, seed: int, device: str = "cpu"
+) -> npt.NDArray[np.uint32]:
+    """Returns the neighbours of each vector of a sample within it, as numbers of the sample."""
+    degree = min(_NAVIGATION_DEGREE, max(1, len(sample) - 1))
+    return build_graph(sample, metric=metric, graph_degree=degree, seed=seed, device=device)
 
 
 class PqSearcher:
     """The parts of an index in the device's memory. Several threads may search; the searches take turns."""
 
-    def __init__(self, storage: Storage, name: str, meta: Meta, memory: str) -> None:
-        """Reads the parts and copies them to the device. ``Index`` describes the errors."""
+    def __init__(
+        self, storage: Storage, name: str, meta: Meta, memory: str, given: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> None:
+        """Takes or reads the parts and copies them to the device. ``Index`` describes the errors.
+
+        Args:
+            storage: Where the index is.
+            name: The name of the index.
+            meta: Its meta.
+            memory: One of ``MEMORIES``.
+            given: Parts that are newer than those of the storage, by their names.
+        """
+        given = given or {}
         self._meta = meta
-        self.codes: npt.NDArray[np.uint8] = read_part(storage, name, meta, "codes")
+        self._stale = False
+        codes = given["codes"] if "codes" in given else read_part(storage, name, meta, "codes")
+        self.codes: npt.NDArray[np.uint8] = codes.reshape(meta.slots, meta.chunks)
         self.codebook: npt.NDArray[np.float32] = read_part(storage, name, meta, "codebook").reshape(
             meta.chunks, 256, meta.chunk_dimension
         )
-        self._navigation: npt.NDArray[np.uint32] = read_part(storage, name, meta, "navigation")
+        self._navigation: npt.NDArray[np.uint32] = (
+            given["navigation"] if "navigation" in given else read_part(storage, name, meta, "navigation")
+        )
         self._storage, self._name, self._memory = storage, name, memory
         self.place()
 
@@ -142,6 +169,21 @@ class PqSearcher:
     def device_bytes(self) -> int:
         """The bytes in the device's memory."""
         return self.codes.nbytes + self.codebook.nbytes + self._navigation.nbytes
+
+    @property
+    def navigation_slots(self) -> npt.NDArray[np.uint32]:
+        """The slots of the sample."""
+        return self._navigation[: self._meta.navigation_vertices]
+
+    def set_codes(self, slots: npt.NDArray[np.uint32], codes: npt.NDArray[np.uint8]) -> None:
+        """Changes the codes of slots. The device gets them before the next search."""
+        self.codes[slots] = codes
+        self._stale = True
+
+    def set_navigation(self, meta: Meta, navigation: npt.NDArray[np.uint32]) -> None:
+        """Takes another graph of a sample, whose numbers the meta has. The device gets it before the next search."""
+        self._meta, self._navigation = meta, navigation
+        self._stale = True
 
     def place(self) -> None:
         """Copies the codes to the device, and all records if they are to be in memory."""
@@ -160,7 +202,7 @@ class PqSearcher:
             ),
             "codes": self.codes.reshape(-1),
             "codebook": np.ascontiguousarray(self.codebook.transpose(0, 2, 1)).reshape(-1),
-            "navigation_slots": self._navigation[: meta.navigation_vertices],
+            "navigation_slots": self.navigation_slots,
             "navigation_neighbours": self._navigation[meta.navigation_vertices :],
         }
         index = search_core().Index
@@ -187,6 +229,10 @@ class PqSearcher:
         """Searches. ``Index.search`` describes the arguments, and the module ``_search`` the result."""
         if iterations:
             raise RefusedInput("max_iterations", iterations, "only an index of the mode exact has it; leave it out")
+        if self._stale:
+            self._native = None  # first: the device may have no room for both
+            self.place()
+            self._stale = False
         meta = self._meta
         prepared = prepare(queries, meta.metric, meta.vector_words, self.codebook, meta.chunk_offsets)
         found: dict[str, Any] = interruptible(

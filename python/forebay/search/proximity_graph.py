@@ -20,13 +20,13 @@ from forebay.search.build_options import Progress
 from forebay.search.exact import NO_NEIGHBOUR, checked_vectors
 from forebay.search.kmeans import centres_of, nearest_centres, squared_distances
 from forebay.search.prepared import code_rows
+from forebay.search.pruning import diverse, once
 
 _LIST = 512  # vectors of a list, about
 _LIST_MAX = 4 * _LIST
 _ASKING_MAX = 1 << 12  # vectors that are compared with lists at a time
 _PROBES = 8  # lists in which a vector's neighbours are looked for
 _SAMPLES = ((32, 16), (1024, 8))  # one of so many vectors, and how many candidates of these a vector gets
-_ALPHA = 1.2
 _ROWS_ONCE = 1 << 14
 _ROWS_SEARCHED = 1 << 20
 _TRAINED_PER_LIST = 64
@@ -193,40 +193,17 @@ class _Build:
         return [ids[:: -(-len(ids) // _LIST_MAX)] if len(ids) > _LIST_MAX else ids for ids in members], around, asking
 
     def diverse(self, candidates: npt.NDArray[np.uint32], degree: int) -> npt.NDArray[np.uint32]:
-        """Of the candidates of each vector the nearest ones that lie in different directions.
-
-        A candidate is left out if one that is taken is nearer to it than the vector itself is, by the factor ``_ALPHA``
-        of the squares (the pruning of DiskANN: Subramanya et al., NeurIPS 2019, algorithm 2).
-        """
+        """Of the candidates of each vector the nearest ones that lie in different directions."""
         arrays = self._arrays
         width = candidates.shape[1]
         found = np.full((len(candidates), degree), NO_NEIGHBOUR, np.uint32)
         for first in range(0, len(candidates), arrays.rows):
-            names = _once(arrays, arrays.longs(arrays.put(candidates[first : first + arrays.rows])), width)
+            names = once(arrays, arrays.longs(arrays.put(candidates[first : first + arrays.rows])), width)
             ids, direct, given = self._in_order(names, first)
-            others = self._floats(ids)
-            between = others @ arrays.swapped(others)
-            if self._by_product:
-                between *= -1
-            else:
-                squares = (others * others).sum(-1)
-                between *= -2
-                between += squares[:, :, None]
-                between += squares[:, None, :]
-            rows = arrays.arange(len(names))
-            left = given
-            taken = []
-            for number in range(min(degree, width)):
-                pick = arrays.first_true(left)
-                is_one = left[rows, pick]
-                if number % 8 == 0 and not bool(is_one.any()):
-                    break
-                taken.append(arrays.longs(is_one) * (ids[rows, pick] + 1) - 1)
-                bound = direct / _ALPHA if not self._by_product else direct
-                left = left & (between[rows, pick] > bound) & (arrays.arange(width)[None] != pick[:, None])
-            if taken:
-                chosen = arrays.get(arrays.joined([each[:, None] for each in taken], 1))
-                found[first : first + len(names), : len(taken)] = chosen.astype(np.uint32)
+            picks = diverse(arrays, self._floats(ids), direct, given, degree, by_product=self._by_product)
+            is_one = arrays.longs(picks >= 0)
+            chosen = arrays.get(is_one * (arrays.along(ids, picks * is_one) + 1) - 1)
+            found[first : first + len(names), : chosen.shape[1]] = chosen.astype(np.uint32)
             self._tell("diverse neighbours", first + len(names), len(candidates))
         return found
 
@@ -263,7 +240,7 @@ class _Build:
                 own, near = on_device[some], arrays.put(candidates[some])
                 behind = reverse[some.start - first : some.stop - first]
                 names = arrays.joined([own[:, :half], behind, own[:, half:], near], 1)
-                graph[some] = arrays.get(_once(arrays, arrays.longs(names), degree)).astype(np.uint32)
+                graph[some] = arrays.get(once(arrays, arrays.longs(names), degree)).astype(np.uint32)
             self._tell("reverse edges", end, self._count)
         return graph
 
@@ -333,19 +310,3 @@ def _by_label(labels: npt.NDArray[np.int64], ids: npt.NDArray[np.int64], count: 
     """The ids with each label."""
     order = np.argsort(labels, kind="stable")
     return np.split(ids[order], np.searchsorted(labels[order], np.arange(1, count)))
-
-
-def _once(arrays: Arrays, names: Array, degree: int) -> Array:
-    """The first ``degree`` different names of each row, ``int64``, with ``NO_NEIGHBOUR`` after the last."""
-    order = arrays.order(names)
-    in_order = arrays.along(names, order)
-    drop = in_order == NO_NEIGHBOUR
-    drop[:, 1:] |= in_order[:, 1:] == in_order[:, :-1]
-    # Each sorted place goes back to where it came from.
-    dropped = arrays.along(arrays.longs(drop), arrays.order(order))
-    places = arrays.order(dropped)[:, :degree]
-    kept = arrays.along(names, places)
-    kept[arrays.along(dropped, places) != 0] = NO_NEIGHBOUR
-    if kept.shape[1] == degree:
-        return kept
-    return arrays.joined([kept, arrays.full((len(kept), degree - kept.shape[1]), NO_NEIGHBOUR)], 1)

@@ -91,6 +91,18 @@ def encode(
     return codes
 
 
+def decode(codes: npt.NDArray[np.uint8], codebook: npt.NDArray[np.float32], dimension: int) -> npt.NDArray[np.float32]:
+    """Returns the vectors that codes stand for, ``float32`` of shape ``(codes, dimension)``.
+
+    Args:
+        codes: Of shape ``(codes, chunks)``.
+        codebook: What ``train_codebook`` returned.
+        dimension: The components of a vector.
+    """
+    rows = codebook[np.arange(len(codebook))[None], codes]
+    return rows.reshape(len(codes), -1)[:, :dimension]
+
+
 def _chunked(rows: npt.NDArray[np.float32], chunks: int) -> npt.NDArray[np.float32]:
     width = -(-rows.shape[1] // chunks)
     padded = np.zeros((len(rows), chunks * width), np.float32)
