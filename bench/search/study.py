@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures vector search: which drive it needs.
 
-study.py OUT STEP [...] runs steps and writes OUT/STEP.json for each; a file that is there is not written again. Vectors,
-graph and true neighbours are kept in --work. `scripts/gpu_search` runs all steps, each with a drive daemon of its own.
+study.py OUT STEP [...] runs steps and writes OUT/STEP.json for each; a file that is there is not written again.
+Vectors, graph and true neighbours are kept in --work. `scripts/gpu_search` runs all steps, each with a daemon of its own.
 
 data           draws the vectors, builds the graph, finds the true neighbours
 memory         the index in the GPU's memory and in page-locked host memory: recall and QPS for each list size and width
@@ -69,18 +69,22 @@ class Data:
 
     @property
     def base(self) -> npt.NDArray[np.uint8]:
+        """The vectors of the index."""
         return self._kept("base", lambda: synthetic_vectors(self.count, DIMENSION))
 
     @property
     def queries(self) -> npt.NDArray[np.uint8]:
+        """Vectors that are not in the index."""
         return self._kept("queries", lambda: synthetic_vectors(QUERIES, DIMENSION, queries=True))
 
     @property
     def graph(self) -> npt.NDArray[np.uint32]:
+        """The neighbours of each vector."""
         return self._kept("graph", lambda: build_graph(self.base, graph_degree=DEGREE, device=self._device))
 
     @property
     def true(self) -> npt.NDArray[np.uint32]:
+        """The true neighbours of the first queries."""
         return self._kept("true", self._nearest)
 
     def _nearest(self) -> npt.NDArray[np.uint32]:
@@ -103,6 +107,7 @@ class Data:
         return best[1].cpu().numpy().astype(np.uint32)
 
     def recall(self, ids: npt.NDArray[np.uint32]) -> float:
+        """The recall of the first queries."""
         return recall(self.base, np.array(self.queries[:CHECKED]), ids[:CHECKED], self.true)
 
 
@@ -168,6 +173,7 @@ def sizes_for(out: Path) -> dict[tuple[float, Any], int]:
 
 
 def step_data(given: argparse.Namespace, _: str) -> list[Row]:
+    """What the data are."""
     data = Data(given.work, given.vectors, given.device)
     begin = time.monotonic()
     shape = data.graph.shape
@@ -187,6 +193,7 @@ def step_data(given: argparse.Namespace, _: str) -> list[Row]:
 
 
 def step_memory(given: argparse.Namespace, _: str) -> list[Row]:
+    """Records in memory."""
     data = Data(given.work, given.vectors, given.device)
     rows = []
     with opened(
@@ -210,6 +217,7 @@ def step_memory(given: argparse.Namespace, _: str) -> list[Row]:
 
 
 def on_drives(given: argparse.Namespace, uris: list[str]) -> list[Row]:
+    """The list sizes that `memory` found, on drives."""
     data = Data(given.work, given.vectors, given.device)
     rows = []
     with opened(uris, given) as storage:
@@ -224,19 +232,23 @@ def on_drives(given: argparse.Namespace, uris: list[str]) -> list[Row]:
 
 
 def step_drive(given: argparse.Namespace, name: str) -> list[Row]:
+    """One drive."""
     return on_drives(given, drive_uris(name, 1, given.vectors * 600, given))
 
 
 def step_drives(given: argparse.Namespace, name: str) -> list[Row]:
+    """Several drives."""
     number, _, rate = name.partition("-")
     return on_drives(given, drive_uris(rate, int(number), given.vectors * 600, given))
 
 
 def step_profile(given: argparse.Namespace, name: str) -> list[Row]:
+    """A drive with a profile."""
     return on_drives(given, drive_uris("", 1, given.vectors * 600, given, name))
 
 
 def step_exact_memory(given: argparse.Namespace, _: str) -> list[Row]:
+    """The least iterations for each width."""
     data = Data(given.work, min(given.vectors, EXACT_VECTORS), given.device)
     rows = []
     with (
@@ -255,19 +267,22 @@ def step_exact_memory(given: argparse.Namespace, _: str) -> list[Row]:
 
 
 def step_exact(given: argparse.Namespace, name: str) -> list[Row]:
+    """The mode exact on a drive."""
     least: dict[int, int] = {}
     for row in json.loads((given.out / "exact-memory.json").read_text())["rows"]:
         if row["recall"] >= 0.95:
             least.setdefault(row["search_width"], row["max_iterations"])
     data = Data(given.work, min(given.vectors, EXACT_VECTORS), given.device)
     rows = []
-    with opened(drive_uris(name, 1, data.count * 1100, given), given) as storage:
-        with Index.build(storage, data.base, mode="exact", graph=data.graph, replace=True) as index:
-            for batch in EXACT_BATCHES:
-                for width, iterations in least.items():
-                    options = {"itopk_size": 64, "search_width": width, "max_iterations": iterations, "batch": batch}
-                    few = Few(data, 20 * batch if batch < 256 else QUERIES // 4)
-                    rows.append(searched(index, few, storage, **options))
+    with (
+        opened(drive_uris(name, 1, data.count * 1100, given), given) as storage,
+        Index.build(storage, data.base, mode="exact", graph=data.graph, replace=True) as index,
+    ):
+        for batch in EXACT_BATCHES:
+            for width, iterations in least.items():
+                options = {"itopk_size": 64, "search_width": width, "max_iterations": iterations, "batch": batch}
+                few = Few(data, 20 * batch if batch < 256 else QUERIES // 4)
+                rows.append(searched(index, few, storage, **options))
     return rows
 
 
@@ -279,6 +294,7 @@ class Few:
         self.queries = data.queries[: max(count, 80)]
 
     def recall(self, ids: npt.NDArray[np.uint32]) -> float:
+        """The recall of the first queries."""
         count = min(len(ids), CHECKED)
         data = self._data
         return recall(data.base, np.array(data.queries[:count]), ids[:count], data.true[:count])

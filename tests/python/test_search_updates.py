@@ -285,7 +285,7 @@ def test_a_changed_journal_is_refused(drive, monkeypatch):
             with pytest.raises(Killed):
                 index.flush()
         storage.write_extent("index/journal", b"\xff", 40)
-        with pytest.raises(RefusedInput, match="journal.*changed or cut"):
+        with pytest.raises(RefusedInput, match=r"journal.*changed or cut"):
             Index(storage)
 
 
@@ -300,7 +300,7 @@ def test_a_build_removes_the_journal_of_an_index_that_was(storage, monkeypatch):
         assert len(again) == 100
 
 
-def test_bad_input_is_refused_and_changes_nothing(storage, drive):
+def test_bad_input_is_refused_and_changes_nothing(storage):
     base = vectors_of(BUILT + MORE)
     with Index(storage) as index:
         for bad, words in (

@@ -29,7 +29,6 @@ from forebay.cli.search_build import (
     named_as_options,
     recall_of_base,
 )
-from forebay.cli.search_import import import_command
 from forebay.cli.timing import timing
 from forebay.cli.vector_sources import SOURCES, VectorSource
 from forebay.graph.memory import resolve_device
@@ -51,9 +50,6 @@ DrivesOption = Annotated[
     list[str],
     typer.Option("--drive", metavar="URI", help="The drive with the index. Repeat it to stripe several."),
 ]
-
-
-app.command("import")(import_command)
 
 
 @app.command("build")

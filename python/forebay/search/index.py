@@ -415,9 +415,8 @@ class Index:
     def _changing(self) -> Updates:
         checked_for_updates(self.mode, self._memory)
         self._open_searcher()
-        if not _is_writable(self._storage, self._name):
+        if self._updates is None or not _is_writable(self._storage, self._name):
             raise RefusedInput("storage", "read_only", "cannot be written: open the storage for writing")
-        assert self._updates is not None
         return self._updates
 
     def _candidates(
