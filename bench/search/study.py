@@ -2,7 +2,7 @@
 """Measures vector search: which drive it needs.
 
 study.py OUT STEP [...] runs steps and writes OUT/STEP.json for each; a file that is there is not written again.
-Vectors, graph and true neighbours are kept in --work. `scripts/gpu_search` runs all steps, each with a daemon of its own.
+Vectors, graph and true neighbours are kept in --work. `scripts/gpu_search` runs all steps.
 
 data           draws the vectors, builds the graph, finds the true neighbours
 memory         the index in the GPU's memory and in page-locked host memory: recall and QPS for each list size and width

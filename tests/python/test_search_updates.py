@@ -13,7 +13,7 @@ from forebay.search.index_file import extent_sizes, read_meta, read_part
 from forebay.search.pq_mode import layout_of
 
 DRIVE = "emulated:size=64M,latency_us=20"
-DIMENSION, BUILT, MORE = 32, 1200, 800
+DIMENSION, BUILT, MORE, ROOM = 32, 1000, 150, 1400
 SEED = 20_261_128
 
 
@@ -24,11 +24,11 @@ def vectors_of(count, dtype="uint8", *, queries=False):
 
 @pytest.fixture(scope="module")
 def built_image(tmp_path_factory):
-    """A file drive with an index of 1,200 vectors and room for 2,100, to be copied."""
+    """A file drive with an index of 1,000 vectors and room for 1,400, to be copied."""
     path = tmp_path_factory.mktemp("drive") / "built.img"
-    create_drive(f"file:{path},size=8M")
+    create_drive(f"file:{path},size=16M")
     with Storage(f"file:{path}", device="cpu") as storage:
-        Index.build(storage, vectors_of(BUILT), graph_degree=16, capacity=2100).close()
+        Index.build(storage, vectors_of(BUILT), graph_degree=16, capacity=ROOM).close()
         storage.flush()
     return path
 
@@ -67,7 +67,7 @@ def same_results(left, right):
 
 @pytest.mark.parametrize(("metric", "dtype"), [*((metric, "float32") for metric in METRICS), ("l2", "uint8")])
 def test_a_grown_index_finds_what_a_fresh_one_does(metric, dtype):
-    base, queries = vectors_of(BUILT + MORE, dtype), vectors_of(100, dtype, queries=True)
+    base, queries = vectors_of(BUILT + MORE, dtype), vectors_of(40, dtype, queries=True)
     with Storage(DRIVE, device="cpu") as storage:
         fresh = Index.build(storage, base, "fresh", metric=metric, graph_degree=16)
         grown = Index.build(storage, base[:BUILT], "grown", metric=metric, graph_degree=16, capacity=len(base))
@@ -103,13 +103,13 @@ def test_deleted_vectors_are_not_found_with_a_filter_and_without(storage):
         index.delete(gone)
         assert index.count == BUILT - 300
         assert index.info()["deleted"] == 300
-        found = found_by(index, base[gone])
+        found = found_by(index, base[gone[:50]])
         assert not np.isin(found.ids, gone).any()
         new = index.insert(base[gone[:20]])
         assert (index.search(base[gone[:20]], k=1).distances == 0).all()
         allowed = np.zeros(BUILT + 20, bool)
         allowed[random.permutation(BUILT + 20)[:600]] = True
-        found = index.search(base[gone], k=10, itopk_size=256, filter=allowed)
+        found = index.search(base[gone[:30]], k=10, itopk_size=128, filter=allowed)
         ids = found.ids[found.ids != NO_NEIGHBOUR]
         assert len(ids) > 0.9 * found.ids.size
         assert allowed[ids].all()
@@ -118,7 +118,7 @@ def test_deleted_vectors_are_not_found_with_a_filter_and_without(storage):
 
 
 def test_consolidation_takes_deleted_vectors_out_of_lists_and_of_the_sample(storage):
-    base, queries = vectors_of(BUILT), vectors_of(100, queries=True)
+    base, queries = vectors_of(BUILT), vectors_of(40, queries=True)
     gone = np.random.default_rng(SEED).permutation(BUILT)[:400]
     kept = np.setdiff1d(np.arange(BUILT), gone)
     true = kept[exact_neighbours(base[kept], queries, 10).ids]
@@ -145,14 +145,14 @@ def test_an_index_of_which_all_was_deleted_takes_vectors(storage):
         index.delete(np.arange(BUILT))
         assert (found_by(index, base[:5]).ids == NO_NEIGHBOUR).all()
         index.consolidate()
-        ids = index.insert(base[:300])
-        assert np.mean(index.search(base[:300], k=1).ids[:, 0] == ids) > 0.9
+        ids = index.insert(base[:100])
+        assert np.mean(index.search(base[:100], k=1).ids[:, 0] == ids) > 0.9
         index.consolidate()
-        assert np.mean(index.search(base[:300], k=1).ids[:, 0] == ids) > 0.9
+        assert np.mean(index.search(base[:100], k=1).ids[:, 0] == ids) > 0.9
 
 
 def test_a_flushed_index_opens_as_it_was(drive):
-    base, queries = vectors_of(BUILT + MORE), vectors_of(50, queries=True)
+    base, queries = vectors_of(BUILT + MORE), vectors_of(20, queries=True)
     with Storage(f"file:{drive}", device="cpu") as storage, Index(storage) as index:
         index.insert(base[BUILT:])
         index.delete([3, BUILT + 5])
@@ -167,7 +167,7 @@ def test_a_flushed_index_opens_as_it_was(drive):
 
 
 def test_without_a_flush_an_index_opens_as_it_was_before(drive):
-    base, queries = vectors_of(BUILT + MORE), vectors_of(100, queries=True)
+    base, queries = vectors_of(BUILT + MORE), vectors_of(40, queries=True)
     true = exact_neighbours(base[:BUILT], queries, 10).ids
     with Storage(f"file:{drive}", device="cpu") as storage, Index(storage) as index:
         before = recall(base, queries, found_by(index, queries).ids, true)
@@ -176,19 +176,18 @@ def test_without_a_flush_an_index_opens_as_it_was_before(drive):
     with Storage(f"file:{drive}", device="cpu") as storage, Index(storage) as again:
         assert len(again) == BUILT
         found = found_by(again, queries)
-        assert not found.errors
-        assert found.ids.max() < BUILT
+        assert (found.ids < BUILT).all(), "as many live ones as asked for"
         assert recall(base, queries, found.ids, true) >= before - 0.05
-        ids = again.insert(base[BUILT : BUILT + 100])
+        ids = again.insert(base[BUILT : BUILT + 60])
         assert ids[0] == BUILT
         assert np.mean(again.search(base[ids], k=1).distances == 0) >= 0.95
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818 (it is no error)
     """Stands for the end of the program."""
 
 
-def killed_at(storage, monkeypatch, step):
+def killed_at(monkeypatch, step):
     """Makes the step with that number raise, of all that change the drives; returns how many there were."""
     steps = []
 
@@ -209,7 +208,7 @@ def killed_at(storage, monkeypatch, step):
 
 
 def test_a_flush_that_is_cut_off_anywhere_is_whole_or_none(built_image, tmp_path, monkeypatch):
-    base, queries = vectors_of(BUILT + MORE), vectors_of(20, queries=True)
+    base, queries = vectors_of(BUILT + MORE), vectors_of(4, queries=True)
     counts, replays = set(), 0
     for step in range(10_000):
         path = tmp_path / "killed.img"
@@ -220,7 +219,7 @@ def test_a_flush_that_is_cut_off_anywhere_is_whole_or_none(built_image, tmp_path
             index.delete([7])
             live = found_by(index, queries)
             with monkeypatch.context() as patched:
-                killed_at(storage, patched, step)
+                killed_at(patched, step)
                 try:
                     index.flush()
                     finished = True
@@ -252,12 +251,12 @@ def test_a_replay_that_is_cut_off_is_done_again(drive, monkeypatch):
     with Storage(f"file:{drive}", device="cpu") as storage, Index(storage) as index:
         index.insert(base[BUILT : BUILT + 4])
         with monkeypatch.context() as patched:
-            killed_at(storage, patched, 3)  # of the flush: after its first flush, its journal and a write of codes
+            killed_at(patched, 3)  # of the flush: after its first flush, its journal and a write of codes
             with pytest.raises(Killed):
                 index.flush()
     for step in (2, 4, 5):
         with Storage(f"file:{drive}", device="cpu") as storage, monkeypatch.context() as patched:
-            killed_at(storage, patched, step)
+            killed_at(patched, step)
             with pytest.raises(Killed):
                 Index(storage)
     with Storage(f"file:{drive}", device="cpu") as storage, Index(storage) as index:
@@ -268,7 +267,7 @@ def test_a_flush_that_failed_can_be_called_again(storage, monkeypatch):
     with Index(storage) as index:
         index.insert(vectors_of(BUILT + 4)[BUILT:])
         with monkeypatch.context() as patched:
-            killed_at(storage, patched, 4)
+            killed_at(patched, 4)
             with pytest.raises(Killed):
                 index.flush()
         index.delete([0])
@@ -281,7 +280,7 @@ def test_a_changed_journal_is_refused(drive, monkeypatch):
     with Storage(f"file:{drive}", device="cpu") as storage, Index(storage) as index:
         index.delete([0])
         with monkeypatch.context() as patched:
-            killed_at(storage, patched, 2)
+            killed_at(patched, 3)
             with pytest.raises(Killed):
                 index.flush()
         storage.write_extent("index/journal", b"\xff", 40)
@@ -293,7 +292,7 @@ def test_a_build_removes_the_journal_of_an_index_that_was(storage, monkeypatch):
     with Index(storage) as index:
         index.delete([0])
         with monkeypatch.context() as patched:
-            killed_at(storage, patched, 2)
+            killed_at(patched, 3)
             with pytest.raises(Killed):
                 index.flush()
     with Index.build(storage, vectors_of(100), graph_degree=8, replace=True) as again:
@@ -307,7 +306,7 @@ def test_bad_input_is_refused_and_changes_nothing(storage):
             (base[:, :16], "dimension 16"),
             (base.astype(np.float32), "float32"),
             (base[0], "shape"),
-            (vectors_of(2100 - BUILT + 1), "room for 900 more; build the index again with a larger capacity"),
+            (vectors_of(ROOM - BUILT + 1), "room for 400 more; build the index again with a larger capacity"),
         ):
             with pytest.raises(RefusedInput, match=words):
                 index.insert(bad)
@@ -323,9 +322,9 @@ def test_bad_input_is_refused_and_changes_nothing(storage):
         assert index.insert(base[:0]).shape == (0,)
         index.delete([])
         assert len(index) == BUILT
-        index.insert(vectors_of(2100 - BUILT))
+        index.insert(vectors_of(ROOM - BUILT))
         index.flush()
-        assert len(index) == 2100
+        assert len(index) == ROOM
         with pytest.raises(RefusedInput, match="room for 0 more"):
             index.insert(base[:1])
     with pytest.raises(OperationFailed, match="closed"):
@@ -374,35 +373,35 @@ def test_threads_take_turns(storage):
 
         def insert(first):
             begin.wait()
-            return index.insert(base[first : first + 100])
+            return index.insert(base[first : first + 40])
 
         def search():
             begin.wait()
-            return [found_by(index, base[:20]).errors for _ in range(5)]
+            return [found_by(index, base[:5]).errors for _ in range(5)]
 
-        futures = [pool.submit(insert, BUILT), pool.submit(insert, BUILT + 100), pool.submit(search)]
+        futures = [pool.submit(insert, BUILT), pool.submit(insert, BUILT + 40), pool.submit(search)]
         one, other, errors = (future.result() for future in futures)
-        assert sorted([*one, *other]) == list(range(BUILT, BUILT + 200))
+        assert sorted([*one, *other]) == list(range(BUILT, BUILT + 80))
         assert not any(errors)
-        assert len(index) == BUILT + 200
+        assert len(index) == BUILT + 80
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 4))
+@pytest.mark.parametrize("seed", range(SEED, SEED + 3))
 def test_a_random_sequence_agrees_with_a_model(drive, seed):
     print(f"seed {seed}: pytest tests/python/test_search_updates.py -k 'random and {seed}'")
     random = np.random.default_rng(seed)
-    pool = vectors_of(2100)
+    pool = vectors_of(ROOM)
     given = list(range(BUILT))  # for each id, the vector
     live = set(range(BUILT))
     durable = (list(given), set(live))
     storage = Storage(f"file:{drive}", device="cpu")
     index = Index(storage)
-    for _ in range(25):
+    for _ in range(20):
         action = random.choice(
             ["insert", "delete", "search", "flush", "reopen", "consolidate"], p=[0.3, 0.2, 0.25, 0.1, 0.1, 0.05]
         )
         if action == "insert":
-            chosen = random.integers(0, len(pool), min(int(random.integers(1, 80)), 2100 - len(given))).tolist()
+            chosen = random.integers(0, len(pool), min(int(random.integers(1, 40)), ROOM - len(given))).tolist()
             ids = index.insert(pool[chosen]).tolist()
             assert ids == list(range(len(given), len(given) + len(chosen)))
             given += chosen
@@ -424,7 +423,7 @@ def test_a_random_sequence_agrees_with_a_model(drive, seed):
             index = Index(storage)
             given, live = list(durable[0]), set(durable[1])
         assert len(index) == len(live)
-        queries = pool[random.integers(0, len(pool), 10)]
+        queries = pool[random.integers(0, len(pool), 5)]
         found = found_by(index, queries)
         for query, ids, distances in zip(queries, found.ids, found.distances, strict=True):
             right = ids != NO_NEIGHBOUR

@@ -277,8 +277,8 @@ class Index:
         the lists of their neighbours. Where a list is full, it compares vectors by their codes.
 
         **Without a flush** the next ``Index(...)`` does not find what was inserted since the last one, and gives out
-        the same ids again. The lists on the drives may then name such a vector: its record is whole, its code is
-        zeros, and it is not live. A search may read it in vain, but does not return it. Some old vectors may have lost
+        the same ids again. The lists on the drives may then name such a vector. Its record is whole, and opening gives
+        it its code again, so a search goes through it as through a deleted vector. Some older vectors may have lost
         their places in lists to it.
 
         Args:
@@ -414,8 +414,9 @@ class Index:
 
     def _changing(self) -> Updates:
         checked_for_updates(self.mode, self._memory)
-        self._open_searcher()
-        if self._updates is None or not _is_writable(self._storage, self._name):
+        if self._updates is None:
+            raise OperationFailed("the index is closed: open it again")
+        if not _is_writable(self._storage, self._name):
             raise RefusedInput("storage", "read_only", "cannot be written: open the storage for writing")
         return self._updates
 

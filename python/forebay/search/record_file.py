@@ -39,6 +39,22 @@ class RecordFile:
         Raises:
             OperationFailed: A read fails, or a record is not what was written.
         """
+        records, sound = self.read_any(slots)
+        if not sound.all():
+            slot = slots[~sound][:1]
+            vector = int(self._map.ids(slot)[0])
+            raise OperationFailed(f"record {int(slot[0])}, of vector {vector}, is not what was written to it")
+        return records
+
+    def read_any(self, slots: npt.NDArray[np.uint32]) -> tuple[Words, npt.NDArray[np.bool_]]:
+        """Returns what is at slots, of shape ``(slots, words)``, and whether each is a record that was written there.
+
+        Args:
+            slots: Ascending, each once.
+
+        Raises:
+            OperationFailed: A read fails.
+        """
         records = np.empty((len(slots), self.layout.words), "<u4")
         gap = max(1, _READ_GAP_BYTES // self.layout.size_bytes)
         for first, end in self._runs(slots, gap):
@@ -46,12 +62,7 @@ class RecordFile:
             piece = np.empty((int(slots[end - 1]) + 1 - low, self.layout.words), "<u4")
             self._storage.read_extent(self._extent, piece, low * self.layout.size_bytes)
             records[first:end] = piece[slots[first:end] - low]
-        bad = np.flatnonzero(~self.layout.sound(slots, records))
-        if len(bad):
-            slot = slots[bad[:1]]
-            vector = int(self._map.ids(slot)[0])
-            raise OperationFailed(f"record {int(slot[0])}, of vector {vector}, is not what was written to it")
-        return records
+        return records, self.layout.sound(slots, records)
 
     def write(self, slots: npt.NDArray[np.uint32], records: Words) -> None:
         """Writes whole records to slots.

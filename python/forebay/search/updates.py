@@ -26,7 +26,7 @@ from forebay.search.record_file import RecordFile
 from forebay.storage import Storage
 
 _BATCH = 512  # vectors that are inserted together
-_CANDIDATES = 96
+_CANDIDATES_LEAST = 48  # that a search for neighbours finds; for large degrees one and a half times the degree
 _MATES = 32  # candidates of a vector among those that are inserted with it
 _PIECE_BYTES = 8 << 20
 _CANDIDATE_NUMBERS = 1 << 22  # components or names of candidates that are compared at a time
@@ -67,6 +67,7 @@ class Updates:
         self._new_codes: list[Slots] = []
         self._navigation: npt.NDArray[np.uint32] | None = None  # if it is new
         self._pending = False
+        self._take_unflushed()
 
     def insert(self, vectors: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
         """Inserts vectors that were checked. ``Index.insert`` describes the rest."""
@@ -129,6 +130,29 @@ class Updates:
         self._renew_navigation()
         self.flush()
 
+    def _take_unflushed(self) -> None:
+        """Gives their codes back to vectors that were inserted and never flushed, as far as lists may name them.
+
+        They are not live, as deleted ones are not. With the code of zeros, all of them would be as near to a query as
+        one vector, and could fill the candidates of a search.
+        """
+        meta = self.meta
+        first = meta.count
+        number = 1  # of an index without such vectors, no more than one record is read
+        while first < meta.slots:
+            slots = meta.map.of(np.arange(first, min(first + number, meta.slots)))
+            order = np.argsort(slots)
+            records, sound = self._records.read_any(slots[order])
+            slots, records = slots[order][sound], records[sound]
+            if len(slots):
+                vectors = self._records.layout.vectors(records, np.dtype(meta.dtype), meta.dimension)
+                self._searcher.set_codes(slots, encode(vectors, self._searcher.codebook, metric=meta.metric))
+                self._new_codes.append(slots)
+            # Ids are given out in order, and lists name a batch when all of its records are there: none comes after.
+            if not sound.all():
+                return
+            first, number = first + number, _BATCH
+
     def _insert_batch(self, vectors: npt.NDArray[Any]) -> None:
         meta = self.meta
         slots = meta.map.of(np.arange(meta.count, meta.count + len(vectors)))
@@ -151,7 +175,7 @@ class Updates:
     def _candidates(self, vectors: npt.NDArray[Any], rows: npt.NDArray[np.float32], slots: Slots) -> Slots:
         """The slots of vectors near each new one: live ones, deleted ones if there are few, and other new ones."""
         meta = self.meta
-        wanted = max(_CANDIDATES, meta.graph_degree)
+        wanted = max(_CANDIDATES_LEAST, meta.graph_degree * 3 // 2)
         found = self._search(vectors, live_words(self._live), wanted)
         if (found == NO_NEIGHBOUR).all(1).any():
             # Where all around is deleted, searches go through deleted vectors, so these must lead to the new one.
@@ -180,7 +204,7 @@ class Updates:
             Slots, of shape ``(rows, graph_degree)``, with ``NO_NEIGHBOUR`` after the last of each.
         """
         degree = self.meta.graph_degree
-        most = max(3 * degree, _CANDIDATES + _MATES)
+        most = max(3 * degree, _CANDIDATES_LEAST + _MATES)
         lists = np.full((len(rows), degree), NO_NEIGHBOUR, np.uint32)
         wide = names.shape[1]
         step = max(1, _CANDIDATE_NUMBERS // (min(wide, most) * (self.meta.dimension + min(wide, most)) + wide))
