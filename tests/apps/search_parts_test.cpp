@@ -188,6 +188,7 @@ TEST(search_sorted_keys, hold_what_a_set_holds) {
         M::check(some == no_key || list.holds(some) == after[s].holds(some), "whether the list holds a key");
         M::check(list.begins_expanded(lane) == after[s].begins_expanded(lane), "whether the first keys are expanded");
       }
+      warp.sync();  // all lanes have checked the list
       list.rename(warp, [](key k) { return make_key(distance_of(k), slot_of(k) + 1000); });
       for (std::uint32_t i = lane; i < capacity; i += 32) {
         key const before = wanted.back()[i];
