@@ -109,7 +109,8 @@ class sorted_keys {
     return all;
   }
   FOREBAY_DEVICE bool holds(key k) const {
-    return k < keys_[capacity_ - 1] && are_same(keys_[count_less(k & ~key{1})], k);
+    std::uint32_t const less = count_less(k & ~key{1});
+    return less < capacity_ && are_same(keys_[less], k);
   }
 
  private:

@@ -136,7 +136,9 @@ struct small_index {
   static std::uint32_t byte_of(std::vector<std::uint32_t> const& of, std::uint32_t row, std::uint32_t i) {
     return of[row * vector_words + i / 4] >> 8 * (i % 4) & 0xff;
   }
-  bool allows(std::uint32_t slot, bool filtered) const { return !filtered || (filter[slot / 32] >> slot % 32 & 1) != 0; }
+  bool allows(std::uint32_t slot, bool filtered) const {
+    return !filtered || (filter[slot / 32] >> slot % 32 & 1) != 0;
+  }
   float distance(std::uint32_t query, std::uint32_t slot) const {
     std::int64_t squares = 0, products = 0, norm = 0;
     for (std::uint32_t i = 0; i < vector_words * 4; ++i) {
@@ -194,8 +196,12 @@ struct small_index {
   void damage(std::vector<std::uint32_t>& words, std::uint32_t slot, std::uint32_t degree_at, random_numbers& random) {
     damaged.insert(slot);
     switch (random() % 3) {
-      case 0: words[random() % record_words] ^= 1u << random() % 32; return;
-      case 1: words[degree_at] = degree_max + 1 + random() % 100; break;
+      case 0:
+        words[random() % record_words] ^= 1u << random() % 32;
+        return;
+      case 1:
+        words[degree_at] = degree_max + 1 + random() % 100;
+        break;
       default:
         words[degree_at] = std::max(words[degree_at], 1u);
         words[degree_at + 1 + random() % words[degree_at]] = slots + random() % 1000;
@@ -329,9 +335,9 @@ class world : test::cache_world<replacement::clock, frame_pools<>, cache_rules> 
                           [this, d, unit] { serve(d, unit); }, true, 1 + d});
       }
     }
-    auto const outcome =
-        simt::run({.memory = model_, .max_steps = 100'000'000, .record = false}, schedule_,
-                  {warp_count, 32, shared_bytes}, [&] { kernel(); }, std::move(agents));
+    auto const outcome = simt::run(
+        {.memory = model_, .max_steps = 100'000'000, .record = false}, schedule_, {warp_count, 32, shared_bytes},
+        [&] { kernel(); }, std::move(agents));
     ASSERT_TRUE(outcome.ok) << outcome.what;
   }
 
@@ -358,12 +364,11 @@ struct totals {
   std::uint64_t right = 0, failed = 0, never_begun = 0;
 };
 
-status const injected =
-    status::from_nvme(nvme::status_field(nvme::media_status::unrecovered_read_error));
+status const injected = status::from_nvme(nvme::status_field(nvme::media_status::unrecovered_read_error));
 
 /// Checks what must hold of any search. `exact`: the results are those of `wanted`, else right distances in order.
-void check(world const& drives, small_index const& index, findings const& got,
-           std::vector<wanted_result> const& wanted, bool exact, bool filtered, trouble with, totals& sum) {
+void check(world const& drives, small_index const& index, findings const& got, std::vector<wanted_result> const& wanted,
+           bool exact, bool filtered, trouble with, totals& sum) {
   std::multiset<std::uint64_t> failed_reads;
   for (read_made const& read : drives.reads) {
     ASSERT_TRUE(read.ended || read.given_up) << "a read that nothing waited for";
@@ -455,8 +460,7 @@ void search_by_codes(trouble with, bool one_at_a_time) {
     effort.timeout_ns = timeout_ns;
     std::uint32_t const pieces = effort.width == 0 ? 32 : effort.width;
     findings got(1 + random() % effort.list_size);
-    auto const memory =
-        warp_memory_layout::of(chunks, effort.list_size, effort.navigation_size, got.k, vector_words);
+    auto const memory = warp_memory_layout::of(chunks, effort.list_size, effort.navigation_size, got.k, vector_words);
     std::uint32_t lost[warp_count] = {};
     pq_search<drive_records<recorded_storage>> const kernel{
         .source = drives.source(0, 0, warp_count * pieces),
