@@ -34,7 +34,7 @@ def import_command(
     """Take over a disk index of DiskANN: its vectors, its graph and its codes."""
     check_json_target(json_target)
     with (
-        Storage(drive, device="cpu", allow_destroy=allow_destroy) as storage,
+        Storage(*drive, device="cpu", allow_destroy=allow_destroy) as storage,
         import_diskann(storage, prefix, name, dtype=dtype, replace=replace) as index,
     ):
         document = index.info()
