@@ -347,6 +347,12 @@ def test_the_builder_says_why_diskannpy_failed(tmp_path, stub):
     assert not (tmp_path / "none").exists()
 
 
+def test_other_codes_than_asked_for_are_a_failure(tmp_path, stub):
+    stub.write_text(stub.read_text().replace("2**30 / count)", "2**30 / count) - 1"))
+    with pytest.raises(OperationFailed, match=r"other codes.*90 x 4"):
+        build_with_diskann(np.ones((90, 8), np.uint8), tmp_path, graph_degree=16, complexity=50, chunks=5)
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

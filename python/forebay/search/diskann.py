@@ -239,7 +239,10 @@ def build_with_diskann(
     if built.returncode:
         said = (built.stderr.strip() or built.stdout.strip() or "nothing").splitlines()[-1]
         raise OperationFailed(f"diskannpy ended with status {built.returncode}; it said: {said}")
-    diskann_files.map_codes(place / (prefix + CODES_FILE), count, code_bytes)
+    try:
+        diskann_files.map_codes(place / (prefix + CODES_FILE), count, code_bytes)
+    except RefusedInput as error:
+        raise OperationFailed(f"diskannpy built other codes than it was asked for: {error}") from None
     return place / prefix
 
 

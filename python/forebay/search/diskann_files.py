@@ -97,7 +97,9 @@ class Nodes:
             if len(header) < _HEADER.size:
                 raise RefusedInput(f"{path}: size", size, f"a header has {_HEADER.size} bytes; {_GET_ALL}")
             numbers, columns, *values = _HEADER.unpack(header)
-            self.count, self.dimension, begin, self._length, self._per_sector, frozen, _, second, said = values
+            self.count, self.dimension, begin, self._length, self._per_sector, frozen, _, second, said = map(
+                int, values
+            )
             if (numbers, columns) != (_HEADER_NUMBERS, 1):
                 remedy = (
                     f"must be {_HEADER_NUMBERS} x 1: it is no disk index, or one of another version; build it again"
@@ -190,7 +192,8 @@ class Nodes:
     def _at(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uint8]:
         places = ids.astype(np.int64)
         per_sector = self._nodes.shape[1]
-        return self._nodes[places // per_sector, places % per_sector]
+        nodes: npt.NDArray[np.uint8] = self._nodes[places // per_sector, places % per_sector]
+        return nodes
 
     def _vectors(self, nodes: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
         return np.ascontiguousarray(nodes[:, : self._vector_bytes]).view(self.dtype.newbyteorder("<"))
