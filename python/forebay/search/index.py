@@ -305,8 +305,8 @@ class Index:
     def delete(self, ids: npt.ArrayLike) -> None:
         """Deletes vectors: searches find them no more, but still go through them. ``flush`` makes it durable.
 
-        Without a flush they are there again when the index is opened the next time. ``consolidate`` makes searches
-        shorter after many deletes.
+        Without a flush they are there again when the index is opened the next time. Deleted vectors take places among
+        the candidates of a search. After many deletes, ``consolidate`` makes room for live ones.
 
         Args:
             ids: Whole numbers, of shape ``(ids,)``, or one of them. Each is deleted once.
