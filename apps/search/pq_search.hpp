@@ -65,8 +65,8 @@ struct pq_search {
   warp_memory_layout warp_memory;
   element elements;
   metric how;
-  std::uint32_t slots;                    ///< of the index
-  std::uint32_t pieces;                   ///< at least `effort.width`, at most 32
+  std::uint32_t slots;   ///< of the index
+  std::uint32_t pieces;  ///< at least `effort.width`, at most 32
   /// A word for each warp, zeroed before the first of the launches that share the pieces: which of them are lost.
   std::uint32_t* lost;
   std::uint32_t const* query_words;       ///< `record.vector_words` for each query

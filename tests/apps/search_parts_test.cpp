@@ -192,8 +192,9 @@ TEST(search_sorted_keys, hold_what_a_set_holds) {
       list.rename(warp, [](key k) { return make_key(distance_of(k), slot_of(k) + 1000); });
       for (std::uint32_t i = lane; i < capacity; i += 32) {
         key const before = wanted.back()[i];
-        M::check(before == no_key ? list[i] == no_key : list[i] == make_key(distance_of(before), slot_of(before) + 1000),
-                 "a key with another name");
+        M::check(
+            before == no_key ? list[i] == no_key : list[i] == make_key(distance_of(before), slot_of(before) + 1000),
+            "a key with another name");
       }
       list.clear(warp);
       for (std::uint32_t i = lane; i < capacity; i += 32) M::check(list[i] == no_key, "a key of a list that is empty");
@@ -208,8 +209,8 @@ TEST(search_distance, each_half_has_its_value) {
   for (std::uint32_t half = 0; half < 65536; ++half) {
     std::uint32_t const exponent = half >> 10 & 31, fraction = half & 1023;
     if (exponent == 31) continue;  // not finite
-    double const magnitude = exponent == 0 ? std::ldexp(fraction, -24)
-                                           : std::ldexp(1024 + fraction, static_cast<int>(exponent) - 25);
+    double const magnitude =
+        exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, static_cast<int>(exponent) - 25);
     double const wanted = (half & 0x8000) != 0 ? -magnitude : magnitude;
     float const got = half_to_float(half);
     ASSERT_EQ(static_cast<double>(got), wanted) << half;
@@ -232,7 +233,8 @@ std::pair<std::uint32_t, double> some_component(element e, random_numbers& rando
       auto const half = static_cast<std::uint32_t>((random() % 2) << 15 | (12 + random() % 8) << 10 | random() % 1024);
       return {half, half_to_float(half)};
     }
-    case element::f32: break;
+    case element::f32:
+      break;
   }
   float const v = std::uniform_real_distribution<float>(-3, 3)(random);
   std::uint32_t bits;
@@ -277,7 +279,9 @@ TEST(search_distance, is_right_for_every_element_and_metric) {
                               : m == metric::inner_product ? -products
                                                            : 1 - products / lengths;
         // Each of `dimension` sums of floats rounds by 2^-24 of what was added up, at most.
-        double const of = m == metric::l2 ? squares : m == metric::inner_product ? magnitudes : 1 + magnitudes / lengths;
+        double const of = m == metric::l2              ? squares
+                          : m == metric::inner_product ? magnitudes
+                                                       : 1 + magnitudes / lengths;
         double const error = of * (dimension + 4) * std::ldexp(1, -23);
         auto const norm = static_cast<float>(std::sqrt(norm_a));
         distance_parts alone;
