@@ -108,9 +108,10 @@ class sorted_keys {
     for (std::uint32_t i = 0; i < count && i < capacity_; ++i) all = all && is_expanded(keys_[i]);
     return all;
   }
+  /// Whether the list has `k`, which is not `no_key`, expanded or not.
   FOREBAY_DEVICE bool holds(key k) const {
-    std::uint32_t const less = count_less(k & ~key{1});
-    return less < capacity_ && are_same(keys_[less], k);
+    key const least = k & ~key{1};
+    return least <= keys_[capacity_ - 1] && are_same(keys_[count_less(least)], k);
   }
 
  private:
