@@ -111,6 +111,14 @@ def test_an_import_searches_as_the_reference_does(storage, tmp_path, dtype, dime
         assert found.reads[number] == len(read)
 
 
+def test_vectors_for_which_no_code_can_be_made_are_not_inserted(storage, tmp_path):
+    prefix, vectors, *_ = made(tmp_path, "uint8", 300, 30, 8)
+    with import_diskann(storage, prefix, "uneven", dtype="uint8", capacity=500) as index:
+        with pytest.raises(RefusedInput, match="chunks of different lengths"):
+            index.insert(vectors[:2])
+        assert index.count == 300
+
+
 def test_an_import_finds_the_true_neighbours_and_stays(storage, tmp_path):
     prefix, vectors, *_ = made(tmp_path)
     steps = []

@@ -71,6 +71,9 @@ class Updates:
 
     def insert(self, vectors: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
         """Inserts vectors that were checked. ``Index.insert`` describes the rest."""
+        if _has_uneven_chunks(self.meta):
+            remedy = "has chunks of different lengths, for which no code can be made: build it again, then insert"
+            raise RefusedInput("index", self.meta.builder, remedy)
         room = self.meta.slots - self.meta.count
         if len(vectors) > room:
             remedy = f"are too many: there is room for {room} more; build the index again with a larger capacity"
@@ -367,6 +370,12 @@ def checked_for_updates(mode: str, memory: str) -> None:
         raise RefusedInput("mode", mode, "cannot be changed: build the index again, or use the mode pq")
     if memory != "storage":
         raise RefusedInput("memory", memory, "is a copy, which cannot be changed: open the index with memory='storage'")
+
+
+def _has_uneven_chunks(meta: Meta) -> bool:
+    """Whether the codes cut a vector in another way than ``encode`` does: those of DiskANN may."""
+    width = -(-meta.dimension // meta.chunks)
+    return meta.chunk_offsets != [min(meta.dimension, chunk * width) for chunk in range(meta.chunks + 1)]
 
 
 def _pieces(array: npt.NDArray[np.intp], size: int) -> Iterator[npt.NDArray[np.intp]]:
