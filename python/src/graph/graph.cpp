@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -28,6 +27,7 @@
 #include "../python_buffer.hpp"
 #include "../python_lock.hpp"
 #include "../shared_storage.hpp"
+#include "../used_in_turn.hpp"
 #include "apps/graph_lists/generate.hpp"
 #include "apps/graph_lists/lists.hpp"
 #include "forebay/error.hpp"
@@ -70,64 +70,41 @@ entry_kind entry_of(std::string_view name) {
       "entry", name, {{"id", entry_kind::id}, {"wide_id", entry_kind::wide_id}, {"weighted", entry_kind::weighted}});
 }
 
-/// The lists and, if they lie on drives, the storage. One call at a time uses them.
-class shared_lists {
- public:
-  shared_lists(vector_in<std::uint64_t> const& row_begin, buffer_owner entries, std::optional<buffer_owner> values,
-               std::string const& entry, std::string const& kind, std::string const& device, int node,
-               std::string const& external) {
-    lists_in_memory where{.place = named<memory_place>("kind", kind,
-                                                       {{"hbm", memory_place::hbm},
-                                                        {"host", memory_place::host},
-                                                        {"uvm", memory_place::uvm},
-                                                        {"external", memory_place::external}}),
-                          .gpu = gpu_of(device),
-                          .node = node};
-    if (where.place == memory_place::external) {
-      where.external = memory::external_memory_options::parse(external);
-    }
-    python_buffer const list(entries, false);
-    std::optional<python_buffer> numbers;
-    if (values) numbers.emplace(*values, false);
-    csr_lists const graph{
-        .row_begin = span_of(row_begin),
-        .entry = entry_of(entry),
-        .entries = {static_cast<std::byte const*>(list.data()), list.size_bytes()},
-        .values = numbers ? std::span(static_cast<float const*>(numbers->data()), numbers->size_bytes() / sizeof(float))
-                          : std::span<float const>()};
-    without_lock const unlocked;
-    lists_.emplace(graph, where);
-  }
-  shared_lists(nb::object storage, vector_in<std::uint64_t> const& row_begin, std::string const& entry,
-               std::string const& entries, std::optional<std::string> const& values, std::uint32_t iodepth,
-               std::uint64_t request_bytes)
-      : owner_(std::move(storage)), drives_(nb::cast<shared_storage*>(owner_)) {
-    csr_lists const graph{.row_begin = span_of(row_begin), .entry = entry_of(entry)};
-    drives_->with([&](forebay::storage& s) {
-      lists_on_drives where{.entries = s.find_extent(entries), .iodepth = iodepth, .request_bytes = request_bytes};
-      if (values) where.values = s.find_extent(*values);
-      lists_.emplace(graph, s, where);
-    });
-  }
+using shared_lists = python::used_in_turn<lists>;
 
-  /// Calls `use(lists)` without Python's lock, while the storage stays open.
-  template <class Use>
-  auto with(Use&& use) {
-    auto const alone = [&] {
-      std::lock_guard const lock(mutex_);
-      return use(*lists_);
-    };
-    if (drives_ != nullptr) return drives_->with([&](forebay::storage&) { return alone(); });
-    without_lock const unlocked;
-    return alone();
-  }
+void make_in_memory(shared_lists* self, vector_in<std::uint64_t> const& row_begin, buffer_owner entries,
+                    std::optional<buffer_owner> values, std::string const& entry, std::string const& kind,
+                    std::string const& device, int node, std::string const& external) {
+  lists_in_memory where{.place = named<memory_place>("kind", kind,
+                                                     {{"hbm", memory_place::hbm},
+                                                      {"host", memory_place::host},
+                                                      {"uvm", memory_place::uvm},
+                                                      {"external", memory_place::external}}),
+                        .gpu = gpu_of(device),
+                        .node = node};
+  if (where.place == memory_place::external) where.external = memory::external_memory_options::parse(external);
+  python_buffer const list(entries, false);
+  std::optional<python_buffer> numbers;
+  if (values) numbers.emplace(*values, false);
+  csr_lists const graph{
+      .row_begin = span_of(row_begin),
+      .entry = entry_of(entry),
+      .entries = {static_cast<std::byte const*>(list.data()), list.size_bytes()},
+      .values = numbers ? std::span(static_cast<float const*>(numbers->data()), numbers->size_bytes() / sizeof(float))
+                        : std::span<float const>()};
+  new (self) shared_lists([&] { return lists(graph, where); });
+}
 
- private:
-  nb::object owner_;
-  shared_storage* drives_ = nullptr;
-  std::mutex mutex_;
-  std::optional<lists> lists_;
-};
+shared_lists* on_drives(nb::typed<nb::object, shared_storage> storage, vector_in<std::uint64_t> const& row_begin,
+                        std::string const& entry, std::string const& entries, std::optional<std::string> const& values,
+                        std::uint32_t iodepth, std::uint64_t request_bytes) {
+  csr_lists const graph{.row_begin = span_of(row_begin), .entry = entry_of(entry)};
+  return new shared_lists(nb::object(std::move(storage)), [&](forebay::storage& s) {
+    lists_on_drives where{.entries = s.find_extent(entries), .iodepth = iodepth, .request_bytes = request_bytes};
+    if (values) where.values = s.find_extent(*values);
+    return lists(graph, s, where);
+  });
+}
 
 using level_tell = std::optional<nb::typed<nb::callable, void(std::uint32_t, std::uint64_t)>>;
 template <class... Parts>
@@ -253,20 +230,11 @@ parts<array<std::uint64_t>, array<std::uint8_t>> generated(std::string const& ki
 NB_MODULE(_graph, m) {
   using namespace forebay::graph;
   nb::class_<shared_lists>(m, "Lists")
-      .def(nb::init<vector_in<std::uint64_t> const&, buffer_owner, std::optional<buffer_owner>, std::string const&,
-                    std::string const&, std::string const&, int, std::string const&>(),
-           nb::arg("row_begin"), nb::arg("entries"), nb::arg("values").none(), nb::kw_only(), nb::arg("entry"),
-           nb::arg("kind"), nb::arg("device"), nb::arg("node"), nb::arg("external"))
-      .def_static(
-          "on_drives",
-          [](nb::typed<nb::object, shared_storage> storage, vector_in<std::uint64_t> const& row_begin,
-             std::string const& entry, std::string const& entries, std::optional<std::string> const& values,
-             std::uint32_t iodepth, std::uint64_t request_bytes) {
-            return new shared_lists(nb::object(std::move(storage)), row_begin, entry, entries, values, iodepth,
-                                    request_bytes);
-          },
-          nb::arg("storage"), nb::arg("row_begin"), nb::kw_only(), nb::arg("entry"), nb::arg("entries"),
-          nb::rv_policy::take_ownership, nb::arg("values").none(), nb::arg("iodepth"), nb::arg("request_bytes"))
+      .def("__init__", &make_in_memory, nb::arg("row_begin"), nb::arg("entries"), nb::arg("values").none(),
+           nb::kw_only(), nb::arg("entry"), nb::arg("kind"), nb::arg("device"), nb::arg("node"), nb::arg("external"))
+      .def_static("on_drives", &on_drives, nb::rv_policy::take_ownership, nb::arg("storage"), nb::arg("row_begin"),
+                  nb::kw_only(), nb::arg("entry"), nb::arg("entries"), nb::arg("values").none(), nb::arg("iodepth"),
+                  nb::arg("request_bytes"))
       .def("make_cold", [](shared_lists& self) { self.with([](lists& l) { l.make_cold(); }); })
       .def("bfs", &search, nb::arg("source"), nb::kw_only(), nb::arg("direction"), nb::arg("tell").none())
       .def(

@@ -6,14 +6,10 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,8 +18,8 @@
 #include "../arguments.hpp"
 #include "../arrays.hpp"
 #include "../python_buffer.hpp"
-#include "../python_lock.hpp"
 #include "../shared_storage.hpp"
+#include "../used_in_turn.hpp"
 #include "apps/search/exact_index.hpp"
 #include "apps/search/index.hpp"
 #include "forebay/status_text.hpp"
@@ -38,11 +34,9 @@ using python::buffer_owner;
 using python::gpu_of;
 using python::named;
 using python::python_buffer;
-using python::shared_storage;
 using python::span_of;
 using python::vector_in;
 using python::vector_out;
-using python::without_lock;
 
 element element_of(std::string const& dtype) {
   return named<element>(
@@ -53,42 +47,6 @@ metric metric_of(std::string const& how) {
   return named<metric>("metric", how,
                        {{"l2", metric::l2}, {"inner_product", metric::inner_product}, {"cosine", metric::cosine}});
 }
-
-/// An index and, if its records lie on drives, the storage. One call at a time uses them.
-template <class Index>
-class shared_index {
- public:
-  /// `make(storage)` makes the index.
-  template <class Make>
-  shared_index(nb::object storage, Make&& make)
-      : owner_(std::move(storage)), drives_(nb::cast<shared_storage*>(owner_)) {
-    drives_->with([&](forebay::storage& s) { index_.emplace(make(s)); });
-  }
-  /// `make()` makes one in memory.
-  template <std::invocable Make>
-  explicit shared_index(Make&& make) {
-    without_lock const unlocked;
-    index_.emplace(make());
-  }
-
-  /// Calls `use(index)` without Python's lock, while the storage stays open.
-  template <class Use>
-  auto with(Use&& use) {
-    auto const alone = [&] {
-      std::lock_guard const lock(mutex_);
-      return use(*index_);
-    };
-    if (drives_ != nullptr) return drives_->with([&](forebay::storage&) { return alone(); });
-    without_lock const unlocked;
-    return alone();
-  }
-
- private:
-  nb::object owner_;
-  shared_storage* drives_ = nullptr;
-  std::mutex mutex_;
-  std::optional<Index> index_;
-};
 
 std::span<std::byte const> bytes_of(python_buffer const& buffer) {
   return {static_cast<std::byte const*>(buffer.data()), buffer.size_bytes()};
@@ -133,8 +91,8 @@ NB_MODULE(_search, m) {
   using words_in = vector_in<std::uint32_t>;
   using floats_in = vector_in<float>;
   using storage_object = nb::typed<nb::object, shared_storage>;
-  using shared_vectors = shared_index<vector_index>;
-  using shared_exact = shared_index<exact_index>;
+  using shared_vectors = forebay::python::used_in_turn<vector_index>;
+  using shared_exact = forebay::python::used_in_turn<exact_index>;
 
   nb::class_<index_shape>(m, "Shape")
       .def(
