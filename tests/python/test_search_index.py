@@ -284,6 +284,23 @@ def test_a_record_that_was_changed_fails_the_queries_that_read_it(mode, part):
                 flip(storage, f"x/{part}", at)
 
 
+@pytest.mark.parametrize("mode", ["pq", "exact"])
+def test_a_build_that_ends_early_leaves_no_index(mode):
+    def stop(step, _done, _total):
+        if step.startswith("write"):
+            raise InterruptedError
+
+    base = vectors_of("uint8", 200, 8)
+    with Storage(DRIVE, device="cpu") as storage:
+        Index.build(storage, base, "x", mode=mode, graph_degree=4).close()
+        with pytest.raises(InterruptedError):
+            Index.build(storage, base, "x", mode=mode, graph_degree=4, seed=1, replace=True, progress=stop)
+        with pytest.raises(RefusedInput, match="no index"):
+            Index(storage, "x")
+        with Index.build(storage, base, "x", mode=mode, graph_degree=4, replace=True) as index:
+            assert index.search(base[:1], 1).ids.tolist() == [[0]]
+
+
 def test_an_index_that_was_cut_or_lacks_a_part_is_refused():
     with Storage(DRIVE, device="cpu") as storage:
         for mode, parts in (
@@ -385,6 +402,8 @@ def test_a_build_refuses_what_cannot_be_and_writes_nothing(vectors, options, fie
         ("pq", {"max_iterations": 3}, "max_iterations"),
         ("pq", {"timeout_s": 0}, "timeout_s"),
         ("pq", {"timeout_s": float("nan")}, "timeout_s"),
+        ("pq", {"timeout_s": "soon"}, "timeout_s"),
+        ("pq", {"timeout_s": 1e7}, "timeout_s"),
         ("pq", {"concurrency": 70_000}, "concurrency"),
         ("pq", {"filter": np.zeros(3, bool)}, "filter"),
         ("exact", {"search_width": "auto"}, "search_width"),

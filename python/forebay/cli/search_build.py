@@ -13,11 +13,9 @@ import typer
 
 from forebay.cli.contract import step_progress
 from forebay.errors import RefusedInput
-from forebay.search.build import default_chunks
+from forebay.search.build import DEGREE_DEFAULT, default_chunks, slot_layout
 from forebay.search.build_options import Progress
-from forebay.search.exact_records import ExactLayout
 from forebay.search.index import Index
-from forebay.search.records import RecordLayout
 from forebay.storage import Storage
 
 _MEBIBYTE = 1 << 20
@@ -98,14 +96,11 @@ class Wanted:
         """
         with named_as_options():
             count, dimension = vectors.shape
-            degree = 64 if self.graph_degree is None else self.graph_degree
-            record = RecordLayout.of(vectors.dtype, dimension, degree, _BLOCK_BYTES).size_bytes
-            if self.mode == "exact":
-                layout = ExactLayout.of(vectors.dtype, dimension, degree, _BLOCK_BYTES)
-                record = 4 * (layout.list_words + layout.vector_words)
+            degree = DEGREE_DEFAULT if self.graph_degree is None else self.graph_degree
             code = default_chunks(dimension) if self.chunks is None else max(0, self.chunks)
+            _, slot = slot_layout(self.mode or "pq", vectors.dtype, dimension, degree, _BLOCK_BYTES, code)
         # Each of 8 extents begins at a whole MiB. The rest is the codebook, the graph of the sample, and the catalogue.
-        needed = count * (record + code + 4) + (256 * dimension + 40 * (count // 100 + 64)) * 4
+        needed = count * (slot + 4) + (256 * dimension + 40 * (count // 100 + 64)) * 4
         return f"emulated:profile=ideal,size={needed // _MEBIBYTE + 24}M"
 
 

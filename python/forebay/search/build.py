@@ -12,7 +12,7 @@ from forebay.search import exact_mode, pq_mode
 from forebay.search.build_options import BuildOptions, Progress
 from forebay.search.exact import NO_NEIGHBOUR, checked_vectors
 from forebay.search.exact_records import ExactLayout
-from forebay.search.index_file import MODES, Meta, extent_sizes, write_whole
+from forebay.search.index_file import MODES, Meta, extent_sizes, live_words, write_whole
 from forebay.search.proximity_graph import build_graph
 from forebay.search.records import RecordLayout
 from forebay.search.slots import Slots
@@ -20,7 +20,7 @@ from forebay.storage import Storage
 
 DIMENSION_MAX = 16384
 SLOTS_MAX = 2**31 - 1
-_DEGREE_DEFAULT = 64
+DEGREE_DEFAULT = 64
 _CHUNKS_MAX = 1024
 
 
@@ -54,7 +54,7 @@ def write_index(
         raise RefusedInput("vectors", "0 vectors", "has no vector; there is nothing to index")
     if dimension > DIMENSION_MAX:
         raise RefusedInput("vectors", f"dimension {dimension}", f"must have at most {DIMENSION_MAX} components")
-    degree = whole("graph_degree", _DEGREE_DEFAULT if graph_degree is None else graph_degree)
+    degree = whole("graph_degree", DEGREE_DEFAULT if graph_degree is None else graph_degree)
     if graph is not None:
         degree = max(_checked_graph(graph, count), degree if graph_degree is not None else 0)
     options = BuildOptions(
@@ -69,9 +69,9 @@ def write_index(
         remedy = f"must be at least the number of vectors, {count}, and at most {SLOTS_MAX}"
         raise RefusedInput("capacity", room, remedy)
     slots = Slots.spread(room, options.seed)
-    words, needed_bytes = _layout(mode, base.dtype, dimension, degree, storage.block_bytes, room, options.chunks)
+    words, slot_bytes = slot_layout(mode, base.dtype, dimension, degree, storage.block_bytes, options.chunks)
     require_name(storage, name, replace=options.replace)
-    require_room(storage, needed_bytes)
+    require_room(storage, room * slot_bytes)
 
     if graph is None:
         graph = build_graph(
@@ -99,7 +99,7 @@ def write_index(
     )
     remove_old(storage, name, replace=options.replace)
     meta = (pq_mode if mode == "pq" else exact_mode).write(storage, name, base, graph, meta, options)
-    live = live_words(room, slots.of(np.arange(count)))
+    live = live_words(slots.ids(np.arange(room)) < count)
     write_whole(storage, f"{name}/live", live, replace=options.replace)
     write_whole(storage, f"{name}/meta", meta.with_checksums(live=live).to_bytes(), replace=options.replace)
 
@@ -114,22 +114,15 @@ def remove_old(storage: Storage, name: str, *, replace: bool) -> None:
             storage.remove_extent(extent)
 
 
-def live_words(slots: int, used: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Returns a bit for each slot, in words of 32: 1 for those in ``used``."""
-    bits = np.zeros(-(-slots // 32) * 32, np.uint8)
-    bits[used] = 1
-    return np.packbits(bits, bitorder="little").view("<u4")
-
-
-def _layout(
-    mode: str, dtype: np.dtype[Any], dimension: int, degree: int, block_bytes: int, room: int, chunks: int
+def slot_layout(
+    mode: str, dtype: np.dtype[Any], dimension: int, degree: int, block_bytes: int, chunks: int
 ) -> tuple[tuple[int, int], int]:
-    """The words of a record and of its vector, and the bytes that the index needs on the drives."""
+    """Returns the words of a record or a list, those of a vector, and the bytes that a slot needs on the drives."""
     if mode == "pq":
         record = RecordLayout.of(dtype, dimension, degree, block_bytes)
-        return (record.words, record.vector_words), room * (record.size_bytes + chunks)
+        return (record.words, record.vector_words), record.size_bytes + chunks
     exact = ExactLayout.of(dtype, dimension, degree, block_bytes)
-    return (exact.list_words, exact.vector_words), room * 4 * (exact.list_words + exact.vector_words)
+    return (exact.list_words, exact.vector_words), 4 * (exact.list_words + exact.vector_words)
 
 
 def _checked_chunks(chunks: int | None, dimension: int) -> int:

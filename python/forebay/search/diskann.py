@@ -17,20 +17,19 @@ import numpy.typing as npt
 from forebay._buffers import text, whole
 from forebay.errors import OperationFailed, RefusedInput
 from forebay.search import diskann_files
-from forebay.search.build import SLOTS_MAX, live_words, remove_old, require_name, require_room
+from forebay.search.build import SLOTS_MAX, remove_old, require_name, require_room
 from forebay.search.build_options import BuildOptions, Progress
 from forebay.search.diskann_files import CODES_FILE, DISK_FILE, PIVOTS, PIVOTS_FILE, Nodes, Quantiser
 from forebay.search.exact import NO_NEIGHBOUR, checked_vectors
 from forebay.search.index import Index
-from forebay.search.index_file import Meta, write_whole
+from forebay.search.index_file import Meta, live_words, write_whole
 from forebay.search.pq_mode import navigation_of, write_records
-from forebay.search.records import RecordLayout
+from forebay.search.records import DEGREE_MAX, RecordLayout, require_degree
 from forebay.search.slots import Slots
 from forebay.search.vectors import SUFFIXES, write_vectors
 from forebay.storage import Storage
 
 _CHUNKS_MAX = 512  # DiskANN's
-_DEGREE_MAX = 512
 _PROBE_S = 60
 # DiskANN keeps so much of the memory for a search back for its cache, if the rest is more than the second number.
 _CACHE_GIB, _LEAST_FOR_CACHE_GIB = 0.25, 1.0
@@ -101,8 +100,8 @@ def import_diskann(
     if not nodes.count <= room <= SLOTS_MAX:
         remedy = f"must be at least the number of vectors, {nodes.count}, and at most {SLOTS_MAX}"
         raise RefusedInput("capacity", room, remedy)
-    if nodes.degree > _DEGREE_MAX:
-        remedy = f"must be at most {_DEGREE_MAX}: build DiskANN's index with a lower graph_degree"
+    if nodes.degree > DEGREE_MAX:
+        remedy = f"must be at most {DEGREE_MAX}: build DiskANN's index with a lower graph_degree"
         raise RefusedInput(f"{disk}: degree", nodes.degree, remedy)
     layout = RecordLayout.of(kind, nodes.dimension, nodes.degree, storage.block_bytes)
     codebook, chunk_offsets = _codebook_of(quantiser)
@@ -137,13 +136,12 @@ def import_diskann(
         checksums={},
     )
     by_slot = np.zeros((room, len(codebook)), np.uint8)
-    used = slots.of(np.arange(nodes.count))
-    by_slot[used, : quantiser.chunks] = codes
+    by_slot[slots.of(np.arange(nodes.count)), : quantiser.chunks] = codes
     parts: dict[str, npt.NDArray[Any]] = {
         "codes": by_slot,
         "codebook": codebook,
         "navigation": np.concatenate([slots.of(sample), around.reshape(-1)]).astype("<u4"),
-        "live": live_words(room, used),
+        "live": live_words(slots.ids(np.arange(room)) < nodes.count),
     }
     remove_old(storage, name, replace=options.replace)
     write_records(storage, name, vectors, graph, meta, replace=options.replace, tell=options.tell)
@@ -195,8 +193,7 @@ def build_with_diskann(
     if not count:
         raise RefusedInput("vectors", "0 vectors", "has no vector; there is nothing to index")
     degree, kept = whole("graph_degree", graph_degree), whole("complexity", complexity, 2**31 - 1)
-    if not 1 <= degree <= _DEGREE_MAX:
-        raise RefusedInput("graph_degree", degree, f"must be 1 to {_DEGREE_MAX}")
+    require_degree(degree)
     if kept < degree:
         raise RefusedInput("complexity", kept, f"must be at least the graph_degree, {degree}")
     most = min(_CHUNKS_MAX, dimension)

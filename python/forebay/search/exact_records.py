@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forebay.errors import RefusedInput
 from forebay.search.exact import NO_NEIGHBOUR
-from forebay.search.records import checksums, word_sums
+from forebay.search.records import checksums, require_degree, word_sums
 
-DEGREE_MAX = 512
 Words = npt.NDArray[np.uint32]
 
 
@@ -47,8 +45,7 @@ class ExactLayout:
         Raises:
             RefusedInput: The degree is out of range.
         """
-        if not 1 <= graph_degree <= DEGREE_MAX:
-            raise RefusedInput("graph_degree", graph_degree, f"must be 1 to {DEGREE_MAX}")
+        require_degree(graph_degree)
         list_words = 2 + graph_degree + (graph_degree + 1) // 2
         return ExactLayout(
             -(-4 * list_words // block_bytes) * block_bytes // 4,

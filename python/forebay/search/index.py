@@ -9,18 +9,18 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from forebay._buffers import whole
+from forebay._buffers import nanoseconds, whole
 from forebay._native import search_core
 from forebay.errors import OperationFailed, RefusedInput
 from forebay.search.build import write_index
 from forebay.search.build_options import Progress
 from forebay.search.exact import checked_vectors
 from forebay.search.exact_mode import ExactSearcher
-from forebay.search.index_file import extent_sizes, read_meta, read_part
+from forebay.search.index_file import extent_sizes, live_words, read_meta, read_part
 from forebay.search.journal import Journal
 from forebay.search.pq_mode import PqSearcher
 from forebay.search.searching import SearchResult
-from forebay.search.updates import Updates, checked_for_updates, live_words
+from forebay.search.updates import Updates, checked_for_updates
 from forebay.storage import Storage
 
 MEMORIES = ("storage", "hbm", "host")
@@ -251,7 +251,7 @@ class Index:
                 iterations=whole("max_iterations", max_iterations, 2**32 - 1),
                 batch=whole("batch", batch, 2**32 - 1),
                 concurrency=whole("concurrency", concurrency, 2**32 - 1),
-                timeout_s=float(timeout_s),
+                timeout_s=nanoseconds("timeout_s", timeout_s) / 1e9,
             )
         errors = self._errors(found)
         if errors and not partial:

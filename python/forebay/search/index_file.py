@@ -146,6 +146,17 @@ def checksum(part: npt.NDArray[Any]) -> int:
     return zlib.crc32(np.ascontiguousarray(part).view("u1").reshape(-1).data)
 
 
+def live_words(live: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
+    """Returns what the live extent holds: a bit for each slot, in words of 32.
+
+    Args:
+        live: Whether the bit of each slot is 1. There may be more, up to a multiple of 32.
+    """
+    bits = np.zeros(-(-len(live) // 32) * 32, bool)
+    bits[: len(live)] = live
+    return np.packbits(bits, bitorder="little").view("<u4")
+
+
 def extent_sizes(storage: Storage) -> dict[str, int]:
     """Returns the size of each extent of a storage by its name, in bytes."""
     return {extent["name"]: extent["bytes"] for extent in storage.extents()}

@@ -14,7 +14,7 @@ from forebay.search.build_options import BuildOptions, Progress
 from forebay.search.index_file import Meta, read_part, write_whole
 from forebay.search.prepared import prepare
 from forebay.search.proximity_graph import build_graph
-from forebay.search.quantiser import encode, train_codebook
+from forebay.search.quantiser import CENTROIDS, encode, train_codebook
 from forebay.search.records import RecordLayout
 from forebay.storage import Storage
 
@@ -157,7 +157,7 @@ class PqSearcher:
         codes = given["codes"] if "codes" in given else read_part(storage, name, meta, "codes")
         self.codes: npt.NDArray[np.uint8] = codes.reshape(meta.slots, meta.chunks)
         self.codebook: npt.NDArray[np.float32] = read_part(storage, name, meta, "codebook").reshape(
-            meta.chunks, 256, meta.chunk_dimension
+            meta.chunks, CENTROIDS, meta.chunk_dimension
         )
         self._navigation: npt.NDArray[np.uint32] = (
             given["navigation"] if "navigation" in given else read_part(storage, name, meta, "navigation")

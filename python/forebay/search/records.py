@@ -15,7 +15,8 @@ from forebay.errors import RefusedInput
 from forebay.search.exact import NO_NEIGHBOUR
 
 _SLOT_FACTOR, _SLOT_OFFSET, _WORD_FACTOR = 0x9E3779B1, 0x46424E31, 0x85EBCA6B
-_DEGREE_MAX = 512
+DEGREE_MAX = 512
+"""How many neighbours a vector has at most."""
 _FIXED_WORDS = 2  # the number of neighbours, and the checksum
 
 Words = npt.NDArray[np.uint32]
@@ -53,8 +54,7 @@ class RecordLayout:
         Raises:
             RefusedInput: The degree is out of range.
         """
-        if not 1 <= graph_degree <= _DEGREE_MAX:
-            raise RefusedInput("graph_degree", graph_degree, f"must be 1 to {_DEGREE_MAX}")
+        require_degree(graph_degree)
         vector_words = -(-dimension * dtype.itemsize // 4)
         needed_bytes = 4 * (vector_words + _FIXED_WORDS + graph_degree)
         return RecordLayout(-(-needed_bytes // block_bytes) * block_bytes // 4, vector_words, graph_degree)
@@ -96,6 +96,12 @@ class RecordLayout:
         """Returns for each record whether it is what was written to its slot."""
         right: npt.NDArray[np.bool_] = records[:, -1] == checksums(slots, records)
         return right & (records[:, self.vector_words] <= self.degree_max)
+
+
+def require_degree(graph_degree: int) -> None:
+    """Refuses a degree that is out of range."""
+    if not 1 <= graph_degree <= DEGREE_MAX:
+        raise RefusedInput("graph_degree", graph_degree, f"must be 1 to {DEGREE_MAX}")
 
 
 def checksums(slots: npt.NDArray[np.integer], records: Words) -> Words:

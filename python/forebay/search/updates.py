@@ -16,7 +16,7 @@ from forebay.errors import RefusedInput
 from forebay.search._arrays import OnCpu
 from forebay.search.build_options import Progress
 from forebay.search.exact import NO_NEIGHBOUR
-from forebay.search.index_file import Meta
+from forebay.search.index_file import Meta, live_words
 from forebay.search.journal import Journal
 from forebay.search.pq_mode import PqSearcher, navigation_graph, navigation_size
 from forebay.search.prepared import code_rows
@@ -349,15 +349,6 @@ class Updates:
         self.meta = dataclasses.replace(self.meta, navigation_vertices=len(sample), navigation_degree=around.shape[1])
         self._searcher.set_navigation(self.meta, self._navigation)
         self._pending = True
-
-
-def live_words(live: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
-    """Returns a bit for each slot in words of 32.
-
-    Args:
-        live: For each slot, and up to a multiple of 32, whether its bit is 1.
-    """
-    return np.packbits(live, bitorder="little").view("<u4")
 
 
 def checked_for_updates(mode: str, memory: str) -> None:
