@@ -31,7 +31,7 @@ _ROWS_ONCE = 1 << 14
 _ROWS_SEARCHED = 1 << 20
 _TRAINED_PER_LIST = 64
 _ITERATIONS = 6
-_REPAIRS = 8
+_NOT_REACHED, _FIRST = -2, -1  # in place of the vector from which another was reached
 _REVERSE_EDGES = 1 << 26  # that are sorted at a time
 
 
@@ -265,45 +265,60 @@ class _Build:
         return found
 
     def reachable(self, graph: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """Leads edges to vectors that cannot be reached from the first one."""
+        """Leads edges to vectors that cannot be reached from the first one.
+
+        An edge by which a vector was first reached stays. So what can be reached grows with each round.
+        """
         random = np.random.default_rng([self._seed, 2])
-        for _ in range(_REPAIRS):
-            reached = self._reached(graph)
-            lost = np.flatnonzero(~reached)
+        degree = graph.shape[1]
+        while True:
+            parents = self._parents(graph)
+            lost = np.flatnonzero(parents == _NOT_REACHED)
             if not len(lost):
                 return graph
-            # The edge begins at one of its own neighbours if that can be reached, else anywhere.
+            children = np.bincount(parents[parents >= 0], minlength=self._count)
+            has_room = (parents != _NOT_REACHED) & (children < degree)
+            # The edge begins at one of its own neighbours if that has room, else anywhere.
             names = graph[lost]
-            usable = (names != NO_NEIGHBOUR) & reached[np.where(names == NO_NEIGHBOUR, 0, names)]
-            has = usable.any(1)
-            begins = np.where(
-                has, names[np.arange(len(lost)), usable.argmax(1)], random.choice(np.flatnonzero(reached), len(lost))
-            ).astype(np.int64)
-            # Several edges that begin at one vector take its last places, one each; the others wait.
+            usable = (names != NO_NEIGHBOUR) & has_room[np.where(names == NO_NEIGHBOUR, 0, names)]
+            own = names[np.arange(len(lost)), usable.argmax(1)]
+            begins = np.where(usable.any(1), own, random.choice(np.flatnonzero(has_room), len(lost))).astype(np.int64)
+            # Several edges that begin at one vector take places one each; if there are too few, the others wait.
             order = np.argsort(begins, kind="stable")
             begins, lost = begins[order], lost[order]
             rank = np.arange(len(begins)) - np.searchsorted(begins, begins)
-            room = max(1, graph.shape[1] // 2)
+            places, room = _places(graph[begins], parents, begins)
             kept = rank < room
-            degrees = (graph[begins] != NO_NEIGHBOUR).sum(1)
-            places = np.where(degrees + rank < graph.shape[1], degrees + rank, graph.shape[1] - 1 - rank)
-            graph[begins[kept], places[kept]] = lost[kept]
-            self._tell("reach", int(reached.sum()), self._count)
-        return graph
+            graph[begins[kept], places[kept, rank[kept]]] = lost[kept]
+            self._tell("reach", self._count - len(lost), self._count)
 
-    def _reached(self, graph: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-        reached = np.zeros(self._count, bool)
-        reached[0] = True
+    def _parents(self, graph: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+        """From which vector each was first reached, beginning with the first one."""
+        parents = np.full(self._count, _NOT_REACHED)
+        parents[0] = _FIRST
         frontier = np.zeros(1, np.int64)
         while len(frontier):
-            next_ones = np.zeros(self._count, bool)
-            for first in range(0, len(frontier), 1 << 20):
-                names = graph[frontier[first : first + (1 << 20)]]
-                next_ones[names[names != NO_NEIGHBOUR]] = True
-            next_ones &= ~reached
-            reached |= next_ones
-            frontier = np.flatnonzero(next_ones)
-        return reached
+            found = np.zeros(self._count, bool)
+            for first in range(0, len(frontier), _ROWS_SEARCHED):
+                rows, places = np.nonzero(graph[frontier[first : first + _ROWS_SEARCHED]] != NO_NEIGHBOUR)
+                begins = frontier[first + rows]
+                names = graph[begins, places]
+                is_new = parents[names] == _NOT_REACHED
+                parents[names[is_new]] = begins[is_new]
+                found[names[is_new]] = True
+            frontier = np.flatnonzero(found)
+        return parents
+
+
+def _places(
+    rows: npt.NDArray[np.uint32], parents: npt.NDArray[np.int64], begins: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The order in which the places of rows may be taken, and how many of each may: free ones, then the last ones."""
+    given = rows != NO_NEIGHBOUR
+    needed = given & (parents[np.where(given, rows, 0)] == begins[:, None])
+    place = np.arange(rows.shape[1])[None]
+    worth = np.where(needed, 2 * rows.shape[1], np.where(given, rows.shape[1] - place, place - rows.shape[1]))
+    return np.argsort(worth, axis=1, kind="stable"), (~needed).sum(1)
 
 
 def _by_label(labels: npt.NDArray[np.int64], ids: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
