@@ -36,7 +36,7 @@ struct exact_options {
   std::uint32_t iterations = 0;   ///< a search ends after so many; 0: when it has read each candidate's list
   std::uint32_t batch = 0;        ///< as in `search_options`
   std::uint32_t concurrency = 0;  ///< likewise
-  double timeout_s = 10;          ///< for one read
+  double timeout_s = 10;          ///< for the lists of a step, and again for its vectors
 };
 
 struct placed_exact_index;

@@ -29,7 +29,7 @@ struct exact_effort {
   std::uint32_t list_size = 64;  ///< candidates that it keeps: `itopk_size` of cuVS
   std::uint32_t width = 1;       ///< lists that it reads at a time, 1 to `exact_width_max`
   std::uint32_t iterations = 0;  ///< it ends after so many; 0: when each candidate's list was read
-  std::uint64_t timeout_ns = 0;  ///< of one read
+  std::uint64_t timeout_ns = 0;  ///< of the lists of a step, and again of the vectors of a step
 };
 
 inline constexpr std::uint32_t exact_width_max = 8;

@@ -223,7 +223,7 @@ class Index:
                 take a larger ``itopk_size`` if few are allowed.
             batch: So many queries are begun, and all of them end, before others begin. 0: all.
             concurrency: How many queries run at a time. 0: as many as the device has room for.
-            timeout_s: How long a read may take.
+            timeout_s: How long a read may take. In the mode ``exact``: all vectors of a step together.
             partial: Return what was found if some queries fail, in place of raising an error.
 
         Returns:
