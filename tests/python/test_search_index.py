@@ -340,11 +340,31 @@ def test_an_index_of_another_version_or_none_is_refused():
             Index(storage, "x")
 
 
+def some_meta(**changed):
+    words = {"mode": "pq", "dtype": "uint8", "metric": "l2", "builder": "x", "checksums": {}}
+    given = {"chunk_offsets": [0, 1], "slot_offset": 0, "record_words": 128}
+    return Meta(**dict.fromkeys((field.name for field in dataclasses.fields(Meta)), 1) | words | given | changed)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"mode": "x"}, {"dtype": "float64"}, {"metric": "x"}, {"dimension": 0}, {"slots": 0}, {"slots": 2**31}),
+        *({"count": 2}, {"count": -1}, {"slots": 4, "slot_factor": 2}, {"slot_factor": 0}, {"slot_offset": 1}),
+        *({"graph_degree": 0}, {"vector_words": 0}, {"record_words": 2}, {"chunk_offsets": [0, 2]}),
+        *({"chunk_offsets": []}, {"chunk_dimension": 0}, {"navigation_vertices": 0}, {"navigation_degree": -1}),
+        *({"slots": "1"}, {"count": 1.0}, {"slot_offset": None}, {"chunk_offsets": ["0", "1"]}, {"seed": True}),
+        *({"chunk_offsets": 3}, {"checksums": {"live": "1"}}),
+    ],
+)
+def test_a_meta_that_no_build_writes_is_refused(changed):
+    with pytest.raises(RefusedInput) as refused:
+        Meta.from_bytes(some_meta(**changed).to_bytes(), "x")
+    assert "x/meta" in str(refused.value)
+
+
 def test_a_meta_says_what_it_was_given():
-    meta = Meta(
-        **dict.fromkeys((field.name for field in dataclasses.fields(Meta)), 1)
-        | {"mode": "pq", "dtype": "uint8", "metric": "l2", "builder": "x", "chunk_offsets": [0, 1], "checksums": {}}
-    )
+    meta = some_meta()
     assert Meta.from_bytes(meta.to_bytes(), "x") == meta
     text = json.dumps({"mode": "pq"}).encode()
     numbers = np.array([VERSION, len(text), zlib.crc32(text), 0], "<u4").tobytes()

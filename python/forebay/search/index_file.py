@@ -21,13 +21,16 @@ Numbers are little-endian.
 
 import dataclasses
 import json
+import math
 import zlib
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from forebay.errors import RefusedInput
+from forebay.search.exact import METRICS
 from forebay.search.slots import Slots
 from forebay.storage import Storage
 
@@ -37,6 +40,11 @@ MODES = ("pq", "exact")
 _MAGIC = b"FBINDEX\n"
 _HEADER_BYTES = 24
 _REBUILD = "build the index again"
+_DTYPES = ("uint8", "int8", "float16", "float32")
+_NUMBERS = (
+    *("dimension", "count", "slots", "slot_factor", "slot_offset", "record_words", "vector_words", "graph_degree"),
+    *("chunk_dimension", "navigation_vertices", "navigation_degree", "seed"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,9 +144,45 @@ class Meta:
         if len(text) != length or zlib.crc32(text) != crc:
             raise RefusedInput("index", where, f"was changed or cut since it was written; {_REBUILD}")
         try:
-            return cls(**json.loads(text))
-        except TypeError as error:
+            meta = cls(**json.loads(text))
+            wrong = meta._wrong()
+        except (TypeError, ValueError) as error:
             raise RefusedInput("index", where, f"does not say what it must ({error}); {_REBUILD}") from None
+        if wrong:
+            raise RefusedInput("index", where, f"has a wrong {wrong}: {getattr(meta, wrong)}; {_REBUILD}")
+        return meta
+
+    def _wrong(self) -> str | None:
+        """The name of a member that no index can have; None if there is none.
+
+        Raises:
+            TypeError: A member is of another type.
+        """
+        offsets, sums = self.chunk_offsets, self.checksums
+        numbers = [getattr(self, name) for name in _NUMBERS] + list(offsets) + list(sums.values())
+        if not all(type(number) is int for number in numbers):
+            raise TypeError("a number is none")
+        is_pq = self.mode == "pq"
+        vector_bytes = self.dimension * np.dtype(self.dtype).itemsize if self.dtype in _DTYPES else 0
+        ascends = all(first <= end for first, end in pairwise(offsets))
+        checks = {
+            "mode": self.mode in MODES,
+            "dtype": self.dtype in _DTYPES,
+            "metric": self.metric in METRICS,
+            "dimension": self.dimension >= 1,
+            "slots": 1 <= self.slots < 2**31,
+            "count": 0 <= self.count <= self.slots,
+            "slot_factor": self.slot_factor >= 1 and math.gcd(self.slot_factor, self.slots) == 1,
+            "slot_offset": 0 <= self.slot_offset < max(1, self.slots),
+            "graph_degree": 1 <= self.graph_degree < 2**16,
+            "vector_words": vector_bytes <= 4 * self.vector_words < 2**22,
+            "record_words": self.graph_degree + 2 <= self.record_words < 2**20,
+            "chunk_offsets": ascends and (not is_pq or (offsets[:1] == [0] and offsets[-1] == self.dimension)),
+            "chunk_dimension": not is_pq or self.chunk_dimension >= max(np.diff(offsets), default=0),
+            "navigation_vertices": 1 <= self.navigation_vertices <= self.slots,
+            "navigation_degree": 0 <= self.navigation_degree < 2**16,
+        }
+        return next((name for name, holds in checks.items() if not holds), None)
 
 
 def checksum(part: npt.NDArray[Any]) -> int:
