@@ -62,6 +62,9 @@ void validate(index_shape const& shape, query_set const& queries, search_options
   require_size("offsets_and_scales", queries.offsets_and_scales, 2 * count);
   validate_options(options);
   refuse_unless(options.width <= 32, "search_width", options.width, "must be 1 to 32, or auto");
+  std::uint32_t const most = options.width == 0 ? 32 : options.width;
+  refuse_unless(options.refill >= 1 && options.refill <= most, "refill_size", options.refill,
+                fmt::format("must be 1 to the search width, {}", most));
   refuse_unless(options.navigation_size >= 1 && options.navigation_size <= list_size_max, "navigation_size",
                 options.navigation_size, fmt::format("must be 1 to {}", list_size_max));
 }

@@ -49,6 +49,7 @@ struct search_options {
   std::uint32_t k = 10;
   std::uint32_t list_size = 64;        ///< at least `k`, at most 4096
   std::uint32_t width = 1;             ///< 1 to 32; 0: adapts
+  std::uint32_t refill = 1;            ///< reads of a query that end before it begins others: 1 to 32
   std::uint32_t navigation_size = 32;  ///< 1 to 4096
   std::uint32_t batch = 0;             ///< so many queries are begun, and all of them end, before others begin; 0: all
   std::uint32_t concurrency = 0;       ///< queries at a time; 0: as many as the device has room for

@@ -24,6 +24,7 @@ namespace forebay::search {
 struct search_effort {
   std::uint32_t list_size = 64;        ///< candidates that it keeps: `itopk_size` of cuVS
   std::uint32_t width = 1;             ///< reads of a query in flight at most, 1 to 32; 0: adapts
+  std::uint32_t refill = 1;            ///< reads of a query that end before it begins others
   std::uint32_t navigation_size = 32;  ///< candidates that it keeps in the navigation graph, and begins with
   std::uint64_t timeout_ns = 0;        ///< of one read
 };
@@ -137,8 +138,9 @@ struct pq_search {
     FOREBAY_DEVICE void answer() {
       adaptive_width width(s_.effort.width);
       for (;;) {
-        std::uint32_t const room = counts_.outcome.ok() ? reads_.room(width()) : 0;
-        if (room != 0) {
+        std::uint32_t const most = width();
+        std::uint32_t const room = counts_.outcome.ok() ? reads_.room(most) : 0;
+        if (room != 0 && (room >= s_.effort.refill || room >= most || !reads_.any())) {
           std::uint32_t const count = list_.take(warp_, room, taken_);
           reads_.begin(warp_, taken_, count);
           counts_.reads += count;

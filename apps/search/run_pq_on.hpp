@@ -42,7 +42,7 @@ search_found run_pq_on(placed_index const& at, query_set const& queries, search_
                          static_cast<std::uint32_t>(at.navigation_slots.size()), shape.navigation_degree},
           .filter = batch.filter,
           .batch = batch.results,
-          .effort = {options.list_size, options.width, options.navigation_size,
+          .effort = {options.list_size, options.width, options.refill, options.navigation_size,
                      static_cast<std::uint64_t>(options.timeout_s * 1e9)},
           .warp_memory = layout,
           .elements = shape.elements,

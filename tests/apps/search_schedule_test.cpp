@@ -241,8 +241,9 @@ struct wanted_result {
   std::vector<std::uint32_t> reads;  ///< slots, in order
 };
 
+/// It reads `at_a_time` records, and looks at all of them before it reads others.
 wanted_result pq_reference(small_index const& index, std::uint32_t query, search_effort const& effort, std::uint32_t k,
-                           bool filtered) {
+                           bool filtered, std::uint32_t at_a_time) {
   candidates navigation(effort.navigation_size), list(effort.list_size), results(k);
   auto const meet = [&](std::uint32_t vertex) {
     if (vertex < index.navigation_slots.size()) {
@@ -257,11 +258,12 @@ wanted_result pq_reference(small_index const& index, std::uint32_t query, search
   }
   for (auto const& [distance, vertex] : navigation.best()) list.offer(distance, index.navigation_slots[vertex]);
   wanted_result wanted;
-  for (auto next = list.next(1); !next.empty(); next = list.next(1)) {
-    std::uint32_t const slot = next[0];
-    wanted.reads.push_back(slot);
-    if (index.allows(slot, filtered)) results.offer(index.distance(query, slot), slot);
-    for (std::uint32_t const n : index.neighbours[slot]) list.offer(index.coded_distance(query, n), n);
+  for (auto next = list.next(at_a_time); !next.empty(); next = list.next(at_a_time)) {
+    for (std::uint32_t const slot : next) {
+      wanted.reads.push_back(slot);
+      if (index.allows(slot, filtered)) results.offer(index.distance(query, slot), slot);
+      for (std::uint32_t const n : index.neighbours[slot]) list.offer(index.coded_distance(query, n), n);
+    }
   }
   wanted.found.assign(results.best().begin(), results.best().end());
   return wanted;
@@ -440,7 +442,11 @@ void expect_all(totals const& sum, trouble with) {
 // The search with codes
 // ---------------------------------------------------------------------------------------------------------------------
 
-void search_by_codes(trouble with, bool one_at_a_time) {
+/// When a query begins reads: one when the one before has ended, several when all before have, or whenever it may.
+enum class reading : std::uint8_t { one_by_one, in_rounds, freely };
+
+void search_by_codes(trouble with, reading order) {
+  bool const one_at_a_time = order == reading::one_by_one;
   totals sum;
   emulator::testing::explore(
       [&](std::uint64_t seed, simt::memory_model model, simt::scheduler& schedule) {
@@ -456,10 +462,12 @@ void search_by_codes(trouble with, bool one_at_a_time) {
         bool const filtered = random() % 2 == 0;
         search_effort effort;
         effort.width = one_at_a_time ? 1 : widths[random() % std::size(widths)];
+        if (order == reading::in_rounds && effort.width == 0) effort.width = 3;
         effort.list_size = 1 + random() % 40;
         effort.navigation_size = 1 + random() % 40;
         effort.timeout_ns = timeout_ns;
         std::uint32_t const pieces = effort.width == 0 ? 32 : effort.width;
+        effort.refill = order == reading::in_rounds ? pieces : 1 + random() % pieces;
         findings got(1 + random() % effort.list_size);
         auto const memory =
             warp_memory_layout::of(chunks, effort.list_size, effort.navigation_size, got.k, vector_words);
@@ -484,10 +492,11 @@ void search_by_codes(trouble with, bool one_at_a_time) {
             .query_components = index.components.data(),
             .query_offsets_and_scales = index.offsets_and_scales.data()};
         std::vector<wanted_result> wanted;
-        for (std::uint32_t q = 0; q < queries; ++q) wanted.push_back(pq_reference(index, q, effort, got.k, filtered));
+        for (std::uint32_t q = 0; q < queries; ++q)
+          wanted.push_back(pq_reference(index, q, effort, got.k, filtered, order == reading::in_rounds ? pieces : 1));
         drives.run(kernel, memory.bytes);
-        check(drives, index, got, wanted, one_at_a_time, filtered, with, sum);
-        if (::testing::Test::HasFatalFailure() || !one_at_a_time) return;
+        check(drives, index, got, wanted, order != reading::freely, filtered, with, sum);
+        if (::testing::Test::HasFatalFailure() || order == reading::freely) return;
         for (std::uint32_t q = 0; q < queries; ++q) {
           if (got.slots[q * got.k] == 12345) continue;
           // What it read until it ended, or failed.
@@ -512,22 +521,25 @@ void search_by_codes(trouble with, bool one_at_a_time) {
 }
 
 TEST(search_schedule, by_codes_one_read_at_a_time_finds_what_a_simple_search_finds) {
-  search_by_codes(trouble::none, true);
+  search_by_codes(trouble::none, reading::one_by_one);
+}
+TEST(search_schedule, by_codes_in_rounds_finds_what_a_simple_search_in_rounds_finds) {
+  search_by_codes(trouble::none, reading::in_rounds);
 }
 TEST(search_schedule, by_codes_with_many_reads_finds_right_distances_in_order) {
-  search_by_codes(trouble::none, false);
+  search_by_codes(trouble::none, reading::freely);
 }
 TEST(search_schedule, by_codes_a_read_that_fails_fails_its_query_alone) {
-  search_by_codes(trouble::errors, true);
-  search_by_codes(trouble::errors, false);
+  search_by_codes(trouble::errors, reading::one_by_one);
+  search_by_codes(trouble::errors, reading::freely);
 }
 TEST(search_schedule, by_codes_a_read_that_is_withheld_ends_at_its_deadline_and_keeps_its_piece) {
-  search_by_codes(trouble::withheld, true);
-  search_by_codes(trouble::withheld, false);
+  search_by_codes(trouble::withheld, reading::one_by_one);
+  search_by_codes(trouble::withheld, reading::freely);
 }
 TEST(search_schedule, by_codes_a_record_that_is_damaged_is_refused) {
-  search_by_codes(trouble::damage, true);
-  search_by_codes(trouble::damage, false);
+  search_by_codes(trouble::damage, reading::one_by_one);
+  search_by_codes(trouble::damage, reading::freely);
 }
 
 // The search by exact distances

@@ -136,6 +136,7 @@ def test_one_command_builds_and_searches(capsys, tmp_path):
         ("query synthetic:5 --drive @ -k 65", "-k: '65': must be 1 to --itopk-size, 64"),
         ("query synthetic:5 --drive @ --itopk-size 5000", "--itopk-size: '5000': must be 1 to 4096"),
         ("query synthetic:5 --drive @ --search-width 33", "--search-width: '33': must be 1 to 32, or auto"),
+        ("query synthetic:5 --drive @ --search-width 4 --refill-size 5", "--refill-size: '5': must be 1 to the search"),
         ("query synthetic:5 --drive @ --navigation-size 0", "--navigation-size: '0': must be"),
         ("query synthetic:5 --drive @ --max-iterations 3", "--max-iterations: '3': only an index of the mode exact"),
         ("query synthetic:5x8 --drive @", "QUERIES: 'dimension 8': must have that of the index, 16"),

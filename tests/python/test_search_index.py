@@ -218,8 +218,8 @@ def test_nineteen_of_twenty_neighbours_of_glosses_are_found(glosses, of_glosses)
     assert recall(base, queries, found.ids, true) >= 0.95
     some, of_some = queries[:250], true[:250]
     one = recall(base, some, found.ids[:250], of_some)
-    for width in (4, "auto"):
-        others = of_glosses[1].search(some, 10, itopk_size=160, search_width=width)
+    for width, refill in ((4, 1), (8, 4), ("auto", 1)):
+        others = of_glosses[1].search(some, 10, itopk_size=160, search_width=width, refill_size=refill)
         assert recall(base, some, others.ids, of_some) >= one - 0.005
 
 
@@ -418,6 +418,8 @@ def test_a_build_refuses_what_cannot_be_and_writes_nothing(vectors, options, fie
         ("pq", {"itopk_size": 4097}, "itopk_size"),
         ("pq", {"search_width": 0}, "search_width"),
         ("pq", {"search_width": 33}, "search_width"),
+        ("pq", {"refill_size": 0}, "refill_size"),
+        ("pq", {"search_width": 4, "refill_size": 5}, "refill_size"),
         ("pq", {"navigation_size": 0}, "navigation_size"),
         ("pq", {"max_iterations": 3}, "max_iterations"),
         ("pq", {"timeout_s": 0}, "timeout_s"),
@@ -428,6 +430,7 @@ def test_a_build_refuses_what_cannot_be_and_writes_nothing(vectors, options, fie
         ("pq", {"filter": np.zeros(3, bool)}, "filter"),
         ("exact", {"search_width": "auto"}, "search_width"),
         ("exact", {"search_width": 9}, "search_width"),
+        ("exact", {"search_width": 4, "refill_size": 2}, "refill_size"),
         ("exact", {"k": 65}, "k"),
         ("exact", {"navigation_size": 0}, "entries"),
     ],

@@ -191,6 +191,7 @@ _SAME_NAME = (
     "memory",
     "itopk_size",
     "search_width",
+    "refill_size",
     "navigation_size",
     "max_iterations",
     "filter",

@@ -96,6 +96,10 @@ def query(
     search_width: Annotated[
         str, typer.Option("--search-width", metavar="N|auto", help="Reads of a query in flight at most, 1 to 32.")
     ] = "1",
+    refill_size: Annotated[
+        int,
+        typer.Option("--refill-size", metavar="N", help="Reads of a query that end before it begins others."),
+    ] = 1,
     navigation_size: Annotated[
         int,
         typer.Option("--navigation-size", metavar="N", help="Candidates in the graph of the sample, where it begins."),
@@ -189,6 +193,7 @@ def query(
                 k,
                 itopk_size=itopk_size,
                 search_width=width,
+                refill_size=refill_size,
                 navigation_size=navigation_size,
                 max_iterations=max_iterations,
                 filter=allowed,
@@ -206,6 +211,7 @@ def query(
         "k": k,
         "itopk_size": itopk_size,
         "search_width": width,
+        "refill_size": refill_size,
         "navigation_size": navigation_size,
         "max_iterations": max_iterations,
         "batch": batch,

@@ -109,6 +109,7 @@ class ExactSearcher:
         filter_bits: npt.NDArray[np.uint32],
         list_size: int,
         width: int,
+        refill: int,
         begin_with: int,
         iterations: int,
         **options: float,
@@ -116,6 +117,8 @@ class ExactSearcher:
         """Searches. ``Index.search`` describes the arguments, and the module ``_search`` the result."""
         if not width:
             raise RefusedInput("search_width", "auto", "an index of the mode exact needs a number, 1 to 8")
+        if refill != 1:
+            raise RefusedInput("refill_size", refill, "an index of the mode exact reads step by step; leave it out")
         words, norms = prepare_exact(queries, self._meta.vector_words)
         found: dict[str, Any] = interruptible(
             self._native.search,

@@ -222,6 +222,7 @@ class PqSearcher:
         filter_bits: npt.NDArray[np.uint32],
         list_size: int,
         width: int,
+        refill: int,
         begin_with: int,
         iterations: int,
         **options: float,
@@ -245,6 +246,7 @@ class PqSearcher:
             filter_bits=filter_bits,
             list_size=list_size,
             width=width,
+            refill=refill,
             navigation_size=begin_with,
             **options,
         )

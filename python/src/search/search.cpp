@@ -143,20 +143,21 @@ NB_MODULE(_search, m) {
           "search",
           [](shared_vectors& self, std::uint32_t count, words_in const& words, floats_in const& norms,
              floats_in const& components, floats_in const& offsets_and_scales, words_in const& filter_bits,
-             std::uint32_t k, std::uint32_t list_size, std::uint32_t width, std::uint32_t navigation_size,
-             std::uint32_t batch, std::uint32_t concurrency, double timeout_s) {
+             std::uint32_t k, std::uint32_t list_size, std::uint32_t width, std::uint32_t refill,
+             std::uint32_t navigation_size, std::uint32_t batch, std::uint32_t concurrency, double timeout_s) {
             query_set const queries{count,
                                     span_of(words),
                                     span_of(norms),
                                     span_of(components),
                                     span_of(offsets_and_scales),
                                     span_of(filter_bits)};
-            search_options const options{k, list_size, width, navigation_size, batch, concurrency, timeout_s};
+            search_options const options{k, list_size, width, refill, navigation_size, batch, concurrency, timeout_s};
             return dict_of(self.with([&](vector_index& i) { return i.search(queries, options); }));
           },
           nb::arg("count"), nb::kw_only(), nb::arg("words"), nb::arg("norms"), nb::arg("components"),
           nb::arg("offsets_and_scales"), nb::arg("filter_bits"), nb::arg("k"), nb::arg("list_size"), nb::arg("width"),
-          nb::arg("navigation_size"), nb::arg("batch"), nb::arg("concurrency"), nb::arg("timeout_s"));
+          nb::arg("refill"), nb::arg("navigation_size"), nb::arg("batch"), nb::arg("concurrency"),
+          nb::arg("timeout_s"));
 
   nb::class_<exact_shape>(m, "ExactShape")
       .def(
