@@ -5,8 +5,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from forebay.cli import main
+from forebay.search import gloss_vectors
 
 
 @dataclass(frozen=True)
@@ -41,3 +44,11 @@ def forebay(capfd):
         return Outcome(status, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def vectors_of_glosses() -> npt.NDArray[np.float32]:
+    """The vectors of WordNet's glosses, read-only. They take seconds to make, so all tests share them."""
+    vectors = gloss_vectors()
+    vectors.flags.writeable = False
+    return vectors

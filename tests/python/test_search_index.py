@@ -15,7 +15,6 @@ from forebay.search import (
     Index,
     build_graph,
     exact_neighbours,
-    gloss_vectors,
     recall,
     synthetic_vectors,
 )
@@ -193,9 +192,9 @@ def test_the_same_seed_gives_the_same_index(storage):
 
 
 @pytest.fixture(scope="module")
-def glosses():
+def glosses(vectors_of_glosses):
     """Vectors of real text, queries that are not among them, and their true neighbours."""
-    vectors = gloss_vectors()
+    vectors = vectors_of_glosses
     order = np.random.default_rng(SEED).permutation(len(vectors))
     held_out, base = vectors[order[:QUERIES]], vectors[order[QUERIES:]]
     queries = held_out[np.linalg.norm(held_out, axis=1) > 0]
