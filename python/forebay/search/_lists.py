@@ -92,13 +92,13 @@ def _cut(
     along = [arrays.get(rows.of(arrays.put(members[first : first + batch])) @ line) for first in blocks]
     members = members[np.argsort(np.concatenate(along), kind="stable")]
     pieces = -(-len(members) // _LENGTH)
-    cuts = np.arange(pieces + 1) * len(members) // pieces
+    cuts = np.arange(pieces + 1, dtype=np.int64) * len(members) // pieces
     of_piece = np.repeat(np.arange(pieces), np.diff(cuts))
     total = np.zeros((pieces, rows.dimension), np.float32)
     for first in blocks:
         some = slice(first, first + batch)
         total += arrays.get(arrays.sums(rows.of(arrays.put(members[some])), arrays.put(of_piece[some]), pieces))
-    return members, cuts[:-1], total / np.diff(cuts)[:, None].astype(np.float32)
+    return members, cuts[:-1], (total / np.diff(cuts)[:, None]).astype(np.float32)
 
 
 def _farthest(rows: Array, one: Array) -> int:

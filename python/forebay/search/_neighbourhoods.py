@@ -101,7 +101,7 @@ class Neighbourhoods:
     def _nearest(self, rings: list[tuple[npt.NDArray[np.int32], int]], asking: int) -> tuple[Array, Array]:
         """The distances of the first vectors of the first ring to the nearest ones of each ring, and their ids."""
         arrays = self._arrays
-        parts = []
+        parts: list[tuple[Array, Array]] = []
         for ring, count in rings:
             ids = arrays.put(np.maximum(ring, 0))
             vectors = self._rows.of(ids)

@@ -97,7 +97,7 @@ def encode(
         remedy = f"is not of vectors with {checked.shape[1]} components; train one with vectors like these"
         raise RefusedInput("codebook", f"shape {codebook.shape}", remedy)
     arrays = arrays_on(device)
-    greatest = max(float(np.abs(codebook).max()), np.finfo(np.float32).tiny)
+    greatest = float(np.abs(codebook).max())
     scale = np.float32(math.ldexp(1.0, min(max(math.frexp(greatest)[1], -120), 120)))
     centres = [arrays.put(each / scale) for each in codebook]
     codes = np.empty((len(checked), len(codebook)), np.uint8)
