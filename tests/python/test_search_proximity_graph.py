@@ -110,6 +110,13 @@ def test_a_seed_makes_the_same_graph_and_another_one_another():
     assert not np.array_equal(one, build_graph(vectors, graph_degree=8, seed=4))
 
 
+def test_lists_hold_the_nearest_vector_of_nearly_all():
+    base = synthetic_vectors(5000, 16)
+    graph = build_graph(base, graph_degree=24)
+    near = exact_neighbours(base, base[::50], 2).ids[:, 1]
+    assert np.mean([name in graph[50 * at] for at, name in enumerate(near)]) >= 0.95
+
+
 # ---- what a search finds
 
 
@@ -200,6 +207,43 @@ def test_connecting_keeps_the_ways_that_are_there():
     five_rings = graph.astype(np.int32)
     connect(OnCpu(), rows, five_rings, 0, lambda *_: None)
     check(five_rings.view(np.uint32), drawn(count), 2)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 6])
+def test_repairs_of_drawn_graphs_cut_no_vector_off(degree):
+    """Edges in a few groups, so that much cannot be reached and full lists must give edges up."""
+    print(f"seed {SEED}")
+    random = np.random.default_rng(SEED)
+    for count in [2, 3, 7, 60, 60, 60, 400]:
+        group = random.integers(0, 1 + count // 6, count)
+        graph = np.full((count, degree), -1, np.int32)
+        for vertex in range(count):
+            mates = np.setdiff1d(np.flatnonzero(group == group[vertex]), vertex)
+            some = random.permutation(mates)[: random.integers(0, degree + 1)]
+            graph[vertex, : len(some)] = some
+        before = graph.copy()
+        reached = first_edges(before)
+        told = []
+        connect(OnCpu(), Rows(OnCpu(), drawn(count), "l2"), graph, 0, lambda *now, told=told: told.append(now))
+        check(graph.view(np.uint32), drawn(count), degree)
+        assert told == sorted(told), "what can be reached never becomes less"
+        assert told[0][0] == len(reached) + 1
+        for vertex, source in reached.items():
+            assert vertex in graph[source], "the edges by which a search from vertex 0 first came to others are there"
+
+
+def first_edges(graph):
+    """For each vertex that can be reached from vertex 0 the one from which it is first, the smallest of several."""
+    sources, ring = {}, [0]
+    while ring:
+        fresh = []
+        for source in ring:
+            for vertex in graph[source][graph[source] >= 0].tolist():
+                if vertex and vertex not in sources:
+                    sources[vertex] = source
+                    fresh.append(vertex)
+        ring = sorted(fresh)
+    return sources
 
 
 # ---- builds that go on

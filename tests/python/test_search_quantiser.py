@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from forebay import RefusedInput
 from forebay.search import synthetic_vectors
+from forebay.search.prepared import code_rows
 from forebay.search.quantiser import decode, encode, train_codebook
 
 SEED = 5
@@ -17,19 +18,20 @@ def drawn(count, dimension=12, kind="f4"):
 
 @pytest.mark.parametrize("kind", ["u1", "i1", "f2", "f4"])
 @pytest.mark.parametrize("chunks", [1, 4, 5, 12])  # 5: chunks of three components, and zeros behind the last
-def test_each_code_is_the_nearest_centroid(kind, chunks):
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_each_code_is_the_nearest_centroid(kind, chunks, metric):
     vectors = drawn(600, kind=kind)
-    codebook = train_codebook(vectors, chunks)
+    codebook = train_codebook(vectors, chunks, metric=metric)
     width = -(-12 // chunks)
     assert (codebook.dtype, codebook.shape) == (np.float32, (chunks, 256, width))
-    codes = encode(vectors, codebook)
+    codes = encode(vectors, codebook, metric=metric)
     assert (codes.dtype, codes.shape) == (np.uint8, (600, chunks))
     padded = np.zeros((600, chunks * width))
-    padded[:, :12] = vectors
+    padded[:, :12] = code_rows(vectors, metric)
     of_chunks = padded.reshape(600, chunks, 1, width)
     distances = ((of_chunks - codebook[None].astype("f8")) ** 2).sum(-1)
     chosen = np.take_along_axis(distances, codes[..., None].astype(int), 2)[..., 0]
-    assert chosen == pytest.approx(distances.min(2), rel=1e-4, abs=1e-2)
+    assert chosen == pytest.approx(distances.min(2), rel=1e-4, abs=1e-6 * distances.max())
 
 
 def test_more_chunks_stand_for_vectors_more_exactly():
