@@ -45,6 +45,7 @@ class Line:
 
 FULL = ("full device", "a file of /proc")  # what is found out only when it is written
 BENCH = " --size 64K --allow-destroy"
+FOLDERS = ("directory", "a directory", "folder that is missing", "no name")  # where a folder can be or is
 COMMANDS = {
     "doctor": Line(""),
     **{
@@ -81,7 +82,11 @@ COMMANDS = {
     "graph cc": Line("-n 1 -f @el --memory host"),  # of a matrix it reads no values
     "graph tc": Line("-n 1 -s -f @sg --memory host"),
     "graph spmv": Line(f"-n 1 -f @mtx --drive {IMAGE}"),
-    "search build": Line(f"@u8bin --drive {IMAGE}", (f"@fbin --drive {IMAGE}", f"synthetic:10x4 --drive {PROFILE}")),
+    "search build": Line(
+        f"@u8bin --drive {IMAGE}",
+        (f"@fbin --drive {IMAGE}", f"synthetic:10x4 --drive {PROFILE} --checkpoints @new.kept"),
+        fine=FOLDERS,
+    ),
     "search query": Line(
         f"@u8bin --vectors @u8bin -k 1 --drive {IMAGE}",
         (

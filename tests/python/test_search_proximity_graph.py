@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs of vectors: their shape, what a search finds in them, builds that go on, and bad input."""
 
+import errno
 import json
 import sys
 import tracemalloc
 
 import numpy as np
 import pytest
-from forebay import RefusedInput
+from forebay import OperationFailed, RefusedInput
 from forebay.search import NO_NEIGHBOUR, build_graph, exact_neighbours, recall, synthetic_vectors
 from forebay.search._arrays import OnCpu, arrays_on
 from forebay.search._neighbourhoods import Neighbourhoods
@@ -308,6 +309,57 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
     (tmp_path / "build.json").write_text("{")
     with pytest.raises(RefusedInput, match="damaged"):
         build_graph(drawn(20), graph_degree=4, checkpoints=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "why"),
+    [
+        ("graph.npy", lambda path: path.write_bytes(b""), "cannot be read"),
+        ("graph.npy", lambda path: path.write_bytes(path.read_bytes()[:-1]), "cannot be read"),
+        ("forward.npy", lambda path: path.write_bytes(path.read_bytes()[:-1]), "cannot be read"),
+        ("forward.npy", lambda path: np.save(path, np.zeros((3, 4), np.int32)), r"shape \(3, 4\)"),
+        ("forward.json", lambda path: path.write_text("[]"), "cannot be read"),
+    ],
+)
+def test_damaged_steps_are_refused_and_can_be_removed(tmp_path, name, damage, why):
+    vectors = drawn(300)
+    whole = build_graph(vectors, graph_degree=4, checkpoints=tmp_path).copy()  # it maps a file that is damaged now
+    damage(tmp_path / name)
+    with pytest.raises(RefusedInput, match=f"{why}.*remove it") as refused:
+        build_graph(vectors, graph_degree=4, checkpoints=tmp_path)
+    assert refused.value.field == "checkpoints"
+    (tmp_path / name).unlink()
+    assert np.array_equal(build_graph(vectors, graph_degree=4, checkpoints=tmp_path), whole)
+
+
+def test_what_is_known_of_an_array_that_was_removed_is_forgotten(tmp_path):
+    """Else an end before the first note would leave a new array that counts as whole."""
+    vectors = drawn(300)
+    whole = build_graph(vectors, graph_degree=4, checkpoints=tmp_path)
+    for name in ("forward.npy", "graph.npy"):
+        (tmp_path / name).unlink()
+
+    def end_it(*_):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("forebay.search._checkpoints.Checkpoints.grown", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            build_graph(vectors, graph_degree=4, checkpoints=tmp_path, progress=end_it)
+    assert np.array_equal(build_graph(vectors, graph_degree=4, checkpoints=tmp_path), whole)
+
+
+def test_a_full_disk_is_a_failure_and_not_the_end_of_the_process(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    vectors = drawn(300)
+    with monkeypatch.context() as patched:
+        patched.setattr("os.posix_fallocate", full)
+        with pytest.raises(OperationFailed, match=r"checkpoints.*forward.npy.*No space left"):
+            build_graph(vectors, graph_degree=4, checkpoints=tmp_path)
+    kept = build_graph(vectors, graph_degree=4, checkpoints=tmp_path)
+    assert np.array_equal(kept, build_graph(vectors, graph_degree=4))
 
 
 def test_progress_goes_up_to_all():

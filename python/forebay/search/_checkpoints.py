@@ -2,6 +2,7 @@
 """What the steps of a build have made, kept in a folder so that a build that was ended goes on from there."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,11 @@ class Checkpoints:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if not described.exists():
-                self._write(described, lambda path: path.write_text(json.dumps(parameters, indent=1) + "\n"))
+                _replace(described, lambda path: path.write_text(json.dumps(parameters, indent=1) + "\n"))
             before = json.loads(described.read_text())
-        except (OSError, OperationFailed) as error:
-            raise RefusedInput("checkpoints", folder, f"cannot be used: {error}; name another folder") from None
+        except OSError as error:
+            remedy = f"cannot be used: {error.strerror or error}; name another folder"
+            raise RefusedInput("checkpoints", folder, remedy) from None
         except ValueError:
             before = None
         if not isinstance(before, dict):
@@ -58,7 +60,7 @@ class Checkpoints:
             self._write(path, lambda part: _save(part, made))
         try:
             found: npt.NDArray[Any] = np.load(path, mmap_mode="c")  # what changes in memory does not change the file
-        except (OSError, ValueError) as error:
+        except (EOFError, OSError, ValueError) as error:
             raise RefusedInput("checkpoints", path, f"cannot be read: {error}; remove it") from None
         return found
 
@@ -68,8 +70,22 @@ class Checkpoints:
             return np.full(shape, -1, np.int32), 0
         path, done = self._folder / f"{name}.npy", self._folder / f"{name}.json"
         if path.exists() and done.exists():
-            return np.load(path, mmap_mode="r+"), int(json.loads(done.read_text()))
-        array = np.lib.format.open_memmap(path, "w+", np.int32, shape)
+            try:
+                np.load(path, mmap_mode="r")  # to write, NumPy would make a file longer that was cut
+                found, pieces = np.load(path, mmap_mode="r+"), int(json.loads(done.read_text()))
+            except (EOFError, OSError, TypeError, ValueError) as error:
+                raise RefusedInput("checkpoints", path, f"cannot be read: {error}; remove it") from None
+            if (found.dtype, found.shape) != (np.dtype(np.int32), shape):
+                what = f"has {found.dtype} of shape {found.shape}, and must have int32 of shape {shape}"
+                raise RefusedInput("checkpoints", path, f"{what}; remove it")
+            return found, pieces
+        try:
+            done.unlink(missing_ok=True)  # lest it be taken for what is known of the new array
+            array = np.lib.format.open_memmap(path, "w+", np.int32, shape)
+            with path.open("rb+") as file:  # a disk that is full would end the process when the mapping is written
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        except OSError as error:
+            raise _unwritable(path, error) from None
         array[:] = -1
         return array, 0
 
@@ -81,13 +97,23 @@ class Checkpoints:
 
     @staticmethod
     def _write(path: Path, write: Callable[[Path], object]) -> None:
-        """Writes a file that has its name only once it is whole."""
-        part = path.with_name(f"{path.name}.part")
         try:
-            write(part)
-            part.replace(path)
+            _replace(path, write)
         except OSError as error:
-            raise OperationFailed(f"checkpoints: '{path}': cannot be written: {error.strerror or error}") from error
+            raise _unwritable(path, error) from None
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes a file that has its name only once it is whole and durable."""
+    part = path.with_name(f"{path.name}.part")
+    write(part)
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _unwritable(path: Path, error: OSError) -> OperationFailed:
+    return OperationFailed(f"checkpoints: '{path}': cannot be written: {error.strerror or error}")
 
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:
