@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from forebay.cli import main
 from forebay.search import gloss_vectors
+from threadpoolctl import threadpool_limits
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,10 @@ def vectors_of_glosses() -> npt.NDArray[np.float32]:
     vectors = gloss_vectors()
     vectors.flags.writeable = False
     return vectors
+
+
+@pytest.fixture(scope="session")
+def one_thread_a_product():
+    """For builds of graphs, which multiply many small matrices: threads that share one mostly wait for each other."""
+    with threadpool_limits(1):
+        yield

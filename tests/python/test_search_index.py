@@ -24,6 +24,8 @@ from forebay.search.pq_mode import layout_of
 from forebay.search.prepared import prepare
 from forebay.search.quantiser import CENTROIDS
 
+pytestmark = pytest.mark.usefixtures("one_thread_a_product")
+
 DRIVE = "emulated:size=64M,latency_us=50"
 SEED = 20_261_127
 QUERIES = 1000

@@ -19,7 +19,8 @@ from forebay.search.quantiser import encode, train_codebook
 from graph_walk import by_codes, by_vectors, entries_of, nearest_expanded, walk
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from threadpoolctl import threadpool_limits
+
+pytestmark = pytest.mark.usefixtures("one_thread_a_product")
 
 KINDS = ("u1", "i1", "f2", "f4")
 SEED = 11
@@ -161,8 +162,7 @@ def glosses_apart(vectors_of_glosses):
 
 def test_a_search_finds_the_neighbours_of_glosses_by_distances_and_by_codes(glosses_apart):
     base, queries, true = glosses_apart
-    with threadpool_limits(1):  # products are small, and threads that wait for each other take the others' time
-        graph = build_graph(base, graph_degree=48)
+    graph = build_graph(base, graph_degree=48)
     check(graph, base, 48)
     exact = found_in(graph, base, queries, 100)
     codebook = train_codebook(base, 32)
