@@ -5,8 +5,12 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from forebay.cli import main
+from forebay.search import gloss_vectors
+from threadpoolctl import threadpool_limits
 
 
 @dataclass(frozen=True)
@@ -41,3 +45,18 @@ def forebay(capfd):
         return Outcome(status, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def vectors_of_glosses() -> npt.NDArray[np.float32]:
+    """The vectors of WordNet's glosses, read-only. They take seconds to make, so all tests share them."""
+    vectors = gloss_vectors()
+    vectors.flags.writeable = False
+    return vectors
+
+
+@pytest.fixture(scope="session")
+def one_thread_a_product():
+    """For builds of graphs, which multiply many small matrices: threads that share one mostly wait for each other."""
+    with threadpool_limits(1):
+        yield

@@ -59,3 +59,36 @@ def write(prefix, vectors, lists, centres, centroid, chunk_offsets, codes, *, me
     }
     for ending, data in files.items():
         prefix.with_name(prefix.name + ending).write_bytes(data)
+
+
+def sample(count, dimension, seed=5):
+    """Drawn vectors, uint8."""
+    return np.random.default_rng(seed).integers(0, 200, (count, dimension), np.uint8)
+
+
+def write_sample(prefix, vectors, lists=None):
+    """Writes the files of an index over a few vectors: each has edges to its nearest ones and to the next ones.
+
+    Args:
+        prefix: How the names of the files begin, a path.
+        vectors: Of shape (count, dimension); a code has four bytes, of as many components each.
+        lists: Other neighbours.
+    """
+    count, dimension = vectors.shape
+    rows = vectors.astype(np.float32)
+    if lists is None:
+        squares = ((rows[:, None] - rows[None]) ** 2).sum(2)
+        near = np.argsort(squares, axis=1, kind="stable")
+        lists = []
+        for node in range(count):
+            some = [*near[node, :9].tolist(), *((node + step) % count for step in (1, 7, 50))]
+            lists.append([one for one in dict.fromkeys(some) if one != node])
+    centroid = rows.mean(0)
+    centres = rows[np.arange(256) % count] - centroid
+    offsets = split(dimension, 4)
+    codes = np.empty((count, 4), np.uint8)
+    for chunk in range(4):
+        part = slice(offsets[chunk], offsets[chunk + 1])
+        apart = ((rows[:, None, part] - centroid[part] - centres[None, :, part]) ** 2).sum(2)
+        codes[:, chunk] = apart.argmin(1)
+    write(prefix, vectors, lists, centres, centroid, offsets, codes)

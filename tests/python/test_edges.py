@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import diskann_writer
 import pytest
 import typer
 from forebay.cli import app
@@ -45,6 +46,7 @@ class Line:
 
 FULL = ("full device", "a file of /proc")  # what is found out only when it is written
 BENCH = " --size 64K --allow-destroy"
+FOLDERS = ("directory", "a directory", "folder that is missing", "no name")  # where a folder can be or is
 COMMANDS = {
     "doctor": Line(""),
     **{
@@ -81,7 +83,12 @@ COMMANDS = {
     "graph cc": Line("-n 1 -f @el --memory host"),  # of a matrix it reads no values
     "graph tc": Line("-n 1 -s -f @sg --memory host"),
     "graph spmv": Line(f"-n 1 -f @mtx --drive {IMAGE}"),
-    "search build": Line(f"@u8bin --drive {IMAGE}", (f"@fbin --drive {IMAGE}", f"synthetic:10x4 --drive {PROFILE}")),
+    "search build": Line(
+        f"@u8bin --drive {IMAGE}",
+        (f"@fbin --drive {IMAGE}", f"synthetic:10x4 --drive {PROFILE} --checkpoints @new.kept"),
+        fine=FOLDERS,
+    ),
+    "search import": Line(f"@diskann --dtype uint8 --drive {IMAGE}", (f"@diskann --dtype uint8 --drive {PROFILE}",)),
     "search query": Line(
         f"@u8bin --vectors @u8bin -k 1 --drive {IMAGE}",
         (
@@ -126,6 +133,7 @@ def has_json(command):
 SUFFIX = {kind: f".{kind}" for kind in ("sg", "wsg", "el", "gr", "mtx", "fbin", "u8bin", "ibin")}
 SUFFIX |= {"study": ".toml", "fio": ".json", "profile": ".toml", "image": ".img", "gz": ".gz", "trace": ".csv"}
 LARGE = {"fio": 16 << 20, "profile": 1 << 20}  # bytes of files that are large for their kind
+DISKANN_FILES = ("_disk.index", "_pq_pivots.bin", "_pq_compressed.bin", "_metadata.bin")
 # Kinds of which any bytes are good data.
 ANY_BYTES = ("data", "image")
 
@@ -163,6 +171,10 @@ def good_wordnet(path):
     (path / "data.noun").write_text(nouns)
     for name in ("data.verb", "data.adj", "data.adv"):
         (path / name).write_text("  1 a licence\n")
+
+
+def good_diskann(prefix):
+    diskann_writer.write_sample(prefix, diskann_writer.sample(20, 4))
 
 
 @functools.cache
@@ -209,6 +221,7 @@ GOOD_FILES = {
     "image": good_image,
     "wordnet": good_wordnet,
     "noun": good_wordnet,
+    "diskann": good_diskann,
 }
 
 
@@ -289,6 +302,24 @@ def bad_files(folder, suffix, kind):
                 inside.mkdir()
                 (inside / "data.noun").symlink_to(path)
                 at[name] = inside
+    if kind == "diskann":  # one of the files whose names begin with the prefix
+        return {name: path for ending in DISKANN_FILES for name, path in bad_diskann(folder, at, ending).items()}
+    return at
+
+
+def bad_diskann(folder, bad, ending):
+    """Prefixes of good files but for one."""
+    at = {}
+    for name, path in bad.items():
+        if len(str(path)) >= 4096:
+            at[name] = path
+            continue
+        prefix = folder / f"index {ending} of {name}"
+        good_diskann(prefix)
+        file = prefix.with_name(prefix.name + ending)
+        file.unlink()
+        file.symlink_to(path)
+        at[f"{name} as {ending}"] = prefix
     return at
 
 

@@ -66,6 +66,20 @@ def test_a_build_says_what_it_built_and_checks_it(capsys, tmp_path):
     assert replaced["verified"]
 
 
+def test_a_build_that_was_ended_goes_on_from_its_folder(capsys, tmp_path):
+    kept = tmp_path / "kept"
+    words = ("--drive", "emulated:size=16M", *SMALL, "--checkpoints", kept)
+    first, _ = run(capsys, "search", "build", VECTORS, *words)
+    again, _ = run(capsys, "search", "build", VECTORS, *words)
+    assert {"lists", "neighbours", "reverse edges"} <= set(first["steps"])
+    assert not {"lists", "neighbours", "reverse edges"} & set(again["steps"])
+    assert again["index"] == first["index"]
+    refused = run(capsys, "search", "build", VECTORS, *words, "--seed", "1", status=2)
+    assert refused.startswith(f"forebay: --checkpoints: '{kept}': keeps a build with seed 0, and this one has 1")
+    refused = run(capsys, "search", "build", VECTORS, *words, "--checkpoints", kept / "build.json", status=2)
+    assert refused.startswith(f"forebay: --checkpoints: '{kept}/build.json': cannot be used: ")
+
+
 def test_a_drive_in_memory_is_told_to_be_lost(capsys):
     _, err = run(capsys, "search", "build", "synthetic:50x8", "--drive", "emulated:size=16M", *SMALL)
     assert "name a drive in a file" in err

@@ -24,6 +24,8 @@ from forebay.search import (
 )
 from forebay.search.prepared import prepare
 
+pytestmark = pytest.mark.usefixtures("one_thread_a_product")
+
 DRIVE = "emulated:size=16M"
 DISK, PIVOTS, CODES, METADATA = "_disk.index", "_pq_pivots.bin", "_pq_compressed.bin", "_metadata.bin"
 

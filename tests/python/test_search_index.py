@@ -15,7 +15,6 @@ from forebay.search import (
     Index,
     build_graph,
     exact_neighbours,
-    gloss_vectors,
     recall,
     synthetic_vectors,
 )
@@ -24,6 +23,8 @@ from forebay.search.index_file import VERSION, Meta, read_meta, read_part
 from forebay.search.pq_mode import layout_of
 from forebay.search.prepared import prepare
 from forebay.search.quantiser import CENTROIDS
+
+pytestmark = pytest.mark.usefixtures("one_thread_a_product")
 
 DRIVE = "emulated:size=64M,latency_us=50"
 SEED = 20_261_127
@@ -177,25 +178,81 @@ def test_equal_vectors_are_found(storage):
     np.testing.assert_array_equal(found.distances, 0)
 
 
+def contents_of(storage, name):
+    """What the extents of an index hold, by the names of its parts."""
+    parts = {}
+    for each in storage.extents():
+        index, _, part = each["name"].rpartition("/")
+        if index == name:
+            parts[part] = bytearray(each["bytes"])
+            storage.read_extent(each["name"], parts[part])
+    return parts
+
+
 def test_the_same_seed_gives_the_same_index(storage):
     base = vectors_of("uint8", 1500, 16)
     contents = []
     for seed in (3, 3, 4):
         Index.build(storage, base, "again", graph_degree=8, seed=seed, replace=True).close()
-        sizes = {each["name"]: each["bytes"] for each in storage.extents() if each["name"].startswith("again/")}
-        parts = {}
-        for name, size in sizes.items():
-            parts[name] = bytearray(size)
-            storage.read_extent(name, parts[name])
-        contents.append(parts)
+        contents.append(contents_of(storage, "again"))
     assert contents[0] == contents[1]
     assert contents[0] != contents[2]
 
 
+@pytest.mark.parametrize("mode", ["pq", "exact"])
+def test_a_build_that_was_ended_goes_on_where_it_was(storage, tmp_path, mode):
+    base, kept = vectors_of("uint8", 1500, 16), tmp_path / "kept"
+
+    def end_it(step, _done, _total):
+        if step == "connections":
+            raise KeyboardInterrupt
+
+    options = {"mode": mode, "graph_degree": 8, "seed": 3, "replace": True}
+    with pytest.raises(KeyboardInterrupt):
+        Index.build(storage, base, f"ended-{mode}", **options, checkpoints=kept, progress=end_it)
+    assert not contents_of(storage, f"ended-{mode}")
+    steps = []
+    with Index.build(
+        storage, base, f"ended-{mode}", **options, checkpoints=str(kept), progress=lambda step, *_: steps.append(step)
+    ):
+        pass
+    assert steps[0] == "connections"
+    assert not {"lists", "neighbours", "reverse edges"} & set(steps)
+    Index.build(storage, base, f"whole-{mode}", **options).close()
+    assert contents_of(storage, f"ended-{mode}") == contents_of(storage, f"whole-{mode}")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("seed 3, and this one has 4", {"seed": 4}),
+        ("graph_degree 8, and this one has 9", {"graph_degree": 9}),
+        ("metric l2, and this one has cosine", {"metric": "cosine"}),
+        ("vectors 300, and this one has 299", {"vectors": vectors_of("uint8", 300, 16)[:-1]}),
+        ("checksum", {"vectors": vectors_of("uint8", 300, 16)[::-1]}),
+    ],
+)
+def test_checkpoints_of_another_build_are_refused(storage, tmp_path, name, change):
+    options = {"vectors": vectors_of("uint8", 300, 16), "graph_degree": 8, "seed": 3, "checkpoints": tmp_path}
+    Index.build(storage, name="first", **options, replace=True).close()
+    with pytest.raises(RefusedInput, match=f"{name}.*name another") as refused:
+        Index.build(storage, name="second", **(options | change))
+    assert refused.value.field == "checkpoints"
+    assert not contents_of(storage, "second")
+
+
+def test_checkpoints_are_refused_where_they_would_keep_nothing(storage, tmp_path):
+    base = vectors_of("uint8", 300, 16)
+    graph = build_graph(base, graph_degree=8)
+    with pytest.raises(RefusedInput, match=f"'{tmp_path}'.*leave one") as refused:
+        Index.build(storage, base, "second", graph=graph, checkpoints=tmp_path)
+    assert refused.value.field == "checkpoints"
+
+
 @pytest.fixture(scope="module")
-def glosses():
+def glosses(vectors_of_glosses):
     """Vectors of real text, queries that are not among them, and their true neighbours."""
-    vectors = gloss_vectors()
+    vectors = vectors_of_glosses
     order = np.random.default_rng(SEED).permutation(len(vectors))
     held_out, base = vectors[order[:QUERIES]], vectors[order[QUERIES:]]
     queries = held_out[np.linalg.norm(held_out, axis=1) > 0]

@@ -12,6 +12,8 @@ from forebay.search import METRICS, NO_NEIGHBOUR, Index, exact_neighbours, recal
 from forebay.search.index_file import extent_sizes, read_meta, read_part
 from forebay.search.pq_mode import layout_of
 
+pytestmark = pytest.mark.usefixtures("one_thread_a_product")
+
 DRIVE = "emulated:size=64M,latency_us=20"
 DIMENSION, BUILT, MORE, ROOM = 32, 1000, 150, 1400
 SEED = 20_261_128

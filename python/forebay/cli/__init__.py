@@ -17,6 +17,7 @@ from forebay.cli import (
     graph_model,
     replay,
     search,
+    search_import,
     search_query,
     serve,
     study,
@@ -44,6 +45,7 @@ app.command("study")(study.study)
 app.command("run", context_settings={"allow_interspersed_args": False})(serve.run_program)
 for _name, _command in graph_commands.COMMANDS.items():
     graph.app.command(_name)(_command)
+search.app.command("import")(search_import.import_index)
 search.app.command("query")(search_query.query)
 graph.app.command("model")(graph_model.model)
 drive.app.command("serve")(serve.serve)

@@ -2,6 +2,7 @@
 """`forebay search`: build indexes of vectors on drives, and describe them. `query` is in search_query."""
 
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,45 +12,42 @@ from forebay.cli.application import Application
 from forebay.cli.contract import (
     DeviceOption,
     JsonOption,
-    NotVerifiedError,
     SeedOption,
     check_json_target,
-    notice,
     terminal,
     write_json,
 )
 from forebay.cli.search_build import (
+    RECALL_MIN,
+    CapacityOption,
     ChunksOption,
     DegreeOption,
+    DrivesOption,
     IndexNameOption,
     MetricOption,
     ModeOption,
+    ReplaceOption,
     Wanted,
     build,
+    end_of_build,
     named_as_options,
     recall_of_base,
+    show_built,
+    table_of,
 )
-from forebay.cli.timing import timing
 from forebay.cli.vector_sources import SOURCES, VectorSource
 from forebay.graph.memory import resolve_device
 from forebay.search.index import Index
 from forebay.search.index_file import extent_sizes, read_meta
 from forebay.storage import Storage
-from forebay.units import format_bytes, format_ns
+from forebay.units import format_bytes
 
 app = Application(
     no_args_is_help=True,
     help="Build indexes of vectors on drives, and search them for the nearest neighbours of queries.",
 )
 
-_SAMPLE = 100
-_RECALL_MIN = 0.9
 _META = "/meta"
-
-DrivesOption = Annotated[
-    list[str],
-    typer.Option("--drive", metavar="URI", help="The drive with the index. Repeat it to stripe several."),
-]
 
 
 @app.command("build")
@@ -61,16 +59,16 @@ def build_index(
     metric: MetricOption = None,
     graph_degree: DegreeOption = None,
     chunks: ChunksOption = None,
-    capacity: Annotated[
-        int | None,
+    capacity: CapacityOption = None,
+    replace: ReplaceOption = False,
+    checkpoints: Annotated[
+        Path | None,
         typer.Option(
-            "--capacity",
-            metavar="N",
-            help="How many vectors there is to be room for.",
-            show_default="for those of VECTORS",
+            "--checkpoints",
+            metavar="DIR",
+            help="Keep what long steps make in a folder. If the build is ended, the same command goes on there.",
         ),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Take the place of an index of that name.")] = False,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
     json_target: JsonOption = None,
@@ -80,7 +78,7 @@ def build_index(
     on = resolve_device(device, "--device")
     source = VectorSource("VECTORS", vectors)
     source.check()
-    wanted = Wanted(mode, metric, graph_degree, chunks, seed, capacity, replace)
+    wanted = Wanted(mode, metric, graph_degree, chunks, seed, capacity, replace, checkpoints)
     with Storage(*drive, device=on) as storage:
         base = source.vectors()
         before = time.perf_counter()
@@ -88,7 +86,7 @@ def build_index(
         storage.flush()
         seconds = time.perf_counter() - before
         with built.index as index:
-            sample, recall = recall_of_base(index, base, seed, _SAMPLE)
+            sample, recall = recall_of_base(index, base, seed)
             report = storage.report()
             document = {
                 "vectors": vectors,
@@ -96,7 +94,7 @@ def build_index(
                 "index": index.info(),
                 "seconds": seconds,
                 "steps": built.seconds,
-                "verified": recall >= _RECALL_MIN,
+                "verified": recall >= RECALL_MIN,
                 "verified_vectors": sample,
                 "recall": recall,
                 "device": report["device"],
@@ -104,14 +102,8 @@ def build_index(
                 "forebay": report,
             }
     write_json(json_target, document)
-    _show_build(document, json_target)
-    if all(each.get("backing") == "memory" and each.get("residency") != "served" for each in report["drives"]):
-        notice("the drive is in the memory of this command, and so the index is gone now; name a drive in a file")
-    if not document["verified"]:
-        raise NotVerifiedError(
-            f"a search found {recall:.2f} of {sample} vectors of the index; at least {_RECALL_MIN} must be found: "
-            "build it again with a larger --graph-degree or --chunks"
-        )
+    show_built(document, json_target)
+    end_of_build(document, "build it again with a larger --graph-degree or --chunks")
 
 
 @app.command()
@@ -131,7 +123,7 @@ def info(
             with Index(storage, name) as index:
                 described = index.info()
             write_json(json_target, {"drives": drive, "index": described, "forebay": storage.report()})
-            out.print(_table(described))
+            out.print(table_of(described))
             return
         indexes = [_listed(storage, each) for each in sorted(extent_sizes(storage)) if each.endswith(_META)]
         write_json(json_target, {"drives": drive, "indexes": indexes, "forebay": storage.report()})
@@ -142,9 +134,6 @@ def info(
         size = format_bytes(each["drive_bytes"])
         table.add_row(each["name"], each["mode"], str(each["count"]), kind, each["metric"], size)
     out.print(table if indexes else "no indexes")
-
-
-# `import` comes here, or as `app.command("import")(...)` in forebay.cli: forebay.search.diskann does its work.
 
 
 def _listed(storage: Storage, extent: str) -> dict[str, Any]:
@@ -162,37 +151,3 @@ def _listed(storage: Storage, extent: str) -> dict[str, Any]:
         "capacity": meta.slots,
         "drive_bytes": sum(size for each, size in sizes.items() if each.rpartition("/")[0] == name),
     }
-
-
-def _table(described: dict[str, Any]) -> Table:
-    table = Table(title=described["name"], show_header=False)
-    per_vector = described["device_bytes"] / described["slots"]
-    rows = {
-        "mode": described["mode"],
-        "vectors": f"{described['live']} of {described['dtype']} x {described['dimension']}",
-        "metric": described["metric"],
-        "room for": f"{described['slots']} vectors",
-        "neighbours": f"{described['graph_degree']} in a record at most",
-        "code": f"{described['chunks']} bytes" if described["chunks"] else "none",
-        "record": f"{described['record_bytes']} bytes",
-        "on drives": format_bytes(described["drive_bytes"]),
-        "device memory": f"{format_bytes(described['device_bytes'])}, {per_vector:.1f} bytes a vector",
-    }
-    for key, value in rows.items():
-        table.add_row(key, value)
-    return table
-
-
-def _show_build(document: dict[str, Any], json_target: str | None) -> None:
-    out = terminal(json_target)
-    out.print(timing(document["forebay"]), highlight=False, soft_wrap=True)
-    out.print(_table(document["index"]))
-    steps = Table("step", "time")
-    steps.columns[1].justify = "right"
-    for step, seconds in document["steps"].items():
-        steps.add_row(step, format_ns(seconds * 1e9))
-    steps.add_row("all", format_ns(document["seconds"] * 1e9))
-    out.print(steps)
-    found = f"{document['recall']:.2f} of {document['verified_vectors']} of its own vectors found"
-    verdict = "PASS" if document["verified"] else "FAIL"
-    out.print(f"on {document['device']}; verification: {verdict}, {found}", highlight=False, soft_wrap=True)

@@ -5,19 +5,26 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import typer
+from rich.table import Table
 
-from forebay.cli.contract import step_progress
+from forebay.cli.contract import NotVerifiedError, notice, step_progress, terminal
+from forebay.cli.timing import timing
 from forebay.errors import RefusedInput
 from forebay.search.build import DEGREE_DEFAULT, default_chunks, slot_layout
 from forebay.search.build_options import Progress
 from forebay.search.index import Index
 from forebay.storage import Storage
+from forebay.units import format_bytes, format_ns
 
+RECALL_MIN = 0.9
+"""Which part of a sample of an index's own vectors a search must find."""
+_SAMPLE = 100
 _MEBIBYTE = 1 << 20
 _BLOCK_BYTES = 512  # of an emulated drive
 _OPTIONS = {
@@ -25,6 +32,7 @@ _OPTIONS = {
     "queries": "QUERIES",
     "index": "--name",
     "name": "--name",
+    "prefix": "PREFIX",
     "storage": "--drive",
     "k": "-k",
 }
@@ -57,6 +65,20 @@ ChunksOption = Annotated[
         show_default="one for 4 components, at most 64",
     ),
 ]
+DrivesOption = Annotated[
+    list[str],
+    typer.Option("--drive", metavar="URI", help="The drive with the index. Repeat it to stripe several."),
+]
+CapacityOption = Annotated[
+    int | None,
+    typer.Option(
+        "--capacity",
+        metavar="N",
+        help="How many vectors there is to be room for.",
+        show_default="for those that there are",
+    ),
+]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Take the place of an index of that name.")]
 IndexNameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="The name of the index on the drive.")]
 
 
@@ -71,6 +93,7 @@ class Wanted:
     seed: int
     capacity: int | None = None
     replace: bool = False
+    checkpoints: Path | None = None
 
     def refuse_all(self, why: str) -> None:
         """Refuses those options that only a build has.
@@ -127,7 +150,7 @@ def build(storage: Storage, vectors: npt.NDArray[Any], name: str, wanted: Wanted
         RefusedInput: As ``Index.build``, with the names of options.
         OperationFailed: As ``Index.build``.
     """
-    with _timed_steps() as (seconds, tell), named_as_options():
+    with timed_steps("building the index") as (seconds, tell), named_as_options():
         index = Index.build(
             storage,
             vectors,
@@ -140,6 +163,7 @@ def build(storage: Storage, vectors: npt.NDArray[Any], name: str, wanted: Wanted
             seed=wanted.seed,
             device=device,
             replace=wanted.replace,
+            checkpoints=wanted.checkpoints,
             progress=tell,
             memory=memory,
         )
@@ -147,7 +171,8 @@ def build(storage: Storage, vectors: npt.NDArray[Any], name: str, wanted: Wanted
 
 
 @contextlib.contextmanager
-def _timed_steps() -> Iterator[tuple[dict[str, float], Progress]]:
+def timed_steps(description: str) -> Iterator[tuple[dict[str, float], Progress]]:
+    """Shows the progress of a build on standard error; yields the seconds of each step, and what is told of them."""
     seconds: dict[str, float] = {}
     before = time.perf_counter()
 
@@ -157,7 +182,7 @@ def _timed_steps() -> Iterator[tuple[dict[str, float], Progress]]:
         seconds[step] = seconds.get(step, 0.0) + now - before
         before = now
 
-    with step_progress("building the index") as show:
+    with step_progress(description) as show:
 
         def tell(step: str, done: int, total: int) -> None:
             took(step)
@@ -184,9 +209,11 @@ def named_as_options() -> Iterator[None]:
 _SAME_NAME = (
     "mode",
     "metric",
+    "dtype",
     "graph_degree",
     "chunks",
     "capacity",
+    "checkpoints",
     "seed",
     "memory",
     "itopk_size",
@@ -203,14 +230,18 @@ _SAME_NAME = (
 )
 
 
-def recall_of_base(index: Index, vectors: npt.NDArray[Any], seed: int, sample: int) -> tuple[int, float]:
+def sample_of(count: int, seed: int) -> npt.NDArray[np.int64]:
+    """Returns the ids of up to 100 vectors, in their order, for which a search is to check an index."""
+    return np.sort(np.random.default_rng(seed).permutation(count)[:_SAMPLE])
+
+
+def recall_of_base(index: Index, vectors: npt.NDArray[Any], seed: int) -> tuple[int, float]:
     """Searches an index for some of its own vectors.
 
     Args:
         index: The index.
         vectors: The vectors that it was built of.
         seed: Which of them are taken depends on it.
-        sample: How many at most.
 
     Returns:
         How many were taken, and for which part of them the nearest vector was found.
@@ -220,10 +251,66 @@ def recall_of_base(index: Index, vectors: npt.NDArray[Any], seed: int, sample: i
     """
     from forebay.search.exact import exact_neighbours, recall
 
-    rows = np.sort(np.random.default_rng(seed).permutation(len(vectors))[:sample])
+    rows = sample_of(len(vectors), seed)
     asked = np.asarray(vectors[rows])
     found = index.search(asked, 1).ids
     # A vector is nearest to itself; of inner products the largest may be that with another one.
     itself = index.metric != "inner_product"
     nearest = rows[:, None] if itself else exact_neighbours(vectors, asked, 1, index.metric).ids
     return len(rows), recall(vectors, asked, found, nearest, index.metric)
+
+
+def table_of(described: dict[str, Any]) -> Table:
+    """Returns a table of what `Index.info()` says."""
+    table = Table(title=described["name"], show_header=False)
+    per_vector = described["device_bytes"] / described["slots"]
+    rows = {
+        "mode": described["mode"],
+        "vectors": f"{described['live']} of {described['dtype']} x {described['dimension']}",
+        "metric": described["metric"],
+        "room for": f"{described['slots']} vectors",
+        "neighbours": f"{described['graph_degree']} in a record at most",
+        "code": f"{described['chunks']} bytes" if described["chunks"] else "none",
+        "record": f"{described['record_bytes']} bytes",
+        "on drives": format_bytes(described["drive_bytes"]),
+        "device memory": f"{format_bytes(described['device_bytes'])}, {per_vector:.1f} bytes a vector",
+    }
+    for key, value in rows.items():
+        table.add_row(key, value)
+    return table
+
+
+def show_built(document: dict[str, Any], json_target: str | None) -> None:
+    """Prints what a build or an import made, how long its steps took, and whether its vectors are found."""
+    out = terminal(json_target)
+    out.print(timing(document["forebay"]), highlight=False, soft_wrap=True)
+    out.print(table_of(document["index"]))
+    steps = Table("step", "time")
+    steps.columns[1].justify = "right"
+    for step, seconds in document["steps"].items():
+        steps.add_row(step, format_ns(seconds * 1e9))
+    steps.add_row("all", format_ns(document["seconds"] * 1e9))
+    out.print(steps)
+    found = f"{document['recall']:.2f} of {document['verified_vectors']} of its own vectors found"
+    verdict = "PASS" if document["verified"] else "FAIL"
+    out.print(f"on {document['device']}; verification: {verdict}, {found}", highlight=False, soft_wrap=True)
+
+
+def end_of_build(document: dict[str, Any], remedy: str) -> None:
+    """Says what the user must know of an index that was written.
+
+    Args:
+        document: Of the command.
+        remedy: What to do if a search does not find enough of its vectors.
+
+    Raises:
+        NotVerifiedError: It does not.
+    """
+    drives = document["forebay"]["drives"]
+    if all(each.get("backing") == "memory" and each.get("residency") != "served" for each in drives):
+        notice("the drive is in the memory of this command, and so the index is gone now; name a drive in a file")
+    if not document["verified"]:
+        raise NotVerifiedError(
+            f"a search found {document['recall']:.2f} of {document['verified_vectors']} vectors of the index; at least "
+            f"{RECALL_MIN} must be found: {remedy}"
+        )

@@ -14,13 +14,14 @@ from forebay.errors import RefusedInput
 
 Array = Any
 """An array of NumPy or a tensor of PyTorch."""
+_FIXED_POINT = float(1 << 30)
 
 
 class Arrays(Protocol):
     """Where a build computes."""
 
-    rows: int
-    """How many rows of some hundred numbers make a batch that the device is busy with."""
+    numbers: int
+    """How many numbers a temporary array holds: enough to keep the device busy, and few enough for its memory."""
 
     def put(self, array: npt.NDArray[Any]) -> Array:
         """Copies an array to the device, with its type."""
@@ -28,8 +29,14 @@ class Arrays(Protocol):
     def get(self, array: Array) -> npt.NDArray[Any]:
         """Copies an array to NumPy."""
 
+    def can_hold(self, size_bytes: int) -> bool:
+        """Whether data of this size may stay in the device's memory during a build."""
+
     def floats(self, array: Array) -> Array:
         """The array as ``float32``."""
+
+    def ids(self, array: Array) -> Array:
+        """The array as ``int32``: PyTorch computes little with ``uint32``, so -1 stands for no id."""
 
     def longs(self, array: Array) -> Array:
         """The array as ``int64``."""
@@ -40,11 +47,11 @@ class Arrays(Protocol):
     def full(self, shape: tuple[int, ...], value: int) -> Array:
         """An array of ``int64`` with one value."""
 
+    def no_ids(self, shape: tuple[int, ...]) -> Array:
+        """An array of ``int32`` with -1 everywhere."""
+
     def smallest(self, values: Array, count: int) -> tuple[Array, Array]:
         """The least values of each row in their order, and where they are."""
-
-    def least(self, values: Array) -> Array:
-        """Where the least value of each row is."""
 
     def first_true(self, mask: Array) -> Array:
         """Where the first true value of each row is; 0 if there is none."""
@@ -52,14 +59,11 @@ class Arrays(Protocol):
     def order(self, values: Array) -> Array:
         """The order that sorts the last axis, keeping equal values in their order."""
 
-    def where(self, mask: Array) -> tuple[Array, Array]:
-        """The rows and the columns of true values, row by row."""
+    def chosen(self, mask: Array, values: Array, other: float) -> Array:
+        """The values where the mask is true, and one number elsewhere."""
 
     def joined(self, parts: list[Array], axis: int) -> Array:
         """The parts one after the other."""
-
-    def first_of(self, labels: Array, count: int) -> Array:
-        """Where the first of each label below ``count`` is in sorted labels, or would be."""
 
     def along(self, values: Array, places: Array) -> Array:
         """The values at places along the last axis."""
@@ -68,7 +72,7 @@ class Arrays(Protocol):
         """The array with its last two axes exchanged."""
 
     def sums(self, rows: Array, labels: Array, count: int) -> Array:
-        """The sum of the rows with each label: ``int64`` rows, so that their order does not matter."""
+        """The sum of the rows with each label, ``float32``. No component of a row is above 256 in magnitude."""
 
     def counts(self, labels: Array, count: int) -> Array:
         """How many rows have each label."""
@@ -77,7 +81,7 @@ class Arrays(Protocol):
 class OnCpu:
     """NumPy."""
 
-    rows = 512
+    numbers = 1 << 20
 
     def put(self, array: npt.NDArray[Any]) -> Array:
         return array
@@ -85,11 +89,17 @@ class OnCpu:
     def get(self, array: Array) -> npt.NDArray[Any]:
         return np.asarray(array)
 
+    def can_hold(self, size_bytes: int) -> bool:  # noqa: ARG002
+        return False  # the vectors are in memory already, or in a file that is larger than it
+
     def floats(self, array: Array) -> Array:
         return array.astype(np.float32)
 
     def longs(self, array: Array) -> Array:
         return array.astype(np.int64)
+
+    def ids(self, array: Array) -> Array:
+        return array.astype(np.int32)
 
     def arange(self, count: int) -> Array:
         return np.arange(count)
@@ -97,14 +107,14 @@ class OnCpu:
     def full(self, shape: tuple[int, ...], value: int) -> Array:
         return np.full(shape, value, np.int64)
 
+    def no_ids(self, shape: tuple[int, ...]) -> Array:
+        return np.full(shape, -1, np.int32)
+
     def smallest(self, values: Array, count: int) -> tuple[Array, Array]:
         places = np.argpartition(values, count - 1, axis=-1)[..., :count]
         found = np.take_along_axis(values, places, -1)
         order = np.argsort(found, axis=-1, kind="stable")
         return np.take_along_axis(found, order, -1), np.take_along_axis(places, order, -1)
-
-    def least(self, values: Array) -> Array:
-        return values.argmin(-1)
 
     def first_true(self, mask: Array) -> Array:
         return mask.argmax(-1)
@@ -112,15 +122,11 @@ class OnCpu:
     def order(self, values: Array) -> Array:
         return np.argsort(values, axis=-1, kind="stable")
 
-    def where(self, mask: Array) -> tuple[Array, Array]:
-        rows, columns = np.nonzero(mask)
-        return rows, columns
+    def chosen(self, mask: Array, values: Array, other: float) -> Array:
+        return np.where(mask, values, np.asarray(other, values.dtype))
 
     def joined(self, parts: list[Array], axis: int) -> Array:
         return np.concatenate(parts, axis=axis)
-
-    def first_of(self, labels: Array, count: int) -> Array:
-        return np.searchsorted(labels, np.arange(count))
 
     def along(self, values: Array, places: Array) -> Array:
         return np.take_along_axis(values, places, -1)
@@ -129,11 +135,8 @@ class OnCpu:
         return array.swapaxes(-1, -2)
 
     def sums(self, rows: Array, labels: Array, count: int) -> Array:
-        total = np.zeros((count, rows.shape[1]), np.int64)
-        order = np.argsort(labels, kind="stable")
-        present, first = np.unique(labels[order], return_index=True)
-        total[present] = np.add.reduceat(rows[order], first, axis=0)
-        return total
+        columns = [np.bincount(labels, weights=column, minlength=count) for column in rows.T]
+        return np.stack(columns, axis=1).astype(np.float32)
 
     def counts(self, labels: Array, count: int) -> Array:
         return np.bincount(labels, minlength=count)
@@ -142,7 +145,7 @@ class OnCpu:
 class OnGpu:
     """PyTorch on one GPU."""
 
-    rows = 8192
+    numbers = 1 << 28
 
     def __init__(self, device: str) -> None:
         """Takes the GPU.
@@ -165,11 +168,17 @@ class OnGpu:
     def put(self, array: npt.NDArray[Any]) -> Array:
         if array.dtype == np.uint32:
             array = array.astype(np.int64)
-        return self._torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+        if not (array.flags.c_contiguous and array.flags.writeable):  # PyTorch wants both
+            array = array.copy()
+        return self._torch.from_numpy(array).to(self._device)
 
     def get(self, array: Array) -> npt.NDArray[Any]:
         found: npt.NDArray[Any] = array.cpu().numpy()
         return found
+
+    def can_hold(self, size_bytes: int) -> bool:
+        free, _ = self._torch.cuda.mem_get_info(self._device)
+        return size_bytes <= int(free) // 3
 
     def floats(self, array: Array) -> Array:
         return array.to(self._torch.float32)
@@ -177,18 +186,21 @@ class OnGpu:
     def longs(self, array: Array) -> Array:
         return array.to(self._torch.int64)
 
+    def ids(self, array: Array) -> Array:
+        return array.to(self._torch.int32)
+
     def arange(self, count: int) -> Array:
         return self._torch.arange(count, device=self._device)
 
     def full(self, shape: tuple[int, ...], value: int) -> Array:
         return self._torch.full(shape, value, dtype=self._torch.int64, device=self._device)
 
+    def no_ids(self, shape: tuple[int, ...]) -> Array:
+        return self._torch.full(shape, -1, dtype=self._torch.int32, device=self._device)
+
     def smallest(self, values: Array, count: int) -> tuple[Array, Array]:
         found, places = self._torch.topk(values, count, largest=False, sorted=True)
         return found, places
-
-    def least(self, values: Array) -> Array:
-        return values.argmin(-1)
 
     def first_true(self, mask: Array) -> Array:
         return mask.to(self._torch.uint8).argmax(-1)
@@ -196,15 +208,11 @@ class OnGpu:
     def order(self, values: Array) -> Array:
         return self._torch.sort(values, dim=-1, stable=True).indices
 
-    def where(self, mask: Array) -> tuple[Array, Array]:
-        rows, columns = self._torch.nonzero(mask, as_tuple=True)
-        return rows, columns
+    def chosen(self, mask: Array, values: Array, other: float) -> Array:
+        return self._torch.where(mask, values, self._torch.full_like(values, other))
 
     def joined(self, parts: list[Array], axis: int) -> Array:
         return self._torch.cat(parts, dim=axis)
-
-    def first_of(self, labels: Array, count: int) -> Array:
-        return self._torch.searchsorted(labels, self.arange(count))
 
     def along(self, values: Array, places: Array) -> Array:
         return self._torch.gather(values, -1, places)
@@ -213,8 +221,13 @@ class OnGpu:
         return array.transpose(-1, -2)
 
     def sums(self, rows: Array, labels: Array, count: int) -> Array:
+        # Threads add in any order, and only sums of whole numbers do not depend on it.
         total = self.full((count, rows.shape[1]), 0)
-        return total.index_add_(0, labels, rows)
+        step = max(1, self.numbers // rows.shape[1])
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step].to(self._torch.float64) * _FIXED_POINT
+            total.index_add_(0, labels[first : first + step], some.round().to(self._torch.int64))
+        return (total.to(self._torch.float64) / _FIXED_POINT).to(self._torch.float32)
 
     def counts(self, labels: Array, count: int) -> Array:
         return self._torch.bincount(labels, minlength=count)

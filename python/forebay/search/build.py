@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds an index, and writes it to drives."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,7 @@ def write_index(
     seed: int,
     device: str,
     replace: bool,
+    checkpoints: str | os.PathLike[str] | None,
     progress: Progress | None,
 ) -> None:
     """Builds an index and writes its extents, the meta last. ``Index.build`` describes the arguments and the errors."""
@@ -56,6 +59,9 @@ def write_index(
         raise RefusedInput("vectors", f"dimension {dimension}", f"must have at most {DIMENSION_MAX} components")
     degree = whole("graph_degree", DEGREE_DEFAULT if graph_degree is None else graph_degree)
     if graph is not None:
+        if checkpoints is not None:
+            remedy = "is for the steps that find a graph, and one is given: leave one of them out"
+            raise RefusedInput("checkpoints", checkpoints, remedy)
         degree = max(_checked_graph(graph, count), degree if graph_degree is not None else 0)
     options = BuildOptions(
         chunks=_checked_chunks(chunks, dimension),
@@ -75,7 +81,13 @@ def write_index(
 
     if graph is None:
         graph = build_graph(
-            base, metric=metric, graph_degree=degree, seed=options.seed, device=options.device, progress=progress
+            base,
+            metric=metric,
+            graph_degree=degree,
+            seed=options.seed,
+            device=options.device,
+            checkpoints=None if checkpoints is None else Path(checkpoints),
+            progress=progress,
         )
     meta = Meta(
         mode=mode,

@@ -2,6 +2,7 @@
 """An index of vectors whose records lie on drives."""
 
 import dataclasses
+import os
 import threading
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -106,6 +107,7 @@ class Index:
         seed: int = 0,
         device: str = "cpu",
         replace: bool = False,
+        checkpoints: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
         memory: str = "storage",
     ) -> Self:
@@ -129,6 +131,9 @@ class Index:
             seed: What is drawn at random, is drawn from it.
             device: ``cpu``, or ``cuda:N``, where PyTorch computes.
             replace: Take the place of an index of that name.
+            checkpoints: A folder for the steps that find the neighbours, which take most of the time. If a build ends
+                early, the next one with the same vectors and options goes on from there. The folder takes a little more
+                than twice the bytes of all neighbours, and stays when the build is done. None: nothing is kept.
             progress: Called now and then with the name of a step, and how much of how much of it is done.
             memory: As for ``Index``.
 
@@ -136,8 +141,9 @@ class Index:
             The index, open.
 
         Raises:
-            RefusedInput: An argument is wrong, or the drives have no room. Nothing was written then.
-            OperationFailed: A drive fails, or an extension module does not load.
+            RefusedInput: An argument is wrong, the drives have no room, or the folder keeps the steps of another build.
+                Nothing was written to the drives then.
+            OperationFailed: A drive fails, the folder cannot be written to, or an extension module does not load.
         """
         write_index(
             storage,
@@ -152,6 +158,7 @@ class Index:
             seed=seed,
             device=device,
             replace=replace,
+            checkpoints=checkpoints,
             progress=progress,
         )
         return cls(storage, name, memory=memory)

@@ -1,47 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters of vectors, by Lloyd's algorithm."""
+"""Clusters of rows, by Lloyd's algorithm."""
+
+import numpy as np
 
 from forebay.search._arrays import Array, Arrays
 
-_FIXED_POINT = float(1 << 20)  # sums of whole numbers do not depend on their order
 
-
-def squared_distances(left: Array, right: Array) -> Array:
-    """Returns how far each row of ``left`` is from each of ``right``: ``float32`` of shape ``(left, right)``.
-
-    It leaves out the squares of the rows of ``left``, which change no order among a row's distances.
-    """
-    return (right * right).sum(-1)[None] - 2 * (left @ right.T)
-
-
-def nearest_centres(arrays: Arrays, rows: Array, centres: Array, batch: int) -> Array:
-    """Returns the number of the nearest centre of each row, ``int64``."""
-    labels = arrays.full((len(rows),), 0)
-    for first in range(0, len(rows), batch):
-        some = arrays.floats(rows[first : first + batch])
-        labels[first : first + batch] = arrays.least(squared_distances(some, centres))
-    return labels
-
-
-def centres_of(arrays: Arrays, rows: Array, first: Array, iterations: int, batch: int) -> Array:
-    """Returns centres of clusters. The same arguments give the same centres.
+def nearest_centres(arrays: Arrays, rows: Array, centres: Array) -> Array:
+    """Returns the number of the nearest centre of each row, ``int64``.
 
     Args:
         arrays: Where to compute.
         rows: ``float32`` of shape ``(rows, dimension)``.
-        first: The centres to begin with, of shape ``(centres, dimension)``.
-        iterations: How often centres move.
-        batch: How many rows are compared with all centres at a time.
+        centres: ``float32`` of shape ``(centres, dimension)``.
     """
-    centres = first
-    greatest = float(abs(rows).max())
-    scale = _FIXED_POINT / greatest if greatest > 0 else 1.0
-    whole = arrays.longs(rows * scale)
+    # The square of the row changes no order among its distances.
+    squares, turned = (centres * centres).sum(-1), -2 * centres.swapaxes(0, 1)
+    labels = arrays.arange(len(rows))
+    batch = max(1, arrays.numbers // len(centres))
+    for first in range(0, len(rows), batch):
+        distances = rows[first : first + batch] @ turned
+        distances += squares
+        labels[first : first + batch] = distances.argmin(-1)
+    return labels
+
+
+def centres_of(arrays: Arrays, rows: Array, count: int, iterations: int, random: np.random.Generator) -> Array:
+    """Returns the centres of clusters. The same rows and the same random numbers give the same centres.
+
+    Args:
+        arrays: Where to compute.
+        rows: ``float32`` of shape ``(rows, dimension)``, with no component above 256 in magnitude.
+        count: How many centres. They repeat each other if there are fewer rows.
+        iterations: How often they move.
+        random: Chooses the rows with which they begin.
+
+    Returns:
+        ``float32`` of shape ``(count, dimension)``.
+    """
+    centres = rows[arrays.put(np.resize(random.permutation(len(rows)), count))]
     for _ in range(iterations):
-        labels = nearest_centres(arrays, rows, centres, batch)
-        members = arrays.counts(labels, len(centres))[:, None]
-        none = members == 0
-        means = arrays.floats(arrays.sums(whole, labels, len(centres))) / arrays.floats(members + none) / scale
-        keeps = arrays.floats(none)
-        centres = centres * keeps + means * (1 - keeps)
+        labels = nearest_centres(arrays, rows, centres)
+        members = arrays.counts(labels, count)[:, None]
+        empty = arrays.floats(members == 0)  # such a centre stays where it is
+        centres = centres * empty + arrays.sums(rows, labels, count) / (arrays.floats(members) + empty)
     return centres

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A product quantiser: it cuts a vector into chunks, and names for each the nearest of 256 centroids by one byte."""
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from forebay._buffers import whole
+from forebay.errors import RefusedInput
 from forebay.search._arrays import arrays_on
 from forebay.search.build_options import Progress
+from forebay.search.exact import checked_vectors
 from forebay.search.kmeans import centres_of, nearest_centres
 from forebay.search.prepared import code_rows
 
 CENTROIDS = 256
-_SAMPLE = 64 * CENTROIDS
+_SAMPLE = 65_536
 _ITERATIONS = 8
-_ROWS_PER_BATCH = 1 << 14
 
 
 def train_codebook(
@@ -26,31 +29,40 @@ def train_codebook(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Finds the centroids of each chunk, from a sample of the vectors.
+    """Finds the centroids of each chunk by k-means, from a sample of 65,536 vectors.
+
+    The same arguments give the same centroids, on one kind of device with one version of NumPy or PyTorch.
 
     Args:
-        vectors: Of shape ``(vectors, dimension)``; at least one.
-        chunks: How many. If they do not divide the dimension, zeros are added to the vectors.
-        metric: One of ``METRICS``. For the cosine, vectors are first brought to length 1.
-        seed: Chooses the sample. The same arguments give the same centroids.
-        device: ``cpu``, or ``cuda:N``, where PyTorch computes.
-        progress: Called with the progress.
+        vectors: Of shape ``(vectors, dimension)``, at least one: ``uint8``, ``int8``, ``float16`` or ``float32``.
+        chunks: Into how many parts a vector is cut, 1 to its dimension. If they do not divide the dimension, zeros are
+            added to the vectors.
+        metric: One of ``METRICS``. For ``cosine``, vectors are first brought to length 1.
+        seed: 0 to 2^63 - 1. It chooses the sample, and where the centroids begin.
+        device: ``cpu``, where NumPy computes, or ``cuda:N``, where PyTorch does.
+        progress: Called with the name of the step, and how much of how much of it is done.
 
     Returns:
-        ``float32`` of shape ``(chunks, 256, chunk_dimension)``.
+        ``float32`` of shape ``(chunks, 256, chunk_dimension)``. Centroids repeat if there are fewer than 256 vectors.
 
     Raises:
-        RefusedInput: There is no such device.
+        RefusedInput: An argument is wrong, or PyTorch is not installed.
     """
-    arrays = arrays_on(device)
-    chosen = np.random.default_rng(seed).permutation(len(vectors))[:_SAMPLE]
-    rows = _chunked(code_rows(vectors[np.sort(chosen)], metric), chunks)
-    first = np.resize(np.random.default_rng([seed, 1]).permutation(len(rows)), CENTROIDS)
+    checked = checked_vectors("vectors", vectors, metric)
+    if not len(checked):
+        raise RefusedInput("vectors", "0 vectors", "must be at least one")
+    chunks = whole("chunks", chunks)
+    if not 1 <= chunks <= checked.shape[1]:
+        raise RefusedInput("chunks", chunks, f"must be 1 to the dimension of the vectors, {checked.shape[1]}")
+    arrays, random = arrays_on(device), np.random.default_rng([whole("seed", seed), 3])
+    chosen = np.sort(random.permutation(len(checked))[:_SAMPLE])
+    rows = _chunked(code_rows(checked[chosen], metric), chunks)
+    # By a power of two, which changes no centroid: then no square is too large or too small for a float.
+    scale = np.float32(math.ldexp(1.0, min(max(math.frexp(float(np.abs(rows).max()))[1], -120), 120)))
     codebook = np.empty((chunks, CENTROIDS, rows.shape[2]), np.float32)
     for chunk in range(chunks):
-        of_chunk = np.ascontiguousarray(rows[:, chunk])
-        centres = centres_of(arrays, arrays.put(of_chunk), arrays.put(of_chunk[first]), _ITERATIONS, _ROWS_PER_BATCH)
-        codebook[chunk] = arrays.get(centres)
+        of_chunk = arrays.put(np.ascontiguousarray(rows[:, chunk]) / scale)
+        codebook[chunk] = arrays.get(centres_of(arrays, of_chunk, CENTROIDS, _ITERATIONS, random)) * scale
         if progress:
             progress("train codes", chunk + 1, chunks)
     return codebook
@@ -64,30 +76,39 @@ def encode(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """Returns the codes of vectors, ``uint8`` of shape ``(vectors, chunks)``.
+    """Returns the codes of vectors: the number of the nearest centroid of each chunk.
 
     Args:
-        vectors: Of shape ``(vectors, dimension)``.
+        vectors: Of shape ``(vectors, dimension)``, as for ``train_codebook``; there may be none.
         codebook: What ``train_codebook`` returned.
         metric: As for ``train_codebook``.
         device: Likewise.
-        progress: Called with the progress.
+        progress: Likewise.
+
+    Returns:
+        ``uint8`` of shape ``(vectors, chunks)``.
 
     Raises:
-        RefusedInput: There is no such device.
+        RefusedInput: An argument is wrong, or PyTorch is not installed.
     """
+    checked = checked_vectors("vectors", vectors, metric)
+    chunks = len(codebook)
+    if not 1 <= chunks <= checked.shape[1] or codebook.shape[1:] != (CENTROIDS, -(-checked.shape[1] // chunks)):
+        remedy = f"is not of vectors with {checked.shape[1]} components; train one with vectors like these"
+        raise RefusedInput("codebook", f"shape {codebook.shape}", remedy)
     arrays = arrays_on(device)
-    centres = [arrays.put(each) for each in codebook]
-    codes = np.empty((len(vectors), len(codebook)), np.uint8)
-    batch = _ROWS_PER_BATCH if device == "cpu" else 1 << 18
-    for first in range(0, len(vectors), batch):
-        rows = _chunked(code_rows(vectors[first : first + batch], metric), len(codebook))
+    greatest = float(np.abs(codebook).max())
+    scale = np.float32(math.ldexp(1.0, min(max(math.frexp(greatest)[1], -120), 120)))
+    centres = [arrays.put(each / scale) for each in codebook]
+    codes = np.empty((len(checked), len(codebook)), np.uint8)
+    batch = max(1, arrays.numbers // checked.shape[1])
+    for first in range(0, len(checked), batch):
+        rows = _chunked(code_rows(checked[first : first + batch], metric) / scale, len(codebook))
         on_device = arrays.put(rows)
         for chunk, of_chunk in enumerate(centres):
-            labels = nearest_centres(arrays, on_device[:, chunk], of_chunk, _ROWS_PER_BATCH)
-            codes[first : first + batch, chunk] = arrays.get(labels)
+            codes[first : first + batch, chunk] = arrays.get(nearest_centres(arrays, on_device[:, chunk], of_chunk))
         if progress:
-            progress("encode", min(first + batch, len(vectors)), len(vectors))
+            progress("encode", min(first + batch, len(checked)), len(checked))
     return codes
 
 
