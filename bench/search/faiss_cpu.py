@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--degree", type=int, default=32, help="M: half of the edges that a vector has at most")
     parser.add_argument("--ef-construction", type=int, default=100)
-    parser.add_argument("--ef-search", type=int, nargs="+", default=[16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512])
+    parser.add_argument("--ef-search", type=int, nargs="+", default=[10, 12, 14, 16, 24, 32, 48, 64, 96, 128])
     parser.add_argument("--commit", help="what the result names; without, git's answer")
     given = parser.parse_args()
     document = {

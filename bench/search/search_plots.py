@@ -13,6 +13,7 @@ mpl.use("agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 
 MIOPS = {rate: parse_rate("iops", rate) / 1e6 for rate in RATES}
 _BEYOND = 300  # MIOPS, up to which the lines are drawn
@@ -49,7 +50,7 @@ def _points(axes: Axes, rows: dict[str, Row], values: list[float], label: str) -
     for x, value, row in zip(at, values, rows.values(), strict=True):
         kept = row["fidelity"] == "ok"
         axes.plot(x, value, "o", ms=6, color=line.get_color(), mfc=line.get_color() if kept else "white")
-    return str(line.get_color())
+    return to_hex(line.get_color())
 
 
 def _qps(study: Study, folder: Path) -> None:
@@ -116,7 +117,7 @@ def _exact(study: Study, folder: Path) -> None:
     axes.plot(MIOPS["40M"], SPEED_UP_MIN, "k*", ms=10, label="SwarmIO, width 4")
     _rate_axis(axes)
     axes.set_yscale("log")
-    axes.set_ylabel(f"QPS over those at {RATES[0]}IOPS, batches of {SPEED_UP_BATCH}")
+    axes.set_ylabel(f"QPS over those at {MIOPS[RATES[0]]:g} MIOPS, batches of {SPEED_UP_BATCH}")
     axes.legend(fontsize=8)
     _save(folder, "exact")
 

@@ -69,7 +69,9 @@ def machine(study: Study) -> str:
     shares = sorted({f"{100 * row['share']:.0f} %" for step in study.steps for row in study.rows(step)})
     text += f". Measured on {' and '.join(gpus)} (name, driver), at commit {' and '.join(commits)}."
     if shares:
-        text += f" On drives, the search had {' or '.join(shares)} of the GPU's multiprocessors. The rest is for the drives."
+        text += (
+            f" On drives, the search had {' or '.join(shares)} of the GPU's multiprocessors, and the drives the rest."
+        )
     absent = [step for step in steps if study.document(step) is None]
     text += " The command is `scripts/gpu_search OUT`."
     return text + (f" Not measured are the steps {', '.join(absent)}." if absent else "")
