@@ -24,7 +24,7 @@ from study_pages import run
 def sections(results: Path) -> dict[str, Callable[[], str]]:
     """The tables by the names that pages have for them."""
     t = search_tables
-    parts = (t.machine, t.rates, t.model, t.widths, t.memory, t.several, t.profiles)
+    parts = (t.machine, t.plots, t.rates, t.model, t.widths, t.memory, t.several, t.profiles)
     others = (t.exact_memory, t.exact_rates, t.exact_best, t.published, t.faiss)
     study = Study(results)
     found: dict[str, Callable[[], str]] = {part.__name__: partial(part, study) for part in (*parts, *others)}

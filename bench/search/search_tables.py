@@ -77,6 +77,24 @@ def machine(study: Study) -> str:
     return text + (f" Not measured are the steps {', '.join(absent)}." if absent else "")
 
 
+_PLOTS = {
+    "qps": "QPS over the rate of the drive",
+    "latency": "the latency of a query over the rate",
+    "exact": "how the QPS of the mode exact grow with the rate",
+}
+
+
+def plots(study: Study) -> str:
+    """The plots that were drawn."""
+    folder = study.folder / "plots"
+    drawn = [
+        f"[{words}](../bench/results/{study.folder.name}/plots/{name}.png)"
+        for name, words in _PLOTS.items()
+        if (folder / f"{name}.png").exists()
+    ]
+    return f"Plots: {', '.join(drawn)}." if drawn else f"Plots: {NOT_MEASURED}."
+
+
 # The mode pq.
 
 _RATES_HEAD = ["width", "list", "recall", "QPS", "reads of a query", "reads, M/s", "of IOPS", "P50, us", "P99, us"]

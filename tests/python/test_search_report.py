@@ -148,7 +148,7 @@ def test_without_results_each_table_says_so_and_no_plot_is_drawn(tmp_path):
     command = [sys.executable, REPORT / "report.py", tmp_path / "none"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     parts = done.stdout.split("## ")[1:]
-    assert len(parts) == 13
+    assert len(parts) == 14
     assert [part.splitlines()[0] for part in parts if "not measured" not in part] == []
     assert "| held |" not in done.stdout
     assert "**missed**" not in done.stdout
@@ -157,8 +157,11 @@ def test_without_results_each_table_says_so_and_no_plot_is_drawn(tmp_path):
 
 
 def test_the_plots_of_all_steps_are_drawn(tmp_path):
-    search_plots.write(whole(tmp_path), tmp_path / "plots")
-    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["exact.png", "latency.png", "qps.png"]
+    study = whole(tmp_path)
+    folder = study.folder / "plots"
+    search_plots.write(study, folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["exact.png", "latency.png", "qps.png"]
+    assert search_tables.plots(study).count("/plots/") == 3
 
 
 def test_with_all_steps_nothing_but_faiss_is_missing(tmp_path):
