@@ -4,6 +4,7 @@
 import json
 import math
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,10 @@ from forebay.graph.external_model import UNBOUNDED, ExternalMemory, amplificatio
 from forebay.links import LINK_BYTES_PER_SECOND
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench" / "report"))
+
+from study_pages import table  # noqa: E402 (found by the line above)
+
 RESULTS = ROOT / "bench" / "results" / "h100-graph"
 Row = dict[str, Any]
 
@@ -151,13 +156,6 @@ def fidelity_cell(row: Row) -> str:
     """The verdict of the emulated drive on its timing."""
     verdict = row.get("fidelity")
     return f"**{verdict}**" if verdict == "exceeded" else verdict or ""
-
-
-def table(head: list[str], body: Iterable[list[str]]) -> str:
-    """A table in Markdown."""
-    rows = ("| " + " | ".join(cells) + " |" for cells in (head, *body))
-    first, *others = rows
-    return "\n".join([first, "|" + "---|" * len(head), *others])
 
 
 # The tables. Each returns Markdown.
