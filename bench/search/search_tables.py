@@ -155,14 +155,21 @@ def widths(study: Study) -> str:
         for chunks in study.chunks(step):
             for wanted in RECALLS:
                 first = [rate, str(chunks), f"{wanted:.2f}"]
-                rows = {row["search_width"]: row for row in rows_of.on_drive(study, step, wanted, chunks)}
-                top = best(rows.values())
+                measured = rows_of.on_drive(study, step, wanted, chunks)
+                rows = {width: best(row for row in measured if row["search_width"] == width) for width in WIDTHS}
+                top = best(measured)
                 if not top:
                     body.append(missing(first, head))
                     continue
-                cells = [f"{rows[width]['qps']:,.0f}" if width in rows else NOT_MEASURED for width in WIDTHS]
+                cells = [_qps_and_fidelity(rows[width]) for width in WIDTHS]
                 body.append([*first, *cells, str(top["search_width"])])
     return table(head, body)
+
+
+def _qps_and_fidelity(row: Row | None) -> str:
+    if not row:
+        return NOT_MEASURED
+    return f"{row['qps']:,.0f}" + ("" if rows_of.in_time(row) else f" **{row['fidelity']}**")
 
 
 def memory(study: Study) -> str:

@@ -32,11 +32,14 @@ from forebay.search.proximity_graph import build_graph
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]
 
-DIMENSION, DEGREE, CHUNKS, K = 128, 64, 32, 10
+DIMENSION, DEGREE, K = 128, 64, 10
+CHUNKS = 32  # bytes of a code
+ALL_CHUNKS = {"memory": (32, 64, 16), "drive-10M": (32, 64, 16), "drive-40M": (32, 64), "drive-100M": (32, 64)}
 QUERIES = 10_000
 CHECKED = 2000  # queries whose true neighbours are known
-SIZES = (12, 16, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128)
-WIDTHS = (1, 4, 8, 16, "auto")
+SIZES = (10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40, 44, 48, 56, 64, 72, 80, 96, 128, 160, 192, 256)
+WIDTHS: tuple[int | str, ...] = (1, 2, 4, 8, 16, "auto")
+CONCURRENCY_MIN = 200
 RECALLS = (0.90, 0.95)
 EXACT_VECTORS = 1_000_000
 EXACT_WIDTHS = (1, 2, 4, 8)
@@ -136,7 +139,8 @@ def searched(index: Index, data: Data, storage: Storage | None, *, repeat: int =
             for drive in report["drives"]
         ]
         row["bytes_per_second"] = sum(each["bytes_read"] for each in row["drives"]) / result.seconds
-    shown = {key: row.get(key) for key in ("itopk_size", "search_width", "max_iterations", "batch", "fidelity")}
+    keys = ("itopk_size", "search_width", "max_iterations", "batch", "concurrency", "fidelity")
+    shown = {key: row.get(key) for key in keys}
     tell(
         f"  {shown} recall {row['recall']:.4f}, {row['qps']:,.0f} QPS, {row['reads_per_query']:.1f} reads, "
         f"{row['qps'] * row['reads_per_query'] / 1e6:.2f} M reads/s, p99 {row['latency_ns']['p99'] / 1e3:.0f} us"
@@ -161,15 +165,28 @@ def opened(uris: Sequence[str], given: argparse.Namespace) -> Storage:
     return Storage(*uris, device=given.device, queues_per_drive=given.queues)
 
 
-def sizes_for(out: Path) -> dict[tuple[float, Any], int]:
+def built(storage: Storage, data: Data, chunks: int, device: str) -> Index:
+    """An index with codes of so many bytes, in place of what the storage had: it has no room for both."""
+    for extent in storage.extents():
+        storage.remove_extent(extent["name"])
+    return Index.build(storage, data.base, graph=data.graph, chunks=chunks, device=device)
+
+
+def sizes_for(out: Path, chunks: int) -> dict[tuple[float, Any], int]:
     """For each recall and width the least list size that reaches it, by the step `memory`."""
     rows = json.loads((out / "memory.json").read_text())["rows"]
     found: dict[tuple[float, Any], int] = {}
     for row in rows:
         for wanted in RECALLS:
-            if row["memory"] == "hbm" and row["recall"] >= wanted:
+            if (row["memory"], row["chunks"]) == ("hbm", chunks) and row["recall"] >= wanted:
                 found.setdefault((wanted, row["search_width"]), row["itopk_size"])
     return found
+
+
+def effort(size: int, width: int | str) -> Row:
+    """The options of a search: a query begins half of its reads together."""
+    refill = 1 if isinstance(width, str) else max(1, width // 2)
+    return {"itopk_size": size, "search_width": width, "refill_size": refill, "navigation_size": NAVIGATION}
 
 
 def step_data(given: argparse.Namespace, _: str) -> list[Row]:
@@ -195,45 +212,53 @@ def step_data(given: argparse.Namespace, _: str) -> list[Row]:
 def step_memory(given: argparse.Namespace, _: str) -> list[Row]:
     """Records in memory."""
     data = Data(given.work, given.vectors, given.device)
-    rows = []
+    rows: list[Row] = []
     with opened(
         [f"emulated:size={data.count * 600 // 2**20 + 200}M,backing=hbm,residency=in_process"], given
     ) as storage:
-        for memory in ("hbm", "host"):
-            build = {"graph": data.graph, "chunks": CHUNKS, "device": given.device}
-            index = (
-                Index.build(storage, data.base, **build, memory=memory)
-                if memory == "hbm"
-                else Index(storage, memory=memory)
-            )
-            with index:
-                for width in WIDTHS if memory == "hbm" else (1, 8):
-                    for size in SIZES:
-                        options = {"itopk_size": size, "search_width": width, "navigation_size": NAVIGATION}
-                        rows.append({"memory": memory, **searched(index, data, None, **options)})
-                        if rows[-1]["recall"] >= max(RECALLS) + 0.02:
-                            break
+        for chunks in ALL_CHUNKS["memory"]:
+            tell(f" codes of {chunks} bytes")
+            built(storage, data, chunks, given.device).close()
+            for memory in ("hbm", "host") if chunks == CHUNKS else ("hbm",):
+                with Index(storage, memory=memory) as index:
+                    for width in WIDTHS if memory == "hbm" else (1, 8):
+                        for size in SIZES:
+                            row = searched(index, data, None, **effort(size, width))
+                            rows.append({"memory": memory, "chunks": chunks, **row})
+                            if row["recall"] >= max(RECALLS) + 0.01:
+                                break
     return rows
 
 
-def on_drives(given: argparse.Namespace, uris: list[str]) -> list[Row]:
+def until_in_time(index: Index, data: Data, storage: Storage, given: argparse.Namespace, options: Row) -> list[Row]:
+    """A search, and the same with half of the queries at a time, until no drive is late."""
+    rows = [searched(index, data, storage, repeat=given.repeat, **options)]
+    while rows[-1]["fidelity"] != "ok" and (fewer := rows[-1]["concurrency"] // 2) >= CONCURRENCY_MIN:
+        rows.append(searched(index, data, storage, repeat=given.repeat, **options, concurrency=fewer))
+    return rows
+
+
+def on_drives(given: argparse.Namespace, uris: list[str], all_chunks: Sequence[int] = (CHUNKS,)) -> list[Row]:
     """The list sizes that `memory` found, on drives."""
     data = Data(given.work, given.vectors, given.device)
-    rows = []
+    rows: list[Row] = []
     with opened(uris, given) as storage:
-        begin = time.monotonic()
-        index = Index.build(storage, data.base, graph=data.graph, chunks=CHUNKS, device=given.device, replace=True)
-        tell(f"  built in {time.monotonic() - begin:.0f} s")
-        with index:
-            for (wanted, width), size in sizes_for(given.out).items():
-                options = {"itopk_size": size, "search_width": width, "navigation_size": NAVIGATION}
-                rows.append({"wanted": wanted, **searched(index, data, storage, repeat=given.repeat, **options)})
+        for chunks in all_chunks:
+            begin = time.monotonic()
+            with built(storage, data, chunks, given.device) as index:
+                tell(f"  codes of {chunks} bytes, built in {time.monotonic() - begin:.0f} s")
+                measured: dict[tuple[int, Any], list[Row]] = {}
+                for (wanted, width), size in sizes_for(given.out, chunks).items():
+                    if (size, width) not in measured:
+                        measured[size, width] = until_in_time(index, data, storage, given, effort(size, width))
+                    rows += [{"wanted": wanted, "chunks": chunks, **row} for row in measured[size, width]]
     return rows
 
 
 def step_drive(given: argparse.Namespace, name: str) -> list[Row]:
     """One drive."""
-    return on_drives(given, drive_uris(name, 1, given.vectors * 600, given))
+    uris = drive_uris(name, 1, given.vectors * 600, given)
+    return on_drives(given, uris, ALL_CHUNKS.get(f"drive-{name}", (CHUNKS,)))
 
 
 def step_drives(given: argparse.Namespace, name: str) -> list[Row]:
