@@ -14,7 +14,8 @@ namespace forebay::detail {
 /// One allocation of memory.
 struct memory_place {
   int gpu = -1;          ///< whose memory it is; -1: the host's
-  bool managed = false;  ///< its pages move between the host and the GPU
+  bool managed = false;    ///< its pages move between the host and the GPU
+  bool by_pieces = false;  ///< a range of addresses to which memory is mapped piece by piece, now and later
   std::uintptr_t first = 0;
   std::uint64_t bytes = 0;  ///< of the whole allocation, where a GPU has it
   /// No other allocation of the process ever has the same, even at the same address.
@@ -43,6 +44,8 @@ class stream_order {
 class gpu_access {
  public:
   virtual ~gpu_access() = default;
+  /// Lets the calling thread, which is the library's own, work on while others capture CUDA graphs.
+  virtual void allow_captures() = 0;
   /// Memory of the host from which GPUs copy by themselves.
   virtual memory::resource& locked_memory() = 0;
   /// Of an address that a caller gave.

@@ -158,6 +158,11 @@ bool host_transfers::step() {
 bool host_transfers::take_news() {
   if (!has_news_.exchange(false, std::memory_order_acquire)) return false;
   std::lock_guard const lock(mutex_);
+  for (auto const& t : inbox_) {
+    if (allows_captures_ || (t->gpu < 0 && t->order == nullptr)) continue;
+    cuda_()->allow_captures();
+    allows_captures_ = true;
+  }
   waiting_.insert(waiting_.end(), inbox_.begin(), inbox_.end());
   inbox_.clear();
   return true;
@@ -204,7 +209,9 @@ bool host_transfers::send() {
 host_transfers::sending host_transfers::send_piece(std::shared_ptr<host_transfer_state> const& t) {
   if (!t->begun) {
     if (t->order != nullptr && !t->order->reached()) return sending::not_now;
-    if (!hold_) hold_.emplace(drives_);
+    // Not another one where the transfer brought its own: to take it may have to wait for a `cudaFree` of the program,
+    // which waits for the stream.
+    if (!hold_ && t->hold == nullptr) hold_.emplace(drives_);
     begin_transfer(*t);
   }
   if (pieces_.size() >= pieces_max) return sending::no_room;

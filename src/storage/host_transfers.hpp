@@ -156,6 +156,7 @@ class host_transfers {
   std::uint64_t budget_bytes_;
   std::shared_ptr<bounce_arena> host_arena_, gpu_arena_;
   std::optional<drive_hold> hold_;
+  bool allows_captures_ = false;  ///< of CUDA graphs, on other threads
   std::string lost_request_;  ///< if not empty: it never ended, and the drive may yet use its memory
 };
 

@@ -197,11 +197,13 @@ class fake_gpu final : public detail::gpu_access {
   static constexpr int ordinal = 0;
 
   void add(void* first, std::uint64_t bytes, std::uint64_t id) {
-    places_[reinterpret_cast<std::uintptr_t>(first)] = {ordinal, false, reinterpret_cast<std::uintptr_t>(first), bytes,
-                                                        id};
+    places_[reinterpret_cast<std::uintptr_t>(first)] = {
+        .gpu = ordinal, .first = reinterpret_cast<std::uintptr_t>(first), .bytes = bytes, .id = id};
   }
+  void map_by_pieces(void* first) { places_.at(reinterpret_cast<std::uintptr_t>(first)).by_pieces = true; }
   void forget(void* first) { places_.erase(reinterpret_cast<std::uintptr_t>(first)); }
 
+  void allow_captures() override { may_capture = true; }
   memory::resource& locked_memory() override { return memory::host(); }
   detail::memory_place place_of(void const* address) override {
     auto const at = reinterpret_cast<std::uintptr_t>(address);
@@ -222,6 +224,7 @@ class fake_gpu final : public detail::gpu_access {
   }
 
   static constexpr std::uintptr_t stream_of_another = 99;
+  std::atomic<bool> may_capture = false;
   std::atomic<bool> stream_is_there = false;
   std::atomic<int> streams_released = 0;
   std::atomic<std::uint64_t> copied_bytes = 0;
@@ -318,6 +321,20 @@ TEST_P(HostTransfersOfAGpu, WholeBlocksOfAlignedMemoryGoTheirWayAlone) {
   move(false, aligned, 1 << 20, 512);
   EXPECT_EQ(transfers.counts().gpu_direct_bytes, direct() ? 1u << 20 : 0u);
   EXPECT_EQ(transfers.counts().gpu_staged_bytes, direct() ? 0u : 1u << 20);
+}
+
+TEST_P(HostTransfersOfAGpu, MemoryThatIsMappedByPiecesPassesThroughTheHost) {
+  std::vector<unsigned char> memory(1 << 20, 7), back(1 << 20);
+  gpu.add(memory.data(), memory.size(), 1);
+  gpu.add(back.data(), back.size(), 2);
+  gpu.map_by_pieces(memory.data());
+  gpu.map_by_pieces(back.data());
+  move(false, memory.data(), memory.size(), 0);
+  move(true, back.data(), back.size(), 0);
+  EXPECT_EQ(back, memory);
+  EXPECT_EQ(transfers.registered_allocations(), 0);
+  EXPECT_EQ(transfers.counts().gpu_direct_bytes, 0);
+  EXPECT_TRUE(gpu.may_capture) << "by the thread of the transfers";
 }
 
 TEST_P(HostTransfersOfAGpu, AnAddressWithAnotherAllocationIsRegisteredAgain) {
