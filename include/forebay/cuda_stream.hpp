@@ -34,8 +34,8 @@ class current_device {
   int before_ = 0;
 };
 
-/// While it lives, the calling thread may do what a capture of a CUDA graph by another thread forbids it, such as asking
-/// whether an event was reached: that would fail, and end the capture.
+/// While it lives, the calling thread may do what a capture of a CUDA graph by another thread forbids it, such as
+/// asking whether an event was reached: that would fail, and end the capture.
 class beside_captures {
  public:
   beside_captures() { cudaThreadExchangeStreamCaptureMode(&mode_); }

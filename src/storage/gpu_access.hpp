@@ -13,7 +13,7 @@ namespace forebay::detail {
 
 /// One allocation of memory.
 struct memory_place {
-  int gpu = -1;          ///< whose memory it is; -1: the host's
+  int gpu = -1;            ///< whose memory it is; -1: the host's
   bool managed = false;    ///< its pages move between the host and the GPU
   bool by_pieces = false;  ///< a range of addresses to which memory is mapped piece by piece, now and later
   std::uintptr_t first = 0;

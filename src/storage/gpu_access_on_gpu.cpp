@@ -119,10 +119,12 @@ class cuda_copy final : public gpu_work {
   recorded_event done_;
 };
 
-/// Two words of page-locked memory: a stream writes one when it comes to a transfer, and then waits for the other. A pair
-/// is lent out with the next value each time, and counts as written from its value on. So a stream that comes late to
-/// its wait does not see that the pair was lent out again.
+/// Two words of page-locked memory: a stream writes one when it comes to a transfer, and then waits for the other. A
+/// pair is lent out with the next value each time, and counts as written from its value on. So a stream that comes late
+/// to its wait does not see that the pair was lent out again.
 class stream_words {
+  static auto word(std::uint32_t& of) { return simt::atomic<simt::native, simt::scope::system>(of); }
+
  public:
   struct pair {
     std::uint32_t reached, ended;
@@ -148,10 +150,6 @@ class stream_words {
   stream_words next() const { return {of_, value_ + 1}; }
 
  private:
-  static simt::atomic<simt::native, simt::scope::system> word(std::uint32_t& of) {
-    return simt::atomic<simt::native, simt::scope::system>(of);
-  }
-
   pair* of_ = nullptr;
   std::uint32_t value_ = 0;
 };

@@ -157,7 +157,7 @@ class host_transfers {
   std::shared_ptr<bounce_arena> host_arena_, gpu_arena_;
   std::optional<drive_hold> hold_;
   bool allows_captures_ = false;  ///< of CUDA graphs, on other threads
-  std::string lost_request_;  ///< if not empty: it never ended, and the drive may yet use its memory
+  std::string lost_request_;      ///< if not empty: it never ended, and the drive may yet use its memory
 };
 
 }  // namespace forebay::detail

@@ -67,7 +67,8 @@ void check_driver(CUresult result) {
   if (result != CUDA_SUCCESS) throw operation_failed("CUDA driver error " + std::to_string(static_cast<int>(result)));
 }
 
-/// A range of addresses with memory of GPU 0 for its first pieces and none behind them, as allocators that grow have it.
+/// A range of addresses with memory of GPU 0 for its first pieces and none behind them, as allocators that grow have
+/// it.
 class mapped_memory {
  public:
   explicit mapped_memory(std::size_t pieces) : pieces_(pieces) {
