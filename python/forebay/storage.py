@@ -80,7 +80,8 @@ class Storage:
 
     **Memory of a GPU.** If every drive reaches the GPU's memory, the drives move the bytes themselves. The first
     transfer of an allocation registers all of it, and later ones use that. Otherwise the bytes pass through page-locked
-    memory of the host. ``report()["transfers"]`` says how many bytes went which way. No call waits for the GPU.
+    memory of the host, or, over drives that a daemon serves from a GPU, through other memory of that GPU.
+    ``report()["transfers"]`` says how many bytes went which way. No call waits for the GPU.
 
     **Streams.** With ``stream``, a transfer begins after what the CUDA stream has queued before the call, and what the
     stream gets after the call waits for the end of the transfer, on the GPU. The end of a transfer that fails lets the

@@ -36,7 +36,8 @@ struct host_transfer_state {
   std::uint64_t bytes = 0;
   std::uint64_t at = 0;                             ///< of the storage
   int gpu = -1;                                     ///< whose memory it is; -1: the host's
-  std::shared_ptr<registered_memory const> direct;  ///< null: the bytes pass through the host's bounce memory
+  bool drives_reach_gpu = false;                    ///< that GPU's memory, where they gave it themselves
+  std::shared_ptr<registered_memory const> direct;  ///< null: the bytes pass through bounce memory
   std::unique_ptr<drive_hold> hold;                 ///< while a stream waits
   std::unique_ptr<stream_order> order;              ///< null: no stream waits
   std::function<void(std::exception_ptr)> ended;
@@ -57,6 +58,7 @@ struct host_transfer_state {
 struct host_transfer_counts {
   std::uint64_t host_bytes = 0;        ///< from or to memory of the host
   std::uint64_t gpu_direct_bytes = 0;  ///< between drives and memory of a GPU
+  std::uint64_t gpu_copied_bytes = 0;  ///< of a GPU's memory, through memory of that GPU that the drives reach
   std::uint64_t gpu_staged_bytes = 0;  ///< of a GPU's memory, through page-locked memory of the host
 };
 
@@ -127,18 +129,20 @@ class host_transfers {
   void end_transfer(host_transfer_state& t);
   void adapt(std::uint64_t took_ns);
   std::uint64_t piece_bytes() const;
-  bounce_arena& arena(int gpu);
+  bounce_arena& arena(host_transfer_state const& t);
+  bool passes_through_gpu(host_transfer_state const& t);
   std::shared_ptr<bounce_arena> locked_arena() const;
   std::byte* user(piece const& p) const { return p.of->memory + (p.from - p.of->at); }
-  std::byte* bounced(piece const& p) { return arena(p.of->gpu).data(p.slot) + (p.from - p.begin); }
+  std::byte* bounced(piece const& p) { return arena(*p.of).data(p.slot) + (p.from - p.begin); }
 
   host_io& io_;
   client& client_;
   buffer_source const& buffers_;
   std::shared_ptr<opened_drives> const drives_;
   gpu_source const cuda_;
+  int const gpu_;
   gpu_registrations registrations_;
-  std::atomic<std::uint64_t> host_bytes_{0}, gpu_direct_bytes_{0}, gpu_staged_bytes_{0};
+  std::atomic<std::uint64_t> host_bytes_{0}, gpu_direct_bytes_{0}, gpu_copied_bytes_{0}, gpu_staged_bytes_{0};
 
   std::mutex mutex_;  ///< guards what follows
   std::condition_variable news_;
@@ -154,7 +158,8 @@ class host_transfers {
   std::vector<piece> pieces_;
   std::uint64_t under_way_bytes_ = 0;
   std::uint64_t budget_bytes_;
-  std::shared_ptr<bounce_arena> host_arena_, gpu_arena_;
+  std::shared_ptr<bounce_arena> host_arena_, locked_arena_, gpu_arena_;
+  bool no_gpu_arena_ = false;  ///< the drives gave none
   std::optional<drive_hold> hold_;
   bool allows_captures_ = false;  ///< of CUDA graphs, on other threads
   std::string lost_request_;      ///< if not empty: it never ended, and the drive may yet use its memory

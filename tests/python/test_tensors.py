@@ -329,6 +329,7 @@ def test_report_counts_the_bytes_that_were_moved(storage):
     assert storage.report()["transfers"] == {
         "host_bytes": 1024,
         "gpu_direct_bytes": 0,
+        "gpu_copied_bytes": 0,
         "gpu_staged_bytes": 0,
         "registered_allocations": 0,
     }
