@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -219,27 +218,6 @@ TEST_P(HostTransfersOnGpu, MemoryOfTheCallersIsRegisteredWhereTheDrivesReachIt) 
   } else {
     EXPECT_THAT([&] { st.register_buffer(mine.data(), 2 << 20); },
                 ThrowsMessage<refused_input>(AllOf(HasSubstr("memory of cuda:0"), HasSubstr("pread_async"))));
-  }
-}
-
-TEST_P(HostTransfersOnGpu, MemoryMayBeFreedWhileATransferWaitsForItsStream) {
-  storage st = open();
-  auto const data = random_bytes(1 << 20);
-  st.pwrite(data.data(), data.size(), 0);
-  foreign_memory buffer(data.size()), large(256 << 20);
-  memory::cuda_stream const stream(0);
-  for (int i = 0; i < 10; ++i) {
-    auto other = std::make_unique<foreign_memory>(4 << 20);
-    for (int k = 0; k < 100; ++k) {
-      check_cuda(cudaMemsetAsync(large.data(), k, 256 << 20, stream.get()), "cudaMemset");
-    }
-    host_transfer const read = st.pread_async(
-        buffer.data(), data.size(), 0, {.on_gpu = true, .stream = reinterpret_cast<std::uintptr_t>(stream.get())});
-    other.reset();  // waits for the stream, which waits for the transfer
-    stream.synchronize();
-    read.wait();
-    ASSERT_EQ(buffer.content(), data);
-    buffer.fill(std::vector<unsigned char>(data.size()));
   }
 }
 
