@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forebay import Storage, bench
+from forebay import RefusedInput, Storage, bench
 from forebay.provenance import provenance
 from forebay.units import parse_size
 
@@ -116,6 +116,8 @@ class Training:
         self._seen = torch.zeros(self._steps, device="cuda")
         self.batch_bytes = self._weights.numel() * 4
         self._on_drive = min(storage.size_bytes // self.batch_bytes, 16)
+        if self._on_drive < 2:
+            raise RefusedInput("--drive", storage.size_bytes, f"needs room for two batches of {self.batch_bytes} bytes")
         for number in range(self._on_drive):
             batch = torch.full_like(self._weights, self._value(number))
             torch.cuda.synchronize()
