@@ -89,9 +89,10 @@ class Storage:
     end first, and ask the future before a kernel uses what was read. An object that has only
     ``__cuda_array_interface__`` may name a stream there, which counts then.
 
-    **Freeing memory of a GPU.** ``cudaFree`` waits for all that the GPU does, and other calls to CUDA wait for it. So
-    the two may wait for each other if a transfer of a GPU's memory is under way. Ask the futures before
-    ``torch.cuda.empty_cache()``, and leave PyTorch so much memory that it need not free what it keeps.
+    **Freeing memory of a GPU.** ``cudaFree`` waits for all that the GPU does, and other calls to CUDA wait for it. If
+    it waits for a stream that waits for a transfer, neither goes on. After ten seconds or more the stream goes on, and
+    the transfer fails. Ask the futures before ``torch.cuda.empty_cache()``, and leave PyTorch so much memory that it
+    need not free what it keeps.
 
     **Offsets.** Offsets and sizes are whole numbers of bytes; ``bool`` and ``float`` are refused. The whole transfer
     must lie in the storage, or in its extent.

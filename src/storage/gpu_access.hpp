@@ -36,6 +36,8 @@ class stream_order {
  public:
   /// Lets the stream go on.
   virtual ~stream_order() = default;
+  /// Lets it go on now. Any thread may call this; it makes no call to CUDA.
+  virtual void let_go() = 0;
   /// Whether the stream has come to the point at which the order was made. Throws `operation_failed`.
   virtual bool reached() = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -198,7 +199,11 @@ class cuda_order final : public stream_order {
       throw;
     }
   }
-  ~cuda_order() override { pool_.give(words_); }
+  ~cuda_order() override { cuda_order::let_go(); }
+  void let_go() override {
+    // Relaxed: only that one of the callers does it.
+    if (!gone_.exchange(true, std::memory_order_relaxed)) pool_.give(words_);
+  }
   bool reached() override {
     if (words_.reached()) return true;
     // A GPU that has failed writes nothing. To ask CUDA each time would be slow, and the answer may have to wait for a
@@ -215,6 +220,7 @@ class cuda_order final : public stream_order {
   recorded_event before_;
   stream_words_pool& pool_;
   stream_words const words_;
+  std::atomic<bool> gone_{false};
   std::uint64_t asks_at_ns_ = simt::native::clock_ns() + asks_every_ns;
 };
 

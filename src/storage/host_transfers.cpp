@@ -2,6 +2,7 @@
 #include "storage/host_transfers.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -24,10 +25,18 @@ constexpr std::size_t pieces_max = 255;
 /// A look at the inbox at least so often; news end the wait anyway.
 constexpr std::uint64_t look_ns = 100'000'000;
 
+operation_failed kept_waiting() {
+  return operation_failed(
+      "the transfer could not go on: a call to CUDA waited for its stream and kept the transfer waiting, as cudaFree "
+      "and "
+      "torch.cuda.empty_cache() do; let the transfer end first");
+}
+
 }  // namespace
 
 host_transfers::host_transfers(host_io& io, client& of, buffer_source const& buffers,
-                               std::shared_ptr<opened_drives> drives, gpu_source cuda, int gpu)
+                               std::shared_ptr<opened_drives> drives, gpu_source cuda, int gpu,
+                               std::uint64_t patience_ns)
     : io_(io),
       client_(of),
       buffers_(buffers),
@@ -35,6 +44,7 @@ host_transfers::host_transfers(host_io& io, client& of, buffer_source const& buf
       cuda_(cuda),
       gpu_(gpu),
       registrations_(buffers, gpu),
+      patience_ns_(patience_ns),
       budget_bytes_(budget_first_bytes) {}
 
 void host_transfers::stop() {
@@ -44,6 +54,12 @@ void host_transfers::stop() {
   }
   news_.notify_all();
   if (thread_.joinable()) thread_.join();
+  {
+    std::lock_guard const lock(mutex_);
+    guard_ends_ = true;  // now that the other has ended
+  }
+  no_guard_.notify_all();
+  if (guard_.joinable()) guard_.join();
 }
 
 std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* memory, std::uint64_t bytes,
@@ -83,9 +99,11 @@ std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* mem
     t->order = cuda_()->order(*options.stream, t->gpu);
   }
   std::lock_guard const lock(mutex_);
-  if (!thread_.joinable()) {
+  bool const needs_guard = t->order != nullptr && !guard_.joinable();
+  if (!thread_.joinable() || needs_guard) {
     try {
-      thread_ = std::thread([this] { run(); });
+      if (needs_guard) guard_ = std::thread([this] { guard(); });
+      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     } catch (std::system_error const& e) {
       throw operation_failed(std::string("no thread can be started for a transfer (") + e.what() +
                              "): raise the limit of processes (ulimit -u)");
@@ -122,6 +140,8 @@ void host_transfers::run() {
         !pieces_.empty() || std::any_of(waiting_.begin(), waiting_.end(), [](auto const& t) { return t->begun; });
     if (!needs_drives) hold_.reset();
     if (pieces_.empty() && waiting_.empty()) {
+      // Relaxed, as in `step`: only the time matters.
+      looked_at_ns_.store(0, std::memory_order_relaxed);
       std::unique_lock lock(mutex_);
       news_.wait(lock, [&] { return !inbox_.empty() || stopping_; });
       if (inbox_.empty()) return;
@@ -131,8 +151,31 @@ void host_transfers::run() {
   }
 }
 
+void host_transfers::guard() {
+  // Several looks, and not one long time: a process that was stopped meanwhile has looked once.
+  constexpr std::uint32_t looks = 4;
+  std::uint64_t last_ns = 0;
+  std::uint32_t unchanged = 0;
+  std::unique_lock lock(mutex_);
+  while (!no_guard_.wait_for(lock, std::chrono::nanoseconds(patience_ns_ / looks), [&] { return guard_ends_; })) {
+    std::uint64_t const now_ns = looked_at_ns_.load(std::memory_order_relaxed);
+    unchanged = now_ns != 0 && now_ns == last_ns ? unchanged + 1 : 0;
+    last_ns = now_ns;
+    if (unchanged < looks) continue;
+    for (auto const& other : all_) {
+      auto const t = other.lock();
+      if (t == nullptr) continue;
+      std::lock_guard const its(t->mutex);
+      if (t->order == nullptr) continue;
+      t->given_up = true;
+      t->order->let_go();
+    }
+  }
+}
+
 /// Does what can be done at once. Returns whether there was anything.
 bool host_transfers::step() {
+  looked_at_ns_.store(native::clock_ns(), std::memory_order_relaxed);
   bool any = take_news();
   for (std::size_t i = 0; i < pieces_.size();) {
     piece& p = pieces_[i];
@@ -179,6 +222,7 @@ bool host_transfers::send() {
     try {
       // Relaxed: a transfer that sees it late sends a piece more.
       if (t->cancelled.load(std::memory_order_relaxed)) throw transfer_cancelled();
+      if (t->given_up) throw kept_waiting();
       if (t->failure == nullptr && t->sent_bytes < t->bytes) {
         if (!lost_request_.empty()) {
           throw operation_failed("storage: an earlier request never completed (" + lost_request_ +
@@ -402,7 +446,11 @@ void host_transfers::end_transfer(host_transfer_state& t) {
       fail(t, std::current_exception());
     }
   }
-  t.order.reset();
+  {
+    std::lock_guard const lock(t.mutex);
+    t.order.reset();
+  }
+  if (t.given_up) fail(t, std::make_exception_ptr(kept_waiting()));
   t.hold.reset();
   t.direct.reset();
   {

@@ -42,13 +42,14 @@ struct host_transfer_state {
   std::unique_ptr<stream_order> order;              ///< null: no stream waits
   std::function<void(std::exception_ptr)> ended;
   std::atomic<bool> cancelled{false};
+  std::atomic<bool> given_up{false};  ///< the stream was let go on before the end
 
   std::uint64_t sent_bytes = 0;  ///< for which a request was made, or has ended
   std::uint32_t in_flight = 0;   ///< requests
   bool begun = false;
   std::exception_ptr failure;
 
-  std::mutex mutex;  ///< guards what follows
+  std::mutex mutex;  ///< guards what follows, and the end of `order`
   std::condition_variable over;
   bool done = false;
   std::exception_ptr outcome;
@@ -67,14 +68,21 @@ struct host_transfer_counts {
 ///
 /// Pieces end at multiples of their size, so that no two of a transfer write one block. How many bytes are under way
 /// follows from how long pieces take: a transfer that is cancelled soon ends, on a slow drive too.
+///
+/// A call of the program to CUDA may wait for a stream and meanwhile keep all other calls waiting, as `cudaFree` does.
+/// If the stream waits for a transfer, neither goes on. So a second thread looks whether the first one does. After a
+/// while it lets the streams go on, and the transfers fail.
 class host_transfers {
  public:
   /// Returns null where there is no GPU. Called for the first memory of a GPU, and the first stream.
   using gpu_source = gpu_access* (*)();
 
-  /// All must outlive it. `of`: its cache is kept right. `gpu`: whose memory the drives reach; -1: none.
+  static constexpr std::uint64_t usual_patience_ns = 10'000'000'000;
+
+  /// All must outlive it. `of`: its cache is kept right. `gpu`: whose memory the drives reach; -1: none. `patience_ns`:
+  /// with a call to CUDA that does not return.
   host_transfers(host_io& io, client& of, buffer_source const& buffers, std::shared_ptr<opened_drives> drives,
-                 gpu_source cuda, int gpu);
+                 gpu_source cuda, int gpu, std::uint64_t patience_ns = usual_patience_ns);
   /// Waits until all transfers have ended.
   ~host_transfers() { stop(); }
   void stop();
@@ -114,6 +122,7 @@ class host_transfers {
   enum class sending : std::uint8_t { sent, not_now, no_room };
 
   void run();
+  void guard();
   bool step();
   bool take_news();
   bool send();
@@ -150,8 +159,13 @@ class host_transfers {
   std::vector<std::weak_ptr<host_transfer_state>> all_;
   bool stopping_ = false;
   std::thread thread_;
+  std::condition_variable no_guard_;
+  bool guard_ends_ = false;
+  std::thread guard_;
 
-  std::atomic<bool> has_news_{false};  ///< so that the thread need not lock to see that there is none
+  std::uint64_t const patience_ns_;
+  std::atomic<std::uint64_t> looked_at_ns_{0};  ///< when the thread began to look at its work; 0: it has none
+  std::atomic<bool> has_news_{false};           ///< so that the thread need not lock to see that there is none
 
   // Of the thread.
   std::deque<std::shared_ptr<host_transfer_state>> waiting_;  ///< with bytes for which no request was made
