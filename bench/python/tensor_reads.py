@@ -2,13 +2,14 @@
 """Measures reads into tensors: their rate beside that of the library's own client, and a training loop beside them.
 
 The rates: `Storage.pread` fills tensors of `--bs` bytes, `--depth` of them at a time, and `forebay.bench` reads the
-same drive with the same sizes in flight. The two take turns `--repeats` times. The training loop: each step queues work
-of the GPU, starts reads that its stream is ordered with, and looks at once whether the event before the reads has been
-reached. If it has not, the call did not wait for the GPU. The time of the steps is measured by events, with reads and
-without.
+same drive with the same sizes in flight. The two take turns `--repeats` times. The training loop: each step queues
+matrix products on one stream and starts the read of the next batch, with which another stream is ordered. An event that
+the products come before is asked right before the call and right after it. If it was reached meanwhile, the call may
+have waited for the GPU. Events also measure the steps, with reads and without. What each step saw is compared with what
+was written.
 
-Without `--tensors torch` or `cupy` the buffers are NumPy arrays, and there is no training loop. One JSON document goes
-to standard output; status 1: a bound was missed.
+The training loop needs `--tensors torch`. A table goes to standard output, and with `--json` a document to a file.
+Status 1: a bound was missed.
 """
 
 import argparse
@@ -19,17 +20,18 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forebay import Storage, bench
+from forebay import RefusedInput, Storage, bench
 from forebay.provenance import provenance
 from forebay.units import parse_size
 
 RATE_LEAST = 0.95  # of the client's rate
-STEP_CYCLES = 20_000_000  # of the GPU: about 10 ms, far longer than a call may take
+JUDGED_LEAST = 0.9  # of the calls must come while the GPU is behind the host
 
 
 def buffers_of(kind: str, count: int, size_bytes: int) -> list[Any]:
@@ -93,61 +95,128 @@ def rates(storage: Storage, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def training(storage: Storage, args: argparse.Namespace) -> dict[str, Any]:
-    """A loop whose steps take their input from the drive, and the same loop without reads."""
-    import torch
+class Training:
+    """A loop of matrix products, each step on the batch that was read during the step before.
 
-    stream = torch.cuda.Stream()
-    weights = torch.randn(1024, 1024, device="cuda")
-    buffers = [torch.zeros(1024 * 1024, dtype=torch.float32, device="cuda") for _ in range(2)]
-    size_bytes = buffers[0].numel() * 4
-    reads: list[Future[int]] = []
-    waited = 0
-    call_seconds: list[float] = []
+    One stream computes, the other reads. They order each other by events, as a program does that loads its batches in
+    the background. The host only queues.
+    """
 
-    def step(number: int, read: Callable[[object, int], None] | None) -> None:
-        nonlocal waited
-        buffer = buffers[number % 2]
-        torch.cuda._sleep(STEP_CYCLES)
-        before = torch.cuda.Event()
-        before.record(stream)
-        if read:
+    SIDE = 4096  # of the matrices
+
+    def __init__(self, storage: Storage, args: argparse.Namespace) -> None:
+        import torch
+
+        self._torch, self._storage = torch, storage
+        self._steps, self._products = args.steps, args.products
+        self._compute, self._load = torch.cuda.Stream(), torch.cuda.Stream()
+        self._weights = torch.full((self.SIDE, self.SIDE), 1 / self.SIDE, device="cuda")
+        self._batches = [torch.zeros_like(self._weights) for _ in range(2)]
+        self._products_of = [torch.zeros_like(self._weights) for _ in range(2)]
+        self._seen = torch.zeros(self._steps, device="cuda")
+        self.batch_bytes = self._weights.numel() * 4
+        self._on_drive = min(storage.size_bytes // self.batch_bytes, 16)
+        if self._on_drive < 2:
+            raise RefusedInput("--drive", storage.size_bytes, f"needs room for two batches of {self.batch_bytes} bytes")
+        for number in range(self._on_drive):
+            batch = torch.full_like(self._weights, self._value(number))
+            torch.cuda.synchronize()
+            storage.pwrite(batch, number * self.batch_bytes).result()
+
+    def _value(self, number: int) -> float:
+        """What every element of a batch is."""
+        return float(1 + number % self._on_drive)
+
+    def loop(self, *, reads: bool) -> dict[str, Any]:
+        """Runs the steps, with reads or on batches that are there."""
+        torch = self._torch
+        filled, used = [None, None], [torch.cuda.Event(), torch.cuda.Event()]
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(self._steps + 1)]
+        futures: list[Future[int]] = []
+        call_seconds: list[float] = []
+        judged = waited = 0
+
+        def read(number: int) -> None:
+            buffer = self._batches[number % 2]
+            self._load.wait_event(used[number % 2])
             begun = time.perf_counter()
-            read(buffer, number)
+            offset = number % self._on_drive * self.batch_bytes
+            futures.append(self._storage.pread(buffer, offset, stream=self._load))
             call_seconds.append(time.perf_counter() - begun)
-            waited += before.query()  # reached: the call lasted as long as the GPU's work
-        torch.mm(buffer.view(1024, 1024), weights)
+            filled[number % 2] = torch.cuda.Event()
+            filled[number % 2].record(self._load)
 
-    def loop(read: Callable[[object, int], None] | None) -> float:
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        with torch.cuda.stream(stream):
-            begin.record(stream)
-            for number in range(args.steps):
-                step(number, read)
-            end.record(stream)
-        end.synchronize()  # the benchmark's own wait, after the loop
-        return begin.elapsed_time(end) / 1e3
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        if reads:
+            read(0)
+        with torch.cuda.stream(self._compute):
+            for number in range(self._steps):
+                batch = self._batches[number % 2]
+                if reads:
+                    self._compute.wait_event(filled[number % 2])
+                marks[number].record(self._compute)
+                self._seen[number : number + 1].copy_(batch.view(-1)[-1:])
+                for product in range(self._products):
+                    torch.mm(batch, self._weights, out=self._products_of[product % 2])
+                used[number % 2].record(self._compute)
+                if reads and number + 1 < self._steps:
+                    ahead = not used[number % 2].query()
+                    read(number + 1)
+                    judged += ahead
+                    # Reached now: the call took as long as the work of the GPU that was queued before it.
+                    waited += ahead and used[number % 2].query()
+            marks[self._steps].record(self._compute)
+        queued_seconds = time.perf_counter() - begun
+        torch.cuda.synchronize()  # the benchmark's own wait, after the loop
+        moved = sum(future.result() for future in futures)
+        wrong = sum(value != self._value(number) for number, value in enumerate(self._seen.tolist())) if reads else 0
+        step_seconds = [one.elapsed_time(another) / 1e3 for one, another in pairwise(marks)]
+        return {
+            "step_seconds_median": statistics.median(step_seconds),
+            "step_seconds_max": max(step_seconds[1:], default=step_seconds[0]),
+            "loop_seconds": marks[0].elapsed_time(marks[-1]) / 1e3,
+            "queued_after_seconds": queued_seconds,
+            "call_seconds": call_seconds,
+            "calls_judged": judged,
+            "calls_that_waited": waited,
+            "wrong_batches": wrong,
+            "bytes": moved,
+        }
 
-    def read(buffer: object, number: int) -> None:
-        offset = number % (storage.size_bytes // size_bytes) * size_bytes
-        reads.append(storage.pread(buffer, offset, stream=stream))
 
-    loop(read)  # loads kernels, registers memory
-    waited = 0
-    reads.clear()
-    call_seconds.clear()
-    without = loop(None)
-    with_reads = loop(read)
-    moved = sum(one.result() for one in reads)
+def training(storage: Storage, args: argparse.Namespace) -> dict[str, Any]:
+    """The loop with reads and without, in turn."""
+    made = Training(storage, args)
+    for reads in (False, True):  # loads kernels, registers memory, locks the host's
+        made.loop(reads=reads)
+    without, beside = [], []
+    for _ in range(args.repeats):
+        without.append(made.loop(reads=False))
+        beside.append(made.loop(reads=True))
+    calls = [seconds for one in beside for seconds in one["call_seconds"]]
+    judged = sum(one["calls_judged"] for one in beside)
     return {
         "steps": args.steps,
-        "calls_that_waited": waited,
-        "call_seconds_max": max(call_seconds),
-        "call_seconds_median": statistics.median(call_seconds),
-        "loop_seconds_without_reads": without,
-        "loop_seconds_with_reads": with_reads,
-        "bytes": moved,
-        "held": waited == 0 and moved == args.steps * size_bytes,
+        "products": args.products,
+        "batch_bytes": made.batch_bytes,
+        "step_seconds_without_reads": [one["step_seconds_median"] for one in without],
+        "step_seconds_with_reads": [one["step_seconds_median"] for one in beside],
+        "step_seconds_max_without_reads": max(one["step_seconds_max"] for one in without),
+        "step_seconds_max_with_reads": max(one["step_seconds_max"] for one in beside),
+        "loop_seconds_without_reads": [one["loop_seconds"] for one in without],
+        "loop_seconds_with_reads": [one["loop_seconds"] for one in beside],
+        "queued_after_seconds": [one["queued_after_seconds"] for one in beside],
+        "calls": len(calls),
+        "calls_judged": judged,
+        "calls_that_waited": sum(one["calls_that_waited"] for one in beside),
+        "call_seconds_median": statistics.median(calls),
+        "call_seconds_max": max(calls),
+        "wrong_batches": sum(one["wrong_batches"] for one in beside),
+        "bytes": sum(one["bytes"] for one in beside),
+        "held": judged >= JUDGED_LEAST * len(calls)
+        and not any(one["calls_that_waited"] or one["wrong_batches"] for one in beside)
+        and all(one["bytes"] == args.steps * made.batch_bytes for one in beside),
     }
 
 
@@ -162,8 +231,40 @@ def gpu() -> dict[str, str] | None:
     return {"name": name, "driver": driver}
 
 
+def table(document: dict[str, Any]) -> str:
+    """The figures that matter, a line each."""
+    verdict = {True: "held", False: "MISSED"}
+    rates, loop, built = document["rates"], document["training"], document["forebay"]
+    client, tensors = (statistics.median(rates[f"{one}_bytes_per_second"]) / 1e9 for one in ("client", "tensor"))
+    lines = [
+        ("drive", ", ".join(drive["uri"] for drive in built["drives"])),
+        ("fidelity, commit", f"{built['fidelity']}, {built['commit']}"),
+        ("client", f"{client:.2f} GB/s"),
+        (f"into {document['tensors']}", f"{tensors:.2f} GB/s, {rates['ratio_of_medians']:.3f} of the client's"),
+        (f"at least {rates['bound']}", verdict[rates["held"]]),
+    ]
+    if loop:
+        without, beside = (statistics.median(loop[f"step_seconds_{how}_reads"]) * 1e3 for how in ("without", "with"))
+        lines += [
+            ("a step without reads", f"{without:.3f} ms"),
+            ("a step beside reads", f"{beside:.3f} ms, {beside / without:.3f} times"),
+            (
+                "a call takes",
+                f"{loop['call_seconds_median'] * 1e6:.0f} us, {loop['call_seconds_max'] * 1e6:.0f} at most",
+            ),
+            (
+                "calls that waited",
+                f"{loop['calls_that_waited']} of {loop['calls_judged']} judged, {loop['calls']} made",
+            ),
+            ("wrong batches", str(loop["wrong_batches"])),
+            ("no call waits", verdict[loop["held"]]),
+        ]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+
+
 def main() -> int:
-    """Measures, and prints the document."""
+    """Measures, prints a table and writes the document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--drive", default="emulated:size=4G,backing=hbm,profile=990-pro", help="the drive's URI")
     parser.add_argument("--device", default="auto", help="the storage's device")
@@ -172,7 +273,9 @@ def main() -> int:
     parser.add_argument("--depth", type=int, default=32, help="reads under way at a time")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement of a rate")
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each rate")
-    parser.add_argument("--steps", type=int, default=100, help="of the training loop")
+    parser.add_argument("--steps", type=int, default=40, help="of the training loop")
+    parser.add_argument("--products", type=int, default=6, help="matrix products of a step")
+    parser.add_argument("--json", type=Path, help="the file for the document")
     args = parser.parse_args()
     with Storage(args.drive, device=args.device) as storage:
         document = {
@@ -184,10 +287,12 @@ def main() -> int:
             "depth": args.depth,
             "rates": rates(storage, args),
             "training": training(storage, args) if args.tensors == "torch" else None,
+            "transfers": storage.report()["transfers"],
             "forebay": provenance(storage),
         }
-    json.dump(document, sys.stdout, indent=2)
-    print()
+    print(table(document))
+    if args.json:
+        args.json.write_text(json.dumps(document, indent=2) + "\n")
     held = document["rates"]["held"] and (document["training"] is None or document["training"]["held"])
     return 0 if held else 1
 

@@ -34,6 +34,19 @@ class current_device {
   int before_ = 0;
 };
 
+/// While it lives, the calling thread may do what a capture of a CUDA graph by another thread forbids it, such as
+/// asking whether an event was reached: that would fail, and end the capture.
+class beside_captures {
+ public:
+  beside_captures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  beside_captures(beside_captures const&) = delete;
+  beside_captures& operator=(beside_captures const&) = delete;
+  ~beside_captures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 /// A stream's priority: if several streams have blocks to start, the GPU starts those of a `first` one first.
 enum class urgency : std::uint8_t { ordinary, first };
 

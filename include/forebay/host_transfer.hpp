@@ -22,7 +22,9 @@ struct host_transfer_state;
 struct host_transfer_options {
   extent const* within = nullptr;  ///< the extent to which the offset refers; null: the storage
   /// The memory is a GPU's, or managed memory. The first transfer of an allocation registers all of it, if every drive
-  /// reaches that GPU's memory. Otherwise the bytes pass through page-locked memory of the host.
+  /// reaches that GPU's memory. Otherwise the bytes pass through memory that the drives reach: the same GPU's, or else
+  /// page-locked memory of the host. While the transfer is under way, no thread should call what waits for all work of
+  /// the GPU and keeps other calls to CUDA waiting, such as `cudaFree`. Both would go on only once the transfer fails.
   bool on_gpu = false;
   /// A CUDA stream, as a number: the transfer begins after what the stream has queued before the call, and what the
   /// stream gets after the call waits for the end of the transfer. No thread of the host waits for either.

@@ -171,7 +171,7 @@ def _of_cuda_array(array: _SharesByCuda, *, writable: bool) -> Memory:
         raise RefusedInput("buffer", what, _contiguity_remedy("pass a contiguous copy", writable=writable))
     if writable and read_only:
         raise RefusedInput("buffer", what, "is read-only; pass an array that can be written")
-    return Memory(int(address), size_bytes, on_gpu=True, keeps=array, stream=stream)
+    return Memory(int(address), size_bytes, on_gpu=True, keeps=array, stream=stream_handle(stream))
 
 
 def _named(tensor: object) -> str:

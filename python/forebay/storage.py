@@ -80,13 +80,19 @@ class Storage:
 
     **Memory of a GPU.** If every drive reaches the GPU's memory, the drives move the bytes themselves. The first
     transfer of an allocation registers all of it, and later ones use that. Otherwise the bytes pass through page-locked
-    memory of the host. ``report()["transfers"]`` says how many bytes went which way. No call waits for the GPU.
+    memory of the host, or, over drives that a daemon serves from a GPU, through other memory of that GPU.
+    ``report()["transfers"]`` says how many bytes went which way. No call waits for the GPU.
 
     **Streams.** With ``stream``, a transfer begins after what the CUDA stream has queued before the call, and what the
     stream gets after the call waits for the end of the transfer, on the GPU. The end of a transfer that fails lets the
     stream go on too, so ask the future. Without ``stream``, the transfer is in no order with work of the GPU: let that
     end first, and ask the future before a kernel uses what was read. An object that has only
     ``__cuda_array_interface__`` may name a stream there, which counts then.
+
+    **Freeing memory of a GPU.** ``cudaFree`` waits for all that the GPU does, and other calls to CUDA wait for it. If
+    it waits for a stream that waits for a transfer, neither goes on. After ten seconds or more the stream goes on, and
+    the transfer fails. Ask the futures before ``torch.cuda.empty_cache()``, and leave PyTorch so much memory that it
+    need not free what it keeps.
 
     **Offsets.** Offsets and sizes are whole numbers of bytes; ``bool`` and ``float`` are refused. The whole transfer
     must lie in the storage, or in its extent.

@@ -69,6 +69,7 @@ class resident_engine final : public engine_runner {
   io_engine& engine() override { return *engine_; }
 
   void hold() override {
+    memory::beside_captures const allowed;
     // Before the mutex is taken: the query may wait for a `cudaFree` of this process, and that `cudaFree` for a
     // release.
     cudaError_t const state = cudaStreamQuery(launches_.get());
@@ -178,6 +179,7 @@ class resident_engine final : public engine_runner {
 
   /// Shows the kernel that the host is alive, and ends the kernel when nobody needs it.
   void keep() {
+    memory::beside_captures const allowed;
     std::unique_lock lock(mutex_);
     for (std::uint32_t beats = 1; !ending_; ++beats) {
       if (running_ && holds_ == 0) {

@@ -13,8 +13,9 @@ namespace forebay::detail {
 
 /// One allocation of memory.
 struct memory_place {
-  int gpu = -1;          ///< whose memory it is; -1: the host's
-  bool managed = false;  ///< its pages move between the host and the GPU
+  int gpu = -1;            ///< whose memory it is; -1: the host's
+  bool managed = false;    ///< its pages move between the host and the GPU
+  bool by_pieces = false;  ///< a range of addresses to which memory is mapped piece by piece, now and later
   std::uintptr_t first = 0;
   std::uint64_t bytes = 0;  ///< of the whole allocation, where a GPU has it
   /// No other allocation of the process ever has the same, even at the same address.
@@ -35,6 +36,8 @@ class stream_order {
  public:
   /// Lets the stream go on.
   virtual ~stream_order() = default;
+  /// Lets it go on now. Any thread may call this; it makes no call to CUDA.
+  virtual void let_go() = 0;
   /// Whether the stream has come to the point at which the order was made. Throws `operation_failed`.
   virtual bool reached() = 0;
 };
@@ -43,6 +46,8 @@ class stream_order {
 class gpu_access {
  public:
   virtual ~gpu_access() = default;
+  /// Lets the calling thread, which is the library's own, work on while others capture CUDA graphs.
+  virtual void allow_captures() = 0;
   /// Memory of the host from which GPUs copy by themselves.
   virtual memory::resource& locked_memory() = 0;
   /// Of an address that a caller gave.

@@ -2,7 +2,9 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -21,6 +23,7 @@
 namespace forebay::detail {
 namespace {
 
+using memory::beside_captures;
 using memory::check_cuda;
 using memory::current_device;
 
@@ -38,6 +41,16 @@ Function driver_function(char const* name) {
 void check_driver(CUresult result, char const* what) {
   if (result == CUDA_SUCCESS) return;
   throw operation_failed(std::string(what) + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
+}
+
+/// Whether `cuMemMap` mapped it: an allocator may map other memory to the next addresses, or to these, at any time.
+bool is_mapped_by_pieces(void const* address) {
+  static auto const retain = driver_function<decltype(&cuMemRetainAllocationHandle)>("cuMemRetainAllocationHandle");
+  static auto const release = driver_function<decltype(&cuMemRelease)>("cuMemRelease");
+  CUmemGenericAllocationHandle handle = 0;
+  if (retain(&handle, const_cast<void*>(address)) != CUDA_SUCCESS) return false;
+  release(handle);
+  return true;
 }
 
 /// Events of one GPU, used again and again. Thread-safe.
@@ -107,64 +120,116 @@ class cuda_copy final : public gpu_work {
   recorded_event done_;
 };
 
-/// Words of page-locked memory for which streams wait. A word is lent out with the next value each time, and a stream
-/// waits until the word has at least its value. So a stream that comes late to its wait does not see that the word was
-/// lent out again. Thread-safe.
-class flag_pool {
+/// Two words of page-locked memory: a stream writes one when it comes to a transfer, and then waits for the other. A
+/// pair is lent out with the next value each time, and counts as written from its value on. So a stream that comes late
+/// to its wait does not see that the pair was lent out again.
+class stream_words {
+  static auto word(std::uint32_t& of) { return simt::atomic<simt::native, simt::scope::system>(of); }
+
  public:
-  struct flag {
-    std::uint32_t* word;
-    std::uint32_t value;
+  struct pair {
+    std::uint32_t reached, ended;
   };
-  flag take() {
+  stream_words() = default;
+  stream_words(pair* of, std::uint32_t value) : of_(of), value_(value) {}
+
+  /// Queues the write and the wait.
+  void queue(cudaStream_t stream) const {
+    static auto const write = driver_function<decltype(&cuStreamWriteValue32)>("cuStreamWriteValue32");
+    static auto const wait = driver_function<decltype(&cuStreamWaitValue32)>("cuStreamWaitValue32");
+    check_driver(write(stream, reinterpret_cast<CUdeviceptr>(&of_->reached), value_, CU_STREAM_WRITE_VALUE_DEFAULT),
+                 "cuStreamWriteValue32");
+    check_driver(wait(stream, reinterpret_cast<CUdeviceptr>(&of_->ended), value_, CU_STREAM_WAIT_VALUE_GEQ),
+                 "cuStreamWaitValue32");
+  }
+  /// Acquire: what the stream did comes before the transfer.
+  bool reached() const {
+    return static_cast<std::int32_t>(word(of_->reached).load(simt::order::acquire) - value_) >= 0;
+  }
+  /// Release: what the transfer did comes before the stream's next work.
+  void end() const { word(of_->ended).store(value_, simt::order::release); }
+  stream_words next() const { return {of_, value_ + 1}; }
+
+ private:
+  pair* of_ = nullptr;
+  std::uint32_t value_ = 0;
+};
+
+/// Thread-safe.
+class stream_words_pool {
+ public:
+  stream_words take() {
     std::lock_guard const lock(mutex_);
-    if (free_.empty()) {
+    // After a transfer that was cancelled, its stream may yet write what it was to write.
+    auto found = std::find_if(free_.begin(), free_.end(), [](stream_words const& w) { return w.reached(); });
+    if (found == free_.end()) {
       constexpr std::size_t bytes = 4096;
       blocks_.emplace_back(memory::pinned(), bytes, bytes);
-      for (std::size_t i = 0; i < bytes / sizeof(std::uint32_t); ++i) {
-        free_.push_back({blocks_.back().as<std::uint32_t>() + i, 0});
+      for (std::size_t i = 0; i < bytes / sizeof(stream_words::pair); ++i) {
+        free_.emplace_back(blocks_.back().as<stream_words::pair>() + i, 0);
       }
+      found = free_.end() - 1;
     }
-    flag const taken{free_.back().word, free_.back().value + 1};
+    stream_words const taken = found->next();
+    *found = free_.back();
     free_.pop_back();
     return taken;
   }
-  /// Sets it, unless it was never waited for.
-  void give(flag of) {
-    // Release: what the transfer did comes before the stream's next work.
-    simt::atomic<simt::native, simt::scope::system>(*of.word).store(of.value, simt::order::release);
+  /// Lets the stream go on.
+  void give(stream_words const& words) {
+    words.end();
     std::lock_guard const lock(mutex_);
-    free_.push_back(of);
+    free_.push_back(words);
   }
 
  private:
   std::mutex mutex_;
   std::vector<memory::allocation> blocks_;
-  std::vector<flag> free_;
+  std::vector<stream_words> free_;  ///< as they were lent out last
 };
 
 class cuda_order final : public stream_order {
  public:
-  cuda_order(event_pool& events, flag_pool& flags, cudaStream_t stream)
-      : before_(events, stream), flags_(flags), flag_(flags.take()) {
-    static auto const wait = driver_function<decltype(&cuStreamWaitValue32)>("cuStreamWaitValue32");
-    CUresult const result =
-        wait(stream, reinterpret_cast<CUdeviceptr>(flag_.word), flag_.value, CU_STREAM_WAIT_VALUE_GEQ);
-    if (result == CUDA_SUCCESS) return;
-    flags_.give(flag_);
-    check_driver(result, "cuStreamWaitValue32");
+  cuda_order(event_pool& events, stream_words_pool& pool, cudaStream_t stream)
+      : before_(events, stream), pool_(pool), words_(pool.take()) {
+    try {
+      words_.queue(stream);
+    } catch (...) {
+      pool_.give(words_);
+      throw;
+    }
   }
-  ~cuda_order() override { flags_.give(flag_); }
-  bool reached() override { return before_.reached(); }
+  ~cuda_order() override { cuda_order::let_go(); }
+  void let_go() override {
+    // Relaxed: only that one of the callers does it.
+    if (!gone_.exchange(true, std::memory_order_relaxed)) pool_.give(words_);
+  }
+  bool reached() override {
+    if (words_.reached()) return true;
+    // A GPU that has failed writes nothing. To ask CUDA each time would be slow, and the answer may have to wait for a
+    // `cudaFree` of this process, which waits for the stream.
+    std::uint64_t const now_ns = simt::native::clock_ns();
+    if (now_ns < asks_at_ns_) return false;
+    asks_at_ns_ = now_ns + asks_every_ns;
+    return before_.reached();
+  }
 
  private:
+  static constexpr std::uint64_t asks_every_ns = 1'000'000'000;
+
   recorded_event before_;
-  flag_pool& flags_;
-  flag_pool::flag const flag_;
+  stream_words_pool& pool_;
+  stream_words const words_;
+  std::atomic<bool> gone_{false};
+  std::uint64_t asks_at_ns_ = simt::native::clock_ns() + asks_every_ns;
 };
 
 class cuda final : public gpu_access {
  public:
+  void allow_captures() override {
+    auto mode = cudaStreamCaptureModeRelaxed;
+    check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
+  }
   memory::resource& locked_memory() override { return memory::pinned(); }
   memory_place place_of(void const* address) override {
     cudaPointerAttributes known{};
@@ -182,7 +247,12 @@ class cuda final : public gpu_access {
     std::array<void*, 3> answers{&first, &bytes, &id};
     check_driver(ask(attributes.size(), attributes.data(), answers.data(), reinterpret_cast<CUdeviceptr>(address)),
                  "cuPointerGetAttributes");
-    return {known.device, known.type == cudaMemoryTypeManaged, static_cast<std::uintptr_t>(first), bytes, id};
+    return {.gpu = known.device,
+            .managed = known.type == cudaMemoryTypeManaged,
+            .by_pieces = is_mapped_by_pieces(address),
+            .first = static_cast<std::uintptr_t>(first),
+            .bytes = bytes,
+            .id = id};
   }
 
   std::unique_ptr<gpu_work> copy(int gpu, void* to, void const* from, std::size_t bytes) override {
@@ -193,6 +263,7 @@ class cuda final : public gpu_access {
   }
 
   std::unique_ptr<stream_order> order(std::uintptr_t stream, int gpu) override {
+    beside_captures const allowed;
     auto const handle = reinterpret_cast<cudaStream_t>(stream);
     int device = gpu;
     // The default streams are those of the GPU that is current.
@@ -212,7 +283,7 @@ class cuda final : public gpu_access {
       throw refused_input("stream", std::to_string(stream),
                           "it is being captured into a CUDA graph: start the transfer before or after the capture");
     }
-    return std::make_unique<cuda_order>(of(device).events, flags_, handle);
+    return std::make_unique<cuda_order>(of(device).events, words_, handle);
   }
 
  private:
@@ -230,7 +301,7 @@ class cuda final : public gpu_access {
 
   std::mutex mutex_;
   std::unordered_map<int, std::unique_ptr<of_gpu>> gpus_;
-  flag_pool flags_;
+  stream_words_pool words_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace forebay::detail {
 
 std::shared_ptr<registered_memory const> gpu_registrations::covering(gpu_access& cuda, memory_place const& place,
                                                                      void const* address, std::uint64_t bytes) {
-  if (gpu_ < 0 || place.gpu != gpu_ || place.managed) return nullptr;
+  if (gpu_ < 0 || place.gpu != gpu_ || place.managed || place.by_pieces) return nullptr;
   std::lock_guard const lock(mutex_);
   auto found = std::find_if(known_.begin(), known_.end(), [&](entry const& e) {
     return e.place.id == place.id && e.place.first == place.first && e.place.bytes == place.bytes;

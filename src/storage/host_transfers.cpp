@@ -2,6 +2,7 @@
 #include "storage/host_transfers.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -24,16 +25,26 @@ constexpr std::size_t pieces_max = 255;
 /// A look at the inbox at least so often; news end the wait anyway.
 constexpr std::uint64_t look_ns = 100'000'000;
 
+operation_failed kept_waiting() {
+  return operation_failed(
+      "the transfer could not go on: a call to CUDA waited for its stream and kept the transfer waiting, as cudaFree "
+      "and "
+      "torch.cuda.empty_cache() do; let the transfer end first");
+}
+
 }  // namespace
 
 host_transfers::host_transfers(host_io& io, client& of, buffer_source const& buffers,
-                               std::shared_ptr<opened_drives> drives, gpu_source cuda, int gpu)
+                               std::shared_ptr<opened_drives> drives, gpu_source cuda, int gpu,
+                               std::uint64_t patience_ns)
     : io_(io),
       client_(of),
       buffers_(buffers),
       drives_(std::move(drives)),
       cuda_(cuda),
+      gpu_(gpu),
       registrations_(buffers, gpu),
+      patience_ns_(patience_ns),
       budget_bytes_(budget_first_bytes) {}
 
 void host_transfers::stop() {
@@ -43,6 +54,12 @@ void host_transfers::stop() {
   }
   news_.notify_all();
   if (thread_.joinable()) thread_.join();
+  {
+    std::lock_guard const lock(mutex_);
+    guard_ends_ = true;  // now that the other has ended
+  }
+  no_guard_.notify_all();
+  if (guard_.joinable()) guard_.join();
 }
 
 std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* memory, std::uint64_t bytes,
@@ -64,6 +81,7 @@ std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* mem
                           "CUDA knows no memory of a GPU there: pass memory that was not freed");
     }
     t->gpu = place.gpu;
+    t->drives_reach_gpu = place.gpu == gpu_ && !place.managed;
     std::uint64_t const room = place.first + place.bytes - reinterpret_cast<std::uintptr_t>(memory);
     if (bytes > room) {
       throw refused_input("buffer", std::to_string(bytes) + " bytes",
@@ -81,9 +99,11 @@ std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* mem
     t->order = cuda_()->order(*options.stream, t->gpu);
   }
   std::lock_guard const lock(mutex_);
-  if (!thread_.joinable()) {
+  bool const needs_guard = t->order != nullptr && !guard_.joinable();
+  if (!thread_.joinable() || needs_guard) {
     try {
-      thread_ = std::thread([this] { run(); });
+      if (needs_guard) guard_ = std::thread([this] { guard(); });
+      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     } catch (std::system_error const& e) {
       throw operation_failed(std::string("no thread can be started for a transfer (") + e.what() +
                              "): raise the limit of processes (ulimit -u)");
@@ -106,11 +126,11 @@ void host_transfers::cancel_all() {
 }
 
 host_transfer_counts host_transfers::counts() const {
-  return {host_bytes_.load(), gpu_direct_bytes_.load(), gpu_staged_bytes_.load()};
+  return {host_bytes_.load(), gpu_direct_bytes_.load(), gpu_copied_bytes_.load(), gpu_staged_bytes_.load()};
 }
 
 void host_transfers::reset_counts() {
-  host_bytes_ = gpu_direct_bytes_ = gpu_staged_bytes_ = 0;
+  host_bytes_ = gpu_direct_bytes_ = gpu_copied_bytes_ = gpu_staged_bytes_ = 0;
 }
 
 void host_transfers::run() {
@@ -120,6 +140,8 @@ void host_transfers::run() {
         !pieces_.empty() || std::any_of(waiting_.begin(), waiting_.end(), [](auto const& t) { return t->begun; });
     if (!needs_drives) hold_.reset();
     if (pieces_.empty() && waiting_.empty()) {
+      // Relaxed, as in `step`: only the time matters.
+      looked_at_ns_.store(0, std::memory_order_relaxed);
       std::unique_lock lock(mutex_);
       news_.wait(lock, [&] { return !inbox_.empty() || stopping_; });
       if (inbox_.empty()) return;
@@ -129,8 +151,31 @@ void host_transfers::run() {
   }
 }
 
+void host_transfers::guard() {
+  // Several looks, and not one long time: a process that was stopped meanwhile has looked once.
+  constexpr std::uint32_t looks = 4;
+  std::uint64_t last_ns = 0;
+  std::uint32_t unchanged = 0;
+  std::unique_lock lock(mutex_);
+  while (!no_guard_.wait_for(lock, std::chrono::nanoseconds(patience_ns_ / looks), [&] { return guard_ends_; })) {
+    std::uint64_t const now_ns = looked_at_ns_.load(std::memory_order_relaxed);
+    unchanged = now_ns != 0 && now_ns == last_ns ? unchanged + 1 : 0;
+    last_ns = now_ns;
+    if (unchanged < looks) continue;
+    for (auto const& other : all_) {
+      auto const t = other.lock();
+      if (t == nullptr) continue;
+      std::lock_guard const its(t->mutex);
+      if (t->order == nullptr) continue;
+      t->given_up = true;
+      t->order->let_go();
+    }
+  }
+}
+
 /// Does what can be done at once. Returns whether there was anything.
 bool host_transfers::step() {
+  looked_at_ns_.store(native::clock_ns(), std::memory_order_relaxed);
   bool any = take_news();
   for (std::size_t i = 0; i < pieces_.size();) {
     piece& p = pieces_[i];
@@ -158,6 +203,11 @@ bool host_transfers::step() {
 bool host_transfers::take_news() {
   if (!has_news_.exchange(false, std::memory_order_acquire)) return false;
   std::lock_guard const lock(mutex_);
+  for (auto const& t : inbox_) {
+    if (allows_captures_ || (t->gpu < 0 && t->order == nullptr)) continue;
+    cuda_()->allow_captures();
+    allows_captures_ = true;
+  }
   waiting_.insert(waiting_.end(), inbox_.begin(), inbox_.end());
   inbox_.clear();
   return true;
@@ -172,6 +222,7 @@ bool host_transfers::send() {
     try {
       // Relaxed: a transfer that sees it late sends a piece more.
       if (t->cancelled.load(std::memory_order_relaxed)) throw transfer_cancelled();
+      if (t->given_up) throw kept_waiting();
       if (t->failure == nullptr && t->sent_bytes < t->bytes) {
         if (!lost_request_.empty()) {
           throw operation_failed("storage: an earlier request never completed (" + lost_request_ +
@@ -204,7 +255,9 @@ bool host_transfers::send() {
 host_transfers::sending host_transfers::send_piece(std::shared_ptr<host_transfer_state> const& t) {
   if (!t->begun) {
     if (t->order != nullptr && !t->order->reached()) return sending::not_now;
-    if (!hold_) hold_.emplace(drives_);
+    // Not another one where the transfer brought its own: to take it may have to wait for a `cudaFree` of the program,
+    // which waits for the stream.
+    if (!hold_ && t->hold == nullptr) hold_.emplace(drives_);
     begin_transfer(*t);
   }
   if (pieces_.size() >= pieces_max) return sending::no_room;
@@ -226,12 +279,12 @@ host_transfers::sending host_transfers::send_piece(std::shared_ptr<host_transfer
   p.end = std::min((p.to + block - 1) / block * block, io_.layout().size_bytes);
   if (!pieces_.empty() && under_way_bytes_ + (p.end - p.begin) > budget_bytes_) return sending::no_room;
   if (!p.direct) {
-    auto const slot = arena(t->gpu).take(p.end - p.begin);
+    auto const slot = arena(*t).take(p.end - p.begin);
     if (!slot) return sending::no_room;
     p.slot = *slot;
   }
   if (!t->reads && !io_.written().try_take(p.begin, p.end)) {
-    if (!p.direct) arena(t->gpu).give(p.slot, p.end - p.begin);
+    if (!p.direct) arena(*t).give(p.slot, p.end - p.begin);
     return sending::not_now;
   }
   under_way_bytes_ += p.end - p.begin;
@@ -316,7 +369,7 @@ void host_transfers::request(piece& p, nvme::io_opcode opcode, stage now) {
     auto const offset = static_cast<std::uint64_t>(user(p) - p.of->direct->data());
     buffer = p.of->direct->ref().subspan(offset, bytes);
   } else {
-    buffer = arena(p.of->gpu).ref(p.slot, bytes);
+    buffer = arena(*p.of).ref(p.slot, bytes);
   }
   p.request = opcode == nvme::io_opcode::read ? all.read_async(buffer, p.begin, bytes)
                                               : all.write_async(buffer, p.begin, bytes);
@@ -361,12 +414,15 @@ bool host_transfers::request_has_ended(piece& p) {
 void host_transfers::end_piece(piece& p, bool keeps_memory) {
   host_transfer_state& t = *p.of;
   std::uint64_t const bytes = p.end - p.begin;
-  if (!p.direct && !keeps_memory) arena(t.gpu).give(p.slot, bytes);
+  if (!p.direct && !keeps_memory) arena(t).give(p.slot, bytes);
   if (!t.reads) io_.written().release(p.begin, p.end);
   under_way_bytes_ -= bytes;
   if (t.failure == nullptr) {
     adapt(native::clock_ns() - p.started_ns);
-    (t.gpu < 0 ? host_bytes_ : p.direct ? gpu_direct_bytes_ : gpu_staged_bytes_) += p.to - p.from;
+    (t.gpu < 0               ? host_bytes_
+     : p.direct              ? gpu_direct_bytes_
+     : passes_through_gpu(t) ? gpu_copied_bytes_
+                             : gpu_staged_bytes_) += p.to - p.from;
   }
   --t.in_flight;
   if (t.in_flight != 0 || (t.failure == nullptr && t.sent_bytes != t.bytes)) return;
@@ -390,7 +446,11 @@ void host_transfers::end_transfer(host_transfer_state& t) {
       fail(t, std::current_exception());
     }
   }
-  t.order.reset();
+  {
+    std::lock_guard const lock(t.mutex);
+    t.order.reset();
+  }
+  if (t.given_up) fail(t, std::make_exception_ptr(kept_waiting()));
   t.hold.reset();
   t.direct.reset();
   {
@@ -415,13 +475,28 @@ std::uint64_t host_transfers::piece_bytes() const {
   return std::clamp(budget_bytes_ / 16, piece_min_bytes, piece_max_bytes);
 }
 
-bounce_arena& host_transfers::arena(int gpu) {
-  auto& found = gpu < 0 ? host_arena_ : gpu_arena_;
+bounce_arena& host_transfers::arena(host_transfer_state const& t) {
+  if (passes_through_gpu(t)) return *gpu_arena_;
+  auto& found = t.gpu < 0 ? host_arena_ : locked_arena_;
   if (!found) {
-    found = gpu < 0 ? std::make_shared<bounce_arena>(buffers_.allocate(arena_bytes)) : locked_arena();
+    found = t.gpu < 0 ? std::make_shared<bounce_arena>(buffers_.allocate(arena_bytes)) : locked_arena();
     io_.keep(found);
   }
   return *found;
+}
+
+/// Whether its bounce memory is the GPU's own, from which a copy takes a hundredth of the time that it takes from the
+/// host's. A drive that is served reaches such memory too, where it does not reach the user's.
+bool host_transfers::passes_through_gpu(host_transfer_state const& t) {
+  if (!t.drives_reach_gpu || no_gpu_arena_) return false;
+  if (gpu_arena_) return true;
+  try {
+    gpu_arena_ = std::make_shared<bounce_arena>(buffers_.allocate(arena_bytes, true));
+    io_.keep(gpu_arena_);
+  } catch (std::exception const&) {
+    no_gpu_arena_ = true;  // the GPU, or the daemon, has no more; or another drive does not reach what the first gave
+  }
+  return gpu_arena_ != nullptr;
 }
 
 /// One from which a GPU copies by itself.

@@ -36,18 +36,20 @@ struct host_transfer_state {
   std::uint64_t bytes = 0;
   std::uint64_t at = 0;                             ///< of the storage
   int gpu = -1;                                     ///< whose memory it is; -1: the host's
-  std::shared_ptr<registered_memory const> direct;  ///< null: the bytes pass through the host's bounce memory
+  bool drives_reach_gpu = false;                    ///< that GPU's memory, where they gave it themselves
+  std::shared_ptr<registered_memory const> direct;  ///< null: the bytes pass through bounce memory
   std::unique_ptr<drive_hold> hold;                 ///< while a stream waits
   std::unique_ptr<stream_order> order;              ///< null: no stream waits
   std::function<void(std::exception_ptr)> ended;
   std::atomic<bool> cancelled{false};
+  std::atomic<bool> given_up{false};  ///< the stream was let go on before the end
 
   std::uint64_t sent_bytes = 0;  ///< for which a request was made, or has ended
   std::uint32_t in_flight = 0;   ///< requests
   bool begun = false;
   std::exception_ptr failure;
 
-  std::mutex mutex;  ///< guards what follows
+  std::mutex mutex;  ///< guards what follows, and the end of `order`
   std::condition_variable over;
   bool done = false;
   std::exception_ptr outcome;
@@ -57,6 +59,7 @@ struct host_transfer_state {
 struct host_transfer_counts {
   std::uint64_t host_bytes = 0;        ///< from or to memory of the host
   std::uint64_t gpu_direct_bytes = 0;  ///< between drives and memory of a GPU
+  std::uint64_t gpu_copied_bytes = 0;  ///< of a GPU's memory, through memory of that GPU that the drives reach
   std::uint64_t gpu_staged_bytes = 0;  ///< of a GPU's memory, through page-locked memory of the host
 };
 
@@ -65,14 +68,21 @@ struct host_transfer_counts {
 ///
 /// Pieces end at multiples of their size, so that no two of a transfer write one block. How many bytes are under way
 /// follows from how long pieces take: a transfer that is cancelled soon ends, on a slow drive too.
+///
+/// A call of the program to CUDA may wait for a stream and meanwhile keep all other calls waiting, as `cudaFree` does.
+/// If the stream waits for a transfer, neither goes on. So a second thread looks whether the first one does. After a
+/// while it lets the streams go on, and the transfers fail.
 class host_transfers {
  public:
   /// Returns null where there is no GPU. Called for the first memory of a GPU, and the first stream.
   using gpu_source = gpu_access* (*)();
 
-  /// All must outlive it. `of`: its cache is kept right. `gpu`: whose memory the drives reach; -1: none.
+  static constexpr std::uint64_t usual_patience_ns = 10'000'000'000;
+
+  /// All must outlive it. `of`: its cache is kept right. `gpu`: whose memory the drives reach; -1: none. `patience_ns`:
+  /// with a call to CUDA that does not return.
   host_transfers(host_io& io, client& of, buffer_source const& buffers, std::shared_ptr<opened_drives> drives,
-                 gpu_source cuda, int gpu);
+                 gpu_source cuda, int gpu, std::uint64_t patience_ns = usual_patience_ns);
   /// Waits until all transfers have ended.
   ~host_transfers() { stop(); }
   void stop();
@@ -112,6 +122,7 @@ class host_transfers {
   enum class sending : std::uint8_t { sent, not_now, no_room };
 
   void run();
+  void guard();
   bool step();
   bool take_news();
   bool send();
@@ -127,18 +138,20 @@ class host_transfers {
   void end_transfer(host_transfer_state& t);
   void adapt(std::uint64_t took_ns);
   std::uint64_t piece_bytes() const;
-  bounce_arena& arena(int gpu);
+  bounce_arena& arena(host_transfer_state const& t);
+  bool passes_through_gpu(host_transfer_state const& t);
   std::shared_ptr<bounce_arena> locked_arena() const;
   std::byte* user(piece const& p) const { return p.of->memory + (p.from - p.of->at); }
-  std::byte* bounced(piece const& p) { return arena(p.of->gpu).data(p.slot) + (p.from - p.begin); }
+  std::byte* bounced(piece const& p) { return arena(*p.of).data(p.slot) + (p.from - p.begin); }
 
   host_io& io_;
   client& client_;
   buffer_source const& buffers_;
   std::shared_ptr<opened_drives> const drives_;
   gpu_source const cuda_;
+  int const gpu_;
   gpu_registrations registrations_;
-  std::atomic<std::uint64_t> host_bytes_{0}, gpu_direct_bytes_{0}, gpu_staged_bytes_{0};
+  std::atomic<std::uint64_t> host_bytes_{0}, gpu_direct_bytes_{0}, gpu_copied_bytes_{0}, gpu_staged_bytes_{0};
 
   std::mutex mutex_;  ///< guards what follows
   std::condition_variable news_;
@@ -146,17 +159,24 @@ class host_transfers {
   std::vector<std::weak_ptr<host_transfer_state>> all_;
   bool stopping_ = false;
   std::thread thread_;
+  std::condition_variable no_guard_;
+  bool guard_ends_ = false;
+  std::thread guard_;
 
-  std::atomic<bool> has_news_{false};  ///< so that the thread need not lock to see that there is none
+  std::uint64_t const patience_ns_;
+  std::atomic<std::uint64_t> looked_at_ns_{0};  ///< when the thread began to look at its work; 0: it has none
+  std::atomic<bool> has_news_{false};           ///< so that the thread need not lock to see that there is none
 
   // Of the thread.
   std::deque<std::shared_ptr<host_transfer_state>> waiting_;  ///< with bytes for which no request was made
   std::vector<piece> pieces_;
   std::uint64_t under_way_bytes_ = 0;
   std::uint64_t budget_bytes_;
-  std::shared_ptr<bounce_arena> host_arena_, gpu_arena_;
+  std::shared_ptr<bounce_arena> host_arena_, locked_arena_, gpu_arena_;
+  bool no_gpu_arena_ = false;  ///< the drives gave none
   std::optional<drive_hold> hold_;
-  std::string lost_request_;  ///< if not empty: it never ended, and the drive may yet use its memory
+  bool allows_captures_ = false;  ///< of CUDA graphs, on other threads
+  std::string lost_request_;      ///< if not empty: it never ended, and the drive may yet use its memory
 };
 
 }  // namespace forebay::detail

@@ -16,6 +16,7 @@ using simt::cuda;
 /// threads share out.
 template <class Result, class Make>
 Result run_on_gpu(std::uint64_t items, int ordinal, Make make) {
+  memory::current_device const here(ordinal);
   memory::allocation result(memory::pinned(), sizeof(Result), 128);
   // Streams of one priority may share a channel to the GPU, and a user's may wait for a transfer that needs this
   // kernel.

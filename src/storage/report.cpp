@@ -89,6 +89,7 @@ std::string report(opened_drives const& drives, client const& of, host_transfers
   host_transfer_counts const moved = transfers.counts();
   document["transfers"] = {{"host_bytes", moved.host_bytes},
                            {"gpu_direct_bytes", moved.gpu_direct_bytes},
+                           {"gpu_copied_bytes", moved.gpu_copied_bytes},
                            {"gpu_staged_bytes", moved.gpu_staged_bytes},
                            {"registered_allocations", transfers.registered_allocations()}};
   document["fidelity"] = exceeded ? "exceeded" : "ok";

@@ -302,6 +302,13 @@ def test_what_is_no_stream_is_refused_at_the_call(storage, stream):
     assert refused.value.field == "stream"
 
 
+@pytest.mark.parametrize("stream", [-1, "1", True])
+def test_what_a_cuda_array_calls_its_stream_must_be_one(storage, stream):
+    with pytest.raises(RefusedInput, match="pass a CUDA stream") as refused:
+        storage.pread(CudaArray(stream=stream))
+    assert refused.value.field == "stream"
+
+
 @without_gpu
 def test_a_stream_is_refused_where_there_is_no_gpu(storage):
     with pytest.raises(RefusedInput, match=r"^stream: '7': there is no GPU"):
@@ -329,6 +336,7 @@ def test_report_counts_the_bytes_that_were_moved(storage):
     assert storage.report()["transfers"] == {
         "host_bytes": 1024,
         "gpu_direct_bytes": 0,
+        "gpu_copied_bytes": 0,
         "gpu_staged_bytes": 0,
         "registered_allocations": 0,
     }

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors in memory of a GPU, of PyTorch and CuPy, over drives that reach it and drives that do not."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from forebay import RefusedInput, Storage, build_info
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not build_info()["gpus"], reason="there is no GPU that this build can use"),
+    pytest.mark.filterwarnings("default"),  # what other libraries warn of
 ]
 
 MIB = 1 << 20
@@ -15,6 +20,14 @@ PLACES = {
     "direct": ("emulated:size=64M,backing=hbm,sms=4", "cuda:0"),
     "staged": ("emulated:size=64M", "cuda:0"),
     "staged for the cpu": ("emulated:size=64M", "cpu"),
+    "copied": ("emulated:size=64M,backing=hbm,sms=4,residency=served", "cuda:0"),
+}
+# Besides those between drives and memory of a GPU, which they have in "direct" alone.
+COUNTS = {
+    "direct": "gpu_copied_bytes",
+    "copied": "gpu_copied_bytes",
+    "staged": "gpu_staged_bytes",
+    "staged for the cpu": "gpu_staged_bytes",
 }
 
 
@@ -25,6 +38,8 @@ def torch():
 
 @pytest.fixture(params=PLACES)
 def place(request):
+    if "served" in PLACES[request.param][0] and "FOREBAY_DAEMON" not in os.environ:
+        pytest.skip("FOREBAY_DAEMON names no drive daemon")
     return request.param
 
 
@@ -47,7 +62,7 @@ def test_a_tensor_of_torch_is_written_and_read_back(torch, storage, place):
         assert storage.pread(back, offset).result() == numbers.nbytes
         assert torch.equal(back, numbers)
     moved = storage.report()["transfers"]
-    assert moved["gpu_direct_bytes"] + moved["gpu_staged_bytes"] == 6 * numbers.nbytes
+    assert moved["gpu_direct_bytes"] + moved[COUNTS[place]] == 6 * numbers.nbytes
     assert (moved["gpu_direct_bytes"] > 0) == (place == "direct")
     assert moved["host_bytes"] == 0
 
@@ -100,6 +115,69 @@ def test_a_transfer_that_fails_lets_its_stream_go_on(torch):
         read = failing.pread(buffer, 0, stream=stream)
         stream.synchronize()
         assert read.exception() is not None
+
+
+def test_reads_go_on_while_a_cuda_graph_is_captured(torch, storage):
+    numbers = torch.arange(1_000_000, device="cuda")
+    back, captured = torch.zeros_like(numbers), torch.zeros(64, device="cuda")
+    torch.cuda.synchronize()
+    storage.pwrite(numbers).result()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):  # forbids every thread what could disturb it
+        captured.add_(1)
+        storage.pread(back).result()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(back, numbers)
+    assert torch.all(captured == 1)
+
+
+def test_a_stream_that_is_being_captured_is_refused(torch, storage):
+    tensor, captured = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        captured.add_(1)
+        with pytest.raises(RefusedInput, match=r"^stream: .* captured into a CUDA graph"):
+            storage.pread(tensor, stream=torch.cuda.current_stream())
+
+
+GROWING = """
+import sys
+import torch
+from forebay import Storage
+
+tensor = torch.randint(256, (48 << 20,), dtype=torch.uint8, device="cuda")  # of several pieces
+back = torch.zeros_like(tensor)
+torch.cuda.synchronize()
+with Storage(sys.argv[1], device=sys.argv[2]) as storage:
+    storage.pwrite(tensor).result()
+    storage.pread(back).result()
+    print(storage.report()["transfers"][sys.argv[3]])
+assert torch.equal(tensor, back)
+"""
+
+
+@pytest.mark.usefixtures("torch")
+def test_memory_of_an_allocator_that_maps_pieces_is_moved(place):
+    environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    command = [sys.executable, "-c", GROWING, *PLACES[place], COUNTS[place]]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) == 2 * 48 * MIB
+
+
+@pytest.mark.parametrize("place", ["direct"])
+def test_memory_that_is_freed_and_taken_again_is_registered_again(torch, storage):
+    numbers = torch.arange(4 * MIB, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    storage.pwrite(numbers).result()
+    for _ in range(3):
+        back = torch.zeros_like(numbers)
+        torch.cuda.synchronize()
+        storage.pread(back).result()
+        assert torch.equal(back, numbers)
+        del back
+        torch.cuda.empty_cache()
 
 
 def test_an_array_of_cupy_is_written_and_read_back(storage):

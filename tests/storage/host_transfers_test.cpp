@@ -197,11 +197,13 @@ class fake_gpu final : public detail::gpu_access {
   static constexpr int ordinal = 0;
 
   void add(void* first, std::uint64_t bytes, std::uint64_t id) {
-    places_[reinterpret_cast<std::uintptr_t>(first)] = {ordinal, false, reinterpret_cast<std::uintptr_t>(first), bytes,
-                                                        id};
+    places_[reinterpret_cast<std::uintptr_t>(first)] = {
+        .gpu = ordinal, .first = reinterpret_cast<std::uintptr_t>(first), .bytes = bytes, .id = id};
   }
+  void map_by_pieces(void* first) { places_.at(reinterpret_cast<std::uintptr_t>(first)).by_pieces = true; }
   void forget(void* first) { places_.erase(reinterpret_cast<std::uintptr_t>(first)); }
 
+  void allow_captures() override { may_capture = true; }
   memory::resource& locked_memory() override { return memory::host(); }
   detail::memory_place place_of(void const* address) override {
     auto const at = reinterpret_cast<std::uintptr_t>(address);
@@ -213,6 +215,7 @@ class fake_gpu final : public detail::gpu_access {
   std::unique_ptr<detail::gpu_work> copy(int gpu, void* to, void const* from, std::size_t bytes) override {
     EXPECT_EQ(gpu, ordinal);
     copied_bytes += bytes;
+    while (keeps_copies && streams_released == 0) std::this_thread::yield();
     return std::make_unique<late_copy>(to, from, bytes);
   }
   std::unique_ptr<detail::stream_order> order(std::uintptr_t stream, int gpu) override {
@@ -222,6 +225,8 @@ class fake_gpu final : public detail::gpu_access {
   }
 
   static constexpr std::uintptr_t stream_of_another = 99;
+  std::atomic<bool> may_capture = false;
+  std::atomic<bool> keeps_copies = false;  ///< until a stream goes on
   std::atomic<bool> stream_is_there = false;
   std::atomic<int> streams_released = 0;
   std::atomic<std::uint64_t> copied_bytes = 0;
@@ -241,9 +246,13 @@ class fake_gpu final : public detail::gpu_access {
   };
   struct held_order final : detail::stream_order {
     explicit held_order(fake_gpu& g) : of(g) {}
-    ~held_order() override { ++of.streams_released; }
+    ~held_order() override { held_order::let_go(); }
+    void let_go() override {
+      if (!gone.exchange(true)) ++of.streams_released;
+    }
     bool reached() override { return of.stream_is_there; }
     fake_gpu& of;
+    std::atomic<bool> gone = false;
   };
   std::map<std::uintptr_t, detail::memory_place> places_;
 };
@@ -305,8 +314,9 @@ TEST_P(HostTransfersOfAGpu, EveryRangeIsMovedAndCounted) {
   }
   detail::host_transfer_counts const counts = transfers.counts();
   EXPECT_EQ(counts.host_bytes, 0u);
-  EXPECT_EQ(counts.gpu_direct_bytes + counts.gpu_staged_bytes, moved);
-  EXPECT_EQ(counts.gpu_staged_bytes, gpu.copied_bytes);
+  EXPECT_EQ(counts.gpu_direct_bytes + counts.gpu_copied_bytes + counts.gpu_staged_bytes, moved);
+  EXPECT_EQ(counts.gpu_copied_bytes + counts.gpu_staged_bytes, gpu.copied_bytes);
+  EXPECT_EQ((direct() ? counts.gpu_staged_bytes : counts.gpu_copied_bytes), 0u);
   EXPECT_EQ(counts.gpu_direct_bytes != 0, direct());
   EXPECT_EQ(transfers.registered_allocations(), direct() ? 1u : 0u);
 }
@@ -318,6 +328,22 @@ TEST_P(HostTransfersOfAGpu, WholeBlocksOfAlignedMemoryGoTheirWayAlone) {
   move(false, aligned, 1 << 20, 512);
   EXPECT_EQ(transfers.counts().gpu_direct_bytes, direct() ? 1u << 20 : 0u);
   EXPECT_EQ(transfers.counts().gpu_staged_bytes, direct() ? 0u : 1u << 20);
+}
+
+TEST_P(HostTransfersOfAGpu, MemoryThatIsMappedByPiecesIsNotRegistered) {
+  std::vector<unsigned char> memory(1 << 20, 7), back(1 << 20);
+  gpu.add(memory.data(), memory.size(), 1);
+  gpu.add(back.data(), back.size(), 2);
+  gpu.map_by_pieces(memory.data());
+  gpu.map_by_pieces(back.data());
+  move(false, memory.data(), memory.size(), 0);
+  move(true, back.data(), back.size(), 0);
+  EXPECT_EQ(back, memory);
+  EXPECT_EQ(transfers.registered_allocations(), 0);
+  EXPECT_EQ(transfers.counts().gpu_direct_bytes, 0);
+  EXPECT_EQ(transfers.counts().gpu_copied_bytes, direct() ? 2u << 20 : 0u) << "through what the drives reach there";
+  EXPECT_EQ(transfers.counts().gpu_staged_bytes, direct() ? 0u : 2u << 20);
+  EXPECT_TRUE(gpu.may_capture) << "by the thread of the transfers";
 }
 
 TEST_P(HostTransfersOfAGpu, AnAddressWithAnotherAllocationIsRegisteredAgain) {
@@ -353,6 +379,27 @@ TEST_P(HostTransfersOfAGpu, ATransferBeginsAfterItsStreamAndLetsItGoOn) {
   cancelled.cancel();
   EXPECT_THROW(cancelled.wait(), transfer_cancelled);
   EXPECT_EQ(gpu.streams_released, 2) << "a stream must not wait for ever";
+}
+
+TEST_P(HostTransfersOfAGpu, AStreamGoesOnIfACallToCudaWaitsForItAndKeepsTheTransferWaiting) {
+  std::vector<unsigned char> memory(1 << 20);
+  gpu.add(memory.data(), memory.size(), 1);
+  gpu.map_by_pieces(memory.data());  // or nothing would be copied
+  gpu.stream_is_there = true;
+  gpu.keeps_copies = true;
+  constexpr std::uint64_t patience_ns = 20'000'000;
+  detail::host_transfers impatient{host,
+                                   client,
+                                   buffers,
+                                   drives,
+                                   []() -> detail::gpu_access* { return the_gpu; },
+                                   direct() ? fake_gpu::ordinal : -1,
+                                   patience_ns};
+  host_transfer const read(impatient.start(true, memory.data(), 1 << 20, 0, {.on_gpu = true, .stream = 5}));
+  EXPECT_THAT([&] { read.wait(); }, ThrowsMessage<operation_failed>(HasSubstr("cudaFree")));
+  EXPECT_EQ(gpu.streams_released, 1);
+  gpu.keeps_copies = false;
+  host_transfer(impatient.start(true, memory.data(), 1 << 20, 0, {.on_gpu = true})).wait();
 }
 
 TEST_P(HostTransfersOfAGpu, MemoryThatIsNotThereIsRefused) {
