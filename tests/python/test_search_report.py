@@ -269,7 +269,7 @@ def test_no_miss_is_hidden(tmp_path):
         ("from 2.5M to 40M: recall 0.90", "1, then 1", False),
         ("exact, batches of 64", "4, then 4", False),
         ("below that of width 1", "0.0060 below, in 1 rows", False),
-        ("keeps its times", "8 of 9 rows", False),
+        ("keeps its times", "8 of 9 searches", False),
         ("no query fails", "3 in 11 rows", False),
         ("each rate", "2 of 8 rates", None),
     ):
@@ -277,7 +277,19 @@ def test_no_miss_is_hidden(tmp_path):
         assert (found.figure, found.holds) == (figure, holds), words
     text = search_gates.gate_table(study)
     assert text.count("**missed**") == 8
-    assert "**exceeded**" in search_tables.rates(study)
+    assert "39,000 **exceeded**" in search_tables.widths(study)
+
+
+def test_a_late_drive_holds_no_gate_until_the_search_is_measured_with_fewer_queries(tmp_path):
+    late = on(40_000, drive("2.5M", "exceeded"))
+    for rows, figure, holds in (
+        ([late], "0.800, width 1; fidelity exceeded", False),
+        ([late, on(40_000, drive("2.5M"), concurrency=500)], "0.800, width 1", True),
+    ):
+        study = study_of(tmp_path, **{"drive-2.5M": rows})
+        found = gate(study, "recall 0.90, 2.5M")
+        assert (found.figure, found.holds) == (figure, holds)
+        assert gate(study, "keeps its times").holds == holds
 
 
 def test_faiss_is_told_with_its_processors(tmp_path):
