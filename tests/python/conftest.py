@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from forebay.cli import main
-from forebay.search import gloss_vectors
+from forebay.search import build_graph, exact_neighbours, gloss_vectors
 from threadpoolctl import threadpool_limits
 
 
@@ -60,3 +60,20 @@ def one_thread_a_product():
     """For builds of graphs, which multiply many small matrices: threads that share one mostly wait for each other."""
     with threadpool_limits(1):
         yield
+
+
+@pytest.fixture(scope="session")
+def glosses(
+    vectors_of_glosses: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.uint32]]:
+    """Vectors of real text, some 1,000 queries that are not among them, and the ten true neighbours of each."""
+    order = np.random.default_rng(20_261_127).permutation(len(vectors_of_glosses))
+    held_out, base = vectors_of_glosses[order[:1000]], vectors_of_glosses[order[1000:]]
+    queries = held_out[np.linalg.norm(held_out, axis=1) > 0]
+    return base, queries, exact_neighbours(base, queries, 10).ids
+
+
+@pytest.fixture(scope="session")
+def graph_of_glosses(glosses) -> npt.NDArray[np.uint32]:
+    """A graph of the vectors, which takes half a minute to build, so all tests share it."""
+    return build_graph(glosses[0], graph_degree=64, intermediate_degree=40)  # half the time

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("one_thread_a_product")
 
 DRIVE = "emulated:size=64M,latency_us=50"
 SEED = 20_261_127
-QUERIES = 1000
 
 
 def vectors_of(dtype, count, dimension, seed=SEED):
@@ -250,21 +249,10 @@ def test_checkpoints_are_refused_where_they_would_keep_nothing(storage, tmp_path
 
 
 @pytest.fixture(scope="module")
-def glosses(vectors_of_glosses):
-    """Vectors of real text, queries that are not among them, and their true neighbours."""
-    vectors = vectors_of_glosses
-    order = np.random.default_rng(SEED).permutation(len(vectors))
-    held_out, base = vectors[order[:QUERIES]], vectors[order[QUERIES:]]
-    queries = held_out[np.linalg.norm(held_out, axis=1) > 0]
-    return base, queries, exact_neighbours(base, queries, 10).ids
-
-
-@pytest.fixture(scope="module")
-def of_glosses(glosses):
-    graph = build_graph(glosses[0], graph_degree=64, intermediate_degree=40)  # half the time
+def of_glosses(glosses, graph_of_glosses):
     with (
         Storage("emulated:size=256M,latency_us=50", device="cpu") as storage,
-        Index.build(storage, glosses[0], graph=graph, chunks=32) as index,
+        Index.build(storage, glosses[0], graph=graph_of_glosses, chunks=32) as index,
     ):
         yield storage, index
 

@@ -441,6 +441,7 @@ class Index:
             k=wanted,
             list_size=wanted,
             width=8,
+            refill=1,
             begin_with=32,
             iterations=0,
             batch=0,
