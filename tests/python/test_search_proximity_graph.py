@@ -150,20 +150,10 @@ def test_a_search_by_another_metric_finds_them_too(metric):
     assert recall(base, queries, found.ids[:, :10], true, metric) >= 0.97
 
 
-@pytest.fixture(scope="module")
-def glosses_apart(vectors_of_glosses):
-    """The vectors of glosses without 200 of them, these, and their true neighbours."""
-    glosses = vectors_of_glosses
-    some = np.flatnonzero(glosses.any(1))
-    held_out = np.sort(np.random.default_rng(5).permutation(some)[:200])
-    base, queries = np.delete(glosses, held_out, axis=0), glosses[held_out]
-    return base, queries, exact_neighbours(base, queries, 10).ids
-
-
-def test_a_search_finds_the_neighbours_of_glosses_by_distances_and_by_codes(glosses_apart):
-    base, queries, true = glosses_apart
-    graph = build_graph(base, graph_degree=48)
-    check(graph, base, 48)
+def test_a_search_finds_the_neighbours_of_glosses_by_distances_and_by_codes(glosses, graph_of_glosses):
+    base, queries, true = glosses[0], glosses[1][:200], glosses[2][:200]
+    graph = graph_of_glosses
+    check(graph, base, 64)
     exact = found_in(graph, base, queries, 100)
     codebook = train_codebook(base, 32)
     by_code = walk(graph, by_codes(encode(base, codebook), codebook, queries), entries_of(base, queries), 100)
@@ -172,8 +162,8 @@ def test_a_search_finds_the_neighbours_of_glosses_by_distances_and_by_codes(glos
         "by codes": (recall(base, queries, nearest_expanded(base, queries, by_code.expanded, 10), true), by_code.hops),
     }
     print(found)
-    assert found["by distances"][0] >= 0.95
-    assert found["by codes"][0] >= 0.95
+    assert found["by distances"][0] >= 0.98
+    assert found["by codes"][0] >= 0.97
     assert found["by distances"][1] < 120
     assert found["by codes"][1] < 120
 
