@@ -29,8 +29,8 @@ struct host_transfer_options {
   /// A CUDA stream, as a number: the transfer begins after what the stream has queued before the call, and what the
   /// stream gets after the call waits for the end of the transfer. No thread of the host waits for either.
   std::optional<std::uintptr_t> stream = {};
-  /// Called once, when the transfer has ended: with null, or with what `wait()` throws. A thread of the storage calls
-  /// it, and moves no bytes meanwhile. It must not throw, and must not use the storage.
+  /// Called once, when the transfer has ended: with null, or with what `wait()` throws. `wait()` may return before. A
+  /// thread of the storage calls it, and moves no bytes meanwhile. It must not throw, and must not use the storage.
   std::function<void(std::exception_ptr)> ended = {};
 };
 
