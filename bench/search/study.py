@@ -154,7 +154,7 @@ def drive_uris(rate: str, drives: int, size_bytes: int, given: argparse.Namespac
     timing = f"profile={profile},link=gen5x4" if profile else f"iops={rate},latency_us={LATENCY_US},link={given.link}"
     more = f",{given.drive_options}" if given.drive_options else ""
     return [
-        f"emulated:size={size}M,{timing},backing=hbm,residency={given.residency},sms={given.sms // drives}{more}"
+        f"emulated:size={size}M,{timing},backing={given.backing},residency={given.residency},sms={given.sms // drives}{more}"
         + (f",serial=SEARCH{number}" if drives > 1 else "")
         for number in range(drives)
     ]
@@ -362,6 +362,7 @@ def main() -> int:
     parser.add_argument("--vectors", type=int, default=10_000_000)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--residency", default="served")
+    parser.add_argument("--backing", default="hbm", help="where the drives lie: hbm, or peer:1 for a second GPU")
     parser.add_argument("--sms", type=int, default=32, help="multiprocessors of all drives together")
     parser.add_argument("--link", default="gen5x16")
     parser.add_argument("--queues", type=int, default=0, help="queue pairs of each drive for the search")
