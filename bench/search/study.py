@@ -154,7 +154,8 @@ def drive_uris(rate: str, drives: int, size_bytes: int, given: argparse.Namespac
     timing = f"profile={profile},link=gen5x4" if profile else f"iops={rate},latency_us={LATENCY_US},link={given.link}"
     more = f",{given.drive_options}" if given.drive_options else ""
     return [
-        f"emulated:size={size}M,{timing},backing={given.backing},residency={given.residency},sms={given.sms // drives}{more}"
+        f"emulated:size={size}M,{timing},backing={given.backing},residency={given.residency},"
+        f"sms={given.sms // drives}{more}"
         + (f",serial=SEARCH{number}" if drives > 1 else "")
         for number in range(drives)
     ]
