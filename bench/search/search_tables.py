@@ -58,7 +58,8 @@ def machine(study: Study) -> str:
     if not documents:
         return f"The study is {NOT_MEASURED}."
     vectors, dimension, gpus, commits = (
-        sorted({str(document[key]) for document in documents}) for key in ("vectors", "dimension", "gpu", "commit")
+        sorted({line for document in documents for line in str(document[key]).splitlines()})
+        for key in ("vectors", "dimension", "gpu", "commit")
     )
     text = f"{' and '.join(f'{int(count):,}' for count in vectors)} vectors of {' and '.join(dimension)} bytes"
     for row in study.rows("data"):
@@ -66,12 +67,15 @@ def machine(study: Study) -> str:
             f", with {row['graph'][1]} neighbours each. Their local intrinsic dimension is "
             f"{row['local_intrinsic_dimension']:.1f}"
         )
-    shares = sorted({f"{100 * row['share']:.0f} %" for step in study.steps for row in study.rows(step)})
+    shares = {row["share"] for step in study.steps for row in study.rows(step)}
     text += f". Measured on {' and '.join(gpus)} (name, driver), at commit {' and '.join(commits)}."
-    if shares:
+    shared = [f"{100 * share:.0f} %" for share in sorted(shares) if share < 1]
+    if shared:
         text += (
-            f" On drives, the search had {' or '.join(shares)} of the GPU's multiprocessors, and the drives the rest."
+            f" On drives, the search had {' or '.join(shared)} of the GPU's multiprocessors, and the drives the rest."
         )
+    if 1 in shares:
+        text += f" {'Other drives' if shared else 'The drives'} were on a GPU of their own."
     absent = [step for step in steps if study.document(step) is None]
     text += " The command is `scripts/gpu_search OUT`."
     return text + (f" Not measured are the steps {', '.join(absent)}." if absent else "")

@@ -292,6 +292,23 @@ def test_a_late_drive_holds_no_gate_until_the_search_is_measured_with_fewer_quer
         assert gate(study, "keeps its times").holds == holds
 
 
+def test_drives_on_a_gpu_of_their_own_are_told_apart_from_those_that_share_one(tmp_path):
+    study = study_of(tmp_path, **{"drive-10M": [on(9e4, drive("10M"))], "drive-40M": [on(9e4, drive("40M"))]})
+    assert "had 75 % of the GPU's multiprocessors, and the drives the rest." in search_tables.machine(study)
+    assert "of their own" not in search_tables.machine(study)
+    path = study.folder / "drive-40M.json"
+    document = json.loads(path.read_text())
+    document |= {"client_percent_of_multiprocessors": None, "gpu": "some GPU, 1.2\nsome GPU, 1.2"}
+    path.write_text(json.dumps(document))
+    text = search_tables.machine(Study(study.folder))
+    assert "Measured on some GPU, 1.2 (name" in text
+    assert "the drives the rest. Other drives were on a GPU of their own." in text
+    (study.folder / "drive-10M.json").unlink()
+    text = search_tables.machine(Study(study.folder))
+    assert "The drives were on a GPU of their own." in text
+    assert "the rest" not in text
+
+
 def test_faiss_is_told_with_its_processors(tmp_path):
     study = study_of(tmp_path)
     assert "not measured" in search_tables.faiss(study)
