@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 DIMENSION, DEGREE, K = 128, 64, 10
 CHUNKS = 32  # bytes of a code
-ALL_CHUNKS = {"memory": (32, 64), "drive-10M": (32, 64), "drive-40M": (32, 64), "drive-100M": (32, 64)}
+ALL_CHUNKS = {"memory": (32, 64), "drive-10M": (32, 64), "drive-40M": (32, 64)}
 QUERIES = 10_000
 CHECKED = 2000  # queries whose true neighbours are known
 SIZES = (10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40, 44, 48, 56, 64, 72, 80, 96, 128, 160, 192, 256)

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -17,22 +18,6 @@ inline void check_cuda(cudaError_t result, std::string const& what) {
   if (result == cudaSuccess) return;
   throw operation_failed(what + ": " + cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
 }
-
-/// While it lives, GPU `ordinal` is current for the calling thread.
-class current_device {
- public:
-  /// Throws `operation_failed`.
-  explicit current_device(int ordinal) {
-    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
-    check_cuda(cudaSetDevice(ordinal), "cudaSetDevice(" + std::to_string(ordinal) + ")");
-  }
-  current_device(current_device const&) = delete;
-  current_device& operator=(current_device const&) = delete;
-  ~current_device() { cudaSetDevice(before_); }
-
- private:
-  int before_ = 0;
-};
 
 /// While it lives, the calling thread may do what a capture of a CUDA graph by another thread forbids it, such as
 /// asking whether an event was reached: that would fail, and end the capture.
@@ -47,8 +32,27 @@ class beside_captures {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// A stream's priority: if several streams have blocks to start, the GPU starts those of a `first` one first.
-enum class urgency : std::uint8_t { ordinary, first };
+/// While it lives, GPU `ordinal` is current for the calling thread, and no capture of a CUDA graph forbids it anything.
+class current_device {
+ public:
+  /// Throws `operation_failed`.
+  explicit current_device(int ordinal) {
+    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
+    check_cuda(cudaSetDevice(ordinal), "cudaSetDevice(" + std::to_string(ordinal) + ")");
+  }
+  current_device(current_device const&) = delete;
+  current_device& operator=(current_device const&) = delete;
+  ~current_device() { cudaSetDevice(before_); }
+
+ private:
+  beside_captures const allowed_;
+  int before_ = 0;
+};
+
+/// A stream's priority: if several streams have blocks to start, the GPU starts those of a `first` one first. Streams
+/// of one priority may share a channel to the GPU, in which one waits for another. So kernels that stay on the GPU have
+/// a priority of their own, `resident`, below `first` and above what PyTorch gives its streams.
+enum class urgency : std::uint8_t { ordinary, resident, first };
 
 /// Owns a stream of a GPU. It is not ordered with any other stream, not even with the legacy default stream, so it
 /// never waits for another client's kernel. Its members throw `operation_failed`. Not copyable.
@@ -59,8 +63,10 @@ class cuda_stream {
     current_device const here(ordinal);
     int least = 0, greatest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, how == urgency::first ? greatest : least),
-               "cudaStreamCreate");
+    int priority = least;  // the greatest priority is the least number
+    if (how == urgency::first) priority = greatest;
+    if (how == urgency::resident) priority = std::min(greatest + 1, least);
+    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "cudaStreamCreate");
   }
   cuda_stream(cuda_stream const&) = delete;
   cuda_stream& operator=(cuda_stream const&) = delete;
@@ -71,7 +77,10 @@ class cuda_stream {
   /// The GPU.
   int ordinal() const { return ordinal_; }
   /// Waits until all work in the stream has ended.
-  void synchronize() const { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  void synchronize() const {
+    beside_captures const allowed;
+    check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
 
  private:
   int ordinal_;

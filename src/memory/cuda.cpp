@@ -146,6 +146,7 @@ class pinned_resource final : public resource {
         throw;
       }
     }
+    beside_captures const allowed;
     cudaError_t const result = cudaHostRegister(start, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (result != cudaSuccess) {
       munmap(start, bytes);
@@ -155,6 +156,7 @@ class pinned_resource final : public resource {
     return cudaSuccess;
   }
   static void give_locked(void* start, std::size_t bytes) {
+    beside_captures const allowed;
     cudaHostUnregister(start);
     munmap(start, bytes);
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -265,23 +266,27 @@ class cuda final : public gpu_access {
   std::unique_ptr<stream_order> order(std::uintptr_t stream, int gpu) override {
     beside_captures const allowed;
     auto const handle = reinterpret_cast<cudaStream_t>(stream);
-    int device = gpu;
     // The default streams are those of the GPU that is current.
-    if (stream > reinterpret_cast<std::uintptr_t>(cudaStreamPerThread)) {
+    bool const is_default = stream <= reinterpret_cast<std::uintptr_t>(cudaStreamPerThread);
+    int device = gpu;
+    if (is_default && device < 0) check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    std::optional<current_device> here;
+    if (is_default) here.emplace(device);
+    // First: CUDA answers no other question on such a stream, and the question would end the capture.
+    cudaStreamCaptureStatus capturing{};
+    cudaError_t const asked = cudaStreamIsCapturing(handle, &capturing);
+    if (asked == cudaErrorStreamCaptureImplicit) std::ignore = cudaGetLastError();  // or the next call would report it
+    if (asked == cudaErrorStreamCaptureImplicit || capturing != cudaStreamCaptureStatusNone) {
+      throw refused_input("stream", std::to_string(stream),
+                          "it is being captured into a CUDA graph: start the transfer before or after the capture");
+    }
+    check_cuda(asked, "cudaStreamIsCapturing");
+    if (!is_default) {
       check_cuda(cudaStreamGetDevice(handle, &device), "cudaStreamGetDevice");
       if (gpu >= 0 && device != gpu) {
         throw refused_input("stream", "of cuda:" + std::to_string(device),
                             "the buffer is in memory of cuda:" + std::to_string(gpu) + ": pass a stream of that GPU");
       }
-    } else if (device < 0) {
-      check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    }
-    current_device const here(device);
-    cudaStreamCaptureStatus capturing{};
-    check_cuda(cudaStreamIsCapturing(handle, &capturing), "cudaStreamIsCapturing");
-    if (capturing != cudaStreamCaptureStatusNone) {
-      throw refused_input("stream", std::to_string(stream),
-                          "it is being captured into a CUDA graph: start the transfer before or after the capture");
     }
     return std::make_unique<cuda_order>(of(device).events, words_, handle);
   }

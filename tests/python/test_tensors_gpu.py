@@ -141,6 +141,24 @@ def test_a_stream_that_is_being_captured_is_refused(torch, storage):
             storage.pread(tensor, stream=torch.cuda.current_stream())
 
 
+def test_a_drive_whose_engine_comes_back_serves_all_streams_that_wait_for_it(torch, storage):
+    numbers = torch.arange(4096, device="cuda")
+    torch.cuda.synchronize()
+    storage.pwrite(numbers).result()
+    streams = [torch.cuda.Stream() for _ in range(64)]  # more than there are channels to the GPU
+    backs = [torch.zeros_like(numbers) for _ in streams]
+    torch.cuda.synchronize()  # ends when the engine has left
+    reads = []
+    for stream, back in zip(streams, backs, strict=True):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(LONG_CYCLES // 10)
+            reads.append(storage.pread(back, stream=stream))
+            back.add_(1)
+    assert [read.result() for read in reads] == [numbers.nbytes] * len(streams)
+    torch.cuda.synchronize()
+    assert all(torch.equal(back, numbers + 1) for back in backs)
+
+
 GROWING = """
 import sys
 import torch
