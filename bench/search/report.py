@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tables and plots of the study of vector search, from `bench/results/h100-search`.
+"""Makes tables and plots of the study of vector search, from `bench/results/h100-search-two-gpus`.
 
 report.py [RESULTS] prints all tables in Markdown, from what `study.py` wrote, and `faiss_cpu.py` beside that folder.
 What was not measured says so. `--write PAGE` puts the tables into a page, each between the lines

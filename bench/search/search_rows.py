@@ -15,7 +15,7 @@ from forebay.links import LINK_BYTES_PER_SECOND
 from forebay.units import parse_rate
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "bench" / "results" / "h100-search"
+RESULTS = ROOT / "bench" / "results" / "h100-search-two-gpus"
 FAISS = "cpu-search-faiss.json"  # beside the folder of results
 sys.path.insert(0, str(ROOT / "bench" / "report"))
 
@@ -61,8 +61,13 @@ class Study:
         return [{**of_all, **row} for row in document["rows"]]
 
     def chunks(self, name: str) -> list[int]:
-        """The bytes of a code in the rows of a step: of most steps it is one number."""
-        return sorted({row["chunks"] for row in self.rows(name)}) or [CHUNKS]
+        """The bytes of a code in the rows of a step that reach a recall: of most steps it is one number."""
+        return sorted({row["chunks"] for row in self.rows(name) if row["recall"] >= min(RECALLS)}) or [CHUNKS]
+
+    @property
+    def chunks_in_vain(self) -> list[int]:
+        """The bytes of a code with which no search in memory reaches a recall."""
+        return sorted({row["chunks"] for row in self.rows("memory")} - set(self.chunks("memory")))
 
     @property
     def steps(self) -> list[str]:

@@ -201,7 +201,13 @@ def memory(study: Study) -> str:
                 ratio = f"{row['qps'] / hbm['qps']:.3f}" if hbm else ""
                 cells = [str(row["search_width"]), str(row["itopk_size"]), f"{row['recall']:.3f}", f"{row['qps']:,.0f}"]
                 body.append([*first, *cells, ratio, f"{row['reads_per_query']:.1f}", us(row["latency_ns"]["p99"])])
-    return table(head, body)
+    vain = [f"{chunks} bytes" for chunks in study.chunks_in_vain]
+    if not vain:
+        return table(head, body)
+    return (
+        table(head, body)
+        + f"\n\nCodes of {' and '.join(vain)} reach no recall of {min(RECALLS):.2f} with any list tried."
+    )
 
 
 def several(study: Study) -> str:
@@ -263,7 +269,7 @@ def exact_rates(study: Study) -> str:
             for rate in RATES:
                 row = best(rows_of.exact(study, rate, batch, width))
                 factor = rows_of.speed_up(study, rate, batch, width)
-                cells.append((f"{row['qps']:,.0f}" + (f" ({factor:.2f}x)" if factor else "")) if row else NOT_MEASURED)
+                cells.append(_qps_and_fidelity(row) + (f" ({factor:.2f}x)" if factor else ""))
             body.append(cells)
     return table(head, body)
 

@@ -155,7 +155,7 @@ def drive_uris(rate: str, drives: int, size_bytes: int, given: argparse.Namespac
     more = f",{given.drive_options}" if given.drive_options else ""
     return [
         f"emulated:size={size}M,{timing},backing={given.backing},residency={given.residency},"
-        f"sms={given.sms // drives}{more}" + (f",serial=SEARCH{number}" if drives > 1 else "")
+        f"sms={given.sms // drives}{more},seed={number}"  # URIs that are alike name one drive of the daemon
         for number in range(drives)
     ]
 
