@@ -5,7 +5,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -49,10 +48,8 @@ class current_device {
   int before_ = 0;
 };
 
-/// A stream's priority: if several streams have blocks to start, the GPU starts those of a `first` one first. Streams
-/// of one priority may share a channel to the GPU, in which one waits for another. So kernels that stay on the GPU have
-/// a priority of their own, `resident`, below `first` and above what PyTorch gives its streams.
-enum class urgency : std::uint8_t { ordinary, resident, first };
+/// A stream's priority: if several streams have blocks to start, the GPU starts those of a `first` one first.
+enum class urgency : std::uint8_t { ordinary, first };
 
 /// Owns a stream of a GPU. It is not ordered with any other stream, not even with the legacy default stream, so it
 /// never waits for another client's kernel. Its members throw `operation_failed`. Not copyable.
@@ -63,10 +60,8 @@ class cuda_stream {
     current_device const here(ordinal);
     int least = 0, greatest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-    int priority = least;  // the greatest priority is the least number
-    if (how == urgency::first) priority = greatest;
-    if (how == urgency::resident) priority = std::min(greatest + 1, least);
-    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "cudaStreamCreate");
+    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, how == urgency::first ? greatest : least),
+               "cudaStreamCreate");
   }
   cuda_stream(cuda_stream const&) = delete;
   cuda_stream& operator=(cuda_stream const&) = delete;

@@ -39,7 +39,7 @@ class resident_engine final : public engine_runner {
                   std::stop_token const& cancel)
       : where_(where),
         memory_(memory::device(where.ordinal)),
-        launches_(where.ordinal, memory::urgency::resident),
+        launches_(where.ordinal),
         words_(memory_, sizeof(residency_words), 128),
         orders_(memory::pinned(), sizeof(residency_orders), 128),
         engine_(std::make_unique<emulator::engine<cuda>>(with_epoch(options), drive, memory_, cancel)) {

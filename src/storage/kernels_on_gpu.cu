@@ -57,18 +57,13 @@ std::uint64_t writers_of(cache const& pages, std::uint64_t items) {
 
 }  // namespace
 
-void prepare_gpu(int ordinal) {
+void load_kernels(int ordinal) {
   memory::current_device const here(ordinal);
-  using records = record_pool<cuda>;
-  using frames = cache_targets<cuda, staged_frames>;
-  simt::load_kernel<drain_kernel<cuda, records>>();
-  simt::load_kernel<drain_kernel<cuda, frames>>();
-  simt::load_kernel<settle_kernel<cuda, records>>();
-  simt::load_kernel<settle_kernel<cuda, frames>>();
-  simt::load_kernel<clean_kernel<cuda>>();
-  simt::load_kernel<clean_range_kernel<cuda>>();
-  simt::load_kernel<forget_kernel<cuda>>();
-  simt::load_kernel<take_back_kernel<cuda>>();
+  simt::load_kernels(ordinal);
+}
+
+void prepare_gpu(int ordinal) {
+  load_kernels(ordinal);
   run_on_gpu<std::uint32_t>(1, ordinal, [](std::uint32_t* result) { return take_stack{result}; });
 }
 

@@ -13,9 +13,11 @@
 namespace forebay::detail {
 
 /// Must be called before a drive's engine runs in the process: from then on the GPU is never idle, and calls that wait
-/// for it to be idle wait for ever. Loads the kernels below. Gives the GPU stacks for any kernel that uses a storage,
-/// since a launch that needs more than any before it waits, too.
+/// for it to be idle wait for ever. Loads all kernels. Gives the GPU stacks for any kernel that uses a storage, since a
+/// launch that needs more than any before it waits, too.
 void prepare_gpu(int ordinal);
+/// Loads the kernels of libraries that the process has loaded since. Must be called before the engine runs again.
+void load_kernels(int ordinal);
 /// Consumes completions until no command is in flight. Returns whether no pair was left busy. `pages`: the cache whose
 /// frames commands may complete to, or null.
 bool drain_on_gpu(io_queues const& queues, cache const* pages, int ordinal, std::uint64_t timeout_ns);

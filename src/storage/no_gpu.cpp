@@ -15,6 +15,9 @@ namespace {
 void prepare_gpu(int) {
   no_gpu();
 }
+void load_kernels(int) {
+  no_gpu();
+}
 bool drain_on_gpu(io_queues const&, cache const*, int, std::uint64_t) {
   no_gpu();
 }

@@ -193,6 +193,7 @@ registered_buffer storage::allocate_buffer(std::size_t bytes) {
 }
 
 storage_lease storage::lease() const {
+  if (impl_->device.on_gpu()) detail::load_kernels(impl_->device.gpu());
   return storage_lease(std::make_unique<storage_lease::parts>(impl_->drives));
 }
 

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
+import subprocess
+import sys
 
 import pytest
-from forebay import Storage
+from forebay import Storage, build_info
 
 DRIVE = "emulated:size=4M"
 PERCENTILES = {"1.000000", "50.000000", "90.000000", "99.000000", "99.900000", "99.990000"}
@@ -223,3 +226,13 @@ def test_a_throttled_drive_gives_its_rate(forebay):
     assert read["runtime"] == 1000
     assert 20 < read["iops"] < 300
     assert read["iops"] * read["clat_ns"]["mean"] * 1e-9 == pytest.approx(4, rel=0.4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not build_info()["gpus"], reason="there is no GPU that this build can use")
+def test_a_kernel_that_cuda_would_load_at_its_first_launch_does_not_wait_for_the_drive():
+    drive = "emulated:size=64M,backing=hbm,sms=4"
+    command = [sys.executable, "-m", "forebay", "bench", "randread", "--drive", drive, "--size", "2M", "--json", "-"]
+    lazily = {**os.environ, "CUDA_MODULE_LOADING": "LAZY"}
+    done = subprocess.run(command, env=lazily, capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout)["jobs"][0]["read"]["io_bytes"] == 2 << 20

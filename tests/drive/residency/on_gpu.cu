@@ -40,17 +40,17 @@ constexpr std::uint32_t threads_per_block = 128;
 constexpr std::uint64_t probe_ns = 1'000'000'000;
 constexpr std::uint64_t patience_ns = 60'000'000'000;
 
-/// A kernel for each N, none of which is loaded before it is launched (CUDA_MODULE_LOADING=LAZY).
+/// A kernel for each N. Not of `simt::launch`, so that none is loaded before it is launched (CUDA_MODULE_LOADING=LAZY).
 template <std::uint32_t N>
-struct fresh_kernel {
-  std::uint64_t* to;
-  FOREBAY_DEVICE void operator()() const { *to = apps::mix64(N); }
-};
+__global__ void fresh_kernel(std::uint64_t* to) {
+  *to = apps::mix64(N);
+}
 constexpr std::uint32_t fresh_kernels = 32;
 
 template <std::uint32_t N>
 void launch_fresh(std::uint64_t* to, cudaStream_t stream) {
-  simt::launch<cuda>({.blocks = 1, .threads_per_block = 1}, fresh_kernel<N>{to}, stream);
+  fresh_kernel<N><<<1, 1, 0, stream>>>(to);
+  check_cuda(cudaGetLastError(), "launching a kernel that is not loaded");
 }
 template <std::uint32_t... N>
 constexpr auto launchers(std::integer_sequence<std::uint32_t, N...>) {

@@ -8,12 +8,16 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda/atomic>
+#include <mutex>
 #include <string>
 #include <type_traits>
+#include <unordered_map>
+#include <vector>
 
 #include "forebay/detail/simt/machine_traits.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
@@ -599,14 +603,51 @@ constexpr auto cuda_entry_of() {
 }
 }  // namespace detail
 
-/// Loads the code of a kernel. If the process loads kernels when they are first launched (CUDA_MODULE_LOADING=LAZY, the
-/// default), that launch waits until the GPU is idle; after a call of this function it does not.
+namespace detail {
+/// Loads the code of a kernel.
 /// \throws operation_failed if the GPU cannot run it.
 template <class Kernel>
 void load_kernel() {
   cudaFuncAttributes unused;
-  cudaError_t const error = cudaFuncGetAttributes(&unused, detail::cuda_entry_of<Kernel>());
+  cudaError_t const error = cudaFuncGetAttributes(&unused, cuda_entry_of<Kernel>());
   if (error != cudaSuccess) throw operation_failed(std::string("cannot load a kernel: ") + cudaGetErrorString(error));
+}
+
+/// The kernels that the code of a program or a shared library launches, known before any of them is launched.
+class launched_kernels {
+ public:
+  static launched_kernels& instance() {
+    static auto* const kernels = new launched_kernels;  // never destroyed: other static objects may use it
+    return *kernels;
+  }
+  bool add(void (*load)()) {
+    std::lock_guard const lock(mutex_);
+    loads_.push_back(load);
+    return true;
+  }
+  void load_on(int ordinal) {
+    std::lock_guard const lock(mutex_);
+    for (std::size_t& loaded = loaded_[ordinal]; loaded < loads_.size(); ++loaded) loads_[loaded]();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<void (*)()> loads_;
+  std::unordered_map<int, std::size_t> loaded_;  // of each GPU
+};
+
+/// Initialised when the program or the library that launches the kernel starts: each has kernels of its own.
+template <class Kernel>
+static bool const is_among_launched = launched_kernels::instance().add(&load_kernel<Kernel>);
+}  // namespace detail
+
+/// Loads the code of all kernels that `launch` is instantiated with, for the current GPU, `ordinal`. If a process loads
+/// kernels when they are first launched (CUDA_MODULE_LOADING=LAZY, the default), a launch waits until the GPU is idle,
+/// which it is not while the engine of a drive runs. After a call of this function it does not wait. A second call does
+/// nothing. Thread-safe.
+/// \throws operation_failed if the GPU cannot run one of them.
+inline void load_kernels(int ordinal) {
+  detail::launched_kernels::instance().load_on(ordinal);
 }
 
 /// Starts `kernel`, a copyable functor, on every thread of `shape`, in `stream`. Returns before the kernel has run.
@@ -614,6 +655,7 @@ void load_kernel() {
 template <class M, class Kernel>
   requires std::is_same_v<M, cuda>
 void launch(grid const& shape, Kernel const& kernel, cudaStream_t stream = nullptr) {
+  static_cast<void>(&detail::is_among_launched<Kernel>);  // a use, without which it would not exist
   auto refuse = [&](cudaError_t error) {
     if (error == cudaSuccess) return;
     throw operation_failed("cannot launch " + std::to_string(shape.blocks) + " blocks of " +
