@@ -238,6 +238,27 @@ def test_codes_of_another_length_have_rows_of_their_own(tmp_path):
     assert lines(text, "| 5M | 64 |") == []
 
 
+def test_codes_that_reach_no_recall_have_a_sentence_and_no_rows(tmp_path):
+    found = [
+        {"memory": "hbm", "chunks": chunks, **row(1e6, recall=recall)} for chunks, recall in ((16, 0.89), (32, 0.92))
+    ]
+    study = study_of(tmp_path, memory=found)
+    assert search_tables.memory(study).endswith("Codes of 16 bytes reach no recall of 0.90 with any list tried.")
+    assert not any(
+        "| 16 |" in text or "16 B" in text for text in (search_tables.memory(study), search_tables.published(study))
+    )
+
+
+def test_a_late_drive_of_the_mode_exact_is_said_in_each_table(tmp_path):
+    rows = [
+        in_batches(1000.0, "2.5M"),
+        on(5000.0, drive("40M", "exceeded"), batch=256, search_width=4, max_iterations=10),
+    ]
+    study = study_of(tmp_path, **{"exact-2.5M": rows[:1], "exact-40M": rows[1:]})
+    assert "| 256 | 4 | 1,000 (1.00x) |" in search_tables.exact_rates(study)
+    assert "5,000 **exceeded** (5.00x)" in search_tables.exact_rates(study)
+
+
 def test_a_figure_between_two_rows_lies_on_their_line():
     rows = [row(1.0, recall=0.96, reads_per_query=90.0), row(1.0, recall=0.88, reads_per_query=50.0)]
     assert search_rows.at_recall(rows, 0.90, "reads_per_query") == pytest.approx(60)
