@@ -68,7 +68,7 @@ def machine(study: Study) -> str:
             f"{row['local_intrinsic_dimension']:.1f}"
         )
     shares = {row["share"] for step in study.steps for row in study.rows(step)}
-    text += f". Measured on {' and '.join(gpus)} (name, driver), at commit {' and '.join(commits)}."
+    text += f". Measured on {' and '.join(gpus)} (name, driver), at the commits {'; '.join(commits)}."
     shared = [f"{100 * share:.0f} %" for share in sorted(shares) if share < 1]
     if shared:
         text += (

@@ -93,6 +93,7 @@ shared_device_memory::shared_device_memory(int ordinal, int file, std::size_t by
 }
 
 shared_device_memory::~shared_device_memory() {
+  beside_captures const allowed;
   try {
     auto const at = reinterpret_cast<CUdeviceptr>(data_);
     driver_function<decltype(&cuMemUnmap)>("cuMemUnmap")(at, bytes_);
@@ -135,11 +136,13 @@ void clear_device(int ordinal, void* address, std::size_t bytes) {
 }
 
 void lock_pages(void* address, std::size_t bytes) {
+  beside_captures const allowed;
   check_cuda(cudaHostRegister(address, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
              "page-locking " + std::to_string(bytes) + " bytes of shared memory");
 }
 
 void unlock_pages(void* address) noexcept {
+  beside_captures const allowed;
   cudaHostUnregister(address);
 }
 

@@ -287,6 +287,7 @@ class cuda final : public gpu_access {
         throw refused_input("stream", "of cuda:" + std::to_string(device),
                             "the buffer is in memory of cuda:" + std::to_string(gpu) + ": pass a stream of that GPU");
       }
+      here.emplace(device);
     }
     return std::make_unique<cuda_order>(of(device).events, words_, handle);
   }

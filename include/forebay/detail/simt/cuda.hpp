@@ -604,13 +604,16 @@ constexpr auto cuda_entry_of() {
 }  // namespace detail
 
 namespace detail {
-/// Loads the code of a kernel.
-/// \throws operation_failed if the GPU cannot run it.
+/// Loads the code of a kernel. If the GPU cannot run the kernel, its launch says so, not this.
+/// \throws operation_failed
 template <class Kernel>
 void load_kernel() {
   cudaFuncAttributes unused;
   cudaError_t const error = cudaFuncGetAttributes(&unused, cuda_entry_of<Kernel>());
-  if (error != cudaSuccess) throw operation_failed(std::string("cannot load a kernel: ") + cudaGetErrorString(error));
+  if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // or the next launch would report it
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) return;
+  throw operation_failed(std::string("cannot load a kernel: ") + cudaGetErrorString(error));
 }
 
 /// The kernels that the code of a program or a shared library launches, known before any of them is launched.
@@ -645,7 +648,7 @@ static bool const is_among_launched = launched_kernels::instance().add(&load_ker
 /// kernels when they are first launched (CUDA_MODULE_LOADING=LAZY, the default), a launch waits until the GPU is idle,
 /// which it is not while the engine of a drive runs. After a call of this function it does not wait. A second call does
 /// nothing. Thread-safe.
-/// \throws operation_failed if the GPU cannot run one of them.
+/// \throws operation_failed
 inline void load_kernels(int ordinal) {
   detail::launched_kernels::instance().load_on(ordinal);
 }
