@@ -385,7 +385,7 @@ def main() -> int:
             "gpu": _output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
             "client_percent_of_multiprocessors": os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
             "build": build_info(),
-            "vectors": given.vectors,
+            "vectors": min(given.vectors, EXACT_VECTORS) if name.startswith("exact") else given.vectors,
             "dimension": DIMENSION,
             "seconds": time.monotonic() - begin,
             "rows": rows,

@@ -27,7 +27,10 @@ struct host_transfer_options {
   /// the GPU and keeps other calls to CUDA waiting, such as `cudaFree`. Both would go on only once the transfer fails.
   bool on_gpu = false;
   /// A CUDA stream, as a number: the transfer begins after what the stream has queued before the call, and what the
-  /// stream gets after the call waits for the end of the transfer. No thread of the host waits for either.
+  /// stream gets after the call waits for the end of the transfer. No thread of the host waits for either, with one
+  /// exception. Of each GPU, half as many streams may wait for transfers as CUDA has channels to it
+  /// (`CUDA_DEVICE_MAX_CONNECTIONS`: 8 unless set, 32 at most). If one more comes, the call returns once one of them
+  /// goes on: with a stream that waits in each channel, the drives could not work either.
   std::optional<std::uintptr_t> stream = {};
   /// Called once, when the transfer has ended: with null, or with what `wait()` throws. `wait()` may return before. A
   /// thread of the storage calls it, and moves no bytes meanwhile. It must not throw, and must not use the storage.

@@ -254,7 +254,9 @@ class Storage:
             buffer: Where the bytes go; it must be writable. Its size is the number of bytes to read.
             file_offset: Where in the storage the first byte is, in bytes.
             stream: The CUDA stream that the read is ordered with: a stream of PyTorch or CuPy, an object with
-                ``__cuda_stream__``, or the handle as a number. None: there is none.
+                ``__cuda_stream__``, or the handle as a number. None: there is none. Four streams of a GPU may wait for
+                transfers at a time; if a fifth comes, the call returns once one of them goes on. More may wait if
+                CUDA_DEVICE_MAX_CONNECTIONS is set before the program starts: half of that number, 16 at most.
 
         Returns:
             A future whose result is the number of bytes, that of the buffer. It raises ``OperationFailed`` if a drive

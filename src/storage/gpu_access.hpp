@@ -30,8 +30,7 @@ class gpu_work {
   virtual bool ended() = 0;
 };
 
-/// A stream that waits for a transfer. Streams of one priority may share a channel to the GPU. So what the transfer
-/// needs of the GPU comes before this, or from streams of another priority than the callers'.
+/// A stream that waits for a transfer.
 class stream_order {
  public:
   /// Lets the stream go on.
@@ -42,7 +41,7 @@ class stream_order {
   virtual bool reached() = 0;
 };
 
-/// Thread-safe. Its functions wait for nothing that a GPU does.
+/// Thread-safe. Its functions wait for nothing that a GPU does, but for what `order` says.
 class gpu_access {
  public:
   virtual ~gpu_access() = default;
@@ -55,7 +54,8 @@ class gpu_access {
   /// Starts a copy between memory of GPU `gpu` and page-locked memory of the host.
   virtual std::unique_ptr<gpu_work> copy(int gpu, void* to, void const* from, std::size_t bytes) = 0;
   /// Has a stream wait, at the point at which it is now, until the result is destroyed. Throws `refused_input` if it is
-  /// a stream of another GPU than `gpu`, which is -1 for any.
+  /// a stream of another GPU than `gpu`, which is -1 for any. If as many streams as `stream_gate` allows wait already,
+  /// the call first waits until one of them goes on.
   virtual std::unique_ptr<stream_order> order(std::uintptr_t stream, int gpu) = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
 #include "storage/gpu_access.hpp"
+#include "storage/stream_gate.hpp"
 
 namespace forebay::detail {
 namespace {
@@ -189,10 +191,28 @@ class stream_words_pool {
   std::vector<stream_words> free_;  ///< as they were lent out last
 };
 
+/// A stream's place among those that wait.
+class place_at_gate {
+ public:
+  place_at_gate(stream_gate& gate, std::uint64_t stream) : gate_(gate), stream_(stream) { gate_.enter(stream_); }
+  place_at_gate(place_at_gate const&) = delete;
+  place_at_gate& operator=(place_at_gate const&) = delete;
+  ~place_at_gate() { leave(); }
+  void leave() {
+    // Relaxed: only that one of the callers does it.
+    if (!gone_.exchange(true, std::memory_order_relaxed)) gate_.leave(stream_);
+  }
+
+ private:
+  stream_gate& gate_;
+  std::uint64_t const stream_;
+  std::atomic<bool> gone_{false};
+};
+
 class cuda_order final : public stream_order {
  public:
-  cuda_order(event_pool& events, stream_words_pool& pool, cudaStream_t stream)
-      : before_(events, stream), pool_(pool), words_(pool.take()) {
+  cuda_order(stream_gate& gate, event_pool& events, stream_words_pool& pool, cudaStream_t stream)
+      : place_(gate, id_of(stream)), before_(events, stream), pool_(pool), words_(pool.take()) {
     try {
       words_.queue(stream);
     } catch (...) {
@@ -203,7 +223,9 @@ class cuda_order final : public stream_order {
   ~cuda_order() override { cuda_order::let_go(); }
   void let_go() override {
     // Relaxed: only that one of the callers does it.
-    if (!gone_.exchange(true, std::memory_order_relaxed)) pool_.give(words_);
+    if (gone_.exchange(true, std::memory_order_relaxed)) return;
+    pool_.give(words_);
+    place_.leave();
   }
   bool reached() override {
     if (words_.reached()) return true;
@@ -218,12 +240,30 @@ class cuda_order final : public stream_order {
  private:
   static constexpr std::uint64_t asks_every_ns = 1'000'000'000;
 
+  /// A number that no other stream of the process has: each thread's default stream has its own.
+  static std::uint64_t id_of(cudaStream_t stream) {
+    unsigned long long id = 0;
+    check_cuda(cudaStreamGetId(stream, &id), "cudaStreamGetId");
+    return id;
+  }
+
+  place_at_gate place_;
   recorded_event before_;
   stream_words_pool& pool_;
   stream_words const words_;
   std::atomic<bool> gone_{false};
   std::uint64_t asks_at_ns_ = simt::native::clock_ns() + asks_every_ns;
 };
+
+/// How many channels to each GPU CUDA gives this process.
+std::uint32_t channels() {
+  constexpr long usual = 8, most = 32;
+  char const* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (given == nullptr) return usual;
+  char* end = nullptr;
+  long const count = std::strtol(given, &end, 10);
+  return static_cast<std::uint32_t>(end == given ? usual : std::clamp(count, 1L, most));
+}
 
 class cuda final : public gpu_access {
  public:
@@ -264,6 +304,11 @@ class cuda final : public gpu_access {
   }
 
   std::unique_ptr<stream_order> order(std::uintptr_t stream, int gpu) override {
+    if (streams_max_ == 0) {
+      throw refused_input("stream", std::to_string(stream),
+                          "while a stream waits, another must be able to work, and CUDA_DEVICE_MAX_CONNECTIONS=1 "
+                          "allows one: set it to 2 or more before the program starts, or leave the stream out");
+    }
     beside_captures const allowed;
     auto const handle = reinterpret_cast<cudaStream_t>(stream);
     // The default streams are those of the GPU that is current.
@@ -289,22 +334,26 @@ class cuda final : public gpu_access {
       }
       here.emplace(device);
     }
-    return std::make_unique<cuda_order>(of(device).events, words_, handle);
+    of_gpu& its = of(device);
+    return std::make_unique<cuda_order>(its.gate, its.events, words_, handle);
   }
 
  private:
   struct of_gpu {
-    explicit of_gpu(int ordinal) : stream(ordinal, memory::urgency::first), events(ordinal) {}
+    of_gpu(int ordinal, std::uint32_t streams_max)
+        : stream(ordinal, memory::urgency::first), events(ordinal), gate(streams_max) {}
     memory::cuda_stream stream;
     event_pool events;
+    stream_gate gate;
   };
   of_gpu& of(int gpu) {
     std::lock_guard const lock(mutex_);
     auto& found = gpus_[gpu];
-    if (!found) found = std::make_unique<of_gpu>(gpu);
+    if (!found) found = std::make_unique<of_gpu>(gpu, streams_max_);
     return *found;
   }
 
+  std::uint32_t const streams_max_ = stream_gate::most_of(channels());
   std::mutex mutex_;
   std::unordered_map<int, std::unique_ptr<of_gpu>> gpus_;
   stream_words_pool words_;

@@ -16,10 +16,12 @@ namespace {
 
 constexpr std::uint64_t bounce_bytes = 4 << 20;
 
-/// One pair on each drive, as deep as the kernels' pairs there, but at most 256 deep.
-queue_group_plan plan_of(std::vector<drive_queues> const& kernel_queues, memory::resource& shared_memory) {
+/// Pairs as deep as the kernels' pairs on the same drive, but at most 256 deep.
+queue_group_plan plan_of(drive_plan const& of, memory::resource& shared_memory) {
   queue_group_plan plan;
-  for (drive_queues const& q : kernel_queues) plan.queues.push_back({1, std::min(q.depth, 256u), std::nullopt});
+  for (drive_queues const& q : of.queues) {
+    plan.queues.push_back({of.host_pairs, std::min(q.depth, 256u), std::nullopt});
+  }
   plan.records = 1024;
   plan.state_memory = &memory::host();
   plan.shared_memory = &shared_memory;
@@ -28,23 +30,32 @@ queue_group_plan plan_of(std::vector<drive_queues> const& kernel_queues, memory:
 
 }  // namespace
 
-host_io::host_io(std::shared_ptr<opened_drives> drives, storage_layout const& layout,
-                 std::vector<drive_queues> const& kernel_queues, bool writable, memory::resource& shared_memory,
+host_io::host_io(std::shared_ptr<opened_drives> drives, drive_plan const& plan, memory::resource& shared_memory,
                  storage_options const& options, buffer_source const& buffers)
     : drives_(std::move(drives)),
-      layout_(layout),
-      writable_(writable),
+      layout_(plan.layout),
+      turns_(plan.host_pairs),
+      writable_(plan.writable),
       bounce_(buffers.allocate(bounce_bytes)),
-      group_(*drives_, plan_of(kernel_queues, shared_memory), options, buffers) {}
+      group_(*drives_, plan_of(plan, shared_memory), options, buffers) {
+  layout_.pairs_per_drive = plan.host_pairs;
+  for (std::uint32_t turn = 0; turn < plan.host_pairs; ++turn) {
+    for (std::uint32_t drive = 0; drive < layout_.drive_count; ++drive) {
+      turns_[turn].push_back({layout_.pairs_of(drive).at(turn), 1});
+    }
+  }
+}
 
-storage_ref<simt::native> host_io::ref() const {
-  return {group_.queues().ref<simt::native>(), layout_, 0, layout_.size_bytes, writable_};
+host_io::ref_type host_io::ref(std::uint32_t turn) const {
+  storage_layout layout = layout_;
+  layout.drive_pairs = turns_[turn % turns_.size()].data();
+  return {group_.queues().ref<simt::native, uneven_rules<>>(), layout, 0, layout.size_bytes, writable_};
 }
 
 /// Waits for as long as the drives complete anything, and then until recovery has settled the request, so that the
 /// bounce buffer is free again. `what()`: describes the request, for `operation_failed`.
 template <class What>
-void host_io::finish(token<simt::native> t, What&& what, std::uint64_t limit_ns) {
+void host_io::finish(token_type t, What&& what, std::uint64_t limit_ns) {
   using simt::native;
   auto const queues = group_.queues().ref<native>();
   alive_watch<native> alive(queues, {0, queues.pair_count()});

@@ -15,29 +15,37 @@
 #include "forebay/storage_ref.hpp"
 #include "forebay/token.hpp"
 #include "storage/buffers.hpp"
+#include "storage/layout.hpp"
 #include "storage/opened_drives.hpp"
 #include "storage/queue_group.hpp"
 #include "storage/written_blocks.hpp"
 
 namespace forebay::detail {
 
-/// Uses one buffer of its own, and one queue pair on each drive. Thread-safe: one request is at work at a time. The
+/// Uses one buffer of its own, and queue pairs on each drive. Thread-safe: one request is at work at a time. The
 /// others wait for a mutex, which is held until the drive has answered or recovery has settled the request. Holds the
 /// drives while it is at work. Recovery must run over its queues. `host_transfers` uses the same queues, for requests
 /// that this class does not wait for.
 ///
 /// A request that never ends keeps the buffer: all later requests fail with `operation_failed`.
 class host_io {
+  struct ref_traits : uncached {
+    using queue_rules = uneven_rules<>;  ///< a request uses some of the pairs of a drive
+  };
+
  public:
-  /// `layout`: with one pair on each drive. `kernel_queues`: of each drive; the host's are no deeper.
-  host_io(std::shared_ptr<opened_drives> drives, storage_layout const& layout,
-          std::vector<drive_queues> const& kernel_queues, bool writable, memory::resource& shared_memory,
+  using ref_type = storage_ref<simt::native, ref_traits>;
+  using token_type = ref_type::token_type;
+
+  /// The host's queues are no deeper than the kernels' of the same drive.
+  host_io(std::shared_ptr<opened_drives> drives, drive_plan const& plan, memory::resource& shared_memory,
           storage_options const& options, buffer_source const& buffers);
 
   recovery::group for_recovery() { return group_.for_recovery(); }
   inspected_queues for_inspection() const { return group_.for_inspection("host"); }
-  /// All bytes, through the host's queues. Thread-safe, as are the next three.
-  storage_ref<simt::native> ref() const;
+  /// All bytes, through the host's queues: through the pair `turn` of each drive, modulo the number of its pairs.
+  /// Thread-safe, as are the next three.
+  ref_type ref(std::uint32_t turn = 0) const;
   io_queues const& queues() const { return group_.queues(); }
   storage_layout const& layout() const { return layout_; }
   /// What a request of the host does, in words.
@@ -64,12 +72,13 @@ class host_io {
   void in_pieces(std::uint64_t at, std::uint64_t bytes, Step step);
   void transfer(nvme::io_opcode opcode, std::uint64_t begin, std::uint64_t end);
   template <class What>
-  void finish(token<simt::native> t, What&& what, std::uint64_t limit_ns);
+  void finish(token_type t, What&& what, std::uint64_t limit_ns);
   std::vector<std::uint32_t> drives_of(std::uint64_t begin, std::uint64_t end) const;
   std::string names_of(std::vector<std::uint32_t> const& drives) const;
 
   std::shared_ptr<opened_drives> drives_;
   storage_layout layout_;
+  std::vector<std::vector<pair_range>> turns_;  ///< which pair of each drive a request may use
   bool writable_;
   std::unique_ptr<registered_memory> bounce_;      ///< before the queues: until those are deleted a drive may write it
   std::vector<std::shared_ptr<void const>> kept_;  ///< for the same reason

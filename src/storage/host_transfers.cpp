@@ -27,9 +27,9 @@ constexpr std::uint64_t look_ns = 100'000'000;
 
 operation_failed kept_waiting() {
   return operation_failed(
-      "the transfer could not go on: a call to CUDA waited for its stream and kept the transfer waiting, as cudaFree "
-      "and "
-      "torch.cuda.empty_cache() do; let the transfer end first");
+      "the transfer could not go on: a call to CUDA waited for its stream and kept the transfer waiting, as cudaFree, "
+      "torch.cuda.empty_cache() and the first launch of a kernel do; let the transfer end first, or for a first launch "
+      "set CUDA_MODULE_LOADING=EAGER before the program starts");
 }
 
 }  // namespace
@@ -362,7 +362,7 @@ void host_transfers::fill(piece& p) {
 void host_transfers::request(piece& p, nvme::io_opcode opcode, stage now) {
   p.opcode = opcode;
   p.now = now;
-  auto const all = io_.ref();
+  auto const all = io_.ref(turns_++);
   std::uint64_t const bytes = p.end - p.begin;
   buffer_ref buffer;
   if (p.direct) {

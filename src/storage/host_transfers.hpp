@@ -112,7 +112,7 @@ class host_transfers {
     bool direct = false;
     std::uint64_t slot = 0;  ///< where in the arena; not for a direct one
     stage now = stage::moves;
-    token<native> request;
+    host_io::token_type request;
     nvme::io_opcode opcode = nvme::io_opcode::read;
     std::uint64_t started_ns = 0, deadline_ns = 0;
     std::uint32_t patience = 0;
@@ -171,6 +171,7 @@ class host_transfers {
   std::deque<std::shared_ptr<host_transfer_state>> waiting_;  ///< with bytes for which no request was made
   std::vector<piece> pieces_;
   std::uint64_t under_way_bytes_ = 0;
+  std::uint32_t turns_ = 0;  ///< requests that were made
   std::uint64_t budget_bytes_;
   std::shared_ptr<bounce_arena> host_arena_, locked_arena_, gpu_arena_;
   bool no_gpu_arena_ = false;  ///< the drives gave none

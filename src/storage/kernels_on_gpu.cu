@@ -18,8 +18,7 @@ template <class Result, class Make>
 Result run_on_gpu(std::uint64_t items, int ordinal, Make make) {
   memory::current_device const here(ordinal);
   memory::allocation result(memory::pinned(), sizeof(Result), 128);
-  // Streams of one priority may share a channel to the GPU, and a user's may wait for a transfer that needs this
-  // kernel.
+  // A user's stream may wait for a transfer that needs this kernel, while other kernels of the user fill the GPU.
   memory::cuda_stream const stream(ordinal, memory::urgency::first);
   constexpr std::uint32_t threads = 128;
   // A number of blocks that leaves room for a drive's engine and other kernels.

@@ -55,6 +55,17 @@ std::vector<drive_queues> choose_queues(storage_options const& options, std::spa
   return chosen;
 }
 
+/// How many pairs the host gets on each drive: what kernels leave on all of them, up to a number with which the drives
+/// reach their bandwidth. A warp of an engine on a GPU serves a pair, and moves 3.5 GB/s.
+std::uint32_t choose_host_pairs(std::span<driver::drive_identity const> drives, std::span<drive_queues const> kernels,
+                                bool on_gpu) {
+  std::uint32_t pairs = on_gpu ? 8 : 1;
+  for (std::size_t i = 0; i < drives.size(); ++i) {
+    pairs = std::min(pairs, drives[i].io_queue_pairs - kernels[i].count);
+  }
+  return pairs;
+}
+
 storage_layout choose_layout(storage_options const& options, std::span<driver::drive_identity const> drives,
                              drive_limits const& limits) {
   driver::drive_identity const& first = drives.front();
@@ -100,6 +111,7 @@ drive_plan plan_drives(storage_options const& options, std::span<driver::drive_i
   drive_plan plan;
   plan.writable = !options.read_only && !limits.write_protected;
   plan.queues = choose_queues(options, drives, on_gpu);
+  plan.host_pairs = choose_host_pairs(drives, plan.queues, on_gpu);
   plan.layout = choose_layout(options, drives, limits);
   return plan;
 }

@@ -33,7 +33,7 @@ struct storage::impl {
         buffers(drives, device.memory()),
         client(device, drives, plan.layout, plan.queues, o, buffers,
                [this](std::uint64_t first, std::uint64_t end) { return extents.names_in(first, end); }),
-        host(drives, plan.layout, plan.queues, plan.writable, device.shared_memory(), o, buffers),
+        host(drives, plan, device.shared_memory(), o, buffers),
         recovery({client.for_recovery(), host.for_recovery()}),
         extents(plan.layout, o, plan.writable, *drives->front().source, client, host),
         transfers(host, client, buffers, drives, detail::cuda_access,

@@ -141,12 +141,14 @@ def test_a_stream_that_is_being_captured_is_refused(torch, storage):
             storage.pread(tensor, stream=torch.cuda.current_stream())
 
 
-def test_a_drive_whose_engine_comes_back_serves_all_streams_that_wait_for_it(torch, storage):
+def test_more_streams_than_may_wait_are_all_served(torch, storage):
     numbers = torch.arange(4096, device="cuda")
     torch.cuda.synchronize()
     storage.pwrite(numbers).result()
     streams = [torch.cuda.Stream() for _ in range(64)]  # more than there are channels to the GPU
     backs = [torch.zeros_like(numbers) for _ in streams]
+    torch.cuda._sleep(1)  # CUDA loads a kernel when it is launched first, and then waits for all streams
+    backs[0].add_(0)
     torch.cuda.synchronize()  # ends when the engine has left
     reads = []
     for stream, back in zip(streams, backs, strict=True):

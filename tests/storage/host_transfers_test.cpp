@@ -274,13 +274,20 @@ class HostTransfersOfAGpu : public testing::TestWithParam<bool> {
   static constexpr std::uint64_t drive_bytes = 8 << 20;
 
   fake_gpu gpu;
-  storage_options const options = on_cpu({"emulated:size=8M"});
+  static detail::drive_plan with_pairs(detail::drive_plan plan) {
+    plan.host_pairs = host_pairs;
+    return plan;
+  }
+
+  static constexpr std::uint32_t host_pairs = 3;
+
+  storage_options const options = on_cpu({"emulated:size=4M", "emulated:size=4M"});
   detail::client_device const device = detail::client_device::named("cpu");
   std::shared_ptr<detail::opened_drives> const drives = detail::open_drives(options, device);
-  detail::drive_plan const plan = detail::plan_drives(options, detail::identities_of(*drives), false);
+  detail::drive_plan const plan = with_pairs(detail::plan_drives(options, detail::identities_of(*drives), false));
   detail::buffer_source const buffers{drives, device.memory()};
   detail::client client{device, drives, plan.layout, plan.queues, options, buffers, [](auto, auto) { return ""; }};
-  detail::host_io host{drives, plan.layout, plan.queues, true, device.shared_memory(), options, buffers};
+  detail::host_io host{drives, plan, device.shared_memory(), options, buffers};
   detail::recovery_thread recovery{{client.for_recovery(), host.for_recovery()}};
   detail::host_transfers transfers{host,
                                    client,
@@ -320,6 +327,9 @@ TEST_P(HostTransfersOfAGpu, EveryRangeIsMovedAndCounted) {
   EXPECT_EQ((direct() ? counts.gpu_staged_bytes : counts.gpu_copied_bytes), 0u);
   EXPECT_EQ(counts.gpu_direct_bytes != 0, direct());
   EXPECT_EQ(transfers.registered_allocations(), direct() ? 1u : 0u);
+  for (std::uint32_t pair = 0; pair < 2 * host_pairs; ++pair) {
+    EXPECT_GT(host.queues().ref<simt::native>().progress({pair, 1}), 0u) << pair;
+  }
 }
 
 TEST_P(HostTransfersOfAGpu, WholeBlocksOfAlignedMemoryGoTheirWayAlone) {

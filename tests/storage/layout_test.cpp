@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "forebay/error.hpp"
@@ -80,6 +81,20 @@ TEST(Layout, TheWeakestDriveSaysWhatQueuesThoseHaveThatAreNotNamed) {
   }
   EXPECT_EQ(queues[2].count, 8u);
   EXPECT_EQ(queues[2].depth, 100u);
+}
+
+TEST(Layout, TheHostHasPairsThatKernelsLeaveOnEveryDrive) {
+  std::vector drives{drive_of(1 << 20), drive_of(1 << 20)};
+  storage_options o = options_of(2, 4096);
+  EXPECT_EQ(plan_drives(o, drives, true).host_pairs, 1u);  // kernels would like more than there are
+  for (auto const& [kernels, host] : {std::pair(8u, 1u), {4u, 5u}, {1u, 8u}}) {
+    o.queues.per_drive = kernels;
+    EXPECT_EQ(plan_drives(o, drives, true).host_pairs, host) << kernels;
+    EXPECT_EQ(plan_drives(o, drives, false).host_pairs, 1u);
+  }
+  drives[1].io_queue_pairs = 3;
+  o.queues.per_drive = 1;
+  EXPECT_EQ(plan_drives(o, drives, true).host_pairs, 2u);
 }
 
 TEST(Layout, IsNotWritableWhereOneDriveIsNot) {
