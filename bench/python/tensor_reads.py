@@ -2,7 +2,7 @@
 """Measures reads into tensors: their rate beside that of the library's own client, and a training loop beside them.
 
 The rates: `Storage.pread` fills tensors of `--bs` bytes, `--depth` of them at a time, and `forebay.bench` reads the
-same drive with the same sizes in flight. The two take turns `--repeats` times. The training loop: each step queues
+same drive with as many in flight, or `--client-depth`. The two take turns `--repeats` times. The training loop: each step queues
 matrix products on one stream and starts the read of the next batch, with which another stream is ordered. An event that
 the products come before is asked right before the call and right after it. If it was reached meanwhile, the call may
 have waited for the GPU. Events also measure the steps, with reads and without. What each step saw is compared with what
@@ -83,7 +83,7 @@ def rates(storage: Storage, args: argparse.Namespace) -> dict[str, Any]:
     tensor_rate(storage, buffers, args.bs, args.seconds / 4)  # registers the buffers, and allocates the drive's pages
     client, tensors = [], []
     for _ in range(args.repeats):
-        client.append(client_rate(storage, args.bs, args.depth, args.seconds))
+        client.append(client_rate(storage, args.bs, args.client_depth or args.depth, args.seconds))
         tensors.append(tensor_rate(storage, buffers, args.bs, args.seconds))
     ratio = statistics.median(tensors) / statistics.median(client)
     return {
@@ -271,6 +271,7 @@ def main() -> int:
     parser.add_argument("--tensors", choices=("torch", "cupy", "numpy"), default="torch", help="what is read into")
     parser.add_argument("--bs", type=lambda text: parse_size("--bs", text), default=1 << 20, help="bytes of a read")
     parser.add_argument("--depth", type=int, default=32, help="reads under way at a time")
+    parser.add_argument("--client-depth", type=int, help="reads that the client has under way at a time")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement of a rate")
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each rate")
     parser.add_argument("--steps", type=int, default=40, help="of the training loop")
@@ -285,6 +286,7 @@ def main() -> int:
             "tensors": args.tensors,
             "block_bytes": args.bs,
             "depth": args.depth,
+            "client_depth": args.client_depth or args.depth,
             "rates": rates(storage, args),
             "training": training(storage, args) if args.tensors == "torch" else None,
             "transfers": storage.report()["transfers"],
