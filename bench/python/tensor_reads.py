@@ -2,11 +2,11 @@
 """Measures reads into tensors: their rate beside that of the library's own client, and a training loop beside them.
 
 The rates: `Storage.pread` fills tensors of `--bs` bytes, `--depth` of them at a time, and `forebay.bench` reads the
-same drive with as many in flight, or `--client-depth`. The two take turns `--repeats` times. The training loop: each step queues
-matrix products on one stream and starts the read of the next batch, with which another stream is ordered. An event that
-the products come before is asked right before the call and right after it. If it was reached meanwhile, the call may
-have waited for the GPU. Events also measure the steps, with reads and without. What each step saw is compared with what
-was written.
+same drive with as many in flight, or `--client-depth`. The two take turns `--repeats` times. The training loop: each
+step queues matrix products on one stream and starts the read of the next batch, with which another stream is ordered.
+An event that the products come before is asked right before the call and right after it. If it was reached meanwhile,
+the call may have waited for the GPU. Events also measure the steps, with reads and without. What each step saw is
+compared with what was written.
 
 The training loop needs `--tensors torch`. A table goes to standard output, and with `--json` a document to a file.
 Status 1: a bound was missed.

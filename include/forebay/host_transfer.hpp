@@ -28,9 +28,10 @@ struct host_transfer_options {
   bool on_gpu = false;
   /// A CUDA stream, as a number: the transfer begins after what the stream has queued before the call, and what the
   /// stream gets after the call waits for the end of the transfer. No thread of the host waits for either, with one
-  /// exception. Of each GPU, half as many streams may wait for transfers as CUDA has channels to it
-  /// (`CUDA_DEVICE_MAX_CONNECTIONS`: 8 unless set, 32 at most). If one more comes, the call returns once one of them
-  /// goes on: with a stream that waits in each channel, the drives could not work either.
+  /// exception. Streams share few channels to a GPU (`CUDA_DEVICE_MAX_CONNECTIONS`: 8 unless set, 2 under MPS, 32 at
+  /// most). What the drives need may come behind streams that wait. So a quarter as many streams may wait for transfers
+  /// at a time. If one more comes, the call returns once one of them goes on. With fewer than 8 channels a stream is
+  /// refused.
   std::optional<std::uintptr_t> stream = {};
   /// Called once, when the transfer has ended: with null, or with what `wait()` throws. `wait()` may return before. A
   /// thread of the storage calls it, and moves no bytes meanwhile. It must not throw, and must not use the storage.

@@ -254,9 +254,10 @@ class Storage:
             buffer: Where the bytes go; it must be writable. Its size is the number of bytes to read.
             file_offset: Where in the storage the first byte is, in bytes.
             stream: The CUDA stream that the read is ordered with: a stream of PyTorch or CuPy, an object with
-                ``__cuda_stream__``, or the handle as a number. None: there is none. Four streams of a GPU may wait for
-                transfers at a time; if a fifth comes, the call returns once one of them goes on. More may wait if
-                CUDA_DEVICE_MAX_CONNECTIONS is set before the program starts: half of that number, 16 at most.
+                ``__cuda_stream__``, or the handle as a number. None: there is none. Two streams of a GPU may wait for
+                transfers at a time. If a third comes, the call returns once one of them goes on. More may wait if
+                CUDA_DEVICE_MAX_CONNECTIONS is set before the program starts: a quarter of that number, which is at
+                most 32. Under MPS it must be set, to 8 at least.
 
         Returns:
             A future whose result is the number of bytes, that of the buffer. It raises ``OperationFailed`` if a drive
@@ -265,7 +266,8 @@ class Storage:
 
         Raises:
             RefusedInput: The buffer cannot be filled, the range is not in the storage, the stream is none, or one of
-                another GPU than the buffer, or it is being captured into a graph.
+                another GPU than the buffer, it is being captured into a graph, or CUDA_DEVICE_MAX_CONNECTIONS is less
+                than 8.
             OperationFailed: The storage is closed, this process is a fork, or the operating system gives no thread.
         """
         return self._submit(buffer, file_offset, stream, writes=False)

@@ -255,14 +255,18 @@ class cuda_order final : public stream_order {
   std::uint64_t asks_at_ns_ = simt::native::clock_ns() + asks_every_ns;
 };
 
-/// How many channels to each GPU CUDA gives this process.
-std::uint32_t channels() {
-  constexpr long usual = 8, most = 32;
-  char const* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  if (given == nullptr) return usual;
-  char* end = nullptr;
-  long const count = std::strtol(given, &end, 10);
-  return static_cast<std::uint32_t>(end == given ? usual : std::clamp(count, 1L, most));
+/// How many channels to a GPU CUDA gives this process (CUDA programming guide, "CUDA environment variables"). What it
+/// gives a client of MPS that asks for no number was measured.
+std::uint32_t channels_to(int gpu) {
+  constexpr long usual = 8, beside_others = 2, most = 32;
+  if (char const* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS")) {
+    char* end = nullptr;
+    long const count = std::strtol(given, &end, 10);
+    if (end != given) return static_cast<std::uint32_t>(std::clamp(count, 1L, most));
+  }
+  int shared = 0;
+  check_cuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, gpu), "cudaDeviceGetAttribute");
+  return shared != 0 ? beside_others : usual;
 }
 
 class cuda final : public gpu_access {
@@ -304,11 +308,6 @@ class cuda final : public gpu_access {
   }
 
   std::unique_ptr<stream_order> order(std::uintptr_t stream, int gpu) override {
-    if (streams_max_ == 0) {
-      throw refused_input("stream", std::to_string(stream),
-                          "while a stream waits, another must be able to work, and CUDA_DEVICE_MAX_CONNECTIONS=1 "
-                          "allows one: set it to 2 or more before the program starts, or leave the stream out");
-    }
     beside_captures const allowed;
     auto const handle = reinterpret_cast<cudaStream_t>(stream);
     // The default streams are those of the GPU that is current.
@@ -335,13 +334,20 @@ class cuda final : public gpu_access {
       here.emplace(device);
     }
     of_gpu& its = of(device);
+    if (its.gate.most() == 0) {
+      throw refused_input("stream", std::to_string(stream),
+                          "while it waits, the drives need other channels to the GPU, and CUDA gives this process " +
+                              std::to_string(channels_to(device)) +
+                              " in all: set CUDA_DEVICE_MAX_CONNECTIONS to 8 to 32 before the program starts (unless "
+                              "set, it is 2 under MPS), or leave the stream out");
+    }
     return std::make_unique<cuda_order>(its.gate, its.events, words_, handle);
   }
 
  private:
   struct of_gpu {
-    of_gpu(int ordinal, std::uint32_t streams_max)
-        : stream(ordinal, memory::urgency::first), events(ordinal), gate(streams_max) {}
+    explicit of_gpu(int ordinal)
+        : stream(ordinal, memory::urgency::first), events(ordinal), gate(stream_gate::most_of(channels_to(ordinal))) {}
     memory::cuda_stream stream;
     event_pool events;
     stream_gate gate;
@@ -349,11 +355,10 @@ class cuda final : public gpu_access {
   of_gpu& of(int gpu) {
     std::lock_guard const lock(mutex_);
     auto& found = gpus_[gpu];
-    if (!found) found = std::make_unique<of_gpu>(gpu, streams_max_);
+    if (!found) found = std::make_unique<of_gpu>(gpu);
     return *found;
   }
 
-  std::uint32_t const streams_max_ = stream_gate::most_of(channels());
   std::mutex mutex_;
   std::unordered_map<int, std::unique_ptr<of_gpu>> gpus_;
   stream_words_pool words_;

@@ -161,6 +161,33 @@ def test_more_streams_than_may_wait_are_all_served(torch, storage):
     assert all(torch.equal(back, numbers + 1) for back in backs)
 
 
+FEW_CHANNELS = """
+import sys
+import torch
+from forebay import RefusedInput, Storage
+
+tensor = torch.zeros(4096, device="cuda")
+torch.cuda.synchronize()
+with Storage(sys.argv[1], device=sys.argv[2]) as storage:
+    try:
+        storage.pread(tensor, stream=torch.cuda.current_stream())
+    except RefusedInput as refused:
+        print(refused)
+    assert storage.pread(tensor).result() == tensor.nbytes
+"""
+
+
+@pytest.mark.parametrize("channels", ["1", "7"])
+def test_with_too_few_channels_to_the_gpu_a_stream_is_refused(place, channels):
+    run = subprocess.run(
+        [sys.executable, "-c", FEW_CHANNELS, *PLACES[place]],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": channels},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert f"CUDA gives this process {channels} in all: set CUDA_DEVICE_MAX_CONNECTIONS to 8 to 32" in run.stdout
+
+
 GROWING = """
 import sys
 import torch

@@ -78,9 +78,10 @@ TEST(StreamGate, NeverMoreThanMayWait) {
   EXPECT_LE(seen, most);
 }
 
-TEST(StreamGate, HalfOfTheChannelsAreForOthers) {
-  EXPECT_EQ(stream_gate::most_of(8), 4u);
-  EXPECT_EQ(stream_gate::most_of(1), 0u);
+TEST(StreamGate, MostChannelsAreForOthers) {
+  EXPECT_EQ(stream_gate::most_of(32), 8u);
+  EXPECT_EQ(stream_gate::most_of(8), 2u);
+  EXPECT_EQ(stream_gate::most_of(7), 0u);
 }
 
 }  // namespace
