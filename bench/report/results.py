@@ -302,6 +302,22 @@ def placement_rows(name: str) -> dict[str, Row]:
 
 
 @cache
+def tensor_rows(name: str) -> list[Row]:
+    """What `tensor_reads.py` wrote, a row for each file of the folder, in the order of the drives."""
+    order = ("staged", "served", "hbm", "peer")
+    rows = []
+    for path in sorted((RESULTS / name).glob("*.json"), key=lambda p: (order.index(p.stem.split("-")[0]), p.stem)):
+        document = load(f"{name}/{path.stem}")
+        storage = document["forebay"]
+        machine = {"device": document["gpu"]["name"], "commit": storage["commit"]}
+        gb_per_s = statistics.median(document["rates"]["tensor_bytes_per_second"]) / 1e9
+        vouches = vouches_of(storage["drives"]) | {"gb_per_s": gb_per_s}
+        rows.append(
+            row_of(f"{name}/{path.stem}", {"machine": machine}, storage["drives"][0]["uri"], document, **vouches)
+        )
+    return rows
+
+
 def processor_rows(name: str) -> list[Row]:
     """The runs of `forebay bench` on the CPU executor."""
     document = load(name)

@@ -25,6 +25,7 @@ from results import (
     row_of,
     scaling_rows,
     sweep_errors,
+    tensor_rows,
     vouches_of,
 )
 
@@ -541,6 +542,37 @@ def movers() -> str:
         for c in document["results"]
     ]
     return vouched(("mover", "bytes", "SMs", "M blocks/s"), lines)
+
+
+def tensors() -> str:
+    """Reads into tensors, beside the library's own client and beside a training loop."""
+    lines = []
+    for row in tensor_rows("h100-tensors"):
+        rates, loop, moved = row.data["rates"], row.data["training"], row.data["transfers"]
+        way = next(key.removeprefix("gpu_").removesuffix("_bytes") for key in moved if moved[key] and "bytes" in key)
+        without, beside = (statistics.median(loop[f"step_seconds_{how}_reads"]) for how in ("without", "with"))
+        cells = (
+            f"`{row.what.removeprefix('emulated:size=4G,')}`",
+            way,
+            sig(statistics.median(rates["client_bytes_per_second"]) / 1e9),
+            str(row.data.get("client_depth", row.data["depth"])),
+            sig(row.gb_per_s or 0),
+            sig(rates["ratio_of_medians"]),
+            f"{loop['calls_that_waited']} of {loop['calls']}",
+            sig(beside / without),
+        )
+        lines.append((row, cells))
+    head = (
+        "drive",
+        "way",
+        "client, GB/s",
+        "client, in flight",
+        "tensors, GB/s",
+        "tensors / client",
+        "calls that waited",
+        "step beside reads / without",
+    )
+    return vouched(head, lines)
 
 
 def placement1() -> str:
