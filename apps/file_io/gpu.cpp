@@ -60,9 +60,13 @@ std::unique_ptr<gpu_copies> make_gpu_copies(blocks const& memory) {
 }
 
 std::shared_ptr<void> page_locked(void* begin, std::size_t bytes) {
+  memory::beside_captures const allowed;
   check_cuda(cudaHostRegister(begin, bytes, cudaHostRegisterPortable),
              "page-locking " + std::to_string(bytes) + " bytes of host memory");
-  return {begin, [](void* locked) { cudaHostUnregister(locked); }};
+  return {begin, [](void* locked) {
+            memory::beside_captures const also_allowed;
+            cudaHostUnregister(locked);
+          }};
 }
 
 }  // namespace forebay::file_io
