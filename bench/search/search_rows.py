@@ -201,7 +201,7 @@ def model(study: Study, row: Row) -> Model:
 
 
 def exact_model(study: Study, row: Row) -> Model:
-    """The same for the mode exact, in which all queries of a batch go through their steps together.
+    """The same for the mode exact, as if all queries of a batch went through their steps together.
 
     A step waits for lists, and then for vectors: `2 L + reads / IOPS`. Before the first step a search reads vectors of
     the sample, which takes another `L`. If not all of a batch run at a time, each part of it takes these latencies.
