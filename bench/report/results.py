@@ -301,7 +301,6 @@ def placement_rows(name: str) -> dict[str, Row]:
     return rows
 
 
-@cache
 def tensor_rows(name: str) -> list[Row]:
     """What `tensor_reads.py` wrote, a row for each file of the folder, in the order of the drives."""
     order = ("staged", "served", "hbm", "peer")
@@ -318,6 +317,7 @@ def tensor_rows(name: str) -> list[Row]:
     return rows
 
 
+@cache
 def processor_rows(name: str) -> list[Row]:
     """The runs of `forebay bench` on the CPU executor."""
     document = load(name)

@@ -33,6 +33,9 @@ struct host_transfer_options {
   /// at a time. If one more comes, the call returns once one of them goes on. With fewer than 8 channels a stream is
   /// refused.
   std::optional<std::uintptr_t> stream = {};
+  /// Asked now and then, on the caller's thread, while the call waits for other streams. If it returns true, the call
+  /// throws `transfer_cancelled`, as it does after `storage::cancel_transfers`.
+  std::function<bool()> interrupted = {};
   /// Called once, when the transfer has ended: with null, or with what `wait()` throws. `wait()` may return before. A
   /// thread of the storage calls it, and moves no bytes meanwhile. It must not throw, and must not use the storage.
   std::function<void(std::exception_ptr)> ended = {};

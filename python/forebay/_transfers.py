@@ -117,6 +117,14 @@ class _Books:
         if transfer:
             self.settle(transfer, _error(failure) if failure else None)
 
+    def drop(self, transfer: Transfer, error: BaseException) -> None:
+        """Takes a transfer out that was not started, and whose future the program does not get."""
+        with self.lock:
+            dropped = self.pending.pop(transfer.number, None)
+        if dropped:
+            transfer.keeps = transfer.books = None
+            transfer.set_exception(error)  # for `end`
+
     def settle(self, transfer: Transfer, error: Exception | None) -> None:
         keeps, transfer.keeps, transfer.books = transfer.keeps, None, None
         if error is None:
@@ -182,6 +190,7 @@ class Transfers:
         Raises:
             RefusedInput: The range, the memory or the stream is wrong.
             OperationFailed: ``end`` was called before, or the operating system gives no thread.
+            CancelledError: Ctrl-C closed the storage while the call waited for other streams.
         """
         if self._process != os.getpid():
             _ = self._native.size_bytes  # which says so; a thread of the parent may hold the lock below for ever
@@ -196,24 +205,24 @@ class Transfers:
             self._start_thread()
             self._numbers += 1
             transfer.number = number = self._numbers
-            try:
-                books.pending[number] = transfer
-                self._native.start_transfer(
-                    books.ended, number, writes, memory.address, memory.size_bytes, memory.on_gpu, offset,
-                    stream, extent, staged,
-                )  # fmt: skip
-            except RefusedInput as error:
-                del books.pending[number]
-                if error.field not in _NOT_WRITABLE:
-                    raise
-                refused = error
-            except BaseException:  # Ctrl-C: `end` must not wait for a transfer that was not started
-                if not books.ended.has(number):
-                    books.pending.pop(number, None)
+            books.pending[number] = transfer
+        # Without the lock: the call may wait for other streams, and meanwhile other futures must be told.
+        try:
+            self._native.start_transfer(
+                books.ended, number, writes, memory.address, memory.size_bytes, memory.on_gpu, offset,
+                stream, extent, staged,
+            )  # fmt: skip
+        except RefusedInput as error:
+            if error.field not in _NOT_WRITABLE:
+                books.drop(transfer, error)
                 raise
-            else:
-                return transfer
-        books.settle(transfer, refused)
+            with books.lock:
+                del books.pending[number]
+            books.settle(transfer, error)
+        except BaseException as error:  # Ctrl-C: `end` must not wait for a transfer that was not started
+            if not books.ended.has(number):
+                books.drop(transfer, error)
+            raise
         return transfer
 
     def move(

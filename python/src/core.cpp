@@ -260,19 +260,33 @@ void start_transfer(shared_storage& drives, ended_transfers& ended, std::uint64_
                     std::uint64_t address, std::uint64_t bytes, bool on_gpu, std::uint64_t offset_bytes,
                     std::optional<std::uint64_t> stream, std::optional<std::string> const& extent_name,
                     std::optional<std::tuple<std::uint64_t, std::uint64_t>> const& staged) {
-  drives.with([&](storage& s) {
-    extent within;
-    if (extent_name) {
-      within = staged ? extent{*extent_name, std::get<0>(*staged), std::get<1>(*staged)} : s.find_extent(*extent_name);
-    }
-    ended.start(number, [&](auto const& told) {
-      host_transfer_options const options{
-          .within = extent_name ? &within : nullptr, .on_gpu = on_gpu, .stream = stream, .ended = told};
-      auto* const memory = reinterpret_cast<void*>(address);
-      return writes ? s.pwrite_async(memory, bytes, offset_bytes, options)
-                    : s.pread_async(memory, bytes, offset_bytes, options);
+  bool interrupted = false;
+  auto const asks_for_signals = [&] {
+    with_lock([&] { interrupted = PyErr_CheckSignals() != 0; });
+    return interrupted;
+  };
+  try {
+    drives.with([&](storage& s) {
+      extent within;
+      if (extent_name) {
+        within =
+            staged ? extent{*extent_name, std::get<0>(*staged), std::get<1>(*staged)} : s.find_extent(*extent_name);
+      }
+      ended.start(number, [&](auto const& told) {
+        host_transfer_options const options{.within = extent_name ? &within : nullptr,
+                                            .on_gpu = on_gpu,
+                                            .stream = stream,
+                                            .interrupted = asks_for_signals,
+                                            .ended = told};
+        auto* const memory = reinterpret_cast<void*>(address);
+        return writes ? s.pwrite_async(memory, bytes, offset_bytes, options)
+                      : s.pread_async(memory, bytes, offset_bytes, options);
+      });
     });
-  });
+  } catch (transfer_cancelled const&) {
+    if (interrupted) throw nb::python_error();
+    throw;
+  }
 }
 
 /// Serves on this thread, on which the two functions are called too.
@@ -302,6 +316,9 @@ void translate(std::exception_ptr const& thrown, void*) {
     PyErr_SetString(type.ptr(), e.what());
   } catch (std::system_error const& e) {  // such as a thread that the system does not grant
     nb::object const type = nb::module_::import_("forebay.errors").attr("OperationFailed");
+    PyErr_SetString(type.ptr(), e.what());
+  } catch (transfer_cancelled const& e) {
+    nb::object const type = nb::module_::import_("concurrent.futures").attr("CancelledError");
     PyErr_SetString(type.ptr(), e.what());
   }
 }

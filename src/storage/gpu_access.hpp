@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "forebay/memory.hpp"
@@ -30,14 +31,16 @@ class gpu_work {
   virtual bool ended() = 0;
 };
 
-/// A stream that waits for a transfer.
+/// A stream that is to wait for a transfer.
 class stream_order {
  public:
   /// Lets the stream go on.
   virtual ~stream_order() = default;
-  /// Lets it go on now. Any thread may call this; it makes no call to CUDA.
+  /// Has it wait, at the point at which it is now. Called once; throws `operation_failed`.
+  virtual void begin() = 0;
+  /// Lets it go on now. Any thread may call this after `begin`; it makes no call to CUDA.
   virtual void let_go() = 0;
-  /// Whether the stream has come to the point at which the order was made. Throws `operation_failed`.
+  /// Whether the stream has come to the point at which the order began. Throws `operation_failed`.
   virtual bool reached() = 0;
 };
 
@@ -53,10 +56,11 @@ class gpu_access {
   virtual memory_place place_of(void const* address) = 0;
   /// Starts a copy between memory of GPU `gpu` and page-locked memory of the host.
   virtual std::unique_ptr<gpu_work> copy(int gpu, void* to, void const* from, std::size_t bytes) = 0;
-  /// Has a stream wait, at the point at which it is now, until the result is destroyed. Throws `refused_input` if it is
-  /// a stream of another GPU than `gpu`, which is -1 for any. If as many streams as `stream_gate` allows wait already,
-  /// the call first waits until one of them goes on.
-  virtual std::unique_ptr<stream_order> order(std::uintptr_t stream, int gpu) = 0;
+  /// Throws `refused_input` if it is a stream of another GPU than `gpu`, which is -1 for any. If as many streams as
+  /// `stream_gate` allows wait already, the call returns once one of them goes on. Nothing that the drives or a call to
+  /// CUDA may need may be held meanwhile. It asks `gives_up` now and then, and returns null if that says so.
+  virtual std::unique_ptr<stream_order> order(std::uintptr_t stream, int gpu,
+                                              std::function<bool()> const& gives_up) = 0;
 };
 
 /// CUDA's; null in a build without CUDA, and where there is no GPU. It lives as long as the process. The first call

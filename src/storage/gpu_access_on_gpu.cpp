@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -191,79 +192,67 @@ class stream_words_pool {
   std::vector<stream_words> free_;  ///< as they were lent out last
 };
 
-/// A stream's place among those that wait.
-class place_at_gate {
- public:
-  place_at_gate(stream_gate& gate, std::uint64_t stream) : gate_(gate), stream_(stream) { gate_.enter(stream_); }
-  place_at_gate(place_at_gate const&) = delete;
-  place_at_gate& operator=(place_at_gate const&) = delete;
-  ~place_at_gate() { leave(); }
-  void leave() {
-    // Relaxed: only that one of the callers does it.
-    if (!gone_.exchange(true, std::memory_order_relaxed)) gate_.leave(stream_);
-  }
-
- private:
-  stream_gate& gate_;
-  std::uint64_t const stream_;
-  std::atomic<bool> gone_{false};
-};
-
+/// Has a place at the gate from the start.
 class cuda_order final : public stream_order {
  public:
-  cuda_order(stream_gate& gate, event_pool& events, stream_words_pool& pool, cudaStream_t stream)
-      : place_(gate, id_of(stream)), before_(events, stream), pool_(pool), words_(pool.take()) {
-    try {
-      words_.queue(stream);
-    } catch (...) {
-      pool_.give(words_);
-      throw;
-    }
-  }
+  cuda_order(stream_gate& gate, std::uint64_t id, event_pool& events, stream_words_pool& pool, cudaStream_t stream)
+      : gate_(gate), id_(id), events_(events), pool_(pool), stream_(stream) {}
+  cuda_order(cuda_order const&) = delete;
+  cuda_order& operator=(cuda_order const&) = delete;
   ~cuda_order() override { cuda_order::let_go(); }
+  void begin() override {
+    beside_captures const allowed;
+    current_device const here(events_.ordinal());  // the default streams are those of the GPU that is current
+    before_.emplace(events_, stream_);
+    words_ = pool_.take();
+    words_->queue(stream_);
+  }
   void let_go() override {
     // Relaxed: only that one of the callers does it.
     if (gone_.exchange(true, std::memory_order_relaxed)) return;
-    pool_.give(words_);
-    place_.leave();
+    if (words_) pool_.give(*words_);
+    gate_.leave(id_);
   }
   bool reached() override {
-    if (words_.reached()) return true;
+    if (words_->reached()) return true;
     // A GPU that has failed writes nothing. To ask CUDA each time would be slow, and the answer may have to wait for a
     // `cudaFree` of this process, which waits for the stream.
     std::uint64_t const now_ns = simt::native::clock_ns();
     if (now_ns < asks_at_ns_) return false;
     asks_at_ns_ = now_ns + asks_every_ns;
-    return before_.reached();
+    return before_->reached();
   }
 
  private:
   static constexpr std::uint64_t asks_every_ns = 1'000'000'000;
 
-  /// A number that no other stream of the process has: each thread's default stream has its own.
-  static std::uint64_t id_of(cudaStream_t stream) {
-    unsigned long long id = 0;
-    check_cuda(cudaStreamGetId(stream, &id), "cudaStreamGetId");
-    return id;
-  }
-
-  place_at_gate place_;
-  recorded_event before_;
+  stream_gate& gate_;
+  std::uint64_t const id_;
+  event_pool& events_;
   stream_words_pool& pool_;
-  stream_words const words_;
+  cudaStream_t const stream_;
+  std::optional<recorded_event> before_;
+  std::optional<stream_words> words_;
   std::atomic<bool> gone_{false};
   std::uint64_t asks_at_ns_ = simt::native::clock_ns() + asks_every_ns;
 };
 
+/// What the environment asks for. Read when the library is loaded: CUDA reads it when it starts, so what the program
+/// sets later has no effect there.
+std::optional<std::uint32_t> const channels_asked_for = []() -> std::optional<std::uint32_t> {
+  char const* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (given == nullptr) return std::nullopt;
+  char* end = nullptr;
+  long const count = std::strtol(given, &end, 10);
+  if (end == given) return std::nullopt;
+  return static_cast<std::uint32_t>(std::clamp(count, 1L, 32L));
+}();
+
 /// How many channels to a GPU CUDA gives this process (CUDA programming guide, "CUDA environment variables"). What it
 /// gives a client of MPS that asks for no number was measured.
 std::uint32_t channels_to(int gpu) {
-  constexpr long usual = 8, beside_others = 2, most = 32;
-  if (char const* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS")) {
-    char* end = nullptr;
-    long const count = std::strtol(given, &end, 10);
-    if (end != given) return static_cast<std::uint32_t>(std::clamp(count, 1L, most));
-  }
+  constexpr std::uint32_t usual = 8, beside_others = 2;
+  if (channels_asked_for) return *channels_asked_for;
   int shared = 0;
   check_cuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, gpu), "cudaDeviceGetAttribute");
   return shared != 0 ? beside_others : usual;
@@ -307,7 +296,7 @@ class cuda final : public gpu_access {
     return std::make_unique<cuda_copy>(mine.events, mine.stream.get());
   }
 
-  std::unique_ptr<stream_order> order(std::uintptr_t stream, int gpu) override {
+  std::unique_ptr<stream_order> order(std::uintptr_t stream, int gpu, std::function<bool()> const& gives_up) override {
     beside_captures const allowed;
     auto const handle = reinterpret_cast<cudaStream_t>(stream);
     // The default streams are those of the GPU that is current.
@@ -339,9 +328,17 @@ class cuda final : public gpu_access {
                           "while it waits, the drives need other channels to the GPU, and CUDA gives this process " +
                               std::to_string(channels_to(device)) +
                               " in all: set CUDA_DEVICE_MAX_CONNECTIONS to 8 to 32 before the program starts (unless "
-                              "set, it is 2 under MPS), or leave the stream out");
+                              "set, it is 2 under MPS), or leave the stream out (an array may name it itself)");
     }
-    return std::make_unique<cuda_order>(its.gate, its.events, words_, handle);
+    unsigned long long id = 0;  // each thread's default stream has its own
+    check_cuda(cudaStreamGetId(handle, &id), "cudaStreamGetId");
+    if (!its.gate.enter(id, gives_up)) return nullptr;
+    try {
+      return std::make_unique<cuda_order>(its.gate, id, its.events, words_, handle);
+    } catch (...) {
+      its.gate.leave(id);
+      throw;
+    }
   }
 
  private:

@@ -47,9 +47,20 @@ host_io::host_io(std::shared_ptr<opened_drives> drives, drive_plan const& plan, 
 }
 
 host_io::ref_type host_io::ref(std::uint32_t turn) const {
+  auto const queues = group_.queues().ref<simt::native, uneven_rules<>>();
+  // Recovery deletes a pair whose drive does not abort its commands.
+  auto const lives = [&](std::vector<pair_range> const& pairs) {
+    return std::none_of(pairs.begin(), pairs.end(), [&](pair_range const& p) { return queues.pair(p.first).dead(); });
+  };
+  std::size_t const first = turn % turns_.size();
+  std::size_t chosen = first;
+  while (!lives(turns_[chosen])) {
+    chosen = (chosen + 1) % turns_.size();
+    if (chosen == first) break;
+  }
   storage_layout layout = layout_;
-  layout.drive_pairs = turns_[turn % turns_.size()].data();
-  return {group_.queues().ref<simt::native, uneven_rules<>>(), layout, 0, layout.size_bytes, writable_};
+  layout.drive_pairs = turns_[chosen].data();
+  return {queues, layout, 0, layout.size_bytes, writable_};
 }
 
 /// Waits for as long as the drives complete anything, and then until recovery has settled the request, so that the

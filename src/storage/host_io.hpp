@@ -43,8 +43,8 @@ class host_io {
 
   recovery::group for_recovery() { return group_.for_recovery(); }
   inspected_queues for_inspection() const { return group_.for_inspection("host"); }
-  /// All bytes, through the host's queues: through the pair `turn` of each drive, modulo the number of its pairs.
-  /// Thread-safe, as are the next three.
+  /// All bytes, through the host's queues: through the pair `turn` of each drive, modulo the number of its pairs, or
+  /// the next one that works. Thread-safe, as are the next three.
   ref_type ref(std::uint32_t turn = 0) const;
   io_queues const& queues() const { return group_.queues(); }
   storage_layout const& layout() const { return layout_; }

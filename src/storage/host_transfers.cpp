@@ -45,6 +45,7 @@ host_transfers::host_transfers(host_io& io, client& of, buffer_source const& buf
       gpu_(gpu),
       registrations_(buffers, gpu),
       patience_ns_(patience_ns),
+      turns_(io.layout().drive_count),
       budget_bytes_(budget_first_bytes) {}
 
 void host_transfers::stop() {
@@ -95,8 +96,16 @@ std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* mem
       throw refused_input("stream", std::to_string(*options.stream),
                           "there is no GPU, or CUDA is not built in: leave the stream out");
     }
+    // Relaxed, as in `cancel_all`: only whether it changes matters.
+    std::uint32_t const cancels = cancels_.load(std::memory_order_relaxed);
+    t->order = cuda_()->order(*options.stream, t->gpu, [&] {
+      return cancels_.load(std::memory_order_relaxed) != cancels || (options.interrupted && options.interrupted());
+    });
+    if (t->order == nullptr) throw transfer_cancelled();
+    // Not before: a `cudaFree` of another thread may wait for the engines to leave, and the streams before this one for
+    // that `cudaFree`.
     t->hold = std::make_unique<drive_hold>(drives_);
-    t->order = cuda_()->order(*options.stream, t->gpu);
+    t->order->begin();
   }
   std::lock_guard const lock(mutex_);
   bool const needs_guard = t->order != nullptr && !guard_.joinable();
@@ -119,6 +128,7 @@ std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* mem
 }
 
 void host_transfers::cancel_all() {
+  cancels_.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard const lock(mutex_);
   for (auto const& other : all_) {
     if (auto const t = other.lock()) t->cancelled.store(true, std::memory_order_relaxed);
@@ -362,7 +372,7 @@ void host_transfers::fill(piece& p) {
 void host_transfers::request(piece& p, nvme::io_opcode opcode, stage now) {
   p.opcode = opcode;
   p.now = now;
-  auto const all = io_.ref(turns_++);
+  auto const all = io_.ref(turns_[io_.layout().piece_at(p.begin, 1).drive]++);
   std::uint64_t const bytes = p.end - p.begin;
   buffer_ref buffer;
   if (p.direct) {

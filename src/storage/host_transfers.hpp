@@ -88,7 +88,8 @@ class host_transfers {
   void stop();
 
   /// All bytes must lie within the storage. `memory` is the host's or a GPU's. Throws `refused_input` for memory that
-  /// ends too early and for a wrong stream, and `operation_failed` if the system gives no thread.
+  /// ends too early and for a wrong stream, `operation_failed` if the system gives no thread, and `transfer_cancelled`
+  /// if a call that waits for other streams is interrupted, or `cancel_all` is called meanwhile.
   std::shared_ptr<host_transfer_state> start(bool reads, void* memory, std::uint64_t bytes, std::uint64_t at,
                                              host_transfer_options const& options);
   void cancel_all();
@@ -151,6 +152,7 @@ class host_transfers {
   gpu_source const cuda_;
   int const gpu_;
   gpu_registrations registrations_;
+  std::atomic<std::uint32_t> cancels_{0};  ///< calls of `cancel_all`
   std::atomic<std::uint64_t> host_bytes_{0}, gpu_direct_bytes_{0}, gpu_copied_bytes_{0}, gpu_staged_bytes_{0};
 
   std::mutex mutex_;  ///< guards what follows
@@ -171,7 +173,7 @@ class host_transfers {
   std::deque<std::shared_ptr<host_transfer_state>> waiting_;  ///< with bytes for which no request was made
   std::vector<piece> pieces_;
   std::uint64_t under_way_bytes_ = 0;
-  std::uint32_t turns_ = 0;  ///< requests that were made
+  std::vector<std::uint32_t> turns_;  ///< requests that were made, by the drive on which they begin
   std::uint64_t budget_bytes_;
   std::shared_ptr<bounce_arena> host_arena_, locked_arena_, gpu_arena_;
   bool no_gpu_arena_ = false;  ///< the drives gave none

@@ -55,13 +55,14 @@ std::vector<drive_queues> choose_queues(storage_options const& options, std::spa
   return chosen;
 }
 
-/// How many pairs the host gets on each drive: what kernels leave on all of them, up to a number with which the drives
-/// reach their bandwidth. A warp of an engine on a GPU serves a pair, and moves 3.5 GB/s.
+/// How many pairs the host gets on each drive: half of what kernels leave on all of them, since raw queue pairs may
+/// want some, up to a number with which the drives reach their bandwidth. A warp of an engine on a GPU serves a pair,
+/// and moves 3.5 GB/s.
 std::uint32_t choose_host_pairs(std::span<driver::drive_identity const> drives, std::span<drive_queues const> kernels,
                                 bool on_gpu) {
   std::uint32_t pairs = on_gpu ? 8 : 1;
   for (std::size_t i = 0; i < drives.size(); ++i) {
-    pairs = std::min(pairs, drives[i].io_queue_pairs - kernels[i].count);
+    pairs = std::min(pairs, (drives[i].io_queue_pairs - kernels[i].count + 1) / 2);
   }
   return pairs;
 }

@@ -3,8 +3,10 @@
 //! How many streams of a GPU may wait for transfers at a time.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 
@@ -26,14 +28,22 @@ class stream_gate {
   std::uint32_t most() const { return most_; }
 
   /// Counts a stream among those that wait, again if it is one already. Returns once there is room for it; callers have
-  /// their turn in the order in which they came.
-  void enter(std::uint64_t stream) {
+  /// their turn in the order in which they came. Meanwhile it asks `gives_up()` now and then, with nothing locked. If
+  /// that says so, it counts nothing and returns false.
+  template <class GivesUp>
+  bool enter(std::uint64_t stream, GivesUp&& gives_up) {
+    place_in_line const mine(*this);
     std::unique_lock lock(mutex_);
-    std::uint64_t const turn = turns_++;
-    changed_.wait(lock, [&] { return turn == next_turn_ && (waits_.contains(stream) || waits_.size() < most_); });
+    auto asks_at = std::chrono::steady_clock::now() + look;
+    while (line_.front() != mine.turn || (!waits_.contains(stream) && waits_.size() >= most_)) {
+      if (changed_.wait_until(lock, asks_at) == std::cv_status::no_timeout) continue;
+      lock.unlock();
+      if (gives_up()) return false;
+      lock.lock();
+      asks_at = std::chrono::steady_clock::now() + look;
+    }
     ++waits_[stream];
-    ++next_turn_;
-    changed_.notify_all();
+    return true;
   }
   /// Takes one `enter` back.
   void leave(std::uint64_t stream) {
@@ -44,11 +54,31 @@ class stream_gate {
   }
 
  private:
+  static constexpr std::chrono::milliseconds look{50};
+
+  struct place_in_line {
+    explicit place_in_line(stream_gate& g) : gate(g) {
+      std::lock_guard const lock(gate.mutex_);
+      turn = gate.turns_++;
+      gate.line_.push_back(turn);
+    }
+    place_in_line(place_in_line const&) = delete;
+    place_in_line& operator=(place_in_line const&) = delete;
+    ~place_in_line() {
+      std::lock_guard const lock(gate.mutex_);
+      std::erase(gate.line_, turn);
+      gate.changed_.notify_all();
+    }
+    stream_gate& gate;
+    std::uint64_t turn = 0;
+  };
+
   std::uint32_t const most_;
   std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;
   std::map<std::uint64_t, std::uint32_t> waits_;  ///< how often each stream was counted
-  std::uint64_t turns_ = 0, next_turn_ = 0;
+  std::deque<std::uint64_t> line_;                ///< the callers of `enter`
+  std::uint64_t turns_ = 0;
 };
 
 }  // namespace forebay::detail

@@ -8,10 +8,12 @@ import signal
 import sys
 import textwrap
 import threading
+from concurrent.futures import CancelledError, Future
 
 import numpy as np
 import pytest
 from forebay import OperationFailed, RefusedInput, Storage, create_drive
+from forebay._buffers import memory_of
 from forebay._native import interruptible
 from processes import started
 
@@ -450,6 +452,54 @@ def test_an_interrupt_while_the_thread_of_a_call_starts_ends_the_call(monkeypatc
     with pytest.raises(KeyboardInterrupt):
         interruptible(told.wait, 60, on_interrupt=told.set)
     assert told.is_set()
+
+
+class AtTheGate:
+    """The extension's storage, of which a call waits for other streams until transfers are cancelled."""
+
+    def __init__(self, native):
+        self._native = native
+        self.waits, self.opens = threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._native, name)
+
+    def start_transfer(self, ended, number, writes, address, size_bytes, on_gpu, offset, stream, *more):
+        if stream is None:
+            return self._native.start_transfer(ended, number, writes, address, size_bytes, on_gpu, offset, None, *more)
+        self.waits.set()
+        self.opens.wait()
+        raise CancelledError
+
+    def cancel_transfers(self):
+        self.opens.set()
+        self._native.cancel_transfers()
+
+
+def test_a_call_that_waits_for_other_streams_holds_up_no_other_and_can_be_cancelled(storage):
+    transfers = storage._transfers
+    transfers._native = gate = AtTheGate(transfers._native)
+    outcome = Future()
+
+    def call():
+        try:
+            outcome.set_result(transfers.start(memory_of(bytearray(512), writable=True), 0, writes=False, stream=7))
+        except CancelledError as error:
+            outcome.set_exception(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    assert gate.waits.wait(DEADLINE_S)
+    other = threading.Thread(target=lambda: storage.pread(bytearray(512)).result(), daemon=True)
+    other.start()
+    other.join(DEADLINE_S)
+    assert not other.is_alive(), "another transfer waits for the call"
+    ending = threading.Thread(target=lambda: transfers.end(cancel=True), daemon=True)
+    ending.start()
+    with pytest.raises(CancelledError):
+        outcome.result(DEADLINE_S)
+    ending.join(DEADLINE_S)
+    assert not ending.is_alive(), "the end waits for a transfer that was not started"
 
 
 def test_a_progress_report_may_be_under_way_when_the_program_ends():

@@ -177,6 +177,7 @@ with Storage(sys.argv[1], device=sys.argv[2]) as storage:
 """
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("channels", ["1", "7"])
 def test_with_too_few_channels_to_the_gpu_a_stream_is_refused(place, channels):
     run = subprocess.run(

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -219,7 +220,12 @@ class fake_gpu final : public detail::gpu_access {
     while (keeps_copies && streams_released == 0) std::this_thread::yield();
     return std::make_unique<late_copy>(to, from, bytes);
   }
-  std::unique_ptr<detail::stream_order> order(std::uintptr_t stream, int gpu) override {
+  std::unique_ptr<detail::stream_order> order(std::uintptr_t stream, int gpu,
+                                              std::function<bool()> const& gives_up) override {
+    while (keeps_callers) {
+      if (gives_up()) return nullptr;
+      std::this_thread::yield();
+    }
     if (stream == stream_of_another) throw refused_input("stream", "of cuda:1", "pass a stream of GPU 0");
     EXPECT_EQ(gpu, ordinal);
     return std::make_unique<held_order>(*this);
@@ -229,6 +235,7 @@ class fake_gpu final : public detail::gpu_access {
   std::atomic<bool> may_capture = false;
   std::atomic<bool> keeps_copies = false;  ///< until a stream goes on
   std::atomic<bool> stream_is_there = false;
+  std::atomic<bool> keeps_callers = false;  ///< they wait for their turn
   std::atomic<int> streams_released = 0;
   std::atomic<std::uint64_t> copied_bytes = 0;
 
@@ -248,6 +255,7 @@ class fake_gpu final : public detail::gpu_access {
   struct held_order final : detail::stream_order {
     explicit held_order(fake_gpu& g) : of(g) {}
     ~held_order() override { held_order::let_go(); }
+    void begin() override {}
     void let_go() override {
       if (!gone.exchange(true)) ++of.streams_released;
     }
@@ -330,6 +338,25 @@ TEST_P(HostTransfersOfAGpu, EveryRangeIsMovedAndCounted) {
   for (std::uint32_t pair = 0; pair < 2 * host_pairs; ++pair) {
     EXPECT_GT(host.queues().ref<simt::native>().progress({pair, 1}), 0u) << pair;
   }
+}
+
+TEST_P(HostTransfersOfAGpu, ACallThatWaitsForItsTurnEndsWhenItIsInterruptedOrTransfersAreCancelled) {
+  std::vector<unsigned char> memory(1 << 20);
+  gpu.add(memory.data(), memory.size(), 1);
+  gpu.keeps_callers = true;
+  auto const start = [&](std::function<bool()> const& interrupted) {
+    (void)transfers.start(true, memory.data(), memory.size(), 0,
+                          {.on_gpu = true, .stream = 7, .interrupted = interrupted});
+  };
+  EXPECT_THROW(start([] { return true; }), transfer_cancelled);
+  std::atomic<bool> ended = false;
+  std::thread caller([&] {
+    EXPECT_THROW(start({}), transfer_cancelled);
+    ended = true;
+  });
+  move(false, memory.data(), memory.size(), 0);  // others go on meanwhile
+  while (!ended) transfers.cancel_all();         // again: the call may not have begun yet
+  caller.join();
 }
 
 TEST_P(HostTransfersOfAGpu, WholeBlocksOfAlignedMemoryGoTheirWayAlone) {

@@ -83,18 +83,20 @@ TEST(Layout, TheWeakestDriveSaysWhatQueuesThoseHaveThatAreNotNamed) {
   EXPECT_EQ(queues[2].depth, 100u);
 }
 
-TEST(Layout, TheHostHasPairsThatKernelsLeaveOnEveryDrive) {
+TEST(Layout, TheHostHasHalfOfThePairsThatKernelsLeaveOnEveryDrive) {
   std::vector drives{drive_of(1 << 20), drive_of(1 << 20)};
   storage_options o = options_of(2, 4096);
   EXPECT_EQ(plan_drives(o, drives, true).host_pairs, 1u);  // kernels would like more than there are
-  for (auto const& [kernels, host] : {std::pair(8u, 1u), {4u, 5u}, {1u, 8u}}) {
+  for (auto const& [kernels, host] : {std::pair(8u, 1u), {4u, 3u}, {1u, 4u}}) {
     o.queues.per_drive = kernels;
     EXPECT_EQ(plan_drives(o, drives, true).host_pairs, host) << kernels;
     EXPECT_EQ(plan_drives(o, drives, false).host_pairs, 1u);
   }
+  drives[0].io_queue_pairs = 40;
+  drives[1].io_queue_pairs = 30;
+  EXPECT_EQ(plan_drives(o, drives, true).host_pairs, 8u);
   drives[1].io_queue_pairs = 3;
-  o.queues.per_drive = 1;
-  EXPECT_EQ(plan_drives(o, drives, true).host_pairs, 2u);
+  EXPECT_EQ(plan_drives(o, drives, true).host_pairs, 1u);
 }
 
 TEST(Layout, IsNotWritableWhereOneDriveIsNot) {

@@ -3,56 +3,89 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <future>
 #include <random>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 namespace forebay::detail {
 namespace {
 
-/// Whether a call of `enter` on a thread of its own has returned. One that does not return soon proves nothing, so
-/// tests ask this only of calls that must return, or after what makes them return.
-std::future<void> enters(stream_gate& gate, std::uint64_t stream) {
-  return std::async(std::launch::async, [&gate, stream] { gate.enter(stream); });
+bool never() {
+  return false;
 }
+
+/// Calls `enter` on a thread of its own.
+class entering {
+ public:
+  entering(stream_gate& gate, std::uint64_t stream)
+      : thread_([this, &gate, stream] {
+          gate.enter(stream, [this] {
+            ++asked_;
+            return false;
+          });
+          in_ = true;
+        }) {}
+  ~entering() { thread_.join(); }
+  entering(entering const&) = delete;
+  entering& operator=(entering const&) = delete;
+
+  /// Waits until the gate has asked the caller once more whether it gives up: so it was still outside.
+  void stays_out() const {
+    std::uint32_t const before = asked_;
+    while (asked_ == before && !in_) std::this_thread::yield();
+    EXPECT_FALSE(in_);
+  }
+  void comes_in() const {
+    while (!in_) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<std::uint32_t> asked_ = 0;
+  std::atomic<bool> in_ = false;
+  std::thread thread_;
+};
 
 TEST(StreamGate, StreamsWaitForRoomAndOneThatIsInNeedsNone) {
   stream_gate gate(2);
-  gate.enter(1);
-  gate.enter(2);
-  gate.enter(1);  // returns, or the test hangs
-  std::atomic<bool> gone = false, came_late = false;
-  std::thread third([&] {
-    gate.enter(3);
-    came_late = gone.load();
-  });
+  ASSERT_TRUE(gate.enter(1, never));
+  ASSERT_TRUE(gate.enter(2, never));
+  ASSERT_TRUE(gate.enter(1, never));  // returns, or the test hangs
+  entering third(gate, 3);
+  third.stays_out();
   gate.leave(1);  // which is in once more
-  gone = true;
+  third.stays_out();
   gate.leave(2);
-  third.join();
-  EXPECT_TRUE(came_late);
 }
 
-TEST(StreamGate, AStreamThatIsInAgainAndAgainKeepsNobodyOutForEver) {
+TEST(StreamGate, AStreamThatIsInHasItsTurnAfterThoseThatCameBefore) {
   stream_gate gate(1);
-  gate.enter(1);
-  std::atomic<bool> stop = false;
-  std::thread again([&] {
-    while (!stop) {
-      gate.enter(1);  // before it leaves, so that the stream is always in unless others have their turn
-      gate.leave(1);
-    }
-  });
-  auto other = enters(gate, 2);
+  ASSERT_TRUE(gate.enter(1, never));
+  entering other(gate, 2);
+  other.stays_out();
+  entering again(gate, 1);
+  again.stays_out();
   gate.leave(1);
-  other.wait();
+  other.comes_in();
+  again.stays_out();
   gate.leave(2);
-  stop = true;
-  again.join();
+}
+
+TEST(StreamGate, ACallerThatGivesUpIsNotCountedAndKeepsNobodyWaiting) {
+  stream_gate gate(1);
+  ASSERT_TRUE(gate.enter(1, never));
+  entering before(gate, 2);
+  before.stays_out();
+  EXPECT_FALSE(gate.enter(3, [] { return true; }));
+  EXPECT_THROW(gate.enter(3, []() -> bool { throw std::runtime_error("interrupted"); }), std::runtime_error);
+  entering after(gate, 4);
+  after.stays_out();
+  gate.leave(1);
+  before.comes_in();
+  after.stays_out();
+  gate.leave(2);
 }
 
 TEST(StreamGate, NeverMoreThanMayWait) {
@@ -64,7 +97,7 @@ TEST(StreamGate, NeverMoreThanMayWait) {
     threads.emplace_back([&, stream] {
       std::mt19937 random(stream);
       for (std::uint32_t i = 0; i < rounds; ++i) {
-        gate.enter(stream);
+        gate.enter(stream, never);
         std::uint32_t const now = ++in;
         for (std::uint32_t before = seen; now > before && !seen.compare_exchange_weak(before, now);) {
         }
