@@ -49,7 +49,8 @@ struct drive_queues {
 
 /// The queues of a storage, and the limits on requests and commands that go through them.
 struct queue_options {
-  /// Queue pairs of each drive that the kernels share; the host has one more. 0: 4 for `cpu`, 64 for a GPU, or as many
+  /// Queue pairs of each drive that the kernels share; the host has one more, or up to eight where the storage is on a
+  /// GPU and the drive has them. 0: 4 for `cpu`, 64 for a GPU, or as many
   /// as the drive grants.
   std::uint32_t per_drive = 0;
   std::uint32_t depth = 0;  ///< entries of each queue, 2 to 65536; 0: 1024, or as many as the drive allows
@@ -251,15 +252,17 @@ class storage {
   /// kernel may use those pages meanwhile; if a kernel has one pinned, this throws `operation_failed`.
   void pread(void* to, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
   void pwrite(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes, extent const* within = nullptr);
-  /// Start what `pread` and `pwrite` do, and return at once. Many transfers may be under way; they run in no order. The
-  /// memory is the host's, registered or not, or a GPU's, if the options say so. It belongs to the transfer until that
-  /// has ended. Throw `refused_input` as `pread` and `pwrite` do, for memory of a GPU that is not one allocation, for a
-  /// stream of another GPU, and for both where there is no GPU; and `operation_failed` if the system gives no thread.
+  /// Start what `pread` and `pwrite` do, and return; `host_transfer_options::stream` says when not at once. Many
+  /// transfers may be under way; they run in no order. The memory is the host's, registered or not, or a GPU's, if the
+  /// options say so. It belongs to the transfer until that has ended. Throw `refused_input` as `pread` and `pwrite` do,
+  /// for memory of a GPU that is not one allocation, for a stream of another GPU or one that may not wait, and for both
+  /// where there is no GPU; `operation_failed` if the system gives no thread; and `transfer_cancelled` if a call that
+  /// waits for other streams is interrupted.
   host_transfer pread_async(void* to, std::uint64_t bytes, std::uint64_t offset_bytes,
                             host_transfer_options const& options = {});
   host_transfer pwrite_async(void const* from, std::uint64_t bytes, std::uint64_t offset_bytes,
                              host_transfer_options const& options = {});
-  /// Cancels the transfers that are under way, as `host_transfer::cancel` does.
+  /// Cancels the transfers that are under way, as `host_transfer::cancel` does, and calls that wait for other streams.
   void cancel_transfers();
   /// Waits until every command of kernels that was in flight at the call has ended. The buffers of requests that were
   /// detached, or whose callers gave up, are then the callers' again. Afterwards makes every write that completed

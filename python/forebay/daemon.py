@@ -24,6 +24,7 @@ _MPS_CONTROL = "nvidia-cuda-mps-control"
 _MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _MPS_LOGS = "CUDA_MPS_LOG_DIRECTORY"
 _MPS_PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_CHANNELS = "CUDA_DEVICE_MAX_CONNECTIONS"
 _MPS_TIMEOUT_S = 30
 _START_TIMEOUT_S = 180
 _END_TIMEOUT_S = 150  # its own limit for writing drives back is 120
@@ -134,10 +135,12 @@ def _discard(stream: IO[str]) -> None:
 def shared_gpu() -> Iterator[dict[str, str]]:
     """What processes that share a GPU must have in their environment: NVIDIA's MPS, started and ended here.
 
-    Empty where there is no GPU or no MPS. Where the caller's environment names an MPS, that one is used.
+    Empty where there is no GPU or no MPS. Where the caller's environment names an MPS, that one is used. MPS gives a
+    program two channels to the GPU unless it asks for more, and with two no stream may wait for a transfer.
     """
+    channels = {} if os.environ.get(_CHANNELS) else {_CHANNELS: "32"}
     if os.environ.get(_MPS_PIPES) or not (Path("/dev/nvidiactl").exists() and shutil.which(_MPS_CONTROL)):
-        yield {}
+        yield channels if os.environ.get(_MPS_PIPES) else {}
         return
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp") / f"forebay-mps-{os.getuid()}"  # noqa: S108 (a socket's)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -149,7 +152,7 @@ def shared_gpu() -> Iterator[dict[str, str]]:
         [_MPS_CONTROL, "-d"], env=environment, capture_output=True, check=False, timeout=_MPS_TIMEOUT_S
     )
     try:
-        yield variables  # where one runs there already, that one is used, and left running
+        yield variables | channels  # where one runs there already, that one is used, and left running
     finally:
         if ours.returncode == 0:
             # MPS waits for its clients; what they left of it ends with the last of them.

@@ -195,8 +195,7 @@ class managed_resource final : public resource {
 
 class device_resource final : public resource {
  public:
-  /// Streams of one priority may share a channel to the GPU, and a user's stream may be waiting for what comes after
-  /// one of these copies.
+  /// A user's stream may wait for what comes after one of these copies, while other kernels of the user fill the GPU.
   explicit device_resource(int ordinal) : stream_(ordinal, urgency::first) {}
   memory::kind kind() const override { return memory::kind::device; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {

@@ -13,7 +13,8 @@
 namespace forebay::detail {
 namespace {
 
-/// How many pairs to take of a drive that others use too: one is the host's, and a few are for raw queue pairs.
+/// How many pairs to take of a drive that others use too: one is the host's, and a few are for raw queue pairs and more
+/// of the host's.
 std::uint32_t shared_queues(storage_options const& options, std::size_t drive) {
   std::uint32_t const asked = asked_of(options, drive).count;
   std::uint32_t const count = asked != 0 ? asked : options.queues.per_drive;

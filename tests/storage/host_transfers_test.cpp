@@ -340,6 +340,16 @@ TEST_P(HostTransfersOfAGpu, EveryRangeIsMovedAndCounted) {
   }
 }
 
+TEST_P(HostTransfersOfAGpu, AQueuePairThatRecoveryDeletedIsLeftOut) {
+  std::vector<unsigned char> memory(1 << 20);
+  gpu.add(memory.data(), memory.size(), 1);
+  host.queues().declare_dead(1);               // of the first drive
+  host.queues().declare_dead(host_pairs + 2);  // of the second
+  for (std::uint32_t i = 0; i < 4 * host_pairs; ++i) {
+    move(i % 2 == 0, memory.data(), memory.size(), (i % 8) * std::uint64_t{1 << 20});
+  }
+}
+
 TEST_P(HostTransfersOfAGpu, ACallThatWaitsForItsTurnEndsWhenItIsInterruptedOrTransfersAreCancelled) {
   std::vector<unsigned char> memory(1 << 20);
   gpu.add(memory.data(), memory.size(), 1);
