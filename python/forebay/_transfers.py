@@ -117,13 +117,14 @@ class _Books:
         if transfer:
             self.settle(transfer, _error(failure) if failure else None)
 
-    def drop(self, transfer: Transfer, error: BaseException) -> None:
+    def drop(self, transfer: Transfer) -> None:
         """Takes a transfer out that was not started, and whose future the program does not get."""
         with self.lock:
             dropped = self.pending.pop(transfer.number, None)
         if dropped:
             transfer.keeps = transfer.books = None
-            transfer.set_exception(error)  # for `end`
+            # For `end`. The caller's error would, with its traceback, keep the buffer alive.
+            transfer.set_exception(OperationFailed("the transfer was not started"))
 
     def settle(self, transfer: Transfer, error: Exception | None) -> None:
         keeps, transfer.keeps, transfer.books = transfer.keeps, None, None
@@ -214,14 +215,14 @@ class Transfers:
             )  # fmt: skip
         except RefusedInput as error:
             if error.field not in _NOT_WRITABLE:
-                books.drop(transfer, error)
+                books.drop(transfer)
                 raise
             with books.lock:
                 del books.pending[number]
             books.settle(transfer, error)
-        except BaseException as error:  # Ctrl-C: `end` must not wait for a transfer that was not started
+        except BaseException:  # Ctrl-C: `end` must not wait for a transfer that was not started
             if not books.ended.has(number):
-                books.drop(transfer, error)
+                books.drop(transfer)
             raise
         return transfer
 

@@ -112,6 +112,18 @@ class Library:
         return new_capsule(ctypes.addressof(self.whole), name, self.destructor)
 
 
+@pytest.mark.skipif(bool(build_info()["gpus"]), reason="7 is taken for a stream of the GPU")
+def test_a_tensor_that_the_extension_refuses_is_released_at_once(storage):
+    tensor = Library(bytearray(512))
+    gc.disable()
+    try:
+        with pytest.raises(RefusedInput, match=r"^stream: "):
+            storage.pread(tensor, stream=7)
+        assert tensor.released == 1
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("version", [None, (1, 0), (1, 3)])
 @pytest.mark.parametrize("device", [HOST, LOCKED_HOST])
 def test_a_tensor_of_the_host_is_filled_in_place(storage, version, device):
