@@ -220,6 +220,12 @@ def training(storage: Storage, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def command(arguments: list[str], json_file: Path | None) -> str:
+    """The command as the documentation writes it: where this machine keeps Python and the file says nothing."""
+    named = ["FILE" if json_file and argument == str(json_file) else argument for argument in arguments]
+    return shlex.join(["python", "bench/python/tensor_reads.py", *named])
+
+
 def gpu() -> dict[str, str] | None:
     """Name and driver of GPU 0; None where there is none."""
     try:
@@ -281,7 +287,7 @@ def main() -> int:
     with Storage(args.drive, device=args.device) as storage:
         document = {
             "schema_version": 1,
-            "command": shlex.join([sys.executable, *sys.argv]),
+            "command": command(sys.argv[1:], args.json),
             "gpu": gpu(),
             "tensors": args.tensors,
             "block_bytes": args.bs,
