@@ -268,6 +268,7 @@ class Storage:
             RefusedInput: The buffer cannot be filled, the range is not in the storage, the stream is none, or one of
                 another GPU than the buffer, it is being captured into a graph, or CUDA_DEVICE_MAX_CONNECTIONS is less
                 than 8.
+            CancelledError: Ctrl-C closed the storage while the call waited for other streams.
             OperationFailed: The storage is closed, this process is a fork, or the operating system gives no thread.
         """
         return self._submit(buffer, file_offset, stream, writes=False)

@@ -96,7 +96,7 @@ std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* mem
       throw refused_input("stream", std::to_string(*options.stream),
                           "there is no GPU, or CUDA is not built in: leave the stream out");
     }
-    // Relaxed, as in `cancel_all`: only whether it changes matters.
+    // Relaxed, here and below, as in `cancel_all`.
     std::uint32_t const cancels = cancels_.load(std::memory_order_relaxed);
     t->order = cuda_()->order(*options.stream, t->gpu, [&] {
       return cancels_.load(std::memory_order_relaxed) != cancels || (options.interrupted && options.interrupted());
@@ -128,6 +128,7 @@ std::shared_ptr<host_transfer_state> host_transfers::start(bool reads, void* mem
 }
 
 void host_transfers::cancel_all() {
+  // Relaxed: callers that wait for their turn only look whether it has changed.
   cancels_.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard const lock(mutex_);
   for (auto const& other : all_) {

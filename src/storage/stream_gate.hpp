@@ -21,9 +21,9 @@ class stream_gate {
   /// `most`: streams that may wait at a time. If it is 0, nobody may call `enter`.
   explicit stream_gate(std::uint32_t most) : most_(most) {}
 
-  /// How many may wait for transfers of a process with `channels` channels. On an H100 no kernel of 40 came behind
-  /// streams that waited when these were 3 of 8 or 16 of 32 channels, and 1 when they were 4 of 8. With 4 channels, one
-  /// stream was enough. Other streams may wait for those that wait for transfers: they need room, too.
+  /// How many may wait for transfers of a process with `channels` channels. A quarter of them, because other streams
+  /// may wait for those streams, and take up channels too. With few channels CUDA puts new work even behind a single
+  /// stream that waits.
   static std::uint32_t most_of(std::uint32_t channels) { return channels < 8 ? 0 : channels / 4; }
   std::uint32_t most() const { return most_; }
 

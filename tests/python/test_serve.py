@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from forebay import OperationFailed, Storage
-from forebay.daemon import await_ready, end, listens
+from forebay.daemon import await_ready, end, listens, shared_gpu
 from processes import default_signals
 
 URI = "emulated:size=8M,residency=served"
@@ -322,3 +322,13 @@ def test_the_drive_of_a_program_that_trains_is_checked(tmp_path):
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
 def test_run_refuses_multiprocessors_of_no_gpu(forebay):
     forebay("run", "--sms", "8", "--", "true").refused("--sms", "8")
+
+
+@pytest.mark.parametrize(("set_before", "given"), [(None, {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}), ("8", {})])
+def test_a_program_under_an_mps_of_the_caller_gets_channels_for_streams_that_wait(monkeypatch, set_before, given):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somewhere")
+    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+    if set_before:
+        monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", set_before)
+    with shared_gpu() as variables:
+        assert variables == given
