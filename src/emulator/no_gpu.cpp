@@ -6,6 +6,10 @@
 
 namespace forebay::emulator {
 
+void without_resident_engines(std::function<void()> const& act) {
+  act();
+}
+
 std::uint32_t multiprocessors(int) {
   return 0;
 }

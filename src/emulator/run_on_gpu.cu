@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/emulator/engine.hpp"
@@ -33,6 +36,32 @@ struct read_clock {
   FOREBAY_DEVICE void operator()() const { *to = cuda::clock_ns(); }
 };
 
+class resident_engine;
+
+/// The engines of this process that are on a GPU. Thread-safe.
+class all_resident_engines {
+ public:
+  void add(resident_engine* one) {
+    std::lock_guard const lock(mutex_);
+    engines_.push_back(one);
+  }
+  void remove(resident_engine* one) {
+    std::lock_guard const lock(mutex_);
+    std::erase(engines_, one);
+  }
+  void pause_for(std::function<void()> const& act);
+
+ private:
+  std::mutex mutex_;  ///< taken before that of an engine
+  std::vector<resident_engine*> engines_;
+};
+
+all_resident_engines& resident_engines() {
+  // Never destroyed: an engine that is destroyed late is among them until then.
+  static auto* const all = new all_resident_engines;
+  return *all;
+}
+
 class resident_engine final : public engine_runner {
  public:
   resident_engine(engine_options const& options, media const& drive, gpu_residency const& where,
@@ -43,10 +72,12 @@ class resident_engine final : public engine_runner {
         words_(memory_, sizeof(residency_words), 128),
         orders_(memory::pinned(), sizeof(residency_orders), 128),
         engine_(std::make_unique<emulator::engine<cuda>>(with_epoch(options), drive, memory_, cancel)) {
+    resident_engines().add(this);
     if (where_.stays) {
       try {
         hold();
       } catch (...) {
+        resident_engines().remove(this);
         abandon();
         throw;
       }
@@ -54,6 +85,7 @@ class resident_engine final : public engine_runner {
     keeper_ = std::thread([this] { keep(); });
   }
   ~resident_engine() override {
+    resident_engines().remove(this);
     {
       std::lock_guard const lock(mutex_);
       ending_ = true;
@@ -82,6 +114,23 @@ class resident_engine final : public engine_runner {
     } catch (...) {
       --holds_;
       throw;
+    }
+    changed_.notify_all();
+  }
+  /// Makes the kernel leave until it is asked to resume, with the lock that this returns. Nothing makes it resident
+  /// meanwhile.
+  std::unique_lock<std::mutex> pause() {
+    std::unique_lock lock(mutex_);
+    paused_ = running_;
+    leave();
+    return lock;
+  }
+  void resume(std::unique_lock<std::mutex> const&) noexcept {
+    if (!std::exchange(paused_, false)) return;
+    try {
+      arrive();
+    } catch (std::exception const&) {
+      // The GPU has failed, or is full: waits of the clients end by their deadlines.
     }
     changed_.notify_all();
   }
@@ -218,10 +267,27 @@ class resident_engine final : public engine_runner {
   std::condition_variable changed_;
   std::uint32_t holds_ = 0;
   bool running_ = false;
+  bool paused_ = false;
   bool ending_ = false;
   std::chrono::steady_clock::time_point released_at_;
   std::thread keeper_;
 };
+
+void all_resident_engines::pause_for(std::function<void()> const& act) {
+  std::lock_guard const lock(mutex_);
+  std::vector<std::pair<resident_engine*, std::unique_lock<std::mutex>>> paused;
+  auto const resume = [&] {
+    for (auto& [engine, its_lock] : paused) engine->resume(its_lock);
+  };
+  try {
+    for (resident_engine* const one : engines_) paused.emplace_back(one, one->pause());
+    act();
+  } catch (...) {
+    resume();
+    throw;
+  }
+  resume();
+}
 
 /// What dispatchers know of their queues is in the shared memory of their unit.
 void refuse_too_many_queues(engine_options const& options, int ordinal) {
@@ -243,6 +309,10 @@ void refuse_too_many_queues(engine_options const& options, int ordinal) {
 }
 
 }  // namespace
+
+void without_resident_engines(std::function<void()> const& act) {
+  resident_engines().pause_for(act);
+}
 
 std::uint32_t multiprocessors(int ordinal) {
   int count = 0;

@@ -3,11 +3,15 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "forebay/cuda_stream.hpp"
@@ -65,6 +69,18 @@ class prepared {
   current_device here_;
 };
 
+/// The first byte and the size of the allocation that holds `address`.
+std::pair<CUdeviceptr, std::size_t> range_of(void const* address) {
+  CUdeviceptr first = 0;
+  std::size_t bytes = 0;
+  check_driver(driver_function<decltype(&cuMemGetAddressRange)>("cuMemGetAddressRange")(
+                   &first, &bytes, reinterpret_cast<CUdeviceptr>(address)),
+               "cuMemGetAddressRange");
+  return {first, bytes};
+}
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(allocation_handle));
+
 }  // namespace
 
 shared_device_memory::shared_device_memory(int ordinal, std::size_t bytes) : ordinal_(ordinal), bytes_(bytes) {
@@ -121,6 +137,58 @@ void shared_device_memory::map(unsigned long long handle) {
   // The mapping keeps the memory.
   driver_function<decltype(&cuMemRelease)>("cuMemRelease")(handle);
   data_ = reinterpret_cast<void*>(at);
+}
+
+std::optional<lendable_allocation> lendable(void const* address) {
+  beside_captures const allowed;
+  cudaPointerAttributes known{};
+  if (cudaPointerGetAttributes(&known, address) != cudaSuccess) {
+    std::ignore = cudaGetLastError();
+    return std::nullopt;
+  }
+  if (known.type != cudaMemoryTypeDevice) return std::nullopt;
+  int capable = 0;
+  std::uint64_t id = 0;
+  std::array attributes{CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  std::array<void*, 2> answers{&capable, &id};
+  check_driver(driver_function<decltype(&cuPointerGetAttributes)>("cuPointerGetAttributes")(
+                   attributes.size(), attributes.data(), answers.data(), reinterpret_cast<CUdeviceptr>(address)),
+               "cuPointerGetAttributes");
+  if (capable == 0) return std::nullopt;
+  prepared const here(known.device);
+  auto const [first, bytes] = range_of(address);
+  auto* const start = reinterpret_cast<std::byte*>(first);
+  cudaIpcMemHandle_t handle{};
+  check_cuda(cudaIpcGetMemHandle(&handle, start), "cudaIpcGetMemHandle");
+  lendable_allocation found{.handle = {}, .first = start, .bytes = bytes, .id = id};
+  std::memcpy(found.handle.data(), &handle, sizeof handle);
+  return found;
+}
+
+borrowed_device_memory::borrowed_device_memory(int ordinal, allocation_handle const& handle) : ordinal_(ordinal) {
+  prepared const here(ordinal);
+  cudaIpcMemHandle_t its{};
+  std::memcpy(&its, handle.data(), sizeof its);
+  void* opened = nullptr;
+  check_cuda(cudaIpcOpenMemHandle(&opened, its, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
+  data_ = static_cast<std::byte*>(opened);
+  try {
+    auto const [first, bytes] = range_of(opened);
+    // What the owner claims does not count: a size that is too large would let an engine reach other memory.
+    bytes_ = bytes - (reinterpret_cast<CUdeviceptr>(opened) - first);
+  } catch (...) {
+    std::ignore = cudaIpcCloseMemHandle(opened);
+    throw;
+  }
+}
+
+borrowed_device_memory::~borrowed_device_memory() {
+  try {
+    current_device const here(ordinal_);
+    std::ignore = cudaIpcCloseMemHandle(data_);
+  } catch (operation_failed const&) {
+    // The GPU has failed, and its memory is gone.
+  }
 }
 
 void clear_device(int ordinal, void* address, std::size_t bytes) {

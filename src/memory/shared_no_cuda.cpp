@@ -22,6 +22,14 @@ shared_device_memory::shared_device_memory(int ordinal, int, std::size_t bytes)
     : shared_device_memory(ordinal, bytes) {}
 shared_device_memory::~shared_device_memory() = default;
 
+std::optional<lendable_allocation> lendable(void const*) {
+  return std::nullopt;
+}
+borrowed_device_memory::borrowed_device_memory(int ordinal, allocation_handle const&) : ordinal_(ordinal) {
+  not_built_in("memory of a GPU");
+}
+borrowed_device_memory::~borrowed_device_memory() = default;
+
 void clear_device(int, void*, std::size_t) {
   not_built_in("GPU memory");
 }

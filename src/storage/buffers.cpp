@@ -15,6 +15,13 @@ std::uint64_t whole_pages(std::uint64_t bytes) {
   return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
+void require_whole_pages(void const* address, std::size_t bytes) {
+  auto const at = reinterpret_cast<std::uintptr_t>(address);
+  if (address != nullptr && at % page_bytes == 0 && bytes != 0 && bytes % page_bytes == 0) return;
+  throw refused_input("buffer", std::to_string(bytes) + " bytes at address " + std::to_string(at),
+                      "register whole pages of 4096 bytes, or use allocate_buffer()");
+}
+
 }  // namespace
 
 registered_memory::registered_memory(std::shared_ptr<opened_drives> drives, std::uint64_t whole_pages, bool for_gpu)
@@ -74,12 +81,14 @@ std::unique_ptr<registered_memory> buffer_source::allocate_for_user(std::size_t 
   }
 }
 
+std::unique_ptr<registered_memory> buffer_source::register_for_user(void* address, std::size_t bytes) const {
+  require_whole_pages(address, bytes);
+  for (auto const& drive : *drives_) drive.source->dma().lend(address, bytes);
+  return register_pages(address, bytes);
+}
+
 std::unique_ptr<registered_memory> buffer_source::register_pages(void* address, std::size_t bytes) const {
-  auto const at = reinterpret_cast<std::uintptr_t>(address);
-  if (address == nullptr || at % page_bytes != 0 || bytes == 0 || bytes % page_bytes != 0) {
-    throw refused_input("buffer", std::to_string(bytes) + " bytes at address " + std::to_string(at),
-                        "register whole pages of 4096 bytes, or use allocate_buffer()");
-  }
+  require_whole_pages(address, bytes);
   std::unique_ptr<registered_memory> made(new registered_memory(drives_));
   made->map(address, bytes, *table_memory_);
   return made;

@@ -54,7 +54,10 @@ class buffer_source {
   std::unique_ptr<registered_memory> allocate(std::uint64_t bytes, bool for_gpu = false) const;
   /// The same with a size that the user gave. Throws `refused_input`.
   std::unique_ptr<registered_memory> allocate_for_user(std::size_t bytes, bool for_gpu) const;
-  /// Registers memory of the user's. Throws `refused_input` unless it is whole pages.
+  /// Registers memory that the user allocated, and lends it to drives in other processes. Throws `refused_input` unless
+  /// it is whole pages that all drives reach.
+  std::unique_ptr<registered_memory> register_for_user(void* address, std::size_t bytes) const;
+  /// The same, lending nothing: for an allocation that may be freed at any time.
   std::unique_ptr<registered_memory> register_pages(void* address, std::size_t bytes) const;
 
  private:

@@ -275,7 +275,8 @@ class hostile {
         break;
       }
       default:
-        ask({{"do", std::array{"report", "reset_statistics", "doorbell", "read", "x"}[below(5)]},
+        ask({{"do", std::array{"report", "reset_statistics", "doorbell", "read", "lend", "x"}[below(6)]},
+             {"handle", std::vector<std::uint64_t>(chance(3) ? below(100) : 64, below(300))},
              {"offset", below(0x2000)},
              {"for_gpu", chance(2)}});
     }

@@ -2,11 +2,14 @@
 //! \file
 //! Drives on a GPU that a daemon serves: the conformance list, and the storage suite from a GPU. Needs a daemon, which
 //! FOREBAY_DAEMON names, and with it MPS.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,7 +21,10 @@
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/simt/cuda.hpp"
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/error.hpp"
 #include "storage/storage_suite.hpp"
+#include "support/foreign_gpu_memory.hpp"
 
 namespace forebay {
 namespace {
@@ -157,11 +163,127 @@ TEST(served_engine, keeps_what_was_written_between_clients) {
   }
 }
 
+storage_options lending_to(std::vector<std::string> const& backings) {
+  storage_options o;
+  for (std::string const& backing : backings) {
+    o.drives.push_back("emulated:size=8M,sms=1,queues=80,residency=served,seed=" +
+                       std::to_string(3000 + o.drives.size()) + ",backing=" + backing);
+  }
+  o.device = "cuda:0";
+  return o;
+}
+
+/// Kernels fill the drives from `own` and read them back into it.
+void write_and_read(storage& st, registered_buffer const& own, std::uint64_t generation) {
+  constexpr std::uint32_t threads = 64, blocks = 8;
+  std::uint64_t const part = std::uint64_t{threads} * write_all<simt::cuda>::in_flight * blocks * st.block_bytes();
+  ASSERT_LE(part, own.size_bytes());
+  registered_buffer const shared = st.allocate_buffer(sizeof(tally));
+  auto* const result = reinterpret_cast<tally*>(shared.data());
+  served_to_gpu::run({1, threads},
+                     write_all<simt::cuda>{st.ref<simt::cuda>(), own.ref(), threads, blocks, generation, result});
+  std::uint64_t const read_at = st.size_bytes() / 2 - part / 2;  // on either side of the middle
+  memory::check_cuda(cudaMemset(own.data(), 0, own.size_bytes()), "cudaMemset");
+  served_to_gpu::run({1, 32}, one_transfer<simt::cuda>{st.ref<simt::cuda>(), own.ref(), read_at, part, false, result});
+  EXPECT_EQ(result->failed, 0u) << to_string(status::from_bits(result->first_failure));
+  std::vector<std::uint64_t> words(st.size_bytes() / 8), back(part / 8);
+  st.pread(words.data(), st.size_bytes(), 0);
+  memory::device(0).copy_out(back.data(), own.data(), part);
+  for (std::uint64_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], stamp(i * 8, generation)) << "word " << i;
+  for (std::uint64_t i = 0; i < back.size(); ++i) ASSERT_EQ(back[i], stamp(read_at + i * 8, generation)) << i;
+}
+
+TEST(served_engine, reaches_memory_of_the_users_own_cuda_malloc) {
+  if (!served()) GTEST_SKIP() << "no GPU, or FOREBAY_DAEMON names no daemon";
+  std::vector<std::vector<std::string>> places = {{"hbm"}, {"host"}, {"hbm", "hbm"}};
+  if (memory::device_count() > 1) places.push_back({"peer:1"});
+  for (auto const& backings : places) {
+    SCOPED_TRACE(backings.front() + " of " + std::to_string(backings.size()));
+    storage st(lending_to(backings));
+    std::uint64_t generation = 7;
+    // The later ones lie where the first one was, and are other allocations.
+    for (std::size_t const bytes : {3u << 20, 3u << 20, 3u << 20, 1u << 20, 32u << 20}) {
+      foreign_gpu_memory const own(bytes);
+      write_and_read(st, st.register_buffer(own.data(), bytes), ++generation);
+      write_and_read(st, st.register_buffer(own.data() + 4096, bytes - 8192), ++generation);
+      registered_buffer const first = st.register_buffer(own.data(), bytes / 2);
+      registered_buffer const second = st.register_buffer(own.data() + bytes / 2, bytes / 2);
+      write_and_read(st, second, ++generation);
+      write_and_read(st, first, ++generation);
+    }
+  }
+}
+
+TEST(served_engine, refuses_memory_that_no_other_process_can_open) {
+  if (!served()) GTEST_SKIP() << "no GPU, or FOREBAY_DAEMON names no daemon";
+  constexpr std::size_t bytes = 2 << 20;
+  storage st(lending_to({"hbm"}));
+  void* of_pool = nullptr;
+  memory::cuda_stream const stream(0);
+  memory::check_cuda(cudaMallocAsync(&of_pool, bytes, stream.get()), "cudaMallocAsync");
+  stream.synchronize();
+  EXPECT_THROW((void)st.register_buffer(of_pool, bytes), refused_input);
+  memory::check_cuda(cudaFreeAsync(of_pool, stream.get()), "cudaFreeAsync");
+  void* managed = nullptr;
+  memory::check_cuda(cudaMallocManaged(&managed, bytes), "cudaMallocManaged");
+  EXPECT_THROW((void)st.register_buffer(managed, bytes), refused_input);
+  memory::check_cuda(cudaFree(managed), "cudaFree");
+  memory::allocation const locked(memory::pinned(), bytes, 4096);
+  EXPECT_THROW((void)st.register_buffer(locked.data(), bytes), refused_input);
+  foreign_gpu_memory const own(bytes);
+  EXPECT_THROW((void)st.register_buffer(own.data(), 2 * bytes), refused_input);
+  // None of which has done harm.
+  write_and_read(st, st.register_buffer(own.data(), bytes), 40);
+}
+
+constexpr std::size_t large_bytes = std::size_t{2} << 30;
+constexpr char const* die_with_lent_memory = "die-with-lent-memory";
+
+/// The part of the next test that is killed.
+[[noreturn]] void lend_and_die() {
+  storage st(lending_to({"hbm"}));
+  foreign_gpu_memory const own(large_bytes);
+  write_and_read(st, st.register_buffer(own.data(), large_bytes), 50);
+  registered_buffer const still = st.register_buffer(own.data(), large_bytes);
+  std::raise(SIGKILL);
+  std::abort();
+}
+
+std::size_t free_bytes() {
+  std::size_t unused = 0, all = 0;
+  memory::check_cuda(cudaMemGetInfo(&unused, &all), "cudaMemGetInfo");
+  return unused;
+}
+
+TEST(served_engine, gives_back_what_a_killed_client_lent) {
+  if (!served()) GTEST_SKIP() << "no GPU, or FOREBAY_DAEMON names no daemon";
+  storage st(lending_to({"hbm"}));  // whose engine leaves for a moment, and goes on
+  foreign_gpu_memory const own(1 << 20);
+  registered_buffer const mine = st.register_buffer(own.data(), 1 << 20);
+  write_and_read(st, mine, 49);
+  std::size_t const before = free_bytes();
+  pid_t const child = ::fork();
+  if (child == 0) {
+    ::execl("/proc/self/exe", "served_gpu_test", die_with_lent_memory, static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  int how = 0;
+  ASSERT_EQ(::waitpid(child, &how, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL) << how;
+  EXPECT_TRUE(simt::native::wait_until([&] { return free_bytes() + large_bytes / 2 > before; },
+                                       simt::native::clock_ns() + 10'000'000'000))
+      << before << " bytes were free, and now " << free_bytes();
+  write_and_read(st, mine, 51);
+}
+
 }  // namespace storage_test
 
 }  // namespace forebay
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], forebay::storage_test::die_with_lent_memory) == 0) {
+    forebay::storage_test::lend_and_die();
+  }
   testing::InitGoogleTest(&argc, argv);
   if (!forebay::served()) {
     GTEST_FLAG_SET(filter, "served/*:served_engine.*");  // which say why they skip

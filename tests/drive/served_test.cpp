@@ -4,6 +4,7 @@
 #include "forebay/detail/drive/served.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -232,6 +233,31 @@ TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
   }
 }
 
+TEST(served_drive, takes_no_loan_of_memory_that_its_engine_does_not_reach) {
+  local_daemon const daemon;
+  channel rude(served::connect_to(daemon.socket.path), served::from_daemon);
+  auto const answer_to = [&](json const& request) {
+    rude.send(request);
+    auto reply = rude.receive(10'000);
+    EXPECT_TRUE(reply) << request;
+    return reply ? reply->body.dump() : "";
+  };
+  answer_to({{"do", "open"},
+             {"protocol", served::protocol_version},
+             {"uri", drive_uri},
+             {"gpu", 0},
+             {"with_gpu", false},
+             {"queues", 0}});
+  EXPECT_THAT(answer_to({{"do", "lend"}, {"handle", std::vector<int>(64, 7)}}),
+              HasSubstr("the engine of this drive runs on the CPU"));
+  std::vector<json> const wrong = {
+      std::vector<int>(63, 7), std::vector<int>(64, 256), std::vector<int>(64, -1), "handle", json::object(), nullptr};
+  for (json const& handle : wrong) {
+    EXPECT_THAT(answer_to({{"do", "lend"}, {"handle", handle}}), HasSubstr("send 64 bytes")) << handle;
+  }
+  EXPECT_THAT(answer_to({{"do", "lend"}}), HasSubstr("does not understand"));
+}
+
 TEST(served_drive, chunks_have_no_neighbours) {
   constexpr std::size_t bytes = 64 << 20;
   std::vector<std::unique_ptr<served::chunk>> all;
@@ -315,7 +341,9 @@ TEST(served_drive, of_another_version_is_refused_by_both) {
               {"queues", 0}});
   auto const reply = newer.receive(10'000);
   ASSERT_TRUE(reply);
-  EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }), HasSubstr("protocol: '5': the drive daemon speaks 4"));
+  EXPECT_THAT(refusal([&] { served::rethrow(reply->body); }),
+              HasSubstr(fmt::format("protocol: '{}': the drive daemon speaks {}", served::protocol_version + 1,
+                                    served::protocol_version)));
 
   // A daemon that is older than the client answers the same.
   socket_path const old("old.sock");

@@ -141,6 +141,20 @@ def test_a_stream_that_is_being_captured_is_refused(torch, storage):
             storage.pread(tensor, stream=torch.cuda.current_stream())
 
 
+def test_the_default_stream_is_refused_while_another_is_captured(torch, storage):
+    tensor, captured = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured.add_(1)
+        with pytest.raises(RefusedInput, match=r"^stream: .* captured into a CUDA graph"):
+            storage.pread(tensor, stream=torch.cuda.default_stream())
+    graph.replay()  # the refusal left the capture as it was
+    assert storage.pread(tensor, stream=torch.cuda.default_stream()).result() == tensor.nbytes
+    torch.cuda.synchronize()
+    assert torch.all(captured == 1)
+
+
 def test_more_streams_than_may_wait_are_all_served(torch, storage):
     numbers = torch.arange(4096, device="cuda")
     torch.cuda.synchronize()
@@ -187,6 +201,46 @@ def test_with_too_few_channels_to_the_gpu_a_stream_is_refused(place, channels):
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert f"CUDA gives this process {channels} in all: set CUDA_DEVICE_MAX_CONNECTIONS to 8 to 32" in run.stdout
+
+
+CTRL_C = """
+import signal
+import sys
+import threading
+import torch
+from forebay import Storage
+
+tensor = torch.zeros(4096, device="cuda")
+streams = [torch.cuda.Stream() for _ in range(9)]  # of which 8 may wait
+torch.cuda.synchronize()
+with Storage(sys.argv[1], device=sys.argv[2]) as storage:
+    storage.pread(tensor).result()
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(int(sys.argv[3]))
+    reads = [storage.pread(tensor, stream=stream) for stream in streams[:8]]
+    main = threading.main_thread().ident
+    threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+    try:
+        storage.pread(tensor, stream=streams[8])
+        print("it did not wait")
+    except KeyboardInterrupt:
+        print("interrupted", "before" if not streams[0].query() else "after", "the others had ended")
+    torch.cuda.synchronize()
+    assert [read.result() for read in reads] == [tensor.nbytes] * 8
+    assert storage.pread(tensor, stream=streams[8]).result() == tensor.nbytes
+"""
+
+
+@pytest.mark.usefixtures("torch")
+def test_ctrl_c_ends_a_call_that_waits_for_other_streams(place):
+    run = subprocess.run(
+        [sys.executable, "-c", CTRL_C, *PLACES[place], str(30 * LONG_CYCLES)],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": "32"},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == ["interrupted before the others had ended"]
 
 
 GROWING = """

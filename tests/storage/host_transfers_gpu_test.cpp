@@ -18,6 +18,7 @@
 #include "forebay/cuda_stream.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
+#include "support/foreign_gpu_memory.hpp"
 
 namespace forebay {
 namespace {
@@ -26,32 +27,6 @@ using memory::check_cuda;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-/// Memory of GPU 0 that the library knows nothing of.
-class foreign_memory {
- public:
-  explicit foreign_memory(std::size_t bytes) : bytes_(bytes) {
-    memory::current_device const here(0);
-    check_cuda(cudaMalloc(&data_, bytes), "cudaMalloc");
-    check_cuda(cudaMemset(data_, 0, bytes), "cudaMemset");
-    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-  }
-  ~foreign_memory() { cudaFree(data_); }
-  foreign_memory(foreign_memory const&) = delete;
-  foreign_memory& operator=(foreign_memory const&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-  std::vector<unsigned char> content() const {
-    std::vector<unsigned char> all(bytes_);
-    memory::device(0).copy_out(all.data(), data_, bytes_);
-    return all;
-  }
-  void fill(std::vector<unsigned char> const& with) { memory::device(0).copy_in(data_, with.data(), with.size()); }
-
- private:
-  void* data_ = nullptr;
-  std::size_t bytes_;
-};
 
 /// A function of the driver's library, against which nothing links.
 template <class Function>
@@ -144,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(, HostTransfersOnGpu,
 TEST_P(HostTransfersOnGpu, AnyRangeIsWrittenAndReadBack) {
   storage st = open();
   auto const data = random_bytes(4 << 20);
-  foreign_memory from(data.size()), to(data.size());
+  foreign_gpu_memory from(data.size()), to(data.size());
   from.fill(data);
   for (std::uint64_t const at : {std::uint64_t{0}, std::uint64_t{4096}, std::uint64_t{100}}) {
     st.pwrite_async(from.data(), data.size(), at, {.on_gpu = true}).wait();
@@ -167,7 +142,7 @@ TEST_P(HostTransfersOnGpu, AnyRangeIsWrittenAndReadBack) {
 TEST_P(HostTransfersOnGpu, ATransferIsOrderedWithItsStream) {
   storage st = open();
   auto const data = random_bytes(1 << 20);
-  foreign_memory buffer(data.size());
+  foreign_gpu_memory buffer(data.size());
   memory::cuda_stream const stream(0);
   std::vector<unsigned char> after(data.size());
   void* locked = nullptr;
@@ -196,7 +171,7 @@ TEST_P(HostTransfersOnGpu, AnAddressThatIsTakenAgainIsAnotherAllocation) {
   auto const data = random_bytes(1 << 20);
   st.pwrite(data.data(), data.size(), 0);
   for (int i = 0; i < 4; ++i) {
-    foreign_memory buffer(data.size() << (i % 2));
+    foreign_gpu_memory buffer(data.size() << (i % 2));
     st.pread_async(buffer.data(), data.size(), 0, {.on_gpu = true}).wait();
     auto content = buffer.content();
     content.resize(data.size());
@@ -208,7 +183,7 @@ TEST_P(HostTransfersOnGpu, AnAddressThatIsTakenAgainIsAnotherAllocation) {
 TEST_P(HostTransfersOnGpu, MemoryOfTheCallersIsRegisteredWhereTheDrivesReachIt) {
   storage st = open();
   // Smaller allocations may begin anywhere in a page.
-  foreign_memory mine(2 << 20);
+  foreign_gpu_memory mine(2 << 20);
   if (GetParam().direct) {
     registered_buffer const buffer = st.register_buffer(mine.data(), 2 << 20);
     EXPECT_EQ(buffer.data(), mine.data());
@@ -225,7 +200,7 @@ TEST_P(HostTransfersOnGpu, ACancelledTransferLetsItsStreamGoOn) {
   storage st = open();
   auto const data = random_bytes(1 << 20);
   st.pwrite(data.data(), data.size(), 0);
-  foreign_memory buffer(data.size()), large(256 << 20);
+  foreign_gpu_memory buffer(data.size()), large(256 << 20);
   memory::cuda_stream const stream(0);
   for (int i = 0; i < 20; ++i) {
     buffer.fill(std::vector<unsigned char>(data.size()));
@@ -249,7 +224,7 @@ TEST_P(HostTransfersOnGpu, TransfersGoOnWhileACudaGraphIsCaptured) {
   storage st = open();
   auto const data = random_bytes(4 << 20);
   st.pwrite(data.data(), data.size(), 0);
-  foreign_memory buffer(data.size()), other(4096);
+  foreign_gpu_memory buffer(data.size()), other(4096);
   memory::cuda_stream const captured(0), stream(0);
   // The strictest: it forbids every thread what could disturb a capture.
   check_cuda(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
@@ -283,7 +258,7 @@ TEST_P(HostTransfersOnGpu, MemoryThatIsMappedByPiecesIsMoved) {
 
 TEST_P(HostTransfersOnGpu, WhatCannotBeIsRefused) {
   storage st = open();
-  foreign_memory mine(1 << 20);
+  foreign_gpu_memory mine(1 << 20);
   EXPECT_THAT([&] { (void)st.pread_async(mine.data() + 4096, 1 << 20, 0, {.on_gpu = true}); },
               ThrowsMessage<refused_input>(HasSubstr("one allocation")));
   char on_host = 0;

@@ -18,7 +18,7 @@
 namespace forebay::drive::served {
 
 /// What every message between the two must mean; two ends refuse each other where it differs.
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
 
 /// An open file, owned. Move-only.
 class open_file {

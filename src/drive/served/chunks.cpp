@@ -170,6 +170,14 @@ std::shared_ptr<chunk> chunk_register::find(std::uint64_t address, std::uint64_t
   return nullptr;
 }
 
+void client_share::require_one_more_chunk(client_limits const& limits) const {
+  if (chunks < limits.chunks) return;
+  throw operation_failed(
+      fmt::format("drive daemon: a client may have {} stretches of memory; ask for fewer and larger ones, or close the "
+                  "storage, which gives back those that are no longer registered",
+                  limits.chunks));
+}
+
 void* chunk_arena::take(std::size_t bytes, std::size_t alignment_bytes) {
   for (auto at = free_.begin(); at != free_.end(); ++at) {
     auto const [first, length] = *at;
@@ -205,10 +213,7 @@ std::shared_ptr<chunk> chunk_arena::make_chunk(std::size_t bytes) {
         fmt::format("drive daemon: {} bytes of memory are more than is left of the {} that one client may have", bytes,
                     limits.bytes));
   }
-  if (share_.chunks == limits.chunks) {
-    throw operation_failed(fmt::format(
-        "drive daemon: a client may have {} stretches of memory; ask for fewer and larger ones", limits.chunks));
-  }
+  share_.require_one_more_chunk(limits);
   auto made = all_.make(bytes, where_);
   ++share_.chunks;
   if (counts) share_.host_bytes += bytes;

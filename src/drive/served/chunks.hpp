@@ -98,7 +98,10 @@ class chunk_register {
 /// How much one client has. Used only by the thread that answers that client.
 struct client_share {
   std::uint64_t host_bytes = 0;
-  std::size_t chunks = 0;
+  std::size_t chunks = 0;  ///< with the allocations that it lends
+
+  /// Throws `operation_failed` unless it may have one more.
+  void require_one_more_chunk(client_limits const& limits) const;
 };
 
 /// One client's memory allocator: it cuts chunks into whole pages.

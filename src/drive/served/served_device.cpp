@@ -38,6 +38,7 @@ class known_chunks {
   struct place {
     std::uint64_t address = 0;  ///< 0: no chunk holds all of the bytes
     std::uint64_t key = 0;
+    std::uint64_t lent_id = 0;  ///< of the allocation, if this process lends it to the daemon
   };
 
   void add(std::uint64_t daemon, place const& there, std::shared_ptr<chunk> here) {
@@ -117,6 +118,26 @@ class connection {
     return std::move(reply->body);
   }
 
+  /// Lets the daemon reach an allocation of this process. Throws what the daemon answers.
+  void lend(memory::lendable_allocation const& mine) {
+    std::lock_guard const alone(lending_);
+    {
+      std::unique_lock const lock(lent_mutex_);
+      if (std::any_of(lent_.begin(), lent_.end(), [&](lent const& l) { return l.id == mine.id; })) return;
+      // What was lent in its place has been freed. The daemon keeps that until the connection ends.
+      std::erase_if(lent_,
+                    [&](lent const& l) { return l.here < mine.first + mine.bytes && mine.first < l.here + l.bytes; });
+    }
+    json const reply = call({{"do", "lend"}, {"handle", mine.handle}});
+    std::uint64_t const there = reply.at("address");
+    if (reply.at("bytes").get<std::uint64_t>() < mine.bytes ||
+        (there - reinterpret_cast<std::uint64_t>(mine.first)) % served::page_bytes != 0) {
+      throw operation_failed("the drive daemon reaches memory of cudaMalloc, but not all of it or not by whole pages");
+    }
+    std::unique_lock const lock(lent_mutex_);
+    lent_.push_back({mine.first, mine.bytes, mine.id, there});
+  }
+
   /// A caller that waits for an answer gets `operation_failed`.
   void hang_up() noexcept { channel_.hang_up(); }
   bool has_left() const {
@@ -126,10 +147,25 @@ class connection {
   bool on_gpu(void const* address) const { return chunks().on_gpu(daemon_, address); }
   void* here(std::uint64_t address) const { return chunks().here(daemon_, address); }
   known_chunks::place there(void const* address, std::size_t bytes) const {
-    return chunks().there(daemon_, address, bytes);
+    if (auto const found = chunks().there(daemon_, address, bytes); found.address != 0) return found;
+    auto const* const at = static_cast<std::byte const*>(address);
+    std::shared_lock const lock(lent_mutex_);
+    for (lent const& l : lent_) {
+      if (at < l.here || bytes > l.bytes || static_cast<std::size_t>(at - l.here) > l.bytes - bytes) continue;
+      return {.address = l.there + static_cast<std::uint64_t>(at - l.here), .lent_id = l.id};
+    }
+    return {};
   }
 
  private:
+  /// An allocation of this process that the daemon reaches.
+  struct lent {
+    std::byte const* here;
+    std::size_t bytes;
+    std::uint64_t id;
+    std::uint64_t there;
+  };
+
   [[noreturn]] static void lost() {
     throw operation_failed("the drive daemon ended the connection, or died; open the drive again");
   }
@@ -153,6 +189,9 @@ class connection {
   bool gone_ = false;
   std::uint64_t daemon_ = 0;
   std::vector<std::shared_ptr<chunk>> mapped_;
+  std::mutex lending_;  ///< held from looking for an allocation until it is among the lent ones
+  mutable std::shared_mutex lent_mutex_;
+  std::vector<lent> lent_;
 };
 
 bool uses_gpu(open_options const& options) {
@@ -214,7 +253,20 @@ class served_dma_space final : public driver::dma_space {
       std::memset(address, 0, bytes);
     }
   }
-  void map(void* address, std::size_t bytes) override { to_.call(request("map", address, bytes)); }
+  void lend(void* address, std::size_t bytes) override {
+    if (auto const found = to_.there(address, bytes); found.address != 0 && found.lent_id == 0) return;
+    auto const mine = memory::lendable(address);
+    if (!mine) refuse(address, bytes);
+    to_.lend(*mine);
+  }
+  void map(void* address, std::size_t bytes) override {
+    // The address may be that of a new allocation in the place of one that was lent and freed.
+    if (auto const found = there(address, bytes); found.lent_id != 0) {
+      auto const mine = memory::lendable(address);
+      if (!mine || mine->id != found.lent_id) refuse(address, bytes);
+    }
+    to_.call(request("map", address, bytes));
+  }
   void unmap(void* address, std::size_t bytes) override {
     try {
       to_.call(request("unmap", address, bytes));
@@ -232,14 +284,18 @@ class served_dma_space final : public driver::dma_space {
   }
   known_chunks::place there(void const* address, std::size_t bytes) const {
     if (auto const found = to_.there(address, bytes); found.address != 0) return found;
+    refuse(address, bytes);
+  }
+  [[noreturn]] static void refuse(void const* address, std::size_t bytes) {
     throw refused_input("mapped memory",
                         std::to_string(reinterpret_cast<std::uintptr_t>(address)) + "+" + std::to_string(bytes),
-                        "a served drive reaches only memory that its daemon gave: use allocate_buffer() or "
-                        "allocate_device_buffer(), and no other drives in the same storage");
+                        "a served drive reaches only memory that its daemon gave, and allocations of cudaMalloc that "
+                        "were registered: use allocate_buffer() or allocate_device_buffer(), and no other drives in "
+                        "the same storage");
   }
   json request(char const* what, void* address, std::size_t bytes) const {
-    auto const [at, key] = there(address, bytes);
-    return {{"do", what}, {"address", at}, {"bytes", bytes}, {"key", key}};
+    auto const at = there(address, bytes);
+    return {{"do", what}, {"address", at.address}, {"bytes", bytes}, {"key", at.key}};
   }
 
   connection& to_;

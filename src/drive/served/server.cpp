@@ -15,12 +15,14 @@
 #include <functional>
 #include <iterator>
 #include <random>
+#include <tuple>
 #include <unordered_map>
 
 #include "../emulated/specification.hpp"
 #include "claims.hpp"
 #include "forebay/detail/emulator/controller.hpp"
 #include "forebay/error.hpp"
+#include "lent_memory.hpp"
 
 namespace forebay::drive::served {
 namespace {
@@ -42,6 +44,17 @@ std::uint64_t number(json const& request, char const* field, std::uint64_t most 
 }
 std::uint32_t number32(json const& request, char const* field) {
   return static_cast<std::uint32_t>(number(request, field, ~std::uint32_t{0}));
+}
+memory::allocation_handle handle_of(json const& request) {
+  memory::allocation_handle handle{};
+  json const& value = request.at("handle");
+  bool good = value.is_array() && value.size() == handle.size();
+  for (std::size_t i = 0; good && i < handle.size(); ++i) {
+    good = value[i].is_number_unsigned() && value[i].get<std::uint64_t>() <= 255;
+    if (good) handle[i] = value[i].get<std::uint8_t>();
+  }
+  if (good) return handle;
+  throw refused_input("handle", value.dump().substr(0, 100), fmt::format("send {} bytes", handle.size()));
 }
 void* pointer(json const& request) {
   return reinterpret_cast<void*>(number(request, "address"));
@@ -171,6 +184,7 @@ class server::session {
     controller_.reset();  // the engine touches none of the client's memory any more
     if (drive_) drive_->claimed.remove_all(this);
     mapped_.clear();
+    lent_.give_back();
     held_.clear();
     arenas_.clear();
     share_.host_bytes = share_.chunks = 0;
@@ -180,9 +194,9 @@ class server::session {
   /// An engine that did not let go may still write to the client's memory, so no other client may ever get it.
   void keep_for_ever() {
     static std::mutex mutex;
-    static auto* const all = new std::vector<std::pair<decltype(arenas_), decltype(held_)>>;
+    static auto* const all = new std::vector<std::tuple<decltype(arenas_), decltype(held_), lent_memory>>;
     std::lock_guard const lock(mutex);
-    all->emplace_back(std::move(arenas_), std::move(held_));
+    all->emplace_back(std::move(arenas_), std::move(held_), std::move(lent_));
   }
 
   /// A reply carries the chunks that the client does not know yet.
@@ -226,6 +240,8 @@ class server::session {
       std::size_t const bytes = number(request, "bytes");
       // In place, wherever the chunk is: a client may ask to clear all of it.
       check_shared(request, bytes)->drop(static_cast<std::byte*>(pointer(request)), bytes);
+    } else if (what == "lend") {
+      return lend(request);
     } else if (what == "map") {
       map(request);
     } else if (what == "unmap") {
@@ -294,10 +310,27 @@ class server::session {
     throw refused_input("mapped memory", fmt::format("{}+{}", address(pointer(request)), bytes),
                         "the drive daemon gave no such memory");
   }
+  json lend(json const& request) {
+    memory::allocation_handle const handle = handle_of(request);
+    auto const gpu = drive_->drive->gpu();
+    if (!gpu) {
+      throw refused_input("buffer", "memory of a GPU",
+                          "the engine of this drive runs on the CPU and does not reach it: use allocate_buffer()");
+    }
+    share_.require_one_more_chunk(of_.chunks_.limits());
+    auto const& open = lent_.add(*gpu, handle);
+    ++share_.chunks;
+    return {{"address", address(open.data())}, {"bytes", open.size_bytes()}};
+  }
   void map(json const& request) {
     std::size_t const bytes = number(request, "bytes");
     if (mapped_.size() == most_mapped) {
       throw operation_failed(fmt::format("drive daemon: a client may have {} stretches of memory mapped", most_mapped));
+    }
+    if (lent_.contains(address(pointer(request)), bytes)) {
+      controller_->dma().map(pointer(request), bytes);
+      mapped_.push_back({address(pointer(request)), bytes});
+      return;
     }
     auto held = check_shared(request, bytes);
     memory::kind const out_of_reach = drive_->drive->gpu() ? memory::kind::host : memory::kind::device;
@@ -348,6 +381,7 @@ class server::session {
   /// All chunks that were ever mapped, until the engine has let go. Commands in flight may still name memory that was
   /// unmapped, and the connection that the memory came with may end first.
   std::vector<std::shared_ptr<chunk>> held_;
+  lent_memory lent_;
   baseline since_;
   std::atomic<bool> sending_{false};
   std::atomic<bool> ended_{false};

@@ -47,6 +47,9 @@ class dma_space {
   virtual void deallocate(void* address) noexcept = 0;
   /// Zeroes memory that came from `allocate` or `allocate_for_gpu`.
   virtual void clear(void* address, std::size_t bytes) { std::memset(address, 0, bytes); }
+  /// Comes before the `map` of memory that the user allocated. If the controller is in another process, this lets that
+  /// process reach the allocation, until the controller is closed. Throws `refused_input` if it cannot.
+  virtual void lend(void* /*address*/, std::size_t /*bytes*/) {}
   /// Makes memory that the caller owns reachable; `address` and `bytes` must be multiples of `page_bytes()`.
   virtual void map(void* address, std::size_t bytes) = 0;
   /// The caller guarantees that no command in flight names the memory.

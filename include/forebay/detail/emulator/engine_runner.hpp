@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 
@@ -45,6 +46,11 @@ struct gpu_residency {
 /// few multiprocessors.
 std::unique_ptr<engine_runner> run_on_gpu(engine_options options, media const& drive, gpu_residency const& where,
                                           std::stop_token const& cancel = {});
+
+/// Calls `act` while no engine of this process is on a GPU, for what CUDA does only when no kernel runs. The engines go
+/// on afterwards; what is in flight takes longer by that time. Engines on CPU threads run meanwhile. Thread-safe,
+/// except from within `act`.
+void without_resident_engines(std::function<void()> const& act);
 
 /// How many multiprocessors a GPU has; 0 if CUDA is not built in.
 std::uint32_t multiprocessors(int ordinal);

@@ -3,7 +3,10 @@
 //! Memory that several processes and their GPUs reach.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 
 namespace forebay::memory {
 
@@ -32,6 +35,41 @@ class shared_device_memory {
   std::size_t bytes_;
   int file_ = -1;
   void* data_ = nullptr;
+};
+
+/// The name under which another process can open an allocation of `cudaMalloc`.
+using allocation_handle = std::array<std::uint8_t, 64>;
+
+/// An allocation of `cudaMalloc` in this process.
+struct lendable_allocation {
+  allocation_handle handle;
+  std::byte* first;
+  std::size_t bytes;
+  std::uint64_t id;  ///< no other allocation of the process ever has it
+};
+
+/// The allocation that holds `address`. None if no `cudaMalloc` made it: not host memory, managed memory, or memory
+/// that came from a pool or was mapped in pieces.
+std::optional<lendable_allocation> lendable(void const* address);
+
+/// An allocation of another process, opened here. While it is open the GPU keeps the memory, even if its owner frees it
+/// or ends; CUDA nevertheless wants the owner to free it later.
+class borrowed_device_memory {
+ public:
+  /// For GPU `ordinal`, which may be another than the memory's. Throws `operation_failed`.
+  borrowed_device_memory(int ordinal, allocation_handle const& handle);
+  /// Closes it, which waits until no kernel of this process runs.
+  ~borrowed_device_memory();
+  borrowed_device_memory(borrowed_device_memory const&) = delete;
+  borrowed_device_memory& operator=(borrowed_device_memory const&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t size_bytes() const { return bytes_; }
+
+ private:
+  int ordinal_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
 };
 
 /// Zeroes memory of GPU `ordinal` without waiting for kernels.
