@@ -166,7 +166,7 @@ TEST(served_engine, keeps_what_was_written_between_clients) {
 storage_options lending_to(std::vector<std::string> const& backings) {
   storage_options o;
   for (std::string const& backing : backings) {
-    o.drives.push_back("emulated:size=8M,sms=1,queues=80,residency=served,seed=" +
+    o.drives.push_back("emulated:size=8M,sms=2,queues=256,residency=served,seed=" +
                        std::to_string(3000 + o.drives.size()) + ",backing=" + backing);
   }
   o.device = "cuda:0";
@@ -202,7 +202,7 @@ TEST(served_engine, reaches_memory_of_the_users_own_cuda_malloc) {
     storage st(lending_to(backings));
     std::uint64_t generation = 7;
     // The later ones lie where the first one was, and are other allocations.
-    for (std::size_t const bytes : {3u << 20, 3u << 20, 3u << 20, 1u << 20, 32u << 20}) {
+    for (std::size_t const bytes : {3u << 20, 3u << 20, 3u << 20, 34u << 20}) {
       foreign_gpu_memory const own(bytes);
       write_and_read(st, st.register_buffer(own.data(), bytes), ++generation);
       write_and_read(st, st.register_buffer(own.data() + 4096, bytes - 8192), ++generation);
@@ -258,8 +258,8 @@ std::size_t free_bytes() {
 TEST(served_engine, gives_back_what_a_killed_client_lent) {
   if (!served()) GTEST_SKIP() << "no GPU, or FOREBAY_DAEMON names no daemon";
   storage st(lending_to({"hbm"}));  // whose engine leaves for a moment, and goes on
-  foreign_gpu_memory const own(1 << 20);
-  registered_buffer const mine = st.register_buffer(own.data(), 1 << 20);
+  foreign_gpu_memory const own(2 << 20);
+  registered_buffer const mine = st.register_buffer(own.data(), own.size_bytes());
   write_and_read(st, mine, 49);
   std::size_t const before = free_bytes();
   pid_t const child = ::fork();
