@@ -21,6 +21,7 @@
 #include "../emulated/specification.hpp"
 #include "claims.hpp"
 #include "forebay/detail/emulator/controller.hpp"
+#include "forebay/detail/emulator/engine_runner.hpp"
 #include "forebay/error.hpp"
 #include "lent_memory.hpp"
 
@@ -60,18 +61,31 @@ void* pointer(json const& request) {
   return reinterpret_cast<void*>(number(request, "address"));
 }
 
-/// The memory of one drive, as a resource that is asked once.
+/// The memory of one drive, as a resource that is asked once. It ends with this object, and not with the drive: of
+/// memory that a GPU reaches, CUDA lets go only while no engine is on a GPU, and when a daemon ends, those of its other
+/// drives still are.
 class kept_memory final : public memory::resource {
  public:
   kept_memory(memory_keeper& keeper, std::string drive, chunk_place const& where)
       : keeper_(keeper), drive_(std::move(drive)), where_(where) {}
+  ~kept_memory() override {
+    if (!kept_ || where_.kind == memory::kind::host) return;
+    try {
+      emulator::without_resident_engines([this] { kept_.reset(); });
+    } catch (std::exception const&) {
+      // An engine could not leave: its GPU has failed, and the memory goes with the process.
+      (void)kept_.release();
+    }
+  }
+  kept_memory(kept_memory const&) = delete;
+  kept_memory& operator=(kept_memory const&) = delete;
 
   memory::kind kind() const override { return where_.kind; }
   void* allocate(std::size_t bytes, std::size_t) override {
     kept_ = keeper_.memory_of(drive_, bytes, where_);
     return kept_->data();
   }
-  void deallocate(void*) noexcept override { kept_.reset(); }
+  void deallocate(void*) noexcept override {}
   void copy_in(void* to, void const* from_host, std::size_t bytes) override {
     if (where_.kind == memory::kind::device) return memory::device(where_.gpu).copy_in(to, from_host, bytes);
     std::memcpy(to, from_host, bytes);
