@@ -233,8 +233,9 @@ class storage {
   memory::resource& device_memory() const;
 
   /// Registers memory that the caller owns: whole pages of 4,096 bytes, in memory that the drives can reach. That is
-  /// host memory, page-locked if a GPU drives the queues; and memory of that GPU, such as from `cudaMalloc`, if the
-  /// engines of all drives run on a GPU in this process. Throws `refused_input`.
+  /// host memory, page-locked if a GPU drives the queues, unless a drive is in another process; and memory of that GPU,
+  /// if the engines of all drives run on a GPU. Where another process has a drive, it must be memory from `cudaMalloc`,
+  /// which that process keeps until the storage is closed; CUDA wants it freed only then. Throws `refused_input`.
   registered_buffer register_buffer(void* address, std::size_t bytes);
   /// Zeroed registered memory that both the storage's device and the host reach. Throws `refused_input` for 0 bytes.
   registered_buffer allocate_buffer(std::size_t bytes);

@@ -181,7 +181,8 @@ void storage::require_device(bool gpu) const {
 
 registered_buffer storage::register_buffer(void* address, std::size_t bytes) {
   impl_->require_reachable(address, bytes);
-  return registered_buffer(std::make_unique<registered_buffer::parts>(impl_->buffers.register_for_user(address, bytes)));
+  return registered_buffer(
+      std::make_unique<registered_buffer::parts>(impl_->buffers.register_for_user(address, bytes)));
 }
 registered_buffer storage::allocate_device_buffer(std::size_t bytes) {
   // A drive on any GPU allocates from the memory of its client's GPU.
