@@ -117,20 +117,21 @@ class resident_engine final : public engine_runner {
     }
     changed_.notify_all();
   }
-  /// Makes the kernel leave until it is asked to resume, with the lock that this returns. Nothing makes it resident
-  /// meanwhile.
-  std::unique_lock<std::mutex> pause() {
+  /// A pause begins with the lock that this returns, and with the order to leave. `leave_now` comes next.
+  std::unique_lock<std::mutex> begin_pause() {
     std::unique_lock lock(mutex_);
     paused_ = running_;
-    leave();
+    if (running_) ask_to_leave();
     return lock;
   }
-  void resume(std::unique_lock<std::mutex> const&) noexcept {
+  void leave_now(std::unique_lock<std::mutex> const&) { leave(); }
+  /// Does not wait until the kernel has arrived: if others took its place meanwhile, it comes when there is room again.
+  void end_pause(std::unique_lock<std::mutex> const&) noexcept {
     if (!std::exchange(paused_, false)) return;
     try {
-      arrive();
+      launch();
     } catch (std::exception const&) {
-      // The GPU has failed, or is full: waits of the clients end by their deadlines.
+      // The GPU has failed: waits of the clients end by their deadlines.
     }
     changed_.notify_all();
   }
@@ -170,15 +171,7 @@ class resident_engine final : public engine_runner {
   /// Makes the kernel resident. The caller holds the mutex.
   void arrive() {
     if (running_ && !ended()) return;
-    running_ = false;
-    memory_.copy_in(words_.data(), &fresh_, sizeof fresh_);
-    orders() = {};
-    resident_units<cuda> const units{engine_->view(), &words(), orphan_timeout_ns, &orders()};
-    {
-      memory::current_device const here(where_.ordinal);
-      simt::launch<cuda>(units.shape(), units, launches_.get());
-    }
-    running_ = true;
+    launch();
     std::uint32_t const all = engine_->options().dispatchers();
     bool const arrived = native::wait_until(
         [&] {
@@ -191,6 +184,17 @@ class resident_engine final : public engine_runner {
     throw operation_failed("the engine of an emulated drive cannot become resident on GPU " +
                            std::to_string(where_.ordinal) +
                            ": other kernels fill it; take a lease before they start, or give the drive fewer sms");
+  }
+
+  /// The caller holds the mutex.
+  void launch() {
+    running_ = false;
+    memory_.copy_in(words_.data(), &fresh_, sizeof fresh_);
+    orders() = {};
+    resident_units<cuda> const units{engine_->view(), &words(), orphan_timeout_ns, &orders()};
+    memory::current_device const here(where_.ordinal);
+    simt::launch<cuda>(units.shape(), units, launches_.get());
+    running_ = true;
   }
 
   /// Makes the kernel leave. The caller holds the mutex.
@@ -277,10 +281,12 @@ void all_resident_engines::pause_for(std::function<void()> const& act) {
   std::lock_guard const lock(mutex_);
   std::vector<std::pair<resident_engine*, std::unique_lock<std::mutex>>> paused;
   auto const resume = [&] {
-    for (auto& [engine, its_lock] : paused) engine->resume(its_lock);
+    for (auto& [engine, its_lock] : paused) engine->end_pause(its_lock);
   };
+  paused.reserve(engines_.size());
+  for (resident_engine* const one : engines_) paused.emplace_back(one, one->begin_pause());
   try {
-    for (resident_engine* const one : engines_) paused.emplace_back(one, one->pause());
+    for (auto& [engine, its_lock] : paused) engine->leave_now(its_lock);
     act();
   } catch (...) {
     resume();
