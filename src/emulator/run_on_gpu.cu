@@ -62,6 +62,60 @@ all_resident_engines& resident_engines() {
   return *all;
 }
 
+/// Streams for the engines of a GPU. CUDA makes some streams at once; for others it allocates memory first, and waits
+/// until no kernel runs, so for ever beside an engine. Therefore this makes many at a time, while no engine is there.
+/// Thread-safe.
+class launch_streams {
+ public:
+  using one = std::unique_ptr<memory::cuda_stream>;
+
+  one take(int ordinal) {
+    std::lock_guard const lock(mutex_);
+    auto& spare = spare_[ordinal];
+    if (spare.empty()) {
+      resident_engines().pause_for([&] {
+        for (int i = 0; i < at_a_time; ++i) spare.push_back(std::make_unique<memory::cuda_stream>(ordinal));
+      });
+    }
+    one taken = std::move(spare.back());
+    spare.pop_back();
+    return taken;
+  }
+  void give_back(int ordinal, one stream) {
+    std::lock_guard const lock(mutex_);
+    spare_[ordinal].push_back(std::move(stream));
+  }
+
+ private:
+  static constexpr int at_a_time = 32;
+  std::mutex mutex_;
+  std::map<int, std::vector<one>> spare_;
+};
+
+launch_streams& streams() {
+  // Never destroyed: the CUDA runtime may shut down before static objects are destroyed.
+  static auto* const all = new launch_streams;
+  return *all;
+}
+
+/// A stream that its owner has for a while.
+class launch_stream {
+ public:
+  explicit launch_stream(int ordinal) : ordinal_(ordinal), stream_(streams().take(ordinal)) {}
+  ~launch_stream() {
+    if (stream_) streams().give_back(ordinal_, std::move(stream_));
+  }
+  launch_stream(launch_stream const&) = delete;
+  launch_stream& operator=(launch_stream const&) = delete;
+  /// Nobody gets it again.
+  void abandon() noexcept { (void)stream_.release(); }
+  memory::cuda_stream const* operator->() const { return stream_.get(); }
+
+ private:
+  int const ordinal_;
+  launch_streams::one stream_;
+};
+
 class resident_engine final : public engine_runner {
  public:
   resident_engine(engine_options const& options, media const& drive, gpu_residency const& where,
@@ -104,7 +158,7 @@ class resident_engine final : public engine_runner {
     memory::beside_captures const allowed;
     // Before the mutex is taken: the query may wait for a `cudaFree` of this process, and that `cudaFree` for a
     // release.
-    cudaError_t const state = cudaStreamQuery(launches_.get());
+    cudaError_t const state = cudaStreamQuery(launches_->get());
     std::lock_guard const lock(mutex_);
     // A kernel that failed does not say that it ended; launching it again reports why.
     if (state != cudaSuccess && state != cudaErrorNotReady) running_ = false;
@@ -158,8 +212,8 @@ class resident_engine final : public engine_runner {
     if (epoch_ns == 0) {
       memory::current_device const here(where_.ordinal);
       memory::allocation const now(memory_, sizeof(std::uint64_t), 128);
-      simt::launch<cuda>({.blocks = 1, .threads_per_block = 1}, read_clock{now.as<std::uint64_t>()}, launches_.get());
-      launches_.synchronize();
+      simt::launch<cuda>({.blocks = 1, .threads_per_block = 1}, read_clock{now.as<std::uint64_t>()}, launches_->get());
+      launches_->synchronize();
       memory_.copy_out(&epoch_ns, now.data(), sizeof epoch_ns);
       // Batches that come at once must not be due before the epoch.
       epoch_ns -= 1'000'000'000;
@@ -193,7 +247,7 @@ class resident_engine final : public engine_runner {
     orders() = {};
     resident_units<cuda> const units{engine_->view(), &words(), orphan_timeout_ns, &orders()};
     memory::current_device const here(where_.ordinal);
-    simt::launch<cuda>(units.shape(), units, launches_.get());
+    simt::launch<cuda>(units.shape(), units, launches_->get());
     running_ = true;
   }
 
@@ -202,7 +256,7 @@ class resident_engine final : public engine_runner {
     if (!running_) return;
     ask_to_leave();
     try {
-      launches_.synchronize();
+      launches_->synchronize();
     } catch (operation_failed const&) {
       // The GPU has failed; the next call that uses it gets the error.
     }
@@ -220,6 +274,7 @@ class resident_engine final : public engine_runner {
   void abandon() noexcept {
     ask_to_leave();
     (void)engine_.release();
+    launches_.abandon();  // the next kernel in it would come after this one
     (void)new memory::allocation(std::move(words_));
     (void)new memory::allocation(std::move(orders_));
   }
@@ -261,7 +316,7 @@ class resident_engine final : public engine_runner {
 
   gpu_residency const where_;
   memory::resource& memory_;
-  memory::cuda_stream launches_;
+  launch_stream launches_;
   residency_words const fresh_{};
   memory::allocation words_;
   memory::allocation orders_;
