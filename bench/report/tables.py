@@ -575,6 +575,20 @@ def tensors() -> str:
     return vouched(head, lines)
 
 
+def waiting_streams() -> str:
+    """Kernels that do not start because other streams wait, by the number of channels to the GPU."""
+    shown = ("1", "2", "4", "6", "8", "16", "30", "32")
+    lines = []
+    for name in ("h100-waiting-streams/alone", "h100-waiting-streams/mps"):
+        document = load(name)
+        machine = {"device": document["gpu"]["name"], "commit": document["forebay"]["commit"]}
+        for case in document["rows"]:
+            channels = f"{case['channels'] or 'not set'}{', MPS' if case['mps'] else ''}"
+            cells = (channels, *(str(case["stuck"].get(count, "")) for count in shown))
+            lines.append((row_of(name, {"machine": machine}, channels, case, **WITHOUT_DRIVE), cells))
+    return vouched(("channels", *(f"{count} wait" for count in shown)), lines)
+
+
 def placement1() -> str:
     """Queues in host memory, the drive on CPU threads."""
     lines = []
