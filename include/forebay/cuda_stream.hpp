@@ -15,6 +15,7 @@ namespace forebay::memory {
 /// Throws `operation_failed` that names `what` unless `result` is success.
 inline void check_cuda(cudaError_t result, std::string const& what) {
   if (result == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // or the thread's next call might report it again
   throw operation_failed(what + ": " + cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
 }
 

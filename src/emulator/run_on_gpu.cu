@@ -6,8 +6,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "forebay/detail/emulator/engine.hpp"
 #include "forebay/detail/emulator/engine_runner.hpp"
 #include "forebay/detail/emulator/resident_units.hpp"
+#include "forebay/detail/memory/shared.hpp"
 #include "forebay/detail/simt/cuda.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
@@ -41,15 +44,19 @@ class resident_engine;
 /// The engines of this process that are on a GPU. Thread-safe.
 class all_resident_engines {
  public:
-  void add(resident_engine* one) {
+  /// Adds one and makes it arrive, if that is what `arrive` does. A pause that begins meanwhile waits for it before it
+  /// makes any engine leave. If `arrive` throws, nothing is added.
+  void add(resident_engine* one, std::function<void()> const& arrive) {
     std::lock_guard const lock(mutex_);
+    arrive();
     engines_.push_back(one);
   }
   void remove(resident_engine* one) {
     std::lock_guard const lock(mutex_);
     std::erase(engines_, one);
   }
-  void pause_for(std::function<void()> const& act);
+  /// Those of one GPU, or of all: then `ordinal` is none.
+  void pause_for(std::optional<int> ordinal, std::function<void()> const& act);
 
  private:
   std::mutex mutex_;  ///< taken before that of an engine
@@ -73,8 +80,9 @@ class launch_streams {
     std::lock_guard const lock(mutex_);
     auto& spare = spare_[ordinal];
     if (spare.empty()) {
-      resident_engines().pause_for([&] {
+      resident_engines().pause_for(ordinal, [&] {
         for (int i = 0; i < at_a_time; ++i) spare.push_back(std::make_unique<memory::cuda_stream>(ordinal));
+        memory::prepare_to_clear_device(ordinal);  // which makes a stream too
       });
     }
     one taken = std::move(spare.back());
@@ -87,7 +95,7 @@ class launch_streams {
   }
 
  private:
-  static constexpr int at_a_time = 32;
+  static constexpr int at_a_time = 8;
   std::mutex mutex_;
   std::map<int, std::vector<one>> spare_;
 };
@@ -126,17 +134,21 @@ class resident_engine final : public engine_runner {
         words_(memory_, sizeof(residency_words), 128),
         orders_(memory::pinned(), sizeof(residency_orders), 128),
         engine_(std::make_unique<emulator::engine<cuda>>(with_epoch(options), drive, memory_, cancel)) {
-    resident_engines().add(this);
-    if (where_.stays) {
+    resident_engines().add(this, [this] {
       try {
-        hold();
+        if (where_.stays) hold();
       } catch (...) {
-        resident_engines().remove(this);
         abandon();
         throw;
       }
+    });
+    try {
+      keeper_ = std::thread([this] { keep(); });
+    } catch (...) {
+      resident_engines().remove(this);
+      abandon();
+      throw;
     }
-    keeper_ = std::thread([this] { keep(); });
   }
   ~resident_engine() override {
     resident_engines().remove(this);
@@ -153,12 +165,14 @@ class resident_engine final : public engine_runner {
   resident_engine& operator=(resident_engine const&) = delete;
 
   io_engine& engine() override { return *engine_; }
+  int ordinal() const { return where_.ordinal; }
 
   void hold() override {
     memory::beside_captures const allowed;
     // Before the mutex is taken: the query may wait for a `cudaFree` of this process, and that `cudaFree` for a
     // release.
     cudaError_t const state = cudaStreamQuery(launches_->get());
+    if (state != cudaSuccess) std::ignore = cudaGetLastError();  // or the next call might report it
     std::lock_guard const lock(mutex_);
     // A kernel that failed does not say that it ended; launching it again reports why.
     if (state != cudaSuccess && state != cudaErrorNotReady) running_ = false;
@@ -185,7 +199,7 @@ class resident_engine final : public engine_runner {
     try {
       launch();
     } catch (std::exception const&) {
-      // The GPU has failed: waits of the clients end by their deadlines.
+      // The GPU has failed, and waits of the clients end by their deadlines; or the keeper launches it again.
     }
     changed_.notify_all();
   }
@@ -308,6 +322,13 @@ class resident_engine final : public engine_runner {
           // The GPU has failed, or is full: waits of the clients end by their deadlines.
         }
         changed_.wait_for(lock, beat);
+      } else if (holds_ != 0) {
+        // A launch failed after a pause.
+        try {
+          launch();
+        } catch (std::exception const&) {
+          changed_.wait_for(lock, beat);
+        }
       } else {
         changed_.wait(lock, [this] { return ending_ || running_; });
       }
@@ -332,14 +353,16 @@ class resident_engine final : public engine_runner {
   std::thread keeper_;
 };
 
-void all_resident_engines::pause_for(std::function<void()> const& act) {
+void all_resident_engines::pause_for(std::optional<int> ordinal, std::function<void()> const& act) {
   std::lock_guard const lock(mutex_);
   std::vector<std::pair<resident_engine*, std::unique_lock<std::mutex>>> paused;
   auto const resume = [&] {
     for (auto& [engine, its_lock] : paused) engine->end_pause(its_lock);
   };
   paused.reserve(engines_.size());
-  for (resident_engine* const one : engines_) paused.emplace_back(one, one->begin_pause());
+  for (resident_engine* const one : engines_) {
+    if (!ordinal || one->ordinal() == *ordinal) paused.emplace_back(one, one->begin_pause());
+  }
   try {
     for (auto& [engine, its_lock] : paused) engine->leave_now(its_lock);
     act();
@@ -372,7 +395,7 @@ void refuse_too_many_queues(engine_options const& options, int ordinal) {
 }  // namespace
 
 void without_resident_engines(std::function<void()> const& act) {
-  resident_engines().pause_for(act);
+  resident_engines().pause_for(std::nullopt, act);
 }
 
 std::uint32_t multiprocessors(int ordinal) {

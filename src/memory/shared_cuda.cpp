@@ -185,22 +185,35 @@ borrowed_device_memory::borrowed_device_memory(int ordinal, allocation_handle co
 borrowed_device_memory::~borrowed_device_memory() {
   try {
     current_device const here(ordinal_);
-    std::ignore = cudaIpcCloseMemHandle(data_);
+    if (cudaIpcCloseMemHandle(data_) != cudaSuccess) std::ignore = cudaGetLastError();
   } catch (operation_failed const&) {
     // The GPU has failed, and its memory is gone.
   }
 }
 
-void clear_device(int ordinal, void* address, std::size_t bytes) {
+namespace {
+
+cuda_stream& clearing_stream(int ordinal) {
   static std::mutex mutex;
   // Never destroyed: the CUDA runtime may shut down before static objects are destroyed.
   static auto* const streams = new std::map<int, std::unique_ptr<cuda_stream>>;
   std::lock_guard const lock(mutex);
   auto& stream = (*streams)[ordinal];
   if (!stream) stream = std::make_unique<cuda_stream>(ordinal);
+  return *stream;
+}
+
+}  // namespace
+
+void prepare_to_clear_device(int ordinal) {
+  clearing_stream(ordinal);
+}
+
+void clear_device(int ordinal, void* address, std::size_t bytes) {
+  cuda_stream& stream = clearing_stream(ordinal);
   current_device const here(ordinal);
-  check_cuda(cudaMemsetAsync(address, 0, bytes, stream->get()), "cudaMemset");
-  stream->synchronize();
+  check_cuda(cudaMemsetAsync(address, 0, bytes, stream.get()), "cudaMemset");
+  stream.synchronize();
 }
 
 void lock_pages(void* address, std::size_t bytes) {

@@ -30,6 +30,9 @@ borrowed_device_memory::borrowed_device_memory(int ordinal, allocation_handle co
 }
 borrowed_device_memory::~borrowed_device_memory() = default;
 
+void prepare_to_clear_device(int) {
+  not_built_in("GPU memory");
+}
 void clear_device(int, void*, std::size_t) {
   not_built_in("GPU memory");
 }

@@ -57,7 +57,7 @@ class buffer_source {
   /// Registers memory that the user allocated, and lends it to drives in other processes. Throws `refused_input` unless
   /// it is whole pages that all drives reach.
   std::unique_ptr<registered_memory> register_for_user(void* address, std::size_t bytes) const;
-  /// The same, lending nothing: for an allocation that may be freed at any time.
+  /// The same, lending nothing: for an allocation that may be freed at any time. What was lent before is reached.
   std::unique_ptr<registered_memory> register_pages(void* address, std::size_t bytes) const;
 
  private:

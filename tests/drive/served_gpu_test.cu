@@ -18,8 +18,11 @@
 
 #include "conformance/conformance.hpp"
 #include "conformance/suite.hpp"
+#include "drive/served/channel.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/drive/served.hpp"
+#include "forebay/detail/memory/shared.hpp"
 #include "forebay/detail/simt/cuda.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
@@ -212,6 +215,66 @@ TEST(served_engine, reaches_memory_of_the_users_own_cuda_malloc) {
       write_and_read(st, first, ++generation);
     }
   }
+}
+
+/// A buffer outlives the memory that it registered, in whose place there is other memory.
+TEST(served_engine, tells_memory_that_was_freed_from_memory_in_its_place) {
+  if (!served()) GTEST_SKIP() << "no GPU, or FOREBAY_DAEMON names no daemon";
+  constexpr std::size_t bytes = 4 << 20;
+  storage st(lending_to({"hbm"}));
+  auto own = std::make_unique<foreign_gpu_memory>(bytes);
+  registered_buffer buffer = st.register_buffer(own->data(), bytes);
+  std::uint64_t generation = 20;
+  for (std::size_t const next_bytes : {bytes, bytes / 2, bytes, bytes / 2, bytes / 2}) {
+    std::byte const* const before = own->data();
+    own.reset();
+    own = std::make_unique<foreign_gpu_memory>(next_bytes);
+    EXPECT_EQ(own->data(), before) << "CUDA gave memory elsewhere, so this tries little";
+    buffer = st.register_buffer(own->data(), next_bytes);  // and only then lets go of what it was
+    write_and_read(st, buffer, ++generation);
+  }
+}
+
+/// A client may send any handle. The daemon neither dies of it nor takes more memory than there is for lent.
+TEST(served_engine, lives_through_forged_handles) {
+  if (!served()) GTEST_SKIP() << "no GPU, or FOREBAY_DAEMON names no daemon";
+  constexpr std::size_t bytes = 4 << 20;
+  storage st(lending_to({"hbm"}));
+  foreign_gpu_memory const own(bytes);
+  registered_buffer const mine = st.register_buffer(own.data(), bytes);
+  auto const handle = memory::lendable(own.data())->handle;
+  {
+    drive::served::channel rude(drive::served::connect_to(drive::daemon_socket()), drive::served::from_daemon);
+    auto const answer_to = [&](nlohmann::json const& request) {
+      rude.send(request);
+      auto reply = rude.receive(20'000);
+      EXPECT_TRUE(reply) << request;
+      return reply ? std::move(reply->body) : nlohmann::json();
+    };
+    nlohmann::json const opened = answer_to({{"do", "open"},
+                                             {"protocol", drive::served::protocol_version},
+                                             {"uri", lending_to({"hbm"}).drives[0]},
+                                             {"gpu", 0},
+                                             {"with_gpu", true},
+                                             {"queues", 1}});
+    ASSERT_TRUE(opened.contains("daemon")) << opened;
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < handle.size(); ++i) {
+      for (std::uint8_t const flip : {0x01, 0x80, 0xff}) {
+        auto forged = handle;
+        forged[i] = static_cast<std::uint8_t>(forged[i] ^ flip);
+        nlohmann::json const reply = answer_to({{"do", "lend"}, {"handle", forged}});
+        if (!reply.contains("bytes")) continue;
+        ++taken;
+        EXPECT_LE(reply.at("bytes").get<std::uint64_t>(), bytes) << "byte " << i << " changed by " << int{flip};
+      }
+    }
+    std::printf("%zu of %zu forged handles were taken for the true one\n", taken, handle.size() * 3);
+    // Its end makes the engine of the drive leave and come back.
+  }
+  storage other(lending_to({"hbm"}));
+  write_and_read(st, mine, 60);
+  write_and_read(other, other.register_buffer(own.data(), bytes), 61);
 }
 
 TEST(served_engine, refuses_memory_that_no_other_process_can_open) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <shared_mutex>
@@ -265,12 +266,26 @@ class served_dma_space final : public driver::dma_space {
       auto const mine = memory::lendable(address);
       if (!mine || mine->id != found.lent_id) refuse(address, bytes);
     }
-    to_.call(request("map", address, bytes));
+    json const mapping = request("map", address, bytes);
+    to_.call(mapping);
+    std::lock_guard const lock(mutex_);
+    mapped_.push_back({address, bytes, mapping});
   }
   void unmap(void* address, std::size_t bytes) override {
     try {
-      to_.call(request("unmap", address, bytes));
-    } catch (operation_failed const&) {
+      json mapping;
+      {
+        // The oldest: another allocation may lie there by now, and be mapped too.
+        std::lock_guard const lock(mutex_);
+        auto const found = std::find_if(mapped_.begin(), mapped_.end(),
+                                        [&](auto const& m) { return m.here == address && m.bytes == bytes; });
+        if (found == mapped_.end()) return;
+        mapping = std::move(found->request);
+        mapped_.erase(found);
+      }
+      mapping["do"] = "unmap";
+      to_.call(mapping);
+    } catch (std::exception const&) {
       // A daemon that has gone has nothing mapped.
     }
   }
@@ -298,7 +313,15 @@ class served_dma_space final : public driver::dma_space {
     return {{"do", what}, {"address", at.address}, {"bytes", bytes}, {"key", at.key}};
   }
 
+  /// What the daemon was asked to map: its address there may be found in no other way once the memory here was freed.
+  struct mapped_range {
+    void const* here;
+    std::size_t bytes;
+    json request;
+  };
   connection& to_;
+  std::mutex mutex_;
+  std::list<mapped_range> mapped_;
 };
 
 class served_device final : public device {

@@ -52,7 +52,8 @@ class dma_space {
   virtual void lend(void* /*address*/, std::size_t /*bytes*/) {}
   /// Makes memory that the caller owns reachable; `address` and `bytes` must be multiples of `page_bytes()`.
   virtual void map(void* address, std::size_t bytes) = 0;
-  /// The caller guarantees that no command in flight names the memory.
+  /// Exactly a range that was mapped; of several, the one that was mapped first. The caller guarantees that no command
+  /// in flight names the memory.
   virtual void unmap(void* address, std::size_t bytes) = 0;
   /// The address that the controller uses for the byte at `address`. Contiguous only within a page.
   virtual std::uint64_t bus_address(void const* address) const = 0;

@@ -72,6 +72,8 @@ class borrowed_device_memory {
   std::size_t bytes_ = 0;
 };
 
+/// Makes what `clear_device` needs. That may wait for all kernels of the process, once.
+void prepare_to_clear_device(int ordinal);
 /// Zeroes memory of GPU `ordinal` without waiting for kernels.
 void clear_device(int ordinal, void* address, std::size_t bytes);
 

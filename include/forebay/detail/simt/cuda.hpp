@@ -661,6 +661,7 @@ void launch(grid const& shape, Kernel const& kernel, cudaStream_t stream = nullp
   static_cast<void>(&detail::is_among_launched<Kernel>);  // a use, without which it would not exist
   auto refuse = [&](cudaError_t error) {
     if (error == cudaSuccess) return;
+    static_cast<void>(cudaGetLastError());  // or the thread's next call might report it again
     throw operation_failed("cannot launch " + std::to_string(shape.blocks) + " blocks of " +
                            std::to_string(shape.threads_per_block) + " threads with " +
                            std::to_string(shape.shared_bytes) +
@@ -670,8 +671,10 @@ void launch(grid const& shape, Kernel const& kernel, cudaStream_t stream = nullp
   if (shape.shared_bytes > 48 * 1024)
     refuse(cudaFuncSetAttribute(detail::cuda_entry_of<Kernel>(), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(shape.shared_bytes)));
-  detail::cuda_entry_of<Kernel>()<<<shape.blocks, shape.threads_per_block, shape.shared_bytes, stream>>>(kernel);
-  refuse(cudaGetLastError());
+  void* arguments[] = {const_cast<Kernel*>(&kernel)};
+  // Says what came of this launch, where `cudaGetLastError` might tell of an earlier call.
+  refuse(cudaLaunchKernel(detail::cuda_entry_of<Kernel>(), shape.blocks, shape.threads_per_block, arguments,
+                          shape.shared_bytes, stream));
 }
 
 #endif
