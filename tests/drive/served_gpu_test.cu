@@ -260,13 +260,13 @@ TEST(served_engine, lives_through_forged_handles) {
     ASSERT_TRUE(opened.contains("daemon")) << opened;
     std::size_t taken = 0;
     for (std::size_t i = 0; i < handle.size(); ++i) {
-      for (std::uint8_t const flip : {0x01, 0x80, 0xff}) {
+      for (unsigned const flip : {0x01u, 0x80u, 0xffu}) {
         auto forged = handle;
         forged[i] = static_cast<std::uint8_t>(forged[i] ^ flip);
         nlohmann::json const reply = answer_to({{"do", "lend"}, {"handle", forged}});
         if (!reply.contains("bytes")) continue;
         ++taken;
-        EXPECT_LE(reply.at("bytes").get<std::uint64_t>(), bytes) << "byte " << i << " changed by " << int{flip};
+        EXPECT_LE(reply.at("bytes").get<std::uint64_t>(), bytes) << "byte " << i << " changed by " << flip;
       }
     }
     std::printf("%zu of %zu forged handles were taken for the true one\n", taken, handle.size() * 3);
