@@ -8,6 +8,7 @@
 
 #include "emulated/emulated_device.hpp"
 #include "forebay/error.hpp"
+#include "pci/pci_drive.hpp"
 
 namespace forebay::drive {
 namespace {
@@ -22,17 +23,13 @@ bool is_name(std::string const& name) {
   });
 }
 
-std::unique_ptr<device> open_pci(uri const& from, open_options const&) {
-  throw refused_input("drive", from.text(), "PCI drives cannot be opened yet; use emulated: or file:");
-}
-
 /// Thread-safe.
 class scheme_table {
  public:
   scheme_table() {
     add("emulated", open_emulated, emulated_syntax());
     add("file", open_emulated, file_syntax());
-    add("pci", open_pci, {.name = "a bus address such as 0000:01:00.0"});
+    add("pci", pci::open, pci::syntax());
   }
 
   void add(std::string const& name, open_function open, scheme_syntax syntax) {

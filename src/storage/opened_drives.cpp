@@ -37,6 +37,8 @@ std::shared_ptr<opened_drives> open_drives(storage_options const& options, clien
                                    .faults = {},
                                    .frontend = {}});
     driver::controller_options o;
+    o.nsid = d.source->nsid();
+    o.io_queue_pairs = d.source->most_queue_pairs();
     if (auto const priority = asked_of(options, i).priority) {
       nvme::controller_capabilities const found{d.source->registers().read64(nvme::registers::cap)};
       if (!found.weighted_round_robin()) {

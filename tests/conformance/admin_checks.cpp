@@ -191,6 +191,7 @@ void add_admin_checks(check_list& list) {
            [](fixture& f) {
              queue_pair const pair = f.make_pair(1, 4);
              driver::admin_ticket const event = f.controller().start(request_event());
+             f.controller().identify_controller();  // the request was fetched before: events without one may be lost
              simt::native::st_mmio(pair.sq.doorbell, 4);
              auto const raised = f.controller().finish(event, now() + patience_ns);
              ASSERT_TRUE(raised.has_value());

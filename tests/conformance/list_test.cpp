@@ -47,6 +47,8 @@ TEST(conformance_list, is_run_whole_by_every_target) {
                                  "file_on_block_device_uring",
                                  "file_on_disk_mmap",
                                  "file_on_disk_uring",
+                                 "pci_sysfs",
+                                 "pci_vfio",
                                  "qemu"};
   for (char const* const target : targets) EXPECT_EQ(run_by_target[target], names_in_list()) << target;
   EXPECT_EQ(run_by_target.size(), std::size(targets));

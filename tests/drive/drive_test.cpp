@@ -183,8 +183,10 @@ TEST(open, what_is_not_available_yet_is_refused_and_not_ignored) {
                     "Python package tells which it is; use backing=memory");
     }
   }
-  EXPECT_EQ(refusal("pci:0000:01:00.0"),
-            "drive: 'pci:0000:01:00.0': PCI drives cannot be opened yet; use emulated: or file:");
+  EXPECT_EQ(refusal("pci:ffff:ff:1f.7"),
+            "drive: 'pci:ffff:ff:1f.7': there is no PCI device at this address; lspci -D lists those there are");
+  EXPECT_EQ(refusal("pci:/dev/nvme0"),
+            "drive: 'pci:/dev/nvme0': give a bus address such as 0000:01:00.0; lspci -D lists them");
   EXPECT_NO_THROW(open("emulated:size=1M,residency=threads,backing=memory"));
 }
 

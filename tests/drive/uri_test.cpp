@@ -63,7 +63,7 @@ TEST(uri, refusals) {
   EXPECT_EQ(parse_refusal("file:"), "drive: 'file:': give the path of a file after file:");
   EXPECT_EQ(parse_refusal("file:,lba_bytes=512"), "drive: 'file:,lba_bytes=512': give the path of a file after file:");
   EXPECT_EQ(parse_refusal("file:/x,iops=5"), "iops: '5': file: has no such key; did you mean io?");
-  EXPECT_EQ(parse_refusal("pci:0000:01:00.0,size=1"), "size: '1': pci: takes no keys");
+  EXPECT_EQ(parse_refusal("pci:0000:01:00.0,size=1"), "size: '1': pci: has no such key; did you mean nsid?");
 }
 
 TEST(parse_bytes, takes_powers_of_1024) {

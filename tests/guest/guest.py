@@ -16,6 +16,7 @@ BUSYBOX = Path("/bin/busybox")
 DRIVERS = ("virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk")
 # Not inserted: a script that needs them does that.
 DEVICE_MAPPER = ("dm-mod", "dm-delay", "dm-flakey")
+VFIO = ("vfio_virqfd", "irqbypass", "vfio", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci")
 DONE = "guest: done"
 LIMIT_S = 300
 RESULTS_BYTES = 64 << 20
@@ -54,13 +55,16 @@ class GuestError(Exception):
 class Disk:
     """A disk of the guest in a raw file; with `log`, each of its writes is recorded there.
 
-    The guest's kernel polls a disk of the kind ``nvme`` for those who ask it to.
+    The guest's kernel polls a disk of the kind ``nvme`` for those who ask it to. ``properties`` are more of QEMU's, as
+    in ``mdts=5``.
     """
 
     name: str
     path: Path
     log: Path | None = None
     kind: str = "virtio-blk-pci"
+    properties: str = ""
+    iops: int = 0  # 0: as many as it can
 
 
 def program(name: str) -> str:
@@ -87,7 +91,7 @@ def built(name: str) -> Path:
 
 
 def _drivers() -> tuple[str, ...]:
-    return (*DRIVERS, *DEVICE_MAPPER)
+    return (*DRIVERS, *DEVICE_MAPPER, *VFIO)
 
 
 def _libraries(program: Path) -> list[Path]:
@@ -123,11 +127,13 @@ def _initramfs(script: str, programs: list[Path], to: Path) -> None:
             )
 
 
-def _machine(accelerator: str) -> list[str]:
+def _machine(accelerator: str, *, iommu: bool = False) -> list[str]:
     return [
         *(QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"),
-        *("-machine", "q35", "-smp", "2", "-m", "512M", "-kernel", str(KERNEL / "vmlinuz")),
+        *("-machine", "q35,kernel-irqchip=split" if iommu and accelerator == "kvm" else "q35"),
+        *("-smp", "2", "-m", "512M", "-kernel", str(KERNEL / "vmlinuz")),
         *("-accel", accelerator, "-cpu", "host" if accelerator == "kvm" else "max"),
+        *(("-device", "intel-iommu,intremap=on") if iommu else ()),
     ]
 
 
@@ -164,13 +170,19 @@ def _attach(disk: Disk) -> list[str]:
             f"driver=blklogwrites,node-name={disk.name},file={node},log={disk.name}-log,log-sector-size=512",
         ]
         node = disk.name
-    return [*arguments, "-device", f"{disk.kind},drive={node},serial={disk.name}"]
+    if disk.iops:
+        arguments += ["-object", f"throttle-group,id={disk.name}-group,x-iops-total={disk.iops}"]
+        slow = f"driver=throttle,node-name={disk.name}-slow,throttle-group={disk.name}-group,file={node}"
+        arguments += ["-blockdev", slow]
+        node = f"{disk.name}-slow"
+    device = f"{disk.kind},drive={node},serial={disk.name}" + (f",{disk.properties}" if disk.properties else "")
+    return [*arguments, "-device", device]
 
 
-def boot(script: str, programs: list[Path], disks: list[Disk], results: Path) -> str:
+def boot(script: str, programs: list[Path], disks: list[Disk], results: Path, *, iommu: bool = False) -> str:
     """Runs the script as the only thing in a guest, and returns what the guest printed.
 
-    What the script leaves in /results is then in the folder `results`.
+    What the script leaves in /results is then in the folder `results`. With `iommu`, an IOMMU translates for all devices.
     """
     with tempfile.TemporaryDirectory() as name:
         initramfs = Path(name) / "initramfs"
@@ -178,7 +190,8 @@ def boot(script: str, programs: list[Path], disks: list[Disk], results: Path) ->
         with archive.open("wb") as file:
             file.truncate(RESULTS_BYTES)
         _initramfs(script, programs, initramfs)
-        command = [*_machine(accelerator()), "-initrd", str(initramfs), "-append", _ARGUMENTS]
+        command = [*_machine(accelerator(), iommu=iommu), "-initrd", str(initramfs)]
+        command += ["-append", _ARGUMENTS + (" intel_iommu=on" if iommu else "")]
         for disk in [*disks, Disk("results", archive)]:
             command += _attach(disk)
         try:

@@ -46,10 +46,6 @@ bool connect_quietly(open_file const& socket, sockaddr_un const& address) {
 
 }  // namespace
 
-open_file::~open_file() {
-  if (number_ >= 0) ::close(number_);
-}
-
 channel::channel(open_file socket, message_limits const& accepts) : socket_(std::move(socket)), accepts_(accepts) {
   timeval const limit{patience_ms / 1000, 0};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);

@@ -15,28 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "../open_file.hpp"
+
 namespace forebay::drive::served {
 
 /// What every message between the two must mean; two ends refuse each other where it differs.
 inline constexpr std::uint32_t protocol_version = 5;
 
-/// An open file, owned. Move-only.
-class open_file {
- public:
-  open_file() = default;
-  explicit open_file(int number) : number_(number) {}
-  open_file(open_file&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  open_file& operator=(open_file&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~open_file();
-  int get() const { return number_; }
-  explicit operator bool() const { return number_ >= 0; }
-
- private:
-  int number_ = -1;
-};
+using drive::open_file;
 
 struct message {
   nlohmann::json body;

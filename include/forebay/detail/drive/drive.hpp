@@ -28,6 +28,9 @@ class device {
   virtual nlohmann::json report() = 0;
   /// The GPU whose threads reach the drive's queues in its own memory; none for a drive whose engine runs on the CPU.
   virtual std::optional<int> gpu() const { return std::nullopt; }
+  /// The namespace that the drive is, and how many I/O queue pairs may be asked of its controller.
+  virtual std::uint32_t nsid() const { return 1; }
+  virtual std::uint32_t most_queue_pairs() const { return 1024; }
   /// Between the two calls the engine runs. A kernel that is to use the drive must not start before `hold` has
   /// returned. For drives that always run they do nothing. Thread-safe. `hold` throws `operation_failed` if a GPU is
   /// full.

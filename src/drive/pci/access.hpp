@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Ways to reach a PCI function from this process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "forebay/detail/driver/spaces.hpp"
+#include "function.hpp"
+#include "takeover.hpp"
+
+namespace forebay::drive::pci {
+
+/// A function that no driver of the system has any more, and that this process reaches. While it lives the function may
+/// access memory by itself (it is a bus master). Thread-safe.
+class access {
+ public:
+  virtual ~access() = default;
+  virtual driver::dma_space& dma() = 0;
+  /// Its registers, mapped: all of BAR 0.
+  virtual std::byte volatile* registers() = 0;
+  virtual std::size_t registers_bytes() const = 0;
+  /// `vfio` or `sysfs`.
+  virtual char const* name() const = 0;
+};
+
+/// Through VFIO: an IOMMU lets the function reach nothing but what the DMA space has mapped. The function must be bound
+/// to `vfio-pci`. Throws `refused_input` if the system does not allow it, and `operation_failed`.
+std::unique_ptr<access> open_by_vfio(function const& of);
+
+/// Through the files of the function below /sys: nothing keeps it from any memory. Its own memory is huge pages, of
+/// which `taken` keeps the files. Throws `refused_input` if the system has none to give or hides their addresses, and
+/// `operation_failed`. `taken` must outlive it.
+std::unique_ptr<access> open_by_sysfs(function const& of, takeover& taken);
+
+}  // namespace forebay::drive::pci

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "../free_stretches.hpp"
+#include "access.hpp"
+#include "forebay/error.hpp"
+
+namespace forebay::drive::pci {
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+/// The physical address of a page that is in memory (Documentation/admin-guide/mm/pagemap.rst of Linux: 64 bits for
+/// each page, of which 55 are the number of the frame, and bit 63 says that it is there).
+std::uint64_t physical_address(void const* at) {
+  open_file const map(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  std::uint64_t entry = 0;
+  auto const number = reinterpret_cast<std::uintptr_t>(at) / page;
+  bool const read = map && ::pread(map.get(), &entry, sizeof entry, static_cast<off_t>(number * sizeof entry)) ==
+                               static_cast<ssize_t>(sizeof entry);
+  std::uint64_t const frame = entry & ((std::uint64_t{1} << 55) - 1);
+  if (read && entry >> 63 != 0 && frame != 0) return frame * page;
+  throw refused_input("access", "sysfs",
+                      "the system does not tell physical addresses: run as root (CAP_SYS_ADMIN), or use access=vfio");
+}
+
+/// Huge pages, which never move. They follow each other in this process, and may lie anywhere in memory. Thread-safe.
+class huge_memory final : public driver::dma_space {
+ public:
+  explicit huge_memory(takeover& keeper) : keeper_(keeper) {}
+  ~huge_memory() override {
+    for (auto const& [first, its] : blocks_) ::munmap(reinterpret_cast<void*>(first), its.frames.size() * huge_page);
+  }
+
+  void* allocate(std::size_t bytes) override {
+    std::size_t const whole = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
+    std::lock_guard const lock(mutex_);
+    // What is not larger than a huge page lies within one, so that it is contiguous for the function too.
+    std::size_t const alignment = std::min(ceiling_of(whole), huge_page);
+    auto found = whole < bytes ? std::nullopt : free_.take(whole, alignment);
+    if (!found && whole >= bytes) {
+      add(whole);
+      found = free_.take(whole, alignment);
+    }
+    if (!found) throw operation_failed(fmt::format("cannot allocate {} bytes of memory", bytes));
+    return reinterpret_cast<void*>(*found);
+  }
+  void deallocate(void* address) noexcept override {
+    std::lock_guard const lock(mutex_);
+    auto const first = reinterpret_cast<std::uint64_t>(address);
+    if (std::uint64_t const bytes = free_.used_bytes(first); bytes != 0) {
+      std::memset(address, 0, bytes);  // as the next one expects it
+      free_.give_back(first);
+    }
+  }
+  void map(void* address, std::size_t bytes) override {
+    std::lock_guard const lock(mutex_);
+    auto const* const in = block_of(address);
+    auto const first = reinterpret_cast<std::uint64_t>(address);
+    if (in != nullptr && bytes <= in->second.frames.size() * huge_page - (first - in->first)) return;
+    throw refused_input(
+        "mapped memory", fmt::format("{}+{}", first, bytes),
+        "with access=sysfs the drive reaches only memory of allocate_buffer(): use that, or access=vfio");
+  }
+  void unmap(void*, std::size_t) override {}
+  std::uint64_t bus_address(void const* address) const override {
+    std::lock_guard const lock(mutex_);
+    auto const at = reinterpret_cast<std::uint64_t>(address);
+    if (auto const* const in = block_of(address)) {
+      return in->second.frames[(at - in->first) / huge_page] + (at - in->first) % huge_page;
+    }
+    throw refused_input(
+        "mapped memory", std::to_string(at),
+        "with access=sysfs the drive reaches only memory of allocate_buffer(): use that, or access=vfio");
+  }
+  std::size_t page_bytes() const override { return page; }
+
+ private:
+  struct block {
+    std::vector<std::uint64_t> frames;  ///< the physical address of each huge page
+  };
+
+  static std::size_t ceiling_of(std::size_t bytes) {
+    std::size_t power = page;
+    while (power < bytes && power < huge_page) power *= 2;
+    return power;
+  }
+  std::pair<std::uint64_t const, block> const* block_of(void const* address) const {
+    auto const at = reinterpret_cast<std::uint64_t>(address);
+    auto const after = blocks_.upper_bound(at);
+    if (after == blocks_.begin()) return nullptr;
+    auto const& found = *std::prev(after);
+    return at - found.first < found.second.frames.size() * huge_page ? &found : nullptr;
+  }
+
+  /// Takes huge pages from the system. The caller holds the mutex.
+  void add(std::size_t bytes) {
+    std::size_t const count = (bytes + huge_page - 1) / huge_page;
+    open_file const file(::memfd_create("forebay-drive", MFD_CLOEXEC | MFD_HUGETLB | MFD_HUGE_2MB));
+    bool const sized = file && ::ftruncate(file.get(), static_cast<off_t>(count * huge_page)) == 0;
+    void* const mapped =
+        !sized ? MAP_FAILED
+               : ::mmap(nullptr, count * huge_page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+    if (mapped == MAP_FAILED) {
+      throw refused_input("access", "sysfs",
+                          fmt::format("the system has no {} huge pages of 2 MiB to give ({}): write a larger number to "
+                                      "/proc/sys/vm/nr_hugepages, or use access=vfio",
+                                      count, std::strerror(errno)));
+    }
+    try {
+      // Before the function can write there: if this process dies, its pages must not become somebody else's.
+      keeper_.keep(file);
+      block made;
+      for (std::size_t i = 0; i < count; ++i) {
+        made.frames.push_back(physical_address(static_cast<std::byte*>(mapped) + i * huge_page));
+      }
+      blocks_.emplace(reinterpret_cast<std::uint64_t>(mapped), std::move(made));
+    } catch (...) {
+      ::munmap(mapped, count * huge_page);
+      throw;
+    }
+    free_.add(reinterpret_cast<std::uint64_t>(mapped), count * huge_page);
+  }
+
+  takeover& keeper_;
+  mutable std::mutex mutex_;
+  free_stretches free_;
+  std::map<std::uint64_t, block> blocks_;
+};
+
+class sysfs_access final : public access {
+ public:
+  sysfs_access(function const& of, takeover& taken) : dma_(taken), bytes_(of.bar0_bytes()) {
+    open_file const file(::open((of.folder() + "/resource0").c_str(), O_RDWR | O_CLOEXEC));
+    void* const mapped =
+        !file || bytes_ == 0 ? MAP_FAILED : ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (mapped == MAP_FAILED) {
+      throw refused_input("access", "sysfs",
+                          fmt::format("cannot map the registers of {}: {}; run as root, and without kernel lockdown",
+                                      of.at().text(), std::strerror(errno)));
+    }
+    registers_ = static_cast<std::byte volatile*>(mapped);
+  }
+  ~sysfs_access() override { ::munmap(const_cast<std::byte*>(registers_), bytes_); }
+  driver::dma_space& dma() override { return dma_; }
+  std::byte volatile* registers() override { return registers_; }
+  std::size_t registers_bytes() const override { return bytes_; }
+  char const* name() const override { return "sysfs"; }
+
+ private:
+  huge_memory dma_;
+  std::size_t const bytes_;
+  std::byte volatile* registers_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<access> open_by_sysfs(function const& of, takeover& taken) {
+  return std::make_unique<sysfs_access>(of, taken);
+}
+
+}  // namespace forebay::drive::pci

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/vfio.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "../free_stretches.hpp"
+#include "../open_file.hpp"
+#include "access.hpp"
+#include "forebay/error.hpp"
+
+namespace forebay::drive::pci {
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::uint64_t first_iova =
+    1 << 20;  // address 0 never is a buffer's, so that a pointer to nothing is found out
+constexpr std::uint32_t command_register = 4;
+constexpr std::uint16_t bus_master = 0x4;
+constexpr std::uint16_t memory_and_bus_master = 0x2 | bus_master;
+
+[[noreturn]] void fail(std::string const& what) {
+  throw operation_failed(fmt::format("VFIO: {}: {}", what, std::strerror(errno)));
+}
+
+/// The addresses that functions of this process use, and what is behind each. A process has one container: all its
+/// functions reach the same memory, at the same addresses. Thread-safe.
+class container {
+ public:
+  /// The one of the process. It ends with the last function that uses it.
+  static std::shared_ptr<container> of_process() {
+    static std::mutex mutex;
+    static std::weak_ptr<container> one;
+    std::lock_guard const lock(mutex);
+    auto found = one.lock();
+    if (!found) one = found = std::make_shared<container>();
+    return found;
+  }
+
+  container() : file_(::open("/dev/vfio/vfio", O_RDWR | O_CLOEXEC)) {
+    if (!file_) {
+      throw refused_input(
+          "access", "vfio",
+          fmt::format("cannot open /dev/vfio/vfio: {}; load the module vfio-pci, and run as root or get "
+                      "the permission for that file",
+                      std::strerror(errno)));
+    }
+    if (::ioctl(file_.get(), VFIO_GET_API_VERSION) != VFIO_API_VERSION ||
+        ::ioctl(file_.get(), VFIO_CHECK_EXTENSION, VFIO_TYPE1_IOMMU) != 1) {
+      throw refused_input("access", "vfio",
+                          "this kernel's VFIO has no IOMMU of type 1: load the module vfio_iommu_type1, and boot with "
+                          "an IOMMU (intel_iommu=on)");
+    }
+  }
+
+  /// Adds the group of a function.
+  void add(open_file const& group) {
+    int const number = file_.get();
+    if (::ioctl(group.get(), VFIO_GROUP_SET_CONTAINER, &number) != 0) fail("cannot use the IOMMU group");
+    std::lock_guard const lock(mutex_);
+    if (has_iommu_) return;
+    if (::ioctl(number, VFIO_SET_IOMMU, VFIO_TYPE1_IOMMU) != 0) {
+      int const error = errno;
+      ::ioctl(group.get(), VFIO_GROUP_UNSET_CONTAINER);
+      errno = error;
+      if (error != EPERM) fail("cannot use the IOMMU");
+      throw refused_input("access", "vfio",
+                          "the kernel refuses an IOMMU that does not remap interrupts: turn remapping on, or load "
+                          "vfio_iommu_type1 with allow_unsafe_interrupts=1");
+    }
+    has_iommu_ = true;
+    learn_ranges();
+  }
+
+  /// Lets the functions reach memory, and returns the address that they use for it.
+  std::uint64_t map(void* address, std::uint64_t bytes) {
+    std::lock_guard const lock(mutex_);
+    auto const iova = iovas_.take(bytes, page);
+    if (!iova) throw operation_failed(fmt::format("VFIO: the IOMMU has no room for {} bytes more", bytes));
+    vfio_iommu_type1_dma_map request{};
+    request.argsz = sizeof request;
+    request.flags = VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE;
+    request.vaddr = reinterpret_cast<std::uint64_t>(address);
+    request.iova = *iova;
+    request.size = bytes;
+    if (::ioctl(file_.get(), VFIO_IOMMU_MAP_DMA, &request) == 0) return *iova;
+    int const error = errno;
+    iovas_.give_back(*iova);
+    if (error == ENOMEM) {
+      throw operation_failed(
+          fmt::format("VFIO: cannot lock {} bytes of memory: raise the limit (ulimit -l), or the number of mappings "
+                      "(dma_entry_limit of vfio_iommu_type1)",
+                      bytes));
+    }
+    if (error == EFAULT) {
+      throw refused_input("buffer", fmt::format("{} bytes", bytes),
+                          "the system cannot lock this memory: it must be ordinary memory that may be written");
+    }
+    errno = error;
+    fail(fmt::format("cannot map {} bytes", bytes));
+  }
+  void unmap(std::uint64_t iova) noexcept {
+    std::lock_guard const lock(mutex_);
+    vfio_iommu_type1_dma_unmap request{};
+    request.argsz = sizeof request;
+    request.iova = iova;
+    request.size = iovas_.used_bytes(iova);
+    // If it fails, the address is never used again.
+    if (::ioctl(file_.get(), VFIO_IOMMU_UNMAP_DMA, &request) == 0) iovas_.give_back(iova);
+  }
+
+ private:
+  /// The addresses that the IOMMU translates: not those of interrupts, and only as wide as it is.
+  void learn_ranges() {
+    vfio_iommu_type1_info sizes{};
+    sizes.argsz = sizeof sizes;
+    if (::ioctl(file_.get(), VFIO_IOMMU_GET_INFO, &sizes) != 0) fail("cannot ask what the IOMMU translates");
+    std::vector<std::byte> bytes(std::max<std::size_t>(sizes.argsz, sizeof sizes));
+    auto* const info = reinterpret_cast<vfio_iommu_type1_info*>(bytes.data());
+    info->argsz = static_cast<std::uint32_t>(bytes.size());
+    if (::ioctl(file_.get(), VFIO_IOMMU_GET_INFO, info) != 0) fail("cannot ask what the IOMMU translates");
+    bool any = false;
+    std::uint32_t at = (info->flags & VFIO_IOMMU_INFO_CAPS) != 0 ? info->cap_offset : 0;
+    while (at != 0 && at + sizeof(vfio_info_cap_header) <= bytes.size()) {
+      auto const* const header = reinterpret_cast<vfio_info_cap_header const*>(bytes.data() + at);
+      if (header->id == VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE) {
+        auto const* const ranges = reinterpret_cast<vfio_iommu_type1_info_cap_iova_range const*>(header);
+        for (std::uint32_t i = 0; i < ranges->nr_iovas; ++i) {
+          std::uint64_t const first = std::max<std::uint64_t>(ranges->iova_ranges[i].start, first_iova);
+          std::uint64_t const last = ranges->iova_ranges[i].end;
+          if (last <= first) continue;
+          iovas_.add(first, (last - first) / page * page);
+          any = true;
+        }
+      }
+      at = header->next;
+    }
+    // A kernel before 5.4 does not say. Every IOMMU translates 39 bits; interrupts have 1 MiB at 0xfee00000.
+    if (any) return;
+    iovas_.add(first_iova, 0xfee0'0000 - first_iova);
+    iovas_.add(0x1'0000'0000, (std::uint64_t{1} << 39) - 0x1'0000'0000);
+  }
+
+  open_file file_;
+  std::mutex mutex_;  ///< of what follows
+  bool has_iommu_ = false;
+  free_stretches iovas_;
+};
+
+/// Memory that is mapped for the functions of the container. Thread-safe.
+class vfio_dma_space final : public driver::dma_space {
+ public:
+  explicit vfio_dma_space(std::shared_ptr<container> in) : in_(std::move(in)) {}
+  ~vfio_dma_space() override {
+    for (auto const& [address, its] : areas_) {
+      in_->unmap(its.iova);
+      if (its.own) ::munmap(const_cast<std::byte*>(address), its.bytes);
+    }
+  }
+
+  void* allocate(std::size_t bytes) override {
+    std::size_t const whole = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
+    void* const made =
+        whole < bytes ? MAP_FAILED : ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) throw operation_failed(fmt::format("cannot allocate {} bytes of memory", bytes));
+    // After a fork the first write to a page would move it, and the function would go on with the old one.
+    ::madvise(made, whole, MADV_DONTFORK);
+    try {
+      add(made, whole, true);
+    } catch (...) {
+      ::munmap(made, whole);
+      throw;
+    }
+    return made;
+  }
+  void deallocate(void* address) noexcept override {
+    if (std::size_t const bytes = remove(address, std::nullopt); bytes != 0) ::munmap(address, bytes);
+  }
+  void map(void* address, std::size_t bytes) override { add(address, bytes, false); }
+  void unmap(void* address, std::size_t bytes) override { remove(address, bytes); }
+  std::uint64_t bus_address(void const* address) const override {
+    auto const* const at = static_cast<std::byte const*>(address);
+    std::lock_guard const lock(mutex_);
+    // A part of mapped memory may be mapped again, so the nearest area before it need not be the one that holds it.
+    for (auto after = areas_.upper_bound(at); after != areas_.begin();) {
+      --after;
+      auto const offset = static_cast<std::size_t>(at - after->first);
+      if (offset < after->second.bytes) return after->second.iova + offset;
+    }
+    throw refused_input("mapped memory", std::to_string(reinterpret_cast<std::uintptr_t>(address)),
+                        "the drive reaches only memory from allocate_buffer() and register_buffer()");
+  }
+  std::size_t page_bytes() const override { return page; }
+
+ private:
+  struct area {
+    std::uint64_t iova;
+    std::size_t bytes;
+    bool own;
+  };
+
+  void add(void* address, std::size_t bytes, bool own) {
+    std::uint64_t const iova = in_->map(address, bytes);
+    std::lock_guard const lock(mutex_);
+    areas_.emplace(static_cast<std::byte const*>(address), area{iova, bytes, own});
+  }
+  /// The first area of so many bytes that begins there; or the one that `allocate` made, where `bytes` is none. Returns
+  /// its size, or 0 if there is none.
+  std::size_t remove(void const* address, std::optional<std::size_t> bytes) noexcept {
+    std::lock_guard const lock(mutex_);
+    auto const [first, end] = areas_.equal_range(static_cast<std::byte const*>(address));
+    auto const found = std::find_if(first, end, [&](auto const& one) {
+      return bytes ? !one.second.own && one.second.bytes == *bytes : one.second.own;
+    });
+    if (found == end) return 0;
+    std::size_t const its = found->second.bytes;
+    in_->unmap(found->second.iova);
+    areas_.erase(found);
+    return its;
+  }
+
+  std::shared_ptr<container> const in_;
+  mutable std::mutex mutex_;
+  std::multimap<std::byte const*, area> areas_;
+};
+
+class vfio_access final : public access {
+ public:
+  explicit vfio_access(function const& of)
+      : container_(container::of_process()), group_(open_group(of)), dma_(container_) {
+    vfio_group_status status{};
+    status.argsz = sizeof status;
+    if (::ioctl(group_.get(), VFIO_GROUP_GET_STATUS, &status) != 0) fail("cannot ask for the IOMMU group");
+    if ((status.flags & VFIO_GROUP_FLAGS_VIABLE) == 0) {
+      throw refused_input(
+          "drive", "pci:" + of.at().text(),
+          fmt::format("drivers of the system still have others of its IOMMU group {}: detach them too, or "
+                      "use access=sysfs",
+                      of.iommu_group()));
+    }
+    container_->add(group_);
+    device_ = open_file(::ioctl(group_.get(), VFIO_GROUP_GET_DEVICE_FD, of.at().text().c_str()));
+    if (!device_) fail("cannot open " + of.at().text());
+    // Whatever it did before. Not all functions can be reset so; the driver disables the controller in any case.
+    ::ioctl(device_.get(), VFIO_DEVICE_RESET);
+    map_registers();
+    command(memory_and_bus_master, 0);
+  }
+  ~vfio_access() override {
+    try {
+      command(0, bus_master);
+    } catch (operation_failed const&) {
+      // It has left the bus.
+    }
+    ::munmap(const_cast<std::byte*>(registers_), bytes_);
+  }
+  driver::dma_space& dma() override { return dma_; }
+  std::byte volatile* registers() override { return registers_; }
+  std::size_t registers_bytes() const override { return bytes_; }
+  char const* name() const override { return "vfio"; }
+
+ private:
+  static open_file open_group(function const& of) {
+    std::string const group = of.iommu_group();
+    if (group.empty()) {
+      throw refused_input("access", "vfio",
+                          fmt::format("no IOMMU translates for {}: boot with one (intel_iommu=on), or use access=sysfs",
+                                      of.at().text()));
+    }
+    open_file opened(::open(("/dev/vfio/" + group).c_str(), O_RDWR | O_CLOEXEC));
+    if (opened) return opened;
+    throw refused_input("access", "vfio",
+                        fmt::format("cannot open /dev/vfio/{}: {}; {}", group, std::strerror(errno),
+                                    errno == EBUSY ? "another process uses a function of this IOMMU group"
+                                                   : "run as root, or get the permission for that file"));
+  }
+  vfio_region_info region(std::uint32_t index) const {
+    vfio_region_info info{};
+    info.argsz = sizeof info;
+    info.index = index;
+    if (::ioctl(device_.get(), VFIO_DEVICE_GET_REGION_INFO, &info) != 0) fail("cannot ask for a region");
+    return info;
+  }
+  void map_registers() {
+    vfio_region_info const bar = region(VFIO_PCI_BAR0_REGION_INDEX);
+    void* const mapped = (bar.flags & VFIO_REGION_INFO_FLAG_MMAP) == 0
+                             ? MAP_FAILED
+                             : ::mmap(nullptr, bar.size, PROT_READ | PROT_WRITE, MAP_SHARED, device_.get(),
+                                      static_cast<off_t>(bar.offset));
+    if (mapped == MAP_FAILED) fail("cannot map the registers");
+    registers_ = static_cast<std::byte volatile*>(mapped);
+    bytes_ = bar.size;
+  }
+  /// Sets and clears bits of the command register.
+  void command(std::uint16_t set, std::uint16_t clear) const {
+    vfio_region_info const config = region(VFIO_PCI_CONFIG_REGION_INDEX);
+    auto const at = static_cast<off_t>(config.offset + command_register);
+    std::uint16_t value = 0;
+    if (::pread(device_.get(), &value, sizeof value, at) != sizeof value) fail("cannot read the command register");
+    value = static_cast<std::uint16_t>((value | set) & ~clear);
+    if (::pwrite(device_.get(), &value, sizeof value, at) != sizeof value) fail("cannot write the command register");
+  }
+
+  std::shared_ptr<container> container_;
+  open_file group_;
+  open_file device_;
+  vfio_dma_space dma_;
+  std::byte volatile* registers_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<access> open_by_vfio(function const& of) {
+  return std::make_unique<vfio_access>(of);
+}
+
+}  // namespace forebay::drive::pci

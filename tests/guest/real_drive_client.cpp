@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! What a guest does with a real drive, and with the memory that a drive could write to:
+//!   real_drive_client load URI     reads without end, with many reads under way
+//!   real_drive_client verify URI   writes a part of the drive, reads it back and compares
+//!   real_drive_client watch MS     takes all huge pages that are free, or become so, and fails if anybody writes there
+#include <linux/mman.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "forebay/detail/simt/native.hpp"
+#include "forebay/error.hpp"
+#include "forebay/storage.hpp"
+
+namespace {
+
+using forebay::simt::native;
+
+forebay::storage open(std::string const& uri, bool read_only) {
+  forebay::storage_options options;
+  options.drives = {uri};
+  options.device = "cpu";
+  options.read_only = read_only;
+  return forebay::storage(options);
+}
+
+[[noreturn]] void load(std::string const& uri) {
+  constexpr std::size_t bytes = 128 << 10, under_way = 64;
+  forebay::storage drive = open(uri, true);
+  std::puts("ready");
+  std::fflush(stdout);
+  std::vector<std::vector<std::byte>> buffers(under_way, std::vector<std::byte>(bytes));
+  std::deque<forebay::host_transfer> reads;
+  std::uint64_t const places = drive.size_bytes() / bytes;
+  for (std::uint64_t n = 0;; ++n) {
+    if (reads.size() == under_way) {
+      reads.front().wait();
+      reads.pop_front();
+    }
+    reads.push_back(drive.pread_async(buffers[n % under_way].data(), bytes, n % places * bytes));
+  }
+}
+
+int verify(std::string const& uri) {
+  forebay::storage drive = open(uri, false);
+  std::vector<std::uint64_t> words((8 << 20) / sizeof(std::uint64_t)), back(words.size());
+  std::mt19937_64 random(7);
+  for (std::uint64_t& word : words) word = random();
+  std::size_t const bytes = words.size() * sizeof(std::uint64_t);
+  drive.pwrite(words.data(), bytes, 0);
+  drive.flush();
+  drive.pread(back.data(), bytes, 0);
+  if (back != words) {
+    std::puts("what was read is not what was written");
+    return 1;
+  }
+  std::puts("verified");
+  return 0;
+}
+
+int watch(std::uint64_t milliseconds) {
+  constexpr std::size_t huge_page = std::size_t{2} << 20;
+  constexpr std::uint64_t canary = 0xc0ff'ee5e'ed12'3456;
+  std::vector<std::uint64_t*> pages;
+  std::uint64_t const end_ns = native::clock_ns() + milliseconds * 1'000'000;
+  std::uint64_t written = 0;
+  do {
+    for (;;) {
+      void* const taken = ::mmap(nullptr, huge_page, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB | MAP_POPULATE, -1, 0);
+      if (taken == MAP_FAILED) break;
+      pages.push_back(static_cast<std::uint64_t*>(taken));
+      std::fill_n(pages.back(), huge_page / sizeof canary, canary);
+    }
+    for (std::uint64_t const* const page : pages) {
+      for (std::size_t i = 0; i < huge_page / sizeof canary; ++i) {
+        // Volatile, because a drive may write it.
+        if (static_cast<std::uint64_t const volatile*>(page)[i] != canary) ++written;
+      }
+    }
+  } while (written == 0 && native::clock_ns() < end_ns);
+  std::printf("%zu huge pages, %lu words written\n", pages.size(), written);
+  return written == 0 && !pages.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  std::string const what = count == 3 ? arguments[1] : "";
+  try {
+    if (what == "load") load(arguments[2]);
+    if (what == "verify") return verify(arguments[2]);
+    if (what == "watch") return watch(std::strtoull(arguments[2], nullptr, 10));
+  } catch (forebay::refused_input const& refused) {
+    std::printf("%s\n", refused.what());
+    return 2;
+  } catch (std::exception const& failed) {
+    std::printf("%s\n", failed.what());
+    return 1;
+  }
+  std::puts("usage: real_drive_client load|verify|watch WHAT");
+  return 2;
+}
