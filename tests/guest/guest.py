@@ -182,7 +182,7 @@ def _attach(disk: Disk) -> list[str]:
 def boot(script: str, programs: list[Path], disks: list[Disk], results: Path, *, iommu: bool = False) -> str:
     """Runs the script as the only thing in a guest, and returns what the guest printed.
 
-    What the script leaves in /results is then in the folder `results`. With `iommu`, an IOMMU translates for all devices.
+    What the script leaves in /results is then in the folder `results`. With `iommu`, one translates for all devices.
     """
     with tempfile.TemporaryDirectory() as name:
         initramfs = Path(name) / "initramfs"

@@ -117,6 +117,9 @@ def test_true_neighbours_of_a_file(capsys, drive, true, tmp_path):
     assert document["verified"] is False
     assert document["recall"] < 0.5
     assert "--recall-min is 0.9" in err
+    write_vectors(true.view(np.int32) + BASE, truth)
+    err = run(capsys, "search", "query", *words, status=2)
+    assert f"must be the ids of vectors of the index, 0 to {BASE - 1}" in err
 
 
 def test_a_filter_leaves_only_its_ids(capsys, drive, tmp_path):

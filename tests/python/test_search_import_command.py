@@ -71,7 +71,7 @@ def test_an_import_is_checked_and_a_query_finds_what_the_vectors_say(capsys, tmp
 def test_a_name_in_use_is_refused_or_replaced(capsys, prefix, drive):
     run(capsys, "search", "import", prefix, "--drive", drive, *CPU)
     err = run(capsys, "search", "import", prefix, "--drive", drive, *CPU, status=2)
-    assert err.startswith("forebay: --name: 'index': is in use: choose another, or replace that index")
+    assert err.startswith("forebay: --name: 'index': is in use: choose another, or replace it (--replace)")
     replaced, _ = run(capsys, "search", "import", prefix, "--drive", drive, *CPU, "--replace")
     assert replaced["verified"] is True
 

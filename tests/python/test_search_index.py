@@ -19,7 +19,7 @@ from forebay.search import (
     synthetic_vectors,
 )
 from forebay.search.exact_mode import layout_of as exact_layout
-from forebay.search.index_file import VERSION, Meta, read_meta, read_part
+from forebay.search.index_file import VERSION, Meta, read_meta, read_part, write_whole
 from forebay.search.pq_mode import layout_of
 from forebay.search.prepared import prepare
 from forebay.search.quantiser import CENTROIDS
@@ -559,3 +559,39 @@ def test_a_gpu_finds_what_the_cpu_does(small, mode):
             in_memory = index.search(queries, 10)
     np.testing.assert_array_equal(found.ids, in_memory.ids)
     assert np.mean(found.ids == expected.ids) >= 0.98  # a sum may be rounded in another way
+
+
+def test_a_drive_without_room_for_all_parts_is_refused_before_anything_is_written():
+    vectors = np.random.default_rng(3).integers(0, 256, (500, 32)).astype(np.uint8)
+    for mode, least in (("pq", 7), ("exact", 6)):
+        with Storage(f"emulated:size={least - 1}M", device="cpu") as storage:
+            with pytest.raises(RefusedInput, match=r"^storage: .* is too small for the index"):
+                Index.build(storage, vectors, mode=mode, graph_degree=8)
+            assert storage.extents() == []
+        with Storage(f"emulated:size={least}M", device="cpu") as storage:
+            Index.build(storage, vectors, mode=mode, graph_degree=8)
+
+
+def test_a_build_that_fails_leaves_nothing_of_the_index(monkeypatch):
+    vectors = np.random.default_rng(3).integers(0, 256, (500, 32)).astype(np.uint8)
+    written = []
+
+    def fail_at_the_third(storage, extent, data, *, replace):
+        written.append(extent)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        write_whole(storage, extent, data, replace=replace)
+
+    with Storage("emulated:size=16M", device="cpu") as storage:
+        with storage.new_extent("index/mine", 4096) as write:
+            write(b"not of the index", 0)
+        monkeypatch.setattr("forebay.search.pq_mode.write_whole", fail_at_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            Index.build(storage, vectors, graph_degree=8)
+        assert [extent["name"] for extent in storage.extents()] == ["index/mine"]
+        monkeypatch.undo()
+        Index.build(storage, vectors, graph_degree=8)
+        storage.remove_extent("index/meta")
+        with pytest.raises(RefusedInput, match=r"has parts of an index that was not finished: choose another"):
+            Index.build(storage, vectors, graph_degree=8)
+        Index.build(storage, vectors, graph_degree=8, replace=True)

@@ -45,6 +45,10 @@ def test_every_combination_is_a_drive():
         (Grid(axes={"channels": ["65"]}), ["--channels", "1 to 64"]),
         (Grid(settings={"iodepth": ["1.5"]}), ["--iodepth", "whole number"]),
         (
+            Grid(drives=["emulated:size=1M", "file:x"], axes={"iops": ["1k"]}),
+            ["--drive: 'file:x'", "only emulated: drives have iops to vary"],
+        ),
+        (
             Grid(axes={"iops": [str(n + 1) for n in range(101)]}, settings={"n": [str(n) for n in range(100)]}),
             ["10100"],
         ),

@@ -73,13 +73,13 @@ def test_places_say_where_figures_are():
     ("program", "document", "said"),
     [
         (Program(["x"]), [], "no object"),
-        (Program(["x"]), {}, "no value"),
+        (Program(["x"]), {}, r"no key seconds; say where the value is \(--value\)"),
         (Program(["x"]), {"seconds": 0}, "not above 0"),
         (Program(["x"]), {"seconds": "3"}, "no number"),
         (Program(["x"]), {"seconds": True}, "no number"),
         (Program(["x"], value="a.b"), {"a": {}}, "no a.b: there is no 'b'"),
         (Program(["x"], value="a.1"), {"a": [1]}, "no a.1"),
-        (Program(["x"]), {"jobs": [{"read": side(0)}], "forebay": {"seconds": 1.0}}, "no value"),
+        (Program(["x"]), {"jobs": [{"read": side(0)}], "forebay": {"seconds": 1.0}}, "nothing completed in its time"),
     ],
 )
 def test_documents_without_a_figure_are_found(program, document, said):

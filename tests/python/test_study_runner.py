@@ -70,7 +70,7 @@ def test_a_point_is_good_if_nothing_is_said_against_it(more, good, fidelity):
         ("kill -9 $$", "signal 9"),
         ("echo text", "standard output is not JSON"),
         ("true", "standard output is not JSON"),
-        ("echo '{}'", "no value"),
+        ("echo '{}'", "no key seconds"),
         ("echo '[1]'", "is no object"),
     ],
 )

@@ -291,7 +291,7 @@ def show_built(document: dict[str, Any], json_target: str | None) -> None:
         steps.add_row(step, format_ns(seconds * 1e9))
     steps.add_row("all", format_ns(document["seconds"] * 1e9))
     out.print(steps)
-    found = f"{document['recall']:.2f} of {document['verified_vectors']} of its own vectors found"
+    found = f"{document['recall']:.0%} of {document['verified_vectors']} of its own vectors found"
     verdict = "PASS" if document["verified"] else "FAIL"
     out.print(f"on {document['device']}; verification: {verdict}, {found}", highlight=False, soft_wrap=True)
 

@@ -305,6 +305,10 @@ def _true_neighbours(
             shape = f"{ids.shape[0]} x {ids.shape[1]}"
             remedy = f"has {shape} ids; it must have those of {len(queries)} queries, {k} or more of each"
             raise RefusedInput("--truth", checks.truth, remedy)
+        count = index.info()["count"]
+        if (bad := ids >= count).any():
+            remedy = f"must be the ids of vectors of the index, 0 to {count - 1}"
+            raise RefusedInput(f"--truth: {checks.truth}", ids[bad][0], remedy)
         return np.asarray(ids[:, :k])
     if base is None:
         return None

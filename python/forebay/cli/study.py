@@ -174,7 +174,7 @@ def study(
     settings = {"iodepth": iodepth, "bs": bs}
     for option, given in (("--iodepth", iodepth), ("--bs", bs), ("--runtime", runtime)):
         if given and not workload and not (trace and option == "--iodepth"):
-            raise RefusedInput(option, given, "is of --bench; write it into COMMAND, or use --bench")
+            raise RefusedInput(option, given, "is of --bench and --trace; write it into COMMAND")
     for option, chosen in (("--mode", mode), ("--speed", speed), ("--wrap", wrap or None)):
         if chosen is not None and not trace:
             raise RefusedInput(option, chosen, "is of --trace; write it into COMMAND, or use --trace")

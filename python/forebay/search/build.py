@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds an index, and writes it to drives."""
 
+import contextlib
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay._buffers import text, whole
-from forebay.errors import RefusedInput
+from forebay.errors import OperationFailed, RefusedInput
 from forebay.search import exact_mode, pq_mode
 from forebay.search.build_options import BuildOptions, Progress
 from forebay.search.exact import NO_NEIGHBOUR, checked_vectors
@@ -24,6 +26,12 @@ DIMENSION_MAX = 16384
 SLOTS_MAX = 2**31 - 1
 DEGREE_DEFAULT = 64
 _CHUNKS_MAX = 1024
+_EXTENT_ALIGNMENT = 1 << 20
+_PARTS = (
+    *("meta", "live", "journal"),
+    *("nodes", "codes", "codebook", "navigation"),  # of the mode pq
+    *("vectors", "lists", "entries"),  # of the mode exact
+)
 
 
 def default_chunks(dimension: int) -> int:
@@ -77,7 +85,7 @@ def write_index(
     slots = Slots.spread(room, options.seed)
     words, slot_bytes = slot_layout(mode, base.dtype, dimension, degree, storage.block_bytes, options.chunks)
     require_name(storage, name, replace=options.replace)
-    require_room(storage, room * slot_bytes)
+    require_room(storage, name, part_sizes(mode, count, room, slot_bytes, dimension, options.chunks))
 
     if graph is None:
         graph = build_graph(
@@ -110,10 +118,11 @@ def write_index(
         checksums={},
     )
     remove_old(storage, name, replace=options.replace)
-    meta = (pq_mode if mode == "pq" else exact_mode).write(storage, name, base, graph, meta, options)
-    live = live_words(slots.ids(np.arange(room)) < count)
-    write_whole(storage, f"{name}/live", live, replace=options.replace)
-    write_whole(storage, f"{name}/meta", meta.with_checksums(live=live).to_bytes(), replace=options.replace)
+    with whole_or_nothing(storage, name):
+        meta = (pq_mode if mode == "pq" else exact_mode).write(storage, name, base, graph, meta, options)
+        live = live_words(slots.ids(np.arange(room)) < count)
+        write_whole(storage, f"{name}/live", live, replace=options.replace)
+        write_whole(storage, f"{name}/meta", meta.with_checksums(live=live).to_bytes(), replace=options.replace)
 
 
 def remove_old(storage: Storage, name: str, *, replace: bool) -> None:
@@ -169,12 +178,48 @@ def require_name(storage: Storage, name: str, *, replace: bool) -> None:
     text("name", name)
     if not name or "/" in name:
         raise RefusedInput("name", name, "must be a name without '/', and not empty")
-    if f"{name}/meta" in extent_sizes(storage) and not replace:
-        raise RefusedInput("name", name, "is in use: choose another, or replace that index")
+    there = extent_sizes(storage).keys() & _parts_of(name)
+    if there and not replace:
+        what = "is in use" if f"{name}/meta" in there else "has parts of an index that was not finished"
+        raise RefusedInput("name", name, f"{what}: choose another, or replace it (--replace)")
 
 
-def require_room(storage: Storage, needed_bytes: int) -> None:
-    """Refuses drives that are too small."""
-    if needed_bytes > storage.size_bytes:
-        remedy = f"is too small for the index, which needs {needed_bytes} bytes and some MiB: use larger drives"
-        raise RefusedInput("storage", f"{storage.size_bytes} bytes", remedy)
+def require_room(storage: Storage, name: str, parts: Sequence[int]) -> None:
+    """Refuses drives that have no room for parts of so many bytes, each in an extent, besides what others have."""
+    others = sum(_with_gap(size) for extent, size in extent_sizes(storage).items() if extent not in _parts_of(name))
+    free = max(0, storage.size_bytes - _EXTENT_ALIGNMENT - others)  # the first MiB has the catalogue
+    needed = sum(map(_with_gap, parts))
+    if needed > free:
+        remedy = f"is too small for the index, which needs {needed} bytes where {free} are free"
+        raise RefusedInput("storage", f"{storage.size_bytes} bytes", f"{remedy}: use larger drives, or remove extents")
+
+
+@contextlib.contextmanager
+def whole_or_nothing(storage: Storage, name: str) -> Iterator[None]:
+    """Removes all parts of an index from the drives if they are not all written."""
+    try:
+        yield
+    except BaseException:
+        for extent in extent_sizes(storage).keys() & _parts_of(name):
+            # A drive that fails may keep them: they are no index without its meta.
+            with contextlib.suppress(OperationFailed, RefusedInput):
+                storage.remove_extent(extent)
+        raise
+
+
+def part_sizes(mode: str, count: int, room: int, slot_bytes: int, dimension: int, chunks: int) -> list[int]:
+    """Returns the bytes of the parts of an index, or a little more."""
+    live = -(-room // 32) * 4
+    if mode != "pq":
+        return [room * slot_bytes, *[_EXTENT_ALIGNMENT] * 2, live, _EXTENT_ALIGNMENT]
+    navigation = (count // 100 + 64) * 41 * 4
+    codebook = 256 * (dimension + chunks) * 4
+    return [room * (slot_bytes - chunks), room * chunks, codebook, navigation, live, _EXTENT_ALIGNMENT]
+
+
+def _with_gap(size_bytes: int) -> int:
+    return -(-size_bytes // _EXTENT_ALIGNMENT) * _EXTENT_ALIGNMENT
+
+
+def _parts_of(name: str) -> set[str]:
+    return {f"{name}/{part}" for part in _PARTS}

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from forebay._buffers import text, whole
 from forebay.errors import OperationFailed, RefusedInput
 from forebay.search import diskann_files
-from forebay.search.build import SLOTS_MAX, remove_old, require_name, require_room
+from forebay.search.build import SLOTS_MAX, part_sizes, remove_old, require_name, require_room, whole_or_nothing
 from forebay.search.build_options import BuildOptions, Progress
 from forebay.search.diskann_files import CODES_FILE, DISK_FILE, PIVOTS, PIVOTS_FILE, Nodes, Quantiser
 from forebay.search.exact import NO_NEIGHBOUR, checked_vectors
@@ -105,7 +105,9 @@ def import_diskann(
         raise RefusedInput(f"{disk}: degree", nodes.degree, remedy)
     layout = RecordLayout.of(kind, nodes.dimension, nodes.degree, storage.block_bytes)
     codebook, chunk_offsets = _codebook_of(quantiser)
-    require_room(storage, room * (layout.size_bytes + len(codebook)))
+    chunks = len(codebook)
+    sizes = part_sizes("pq", nodes.count, room, layout.size_bytes + chunks, nodes.dimension, chunks)
+    require_room(storage, name, sizes)
     for done in nodes.check(disk):
         options.tell("check", done, nodes.count)
 
@@ -144,10 +146,11 @@ def import_diskann(
         "live": live_words(slots.ids(np.arange(room)) < nodes.count),
     }
     remove_old(storage, name, replace=options.replace)
-    write_records(storage, name, vectors, graph, meta, replace=options.replace, tell=options.tell)
-    for part, array in parts.items():
-        write_whole(storage, f"{name}/{part}", array, replace=options.replace)
-    write_whole(storage, f"{name}/meta", meta.with_checksums(**parts).to_bytes(), replace=options.replace)
+    with whole_or_nothing(storage, name):
+        write_records(storage, name, vectors, graph, meta, replace=options.replace, tell=options.tell)
+        for part, array in parts.items():
+            write_whole(storage, f"{name}/{part}", array, replace=options.replace)
+        write_whole(storage, f"{name}/meta", meta.with_checksums(**parts).to_bytes(), replace=options.replace)
     return Index(storage, name, memory=memory)
 
 

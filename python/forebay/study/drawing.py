@@ -100,7 +100,8 @@ def _draw_times(axes: Axes, study: Study) -> None:
     if study.model is not None and (knee := study.model.knee(name)) and knee.demand:
         at = knee.demand * 1e6 if name == "latency" else 1 / knee.demand
         axes.axvline(at, color=GREY, linestyle=":", label=f"knee: {show(at)}")
-    axes.legend(fontsize=8, frameon=False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8, frameon=False)
     label(axes, f"Time of {_of_what(study)}", words, "")
 
 

@@ -130,6 +130,11 @@ class Grid:
                 raise RefusedInput(field, twice, "is there twice; leave one out")
             for value in values:
                 _check_value(field, name, value)
+        changed = next(iter(self.axes), None)
+        real = next((drive for drive in self.drives if not drive.startswith(_EMULATED)), None)
+        if changed is not None and real is not None:
+            remedy = f"only emulated: drives have {changed} to vary; leave that out, or study an emulated drive"
+            raise RefusedInput(f"{prefix}drive", real, remedy)
         count = math.prod(len(values) for values in (self.drives, *self.axes.values(), *self.settings.values()))
         if count > POINTS_MAX:
             raise RefusedInput("grid", count, f"has more than {POINTS_MAX} points; give fewer values")

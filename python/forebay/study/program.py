@@ -149,8 +149,10 @@ class Program:
                 found[field] = _at(document, place)
         value = _number("value", found.get("value"))
         if value is None or not (math.isfinite(value) and value > 0):
-            shown = "no value" if value is None else f"the value {value:g}, which is not above 0"
-            raise NoFigureError(f"the JSON document has {shown}; say where the value is")
+            if value is None and _is_fio(document):
+                raise NoFigureError("nothing completed in its time; let it run longer (--runtime)")
+            shown = "no key seconds" if value is None else f"the value {value:g}, which is not above 0"
+            raise NoFigureError(f"the JSON document has {shown}; say where the value is (--value)")
         fidelity = found.get("fidelity")
         verified, on_time, device = found.get("verified"), found.get("on_time"), found.get("device")
         return Figures(

@@ -41,7 +41,7 @@ std::string first_line(fs::path const& file) {
   return line;
 }
 
-/// `nvme0c1n2`, a hidden path to a namespace, is `nvme0n2` to those who use it.
+/// `nvme0c1n2`, a hidden path to a namespace, is `nvme0n2` for its users.
 std::string visible_name(std::string const& name) {
   std::size_t const c = name.find('c');
   std::size_t const n = name.rfind('n');

@@ -166,7 +166,7 @@ std::unique_ptr<device> open(uri const& from, open_options const& options) {
   if (!options.read_only) require_destructible(of, allowed);
   auto opened = std::make_unique<pci_drive>(from, of, how, nsid, queues);
   if (!options.read_only && !allowed.empty()) {
-    // Where no driver of the system had it, only the controller itself tells who it is.
+    // Where no driver of the system had it, only the controller itself tells what it is called.
     std::string const serial = driver::controller(opened->registers(), opened->dma()).identity().serial;
     if (serial != allowed) {
       throw refused_input(

@@ -225,7 +225,7 @@ void takeover::start_guard(way how) {
   guard made(of_, how, driver_before_);
   made.lock_ = lock_.get();
   open_file const me(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  // A child of a child, so that this process need not wait for it, and whoever waits for any child does not find it.
+  // A child of a child: this process need not wait for it, and a wait for any child does not find it.
   pid_t const between = ::fork();
   if (between < 0) refuse(of_, "start a guard");
   if (between == 0) {
