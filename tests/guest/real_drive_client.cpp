@@ -3,6 +3,7 @@
 //! What a guest does with a real drive, and with the memory that a drive could write to:
 //!   real_drive_client load URI     reads without end, with many reads under way
 //!   real_drive_client verify URI   writes a part of the drive, reads it back and compares
+//!   real_drive_client open URI     opens it, and says what came of that; open-to-read opens it to read only
 //!   real_drive_client watch MS     takes all huge pages that are free, or become so, and fails if anybody writes there
 #include <linux/mman.h>
 #include <sys/mman.h>
@@ -68,6 +69,12 @@ int verify(std::string const& uri) {
   return 0;
 }
 
+int say_whether_it_opens(std::string const& uri, bool read_only) {
+  forebay::storage const drive = open(uri, read_only);
+  std::printf("opened: %lu bytes\n", drive.size_bytes());
+  return 0;
+}
+
 int watch(std::uint64_t milliseconds) {
   constexpr std::size_t huge_page = std::size_t{2} << 20;
   constexpr std::uint64_t canary = 0xc0ff'ee5e'ed12'3456;
@@ -100,6 +107,8 @@ int main(int count, char** arguments) {
   try {
     if (what == "load") load(arguments[2]);
     if (what == "verify") return verify(arguments[2]);
+    if (what == "open") return say_whether_it_opens(arguments[2], false);
+    if (what == "open-to-read") return say_whether_it_opens(arguments[2], true);
     if (what == "watch") return watch(std::strtoull(arguments[2], nullptr, 10));
   } catch (forebay::refused_input const& refused) {
     std::printf("%s\n", refused.what());
@@ -108,6 +117,6 @@ int main(int count, char** arguments) {
     std::printf("%s\n", failed.what());
     return 1;
   }
-  std::puts("usage: real_drive_client load|verify|watch WHAT");
+  std::puts("usage: real_drive_client load|verify|open|open-to-read|watch WHAT");
   return 2;
 }

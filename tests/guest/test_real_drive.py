@@ -3,6 +3,7 @@
 
 import os
 import random
+import re
 from pathlib import Path
 
 import guest
@@ -55,7 +56,7 @@ driver > /results/after
 """
     said = boot(script, ["conformance_test"], tmp_path, iommu=access == "vfio")
     assert said.endswith("status 0\n"), said
-    assert "[  PASSED  ]" in said
+    assert re.search(r"\[  PASSED  \] [1-9]\d{2} tests", said), said
     assert "SKIPPED" not in said
     assert (tmp_path / "results" / "before").read_text() == "nvme\n"
     assert (tmp_path / "results" / "after").read_text() == "nvme\n", "the system's driver does not have it back"
@@ -65,11 +66,15 @@ driver > /results/after
 # command that was under way then still wrote into one, the program would see that.
 KILL = """
 kill_after() {
+  : > /load.txt
   real_drive_client load $FOREBAY_PCI_DRIVE,access=$access > /load.txt 2>&1 &
   client=$!
+  # Every other one is killed only once it has the drive.
+  [ $2 = 0 ] || while ! grep -q ready /load.txt && kill -0 $client; do usleep 10000; done
   usleep $1
   $before
   kill -9 $client
+  grep -q ready /load.txt && ready=$((ready + 1))
   real_drive_client watch $watch > /watch.txt 2>&1 || echo "after $1 us: canaries: $(cat /watch.txt)" >> /results/output
   for i in $(seq 100); do [ $(driver) = nvme ] && break; usleep 100000; done
   [ $(driver) = nvme ] || echo "after $1 us: the driver is $(driver)" >> /results/output
@@ -83,18 +88,21 @@ def test_a_client_may_be_killed_at_any_time(tmp_path, access):
     seed = int(os.environ.get("FOREBAY_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"replay with FOREBAY_SEED={seed}")
     kills = int(os.environ.get("FOREBAY_KILLS") or 20)
-    delays_us = [random.Random(seed + i).randrange(1_000_000) for i in range(kills)]
+    delays_us = [random.Random(seed + i).randrange(600_000) for i in range(kills)]
     script = f"""
 echo 24 > /proc/sys/vm/nr_hugepages
 {SETUP[access]}
 access={access} watch=200 before=:
 {KILL}
-for delay in {" ".join(map(str, delays_us))}; do kill_after $delay; done
-while [ ! -e /dev/nvme0n1 ]; do usleep 10000; done
+ready=0
+for delay in {" ".join(map(str, delays_us))}; do kill_after $delay $((delay % 2)); done
+echo "$ready were killed while they read" >> /results/output
 real_drive_client verify $FOREBAY_PCI_DRIVE,access={access} >> /results/output 2>&1
 """
     said = boot(script, ["real_drive_client"], tmp_path, iommu=access == "vfio", iops=400)
-    assert said == "verified\n"
+    found = re.fullmatch(r"(\d+) were killed while they read\nverified\n", said)
+    assert found, said
+    assert int(found[1]) >= sum(delay % 2 for delay in delays_us)
 
 
 def test_without_its_guard_a_killed_client_leaves_a_drive_that_writes_into_the_memory_of_others(tmp_path):
@@ -102,8 +110,81 @@ def test_without_its_guard_a_killed_client_leaves_a_drive_that_writes_into_the_m
 {SETUP["sysfs"]}
 access=sysfs watch=3000 before="killall -9 forebay-guard"
 {KILL}
-kill_after 3000000
+kill_after 500000 1
 """
     said = boot(script, ["real_drive_client"], tmp_path, iops=50)
     assert "canaries: 24 huge pages" in said
     assert "the driver is none" in said
+
+
+# Each line of what it says: what was tried, and then what the client said or what was found.
+REFUSED = r"""
+echo 24 > /proc/sys/vm/nr_hugepages
+try() {
+  what=$1
+  shift
+  said=$(real_drive_client "$@" 2>&1)
+  echo "$what: $said; status $?; $(driver)" >> /results/output
+}
+node() { ls /sys/bus/pci/devices/$address/nvme/nvme*/ | grep -m 1 '^nvme.*n1$'; }
+uri=$FOREBAY_PCI_DRIVE
+try fresh open $uri
+try "at once" open $uri
+try "wrong serial" open $uri,allow_destroy=other
+try "no namespace" open $uri,nsid=7
+until mkswap /dev/$(node) > /dev/null; do usleep 10000; done
+try data open $uri
+for i in 1 2 3 4 5; do
+  echo $address > /sys/bus/pci/drivers/nvme/unbind
+  echo $address > /sys/bus/pci/drivers/nvme/bind
+  try "data, right after bind" open $uri
+done
+try "data, to read" open-to-read $uri
+until swapon /dev/$(node); do usleep 10000; done  # its driver may not have it ready yet
+try swap open-to-read $uri,allow_destroy=forebay-qemu
+swapoff /dev/$(node)
+mkdir -p /mnt
+until mke2fs -F /dev/$(node) > /dev/null 2>&1 && mount -t ext4 /dev/$(node) /mnt; do usleep 10000; done
+try mounted open $uri,allow_destroy=forebay-qemu
+umount /mnt
+try allowed open $uri,allow_destroy=forebay-qemu
+echo $address > /sys/bus/pci/drivers/nvme/unbind
+try unbound open $uri
+try "unbound, wrong serial" open $uri,allow_destroy=other
+try "unbound, allowed" open $uri,allow_destroy=forebay-qemu
+echo $address > /sys/bus/pci/drivers/nvme/bind
+echo 0 > /proc/sys/vm/nr_hugepages
+try "no memory" open-to-read $uri
+try vfio open-to-read $uri,access=vfio
+try "no device" open pci:0000:00:1e.7
+try "no drive" open pci:0000:00:00.0
+"""
+
+
+def test_what_would_do_harm_is_refused_and_changes_nothing(tmp_path):
+    said = boot(REFUSED, ["real_drive_client"], tmp_path).splitlines()
+    results: dict[str, list[str]] = {}
+    for line in said:
+        what, _, rest = line.partition(": ")
+        results.setdefault(what, []).append(rest)
+    opened = f"opened: {DRIVE_BYTES} bytes; status 0; nvme"
+    assert results["fresh"] == results["at once"] == results["allowed"] == results["data, to read"] == [opened], said
+    refused = {
+        "wrong serial": "allow_destroy: 'other': the serial number of pci:.* is forebay-qemu",
+        "no namespace": "its driver finds no namespace 7",
+        "data": "/dev/nvme.* has a swap.*add allow_destroy=forebay-qemu",
+        "data, right after bind": "/dev/nvme.* has a swap.*add allow_destroy=forebay-qemu",
+        "swap": "the system uses /dev/nvme.*: it is swap",
+        "mounted": "the system uses /dev/nvme.*: .* mounted at /mnt",
+        "no memory": "access: 'sysfs': the system has no 1 huge pages",
+        "vfio": "access: 'vfio': there is no IOMMU",
+    }
+    for what, pattern in refused.items():
+        for line in results[what]:
+            assert re.search(f"{pattern}.*; status 2; nvme$", line), (what, line)
+    assert len(results["data, right after bind"]) == 5
+    assert re.search("nobody knows what lies on it.*; status 2; none", results["unbound"][0])
+    assert re.search("the serial number .* is forebay-qemu.*; status 2; none", results["unbound, wrong serial"][0])
+    assert results["unbound, allowed"] == [f"opened: {DRIVE_BYTES} bytes; status 0; none"]
+    assert "there is no PCI device" in results["no device"][0]
+    assert "it is not an NVMe controller" in results["no drive"][0]

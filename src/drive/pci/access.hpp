@@ -27,6 +27,10 @@ class access {
   virtual char const* name() const = 0;
 };
 
+/// Throws `refused_input` if the system lacks what `open_by_vfio` or `open_by_sysfs` needs, before anything is taken.
+void require_vfio(function const& of);
+void require_sysfs();
+
 /// Through VFIO: an IOMMU lets the function reach nothing but what the DMA space has mapped. The function must be bound
 /// to `vfio-pci`. Throws `refused_input` if the system does not allow it, and `operation_failed`.
 std::unique_ptr<access> open_by_vfio(function const& of);

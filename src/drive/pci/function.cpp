@@ -90,6 +90,10 @@ std::vector<std::string> function::group_members() const {
   return members;
 }
 
+bool function::is_translated() const {
+  return !iommu_group().empty() && line("iommu_group/type") != "identity";
+}
+
 std::uint64_t function::bar0_bytes() const {
   std::uint64_t first = 0, last = 0;
   if (std::sscanf(line("resource").c_str(), "%lx %lx", &first, &last) != 2 || last <= first) return 0;
@@ -105,6 +109,11 @@ std::string function::serial() const {
   return {};
 }
 
+bool function::is_live() const {
+  for (std::string const& name : controllers()) return line("nvme/" + name + "/state") == "live";
+  return false;
+}
+
 std::vector<block_node> function::block_nodes() const {
   std::vector<block_node> nodes;
   for (std::string const& controller : controllers()) {
@@ -114,7 +123,10 @@ std::vector<block_node> function::block_nodes() const {
       unsigned major = 0, minor = 0;
       std::string const number = first_line(where_.blocks + "/" + visible + "/dev");
       if (std::sscanf(number.c_str(), "%u:%u", &major, &minor) == 2) {
-        nodes.push_back({visible, makedev(major, minor)});
+        std::uint32_t nsid = 0;
+        std::string const id = first_line(where_.blocks + "/" + visible + "/nsid");
+        std::from_chars(id.data(), id.data() + id.size(), nsid);
+        nodes.push_back({visible, makedev(major, minor), nsid});
       }
     }
   }

@@ -25,6 +25,7 @@ struct places {
 struct block_node {
   std::string name;  ///< `nvme0n1`
   dev_t number = 0;
+  std::uint32_t nsid = 0;
 };
 
 /// A function that is there. Reading it changes nothing.
@@ -46,12 +47,16 @@ class function {
   std::string driver() const;
   /// The number of its IOMMU group; empty: no IOMMU translates for it.
   std::string iommu_group() const;
+  /// Whether that IOMMU changes the addresses that the function uses: without a group nothing does.
+  bool is_translated() const;
   /// All functions of that group that are no bridges, itself among them: they can reach each other's memory.
   std::vector<std::string> group_members() const;
   /// Of its first window onto its registers.
   std::uint64_t bar0_bytes() const;
   /// The serial number, as long as the system's driver has it; else empty.
   std::string serial() const;
+  /// Whether the system's driver has brought the controller up, and not merely begun to.
+  bool is_live() const;
   std::vector<block_node> block_nodes() const;
 
  private:

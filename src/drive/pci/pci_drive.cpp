@@ -3,11 +3,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +25,10 @@
 
 namespace forebay::drive::pci {
 namespace {
+
+constexpr std::uint64_t patience_ns = 10'000'000'000;
+constexpr int looks = 5;
+constexpr std::chrono::milliseconds between_looks{20};
 
 /// Registers that are mapped into this process. Thread-safe.
 class mapped_registers final : public driver::register_space {
@@ -43,13 +52,36 @@ class mapped_registers final : public driver::register_space {
   std::size_t const bytes_;
 };
 
+/// How many drives this process has open.
+std::atomic<int>& open_drives() {
+  static std::atomic<int> count{0};
+  return count;
+}
+
+/// Counts one more, and throws unless it is the only one: memory that two drives are to reach has an address for each.
+class only_one {
+ public:
+  explicit only_one(std::string const& uri) {
+    // Relaxed: the count orders nothing.
+    if (open_drives().fetch_add(1, std::memory_order_relaxed) == 0) return;
+    open_drives().fetch_sub(1, std::memory_order_relaxed);
+    throw refused_input("drive", uri,
+                        "this process has a real drive open already, and may have one at a time; close that first");
+  }
+  ~only_one() { open_drives().fetch_sub(1, std::memory_order_relaxed); }
+  only_one(only_one const&) = delete;
+  only_one& operator=(only_one const&) = delete;
+};
+
 class pci_drive final : public device {
  public:
-  pci_drive(uri const& from, function const& of, way how, std::uint32_t nsid, std::uint32_t queues)
-      : uri_(from.text()),
+  pci_drive(uri const& from, function const& of, way how, std::uint32_t nsid, std::uint32_t queues,
+            takeover::check const& may)
+      : one_(from.text()),
+        uri_(from.text()),
         nsid_(nsid),
         queues_(queues),
-        taken_(of, how),
+        taken_(of, how, may),
         access_(how == way::vfio ? open_by_vfio(of) : open_by_sysfs(of, taken_)),
         registers_(access_->registers(), access_->registers_bytes()) {}
 
@@ -63,6 +95,7 @@ class pci_drive final : public device {
   void reset_statistics() override {}
 
  private:
+  only_one one_;
   std::string const uri_;
   std::uint32_t const nsid_;
   std::uint32_t const queues_;
@@ -75,45 +108,95 @@ class pci_drive final : public device {
   throw refused_input("drive", "pci:" + of.at().text(), remedy);
 }
 
-/// What nobody may take away: the system uses it now.
-void require_unused(function const& of) {
-  for (block_node const& node : of.block_nodes()) {
+/// Waits until the system's driver has brought up all namespaces, and returns them: it does that in the background, and
+/// what it has not found yet may be in use.
+std::vector<block_node> settled_nodes(function const& of, std::uint32_t nsid) {
+  auto const has = [&](std::vector<block_node> const& nodes) {
+    return std::any_of(nodes.begin(), nodes.end(), [&](block_node const& node) { return node.nsid == nsid; });
+  };
+  std::vector<block_node> nodes;
+  int unchanged = 0;
+  bool const settled = simt::native::wait_until(
+      [&] {
+        std::vector<block_node> now = of.block_nodes();
+        unchanged = of.is_live() && has(now) && now.size() == nodes.size() ? unchanged + 1 : 0;
+        nodes = std::move(now);
+        if (unchanged < looks) std::this_thread::sleep_for(between_looks);
+        return unchanged >= looks;
+      },
+      simt::native::clock_ns() + patience_ns);
+  if (settled) return nodes;
+  refuse(of, of.is_live() ? fmt::format("its driver finds no namespace {} in it; nvme list shows those there are", nsid)
+                          : "its driver has not brought it up; see the kernel's messages (dmesg)");
+}
+
+/// Refuses a drive of which the system uses anything. The result keeps the system from beginning to.
+std::vector<open_file> hold_unused(function const& of, std::vector<block_node> const& nodes) {
+  std::vector<open_file> held;
+  for (block_node const& node : nodes) {
+    std::string const path = "/dev/" + node.name;
     if (std::string const user = emulator::user_of_device(node.number); !user.empty()) {
-      refuse(of, fmt::format("the system uses /dev/{}: {}; stop that first, or use another drive", node.name, user));
+      refuse(of, fmt::format("the system uses {}: {}; stop that first, or use another drive", path, user));
     }
+    // Also if a device mapper, a file system on several devices, or a program has it.
+    open_file file(::open(path.c_str(), O_RDONLY | O_EXCL | O_CLOEXEC));
+    struct stat about{};
+    if (!file && errno == EBUSY) {
+      refuse(of,
+             path + " is in use, perhaps by a file system of another container; stop that first, or use another drive");
+    }
+    if (!file || ::fstat(file.get(), &about) != 0 || about.st_rdev != node.number) {
+      refuse(of,
+             fmt::format("{} cannot be looked at ({})", path, file ? "it is another device" : std::strerror(errno)));
+    }
+    held.push_back(std::move(file));
   }
+  return held;
 }
 
 /// What lies on its namespaces; nothing if none of them has anything that is known.
-std::string contents_of(function const& of) {
-  for (block_node const& node : of.block_nodes()) {
-    open_file const file(::open(("/dev/" + node.name).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file) return fmt::format("/dev/{} cannot be read ({})", node.name, std::strerror(errno));
+std::string contents_of(std::vector<block_node> const& nodes, std::vector<open_file> const& files) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
     try {
-      auto const found = emulator::signatures_on(file.get());
-      if (!found.empty()) return fmt::format("/dev/{} has a {}", node.name, found.front());
+      auto const found = emulator::signatures_on(files[i].get());
+      if (!found.empty()) return fmt::format("/dev/{} has a {}", nodes[i].name, found.front());
     } catch (operation_failed const& failed) {
-      return fmt::format("/dev/{}: {}", node.name, failed.what());
+      return fmt::format("/dev/{}: {}", nodes[i].name, failed.what());
     }
   }
   return {};
 }
 
-void require_destructible(function const& of, std::string const& allowed) {
-  std::string const serial = of.serial();
-  if (!allowed.empty()) {
-    if (serial.empty() || allowed == serial) return;
-    throw refused_input(
-        "allow_destroy", allowed,
-        fmt::format("the serial number of pci:{} is {}; is it the drive that you mean?", of.at().text(), serial));
+[[noreturn]] void refuse_serial(function const& of, std::string const& allowed, std::string const& serial) {
+  throw refused_input(
+      "allow_destroy", allowed,
+      fmt::format("the serial number of pci:{} is {}; is it the drive that you mean?", of.at().text(), serial));
+}
+
+/// With the lock on the function: nothing else of this kind takes it meanwhile.
+std::vector<open_file> check_all(function const& of, std::uint32_t nsid, bool read_only, std::string const& allowed,
+                                 way how) {
+  std::string const driver = of.driver();
+  if (!driver.empty() && driver != "nvme" && !(driver == vfio_driver && how == way::vfio)) {
+    refuse(of, fmt::format("the driver {} has it, so another program may use it; give it back to nvme first{}", driver,
+                           driver == vfio_driver ? ", or use access=vfio" : ""));
   }
-  std::string const found =
-      serial.empty() ? "no driver of the system has it, so nobody knows what lies on it" : contents_of(of);
-  if (found.empty()) return;
-  refuse(of,
-         fmt::format("{}, which a drive would overwrite; to allow that, add allow_destroy={} to the URI, or open it to "
-                     "read only",
-                     found, serial.empty() ? "and its serial number" : serial));
+  std::vector<open_file> files;
+  std::string found = "no driver of the system looks at it, so nobody knows what lies on it", name = "SERIAL";
+  if (driver == "nvme") {
+    std::vector<block_node> const nodes = settled_nodes(of, nsid);
+    files = hold_unused(of, nodes);
+    name = of.serial();
+    if (!read_only && !allowed.empty() && allowed != name) refuse_serial(of, allowed, name);
+    found = read_only || !allowed.empty() ? "" : contents_of(nodes, files);
+  }
+  if (!read_only && allowed.empty() && !found.empty()) {
+    refuse(of,
+           fmt::format("{}, and a drive would overwrite it; to allow that, add allow_destroy={} to the URI, or open it "
+                       "to read only",
+                       found, name));
+  }
+  return files;
 }
 
 /// All functions of a group can reach each other's memory, so VFIO wants the system's drivers off all of them.
@@ -129,16 +212,18 @@ void require_own_group(function const& of) {
 }
 
 way way_of(uri const& from, function const& of) {
-  auto const asked = from.value("access");
-  if (!asked) return of.iommu_group().empty() ? way::sysfs : way::vfio;
-  if (*asked == "sysfs") return way::sysfs;
-  if (*asked != "vfio") throw refused_input("access", *asked, "give vfio or sysfs");
-  if (of.iommu_group().empty()) {
+  std::string const asked = from.value("access").value_or(of.is_translated() ? "vfio" : "sysfs");
+  if (asked != "vfio" && asked != "sysfs") throw refused_input("access", asked, "give vfio or sysfs");
+  if (asked == "vfio" && of.iommu_group().empty()) {
     throw refused_input(
-        "access", *asked,
-        fmt::format("no IOMMU translates for {}: boot with one (intel_iommu=on), or use access=sysfs", of.at().text()));
+        "access", asked,
+        fmt::format("there is no IOMMU for {}: boot with one (intel_iommu=on), or use access=sysfs", of.at().text()));
   }
-  return way::vfio;
+  if (asked == "sysfs" && of.is_translated()) {
+    throw refused_input("access", asked,
+                        "an IOMMU translates the drive's addresses, which are not physical then: use access=vfio");
+  }
+  return asked == "vfio" ? way::vfio : way::sysfs;
 }
 
 }  // namespace
@@ -160,19 +245,20 @@ std::unique_ptr<device> open(uri const& from, open_options const& options) {
   if (options.client_memory->kind() != memory::kind::host) {
     refuse(of, "threads of a GPU cannot use a real drive yet; open the storage with device cpu");
   }
-  if (how == way::vfio) require_own_group(of);
-  require_unused(of);
+  if (how == way::vfio) {
+    require_own_group(of);
+    require_vfio(of);
+  } else {
+    require_sysfs();
+  }
   std::string const allowed = from.value("allow_destroy").value_or("");
-  if (!options.read_only) require_destructible(of, allowed);
-  auto opened = std::make_unique<pci_drive>(from, of, how, nsid, queues);
+  auto opened = std::make_unique<pci_drive>(from, of, how, nsid, queues, [&](function const& locked) {
+    return check_all(locked, nsid, options.read_only, allowed, how);
+  });
   if (!options.read_only && !allowed.empty()) {
-    // Where no driver of the system had it, only the controller itself tells what it is called.
-    std::string const serial = driver::controller(opened->registers(), opened->dma()).identity().serial;
-    if (serial != allowed) {
-      throw refused_input(
-          "allow_destroy", allowed,
-          fmt::format("the serial number of pci:{} is {}; is it the drive that you mean?", of.at().text(), serial));
-    }
+    // Where no driver of the system had it, only the controller itself tells its number.
+    std::string const serial = driver::controller(opened->registers(), opened->dma(), {.nsid = nsid}).identity().serial;
+    if (serial != allowed) refuse_serial(of, allowed, serial);
   }
   return opened;
 }

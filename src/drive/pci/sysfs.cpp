@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/memfd.h>
+#include <linux/mman.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -37,7 +38,15 @@ std::uint64_t physical_address(void const* at) {
                       "the system does not tell physical addresses: run as root (CAP_SYS_ADMIN), or use access=vfio");
 }
 
-/// Huge pages, which never move. They follow each other in this process, and may lie anywhere in memory. Thread-safe.
+[[noreturn]] void refuse_pages(std::size_t count) {
+  throw refused_input("access", "sysfs",
+                      fmt::format("the system has no {} huge pages of 2 MiB to give ({}): write a larger number to "
+                                  "/proc/sys/vm/nr_hugepages, or use access=vfio",
+                                  count, std::strerror(errno)));
+}
+
+/// Huge pages, which the system moves only if it is asked to take memory out of use. They follow each other in this
+/// process, and may lie anywhere in memory. Thread-safe.
 class huge_memory final : public driver::dma_space {
  public:
   explicit huge_memory(takeover& keeper) : keeper_(keeper) {}
@@ -114,12 +123,7 @@ class huge_memory final : public driver::dma_space {
     void* const mapped =
         !sized ? MAP_FAILED
                : ::mmap(nullptr, count * huge_page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
-    if (mapped == MAP_FAILED) {
-      throw refused_input("access", "sysfs",
-                          fmt::format("the system has no {} huge pages of 2 MiB to give ({}): write a larger number to "
-                                      "/proc/sys/vm/nr_hugepages, or use access=vfio",
-                                      count, std::strerror(errno)));
-    }
+    if (mapped == MAP_FAILED) refuse_pages(count);
     try {
       // Before the function can write there: if this process dies, its pages must not become somebody else's.
       keeper_.keep(file);
@@ -148,6 +152,7 @@ class sysfs_access final : public access {
     void* const mapped =
         !file || bytes_ == 0 ? MAP_FAILED : ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (mapped == MAP_FAILED) {
+      if (bytes_ == 0) errno = ENODEV;
       throw refused_input("access", "sysfs",
                           fmt::format("cannot map the registers of {}: {}; run as root, and without kernel lockdown",
                                       of.at().text(), std::strerror(errno)));
@@ -167,6 +172,15 @@ class sysfs_access final : public access {
 };
 
 }  // namespace
+
+void require_sysfs() {
+  int const here = 0;
+  physical_address(&here);
+  void* const page = ::mmap(nullptr, huge_page, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
+  if (page == MAP_FAILED) refuse_pages(1);
+  ::munmap(page, huge_page);
+}
 
 std::unique_ptr<access> open_by_sysfs(function const& of, takeover& taken) {
   return std::make_unique<sysfs_access>(of, taken);

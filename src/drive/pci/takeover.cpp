@@ -9,14 +9,16 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <utility>
 
 #include "forebay/detail/nvme/registers.hpp"
 #include "forebay/error.hpp"
@@ -29,6 +31,10 @@ constexpr std::uint16_t bus_master = 0x4;
 constexpr std::uint16_t memory_and_bus_master = 0x2 | bus_master;
 /// No driver has this name, so none takes the function while this process has it.
 constexpr char const* nobody = "forebay";
+constexpr int guard_patience_ms = 30'000;
+
+/// Messages to the guard; its answer is the same byte, or `failed`.
+constexpr char keeps = 'k', taken = 't', done = 'd', failed = 'f';
 
 /// What the guard tells at the end: the first step that failed, and why.
 struct outcome {
@@ -36,8 +42,8 @@ struct outcome {
   int error;
 };
 
-bool write_text(char const* file, char const* text) {
-  int const to = ::open(file, O_WRONLY | O_CLOEXEC);
+bool write_at(int folder, char const* file, char const* text) {
+  int const to = ::openat(folder, file, O_WRONLY | O_CLOEXEC);
   if (to < 0) return false;
   bool const written = ::write(to, text, std::strlen(text)) == static_cast<ssize_t>(std::strlen(text));
   int const error = errno;
@@ -46,68 +52,76 @@ bool write_text(char const* file, char const* text) {
   return written;
 }
 
+/// Calls it again when a signal interrupted it.
+template <class Call>
+auto without_interruption(Call const& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 /// The guard. It is the child of a process that may have had other threads: so it allocates nothing, takes no lock, and
-/// calls only what is safe in a handler of signals.
+/// calls only what is safe in a handler of signals. It names the function by its folder, which it has open: another
+/// device that takes its place on the bus has another folder.
 class guard {
  public:
   /// All that it will need, made ready before the fork.
-  guard(function const& of, way how, std::string const& driver_before)
+  guard(function const& of, way how, std::string const& driver_before, std::string const& override_before)
       : how_(how),
         address_(of.at().text()),
-        config_(of.folder() + "/config"),
-        registers_(of.folder() + "/resource0"),
-        enable_(of.folder() + "/enable"),
-        override_(of.folder() + "/driver_override"),
-        unbind_(of.folder() + "/driver/unbind"),
+        driver_before_(driver_before),
+        override_before_(override_before + "\n"),
+        override_own_(how == way::vfio ? vfio_driver : nobody),
         bind_(driver_before.empty() ? "" : of.where().buses + "/drivers/" + driver_before + "/bind"),
         registers_bytes_(of.bar0_bytes()) {}
 
-  [[noreturn]] void run(int socket, int client) {
-    separate(socket, client);
-    char const here = 1;
-    (void)::send(socket_number, &here, 1, MSG_NOSIGNAL);
+  [[noreturn]] void run(int socket, int client, int folder, int config) {
+    separate(socket, client, folder, config);
+    (void)::send(socket_number, &taken, 1, MSG_NOSIGNAL);
     wait_for_the_end();
     undo();
-    ::close(lock_number);  // before the client learns that it may take the function again
+    // Its copies in children of the client would keep the lock.
+    ::flock(config_number, LOCK_UN);
     (void)::send(socket_number, &outcome_, sizeof outcome_, MSG_NOSIGNAL);
     ::_exit(0);
   }
 
  private:
-  static constexpr int socket_number = 3, client_number = 4, lock_number = 5;
+  static constexpr int socket_number = 3, client_number = 4, folder_number = 5, config_number = 6;
 
-  /// Keeps nothing of its parent that somebody might wait for, and hears none of the signals for it.
-  void separate(int socket, int client) {
+  /// Keeps nothing of its parent that anything might wait for. All signals are blocked already.
+  void separate(int socket, int client, int folder, int config) {
     ::setsid();
     ::prctl(PR_SET_NAME, "forebay-guard");
-    sigset_t all;
-    ::sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    int const score = ::open("/proc/self/oom_score_adj", O_WRONLY);
+    if (score >= 0) (void)!::write(score, "-1000", 5);  // the system must take memory from others first
     int const null = ::open("/dev/null", O_RDWR);
     for (int standard = 0; standard < 3; ++standard) ::dup2(null, standard);
     // Out of the way of the numbers that they get.
-    int const high_socket = ::fcntl(socket, F_DUPFD, 64);
-    int const high_client = client < 0 ? -1 : ::fcntl(client, F_DUPFD, 64);
-    int const high_lock = ::fcntl(lock_, F_DUPFD, 64);
-    ::dup2(high_socket, socket_number);
-    if (high_client >= 0) {
-      ::dup2(high_client, client_number);
-    } else {
-      ::close(client_number);
+    int const from[] = {::dup(socket), ::dup(client), ::dup(folder), ::dup(config)};
+    int high[4];
+    for (int i = 0; i < 4; ++i) {
+      high[i] = ::fcntl(from[i], F_DUPFD, config_number + 1);
+      if (high[i] < 0) ::_exit(1);  // the client sees that it does not start
     }
-    ::dup2(high_lock, lock_number);
-    ::syscall(SYS_close_range, 6u, ~0u, 0u);
+    for (int i = 0; i < 4; ++i) ::dup2(high[i], socket_number + i);
+    if (::syscall(SYS_close_range, static_cast<unsigned>(config_number) + 1, ~0u, 0u) == 0) return;
+    for (int number = config_number + 1; number < 65536; ++number) ::close(number);
   }
 
-  /// Returns when the client is done or gone. Until then it takes files, which it keeps by not closing them.
+  /// Returns when the client is done or gone.
   void wait_for_the_end() {
     for (;;) {
       pollfd wanted[] = {{socket_number, POLLIN, 0}, {client_number, POLLIN, 0}};
-      if (::poll(wanted, 2, -1) < 0 && errno != EINTR) return;
+      if (::poll(wanted, 2, -1) < 0) {
+        timespec const a_while{0, 10'000'000};
+        ::nanosleep(&a_while, nullptr);
+        continue;
+      }
       if ((wanted[1].revents & POLLIN) != 0) return;
       if (wanted[0].revents == 0) continue;
-      char byte = 0;
-      iovec part{&byte, 1};
+      char what = 0;
+      iovec part{&what, 1};
       alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
       msghdr message{};
       message.msg_iov = &part;
@@ -115,31 +129,88 @@ class guard {
       message.msg_control = control;
       message.msg_controllen = sizeof control;
       ssize_t const length = ::recvmsg(socket_number, &message, 0);
-      if (length <= 0) return;
-      if (message.msg_controllen == 0) return;  // a message without a file: the client is done
-      (void)::send(socket_number, &byte, 1, MSG_NOSIGNAL);
+      if (length < 0 && errno == EINTR) continue;
+      if (length <= 0 || what == done) return;
+      bool good = false;
+      if (what == keeps) {
+        cmsghdr const* const with = (message.msg_flags & MSG_CTRUNC) != 0 ? nullptr : CMSG_FIRSTHDR(&message);
+        if (with != nullptr && with->cmsg_type == SCM_RIGHTS) {
+          int file = -1;
+          std::memcpy(&file, CMSG_DATA(with), sizeof file);
+          good = keep(file);
+        }
+      } else if (what == taken) {
+        good = map_registers();
+        has_taken_ = good;
+      }
+      char const answer = good ? what : failed;
+      (void)::send(socket_number, &answer, 1, MSG_NOSIGNAL);
     }
   }
 
+  /// By a mapping, of which a process may have more than open files.
+  static bool keep(int file) {
+    struct stat about{};
+    bool const kept = ::fstat(file, &about) == 0 && ::mmap(nullptr, static_cast<std::size_t>(about.st_size), PROT_NONE,
+                                                           MAP_SHARED | MAP_NORESERVE, file, 0) != MAP_FAILED;
+    ::close(file);
+    return kept;
+  }
+  bool map_registers() {
+    int const file = ::openat(folder_number, "resource0", O_RDWR | O_CLOEXEC);
+    if (file < 0) return false;
+    void* const mapped = ::mmap(nullptr, registers_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    if (mapped == MAP_FAILED) return false;
+    bar_ = static_cast<char volatile*>(mapped);
+    return true;
+  }
+
+  /// Looks at what is, and not at what the client may have done.
   void undo() {
-    if (how_ == way::sysfs) {
+    if (has_taken_) {
       disable();
       step("stop its access to memory", stop_bus_master());
-      step("disable it", write_text(enable_.c_str(), "0"));
+      (void)write_at(folder_number, "enable", "0");  // fails if the client had not enabled it yet
     }
-    if (::access(unbind_.c_str(), F_OK) == 0) step("unbind vfio-pci", write_text(unbind_.c_str(), address_.c_str()));
-    step("clear its driver_override", write_text(override_.c_str(), "\n"));
-    if (!bind_.empty()) step("bind its driver again", write_text(bind_.c_str(), address_.c_str()));
+    char bound[64] = {};
+    bool const is_bound = driver(bound, sizeof bound);
+    bool const never_taken = is_bound && std::strcmp(bound, driver_before_.c_str()) == 0;
+    if (!never_taken && is_bound && how_ == way::vfio && std::strcmp(bound, vfio_driver) == 0) {
+      step("unbind vfio-pci", write_at(folder_number, "driver/unbind", address_.c_str()));
+    }
+    restore_override();
+    if (!never_taken && !bind_.empty()) {
+      int const to = ::open(bind_.c_str(), O_WRONLY | O_CLOEXEC);
+      // The address may be that of another device by now.
+      struct stat now{};
+      bool const there = ::fstatat(folder_number, "config", &now, 0) == 0;
+      step("bind its driver again", there && to >= 0 && ::write(to, address_.c_str(), address_.size()) > 0);
+    }
+  }
+  bool driver(char* name, std::size_t bytes) const {
+    char link[256];
+    ssize_t const length = ::readlinkat(folder_number, "driver", link, sizeof link - 1);
+    if (length <= 0) return false;
+    link[length] = '\0';
+    char const* const slash = std::strrchr(link, '/');
+    std::strncpy(name, slash == nullptr ? link : slash + 1, bytes - 1);
+    return true;
+  }
+  /// Only what the client wrote there.
+  void restore_override() {
+    int const file = ::openat(folder_number, "driver_override", O_RDONLY | O_CLOEXEC);
+    char text[64] = {};
+    ssize_t const length = file < 0 ? -1 : ::read(file, text, sizeof text - 1);
+    if (file >= 0) ::close(file);
+    std::size_t const own = override_own_.size();
+    if (length < 0 || std::strncmp(text, override_own_.c_str(), own) != 0 || text[own] != '\n') return;
+    step("restore its driver_override", write_at(folder_number, "driver_override", override_before_.c_str()));
   }
 
   /// Disables the controller: then it lets go of all memory. NVM Express Base Specification 1.4, section 3.1.5.
   void disable() {
-    int const file = ::open(registers_.c_str(), O_RDWR | O_CLOEXEC);
-    if (file < 0) return step("open its registers", false);
-    void* const mapped = ::mmap(nullptr, registers_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (mapped == MAP_FAILED) return step("map its registers", false);
-    auto* const bar = static_cast<char volatile*>(mapped);
-    auto const at = [&](std::uint32_t offset) { return reinterpret_cast<std::uint32_t volatile*>(bar + offset); };
+    auto const at = [&](std::uint32_t offset) { return reinterpret_cast<std::uint32_t volatile*>(bar_ + offset); };
     std::uint32_t const configuration = *at(nvme::registers::cc);
     if (configuration == nvme::removed_value) return;  // it has left the bus
     *at(nvme::registers::cc) = configuration & ~nvme::controller_configuration::enable_bit;
@@ -155,25 +226,22 @@ class guard {
     step("disable its controller", false);
   }
   bool stop_bus_master() {
-    int const file = ::open(config_.c_str(), O_RDWR | O_CLOEXEC);
     std::uint16_t command = 0;
-    if (file < 0 || ::pread(file, &command, sizeof command, command_register) != sizeof command) return false;
+    if (::pread(config_number, &command, sizeof command, command_register) != sizeof command) return false;
     command = static_cast<std::uint16_t>(command & ~bus_master);
-    return ::pwrite(file, &command, sizeof command, command_register) == sizeof command;
+    return ::pwrite(config_number, &command, sizeof command, command_register) == sizeof command;
   }
-  void step(char const* what, bool done) {
-    if (done || outcome_.step[0] != '\0') return;
+  void step(char const* what, bool succeeded) {
+    if (succeeded || outcome_.step[0] != '\0') return;
     outcome_.error = errno;
     std::strncpy(outcome_.step, what, sizeof outcome_.step - 1);
   }
 
- public:
-  int lock_ = -1;
-
- private:
   way const how_;
-  std::string const address_, config_, registers_, enable_, override_, unbind_, bind_;
+  std::string const address_, driver_before_, override_before_, override_own_, bind_;
   std::uint64_t const registers_bytes_;
+  char volatile* bar_ = nullptr;
+  bool has_taken_ = false;
   outcome outcome_{};
 };
 
@@ -187,15 +255,36 @@ class guard {
   throw operation_failed(fmt::format("pci:{}: cannot {}: {}", of.at().text(), what, std::strerror(error)));
 }
 
+/// All signals, for the calling thread.
+class blocked_signals {
+ public:
+  blocked_signals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~blocked_signals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  blocked_signals(blocked_signals const&) = delete;
+  blocked_signals& operator=(blocked_signals const&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
 
-takeover::takeover(function const& of, way how) : of_(of), driver_before_(of.driver()) {
+takeover::takeover(function const& of, way how, check const& may) : of_(of) {
   lock_ = open_file(::open((of.folder() + "/config").c_str(), O_RDWR | O_CLOEXEC));
   if (!lock_) refuse(of, "open its configuration");
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     throw refused_input("drive", "pci:" + of.at().text(),
-                        "another process has taken it: end that process, or let a drive daemon serve both");
+                        "it is taken already, by this process or another; close it there first");
   }
+  std::vector<open_file> const held = may(of);
+  driver_before_ = of.driver();
+  if (driver_before_ == vfio_driver && how == way::vfio) return;
+  std::ifstream(of.folder() + "/driver_override") >> override_before_;
+  if (override_before_ == "(null)") override_before_.clear();
   start_guard(how);
   try {
     detach(how);
@@ -213,54 +302,62 @@ takeover::~takeover() {
   try {
     finish();
   } catch (operation_failed const&) {
-    // Nobody is there to be told.
+    // Nothing is left to be told.
   }
 }
 
 void takeover::start_guard(way how) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) refuse(of_, "talk to a guard");
-  socket_ = open_file(ends[0]);
-  open_file const its_end(ends[1]);
-  guard made(of_, how, driver_before_);
-  made.lock_ = lock_.get();
+  open_file to(ends[0]);
+  open_file its_end(ends[1]);
+  open_file const folder(::open(of_.folder().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) refuse(of_, "open its folder");
   open_file const me(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  // A child of a child: this process need not wait for it, and a wait for any child does not find it.
-  pid_t const between = ::fork();
-  if (between < 0) refuse(of_, "start a guard");
-  if (between == 0) {
-    pid_t const guarding = ::fork();
-    if (guarding == 0) made.run(its_end.get(), me.get());
-    ::_exit(guarding < 0 ? 1 : 0);
+  if (!me) refuse(of_, "let a guard watch this process (pidfd_open, from Linux 5.3)");
+  guard made(of_, how, driver_before_, override_before_);
+  {
+    // So that none ends the guard, or runs a handler of this process in it.
+    blocked_signals const blocked;
+    // A child of a child: this process need not wait for it, and a wait for any child does not find it.
+    pid_t const between = ::fork();
+    if (between < 0) refuse(of_, "start a guard");
+    if (between == 0) {
+      pid_t const guarding = ::fork();
+      if (guarding == 0) made.run(its_end.get(), me.get(), folder.get(), lock_.get());
+      ::_exit(guarding < 0 ? 1 : 0);
+    }
+    (void)without_interruption([&] { return ::waitpid(between, nullptr, 0); });
   }
-  while (::waitpid(between, nullptr, 0) < 0 && errno == EINTR) continue;
+  its_end = open_file();
   // Once it is separate: else its copy of this process's end would keep the socket open.
-  pollfd wanted{socket_.get(), POLLIN, 0};
+  pollfd wanted{to.get(), POLLIN, 0};
   char here = 0;
-  if (::poll(&wanted, 1, 10'000) <= 0 || ::recv(socket_.get(), &here, 1, 0) != 1) {
-    socket_ = open_file();
+  if (without_interruption([&] { return ::poll(&wanted, 1, guard_patience_ms); }) <= 0 ||
+      ::recv(to.get(), &here, 1, 0) != 1) {
     throw operation_failed(fmt::format("pci:{}: its guard did not start", of_.at().text()));
   }
+  socket_ = std::move(to);
 }
 
 void takeover::detach(way how) {
-  auto const tell = [&](std::string const& file, std::string const& text, std::string const& what) {
-    if (!write_text(file.c_str(), text.c_str())) refuse(of_, what);
+  open_file const folder(::open(of_.folder().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  auto const write = [&](char const* file, std::string const& text, std::string const& what) {
+    if (!write_at(folder.get(), file, text.c_str())) refuse(of_, what);
   };
   std::string const address = of_.at().text();
-  tell(of_.folder() + "/driver_override", how == way::vfio ? "vfio-pci" : nobody, "say which driver it is to have");
-  std::string const bound = of_.driver();
-  if (!bound.empty() && !(how == way::vfio && bound == "vfio-pci")) {
-    tell(of_.folder() + "/driver/unbind", address, "take it from the driver " + bound);
-  }
+  write("driver_override", how == way::vfio ? vfio_driver : nobody, "say which driver it is to have");
+  if (!driver_before_.empty()) write("driver/unbind", address, "take it from the driver " + driver_before_);
   if (how == way::vfio) {
-    tell(of_.where().buses + "/drivers_probe", address, "give it to vfio-pci");
-    if (of_.driver() != "vfio-pci") {
-      throw refused_input("access", "vfio", "vfio-pci does not take " + address + ": load the module vfio-pci");
+    write((of_.where().buses + "/drivers_probe").c_str(), address, "give it to vfio-pci");
+    if (of_.driver() != vfio_driver) {
+      throw refused_input("access", "vfio",
+                          "vfio-pci does not take " + address + "; see the kernel's messages (dmesg)");
     }
     return;
   }
-  tell(of_.folder() + "/enable", "1", "enable it");
+  tell(taken);  // before it can access memory
+  write("enable", "1", "enable it");
   std::uint16_t command = 0;
   if (::pread(lock_.get(), &command, sizeof command, command_register) != sizeof command) refuse(of_, "read its state");
   command |= memory_and_bus_master;
@@ -269,33 +366,44 @@ void takeover::detach(way how) {
   }
 }
 
-void takeover::keep(open_file const& file) {
-  char byte = 1;
-  iovec part{&byte, 1};
+/// Sends a message, maybe with a file, and waits for the answer.
+void takeover::tell(char what, int file) {
+  iovec part{&what, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const with = CMSG_FIRSTHDR(&message);
-  with->cmsg_level = SOL_SOCKET;
-  with->cmsg_type = SCM_RIGHTS;
-  with->cmsg_len = CMSG_LEN(sizeof(int));
-  int const number = file.get();
-  std::memcpy(CMSG_DATA(with), &number, sizeof number);
-  if (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL) != 1 || ::recv(socket_.get(), &byte, 1, 0) != 1) {
-    throw operation_failed(fmt::format("pci:{}: its guard is gone", of_.at().text()));
+  if (file >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const with = CMSG_FIRSTHDR(&message);
+    with->cmsg_level = SOL_SOCKET;
+    with->cmsg_type = SCM_RIGHTS;
+    with->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(with), &file, sizeof file);
   }
+  char answer = failed;
+  bool const sent = without_interruption([&] { return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL); }) == 1;
+  if (sent && without_interruption([&] { return ::recv(socket_.get(), &answer, 1, 0); }) == 1 && answer == what) return;
+  throw operation_failed(fmt::format("pci:{}: its guard is gone, or cannot do its part", of_.at().text()));
+}
+
+void takeover::keep(open_file const& file) {
+  tell(keeps, file.get());
 }
 
 void takeover::finish() {
+  lock_ = open_file();
   if (!socket_) return;
   open_file const to = std::exchange(socket_, open_file());
-  lock_ = open_file();
-  char const done = 0;
   outcome found{};
-  if (::send(to.get(), &done, 1, MSG_NOSIGNAL) != 1 || ::recv(to.get(), &found, sizeof found, 0) != sizeof found) {
+  pollfd wanted{to.get(), POLLIN, 0};
+  bool const told = without_interruption([&] { return ::send(to.get(), &done, 1, MSG_NOSIGNAL); }) == 1;
+  if (told && without_interruption([&] { return ::poll(&wanted, 1, guard_patience_ms); }) == 0) {
+    throw operation_failed(fmt::format(
+        "pci:{}: its guard waits, perhaps for a child of this process that has it open too", of_.at().text()));
+  }
+  if (!told || without_interruption([&] { return ::recv(to.get(), &found, sizeof found, 0); }) != sizeof found) {
     throw operation_failed(fmt::format("pci:{}: its guard is gone, and nothing was undone", of_.at().text()));
   }
   if (found.step[0] == '\0') return;

@@ -3,6 +3,11 @@
 //! Taking a PCI function from the system's driver, and giving it back whatever ends this process.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "../open_file.hpp"
 #include "function.hpp"
 
@@ -10,22 +15,29 @@ namespace forebay::drive::pci {
 
 enum class way : std::uint8_t { vfio, sysfs };
 
+/// The driver of VFIO, which lets a process have the function.
+inline constexpr char const* vfio_driver = "vfio-pci";
+
 /// A function that was taken from the system's driver. A second process, the *guard*, gives it back: when this object
-/// is destroyed, and also when this process ends in any other way, even by SIGKILL. By sysfs no IOMMU stands between
-/// the function and memory. Therefore the guard keeps the files of the memory that the function may write, until it has
-/// disabled the function. Not thread-safe.
+/// is destroyed, and also when this process ends in another way, even by SIGKILL. By sysfs no IOMMU stands between the
+/// function and memory. Therefore the guard keeps the memory that the function may write, until it has disabled the
+/// function. A function that `vfio-pci` had before stays with it, and needs no guard. Not thread-safe.
 class takeover {
  public:
-  /// Starts the guard, and only then takes the function away from its driver. For `way::vfio` it binds `vfio-pci`, for
-  /// `way::sysfs` nothing: the function is then enabled, and a bus master. Throws `refused_input` if another process
-  /// has taken it or the system does not allow it, and `operation_failed`; either has changed nothing in the end.
-  takeover(function const& of, way how);
+  /// What is checked once no other process can take the function. Throws to refuse. Returns files that are kept open
+  /// until its driver has let go of it.
+  using check = std::function<std::vector<open_file>(function const&)>;
+
+  /// Takes the function away from its driver. For `way::vfio` it binds `vfio-pci`, for `way::sysfs` nothing: the
+  /// function is then enabled, and a bus master. Throws `refused_input` if another process has taken it or the system
+  /// does not allow it, and `operation_failed`; either has changed nothing in the end.
+  takeover(function const& of, way how, check const& may);
   /// As `finish`, without throwing.
   ~takeover();
   takeover(takeover const&) = delete;
   takeover& operator=(takeover const&) = delete;
 
-  /// The guard keeps the file open to the end.
+  /// The guard keeps the memory behind the file to the end.
   void keep(open_file const& file);
   /// Lets the guard give the function back, and waits for it. Throws `operation_failed` with what could not be undone.
   void finish();
@@ -33,10 +45,11 @@ class takeover {
  private:
   void start_guard(way how);
   void detach(way how);
+  void tell(char what, int file = -1);
 
   function const of_;
-  std::string const driver_before_;
-  open_file lock_;    ///< only one process takes the function
+  open_file lock_;  ///< only one process takes the function
+  std::string driver_before_, override_before_;
   open_file socket_;  ///< to the guard
 };
 

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <mutex>
-#include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -163,10 +165,7 @@ class vfio_dma_space final : public driver::dma_space {
  public:
   explicit vfio_dma_space(std::shared_ptr<container> in) : in_(std::move(in)) {}
   ~vfio_dma_space() override {
-    for (auto const& [address, its] : areas_) {
-      in_->unmap(its.iova);
-      if (its.own) ::munmap(const_cast<std::byte*>(address), its.bytes);
-    }
+    for (auto const& [address, its] : areas_) end(address, its);
   }
 
   void* allocate(std::size_t bytes) override {
@@ -177,7 +176,8 @@ class vfio_dma_space final : public driver::dma_space {
     // After a fork the first write to a page would move it, and the function would go on with the old one.
     ::madvise(made, whole, MADV_DONTFORK);
     try {
-      add(made, whole, true);
+      std::lock_guard const lock(mutex_);
+      areas_.emplace(static_cast<std::byte*>(made), area{in_->map(made, whole), whole, true, 1});
     } catch (...) {
       ::munmap(made, whole);
       throw;
@@ -185,18 +185,45 @@ class vfio_dma_space final : public driver::dma_space {
     return made;
   }
   void deallocate(void* address) noexcept override {
-    if (std::size_t const bytes = remove(address, std::nullopt); bytes != 0) ::munmap(address, bytes);
+    std::lock_guard const lock(mutex_);
+    auto const found = areas_.find(static_cast<std::byte*>(address));
+    if (found != areas_.end() && found->second.own) let_go(found);
   }
-  void map(void* address, std::size_t bytes) override { add(address, bytes, false); }
-  void unmap(void* address, std::size_t bytes) override { remove(address, bytes); }
+  void map(void* address, std::size_t bytes) override {
+    auto* const first = static_cast<std::byte*>(address);
+    std::lock_guard const lock(mutex_);
+    if (auto const around = area_of(first); around != areas_.end()) {
+      if (bytes <= around->second.bytes - static_cast<std::size_t>(first - around->first)) {
+        ++around->second.uses;
+        mapped_.push_back({first, bytes, around->first});
+        return;
+      }
+      refuse_overlap(first, bytes);
+    }
+    auto const next = areas_.upper_bound(first);
+    if (next != areas_.end() && static_cast<std::size_t>(next->first - first) < bytes) refuse_overlap(first, bytes);
+    mapped_.push_back({first, bytes, first});
+    try {
+      areas_.emplace(first, area{in_->map(address, bytes), bytes, false, 1});
+    } catch (...) {
+      mapped_.pop_back();
+      throw;
+    }
+  }
+  void unmap(void* address, std::size_t bytes) override {
+    std::lock_guard const lock(mutex_);
+    auto const found = std::find_if(mapped_.begin(), mapped_.end(),
+                                    [&](mapped_range const& m) { return m.first == address && m.bytes == bytes; });
+    if (found == mapped_.end()) return;
+    auto const around = areas_.find(found->area);
+    mapped_.erase(found);
+    let_go(around);
+  }
   std::uint64_t bus_address(void const* address) const override {
     auto const* const at = static_cast<std::byte const*>(address);
     std::lock_guard const lock(mutex_);
-    // A part of mapped memory may be mapped again, so the nearest area before it need not be the one that holds it.
-    for (auto after = areas_.upper_bound(at); after != areas_.begin();) {
-      --after;
-      auto const offset = static_cast<std::size_t>(at - after->first);
-      if (offset < after->second.bytes) return after->second.iova + offset;
+    if (auto const found = area_of(at); found != areas_.end()) {
+      return found->second.iova + static_cast<std::uint64_t>(at - found->first);
     }
     throw refused_input("mapped memory", std::to_string(reinterpret_cast<std::uintptr_t>(address)),
                         "the drive reaches only memory from allocate_buffer() and register_buffer()");
@@ -204,35 +231,47 @@ class vfio_dma_space final : public driver::dma_space {
   std::size_t page_bytes() const override { return page; }
 
  private:
+  /// Areas do not overlap. One lasts until everything that was mapped within it is unmapped too.
   struct area {
     std::uint64_t iova;
     std::size_t bytes;
     bool own;
+    std::uint32_t uses;
   };
+  struct mapped_range {
+    std::byte* first;
+    std::size_t bytes;
+    std::byte* area;
+  };
+  using areas = std::map<std::byte*, area>;
 
-  void add(void* address, std::size_t bytes, bool own) {
-    std::uint64_t const iova = in_->map(address, bytes);
-    std::lock_guard const lock(mutex_);
-    areas_.emplace(static_cast<std::byte const*>(address), area{iova, bytes, own});
+  [[noreturn]] static void refuse_overlap(std::byte const* first, std::size_t bytes) {
+    throw refused_input(
+        "buffer", fmt::format("{} bytes at {}", bytes, reinterpret_cast<std::uintptr_t>(first)),
+        "a part of it is registered already: register all of it at once, or parts of what is registered");
   }
-  /// The first area of so many bytes that begins there; or the one that `allocate` made, where `bytes` is none. Returns
-  /// its size, or 0 if there is none.
-  std::size_t remove(void const* address, std::optional<std::size_t> bytes) noexcept {
-    std::lock_guard const lock(mutex_);
-    auto const [first, end] = areas_.equal_range(static_cast<std::byte const*>(address));
-    auto const found = std::find_if(first, end, [&](auto const& one) {
-      return bytes ? !one.second.own && one.second.bytes == *bytes : one.second.own;
-    });
-    if (found == end) return 0;
-    std::size_t const its = found->second.bytes;
-    in_->unmap(found->second.iova);
-    areas_.erase(found);
-    return its;
+  areas::iterator area_of(std::byte const* at) {
+    auto const after = areas_.upper_bound(const_cast<std::byte*>(at));
+    if (after == areas_.begin()) return areas_.end();
+    auto const found = std::prev(after);
+    return static_cast<std::size_t>(at - found->first) < found->second.bytes ? found : areas_.end();
+  }
+  areas::const_iterator area_of(std::byte const* at) const { return const_cast<vfio_dma_space*>(this)->area_of(at); }
+
+  void let_go(areas::iterator which) noexcept {
+    if (--which->second.uses != 0) return;
+    end(which->first, which->second);
+    areas_.erase(which);
+  }
+  void end(std::byte* first, area const& its) noexcept {
+    in_->unmap(its.iova);
+    if (its.own) ::munmap(first, its.bytes);
   }
 
   std::shared_ptr<container> const in_;
   mutable std::mutex mutex_;
-  std::multimap<std::byte const*, area> areas_;
+  areas areas_;
+  std::vector<mapped_range> mapped_;
 };
 
 class vfio_access final : public access {
@@ -255,7 +294,12 @@ class vfio_access final : public access {
     // Whatever it did before. Not all functions can be reset so; the driver disables the controller in any case.
     ::ioctl(device_.get(), VFIO_DEVICE_RESET);
     map_registers();
-    command(memory_and_bus_master, 0);
+    try {
+      command(memory_and_bus_master, 0);
+    } catch (...) {
+      ::munmap(const_cast<std::byte*>(registers_), bytes_);
+      throw;
+    }
   }
   ~vfio_access() override {
     try {
@@ -270,7 +314,7 @@ class vfio_access final : public access {
   std::size_t registers_bytes() const override { return bytes_; }
   char const* name() const override { return "vfio"; }
 
- private:
+  /// Throws `refused_input` if something else has it.
   static open_file open_group(function const& of) {
     std::string const group = of.iommu_group();
     if (group.empty()) {
@@ -282,9 +326,11 @@ class vfio_access final : public access {
     if (opened) return opened;
     throw refused_input("access", "vfio",
                         fmt::format("cannot open /dev/vfio/{}: {}; {}", group, std::strerror(errno),
-                                    errno == EBUSY ? "another process uses a function of this IOMMU group"
+                                    errno == EBUSY ? "something else uses a function of this IOMMU group"
                                                    : "run as root, or get the permission for that file"));
   }
+
+ private:
   vfio_region_info region(std::uint32_t index) const {
     vfio_region_info info{};
     info.argsz = sizeof info;
@@ -321,6 +367,16 @@ class vfio_access final : public access {
 };
 
 }  // namespace
+
+void require_vfio(function const& of) {
+  container::of_process();
+  std::error_code none;
+  if (!std::filesystem::is_directory(of.where().buses + "/drivers/" + vfio_driver, none)) {
+    throw refused_input("access", "vfio", "the driver vfio-pci is not there: load it (modprobe vfio-pci)");
+  }
+  // Else its group has no file yet.
+  if (of.driver() == vfio_driver) vfio_access::open_group(of);
+}
 
 std::unique_ptr<access> open_by_vfio(function const& of) {
   return std::make_unique<vfio_access>(of);

@@ -77,7 +77,11 @@ TEST(pci_function, tells_what_the_system_does) {
   system.write(folder + "nvme/nvme3/nvme3n1/size", "1");
   system.write(folder + "nvme/nvme3/nvme3c3n2/size", "1");
   system.write(folder + "nvme/nvme3/hwmon/name", "nvme");
+  system.write(folder + "nvme/nvme3/state", "connecting");
+  system.write("bus/groups/7/type", "DMA-FQ");
   system.write("block/nvme3n1/dev", "259:4");
+  system.write("block/nvme3n1/nsid", "1");
+  system.write("block/nvme3n2/nsid", "32");
   system.write("block/nvme3n2/dev", "259:5");
   function const found(address::parse("01:00.0"), system.where());
   EXPECT_TRUE(found.is_nvme());
@@ -91,6 +95,14 @@ TEST(pci_function, tells_what_the_system_does) {
   ASSERT_EQ(nodes.size(), 2u);
   EXPECT_EQ(nodes[0].name, "nvme3n2") << "the hidden path stands for it";
   EXPECT_EQ(nodes[1].name, "nvme3n1");
+  EXPECT_EQ(nodes[0].nsid, 32u);
+  EXPECT_EQ(nodes[1].nsid, 1u);
+  EXPECT_FALSE(found.is_live());
+  system.write(folder + "nvme/nvme3/state", "live");
+  EXPECT_TRUE(found.is_live());
+  EXPECT_TRUE(found.is_translated());
+  system.write("bus/groups/7/type", "identity");
+  EXPECT_FALSE(found.is_translated());
 }
 
 TEST(pci_function, of_a_group_are_those_that_are_no_bridges) {
@@ -111,6 +123,8 @@ TEST(pci_function, of_which_the_system_tells_little) {
   EXPECT_FALSE(found.is_nvme());
   EXPECT_EQ(found.driver(), "");
   EXPECT_EQ(found.iommu_group(), "");
+  EXPECT_FALSE(found.is_translated());
+  EXPECT_FALSE(found.is_live());
   EXPECT_EQ(found.serial(), "");
   EXPECT_EQ(found.bar0_bytes(), 0u);
   EXPECT_TRUE(found.block_nodes().empty());
