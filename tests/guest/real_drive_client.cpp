@@ -4,7 +4,9 @@
 //!   real_drive_client load URI     reads without end, with many reads under way
 //!   real_drive_client verify URI   writes a part of the drive, reads it back and compares
 //!   real_drive_client open URI     opens it, and says what came of that; open-to-read opens it to read only
+//!   real_drive_client hold FILE    opens a block device so that nothing else may have it, until it is killed
 //!   real_drive_client watch MS     takes all huge pages that are free, or become so, and fails if anybody writes there
+#include <fcntl.h>
 #include <linux/mman.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -75,6 +77,14 @@ int say_whether_it_opens(std::string const& uri, bool read_only) {
   return 0;
 }
 
+int hold(char const* file) {
+  while (::open(file, O_RDONLY | O_EXCL) < 0) ::usleep(10'000);
+  std::puts("held");
+  std::fflush(stdout);
+  ::pause();
+  return 0;
+}
+
 int watch(std::uint64_t milliseconds) {
   constexpr std::size_t huge_page = std::size_t{2} << 20;
   constexpr std::uint64_t canary = 0xc0ff'ee5e'ed12'3456;
@@ -109,6 +119,7 @@ int main(int count, char** arguments) {
     if (what == "verify") return verify(arguments[2]);
     if (what == "open") return say_whether_it_opens(arguments[2], false);
     if (what == "open-to-read") return say_whether_it_opens(arguments[2], true);
+    if (what == "hold") return hold(arguments[2]);
     if (what == "watch") return watch(std::strtoull(arguments[2], nullptr, 10));
   } catch (forebay::refused_input const& refused) {
     std::printf("%s\n", refused.what());
@@ -117,6 +128,6 @@ int main(int count, char** arguments) {
     std::printf("%s\n", failed.what());
     return 1;
   }
-  std::puts("usage: real_drive_client load|verify|open|open-to-read|watch WHAT");
+  std::puts("usage: real_drive_client load|verify|open|open-to-read|hold|watch WHAT");
   return 2;
 }

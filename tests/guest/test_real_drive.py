@@ -140,6 +140,10 @@ for i in 1 2 3 4 5; do
   try "data, right after bind" open $uri
 done
 try "data, to read" open-to-read $uri
+real_drive_client hold /dev/$(node) > /held.txt &
+while ! grep -q held /held.txt; do usleep 10000; done
+try held open-to-read $uri,allow_destroy=forebay-qemu
+kill $!
 until swapon /dev/$(node); do usleep 10000; done  # its driver may not have it ready yet
 try swap open-to-read $uri,allow_destroy=forebay-qemu
 swapoff /dev/$(node)
@@ -174,6 +178,7 @@ def test_what_would_do_harm_is_refused_and_changes_nothing(tmp_path):
         "no namespace": "its driver finds no namespace 7",
         "data": "/dev/nvme.* has a swap.*add allow_destroy=forebay-qemu",
         "data, right after bind": "/dev/nvme.* has a swap.*add allow_destroy=forebay-qemu",
+        "held": "/dev/nvme.* is in use",
         "swap": "the system uses /dev/nvme.*: it is swap",
         "mounted": "the system uses /dev/nvme.*: .* mounted at /mnt",
         "no memory": "access: 'sysfs': the system has no 1 huge pages",
@@ -188,3 +193,21 @@ def test_what_would_do_harm_is_refused_and_changes_nothing(tmp_path):
     assert results["unbound, allowed"] == [f"opened: {DRIVE_BYTES} bytes; status 0; none"]
     assert "there is no PCI device" in results["no device"][0]
     assert "it is not an NVMe controller" in results["no drive"][0]
+
+
+def test_a_drive_that_vfio_pci_has_stays_with_it(tmp_path):
+    script = f"""
+{SETUP["vfio"]}
+echo vfio-pci > /sys/bus/pci/devices/$address/driver_override
+echo $address > /sys/bus/pci/devices/$address/driver/unbind
+echo $address > /sys/bus/pci/drivers_probe
+for uri in $FOREBAY_PCI_DRIVE $FOREBAY_PCI_DRIVE,allow_destroy={SERIAL} $FOREBAY_PCI_DRIVE,access=sysfs; do
+  real_drive_client open $uri >> /results/output 2>&1
+  echo "$(driver) $(cat /sys/bus/pci/devices/$address/driver_override)" >> /results/output
+done
+"""
+    said = boot(script, ["real_drive_client"], tmp_path, iommu=True).splitlines()
+    assert said[1::2] == ["vfio-pci vfio-pci"] * 3, said
+    assert "nobody knows what lies on it" in said[0]
+    assert said[2] == f"opened: {DRIVE_BYTES} bytes"
+    assert "an IOMMU translates the drive's addresses" in said[4]
