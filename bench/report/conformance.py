@@ -17,6 +17,10 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "guest"))
+
+import real_drive  # noqa: E402 (it lies with the tests)
+
 RESULTS = ROOT / "bench" / "results" / "cpu-conformance.json"
 PAGE = ROOT / "docs" / "reference" / "drive-uri.md"
 BEGIN, END = "<!-- conformance: begin -->\n", "<!-- conformance: end -->\n"
@@ -27,6 +31,8 @@ ELSEWHERE = {
     "emulated": "memory of the client (`backing=memory`)",
     "file_in_memory": "a file on tmpfs",
     "qemu": "QEMU's controller, which is no part of Forebay",
+    "pci_sysfs": "the same in a guest, by `pci:` with `access=sysfs`",
+    "pci_vfio": "the same in a guest, by `pci:` with `access=vfio`",
 }
 FILE_SYSTEMS = {"ext4": 256 << 20, "xfs": 512 << 20}  # and how large a disk each is tested on
 
@@ -67,8 +73,15 @@ def run(program: Path) -> dict:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for target, outcome in _run([], program, "*", folder).items():
-            if not target.startswith(tuple(ON_FILE_SYSTEM)):
+            if not target.startswith((*ON_FILE_SYSTEM, "pci_")):
                 rows.append({"target": target, **outcome})
+        for access in ("sysfs", "vfio"):
+            there = folder / access
+            there.mkdir()
+            document = json.loads((real_drive.conformance(access, there) / "outcomes.json").read_text())
+            rows += [
+                {"target": target, **outcome} for target, outcome in outcomes(document).items() if outcome["checks"]
+            ]
         for kind, size_bytes in FILE_SYSTEMS.items():
             make = shutil.which(f"mkfs.{kind}", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
             if not make:
@@ -114,7 +127,7 @@ def cell(row: dict | None) -> str:
 def table(document: dict) -> str:
     """The table, a row for each place."""
     by_place: dict[str, dict[str, dict]] = {}
-    for row in sorted(document["rows"], key=lambda row: row["target"] == "qemu"):
+    for row in sorted(document["rows"], key=lambda row: row["target"].startswith(("qemu", "pci_"))):
         place, io = place_of(row)
         by_place.setdefault(place, {})[io] = row
     lines = ["| where the bytes are | `io=uring` | `io=mmap` | no `io` |", "|---|---|---|---|"]

@@ -8,58 +8,33 @@ from pathlib import Path
 
 import guest
 import pytest
-
-SERIAL = "forebay-qemu"  # as `qemu_options` of the tests in C++ has it, and what follows too
-PROPERTIES = "max_ioqpairs=16,msix_qsize=17,mdts=7"
-DRIVE_BYTES = 64 << 20
-
-# Finds the controller, and shows whether the system's driver has it.
-COMMON = f"""
-address=$(for c in /sys/class/nvme/nvme*; do
-  grep -q {SERIAL} $c/serial && basename $(readlink -f $c/device)
-done)
-export FOREBAY_PCI_DRIVE=pci:$address
-driver() {{ basename $(readlink /sys/bus/pci/devices/$address/driver || echo none); }}
-driver > /results/before
-"""
+import real_drive
+from real_drive import DRIVE_BYTES, SERIAL, SETUP
 
 
 def boot(script: str, programs: list[str], folder: Path, *, iommu: bool = False, iops: int = 0) -> str:
-    """Runs a script in a guest with QEMU's controller, whose address it finds in $address."""
+    """Runs a script in a guest with QEMU's controller, and returns what it wrote to /results/output."""
+    need_a_guest()
+    return (real_drive.boot(script, programs, folder, iommu=iommu, iops=iops) / "output").read_text()
+
+
+def need_a_guest() -> None:
     if reason := guest.missing():
         if os.environ.get("FOREBAY_REQUIRE_QEMU") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
-    image = folder / "drive.img"
-    with image.open("wb") as file:
-        file.truncate(DRIVE_BYTES)
-    disk = guest.Disk(SERIAL, image, kind="nvme", properties=PROPERTIES, iops=iops)
-    paths = [guest.built(name) for name in programs]
-    results = folder / "results"
-    guest.boot(COMMON + script, paths, [disk], results, iommu=iommu)
-    return (results / "output").read_text()
-
-
-SETUP = {
-    "sysfs": "echo 24 > /proc/sys/vm/nr_hugepages",
-    "vfio": "\n".join(f"insmod /drivers/{driver}.ko" for driver in guest.VFIO),
-}
 
 
 @pytest.mark.parametrize("access", ["sysfs", "vfio"])
 def test_the_conformance_list_passes(tmp_path, access):
-    script = f"""
-{SETUP[access]}
-conformance_test --gtest_brief=1 --gtest_filter='conformance/pci_{access}.*' > /results/output 2>&1
-echo "status $?" >> /results/output
-driver > /results/after
-"""
-    said = boot(script, ["conformance_test"], tmp_path, iommu=access == "vfio")
+    need_a_guest()
+    left = real_drive.conformance(access, tmp_path)
+    said = (left / "output").read_text()
     assert said.endswith("status 0\n"), said
     assert re.search(r"\[  PASSED  \] [1-9]\d{2} tests", said), said
     assert "SKIPPED" not in said
-    assert (tmp_path / "results" / "before").read_text() == "nvme\n"
-    assert (tmp_path / "results" / "after").read_text() == "nvme\n", "the system's driver does not have it back"
+    assert (left / "before").read_text() == "nvme\n"
+    assert (left / "after").read_text() == "nvme\n", "the system's driver does not have it back"
 
 
 # Kills a client some time after its start. Meanwhile another program takes all huge pages that become free: if a

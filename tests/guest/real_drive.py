@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests with an NVMe controller that this project did not write: QEMU's."""
+
+from pathlib import Path
+
+import guest
+
+SERIAL = "forebay-qemu"  # as `qemu_options` of the tests in C++ has it, and what follows too
+PROPERTIES = "max_ioqpairs=16,msix_qsize=17,mdts=7"
+DRIVE_BYTES = 64 << 20
+
+# Finds the controller, and shows whether the system's driver has it.
+COMMON = f"""
+address=$(for c in /sys/class/nvme/nvme*; do
+  grep -q {SERIAL} $c/serial && basename $(readlink -f $c/device)
+done)
+export FOREBAY_PCI_DRIVE=pci:$address
+driver() {{ basename $(readlink /sys/bus/pci/devices/$address/driver || echo none); }}
+driver > /results/before
+"""
+
+
+SETUP = {
+    "sysfs": "echo 24 > /proc/sys/vm/nr_hugepages",
+    "vfio": "\n".join(f"insmod /drivers/{driver}.ko" for driver in guest.VFIO),
+}
+
+
+def boot(script: str, programs: list[str], folder: Path, *, iommu: bool = False, iops: int = 0) -> Path:
+    """Runs a script in a guest with QEMU's controller, whose address it finds in $address.
+
+    Returns the folder with what the script left in /results.
+    """
+    image = folder / "drive.img"
+    with image.open("wb") as file:
+        file.truncate(DRIVE_BYTES)
+    disk = guest.Disk(SERIAL, image, kind="nvme", properties=PROPERTIES, iops=iops)
+    results = folder / "results"
+    guest.boot(COMMON + script, [guest.built(name) for name in programs], [disk], results, iommu=iommu)
+    return results
+
+
+def conformance(access: str, folder: Path) -> Path:
+    """Runs the conformance list through one kind of access. Leaves `output`, `outcomes.json`, `before` and `after`."""
+    script = f"""
+{SETUP[access]}
+export GTEST_OUTPUT=json:/results/outcomes.json
+conformance_test --gtest_brief=1 --gtest_filter='conformance/pci_{access}.*' > /results/output 2>&1
+echo "status $?" >> /results/output
+driver > /results/after
+"""
+    return boot(script, ["conformance_test"], folder, iommu=access == "vfio")
