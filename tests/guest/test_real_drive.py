@@ -115,6 +115,7 @@ for i in 1 2 3 4 5; do
   try "data, right after bind" open $uri
 done
 try "data, to read" open-to-read $uri
+while [ -z "$(node)" ]; do usleep 10000; done
 real_drive_client hold /dev/$(node) > /held.txt &
 while ! grep -q held /held.txt; do usleep 10000; done
 try held open-to-read $uri,allow_destroy=forebay-qemu
