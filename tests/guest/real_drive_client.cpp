@@ -4,6 +4,7 @@
 //!   real_drive_client load URI     reads without end, with many reads under way
 //!   real_drive_client verify URI   writes a part of the drive, reads it back and compares
 //!   real_drive_client open URI     opens it, and says what came of that; open-to-read opens it to read only
+//!   real_drive_client open-twice URI  opens it, and says what comes of a second storage over it
 //!   real_drive_client hold FILE    opens a block device so that nothing else may have it, until it is killed
 //!   real_drive_client watch MS     takes all huge pages that are free, or become so, and fails if anybody writes there
 #include <fcntl.h>
@@ -77,6 +78,11 @@ int say_whether_it_opens(std::string const& uri, bool read_only) {
   return 0;
 }
 
+int open_twice(std::string const& uri) {
+  forebay::storage const first = open(uri, true);
+  return say_whether_it_opens(uri, true);
+}
+
 int hold(char const* file) {
   while (::open(file, O_RDONLY | O_EXCL) < 0) ::usleep(10'000);
   std::puts("held");
@@ -119,6 +125,7 @@ int main(int count, char** arguments) {
     if (what == "verify") return verify(arguments[2]);
     if (what == "open") return say_whether_it_opens(arguments[2], false);
     if (what == "open-to-read") return say_whether_it_opens(arguments[2], true);
+    if (what == "open-twice") return open_twice(arguments[2]);
     if (what == "hold") return hold(arguments[2]);
     if (what == "watch") return watch(std::strtoull(arguments[2], nullptr, 10));
   } catch (forebay::refused_input const& refused) {
@@ -128,6 +135,6 @@ int main(int count, char** arguments) {
     std::printf("%s\n", failed.what());
     return 1;
   }
-  std::puts("usage: real_drive_client load|verify|open|open-to-read|hold|watch WHAT");
+  std::puts("usage: real_drive_client load|verify|open|open-to-read|open-twice|hold|watch WHAT");
   return 2;
 }

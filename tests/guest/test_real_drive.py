@@ -105,6 +105,7 @@ node() { ls /sys/bus/pci/devices/$address/nvme/nvme*/ | grep -m 1 '^nvme.*n1$'; 
 uri=$FOREBAY_PCI_DRIVE
 try fresh open $uri
 try "at once" open $uri
+try twice open-twice $uri
 try "wrong serial" open $uri,allow_destroy=other
 try "no namespace" open $uri,nsid=7
 until mkswap /dev/$(node) > /dev/null; do usleep 10000; done
@@ -151,6 +152,7 @@ def test_what_would_do_harm_is_refused_and_changes_nothing(tmp_path):
     assert results["fresh"] == results["at once"] == results["allowed"] == results["data, to read"] == [opened], said
     refused = {
         "wrong serial": "allow_destroy: 'other': the serial number of pci:.* is forebay-qemu",
+        "twice": "this process has a real drive open already",
         "no namespace": "its driver finds no namespace 7",
         "data": "/dev/nvme.* has a swap.*add allow_destroy=forebay-qemu",
         "data, right after bind": "/dev/nvme.* has a swap.*add allow_destroy=forebay-qemu",

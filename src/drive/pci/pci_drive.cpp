@@ -204,10 +204,9 @@ void require_own_group(function const& of) {
   for (std::string const& name : of.group_members()) {
     if (name == of.at().text()) continue;
     std::string const driver = function(address::parse(name), of.where()).driver();
-    if (driver.empty() || driver == "vfio-pci") continue;
-    refuse(of,
-           fmt::format("{} is in the same IOMMU group {}, and the driver {} has it: detach it too, or use access=sysfs",
-                       name, of.iommu_group(), driver));
+    if (driver.empty() || driver == vfio_driver) continue;
+    refuse(of, fmt::format("{} is in the same IOMMU group {}, and the driver {} has it: unbind that too", name,
+                           of.iommu_group(), driver));
   }
 }
 

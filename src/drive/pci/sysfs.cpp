@@ -34,8 +34,7 @@ std::uint64_t physical_address(void const* at) {
                                static_cast<ssize_t>(sizeof entry);
   std::uint64_t const frame = entry & ((std::uint64_t{1} << 55) - 1);
   if (read && entry >> 63 != 0 && frame != 0) return frame * page;
-  throw refused_input("access", "sysfs",
-                      "the system does not tell physical addresses: run as root (CAP_SYS_ADMIN), or use access=vfio");
+  throw refused_input("access", "sysfs", "the system does not tell physical addresses: run as root (CAP_SYS_ADMIN)");
 }
 
 [[noreturn]] void refuse_pages(std::size_t count) {
@@ -157,6 +156,7 @@ class sysfs_access final : public access {
                           fmt::format("cannot map the registers of {}: {}; run as root, and without kernel lockdown",
                                       of.at().text(), std::strerror(errno)));
     }
+    ::madvise(mapped, bytes_, MADV_DONTFORK);  // a child has no use for them
     registers_ = static_cast<std::byte volatile*>(mapped);
   }
   ~sysfs_access() override { ::munmap(const_cast<std::byte*>(registers_), bytes_); }

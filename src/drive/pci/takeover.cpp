@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -311,6 +312,9 @@ void takeover::start_guard(way how) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) refuse(of_, "talk to a guard");
   open_file to(ends[0]);
   open_file its_end(ends[1]);
+  // A guard that does not answer, because it is stopped, must not stop this process too.
+  timeval const patience{guard_patience_ms / 1000, 0};
+  ::setsockopt(to.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   open_file const folder(::open(of_.folder().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) refuse(of_, "open its folder");
   open_file const me(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
@@ -331,10 +335,8 @@ void takeover::start_guard(way how) {
   }
   its_end = open_file();
   // Once it is separate: else its copy of this process's end would keep the socket open.
-  pollfd wanted{to.get(), POLLIN, 0};
   char here = 0;
-  if (without_interruption([&] { return ::poll(&wanted, 1, guard_patience_ms); }) <= 0 ||
-      ::recv(to.get(), &here, 1, 0) != 1) {
+  if (without_interruption([&] { return ::recv(to.get(), &here, 1, 0); }) != 1) {
     throw operation_failed(fmt::format("pci:{}: its guard did not start", of_.at().text()));
   }
   socket_ = std::move(to);
@@ -397,14 +399,16 @@ void takeover::finish() {
   if (!socket_) return;
   open_file const to = std::exchange(socket_, open_file());
   outcome found{};
-  pollfd wanted{to.get(), POLLIN, 0};
-  bool const told = without_interruption([&] { return ::send(to.get(), &done, 1, MSG_NOSIGNAL); }) == 1;
-  if (told && without_interruption([&] { return ::poll(&wanted, 1, guard_patience_ms); }) == 0) {
+  if (without_interruption([&] { return ::send(to.get(), &done, 1, MSG_NOSIGNAL); }) != 1) {
+    throw operation_failed(fmt::format("pci:{}: its guard is gone, and nothing was undone", of_.at().text()));
+  }
+  auto const length = without_interruption([&] { return ::recv(to.get(), &found, sizeof found, 0); });
+  if (length < 0 && errno == EAGAIN) {
     throw operation_failed(fmt::format(
         "pci:{}: its guard waits, perhaps for a child of this process that has it open too", of_.at().text()));
   }
-  if (!told || without_interruption([&] { return ::recv(to.get(), &found, sizeof found, 0); }) != sizeof found) {
-    throw operation_failed(fmt::format("pci:{}: its guard is gone, and nothing was undone", of_.at().text()));
+  if (length != sizeof found) {
+    throw operation_failed(fmt::format("pci:{}: its guard died before it was done", of_.at().text()));
   }
   if (found.step[0] == '\0') return;
   throw operation_failed(fmt::format("pci:{}: cannot {}: {}", of_.at().text(), found.step, std::strerror(found.error)));

@@ -282,11 +282,9 @@ class vfio_access final : public access {
     status.argsz = sizeof status;
     if (::ioctl(group_.get(), VFIO_GROUP_GET_STATUS, &status) != 0) fail("cannot ask for the IOMMU group");
     if ((status.flags & VFIO_GROUP_FLAGS_VIABLE) == 0) {
-      throw refused_input(
-          "drive", "pci:" + of.at().text(),
-          fmt::format("drivers of the system still have others of its IOMMU group {}: detach them too, or "
-                      "use access=sysfs",
-                      of.iommu_group()));
+      throw refused_input("drive", "pci:" + of.at().text(),
+                          fmt::format("drivers of the system still have others of its IOMMU group {}: unbind those too",
+                                      of.iommu_group()));
     }
     container_->add(group_);
     device_ = open_file(::ioctl(group_.get(), VFIO_GROUP_GET_DEVICE_FD, of.at().text().c_str()));
@@ -317,11 +315,6 @@ class vfio_access final : public access {
   /// Throws `refused_input` if something else has it.
   static open_file open_group(function const& of) {
     std::string const group = of.iommu_group();
-    if (group.empty()) {
-      throw refused_input("access", "vfio",
-                          fmt::format("no IOMMU translates for {}: boot with one (intel_iommu=on), or use access=sysfs",
-                                      of.at().text()));
-    }
     open_file opened(::open(("/dev/vfio/" + group).c_str(), O_RDWR | O_CLOEXEC));
     if (opened) return opened;
     throw refused_input("access", "vfio",
@@ -345,6 +338,8 @@ class vfio_access final : public access {
                              : ::mmap(nullptr, bar.size, PROT_READ | PROT_WRITE, MAP_SHARED, device_.get(),
                                       static_cast<off_t>(bar.offset));
     if (mapped == MAP_FAILED) fail("cannot map the registers");
+    // A child that has them too would keep the function from being given back.
+    ::madvise(mapped, bar.size, MADV_DONTFORK);
     registers_ = static_cast<std::byte volatile*>(mapped);
     bytes_ = bar.size;
   }
