@@ -191,6 +191,28 @@ TEST(served_drive, refuses_memory_that_the_daemon_did_not_give) {
   EXPECT_EQ(again.ref().bus_address(0), buffer.ref().bus_address(4096));
 }
 
+/// A client that does not use the library. It has a drive open, and gets the answer to any request.
+class rude_client {
+ public:
+  explicit rude_client(local_daemon const& daemon) : to_(served::connect_to(daemon.socket.path), served::from_daemon) {
+    (*this)({{"do", "open"},
+             {"protocol", served::protocol_version},
+             {"uri", drive_uri},
+             {"gpu", 0},
+             {"with_gpu", false},
+             {"queues", 0}});
+  }
+  json operator()(json const& request) {
+    to_.send(request);
+    auto reply = to_.receive(10'000);
+    EXPECT_TRUE(reply) << request;
+    return reply ? std::move(reply->body) : json();
+  }
+
+ private:
+  channel to_;
+};
+
 TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
   constexpr std::size_t whole = 64 << 20;  // all of a chunk
   local_daemon const daemon;
@@ -204,19 +226,7 @@ TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
   EXPECT_NO_THROW(drive->dma().unmap(mine + whole / 2, whole / 2));
 
   // A client that does not use the library does not check first.
-  channel rude(served::connect_to(daemon.socket.path), served::from_daemon);
-  auto const answer_to = [&](json const& request) {
-    rude.send(request);
-    auto reply = rude.receive(10'000);
-    EXPECT_TRUE(reply) << request;
-    return reply ? reply->body : json();
-  };
-  answer_to({{"do", "open"},
-             {"protocol", served::protocol_version},
-             {"uri", drive_uri},
-             {"gpu", 0},
-             {"with_gpu", false},
-             {"queues", 0}});
+  rude_client answer_to(daemon);
   json const given = answer_to({{"do", "allocate"}, {"bytes", whole}, {"for_gpu", false}});
   std::uint64_t const at = given.at("address");
   std::uint64_t const key = given.at("chunks").at(0).at("key");
@@ -235,27 +245,15 @@ TEST(served_drive, maps_nothing_beyond_what_the_daemon_gave) {
 
 TEST(served_drive, takes_no_loan_of_memory_that_its_engine_does_not_reach) {
   local_daemon const daemon;
-  channel rude(served::connect_to(daemon.socket.path), served::from_daemon);
-  auto const answer_to = [&](json const& request) {
-    rude.send(request);
-    auto reply = rude.receive(10'000);
-    EXPECT_TRUE(reply) << request;
-    return reply ? reply->body.dump() : "";
-  };
-  answer_to({{"do", "open"},
-             {"protocol", served::protocol_version},
-             {"uri", drive_uri},
-             {"gpu", 0},
-             {"with_gpu", false},
-             {"queues", 0}});
-  EXPECT_THAT(answer_to({{"do", "lend"}, {"handle", std::vector<int>(64, 7)}}),
+  rude_client answer_to(daemon);
+  EXPECT_THAT(answer_to({{"do", "lend"}, {"handle", std::vector<int>(64, 7)}}).dump(),
               HasSubstr("the engine of this drive runs on the CPU"));
   std::vector<json> const wrong = {
       std::vector<int>(63, 7), std::vector<int>(64, 256), std::vector<int>(64, -1), "handle", json::object(), nullptr};
   for (json const& handle : wrong) {
-    EXPECT_THAT(answer_to({{"do", "lend"}, {"handle", handle}}), HasSubstr("send 64 bytes")) << handle;
+    EXPECT_THAT(answer_to({{"do", "lend"}, {"handle", handle}}).dump(), HasSubstr("send 64 bytes")) << handle;
   }
-  EXPECT_THAT(answer_to({{"do", "lend"}}), HasSubstr("does not understand"));
+  EXPECT_THAT(answer_to({{"do", "lend"}}).dump(), HasSubstr("does not understand"));
 }
 
 TEST(served_drive, chunks_have_no_neighbours) {
