@@ -16,7 +16,7 @@ from rich.table import Table
 from forebay.cli.contract import NotVerifiedError, notice, step_progress, terminal
 from forebay.cli.timing import timing
 from forebay.errors import RefusedInput
-from forebay.search.build import DEGREE_DEFAULT, default_chunks, slot_layout
+from forebay.search.build import DEGREE_DEFAULT, default_chunks, drive_bytes, part_sizes, slot_layout
 from forebay.search.build_options import Progress
 from forebay.search.index import Index
 from forebay.storage import Storage
@@ -25,7 +25,6 @@ from forebay.units import format_bytes, format_ns
 RECALL_MIN = 0.9
 """Which part of a sample of an index's own vectors a search must find."""
 _SAMPLE = 100
-_MEBIBYTE = 1 << 20
 _BLOCK_BYTES = 512  # of an emulated drive
 _OPTIONS = {
     "vectors": "VECTORS",
@@ -121,10 +120,10 @@ class Wanted:
             count, dimension = vectors.shape
             degree = DEGREE_DEFAULT if self.graph_degree is None else self.graph_degree
             code = default_chunks(dimension) if self.chunks is None else max(0, self.chunks)
-            _, slot = slot_layout(self.mode or "pq", vectors.dtype, dimension, degree, _BLOCK_BYTES, code)
-        # Each of 8 extents begins at a whole MiB. The rest is the codebook, the graph of the sample, and the catalogue.
-        needed = count * (slot + 4) + (256 * dimension + 40 * (count // 100 + 64)) * 4
-        return f"emulated:profile=ideal,size={needed // _MEBIBYTE + 24}M"
+            mode = self.mode or "pq"
+            _, slot = slot_layout(mode, vectors.dtype, dimension, degree, _BLOCK_BYTES, code)
+        mebibytes = drive_bytes(part_sizes(mode, count, count, slot, dimension, code)) >> 20  # whole ones
+        return f"emulated:profile=ideal,size={mebibytes}M"
 
 
 @dataclass

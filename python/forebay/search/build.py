@@ -187,8 +187,7 @@ def require_name(storage: Storage, name: str, *, replace: bool) -> None:
 def require_room(storage: Storage, name: str, parts: Sequence[int]) -> None:
     """Refuses drives that have no room for parts of so many bytes, each in an extent, besides what others have."""
     others = sum(_with_gap(size) for extent, size in extent_sizes(storage).items() if extent not in _parts_of(name))
-    free = max(0, storage.size_bytes - _EXTENT_ALIGNMENT - others)  # the first MiB has the catalogue
-    needed = sum(map(_with_gap, parts))
+    needed, free = drive_bytes(parts), max(0, storage.size_bytes - others)
     if needed > free:
         remedy = f"is too small for the index, which needs {needed} bytes where {free} are free"
         raise RefusedInput("storage", f"{storage.size_bytes} bytes", f"{remedy}: use larger drives, or remove extents")
@@ -207,11 +206,17 @@ def whole_or_nothing(storage: Storage, name: str) -> Iterator[None]:
         raise
 
 
+def drive_bytes(parts: Sequence[int]) -> int:
+    """Returns how large drives must be for parts of so many bytes, with the catalogue in the first MiB."""
+    return _EXTENT_ALIGNMENT + sum(map(_with_gap, parts))
+
+
 def part_sizes(mode: str, count: int, room: int, slot_bytes: int, dimension: int, chunks: int) -> list[int]:
     """Returns the bytes of the parts of an index, or a little more."""
     live = -(-room // 32) * 4
     if mode != "pq":
-        return [room * slot_bytes, *[_EXTENT_ALIGNMENT] * 2, live, _EXTENT_ALIGNMENT]
+        # Vectors and lists share `slot_bytes`; the second one is for the gap between them, the others are small.
+        return [room * slot_bytes, _EXTENT_ALIGNMENT, _EXTENT_ALIGNMENT, live, _EXTENT_ALIGNMENT]
     navigation = (count // 100 + 64) * 41 * 4
     codebook = 256 * (dimension + chunks) * 4
     return [room * (slot_bytes - chunks), room * chunks, codebook, navigation, live, _EXTENT_ALIGNMENT]
