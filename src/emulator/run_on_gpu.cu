@@ -48,6 +48,7 @@ class all_resident_engines {
   /// makes any engine leave. If `arrive` throws, nothing is added.
   void add(resident_engine* one, std::function<void()> const& arrive) {
     std::lock_guard const lock(mutex_);
+    engines_.reserve(engines_.size() + 1);  // so that nothing fails once it has arrived
     arrive();
     engines_.push_back(one);
   }
