@@ -334,7 +334,8 @@ class storage {
   /// `refused_input`.
   watchdog watch(watchdog_options const& options = {}) const;
   /// From now on the statistics in `report()`, those of the drives and of the cache, count from zero. Failures are not
-  /// reset: see `take_errors()`.
+  /// reset: see `take_errors()`. An emulated drive counts a command just after it has completed it, so the count of the
+  /// last ones may follow the reset.
   void reset_statistics();
 
  private:

@@ -331,15 +331,25 @@ def test_a_stream_is_refused_where_there_is_no_gpu(storage):
 
 
 def test_forty_reads_are_on_the_drive_at_the_same_time():
+    """A busy machine may stop this test for longer than a read takes, so it tries again."""
     with Storage(f"emulated:size={SIZE},latency_us=500000", device="cpu") as slow:
-        slow.reset_statistics()
-        reads = [slow.pread(bytearray(4096), 4096 * i) for i in range(40)]
-        fetched = 0
-        while fetched < len(reads):
-            seen = slow.report()["drives"][0]["statistics"]
-            fetched = seen["commands_fetched"]
-        assert seen["completions_posted"] == 0, "the first was over before the last had begun"
-        assert [read.result() for read in reads] == [4096] * 40
+
+        def statistics():
+            return slow.report()["drives"][0]["statistics"]
+
+        for _ in range(20):
+            while (seen := statistics())["completions_posted"] != seen["commands_fetched"]:
+                pass  # the drive counts a completion after it has posted it
+            slow.reset_statistics()
+            reads = [slow.pread(bytearray(4096), 4096 * i) for i in range(40)]
+            fetched = 0
+            while fetched < len(reads):
+                seen = statistics()
+                fetched = seen["commands_fetched"]
+            assert [read.result() for read in reads] == [4096] * 40
+            if seen["completions_posted"] == 0:
+                return
+    pytest.fail("in each try a read was over before the last had begun")
 
 
 def test_report_counts_the_bytes_that_were_moved(storage):

@@ -94,21 +94,32 @@ TEST(HostTransfers, WritesToPartsOfABlockKeepEachOthersBytes) {
   EXPECT_EQ(back, data);
 }
 
+/// A machine that is busy may stop this test for longer than a read takes, and then the first reads are over before it
+/// looks. So it tries again; if fewer reads than forty could be under way, no try would see them.
 TEST(HostTransfers, FortyReadsAreOnTheDriveAtTheSameTime) {
   storage st(on_cpu({"emulated:size=2M,latency_us=500000"}));
-  st.reset_statistics();
   std::vector<std::vector<char>> buffers(40, std::vector<char>(4096));
-  std::vector<host_transfer> all;
-  for (std::size_t i = 0; i < buffers.size(); ++i) all.push_back(st.pread_async(buffers[i].data(), 4096, i * 4096));
-  nlohmann::json seen;
-  do seen = statistics_of(st);
-  while (seen.at("commands_fetched") < buffers.size());
-  EXPECT_EQ(seen.at("completions_posted"), 0) << "the first was over before the last had begun";
-  for (host_transfer const& t : all) t.wait();
+  auto const settled = [&] {
+    nlohmann::json const seen = statistics_of(st);
+    return seen.at("completions_posted") == seen.at("commands_fetched");
+  };
+  bool all_at_once = false;
+  for (int tries = 0; tries < 20 && !all_at_once; ++tries) {
+    while (!settled()) std::this_thread::yield();  // the drive counts a completion after it has posted it
+    st.reset_statistics();
+    std::vector<host_transfer> all;
+    for (std::size_t i = 0; i < buffers.size(); ++i) all.push_back(st.pread_async(buffers[i].data(), 4096, i * 4096));
+    nlohmann::json seen;
+    do seen = statistics_of(st);
+    while (seen.at("commands_fetched") < buffers.size());
+    all_at_once = seen.at("completions_posted") == 0;
+    for (host_transfer const& t : all) t.wait();
+  }
+  EXPECT_TRUE(all_at_once) << "in each try a read was over before the last had begun";
 }
 
 TEST(HostTransfers, ALongTransferDoesNotKeepAShortOneWaiting) {
-  storage st(on_cpu({"emulated:size=64M,bandwidth=50M"}));
+  storage st(on_cpu({"emulated:size=64M,bandwidth=10M"}));
   std::vector<char> large(60 << 20), small(512);
   host_transfer const long_one = st.pread_async(large.data(), large.size(), 0);
   host_transfer const short_one = st.pread_async(small.data(), small.size(), 0);
@@ -120,7 +131,7 @@ TEST(HostTransfers, ALongTransferDoesNotKeepAShortOneWaiting) {
 }
 
 TEST(HostTransfers, AllAreCancelledAndTheStorageGoesOn) {
-  storage st(on_cpu({"emulated:size=64M,bandwidth=20M"}));
+  storage st(on_cpu({"emulated:size=64M,bandwidth=5M"}));
   std::vector<char> large(30 << 20);
   std::vector<host_transfer> all;
   for (int i = 0; i < 3; ++i) all.push_back(st.pwrite_async(large.data(), large.size(), 0));
