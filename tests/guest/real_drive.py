@@ -5,15 +5,18 @@ from pathlib import Path
 
 import guest
 
+SECOND = "second-drive"
 SERIAL = "forebay-qemu"  # as `qemu_options` of the tests in C++ has it, and what follows too
 PROPERTIES = "max_ioqpairs=16,msix_qsize=17,mdts=7"
 DRIVE_BYTES = 64 << 20
 
-# Finds the controller, and shows whether the system's driver has it.
+# Finds the controllers, and shows whether the system's driver has the first.
 COMMON = f"""
-address=$(for c in /sys/class/nvme/nvme*; do
-  grep -q {SERIAL} $c/serial && basename $(readlink -f $c/device)
-done)
+address_of() {{
+  for c in /sys/class/nvme/nvme*; do grep -q $1 $c/serial && basename $(readlink -f $c/device); done
+}}
+address=$(address_of {SERIAL})
+second=$(address_of {SECOND})
 export FOREBAY_PCI_DRIVE=pci:$address
 driver() {{ basename $(readlink /sys/bus/pci/devices/$address/driver || echo none); }}
 driver > /results/before
@@ -27,16 +30,18 @@ SETUP = {
 
 
 def boot(script: str, programs: list[str], folder: Path, *, iommu: bool = False, iops: int = 0) -> Path:
-    """Runs a script in a guest with QEMU's controller, whose address it finds in $address.
+    """Runs a script in a guest with two controllers of QEMU, whose addresses it finds in $address and $second.
 
     Returns the folder with what the script left in /results.
     """
-    image = folder / "drive.img"
-    with image.open("wb") as file:
-        file.truncate(DRIVE_BYTES)
-    disk = guest.Disk(SERIAL, image, kind="nvme", properties=PROPERTIES, iops=iops)
+    disks = []
+    for serial in (SERIAL, SECOND):
+        image = folder / f"{serial}.img"
+        with image.open("wb") as file:
+            file.truncate(DRIVE_BYTES)
+        disks.append(guest.Disk(serial, image, kind="nvme", properties=PROPERTIES, iops=iops))
     results = folder / "results"
-    guest.boot(COMMON + script, [guest.built(name) for name in programs], [disk], results, iommu=iommu)
+    guest.boot(COMMON + script, [guest.built(name) for name in programs], disks, results, iommu=iommu)
     return results
 
 

@@ -2,7 +2,8 @@
 //! \file
 //! What a guest does with a real drive, and with the memory that a drive could write to:
 //!   real_drive_client load URI     reads without end, with many reads under way
-//!   real_drive_client verify URI   writes a part of the drive, reads it back and compares
+//!   real_drive_client verify URI   writes a part of the drive, reads it back and compares; of two drives with one more
+//!                                  URI
 //!   real_drive_client open URI     opens it, and says what came of that; open-to-read opens it to read only
 //!   real_drive_client open-twice URI  opens it, and says what comes of a second storage over it
 //!   real_drive_client hold FILE    opens a block device so that nothing else may have it, until it is killed
@@ -20,6 +21,7 @@
 #include <exception>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "forebay/detail/simt/native.hpp"
@@ -30,9 +32,9 @@ namespace {
 
 using forebay::simt::native;
 
-forebay::storage open(std::string const& uri, bool read_only) {
+forebay::storage open(std::vector<std::string> uris, bool read_only) {
   forebay::storage_options options;
-  options.drives = {uri};
+  options.drives = std::move(uris);
   options.device = "cpu";
   options.read_only = read_only;
   return forebay::storage(options);
@@ -40,7 +42,7 @@ forebay::storage open(std::string const& uri, bool read_only) {
 
 [[noreturn]] void load(std::string const& uri) {
   constexpr std::size_t bytes = 128 << 10, under_way = 64;
-  forebay::storage drive = open(uri, true);
+  forebay::storage drive = open({uri}, true);
   std::puts("ready");
   std::fflush(stdout);
   std::vector<std::vector<std::byte>> buffers(under_way, std::vector<std::byte>(bytes));
@@ -55,8 +57,8 @@ forebay::storage open(std::string const& uri, bool read_only) {
   }
 }
 
-int verify(std::string const& uri) {
-  forebay::storage drive = open(uri, false);
+int verify(std::vector<std::string> uris) {
+  forebay::storage drive = open(std::move(uris), false);
   std::vector<std::uint64_t> words((8 << 20) / sizeof(std::uint64_t)), back(words.size());
   std::mt19937_64 random(7);
   for (std::uint64_t& word : words) word = random();
@@ -73,13 +75,13 @@ int verify(std::string const& uri) {
 }
 
 int say_whether_it_opens(std::string const& uri, bool read_only) {
-  forebay::storage const drive = open(uri, read_only);
+  forebay::storage const drive = open({uri}, read_only);
   std::printf("opened: %lu bytes\n", drive.size_bytes());
   return 0;
 }
 
 int open_twice(std::string const& uri) {
-  forebay::storage const first = open(uri, true);
+  forebay::storage const first = open({uri}, true);
   return say_whether_it_opens(uri, true);
 }
 
@@ -119,10 +121,10 @@ int watch(std::uint64_t milliseconds) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  std::string const what = count == 3 ? arguments[1] : "";
+  std::string const what = count >= 3 ? arguments[1] : "";
   try {
+    if (what == "verify") return verify({arguments + 2, arguments + count});
     if (what == "load") load(arguments[2]);
-    if (what == "verify") return verify(arguments[2]);
     if (what == "open") return say_whether_it_opens(arguments[2], false);
     if (what == "open-to-read") return say_whether_it_opens(arguments[2], true);
     if (what == "open-twice") return open_twice(arguments[2]);

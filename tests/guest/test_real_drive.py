@@ -152,7 +152,7 @@ def test_what_would_do_harm_is_refused_and_changes_nothing(tmp_path):
     assert results["fresh"] == results["at once"] == results["allowed"] == results["data, to read"] == [opened], said
     refused = {
         "wrong serial": "allow_destroy: 'other': the serial number of pci:.* is forebay-qemu",
-        "twice": "this process has a real drive open already",
+        "twice": "it is taken already",
         "no namespace": "its driver finds no namespace 7",
         "data": "/dev/nvme.* has a swap.*add allow_destroy=forebay-qemu",
         "data, right after bind": "/dev/nvme.* has a swap.*add allow_destroy=forebay-qemu",
@@ -189,3 +189,13 @@ done
     assert "nobody knows what lies on it" in said[0]
     assert said[2] == f"opened: {DRIVE_BYTES} bytes"
     assert "an IOMMU translates the drive's addresses" in said[4]
+
+
+@pytest.mark.parametrize("access", ["sysfs", "vfio"])
+def test_one_storage_has_two_drives(tmp_path, access):
+    script = f"""
+{SETUP[access]}
+real_drive_client verify $FOREBAY_PCI_DRIVE,access={access} pci:$second,access={access} >> /results/output 2>&1
+driver >> /results/output
+"""
+    assert boot(script, ["real_drive_client"], tmp_path, iommu=access == "vfio") == "verified\nnvme\n"

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -52,33 +51,11 @@ class mapped_registers final : public driver::register_space {
   std::size_t const bytes_;
 };
 
-/// How many drives this process has open.
-std::atomic<int>& open_drives() {
-  static std::atomic<int> count{0};
-  return count;
-}
-
-/// Counts one more, and throws unless it is the only one: memory that two drives are to reach has an address for each.
-class only_one {
- public:
-  explicit only_one(std::string const& uri) {
-    // Relaxed: the count orders nothing.
-    if (open_drives().fetch_add(1, std::memory_order_relaxed) == 0) return;
-    open_drives().fetch_sub(1, std::memory_order_relaxed);
-    throw refused_input("drive", uri,
-                        "this process has a real drive open already, and may have one at a time; close that first");
-  }
-  ~only_one() { open_drives().fetch_sub(1, std::memory_order_relaxed); }
-  only_one(only_one const&) = delete;
-  only_one& operator=(only_one const&) = delete;
-};
-
 class pci_drive final : public device {
  public:
   pci_drive(uri const& from, function const& of, way how, std::uint32_t nsid, std::uint32_t queues,
             takeover::check const& may)
-      : one_(from.text()),
-        uri_(from.text()),
+      : uri_(from.text()),
         nsid_(nsid),
         queues_(queues),
         taken_(of, how, may),
@@ -95,7 +72,6 @@ class pci_drive final : public device {
   void reset_statistics() override {}
 
  private:
-  only_one one_;
   std::string const uri_;
   std::uint32_t const nsid_;
   std::uint32_t const queues_;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -45,12 +46,36 @@ std::uint64_t physical_address(void const* at) {
 }
 
 /// Huge pages, which the system moves only if it is asked to take memory out of use. They follow each other in this
-/// process, and may lie anywhere in memory. Thread-safe.
+/// process, and may lie anywhere in memory. All functions of the process reach them, at the same addresses, so one
+/// storage can have several drives. Thread-safe.
 class huge_memory final : public driver::dma_space {
  public:
-  explicit huge_memory(takeover& keeper) : keeper_(keeper) {}
+  /// The one of the process. It ends with the last function that uses it.
+  static std::shared_ptr<huge_memory> of_process() {
+    static std::mutex mutex;
+    static std::weak_ptr<huge_memory> one;
+    std::lock_guard const lock(mutex);
+    auto found = one.lock();
+    if (!found) one = found = std::make_shared<huge_memory>();
+    return found;
+  }
+
+  huge_memory() = default;
+  huge_memory(huge_memory const&) = delete;
+  huge_memory& operator=(huge_memory const&) = delete;
   ~huge_memory() override {
     for (auto const& [first, its] : blocks_) ::munmap(reinterpret_cast<void*>(first), its.frames.size() * huge_page);
+  }
+
+  /// From now on a function can reach the memory, until `leave`: its guard keeps all of it.
+  void join(takeover& keeper) {
+    std::lock_guard const lock(mutex_);
+    for (auto const& [first, its] : blocks_) keeper.keep(its.file);
+    keepers_.push_back(&keeper);
+  }
+  void leave(takeover& keeper) {
+    std::lock_guard const lock(mutex_);
+    std::erase(keepers_, &keeper);
   }
 
   void* allocate(std::size_t bytes) override {
@@ -98,6 +123,7 @@ class huge_memory final : public driver::dma_space {
 
  private:
   struct block {
+    open_file file;
     std::vector<std::uint64_t> frames;  ///< the physical address of each huge page
   };
 
@@ -117,16 +143,16 @@ class huge_memory final : public driver::dma_space {
   /// Takes huge pages from the system. The caller holds the mutex.
   void add(std::size_t bytes) {
     std::size_t const count = (bytes + huge_page - 1) / huge_page;
-    open_file const file(::memfd_create("forebay-drive", MFD_CLOEXEC | MFD_HUGETLB | MFD_HUGE_2MB));
+    open_file file(::memfd_create("forebay-drive", MFD_CLOEXEC | MFD_HUGETLB | MFD_HUGE_2MB));
     bool const sized = file && ::ftruncate(file.get(), static_cast<off_t>(count * huge_page)) == 0;
     void* const mapped =
         !sized ? MAP_FAILED
                : ::mmap(nullptr, count * huge_page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
     if (mapped == MAP_FAILED) refuse_pages(count);
     try {
-      // Before the function can write there: if this process dies, its pages must not become somebody else's.
-      keeper_.keep(file);
-      block made;
+      // Before any function can write there: if this process dies, its pages must not become somebody else's.
+      for (takeover* const keeper : keepers_) keeper->keep(file);
+      block made{std::move(file), {}};
       for (std::size_t i = 0; i < count; ++i) {
         made.frames.push_back(physical_address(static_cast<std::byte*>(mapped) + i * huge_page));
       }
@@ -138,15 +164,16 @@ class huge_memory final : public driver::dma_space {
     free_.add(reinterpret_cast<std::uint64_t>(mapped), count * huge_page);
   }
 
-  takeover& keeper_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  ///< of what follows
+  std::vector<takeover*> keepers_;
   free_stretches free_;
   std::map<std::uint64_t, block> blocks_;
 };
 
 class sysfs_access final : public access {
  public:
-  sysfs_access(function const& of, takeover& taken) : dma_(taken), bytes_(of.bar0_bytes()) {
+  sysfs_access(function const& of, takeover& taken)
+      : dma_(huge_memory::of_process()), taken_(taken), bytes_(of.bar0_bytes()) {
     open_file const file(::open((of.folder() + "/resource0").c_str(), O_RDWR | O_CLOEXEC));
     void* const mapped =
         !file || bytes_ == 0 ? MAP_FAILED : ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
@@ -158,15 +185,25 @@ class sysfs_access final : public access {
     }
     ::madvise(mapped, bytes_, MADV_DONTFORK);  // a child has no use for them
     registers_ = static_cast<std::byte volatile*>(mapped);
+    try {
+      dma_->join(taken_);
+    } catch (...) {
+      ::munmap(mapped, bytes_);
+      throw;
+    }
   }
-  ~sysfs_access() override { ::munmap(const_cast<std::byte*>(registers_), bytes_); }
-  driver::dma_space& dma() override { return dma_; }
+  ~sysfs_access() override {
+    dma_->leave(taken_);
+    ::munmap(const_cast<std::byte*>(registers_), bytes_);
+  }
+  driver::dma_space& dma() override { return *dma_; }
   std::byte volatile* registers() override { return registers_; }
   std::size_t registers_bytes() const override { return bytes_; }
   char const* name() const override { return "sysfs"; }
 
  private:
-  huge_memory dma_;
+  std::shared_ptr<huge_memory> const dma_;
+  takeover& taken_;
   std::size_t const bytes_;
   std::byte volatile* registers_ = nullptr;
 };

@@ -36,20 +36,9 @@ constexpr std::uint16_t memory_and_bus_master = 0x2 | bus_master;
   throw operation_failed(fmt::format("VFIO: {}: {}", what, std::strerror(errno)));
 }
 
-/// The addresses that functions of this process use, and what is behind each. A process has one container: all its
-/// functions reach the same memory, at the same addresses. Thread-safe.
+/// The addresses that functions use, and what is behind each. Thread-safe.
 class container {
  public:
-  /// The one of the process. It ends with the last function that uses it.
-  static std::shared_ptr<container> of_process() {
-    static std::mutex mutex;
-    static std::weak_ptr<container> one;
-    std::lock_guard const lock(mutex);
-    auto found = one.lock();
-    if (!found) one = found = std::make_shared<container>();
-    return found;
-  }
-
   container() : file_(::open("/dev/vfio/vfio", O_RDWR | O_CLOEXEC)) {
     if (!file_) {
       throw refused_input(
@@ -163,7 +152,7 @@ class container {
 /// Memory that is mapped for the functions of the container. Thread-safe.
 class vfio_dma_space final : public driver::dma_space {
  public:
-  explicit vfio_dma_space(std::shared_ptr<container> in) : in_(std::move(in)) {}
+  explicit vfio_dma_space(container& in) : in_(in) {}
   ~vfio_dma_space() override {
     for (auto const& [address, its] : areas_) end(address, its);
   }
@@ -177,7 +166,7 @@ class vfio_dma_space final : public driver::dma_space {
     ::madvise(made, whole, MADV_DONTFORK);
     try {
       std::lock_guard const lock(mutex_);
-      areas_.emplace(static_cast<std::byte*>(made), area{in_->map(made, whole), whole, true, 1});
+      areas_.emplace(static_cast<std::byte*>(made), area{in_.map(made, whole), whole, true, 1});
     } catch (...) {
       ::munmap(made, whole);
       throw;
@@ -204,7 +193,7 @@ class vfio_dma_space final : public driver::dma_space {
     if (next != areas_.end() && static_cast<std::size_t>(next->first - first) < bytes) refuse_overlap(first, bytes);
     mapped_.push_back({first, bytes, first});
     try {
-      areas_.emplace(first, area{in_->map(address, bytes), bytes, false, 1});
+      areas_.emplace(first, area{in_.map(address, bytes), bytes, false, 1});
     } catch (...) {
       mapped_.pop_back();
       throw;
@@ -264,20 +253,41 @@ class vfio_dma_space final : public driver::dma_space {
     areas_.erase(which);
   }
   void end(std::byte* first, area const& its) noexcept {
-    in_->unmap(its.iova);
+    in_.unmap(its.iova);
     if (its.own) ::munmap(first, its.bytes);
   }
 
-  std::shared_ptr<container> const in_;
+  container& in_;
   mutable std::mutex mutex_;
   areas areas_;
   std::vector<mapped_range> mapped_;
 };
 
+/// What the functions of this process reach: all of them the same memory, at the same addresses. So one storage can have
+/// several drives.
+class reach {
+ public:
+  /// The one of the process. It ends with the last function that uses it.
+  static std::shared_ptr<reach> of_process() {
+    static std::mutex mutex;
+    static std::weak_ptr<reach> one;
+    std::lock_guard const lock(mutex);
+    auto found = one.lock();
+    if (!found) one = found = std::make_shared<reach>();
+    return found;
+  }
+
+  void add(open_file const& group) { container_.add(group); }
+  vfio_dma_space& dma() { return dma_; }
+
+ private:
+  container container_;
+  vfio_dma_space dma_{container_};
+};
+
 class vfio_access final : public access {
  public:
-  explicit vfio_access(function const& of)
-      : container_(container::of_process()), group_(open_group(of)), dma_(container_) {
+  explicit vfio_access(function const& of) : reach_(reach::of_process()), group_(open_group(of)) {
     vfio_group_status status{};
     status.argsz = sizeof status;
     if (::ioctl(group_.get(), VFIO_GROUP_GET_STATUS, &status) != 0) fail("cannot ask for the IOMMU group");
@@ -286,7 +296,7 @@ class vfio_access final : public access {
                           fmt::format("drivers of the system still have others of its IOMMU group {}: unbind those too",
                                       of.iommu_group()));
     }
-    container_->add(group_);
+    reach_->add(group_);
     device_ = open_file(::ioctl(group_.get(), VFIO_GROUP_GET_DEVICE_FD, of.at().text().c_str()));
     if (!device_) fail("cannot open " + of.at().text());
     // Whatever it did before. Not all functions can be reset so; the driver disables the controller in any case.
@@ -307,7 +317,7 @@ class vfio_access final : public access {
     }
     ::munmap(const_cast<std::byte*>(registers_), bytes_);
   }
-  driver::dma_space& dma() override { return dma_; }
+  driver::dma_space& dma() override { return reach_->dma(); }
   std::byte volatile* registers() override { return registers_; }
   std::size_t registers_bytes() const override { return bytes_; }
   char const* name() const override { return "vfio"; }
@@ -353,10 +363,9 @@ class vfio_access final : public access {
     if (::pwrite(device_.get(), &value, sizeof value, at) != sizeof value) fail("cannot write the command register");
   }
 
-  std::shared_ptr<container> container_;
+  std::shared_ptr<reach> reach_;
   open_file group_;
   open_file device_;
-  vfio_dma_space dma_;
   std::byte volatile* registers_ = nullptr;
   std::size_t bytes_ = 0;
 };
@@ -364,7 +373,7 @@ class vfio_access final : public access {
 }  // namespace
 
 void require_vfio(function const& of) {
-  container::of_process();
+  reach::of_process();
   std::error_code none;
   if (!std::filesystem::is_directory(of.where().buses + "/drivers/" + vfio_driver, none)) {
     throw refused_input("access", "vfio", "the driver vfio-pci is not there: load it (modprobe vfio-pci)");
