@@ -28,7 +28,7 @@ mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 for driver in {" ".join(DRIVERS)}; do insmod /drivers/$driver.ko; done
-mkdir -p /disks
+mkdir -p /disks /tmp
 for disk in /sys/block/vd* /sys/block/nvme*; do
   [ -e $disk ] || continue
   serial=$disk/serial

@@ -6,6 +6,7 @@
 //!                                  URI
 //!   real_drive_client open URI     opens it, and says what came of that; open-to-read opens it to read only
 //!   real_drive_client open-twice URI  opens it, and says what comes of a second storage over it
+//!   real_drive_client serve URI    is a daemon that serves it, until it is killed or told to end
 //!   real_drive_client hold FILE    opens a block device so that nothing else may have it, until it is killed
 //!   real_drive_client watch MS     takes all huge pages that are free, or become so, and fails if anybody writes there
 #include <fcntl.h>
@@ -19,11 +20,13 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "forebay/detail/drive/served.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
@@ -85,6 +88,23 @@ int open_twice(std::string const& uri) {
   return say_whether_it_opens(uri, true);
 }
 
+int serve(std::string const& uri) {
+  forebay::drive::serve_options options;
+  options.socket = forebay::drive::daemon_socket();
+  options.drives = {uri};
+  options.ready = [] {
+    std::puts("serving");
+    std::fflush(stdout);
+  };
+  options.notice = [](std::string const& line) {
+    std::puts(line.c_str());
+    std::fflush(stdout);
+  };
+  forebay::drive::serve(options);
+  std::puts("ended");
+  return 0;
+}
+
 int hold(char const* file) {
   while (::open(file, O_RDONLY | O_EXCL) < 0) ::usleep(10'000);
   std::puts("held");
@@ -128,6 +148,7 @@ int main(int count, char** arguments) {
     if (what == "open") return say_whether_it_opens(arguments[2], false);
     if (what == "open-to-read") return say_whether_it_opens(arguments[2], true);
     if (what == "open-twice") return open_twice(arguments[2]);
+    if (what == "serve") return serve(arguments[2]);
     if (what == "hold") return hold(arguments[2]);
     if (what == "watch") return watch(std::strtoull(arguments[2], nullptr, 10));
   } catch (forebay::refused_input const& refused) {
@@ -137,6 +158,6 @@ int main(int count, char** arguments) {
     std::printf("%s\n", failed.what());
     return 1;
   }
-  std::puts("usage: real_drive_client load|verify|open|open-to-read|open-twice|hold|watch WHAT");
+  std::puts("usage: real_drive_client load|verify|open|open-to-read|open-twice|serve|hold|watch WHAT");
   return 2;
 }

@@ -199,3 +199,37 @@ real_drive_client verify $FOREBAY_PCI_DRIVE,access={access} pci:$second,access={
 driver >> /results/output
 """
     assert boot(script, ["real_drive_client"], tmp_path, iommu=access == "vfio") == "verified\nnvme\n"
+
+
+# A daemon that has the drive. `serving` waits until it has.
+SERVE = """
+serve() { real_drive_client serve $FOREBAY_PCI_DRIVE,access=$access,residency=served > /serve.txt 2>&1 & }
+serving() { while ! grep -q serving /serve.txt && kill -0 $!; do usleep 10000; done; }
+served=$FOREBAY_PCI_DRIVE,residency=served
+"""
+
+
+@pytest.mark.parametrize("access", ["sysfs", "vfio"])
+def test_a_daemon_shares_a_drive_out(tmp_path, access):
+    script = f"""
+{SETUP[access]}
+access={access}
+{SERVE}
+real_drive_client open $served >> /results/output 2>&1
+serve
+serving
+real_drive_client open pci:$second,residency=served >> /results/output 2>&1
+for i in 1 2 3; do real_drive_client verify $served >> /results/output 2>&1; done
+real_drive_client load $served > /load.txt 2>&1 &
+while ! grep -q ready /load.txt && kill -0 $!; do usleep 10000; done
+kill -9 $!
+real_drive_client verify $served >> /results/output 2>&1
+killall real_drive_client
+for i in $(seq 100); do [ $(driver) = nvme ] && break; usleep 100000; done
+driver >> /results/output
+cat /serve.txt >> /results/output
+"""
+    said = boot(script, ["real_drive_client"], tmp_path, iommu=access == "vfio").splitlines()
+    assert "no drive daemon" in said[0]
+    assert "the drive daemon does not have it" in said[1]
+    assert said[2:] == ["verified"] * 4 + ["nvme", "serving", "ended"]

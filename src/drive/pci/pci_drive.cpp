@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "../served/served_device.hpp"
 #include "access.hpp"
 #include "emulator/block_device.hpp"
 #include "forebay/detail/driver/controller.hpp"
@@ -201,20 +202,35 @@ way way_of(uri const& from, function const& of) {
   return asked == "vfio" ? way::vfio : way::sysfs;
 }
 
+std::uint32_t count_of(uri const& from, char const* key, std::uint32_t usual, std::uint64_t most) {
+  auto const value = from.value(key);
+  return value ? static_cast<std::uint32_t>(parse_count(key, *value, 1, most)) : usual;
+}
+std::uint32_t nsid_of(uri const& from) {
+  return count_of(from, "nsid", 1, 0xffff'fffe);
+}
+
 }  // namespace
 
 scheme_syntax syntax() {
-  return {.name = "a bus address such as 0000:01:00.0", .keys = {"nsid", "queues", "access", "allow_destroy"}};
+  return {.name = "a bus address such as 0000:01:00.0", .keys = {"nsid", "queues", "access", "allow_destroy", "residency"}};
 }
 
 std::unique_ptr<device> open(uri const& from, open_options const& options) {
+  std::string const residency = from.value("residency").value_or("");
+  if (residency == "served") return served::open(from, options);
+  if (!residency.empty()) throw refused_input("residency", residency, "give served, or leave it out");
+  return open_here(from, options);
+}
+
+std::string name_of(uri const& from) {
+  return fmt::format("pci:{},nsid={}", address::parse(from.name()).text(), nsid_of(from));
+}
+
+std::unique_ptr<device> open_here(uri const& from, open_options const& options) {
   function const of(address::parse(from.name()));
-  auto const count = [&](char const* key, std::uint32_t usual, std::uint64_t most) {
-    auto const value = from.value(key);
-    return value ? static_cast<std::uint32_t>(parse_count(key, *value, 1, most)) : usual;
-  };
-  std::uint32_t const nsid = count("nsid", 1, 0xffff'fffe);
-  std::uint32_t const queues = count("queues", 1024, 65534);
+  std::uint32_t const nsid = nsid_of(from);
+  std::uint32_t const queues = count_of(from, "queues", 1024, 65534);
   if (!of.is_nvme()) refuse(of, "it is not an NVMe controller; lspci lists those as Non-Volatile memory controller");
   way const how = way_of(from, of);
   if (options.client_memory->kind() != memory::kind::host) {

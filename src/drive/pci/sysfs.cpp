@@ -64,18 +64,21 @@ class huge_memory final : public driver::dma_space {
   huge_memory(huge_memory const&) = delete;
   huge_memory& operator=(huge_memory const&) = delete;
   ~huge_memory() override {
-    for (auto const& [first, its] : blocks_) ::munmap(reinterpret_cast<void*>(first), its.frames.size() * huge_page);
+    for (auto const& [first, its] : blocks_) {
+      if (its.own) ::munmap(reinterpret_cast<void*>(first), its.frames.size() * huge_page);
+    }
   }
 
   /// From now on a function can reach the memory, until `leave`: its guard keeps all of it.
   void join(takeover& keeper) {
     std::lock_guard const lock(mutex_);
-    for (auto const& [first, its] : blocks_) keeper.keep(its.file);
+    for (auto& [first, its] : blocks_) its.kept[&keeper] = keeper.keep(its.file.get());
     keepers_.push_back(&keeper);
   }
   void leave(takeover& keeper) {
     std::lock_guard const lock(mutex_);
     std::erase(keepers_, &keeper);
+    for (auto& [first, its] : blocks_) its.kept.erase(&keeper);
   }
 
   void* allocate(std::size_t bytes) override {
@@ -108,7 +111,27 @@ class huge_memory final : public driver::dma_space {
         "mapped memory", fmt::format("{}+{}", first, bytes),
         "with access=sysfs the drive reaches only memory of allocate_buffer(): use that, or access=vfio");
   }
-  void unmap(void*, std::size_t) override {}
+  void map_shared(void* address, std::size_t bytes, int file) override {
+    auto const first = reinterpret_cast<std::uint64_t>(address);
+    std::lock_guard const lock(mutex_);
+    if (auto const found = blocks_.find(first); found != blocks_.end()) {
+      ++found->second.uses;
+      return;
+    }
+    open_file copy(::fcntl(file, F_DUPFD_CLOEXEC, 0));
+    if (!copy) throw operation_failed(fmt::format("cannot keep a file open: {}", std::strerror(errno)));
+    add_block(first, bytes / huge_page, std::move(copy), false);
+  }
+  std::size_t shared_page_bytes() const override { return huge_page; }
+  void unmap(void* address, std::size_t) override {
+    std::lock_guard const lock(mutex_);
+    auto const found = blocks_.find(reinterpret_cast<std::uint64_t>(address));
+    if (found == blocks_.end() || found->second.own || --found->second.uses != 0) return;
+    for (auto const& [keeper, id] : found->second.kept) {
+      keeper->let_go(id, found->second.frames.size() * huge_page);
+    }
+    blocks_.erase(found);
+  }
   std::uint64_t bus_address(void const* address) const override {
     std::lock_guard const lock(mutex_);
     auto const at = reinterpret_cast<std::uint64_t>(address);
@@ -125,6 +148,9 @@ class huge_memory final : public driver::dma_space {
   struct block {
     open_file file;
     std::vector<std::uint64_t> frames;  ///< the physical address of each huge page
+    bool own = true;                    ///< made here; else by somebody that has it mapped
+    std::uint32_t uses = 1;
+    std::map<takeover*, std::uint64_t> kept;  ///< where each guard has it
   };
 
   static std::size_t ceiling_of(std::size_t bytes) {
@@ -150,18 +176,25 @@ class huge_memory final : public driver::dma_space {
                : ::mmap(nullptr, count * huge_page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
     if (mapped == MAP_FAILED) refuse_pages(count);
     try {
-      // Before any function can write there: if this process dies, its pages must not become somebody else's.
-      for (takeover* const keeper : keepers_) keeper->keep(file);
-      block made{std::move(file), {}};
-      for (std::size_t i = 0; i < count; ++i) {
-        made.frames.push_back(physical_address(static_cast<std::byte*>(mapped) + i * huge_page));
-      }
-      blocks_.emplace(reinterpret_cast<std::uint64_t>(mapped), std::move(made));
+      add_block(reinterpret_cast<std::uint64_t>(mapped), count, std::move(file), true);
     } catch (...) {
       ::munmap(mapped, count * huge_page);
       throw;
     }
     free_.add(reinterpret_cast<std::uint64_t>(mapped), count * huge_page);
+  }
+
+  /// Huge pages that are mapped at `first`. The caller holds the mutex.
+  void add_block(std::uint64_t first, std::size_t count, open_file file, bool own) {
+    block made;
+    made.file = std::move(file);
+    made.own = own;
+    // Before any function can write there: if this process dies, its pages must not become somebody else's.
+    for (takeover* const keeper : keepers_) made.kept[keeper] = keeper->keep(made.file.get());
+    for (std::size_t i = 0; i < count; ++i) {
+      made.frames.push_back(physical_address(reinterpret_cast<void const*>(first + i * huge_page)));
+    }
+    blocks_.emplace(first, std::move(made));
   }
 
   mutable std::mutex mutex_;  ///< of what follows

@@ -34,8 +34,15 @@ constexpr std::uint16_t memory_and_bus_master = 0x2 | bus_master;
 constexpr char const* nobody = "forebay";
 constexpr int guard_patience_ms = 30'000;
 
-/// Messages to the guard; its answer is the same byte, or `failed`.
-constexpr char keeps = 'k', taken = 't', done = 'd', failed = 'f';
+/// What messages to the guard are about; its answer is about the same, or `failed`.
+constexpr char keeps = 'k', lets_go = 'l', taken = 't', done = 'd', failed = 'f';
+
+/// To the guard, and its answer.
+struct message {
+  char what;
+  std::uint64_t id;  ///< of memory that it keeps: where the guard has it
+  std::uint64_t bytes;
+};
 
 /// What the guard tells at the end: the first step that failed, and why.
 struct outcome {
@@ -121,41 +128,49 @@ class guard {
       }
       if ((wanted[1].revents & POLLIN) != 0) return;
       if (wanted[0].revents == 0) continue;
-      char what = 0;
-      iovec part{&what, 1};
+      message order{};
+      iovec part{&order, sizeof order};
       alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-      msghdr message{};
-      message.msg_iov = &part;
-      message.msg_iovlen = 1;
-      message.msg_control = control;
-      message.msg_controllen = sizeof control;
-      ssize_t const length = ::recvmsg(socket_number, &message, 0);
+      msghdr envelope{};
+      envelope.msg_iov = &part;
+      envelope.msg_iovlen = 1;
+      envelope.msg_control = control;
+      envelope.msg_controllen = sizeof control;
+      ssize_t const length = ::recvmsg(socket_number, &envelope, 0);
       if (length < 0 && errno == EINTR) continue;
-      if (length <= 0 || what == done) return;
+      if (length <= 0 || order.what == done) return;
       bool good = false;
-      if (what == keeps) {
-        cmsghdr const* const with = (message.msg_flags & MSG_CTRUNC) != 0 ? nullptr : CMSG_FIRSTHDR(&message);
+      if (order.what == keeps) {
+        cmsghdr const* const with = (envelope.msg_flags & MSG_CTRUNC) != 0 ? nullptr : CMSG_FIRSTHDR(&envelope);
         if (with != nullptr && with->cmsg_type == SCM_RIGHTS) {
           int file = -1;
           std::memcpy(&file, CMSG_DATA(with), sizeof file);
-          good = keep(file);
+          order.id = keep(file);
+          good = order.id != 0;
         }
-      } else if (what == taken) {
+      } else if (order.what == lets_go) {
+        good = let_go(order.id, order.bytes);
+      } else if (order.what == taken) {
         good = map_registers();
         has_taken_ = good;
       }
-      char const answer = good ? what : failed;
-      (void)::send(socket_number, &answer, 1, MSG_NOSIGNAL);
+      if (!good) order.what = failed;
+      (void)::send(socket_number, &order, sizeof order, MSG_NOSIGNAL);
     }
   }
 
-  /// By a mapping, of which a process may have more than open files.
-  static bool keep(int file) {
+  /// By a mapping, of which a process may have more than open files. Returns its address; 0: it cannot.
+  static std::uint64_t keep(int file) {
     struct stat about{};
-    bool const kept = ::fstat(file, &about) == 0 && ::mmap(nullptr, static_cast<std::size_t>(about.st_size), PROT_NONE,
-                                                           MAP_SHARED | MAP_NORESERVE, file, 0) != MAP_FAILED;
+    void* mapped = MAP_FAILED;
+    if (::fstat(file, &about) == 0 && about.st_size > 0) {
+      mapped = ::mmap(nullptr, static_cast<std::size_t>(about.st_size), PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    }
     ::close(file);
-    return kept;
+    return mapped == MAP_FAILED ? 0 : reinterpret_cast<std::uint64_t>(mapped);
+  }
+  static bool let_go(std::uint64_t id, std::uint64_t bytes) {
+    return ::munmap(reinterpret_cast<void*>(id), bytes) == 0;
   }
   bool map_registers() {
     int const file = ::openat(folder_number, "resource0", O_RDWR | O_CLOEXEC);
@@ -254,6 +269,32 @@ class guard {
         fmt::format("cannot {}: {}; run as root, with a /sys that may be written", what, std::strerror(error)));
   }
   throw operation_failed(fmt::format("pci:{}: cannot {}: {}", of.at().text(), what, std::strerror(error)));
+}
+
+/// Sends a message, maybe with a file, waits for the answer and returns its id.
+std::uint64_t tell(function const& of, open_file const& guard, message const& order, int file = -1) {
+  message answer = order;
+  iovec part{&answer, sizeof answer};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr envelope{};
+  envelope.msg_iov = &part;
+  envelope.msg_iovlen = 1;
+  if (file >= 0) {
+    envelope.msg_control = control;
+    envelope.msg_controllen = sizeof control;
+    cmsghdr* const with = CMSG_FIRSTHDR(&envelope);
+    with->cmsg_level = SOL_SOCKET;
+    with->cmsg_type = SCM_RIGHTS;
+    with->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(with), &file, sizeof file);
+  }
+  auto constexpr whole = static_cast<ssize_t>(sizeof answer);
+  bool const sent = without_interruption([&] { return ::sendmsg(guard.get(), &envelope, MSG_NOSIGNAL); }) == whole;
+  if (sent && without_interruption([&] { return ::recv(guard.get(), &answer, sizeof answer, 0); }) == whole &&
+      answer.what == order.what) {
+    return answer.id;
+  }
+  throw operation_failed(fmt::format("pci:{}: its guard is gone, or cannot do its part", of.at().text()));
 }
 
 /// All signals, for the calling thread.
@@ -358,7 +399,7 @@ void takeover::detach(way how) {
     }
     return;
   }
-  tell(taken);  // before it can access memory
+  tell(of_, socket_, {taken, 0, 0});  // before it can access memory
   write("enable", "1", "enable it");
   std::uint16_t command = 0;
   if (::pread(lock_.get(), &command, sizeof command, command_register) != sizeof command) refuse(of_, "read its state");
@@ -368,30 +409,16 @@ void takeover::detach(way how) {
   }
 }
 
-/// Sends a message, maybe with a file, and waits for the answer.
-void takeover::tell(char what, int file) {
-  iovec part{&what, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (file >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const with = CMSG_FIRSTHDR(&message);
-    with->cmsg_level = SOL_SOCKET;
-    with->cmsg_type = SCM_RIGHTS;
-    with->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(with), &file, sizeof file);
-  }
-  char answer = failed;
-  bool const sent = without_interruption([&] { return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL); }) == 1;
-  if (sent && without_interruption([&] { return ::recv(socket_.get(), &answer, 1, 0); }) == 1 && answer == what) return;
-  throw operation_failed(fmt::format("pci:{}: its guard is gone, or cannot do its part", of_.at().text()));
+std::uint64_t takeover::keep(int file) {
+  return tell(of_, socket_, {keeps, 0, 0}, file);
 }
 
-void takeover::keep(open_file const& file) {
-  tell(keeps, file.get());
+void takeover::let_go(std::uint64_t id, std::size_t bytes) noexcept {
+  try {
+    tell(of_, socket_, {lets_go, id, bytes});
+  } catch (std::exception const&) {
+    // Its guard keeps the memory for longer than it must.
+  }
 }
 
 void takeover::finish() {
@@ -399,7 +426,8 @@ void takeover::finish() {
   if (!socket_) return;
   open_file const to = std::exchange(socket_, open_file());
   outcome found{};
-  if (without_interruption([&] { return ::send(to.get(), &done, 1, MSG_NOSIGNAL); }) != 1) {
+  message const order{done, 0, 0};
+  if (without_interruption([&] { return ::send(to.get(), &order, sizeof order, MSG_NOSIGNAL); }) < 0) {
     throw operation_failed(fmt::format("pci:{}: its guard is gone, and nothing was undone", of_.at().text()));
   }
   auto const length = without_interruption([&] { return ::recv(to.get(), &found, sizeof found, 0); });

@@ -3,6 +3,7 @@
 //! Taking a PCI function from the system's driver, and giving it back whatever ends this process.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -37,15 +38,17 @@ class takeover {
   takeover(takeover const&) = delete;
   takeover& operator=(takeover const&) = delete;
 
-  /// The guard keeps the memory behind the file to the end.
-  void keep(open_file const& file);
+  /// The guard keeps the memory behind the file to the end, or until `let_go`, which wants the result and the size of
+  /// the file.
+  std::uint64_t keep(int file);
+  /// The function does not use the memory any more.
+  void let_go(std::uint64_t id, std::size_t bytes) noexcept;
   /// Lets the guard give the function back, and waits for it. Throws `operation_failed` with what could not be undone.
   void finish();
 
  private:
   void start_guard(way how);
   void detach(way how);
-  void tell(char what, int file = -1);
 
   function const of_;
   open_file lock_;  ///< only one process takes the function

@@ -20,7 +20,7 @@
 namespace forebay::drive::served {
 
 /// What every message between the two must mean; two ends refuse each other where it differs.
-inline constexpr std::uint32_t protocol_version = 5;
+inline constexpr std::uint32_t protocol_version = 6;
 
 using drive::open_file;
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/memfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ namespace forebay::drive::served {
 namespace {
 
 constexpr std::size_t usual_chunk_bytes = std::size_t{64} << 20;  // pages that nobody touches cost nothing
+constexpr std::size_t first_chunk_bytes = std::size_t{2} << 20;
 
 [[noreturn]] void fail(std::size_t bytes) {
   throw operation_failed(fmt::format("cannot share {} bytes of memory: {}", bytes, std::strerror(errno)));
@@ -43,7 +45,8 @@ chunk::chunk(std::size_t bytes, chunk_place const& where) : bytes_(bytes), where
     data_ = static_cast<std::byte*>(on_gpu_->data());
     return;
   }
-  file_ = open_file(::memfd_create("forebay", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  unsigned const kind_of_page = huge() ? MFD_HUGETLB | MFD_HUGE_2MB : 0;
+  file_ = open_file(::memfd_create("forebay", MFD_CLOEXEC | MFD_ALLOW_SEALING | kind_of_page));
   if (!file_ || bytes > static_cast<std::size_t>(PTRDIFF_MAX) ||
       ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0) {
     fail(bytes);
@@ -66,16 +69,25 @@ chunk::chunk(open_file made, std::size_t bytes, chunk_place const& where)
 chunk::~chunk() {
   if (on_gpu_) return;
   if (where_.kind == memory::kind::pinned) memory::unlock_pages(data_);
-  ::munmap(data_ - page_bytes, bytes_ + 2 * page_bytes);
+  ::munmap(data_ - where_.page_bytes, bytes_ + 2 * where_.page_bytes);
 }
 
 void chunk::map() {
-  if (bytes_ > SIZE_MAX - 2 * page_bytes) fail(bytes_);
-  std::size_t const all = bytes_ + 2 * page_bytes;
-  void* const guarded = ::mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (guarded == MAP_FAILED) fail(bytes_);
-  data_ = static_cast<std::byte*>(guarded) + page_bytes;
-  if (::mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file_.get(), 0) ==
+  std::size_t const page = where_.page_bytes;
+  if (bytes_ > SIZE_MAX - 3 * page) fail(bytes_);
+  std::size_t const all = bytes_ + 2 * page;
+  // Larger by a page, of which the ends are given back, so that it begins on a page of that size.
+  auto const taken = reinterpret_cast<std::uintptr_t>(
+      ::mmap(nullptr, all + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (taken == reinterpret_cast<std::uintptr_t>(MAP_FAILED)) fail(bytes_);
+  std::uintptr_t const first = up(taken, page);
+  void* const guarded = reinterpret_cast<void*>(first);
+  if (first != taken) ::munmap(reinterpret_cast<void*>(taken), first - taken);
+  if (first - taken != page) ::munmap(reinterpret_cast<void*>(first + all), page - (first - taken));
+  data_ = static_cast<std::byte*>(guarded) + page;
+  // Huge pages are all there from the beginning, or none: one that is missing later would end the process.
+  int const kind_of_mapping = huge() ? MAP_POPULATE : MAP_NORESERVE;
+  if (::mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | kind_of_mapping, file_.get(), 0) ==
       MAP_FAILED) {
     int const error = errno;
     ::munmap(guarded, all);
@@ -100,7 +112,7 @@ void chunk::drop(std::byte* from, std::size_t bytes) noexcept {
     memory::clear_device(where_.gpu, from, bytes);
     return;
   }
-  // A hole punched into page-locked memory would leave the GPU with the old pages.
+  // A hole punched into page-locked memory would leave the GPU, or the real drive, with the old pages.
   if (where_.kind == memory::kind::pinned || where_.locked_there ||
       ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from - data_, static_cast<off_t>(bytes)) !=
           0) {
@@ -198,11 +210,20 @@ void* chunk_arena::allocate(std::size_t bytes, std::size_t alignment_bytes) {
   if (whole < bytes) fail(bytes);
   std::lock_guard const lock(mutex_);
   if (void* const found = take(whole, alignment)) return found;
-  std::size_t const least = std::max(usual_chunk_bytes, whole + (alignment - page_bytes));
-  auto made = make_chunk(up(least, least > usual_chunk_bytes ? usual_chunk_bytes : page_bytes));
+  std::size_t const usual = usual_bytes();
+  std::size_t const least = std::max(usual, whole + (alignment - std::min(alignment, where_.page_bytes)));
+  auto made = make_chunk(up(least, least > usual ? usual : where_.page_bytes));
   free_.emplace(reinterpret_cast<std::uintptr_t>(made->data()), made->size_bytes());
   chunks_.push_back(std::move(made));
   return take(whole, alignment);
+}
+
+/// What a real drive reaches is there from the beginning, so it is taken in small steps first.
+std::size_t chunk_arena::usual_bytes() const {
+  if (!made_) return usual_chunk_bytes;
+  std::size_t so_far = first_chunk_bytes;
+  for (auto const& c : chunks_) so_far += c->size_bytes();
+  return std::min(up(so_far, where_.page_bytes), usual_chunk_bytes);
 }
 
 std::shared_ptr<chunk> chunk_arena::make_chunk(std::size_t bytes) {
@@ -215,6 +236,7 @@ std::shared_ptr<chunk> chunk_arena::make_chunk(std::size_t bytes) {
   }
   share_.require_one_more_chunk(limits);
   auto made = all_.make(bytes, where_);
+  if (made_) made_(made);
   ++share_.chunks;
   if (counts) share_.host_bytes += bytes;
   return made;

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "channel.hpp"
@@ -18,13 +20,14 @@
 namespace forebay::drive::served {
 
 /// Of host memory: chunks are whole pages, and drives cut them at pages.
-constexpr std::size_t page_bytes = 4096;
+inline constexpr std::size_t page_bytes = 4096;
 
 /// Where a chunk is: in host memory, which is page-locked where a GPU is to reach it, or in a GPU's.
 struct chunk_place {
   memory::kind kind = memory::kind::host;
   int gpu = 0;                ///< of GPU memory
-  bool locked_there = false;  ///< of host memory: the client locks its pages for a GPU of its own
+  bool locked_there = false;  ///< of host memory: its pages must stay where they are, for a GPU or for a real drive
+  std::size_t page_bytes = served::page_bytes;  ///< of host memory: 4096, or that of the huge pages that it consists of
   bool operator==(chunk_place const&) const = default;
 };
 
@@ -56,6 +59,7 @@ class chunk {
 
  private:
   void map();
+  bool huge() const { return where_.page_bytes > served::page_bytes; }
 
   open_file file_;
   std::size_t bytes_;
@@ -107,9 +111,11 @@ struct client_share {
 /// One client's memory allocator: it cuts chunks into whole pages.
 class chunk_arena final : public memory::resource {
  public:
-  /// `share` is counted up to the limits of `all`; `operation_failed` where they are reached.
-  chunk_arena(chunk_register& all, client_share& share, chunk_place const& where = {})
-      : all_(all), share_(share), where_(where) {}
+  /// `share` is counted up to the limits of `all`; `operation_failed` where they are reached. `made`, if given, is
+  /// called for each new chunk before any of it is used.
+  chunk_arena(chunk_register& all, client_share& share, chunk_place const& where = {},
+              std::function<void(std::shared_ptr<chunk>)> made = {})
+      : all_(all), share_(share), where_(where), made_(std::move(made)) {}
 
   memory::kind kind() const override { return where_.kind; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override;
@@ -123,11 +129,13 @@ class chunk_arena final : public memory::resource {
  private:
   void* take(std::size_t bytes, std::size_t alignment_bytes);
 
+  std::size_t usual_bytes() const;
   std::shared_ptr<chunk> make_chunk(std::size_t bytes);
 
   chunk_register& all_;
   client_share& share_;
   chunk_place const where_;
+  std::function<void(std::shared_ptr<chunk>)> const made_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<chunk>> chunks_;
   std::size_t told_ = 0;                        ///< chunks that the client knows

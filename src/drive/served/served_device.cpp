@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <list>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <shared_mutex>
@@ -173,7 +175,9 @@ class connection {
 
   void map(json const& fresh, std::vector<open_file>& files) {
     for (std::size_t i = 0; i < fresh.size() && i < files.size(); ++i) {
-      chunk_place where{static_cast<memory::kind>(fresh[i].at("kind").get<int>()), fresh[i].at("gpu")};
+      chunk_place where{.kind = static_cast<memory::kind>(fresh[i].at("kind").get<int>()),
+                        .gpu = fresh[i].at("gpu"),
+                        .page_bytes = fresh[i].at("page_bytes")};
       if (with_gpu_ && where.kind == memory::kind::host) where.kind = memory::kind::pinned;
       if (!with_gpu_) {
         if (where.kind == memory::kind::device) continue;  // threads of a CPU reach none of it
@@ -235,6 +239,8 @@ class served_registers final : public driver::register_space {
 class served_dma_space final : public driver::dma_space {
  public:
   explicit served_dma_space(connection& to) : to_(to) {}
+  /// From now on the daemon is asked where memory is on the bus.
+  void translate() { translates_ = true; }
 
   void* allocate(std::size_t bytes) override { return allocate(bytes, false); }
   void* allocate_for_gpu(std::size_t bytes) override { return allocate(bytes, true); }
@@ -289,7 +295,10 @@ class served_dma_space final : public driver::dma_space {
       // A daemon that has gone has nothing mapped.
     }
   }
-  std::uint64_t bus_address(void const* address) const override { return there(address, 1).address; }
+  std::uint64_t bus_address(void const* address) const override {
+    auto const found = there(address, 1);
+    return translates_ ? translated(found) : found.address;
+  }
   std::size_t page_bytes() const override { return served::page_bytes; }
 
  private:
@@ -308,6 +317,24 @@ class served_dma_space final : public driver::dma_space {
                         "were registered: use allocate_buffer() or allocate_device_buffer(), and no other drives in "
                         "the same storage");
   }
+  /// The chunk may be another one in the place of an earlier one, but then it has another key.
+  std::uint64_t translated(known_chunks::place const& at) const {
+    std::lock_guard const lock(stretches_mutex_);
+    for (int looks = 0; looks < 2; ++looks) {
+      auto const after = stretches_.upper_bound({at.key, at.address});
+      if (after != stretches_.begin()) {
+        auto const& [first, its] = *std::prev(after);
+        std::uint64_t const offset = at.address - first.second;
+        if (first.first == at.key && offset < its.bytes) return its.bus_address + offset;
+      }
+      json const reply = to_.call({{"do", "stretches"}, {"address", at.address}, {"bytes", 1}, {"key", at.key}});
+      for (json const& s : reply.at("stretches")) {
+        std::uint64_t const first = reply.at("address").get<std::uint64_t>() + s.at(0).get<std::uint64_t>();
+        stretches_[{at.key, first}] = {s.at(1), s.at(2)};
+      }
+    }
+    throw operation_failed("drive daemon: it does not say where memory is on the bus");
+  }
   json request(char const* what, void* address, std::size_t bytes) const {
     auto const at = there(address, bytes);
     return {{"do", what}, {"address", at.address}, {"bytes", bytes}, {"key", at.key}};
@@ -319,9 +346,17 @@ class served_dma_space final : public driver::dma_space {
     std::size_t bytes;
     json request;
   };
+  /// Of a chunk, and where it is on the bus.
+  struct stretch {
+    std::uint64_t bytes = 0;
+    std::uint64_t bus_address = 0;
+  };
   connection& to_;
   std::mutex mutex_;
   std::list<mapped_range> mapped_;
+  bool translates_ = false;
+  mutable std::mutex stretches_mutex_;
+  mutable std::map<std::pair<std::uint64_t, std::uint64_t>, stretch> stretches_;  ///< by key and address in the daemon
 };
 
 class served_device final : public device {
@@ -337,6 +372,8 @@ class served_device final : public device {
                                          {"queues", options.queues}},
                                         open_limit_ms);
     if (!reply.at("gpu").is_null()) gpu_ = reply.at("gpu").get<int>();
+    nsid_ = reply.at("nsid");
+    if (reply.at("translates")) dma_.translate();
   }
   /// When it returns, its queue pairs are free for the next client that opens the drive.
   ~served_device() override {
@@ -350,6 +387,7 @@ class served_device final : public device {
   driver::register_space& registers() override { return registers_; }
   driver::dma_space& dma() override { return dma_; }
   std::optional<int> gpu() const override { return gpu_; }
+  std::uint32_t nsid() const override { return nsid_; }
   json report() override { return connection_.call({{"do", "report"}}).at("report"); }
   std::uint64_t populate(std::uint64_t bytes) override {
     return connection_.call({{"do", "populate"}, {"bytes", bytes}}, open_limit_ms).at("bytes");
@@ -369,6 +407,7 @@ class served_device final : public device {
  private:
   connection connection_;
   std::optional<int> gpu_;
+  std::uint32_t nsid_ = 1;
   served_registers registers_{connection_};
   served_dma_space dma_{connection_};
 };

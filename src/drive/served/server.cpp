@@ -19,19 +19,18 @@
 #include <unordered_map>
 
 #include "../emulated/specification.hpp"
+#include "../pci/pci_drive.hpp"
 #include "claims.hpp"
-#include "forebay/detail/emulator/controller.hpp"
 #include "forebay/detail/emulator/engine_runner.hpp"
 #include "forebay/error.hpp"
 #include "lent_memory.hpp"
+#include "shared_controller.hpp"
+#include "shared_emulated.hpp"
 
 namespace forebay::drive::served {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::uint32_t usual_queues = 16;
-constexpr std::uint32_t usual_gpu_queues = 128;
 
 std::uint64_t address(void const* p) {
   return reinterpret_cast<std::uint64_t>(p);
@@ -105,6 +104,7 @@ class kept_memory final : public memory::resource {
 /// The names by which a daemon knows its drives: URIs with the same name are one drive. A drive that is in the memory
 /// of its client's GPU, or serves one, exists once for each GPU.
 std::string name_of(uri const& from, int gpu) {
+  if (from.scheme() == "pci") return pci::name_of(from);
   backing_kind const kind = backing_of(from).kind;
   if (kind != backing_kind::hbm && kind != backing_kind::host) return from.text();
   return fmt::format("{} for GPU {}", from.text(), gpu);
@@ -129,11 +129,11 @@ chunk_place place_of(uri const& from, int gpu) {
 }  // namespace
 
 struct server::served_drive {
-  std::mutex starting;                    ///< held by the one that starts it
-  bool failed = false;                    ///< with `starting`: it could not be started, and is in the map no more
-  std::unique_ptr<kept_memory> memory;    ///< before the drive, which lives in it
-  std::shared_ptr<emulated_drive> drive;  ///< set with `starting` and `drives_mutex_`; read with either
-  std::mutex joining;                     ///< between asking for how many queues are free, and taking them
+  std::mutex starting;                  ///< held by the one that starts it
+  bool failed = false;                  ///< with `starting`: it could not be started, and is in the map no more
+  std::unique_ptr<kept_memory> memory;  ///< before the drive, which lives in it
+  std::shared_ptr<shared_drive> drive;  ///< set with `starting` and `drives_mutex_`; read with either
+  std::mutex joining;                   ///< while a client joins
   claims claimed;
 };
 
@@ -222,6 +222,7 @@ class server::session {
                                    {"bytes", c->size_bytes()},
                                    {"key", c->key()},
                                    {"kind", static_cast<int>(c->where().kind)},
+                                   {"page_bytes", c->where().page_bytes},
                                    {"gpu", c->where().gpu}});
         files.push_back(c->file());
       }
@@ -258,18 +259,20 @@ class server::session {
       return lend(request);
     } else if (what == "map") {
       map(request);
+    } else if (what == "stretches") {
+      return stretches(request);
     } else if (what == "unmap") {
       unmap(request);
     } else if (what == "report") {
       return {{"report", report()}};
     } else if (what == "populate") {
-      return {{"bytes", drive_->drive->shared()->populate(number(request, "bytes"), of_.stopping_.get_token())}};
+      return {{"bytes", drive_->drive->populate(number(request, "bytes"), of_.stopping_.get_token())}};
     } else if (what == "claim") {
       return {{"taken_to", drive_->claimed.add(this, number(request, "first_byte"), number(request, "bytes"))}};
     } else if (what == "unclaim") {
       drive_->claimed.remove(this, number(request, "first_byte"), number(request, "bytes"));
     } else if (what == "reset_statistics") {
-      since_.set(drive_->drive->shared()->collect());
+      controller_->reset_statistics();
     } else if (what == "close") {
       leave();  // before the answer: once it has that, the client may open the drive again and finds its pairs free
     } else {
@@ -289,32 +292,20 @@ class server::session {
     if (controller_) throw operation_failed("drive daemon: this connection has a drive already");
     int const client_gpu = static_cast<int>(number(request, "gpu", 1023));
     bool const with_gpu = request.at("with_gpu").get<bool>();
-    auto drive = of_.find(request.at("uri"), client_gpu);
+    auto drive = of_.find(request.at("uri"), client_gpu, opener::client);
     std::lock_guard const alone(drive->joining);
-    auto const gpu = drive->drive->gpu();
-    std::uint32_t queues = number32(request, "queues");
-    if (queues == 0) {
-      queues = std::clamp(drive->drive->shared()->free_queues(), 1u, gpu ? usual_gpu_queues : usual_queues);
-    }
-    auto const arena = [this](chunk_place const& where) {
-      arenas_.push_back(std::make_unique<chunk_arena>(of_.chunks_, share_, where));
-      return arenas_.back().get();
-    };
-    if (gpu) {
-      if (client_gpu >= memory::device_count()) {
-        throw refused_input("gpu", std::to_string(client_gpu),
-                            "the drive daemon sees no such GPU; use one that it does");
-      }
-      memory::resource& host = *arena({memory::kind::pinned, 0});
-      memory::resource* const doorbells = arena({memory::kind::device, *gpu});
-      memory::resource* const data = client_gpu == *gpu ? doorbells : arena({memory::kind::device, client_gpu});
-      controller_ = std::make_unique<emulator::controller>(drive->drive->shared(), queues, host, data, doorbells);
-    } else {
-      controller_ =
-          std::make_unique<emulator::controller>(drive->drive->shared(), queues, *arena({.locked_there = with_gpu}));
-    }
+    controller_ = drive->drive->join(
+        {number32(request, "queues"), client_gpu, with_gpu},
+        [this](chunk_place const& where, std::function<void(std::shared_ptr<chunk>)> made) -> chunk_arena& {
+          arenas_.push_back(std::make_unique<chunk_arena>(of_.chunks_, share_, where, std::move(made)));
+          return *arenas_.back();
+        });
     drive_ = std::move(drive);
-    return {{"daemon", of_.id_}, {"gpu", gpu ? json(*gpu) : json()}};
+    auto const gpu = drive_->drive->gpu();
+    return {{"daemon", of_.id_},
+            {"gpu", gpu ? json(*gpu) : json()},
+            {"nsid", drive_->drive->nsid()},
+            {"translates", drive_->drive->translates()}};
   }
 
   std::shared_ptr<chunk> check_shared(json const& request, std::size_t bytes) {
@@ -336,6 +327,13 @@ class server::session {
     ++share_.chunks;
     return {{"address", address(open.data())}, {"bytes", open.size_bytes()}};
   }
+  /// Where a whole chunk is on the bus.
+  json stretches(json const& request) {
+    auto const held = check_shared(request, number(request, "bytes"));
+    json all = json::array();
+    for (bus_stretch const& s : controller_->stretches_of(*held)) all.push_back({s.offset_bytes, s.bytes, s.bus_address});
+    return {{"address", address(held->data())}, {"stretches", std::move(all)}};
+  }
   void map(json const& request) {
     std::size_t const bytes = number(request, "bytes");
     if (mapped_.size() == most_mapped) {
@@ -355,6 +353,7 @@ class server::session {
           "for those on the CPU");
     }
     if (std::find(held_.begin(), held_.end(), held) == held_.end()) held_.push_back(held);
+    controller_->reach(held);
     controller_->dma().map(pointer(request), bytes);
     mapped_.push_back({address(pointer(request)), bytes});
   }
@@ -372,7 +371,7 @@ class server::session {
   }
 
   json report() {
-    json document = since_.with([&](emulator::statistics const* since) { return drive_->drive->report(since); });
+    json document = controller_->report();
     document["restarts"] = of_.restarts_;
     return document;
   }
@@ -390,13 +389,12 @@ class server::session {
   client_share share_;
   std::vector<std::unique_ptr<chunk_arena>> arenas_;
   std::shared_ptr<served_drive> drive_;
-  std::unique_ptr<emulator::controller> controller_;
+  std::unique_ptr<client_controller> controller_;
   std::vector<mapped_range> mapped_;
   /// All chunks that were ever mapped, until the engine has let go. Commands in flight may still name memory that was
   /// unmapped, and the connection that the memory came with may end first.
   std::vector<std::shared_ptr<chunk>> held_;
   lent_memory lent_;
-  baseline since_;
   std::atomic<bool> sending_{false};
   std::atomic<bool> ended_{false};
   std::thread thread_;  ///< last: it uses all of them
@@ -434,7 +432,7 @@ void server::stop() {
 bool server::close() {
   stop();
   bool well = true;
-  for (auto const& d : open_drives()) well = d->drive->shared()->close() && well;
+  for (auto const& d : open_drives()) well = d->drive->close() && well;
   return well;
 }
 
@@ -449,7 +447,7 @@ std::vector<std::shared_ptr<server::served_drive>> server::open_drives() {
 
 json server::report() {
   json all = json::array();
-  for (auto const& d : open_drives()) all.push_back(d->drive->report(nullptr));
+  for (auto const& d : open_drives()) all.push_back(d->drive->report());
   return all;
 }
 
@@ -463,12 +461,13 @@ void server::check_gpus() {
 }
 
 void server::open(std::string const& uri) {
-  find(uri, 0);
+  find(uri, 0, opener::daemon);
 }
 
-std::shared_ptr<server::served_drive> server::find(std::string const& text, int gpu) {
+std::shared_ptr<server::served_drive> server::find(std::string const& text, int gpu, opener by) {
   uri const from = uri::parse(text);
-  if (from.scheme() != "emulated" || from.value("residency") != "served") {
+  bool const is_real = from.scheme() == "pci";
+  if ((from.scheme() != "emulated" && !is_real) || from.value("residency") != "served") {
     throw refused_input("drive", text, "a drive daemon serves drives with residency=served; add that");
   }
   std::string const name = name_of(from, gpu);
@@ -479,6 +478,9 @@ std::shared_ptr<server::served_drive> server::find(std::string const& text, int 
       auto const known = drives_.find(name);
       if (known != drives_.end()) {
         found = known->second;
+      } else if (is_real && by == opener::client) {
+        // To take a drive from the system is for the one that started the daemon.
+        throw refused_input("drive", text, "the drive daemon does not have it; start the daemon with this drive");
       } else if (drives_.size() >= chunks_.limits().drives) {
         throw refused_input(
             "drive", text,
@@ -508,6 +510,12 @@ std::shared_ptr<server::served_drive> server::find(std::string const& text, int 
 /// The caller holds `made.starting`.
 void server::start(served_drive& made, uri const& from, int gpu, std::string const& name) {
   try {
+    if (from.scheme() == "pci") {
+      auto whole = share(pci::open_here(from, {}));
+      std::lock_guard const lock(drives_mutex_);
+      made.drive = std::move(whole);
+      return;
+    }
     chunk_place const where = place_of(from, gpu);
     if (keeper_ != nullptr) made.memory = std::make_unique<kept_memory>(*keeper_, name, where);
     open_options options;
@@ -516,8 +524,9 @@ void server::start(served_drive& made, uri const& from, int gpu, std::string con
     auto drive = start_emulated(specify(from, gpu), options, made.memory.get());
     std::lock_guard const lock(drives_mutex_);
     if (auto const on = drive->gpu()) gpu_words_.try_emplace(*on, memory::device(*on), sizeof(std::uint32_t), 128);
-    made.drive = std::move(drive);
+    made.drive = share(std::move(drive));
   } catch (std::exception const& failed) {
+    if (from.scheme() == "pci") throw;
     if (keeper_ != nullptr && !keeper_->was_there(name)) keeper_->forget(name);
     std::lock_guard const lock(drives_mutex_);
     // A process that started too soon after a GPU was lost may never reach the GPU; the next process does.

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "../emulated/emulated_drive.hpp"
 #include "channel.hpp"
 #include "chunks.hpp"
+#include "forebay/detail/drive/uri.hpp"
 
 namespace forebay::drive::served {
 
@@ -62,7 +62,8 @@ class server {
   struct served_drive;
 
   void accept_clients(int listening);
-  std::shared_ptr<served_drive> find(std::string const& uri, int gpu);
+  enum class opener : std::uint8_t { daemon, client };
+  std::shared_ptr<served_drive> find(std::string const& uri, int gpu, opener by);
   void start(served_drive& made, uri const& from, int gpu, std::string const& name);
   std::vector<std::shared_ptr<served_drive>> open_drives();
   void refuse_one_more(int process);

@@ -52,6 +52,10 @@ class dma_space {
   virtual void lend(void* /*address*/, std::size_t /*bytes*/) {}
   /// Makes memory that the caller owns reachable; `address` and `bytes` must be multiples of `page_bytes()`.
   virtual void map(void* address, std::size_t bytes) = 0;
+  /// As `map`, for memory that other processes have mapped too: all `bytes` of a file, which consists of pages of
+  /// `shared_page_bytes()`, all of them there. `unmap` undoes it.
+  virtual void map_shared(void* address, std::size_t bytes, int /*file*/) { map(address, bytes); }
+  virtual std::size_t shared_page_bytes() const { return page_bytes(); }
   /// Exactly a range that was mapped; of several, the one that was mapped first. The caller guarantees that no command
   /// in flight names the memory.
   virtual void unmap(void* address, std::size_t bytes) = 0;
