@@ -233,3 +233,64 @@ cat /serve.txt >> /results/output
     assert "no drive daemon" in said[0]
     assert "the drive daemon does not have it" in said[1]
     assert said[2:] == ["verified"] * 4 + ["nvme", "serving", "ended"]
+
+
+# What is killed, of a daemon (a supervisor and its engine) and two clients that read.
+VICTIMS = {
+    "engine": "$(pgrep -P $daemon)",
+    "daemon": "$daemon $(pgrep -P $daemon)",
+    "client": "$one",
+    "all": "$daemon $(pgrep -P $daemon) $one $two",
+}
+
+KILL_ONE_OF_MANY = """
+running() {
+  for i in $(seq 1000); do
+    grep -q ready /one.txt && grep -q ready /two.txt && return 0
+    kill -0 $daemon $one $two 2> /dev/null || return 1
+    usleep 10000
+  done
+}
+kill_of_many() {  # after how many us, whether they must be running first, whom
+  : > /one.txt; : > /two.txt; : > /serve.txt
+  serve; daemon=$!
+  serving || echo "it does not serve: $(cat /serve.txt)" >> /results/output
+  real_drive_client load $served,queues=4 > /one.txt 2>&1 & one=$!
+  real_drive_client load $served,queues=4 > /two.txt 2>&1 & two=$!
+  [ $2 = 0 ] || running || echo "they do not run: $(cat /one.txt /two.txt)" >> /results/output
+  usleep $1
+  grep -q ready /one.txt && grep -q ready /two.txt && ready=$((ready + 1))
+  eval kill -9 $3 2> /dev/null
+  real_drive_client watch 200 > /watch.txt 2>&1 || echo "$3 after $1 us: canaries: $(cat /watch.txt)" >> /results/output
+  kill -9 $daemon $(pgrep -P $daemon) $one $two 2> /dev/null
+  real_drive_client watch 200 > /watch.txt 2>&1 || echo "all after $3: canaries: $(cat /watch.txt)" >> /results/output
+  for i in $(seq 100); do [ $(driver) = nvme ] && break; usleep 100000; done
+  [ $(driver) = nvme ] || echo "$3 after $1 us: the driver is $(driver)" >> /results/output
+  wait
+}
+"""
+
+
+def test_a_daemon_and_its_clients_may_be_killed_at_any_time(tmp_path):
+    seed = int(os.environ.get("FOREBAY_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"replay with FOREBAY_SEED={seed}")
+    kills = int(os.environ.get("FOREBAY_KILLS") or 8)
+    chosen = random.Random(seed)
+    calls = [
+        f"kill_of_many {chosen.randrange(300_000)} {i % 2} '{chosen.choice([*VICTIMS.values()])}'" for i in range(kills)
+    ]
+    script = "\n".join(
+        [
+            "echo 48 > /proc/sys/vm/nr_hugepages",
+            "access=sysfs ready=0",
+            SERVE,
+            KILL_ONE_OF_MANY,
+            *calls,
+            'echo "$ready were killed while they read" >> /results/output',
+            "real_drive_client verify $FOREBAY_PCI_DRIVE >> /results/output 2>&1",
+        ]
+    )
+    said = boot(script, ["real_drive_client"], tmp_path, iops=400)
+    found = re.fullmatch(r"(\d+) were killed while they read\nverified\n", said)
+    assert found, said
+    assert int(found[1]) >= kills // 2

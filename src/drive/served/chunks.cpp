@@ -218,12 +218,13 @@ void* chunk_arena::allocate(std::size_t bytes, std::size_t alignment_bytes) {
   return take(whole, alignment);
 }
 
-/// What a real drive reaches is there from the beginning, so it is taken in small steps first.
+/// What a real drive reaches is there from the beginning. So a chunk is small against what there is so far, and yet a
+/// client needs few of them.
 std::size_t chunk_arena::usual_bytes() const {
   if (!made_) return usual_chunk_bytes;
-  std::size_t so_far = first_chunk_bytes;
+  std::size_t so_far = 0;
   for (auto const& c : chunks_) so_far += c->size_bytes();
-  return std::min(up(so_far, where_.page_bytes), usual_chunk_bytes);
+  return std::clamp(up(so_far / 4, where_.page_bytes), first_chunk_bytes, usual_chunk_bytes);
 }
 
 std::shared_ptr<chunk> chunk_arena::make_chunk(std::size_t bytes) {
