@@ -12,8 +12,9 @@ struct service_rules : queue_rules {
   static constexpr bool waiters_help = false;  ///< waiting threads do not consume completions
 };
 
-/// Drives may have different numbers of queue pairs. This is a type of its own because to look up the pairs of a drive
-/// takes registers in every kernel that could do so. For `service_rules` too: `uneven_rules<service_rules>`.
+/// Drives may have different numbers of queue pairs, and the storage may be a file of a file system (`file-extents:`).
+/// This is a type of its own because to look up the pairs of a drive, or the extents of a file, takes registers in every
+/// kernel that could do so. For `service_rules` too: `uneven_rules<service_rules>`.
 template <class Rules = queue_rules>
 struct uneven_rules : Rules {
   static constexpr bool even_pairs = false;  ///< drives may have different numbers of queue pairs

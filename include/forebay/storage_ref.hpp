@@ -130,7 +130,9 @@ class storage_ref {
   /// How many commands reach bytes [first, first + bytes) of the storage.
   FOREBAY_DEVICE std::uint32_t commands_for(std::uint64_t first, std::uint64_t bytes) const {
     std::uint32_t commands = 0;
-    for (std::uint64_t done = 0; done < bytes; ++commands) done += layout_.piece_at(first + done, bytes - done).bytes;
+    for (std::uint64_t done = 0; done < bytes; ++commands) {
+      done += request_type::piece_at(layout_, first + done, bytes - done).bytes;
+    }
     return commands;
   }
 

@@ -49,6 +49,11 @@ void cache::check(cache_options const& options, storage_layout const& layout) {
         "stripe_bytes", std::to_string(layout.stripe_bytes),
         "give a multiple of the page, " + std::to_string(page) + " bytes: a page must lie on one drive");
   }
+  if (layout.file_extents != nullptr && layout.stripe_bytes % page != 0) {
+    throw refused_input("cache.page_bytes", std::to_string(page),
+                        "a page must lie in one extent of the file, and those begin at multiples of " +
+                            std::to_string(layout.stripe_bytes) + " bytes: give at most that");
+  }
   std::uint64_t const set_bytes = std::uint64_t{page} * cache_ways;
   if (options.size_bytes == 0 || options.size_bytes % set_bytes != 0) {
     throw refused_input(

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "emulated/emulated_device.hpp"
+#include "files/file_extents.hpp"
 #include "forebay/error.hpp"
 #include "pci/pci_drive.hpp"
 
@@ -29,6 +30,7 @@ class scheme_table {
   scheme_table() {
     add("emulated", open_emulated, emulated_syntax());
     add("file", open_emulated, file_syntax());
+    add("file-extents", files::open, files::syntax());
     add("pci", pci::open, pci::syntax());
   }
 

@@ -19,16 +19,16 @@ constexpr std::size_t frame_alignment_bytes = 4096;
 
 }  // namespace
 
-client::client(client_device const& device, std::shared_ptr<opened_drives> drives, storage_layout const& layout,
-               std::vector<drive_queues> queues, storage_options const& options, buffer_source const& buffers,
-               extent_names names)
+client::client(client_device const& device, std::shared_ptr<opened_drives> drives, drive_plan const& plan_of_drives,
+               storage_options const& options, buffer_source const& buffers, extent_names names)
     : device_(device),
       drives_(std::move(drives)),
-      layout_(layout),
-      kernel_queues_(std::move(queues)),
+      layout_(plan_of_drives.layout),
+      kernel_queues_(plan_of_drives.queues),
       group_(*drives_, plan(options), options, buffers),
       names_(std::move(names)) {
   place_pairs();
+  place_file(plan_of_drives.file_extents);
   make_cache(options, buffers);
 }
 
@@ -55,6 +55,14 @@ void client::place_pairs() {
   drive_pairs_ = memory::allocation(device_.memory(), pairs.size() * sizeof(pair_range), 128);
   device_.memory().copy_in(drive_pairs_.data(), pairs.data(), pairs.size() * sizeof(pair_range));
   layout_.drive_pairs = drive_pairs_.as<pair_range>();
+}
+
+void client::place_file(std::span<file_extent const> extents) {
+  if (extents.empty()) return;
+  file_extents_ = memory::allocation(device_.memory(), extents.size_bytes(), 128);
+  device_.memory().copy_in(file_extents_.data(), extents.data(), extents.size_bytes());
+  layout_.file_extents = file_extents_.as<file_extent>();
+  layout_.file_extent_count = static_cast<std::uint32_t>(extents.size());
 }
 
 void client::make_cache(storage_options const& options, buffer_source const& buffers) {

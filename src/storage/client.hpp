@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "storage/buffers.hpp"
 #include "storage/client_device.hpp"
 #include "storage/inspector.hpp"
+#include "storage/layout.hpp"
 #include "storage/opened_drives.hpp"
 #include "storage/queue_group.hpp"
 
@@ -32,11 +34,10 @@ class client {
   /// Names the extents that have bytes of [first_byte, end_byte); for errors. The thread that gets the error calls it.
   using extent_names = std::function<std::string(std::uint64_t first_byte, std::uint64_t end_byte)>;
 
-  /// `layout`: with one pair on each drive. `queues`: of each drive. Throws `refused_input` if the cache that the
-  /// options ask for is not possible, `operation_failed` where a drive has no queue left.
-  client(client_device const& device, std::shared_ptr<opened_drives> drives, storage_layout const& layout,
-         std::vector<drive_queues> queues, storage_options const& options, buffer_source const& buffers,
-         extent_names names);
+  /// Throws `refused_input` if the cache that the options ask for is not possible, `operation_failed` where a drive has
+  /// no queue left.
+  client(client_device const& device, std::shared_ptr<opened_drives> drives, drive_plan const& plan_of_drives,
+         storage_options const& options, buffer_source const& buffers, extent_names names);
 
   client_device const& device() const { return device_; }
   /// The layout with the pairs of this client.
@@ -87,6 +88,7 @@ class client {
   };
 
   void place_pairs();
+  void place_file(std::span<file_extent const> extents);
   void make_cache(storage_options const& options, buffer_source const& buffers);
   queue_group_plan plan(storage_options const& options) const;
   page_range pages_of(std::uint64_t at, std::uint64_t bytes) const;
@@ -96,7 +98,8 @@ class client {
   std::shared_ptr<opened_drives> drives_;
   storage_layout layout_;
   std::vector<drive_queues> kernel_queues_;
-  memory::allocation drive_pairs_;  ///< of `layout_`, where drives have different numbers of pairs
+  memory::allocation drive_pairs_;   ///< of `layout_`, where drives have different numbers of pairs
+  memory::allocation file_extents_;  ///< likewise, where the storage is a file
   memory::allocation staged_frames_;
   /// Frames, or staging pages. Before the queues: until those are deleted a drive may write it.
   std::unique_ptr<registered_memory> registered_;

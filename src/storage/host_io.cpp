@@ -34,11 +34,14 @@ host_io::host_io(std::shared_ptr<opened_drives> drives, drive_plan const& plan, 
                  storage_options const& options, buffer_source const& buffers)
     : drives_(std::move(drives)),
       layout_(plan.layout),
+      file_extents_(plan.file_extents),
       turns_(plan.host_pairs),
       writable_(plan.writable),
       bounce_(buffers.allocate(bounce_bytes)),
       group_(*drives_, plan_of(plan, shared_memory), options, buffers) {
   layout_.pairs_per_drive = plan.host_pairs;
+  if (!file_extents_.empty()) layout_.file_extents = file_extents_.data();
+  layout_.file_extent_count = static_cast<std::uint32_t>(file_extents_.size());
   for (std::uint32_t turn = 0; turn < plan.host_pairs; ++turn) {
     for (std::uint32_t drive = 0; drive < layout_.drive_count; ++drive) {
       turns_[turn].push_back({layout_.pairs_of(drive).at(turn), 1});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "forebay/error.hpp"
 #include "storage/drive_limits.hpp"
@@ -104,9 +105,34 @@ storage_layout choose_layout(storage_options const& options, std::span<driver::d
   return layout;
 }
 
+/// Makes the storage the file. `stripe_bytes` becomes what all extents begin at a multiple of, so that a page of a cache
+/// lies in one.
+void place_file(drive_plan& plan, std::vector<file_extent> file, storage_options const& options,
+                std::uint64_t drive_bytes) {
+  if (options.drives.size() != 1) {
+    throw refused_input("drives", std::to_string(options.drives.size()) + " drives",
+                        "a storage of a file has only that: open one storage for each file");
+  }
+  std::uint64_t const block = std::uint64_t{1} << plan.layout.block_shift;
+  std::uint64_t begins = 0;
+  for (file_extent const& e : file) {
+    if ((e.byte | e.byte_on_drive | e.bytes) % block != 0 || e.bytes > drive_bytes ||
+        e.byte_on_drive > drive_bytes - e.bytes) {
+      throw refused_input("drive", options.drives.front(),
+                          "the file does not lie in whole blocks of that drive: name the drive that it is on");
+    }
+    begins |= e.byte;
+  }
+  plan.layout.size_bytes = file.back().byte + file.back().bytes;
+  plan.layout.stripe_bytes = begins & (0 - begins);
+  plan.writable = false;
+  plan.file_extents = std::move(file);
+}
+
 }  // namespace
 
-drive_plan plan_drives(storage_options const& options, std::span<driver::drive_identity const> drives, bool on_gpu) {
+drive_plan plan_drives(storage_options const& options, std::span<driver::drive_identity const> drives, bool on_gpu,
+                       std::vector<file_extent> file) {
   constexpr std::uint64_t list_page_names = page_bytes / 8 * page_bytes;
   drive_limits const limits = limits_of_all(drives, options.drives, list_page_names);
   drive_plan plan;
@@ -114,6 +140,7 @@ drive_plan plan_drives(storage_options const& options, std::span<driver::drive_i
   plan.queues = choose_queues(options, drives, on_gpu);
   plan.host_pairs = choose_host_pairs(drives, plan.queues, on_gpu);
   plan.layout = choose_layout(options, drives, limits);
+  if (!file.empty()) place_file(plan, std::move(file), options, limits.bytes);
   return plan;
 }
 

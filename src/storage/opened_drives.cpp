@@ -61,6 +61,13 @@ std::vector<driver::drive_identity> identities_of(opened_drives const& drives) {
   return all;
 }
 
+std::vector<file_extent> file_extents_of(opened_drives const& drives) {
+  for (opened_drive const& d : drives) {
+    if (auto found = d.source->file_extents(); !found.empty()) return found;
+  }
+  return {};
+}
+
 bool populate(opened_drives const& drives, storage_layout const& layout, std::uint64_t bytes) {
   bytes = std::min(bytes, layout.size_bytes);
   std::uint64_t const stripe = layout.stripe_bytes;

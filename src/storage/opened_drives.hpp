@@ -36,6 +36,8 @@ using opened_drives = std::vector<opened_drive>;
 std::shared_ptr<opened_drives> open_drives(storage_options const& options, client_device const& device);
 
 std::vector<driver::drive_identity> identities_of(opened_drives const& drives);
+/// Of the one that is a file; empty: none is.
+std::vector<file_extent> file_extents_of(opened_drives const& drives);
 
 /// Makes the drives allocate memory for bytes [0, bytes) of the storage. Returns whether each drive found what its part
 /// needs.

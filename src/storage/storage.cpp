@@ -29,15 +29,20 @@ struct storage::impl {
       : options(o),
         device(checked_device(o)),
         drives(detail::open_drives(o, device)),
-        plan(detail::plan_drives(o, detail::identities_of(*drives), device.on_gpu())),
+        plan(detail::plan_drives(o, detail::identities_of(*drives), device.on_gpu(),
+                                 detail::file_extents_of(*drives))),
         buffers(drives, device.memory()),
-        client(device, drives, plan.layout, plan.queues, o, buffers,
+        client(device, drives, plan, o, buffers,
                [this](std::uint64_t first, std::uint64_t end) { return extents.names_in(first, end); }),
         host(drives, plan, device.shared_memory(), o, buffers),
         recovery({client.for_recovery(), host.for_recovery()}),
         extents(plan.layout, o, plan.writable, *drives->front().source, client, host),
         transfers(host, client, buffers, drives, detail::cuda_access,
-                  client.all_in_gpu_memory() ? device.gpu() : no_gpu) {}
+                  client.all_in_gpu_memory() ? device.gpu() : no_gpu) {
+    for (detail::opened_drive const& d : *drives) {
+      d.source->check_bytes([this](void* to, std::size_t bytes, std::uint64_t byte) { host.read(to, bytes, byte); });
+    }
+  }
 
   ~impl() {
     transfers.stop();
@@ -153,6 +158,10 @@ void storage::require_one_after_the_other() const {
                       "the drives are striped: give 0, for the drives one after the other, or take ref()");
 }
 void storage::require_even_pairs() const {
+  if (layout().file_extents != nullptr) {
+    throw refused_input("drive", impl_->options.drives.front(),
+                        "it is a file of a file system: use traits with uneven_rules<>, which look up its extents");
+  }
   if (layout().drive_pairs == nullptr) return;
   auto const& queues = impl_->client.kernel_queues();
   std::size_t other = 1;

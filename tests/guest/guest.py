@@ -16,6 +16,7 @@ BUSYBOX = Path("/bin/busybox")
 DRIVERS = ("virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk")
 # Not inserted: a script that needs them does that.
 DEVICE_MAPPER = ("dm-mod", "dm-delay", "dm-flakey")
+NBD = ("nbd",)
 VFIO = ("vfio_virqfd", "irqbypass", "vfio", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci")
 DONE = "guest: done"
 LIMIT_S = 300
@@ -91,7 +92,7 @@ def built(name: str) -> Path:
 
 
 def _drivers() -> tuple[str, ...]:
-    return (*DRIVERS, *DEVICE_MAPPER, *VFIO)
+    return (*DRIVERS, *DEVICE_MAPPER, *NBD, *VFIO)
 
 
 def _libraries(program: Path) -> list[Path]:
@@ -99,15 +100,16 @@ def _libraries(program: Path) -> list[Path]:
     return [Path(word) for line in listing.splitlines() for word in line.split() if word.startswith("/")]
 
 
-def _initramfs(script: str, programs: list[Path], to: Path) -> None:
-    """Packs the script and the programs, which lie in /bin there, with their libraries."""
+def _initramfs(script: str, programs: list[Path], plugins: list[Path], to: Path) -> None:
+    """Packs the script and the programs, which lie in /bin there, with their libraries; and plugins in their places."""
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
         for folder in ("bin", "dev", "drivers", "proc", "sys"):
             (top / folder).mkdir()
         for file in [BUSYBOX, *programs]:
             shutil.copy(file, top / "bin" / file.name)
-        for library in {library for program in programs for library in _libraries(program)}:
+        linked = {library for program in [*programs, *plugins] for library in _libraries(program)}
+        for library in linked | set(plugins):
             there = top / library.relative_to("/")
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(library, there)
@@ -179,27 +181,37 @@ def _attach(disk: Disk) -> list[str]:
     return [*arguments, "-device", device]
 
 
-def boot(script: str, programs: list[Path], disks: list[Disk], results: Path, *, iommu: bool = False) -> str:
+def boot(
+    script: str,
+    programs: list[Path],
+    disks: list[Disk],
+    results: Path,
+    *,
+    iommu: bool = False,
+    plugins: list[Path] | None = None,
+    limit_s: int = LIMIT_S,
+) -> str:
     """Runs the script as the only thing in a guest, and returns what the guest printed.
 
     What the script leaves in /results is then in the folder `results`. With `iommu`, one translates for all devices.
+    `plugins` are files that the programs load, and that lie where they lie here.
     """
     with tempfile.TemporaryDirectory() as name:
         initramfs = Path(name) / "initramfs"
         archive = Path(name) / "results.tar"
         with archive.open("wb") as file:
             file.truncate(RESULTS_BYTES)
-        _initramfs(script, programs, initramfs)
+        _initramfs(script, programs, plugins or [], initramfs)
         command = [*_machine(accelerator(), iommu=iommu), "-initrd", str(initramfs)]
         command += ["-append", _ARGUMENTS + (" intel_iommu=on" if iommu else "")]
         for disk in [*disks, Disk("results", archive)]:
             command += _attach(disk)
         try:
             ran = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s, check=False
             )
         except subprocess.TimeoutExpired as late:
-            raise GuestError(f"not done after {LIMIT_S} s:\n{late.stdout}\n{late.stderr}") from late
+            raise GuestError(f"not done after {limit_s} s:\n{late.stdout}\n{late.stderr}") from late
         if ran.returncode != 0 or DONE not in ran.stdout:
             raise GuestError(f"QEMU ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}")
         results.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,16 @@ SETUP = {
 }
 
 
-def boot(script: str, programs: list[str], folder: Path, *, iommu: bool = False, iops: int = 0) -> Path:
+def boot(
+    script: str,
+    programs: list[str | Path],
+    folder: Path,
+    *,
+    iommu: bool = False,
+    iops: int = 0,
+    plugins: list[Path] | None = None,
+    limit_s: int = guest.LIMIT_S,
+) -> Path:
     """Runs a script in a guest with two controllers of QEMU, whose addresses it finds in $address and $second.
 
     Returns the folder with what the script left in /results.
@@ -41,7 +50,8 @@ def boot(script: str, programs: list[str], folder: Path, *, iommu: bool = False,
             file.truncate(DRIVE_BYTES)
         disks.append(guest.Disk(serial, image, kind="nvme", properties=PROPERTIES, iops=iops))
     results = folder / "results"
-    guest.boot(COMMON + script, [guest.built(name) for name in programs], disks, results, iommu=iommu)
+    files = [guest.built(name) if isinstance(name, str) else name for name in programs]
+    guest.boot(COMMON + script, files, disks, results, iommu=iommu, plugins=plugins, limit_s=limit_s)
     return results
 
 

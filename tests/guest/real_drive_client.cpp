@@ -7,6 +7,9 @@
 //!   real_drive_client open URI     opens it, and says what came of that; open-to-read opens it to read only
 //!   real_drive_client open-twice URI  opens it, and says what comes of a second storage over it
 //!   real_drive_client serve URI    is a daemon that serves it, until it is killed or told to end
+//!   real_drive_client write-file FILE  writes a file of 8 MiB of a pattern, in parts of several extents
+//!   real_drive_client read-file URI    reads such a file past its file system, by device code, and compares
+//!   real_drive_client follow-file URI  reads it again and again, until it counts as removed
 //!   real_drive_client hold FILE    opens a block device so that nothing else may have it, until it is killed
 //!   real_drive_client watch MS     takes all huge pages that are free, or become so, and fails if anybody writes there
 #include <fcntl.h>
@@ -29,6 +32,8 @@
 #include "forebay/detail/drive/served.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "forebay/queue_rules.hpp"
+#include "forebay/status_text.hpp"
 #include "forebay/storage.hpp"
 
 namespace {
@@ -105,6 +110,85 @@ int serve(std::string const& uri) {
   return 0;
 }
 
+// ---- files of a file system
+
+constexpr std::uint64_t file_bytes = 8 << 20, part_bytes = 64 << 10;
+
+std::uint64_t word_of_file(std::uint64_t seed, std::uint64_t i) {
+  std::uint64_t x = seed + i * 0x9e37'79b9'7f4a'7c15;
+  x = (x ^ x >> 30) * 0xbf58'476d'1ce4'e5b9;
+  return x ^ x >> 27;
+}
+
+/// The first word of each part is the seed. Every other part goes to a second file first, so that the parts of neither
+/// follow each other on the drive.
+int write_file(std::string const& name) {
+  std::uint64_t const seed = std::random_device()();
+  std::string const other = name + ".other";
+  int const file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  int const beside = ::open(other.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  std::vector<std::uint64_t> words(part_bytes / sizeof(std::uint64_t));
+  bool good = file >= 0 && beside >= 0;
+  for (std::uint64_t at = 0; good && at < file_bytes; at += part_bytes) {
+    for (std::uint64_t i = 0; i < words.size(); ++i) words[i] = word_of_file(seed, at / sizeof(std::uint64_t) + i);
+    words[0] = seed;
+    for (int const to : {file, beside}) {
+      good = good && ::pwrite(to, words.data(), part_bytes, static_cast<off_t>(at)) == part_bytes && ::fsync(to) == 0;
+    }
+  }
+  ::close(file);
+  ::close(beside);
+  if (!good || ::unlink(other.c_str()) != 0) {
+    std::perror("write-file");
+    return 1;
+  }
+  return 0;
+}
+
+struct any_queues : forebay::uncached {
+  using queue_rules = forebay::uneven_rules<>;
+};
+
+/// Reads the whole file; the status of the first read that failed.
+forebay::status read_whole(forebay::storage const& file, forebay::registered_buffer const& buffer,
+                           std::vector<std::uint64_t>& words) {
+  auto const ref = file.ref<native, any_queues>();
+  for (std::uint64_t at = 0; at < file_bytes; at += part_bytes) {
+    forebay::status const read = ref.read(buffer.ref(), at, part_bytes);
+    if (!read.ok()) return read;
+    std::memcpy(words.data() + at / sizeof(std::uint64_t), buffer.data(), part_bytes);
+  }
+  return {};
+}
+bool is_pattern(std::vector<std::uint64_t> const& words) {
+  constexpr std::uint64_t in_part = part_bytes / sizeof(std::uint64_t);
+  for (std::uint64_t i = 0; i < words.size(); ++i) {
+    if (words[i] != (i % in_part == 0 ? words[0] : word_of_file(words[0], i))) return false;
+  }
+  return true;
+}
+
+int read_file(std::string const& uri, bool follows) {
+  forebay::storage file = open({uri}, true);
+  auto const buffer = file.allocate_buffer(part_bytes);
+  std::vector<std::uint64_t> words(file_bytes / sizeof(std::uint64_t));
+  if (file.size_bytes() != file_bytes) std::printf("the file has %lu bytes\n", file.size_bytes());
+  for (bool told = false;; told = true) {
+    forebay::status const read = read_whole(file, buffer, words);
+    if (!read.ok()) {
+      std::printf("%s\n", forebay::to_string(read).c_str());
+      return 1;
+    }
+    if (!is_pattern(words)) {
+      std::puts("what was read is not what was written");
+      return 1;
+    }
+    if (!told) std::puts(follows ? "following" : "verified");
+    std::fflush(stdout);
+    if (!follows) return 0;
+  }
+}
+
 int hold(char const* file) {
   while (::open(file, O_RDONLY | O_EXCL) < 0) ::usleep(10'000);
   std::puts("held");
@@ -150,6 +234,8 @@ int main(int count, char** arguments) {
     if (what == "open-to-read") return say_whether_it_opens(arguments[2], true);
     if (what == "open-twice") return open_twice(arguments[2]);
     if (what == "serve") return serve(arguments[2]);
+    if (what == "write-file") return write_file(arguments[2]);
+    if (what == "read-file" || what == "follow-file") return read_file(arguments[2], what == "follow-file");
     if (what == "hold") return hold(arguments[2]);
     if (what == "watch") return watch(std::strtoull(arguments[2], nullptr, 10));
   } catch (forebay::refused_input const& refused) {
@@ -159,6 +245,6 @@ int main(int count, char** arguments) {
     std::printf("%s\n", failed.what());
     return 1;
   }
-  std::puts("usage: real_drive_client load|verify|open|open-to-read|open-twice|serve|hold|watch WHAT");
+  std::puts("usage: real_drive_client load|verify|open|open-to-read|open-twice|serve|write-file|read-file|follow-file|hold|watch WHAT");
   return 2;
 }

@@ -5,6 +5,7 @@ import os
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import guest
 import pytest
@@ -12,14 +13,14 @@ import real_drive
 from real_drive import DRIVE_BYTES, SERIAL, SETUP
 
 
-def boot(script: str, programs: list[str], folder: Path, *, iommu: bool = False, iops: int = 0) -> str:
+def boot(script: str, programs: list[str | Path], folder: Path, **options: Any) -> str:  # noqa: ANN401
     """Runs a script in a guest with QEMU's controller, and returns what it wrote to /results/output."""
     need_a_guest()
-    return (real_drive.boot(script, programs, folder, iommu=iommu, iops=iops) / "output").read_text()
+    return (real_drive.boot(script, programs, folder, **options) / "output").read_text()
 
 
-def need_a_guest() -> None:
-    if reason := guest.missing():
+def need_a_guest(*programs: str) -> None:
+    if reason := guest.missing(*programs):
         if os.environ.get("FOREBAY_REQUIRE_QEMU") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
@@ -294,3 +295,100 @@ def test_a_daemon_and_its_clients_may_be_killed_at_any_time(tmp_path):
     found = re.fullmatch(r"(\d+) were killed while they read\nverified\n", said)
     assert found, said
     assert int(found[1]) >= kills // 2
+
+
+# A file system on a drive that a daemon has, mounted at /mnt from a network block device.
+NBDKIT = Path("/usr/lib/x86_64-linux-gnu/nbdkit/filters/nbdkit-blocksize-filter.so")
+PLUGIN = guest.ROOT / "python" / "forebay" / "nbdkit-forebay-plugin.so"
+MOUNT = f"""
+insmod /drivers/nbd.ko
+mkdir -p /mnt
+serve
+serving
+nbdkit --foreground --filter=blocksize --unix /nbd {PLUGIN} uri=$served > /nbdkit.txt 2>&1 &
+while [ ! -S /nbd ] && kill -0 $!; do usleep 10000; done
+nbd-client -unix /nbd /dev/nbd0 > /nbd-client.txt 2>&1 || cat /nbdkit.txt /nbd-client.txt >> /results/output
+mkfs.ext4 -q -O ^has_journal /dev/nbd0 || echo "no file system" >> /results/output
+mount -t ext4 /dev/nbd0 /mnt || echo "not mounted" >> /results/output
+file() {{ echo "file-extents:/mnt/$1,on=$FOREBAY_PCI_DRIVE"; }}
+"""
+
+
+def boot_with_a_file_system(script: str, folder: Path, **options: Any) -> str:  # noqa: ANN401
+    need_a_guest("nbdkit", "nbd-client", "mkfs.ext4")
+    programs = [Path(guest.program(name)) for name in ("nbdkit", "nbd-client", "mkfs.ext4")]
+    script = "\n".join(["echo 48 > /proc/sys/vm/nr_hugepages", "access=sysfs", SERVE, MOUNT, script])
+    return boot(script, ["real_drive_client", *programs], folder, plugins=[NBDKIT, PLUGIN], **options)
+
+
+def test_device_code_reads_files_of_a_mounted_file_system(tmp_path):
+    seconds = int(os.environ.get("FOREBAY_SECONDS") or 5)
+    script = f"""
+for i in 0 1; do real_drive_client write-file /mnt/r$i >> /results/output 2>&1; done
+: > /reads.txt
+reads() {{ while [ -e /going ]; do for i in 0 1; do real_drive_client read-file $(file r$i) >> /reads.txt 2>&1; done; done; }}
+: > /going
+reads & reader=$!
+end=$(($(date +%s) + {seconds})) written=0
+while [ $(date +%s) -lt $end ]; do
+  real_drive_client write-file /mnt/w$((written % 2)) >> /results/output 2>&1 && written=$((written + 1))
+done
+rm /going
+wait $reader
+sort /reads.txt | uniq -c >> /results/output
+echo "$written files were written meanwhile" >> /results/output
+real_drive_client read-file $(file w0) >> /results/output 2>&1
+echo 3 > /proc/sys/vm/drop_caches
+umount /mnt && mount -t ext4 /dev/nbd0 /mnt
+real_drive_client read-file $(file r1) >> /results/output 2>&1
+"""
+    said = boot_with_a_file_system(script, tmp_path, limit_s=guest.LIMIT_S + seconds)
+    found = re.fullmatch(r" *(\d+) verified\n(\d+) files were written meanwhile\nverified\nverified\n", said)
+    assert found, said
+    assert int(found[1]) > 0
+    assert int(found[2]) > 0
+    print(f"{found[1]} files were read and {found[2]} written in {seconds} s")
+
+
+def test_a_file_that_somebody_wants_to_write_counts_as_removed_first(tmp_path):
+    script = """
+real_drive_client write-file /mnt/a
+real_drive_client follow-file $(file a) > /follow.txt 2>&1 & follower=$!
+while ! grep -q following /follow.txt && kill -0 $follower; do usleep 10000; done
+echo more >> /mnt/a
+echo "appended: $(tail -c 5 /mnt/a)" >> /results/output
+wait $follower
+echo "status $?" >> /results/output
+cat /follow.txt >> /results/output
+real_drive_client open-to-read $(file a) >> /results/output 2>&1
+exec 3>> /mnt/a
+try() { real_drive_client open-to-read $(file $1) >> /results/output 2>&1; echo "status $?" >> /results/output; }
+try a
+exec 3>&-
+truncate -s 100000 /mnt/hole
+try hole
+fallocate -l 65536 /mnt/unwritten
+try unwritten
+: > /mnt/empty
+try empty
+try none
+try ../follow.txt
+real_drive_client open $(file a) >> /results/output 2>&1
+"""
+    said = boot_with_a_file_system(script, tmp_path).splitlines()
+    assert said[:3] == ["appended: more", "status 1", "following"], said
+    assert "has gone; its commands are cancelled" in said[3], said
+    assert said[4] == "cancelled by recovery", said
+    assert re.fullmatch(r"opened: \d+ bytes", said[5]), said
+    refusals = [
+        "a program has it open for writing",
+        "it has a hole at 0",
+        "parts that were allocated and never written",
+        "it is empty",
+        "it cannot be opened: No such file",
+        "its file system is neither ext4 nor XFS",
+    ]
+    for line, status, refusal in zip(said[6::2], said[7::2], refusals, strict=False):
+        assert refusal in line
+        assert status == "status 2"
+    assert "open the storage to read only" in said[6 + 2 * len(refusals)], said

@@ -9,6 +9,8 @@
 #include <set>
 #include <utility>
 
+#include "forebay/queue_rules.hpp"
+
 namespace forebay {
 namespace {
 
@@ -103,6 +105,24 @@ TEST(StorageLayout, PairsOfDrives) {
   l.drive_pairs = table;
   EXPECT_EQ(l.pairs_of(2).first, 5u);
   EXPECT_EQ(l.pairs_of(2).count, 2u);
+}
+
+TEST(StorageLayout, OfAFileEveryBlockLiesWhereItsExtentsSay) {
+  file_extent const extents[] = {{0, 70 * 512, 3 * 512}, {3 * 512, 10 * 512, 512}, {4 * 512, 100 * 512, 20 * 512}};
+  storage_layout l = layout_of(1, 0, 24 * 512);
+  l.file_extents = extents;
+  l.file_extent_count = 3;
+  for (std::uint64_t block = 0; block < 24; ++block) {
+    storage_layout::piece const p = l.piece_by<uneven_rules<>>(block * 512, (24 - block) * 512);
+    std::uint64_t const place = block < 3 ? 70 + block : block == 3 ? 10 : 96 + block;
+    std::uint64_t const left = block < 3 ? 3 - block : block == 3 ? 1 : std::min<std::uint64_t>(24 - block, 5);
+    EXPECT_EQ(p.byte_on_drive, place * 512) << block;
+    EXPECT_EQ(p.bytes, left * 512) << block;
+    EXPECT_EQ(p.drive, 0u);
+  }
+  EXPECT_EQ(l.piece_by<queue_rules>(512, 512).byte_on_drive, 512u) << "rules that know of no files";
+  l.file_extent_count = 1;
+  EXPECT_EQ(l.piece_by<uneven_rules<>>(512, 512).byte_on_drive, 71u * 512);
 }
 
 }  // namespace

@@ -376,13 +376,7 @@ class served_device final : public device {
     if (reply.at("translates")) dma_.translate();
   }
   /// When it returns, its queue pairs are free for the next client that opens the drive.
-  ~served_device() override {
-    try {
-      connection_.call({{"do", "close"}}, close_limit_ms);
-    } catch (std::exception const&) {
-      // A daemon that has gone, or is slow: it frees them once it sees that the connection has ended.
-    }
-  }
+  ~served_device() override { close(); }
 
   driver::register_space& registers() override { return registers_; }
   driver::dma_space& dma() override { return dma_; }
@@ -403,8 +397,20 @@ class served_device final : public device {
     }
   }
   void reset_statistics() override { connection_.call({{"do", "reset_statistics"}}); }
+  void end() noexcept override {
+    close();
+    connection_.hang_up();
+  }
 
  private:
+  void close() noexcept {
+    try {
+      connection_.call({{"do", "close"}}, close_limit_ms);
+    } catch (std::exception const&) {
+      // A daemon that has gone, or is slow: it frees them once it sees that the connection has ended.
+    }
+  }
+
   connection connection_;
   std::optional<int> gpu_;
   std::uint32_t nsid_ = 1;

@@ -75,7 +75,7 @@ class page_commands : protected cache_frames<M, Traits> {
     std::uint64_t bytes = std::uint64_t{1} << page_shift_;
     // The last page of a storage may be a short one.
     if (bytes > layout.size_bytes - first) bytes = layout.size_bytes - first;
-    storage_layout::piece const p = layout.piece_at(first, bytes);
+    storage_layout::piece const p = layout.piece_by<queue_rules_type>(first, bytes);
     io_command command;
     command.opcode = opcode;
     command.nsid = layout.nsid;

@@ -3,13 +3,17 @@
 //! Opening a drive by its URI.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
+#include "forebay/detail/driver/file_extent.hpp"
 #include "forebay/detail/driver/spaces.hpp"
 #include "forebay/detail/emulator/fault_plan.hpp"
 #include "forebay/detail/emulator/frontend.hpp"
@@ -52,6 +56,16 @@ class device {
   virtual void unclaim(std::uint64_t first_byte, std::uint64_t bytes) noexcept {
     static_cast<void>(first_byte), static_cast<void>(bytes);
   }
+  /// If the drive is a file of a file system: where the file's bytes lie in the namespace, by `byte` and without a gap.
+  /// Empty: the drive is the namespace.
+  virtual std::vector<file_extent> file_extents() const { return {}; }
+  /// Reads bytes of the drive.
+  using reader = std::function<void(void* to, std::size_t bytes, std::uint64_t byte)>;
+  /// Called once the drive can be read. Throws `refused_input` if it does not hold what its URI names.
+  virtual void check_bytes(reader const& /*read*/) {}
+  /// The controller lets go of all queues and of all memory, and then counts as removed. For drives of a daemon, and
+  /// for those that wrap one. Thread-safe.
+  virtual void end() noexcept {}
   /// From now on `report()` counts from zero, so that set-up and warm-up do not enter a result. Thread-safe.
   virtual void reset_statistics() = 0;
 };

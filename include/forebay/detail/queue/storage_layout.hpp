@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "forebay/detail/driver/file_extent.hpp"
 #include "forebay/detail/queue/pair_range.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 
@@ -24,6 +25,10 @@ struct storage_layout {
   /// If drives have different numbers of pairs, at most `pairs_per_drive`: the pairs of each drive, in memory that the
   /// submitting threads reach.
   pair_range const* drive_pairs = nullptr;
+  /// If the storage is a file of a file system on the only drive: where its bytes lie, by `byte` and without a gap, in
+  /// memory that the submitting threads reach.
+  file_extent const* file_extents = nullptr;
+  std::uint32_t file_extent_count = 0;
 
   FOREBAY_DEVICE pair_range pairs_of(std::uint32_t drive) const {
     if (drive_pairs != nullptr) return drive_pairs[drive];
@@ -54,6 +59,16 @@ struct storage_layout {
     if (p.bytes > command_bytes_max) p.bytes = command_bytes_max;
     return p;
   }
+  /// The same for commands by `Rules`. Only those of `uneven_rules` know of files: to look extents up takes registers in
+  /// every kernel that could do so.
+  template <class Rules>
+  FOREBAY_DEVICE piece piece_by(std::uint64_t at, std::uint64_t left) const {
+    piece const p = piece_at(at, left);
+    if constexpr (!Rules::even_pairs) {
+      if (file_extents != nullptr) return simt::out_of_line(&piece_of_file)(file_extents, file_extent_count, p);
+    }
+    return p;
+  }
   /// What lies on drive `drive` of bytes [at, at + bytes): one run of bytes there, which may be empty.
   FOREBAY_DEVICE piece part_on(std::uint32_t drive, std::uint64_t at, std::uint64_t bytes) const {
     if (drive_count == 1) return {0, at, bytes};
@@ -68,6 +83,21 @@ struct storage_layout {
   }
 
  private:
+  /// By values, so that a kernel's layout need not have an address.
+  FOREBAY_COLD static piece piece_of_file(file_extent const* extents, std::uint32_t count, piece p) {
+    std::uint32_t first = 0;
+    // The extent that holds the byte: the last one that does not begin after it.
+    for (std::uint32_t end = count; end - first > 1;) {
+      std::uint32_t const middle = first + (end - first) / 2;
+      (extents[middle].byte <= p.byte_on_drive ? first : end) = middle;
+    }
+    file_extent const its = extents[first];
+    std::uint64_t const within = p.byte_on_drive - its.byte;
+    if (p.bytes > its.bytes - within) p.bytes = its.bytes - within;
+    p.byte_on_drive = its.byte_on_drive + within;
+    return p;
+  }
+
   /// How many of the storage's first `at` bytes lie on drive `drive`. It holds them in their order.
   FOREBAY_DEVICE std::uint64_t bytes_before(std::uint32_t drive, std::uint64_t at) const {
     std::uint64_t const row = stripe_bytes * drive_count;

@@ -45,6 +45,12 @@ class request {
   FOREBAY_DEVICE request(Queues const& queues, storage_layout const& layout)
       : queues_(queues), layout_(layout), home_(home_pair<M>(layout.pairs_per_drive)) {}
 
+  /// What one command of a request can carry.
+  FOREBAY_DEVICE static storage_layout::piece piece_at(storage_layout const& layout, std::uint64_t at,
+                                                       std::uint64_t left) {
+    return layout.piece_by<typename Queues::rules_type>(at, left);
+  }
+
   /// `commands`: how many commands will be submitted at most. False: the pool of records is empty.
   FOREBAY_DEVICE bool open(std::uint32_t commands) {
     record_ = queues_.records().try_open(commands);
@@ -57,7 +63,7 @@ class request {
   FOREBAY_DEVICE bool transfer(nvme::io_opcode opcode, buffer_ref const& buffer, std::uint64_t first_byte,
                                std::uint64_t bytes) {
     for (std::uint64_t done = 0; done < bytes;) {
-      storage_layout::piece const p = layout_.piece_at(first_byte + done, bytes - done);
+      storage_layout::piece const p = piece_at(layout_, first_byte + done, bytes - done);
       io_command command;
       command.opcode = opcode;
       command.nsid = layout_.nsid;
@@ -74,7 +80,7 @@ class request {
   /// Makes bytes [first_byte, first_byte + bytes) of the storage read as zeros. False as for submit().
   FOREBAY_DEVICE bool write_zeroes(std::uint64_t first_byte, std::uint64_t bytes) {
     for (std::uint64_t done = 0; done < bytes;) {
-      storage_layout::piece const p = layout_.piece_at(first_byte + done, bytes - done);
+      storage_layout::piece const p = piece_at(layout_, first_byte + done, bytes - done);
       io_command command;
       command.opcode = nvme::io_opcode::write_zeroes;
       command.nsid = layout_.nsid;
