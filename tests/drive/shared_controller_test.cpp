@@ -6,22 +6,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "conformance/conformance.hpp"
-#include "conformance/fixture.hpp"
 #include "conformance/suite.hpp"
 #include "drive/daemons.hpp"
 #include "drive/served/chunks.hpp"
 #include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/drive/scheme.hpp"
 #include "forebay/detail/driver/controller.hpp"
 #include "forebay/detail/nvme/registers.hpp"
+#include "forebay/storage.hpp"
 
 namespace forebay::drive::served {
 namespace {
@@ -78,6 +81,158 @@ TEST_P(part_of_controller, conforms) {
   conformance::run(on(), GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(served, part_of_controller, testing::ValuesIn(conformance::checks()), conformance::name_of);
+
+// ---- several clients
+
+/// The whole controller of which drives with the URI `part:` are parts.
+std::shared_ptr<shared_drive>& shared_one() {
+  static std::shared_ptr<shared_drive> one;
+  return one;
+}
+
+class part_device final : public device {
+ public:
+  explicit part_device(std::uint32_t queues) : client_(shared_one(), queues) {}
+  driver::register_space& registers() override { return client_.controller->registers(); }
+  driver::dma_space& dma() override { return client_.controller->dma(); }
+  nlohmann::json report() override { return client_.controller->report(); }
+  void reset_statistics() override {}
+
+ private:
+  local_client client_;
+};
+
+/// A controller that may stop to take admin commands.
+class deaf_device final : public device, private driver::register_space {
+ public:
+  explicit deaf_device(std::atomic<bool> const& deaf) : deaf_(deaf), whole_(open(whole_uri)) {}
+  driver::register_space& registers() override { return *this; }
+  driver::dma_space& dma() override { return whole_->dma(); }
+  nlohmann::json report() override { return whole_->report(); }
+  void reset_statistics() override {}
+
+ private:
+  std::uint32_t read32(std::uint32_t offset_bytes) override { return whole_->registers().read32(offset_bytes); }
+  void write32(std::uint32_t offset_bytes, std::uint32_t value) override {
+    if (deaf_ && offset_bytes == nvme::registers::sq_tail_doorbell(0, 0)) return;
+    whole_->registers().write32(offset_bytes, value);
+  }
+  std::uint32_t* doorbell(std::uint32_t offset_bytes) override { return whole_->registers().doorbell(offset_bytes); }
+
+  std::atomic<bool> const& deaf_;
+  std::unique_ptr<device> whole_;
+};
+
+class SharedController : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    static bool const added = [] {
+      add_scheme(
+          "part",
+          [](uri const& from, open_options const&) {
+            return std::make_unique<part_device>(
+                static_cast<std::uint32_t>(parse_count("queues", from.value("queues").value_or("4"), 0, 64)));
+          },
+          {.keys = {"queues"}});
+      return true;
+    }();
+    static_cast<void>(added);
+  }
+  void SetUp() override { shared_one() = whole(); }
+  void TearDown() override { shared_one().reset(); }
+
+  static std::unique_ptr<storage> client(std::string const& drive = "part:", std::uint64_t timeout_ns = 0) {
+    storage_options o;
+    o.drives = {drive};
+    o.device = "cpu";
+    if (timeout_ns != 0) o.timeout_ns = timeout_ns;
+    return std::make_unique<storage>(o);
+  }
+  static std::vector<std::uint64_t> pattern(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::uint64_t> words((1 << 20) / sizeof(std::uint64_t));
+    for (std::uint64_t& word : words) word = random();
+    return words;
+  }
+  static void expect_round_trip(storage& of, std::uint64_t seed, std::uint64_t at) {
+    auto const written = pattern(seed);
+    std::vector<std::uint64_t> back(written.size());
+    of.pwrite(written.data(), 1 << 20, at);
+    of.pread(back.data(), 1 << 20, at);
+    EXPECT_EQ(back, written);
+  }
+};
+
+TEST_F(SharedController, ClientsWorkAtTheSameTimeOnOneDrive) {
+  constexpr int clients = 4;
+  std::vector<std::thread> all;
+  for (std::uint64_t i = 0; i < clients; ++i) {
+    all.emplace_back([i] {
+      auto const mine = client();
+      for (std::uint64_t round = 0; round < 5; ++round) expect_round_trip(*mine, i * 100 + round, i << 20);
+    });
+  }
+  for (std::thread& t : all) t.join();
+  auto const later = client();
+  std::vector<std::uint64_t> back((1 << 20) / sizeof(std::uint64_t));
+  for (std::uint64_t i = 0; i < clients; ++i) {
+    later->pread(back.data(), 1 << 20, i << 20);
+    EXPECT_EQ(back, pattern(i * 100 + 4));
+  }
+}
+
+TEST_F(SharedController, PairsAreTakenUntilTheirClientLeaves) {
+  auto const usual = client("part:queues=0");
+  EXPECT_EQ(nlohmann::json::parse(usual->report())["drives"][0]["doorbells"], "relay");
+  auto first = client("part:queues=10");
+  EXPECT_THAT(refusal([] { client("part:queues=10"); }), HasSubstr("the controller has 2 queue pairs left of 24"));
+  first.reset();
+  EXPECT_NO_THROW(client("part:queues=12"));
+}
+
+TEST_F(SharedController, AClientThatLeavesWithCommandsUnderWayDisturbsNoOther) {
+  shared_one() = share(open("emulated:size=64M,queues=24,latency_us=20000"));
+  auto const other = client();
+  std::vector<char> buffer(8 << 20);
+  for (int i = 0; i < 3; ++i) {
+    auto leaves = client();
+    host_transfer const read = leaves->pread_async(buffer.data(), buffer.size(), 0);
+    leaves->cancel_transfers();
+    leaves.reset();
+    expect_round_trip(*other, static_cast<std::uint64_t>(i), 16 << 20);
+  }
+}
+
+TEST_F(SharedController, AControllerThatDoesNotAnswerIsResetAndAllClientsComeBack) {
+  std::atomic<bool> deaf = false;
+  constexpr std::uint64_t admin_timeout_ns = 50'000'000;
+  auto const shared = share(std::make_unique<deaf_device>(deaf), admin_timeout_ns);
+  shared_one() = nullptr;
+  std::shared_ptr<shared_drive> const drive(shared.get(), [](auto*) {});
+  local_client one(drive, 4), two(drive, 4);
+  driver::controller of_one(one.controller->registers(), one.controller->dma());
+  driver::controller of_two(two.controller->registers(), two.controller->dma());
+  driver::io_queue queue_of_one = of_one.create_io_queue_pair({.entries = 4});
+  driver::io_queue queue_of_two = of_two.create_io_queue_pair({.entries = 4});
+  deaf = true;
+  EXPECT_THROW(of_one.delete_io_queue_pair(queue_of_one), operation_failed);
+  deaf = false;
+  nvme::controller_status const status{one.controller->registers().read32(nvme::registers::csts)};
+  EXPECT_TRUE(status.fatal());
+  of_one.reset();
+  EXPECT_TRUE(nvme::controller_status{two.controller->registers().read32(nvme::registers::csts)}.fatal())
+      << "its queues are gone too";
+  of_two.reset();
+  of_one.recreate(queue_of_one);
+  of_two.recreate(queue_of_two);
+  EXPECT_EQ(of_two.identify_namespace(1).nsze, of_two.identity().blocks);
+}
+
+TEST_F(SharedController, MemoryOfAnEmulatedDriveIsRefused) {
+  local_client real(shared_one());
+  EXPECT_THAT(refusal([&] { real.controller->reach(std::make_shared<chunk>(4096)); }),
+              HasSubstr("use one storage for real drives"));
+}
 
 }  // namespace
 }  // namespace forebay::drive::served

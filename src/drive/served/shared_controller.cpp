@@ -42,15 +42,13 @@ using simt::native;
 
 constexpr std::uint32_t usual_queues = 16;
 constexpr std::uint32_t max_events = 4;
-/// Without a word from the drive, an admin command of a client takes no longer than the client waits for an answer.
-constexpr std::uint64_t admin_timeout_ns = 5'000'000'000;
 
 /// The whole controller, and which of its queue pairs are taken. Thread-safe.
 class whole_controller {
  public:
-  explicit whole_controller(std::unique_ptr<device> drive)
+  whole_controller(std::unique_ptr<device> drive, std::uint64_t admin_timeout_ns)
       : drive_(std::move(drive)),
-        host_(drive_->registers(), drive_->dma(), options_of(*drive_)),
+        host_(drive_->registers(), drive_->dma(), options_of(*drive_, admin_timeout_ns)),
         taken_(host_.identity().io_queue_pairs + 1) {}
 
   device& drive() { return *drive_; }
@@ -91,7 +89,7 @@ class whole_controller {
   }
 
  private:
-  static driver::controller_options options_of(device const& drive) {
+  static driver::controller_options options_of(device const& drive, std::uint64_t admin_timeout_ns) {
     driver::controller_options options;
     options.nsid = drive.nsid();
     options.io_queue_pairs = drive.most_queue_pairs();
@@ -450,21 +448,28 @@ class part_of_controller final : public client_controller, private driver::regis
   }
   /// Returns whether the drive has let go of all queues, and so of the memory that their commands named.
   bool delete_queues() noexcept {
-    try {
-      bool all_gone = true;
-      for (std::uint32_t id = 1; id < submission_.size(); ++id) {
-        if (submission_[id].exists) all_gone = delete_queue(submission_, id).status_field == 0 && all_gone;
+    if (!delete_one_by_one()) {
+      try {
+        // The other clients see that their controllers have failed, and bring them up again.
+        if (generation_ == of_->host().generation()) of_->host().reset();
+      } catch (operation_failed const&) {
+        return false;
       }
-      for (std::uint32_t id = 1; id < completion_.size(); ++id) {
-        if (completion_[id].exists) all_gone = delete_queue(completion_, id).status_field == 0 && all_gone;
-      }
-      // The other clients see that their controllers have failed, and bring them up again.
-      if (!all_gone && generation_ == of_->host().generation()) of_->host().reset();
-    } catch (operation_failed const&) {
-      return false;
     }
     for (auto* const kind : {&submission_, &completion_}) std::fill(kind->begin(), kind->end(), queue{});
     return true;
+  }
+  bool delete_one_by_one() noexcept {
+    try {
+      for (auto* const kind : {&submission_, &completion_}) {
+        for (std::uint32_t id = 1; id < kind->size(); ++id) {
+          if ((*kind)[id].exists && delete_queue(*kind, id).status_field != 0) return false;
+        }
+      }
+      return true;
+    } catch (operation_failed const&) {
+      return false;  // the controller does not answer
+    }
   }
 
   // ---- admin commands
@@ -760,8 +765,8 @@ class part_of_controller final : public client_controller, private driver::regis
 
 class shared_controller final : public shared_drive {
  public:
-  explicit shared_controller(std::unique_ptr<device> whole)
-      : whole_(std::make_shared<whole_controller>(std::move(whole))) {}
+  shared_controller(std::unique_ptr<device> whole, std::uint64_t admin_timeout_ns)
+      : whole_(std::make_shared<whole_controller>(std::move(whole), admin_timeout_ns)) {}
 
   std::unique_ptr<client_controller> join(join_request const& wanted, arena_maker const& make_arena) override {
     std::vector<std::uint16_t> ids = whole_->take(wanted.queues);
@@ -783,8 +788,8 @@ class shared_controller final : public shared_drive {
 
 }  // namespace
 
-std::unique_ptr<shared_drive> share(std::unique_ptr<device> whole) {
-  return std::make_unique<shared_controller>(std::move(whole));
+std::unique_ptr<shared_drive> share(std::unique_ptr<device> whole, std::uint64_t admin_timeout_ns) {
+  return std::make_unique<shared_controller>(std::move(whole), admin_timeout_ns);
 }
 
 }  // namespace forebay::drive::served
