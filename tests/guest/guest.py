@@ -94,20 +94,23 @@ def _drivers() -> tuple[str, ...]:
     return (*DRIVERS, *DEVICE_MAPPER, *VFIO)
 
 
-def _libraries(program: Path) -> list[Path]:
+def libraries(program: Path) -> list[Path]:
+    """Finds the libraries that a program or another library needs."""
     listing = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
     return [Path(word) for line in listing.splitlines() for word in line.split() if word.startswith("/")]
 
 
-def _initramfs(script: str, programs: list[Path], to: Path) -> None:
-    """Packs the script and the programs, which lie in /bin there, with their libraries."""
+def _initramfs(script: str, programs: list[Path], root: Path | None, to: Path) -> None:
+    """Packs the script, the programs, which lie in /bin there, with their libraries, and what is in `root`."""
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
         for folder in ("bin", "dev", "drivers", "proc", "sys"):
             (top / folder).mkdir()
         for file in [BUSYBOX, *programs]:
             shutil.copy(file, top / "bin" / file.name)
-        for library in {library for program in programs for library in _libraries(program)}:
+        if root:
+            shutil.copytree(root, top, symlinks=True, dirs_exist_ok=True)
+        for library in {library for program in programs for library in libraries(program)}:
             there = top / library.relative_to("/")
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(library, there)
@@ -127,11 +130,11 @@ def _initramfs(script: str, programs: list[Path], to: Path) -> None:
             )
 
 
-def _machine(accelerator: str, *, iommu: bool = False) -> list[str]:
+def _machine(accelerator: str, *, iommu: bool = False, memory: str = "512M") -> list[str]:
     return [
         *(QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"),
         *("-machine", "q35,kernel-irqchip=split" if iommu and accelerator == "kvm" else "q35"),
-        *("-smp", "2", "-m", "512M", "-kernel", str(KERNEL / "vmlinuz")),
+        *("-smp", "2", "-m", memory, "-kernel", str(KERNEL / "vmlinuz")),
         *("-accel", accelerator, "-cpu", "host" if accelerator == "kvm" else "max"),
         *(("-device", "intel-iommu,intremap=on") if iommu else ()),
     ]
@@ -179,18 +182,31 @@ def _attach(disk: Disk) -> list[str]:
     return [*arguments, "-device", device]
 
 
-def boot(script: str, programs: list[Path], disks: list[Disk], results: Path, *, iommu: bool = False) -> str:
+def boot(
+    script: str,
+    programs: list[Path],
+    disks: list[Disk],
+    results: Path,
+    *,
+    iommu: bool = False,
+    memory: str = "512M",
+    root: Path | None = None,
+    devices: tuple[str, ...] = (),
+) -> str:
     """Runs the script as the only thing in a guest, and returns what the guest printed.
 
     What the script leaves in /results is then in the folder `results`. With `iommu`, one translates for all devices.
+    The guest's root folder also has what the folder `root` has. `devices` are more of QEMU's, before the disks.
     """
     with tempfile.TemporaryDirectory() as name:
         initramfs = Path(name) / "initramfs"
         archive = Path(name) / "results.tar"
         with archive.open("wb") as file:
             file.truncate(RESULTS_BYTES)
-        _initramfs(script, programs, initramfs)
-        command = [*_machine(accelerator(), iommu=iommu), "-initrd", str(initramfs)]
+        _initramfs(script, programs, root, initramfs)
+        command = [*_machine(accelerator(), iommu=iommu, memory=memory), "-initrd", str(initramfs)]
+        for device in devices:
+            command += ["-device", device]
         command += ["-append", _ARGUMENTS + (" intel_iommu=on" if iommu else "")]
         for disk in [*disks, Disk("results", archive)]:
             command += _attach(disk)
