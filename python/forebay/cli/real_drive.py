@@ -68,9 +68,8 @@ def attach(
     done = real_drives.attach(uri, _tell(json_target), dry_run=dry_run)
     write_json(json_target, {"uri": uri, "dry_run": dry_run, **done})
     for contents in done["contents"]:
-        out.print(
-            f"{contents}: it is kept, and nothing of it can be reached until the drive is detached", highlight=False
-        )
+        kept = f"{contents}: it is kept, and nothing of it can be reached until the drive is detached"
+        out.print(kept, highlight=False, soft_wrap=True)
     if dry_run:
         out.print("nothing was done (--dry-run)", highlight=False)
         return
