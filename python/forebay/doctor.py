@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from forebay import memory, system_checks
+from forebay import drive_checks, memory, system_checks
 from forebay.errors import OperationFailed, RefusedInput
 from forebay.findings import MISSING, OK, WARNING, Check, Machine
 from forebay.graph import wordnet
@@ -16,7 +16,8 @@ from forebay.graph import wordnet
 # In the order in which they should be read.
 NAMES = (
     *("cpu", "memory", "container", "extension", "profiles", "cuda build", "nvidia driver", "gpus", "mps"),
-    *("nvme drives", "iommu", "vfio", "lockdown", "hugepages", "memlock", "io_uring", "o_direct", "cufile"),
+    *drive_checks.NAMES,
+    *("iommu", "vfio", "lockdown", "hugepages", "memlock", "io_uring", "o_direct", "cufile"),
     *("qemu", "wordnet"),
 )
 
@@ -35,7 +36,7 @@ def examine(machine: Machine | None = None) -> list[Check]:
         _driver(machine),
         _gpus(machine, built),
         _mps(machine),
-        _nvme(machine),
+        *drive_checks.drive_checks(machine),
         _iommu(machine),
         _vfio(machine),
         system_checks.lockdown(machine),
@@ -202,34 +203,6 @@ def _mps(machine: Machine) -> Check:
         "no nvidia-cuda-mps-control",
         "needed only for an emulated drive that shares one GPU with its clients",
         "install it with NVIDIA's driver",
-    )
-
-
-def _nvme(machine: Machine) -> Check:
-    devices = []
-    for controller in sorted((machine.root / "sys/class/nvme").glob("nvme*")):
-        name = controller.relative_to(machine.root)
-        model = (machine.read(f"{name}/model") or "model not known").strip()
-        address = (machine.read(f"{name}/address") or "").strip()
-        devices.append(f"{address or controller.name} ({model})")
-    if devices:
-        writable = [
-            address
-            for address in (device.split(" ")[0] for device in devices)
-            if os.access(machine.root / f"sys/bus/pci/devices/{address}/resource0", os.R_OK | os.W_OK)
-        ]
-        found = ", ".join(devices)
-        if writable:
-            return Check("nvme drives", OK, found)
-        return Check(
-            "nvme drives",
-            WARNING,
-            found,
-            "their registers (resource0) may not be opened by this user",
-            "run as root, or bind a spare drive to vfio-pci and grant /dev/vfio",
-        )
-    return Check(
-        "nvme drives", MISSING, "none", "no controller in /sys/class/nvme", "nothing to do: use emulated drives"
     )
 
 

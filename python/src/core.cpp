@@ -33,6 +33,7 @@
 #include "ended_transfers.hpp"
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/drive/profile.hpp"
+#include "forebay/detail/drive/real.hpp"
 #include "forebay/detail/drive/served.hpp"
 #include "forebay/detail/emulator/engine_runner.hpp"
 #include "forebay/error.hpp"
@@ -303,6 +304,16 @@ std::string serve(std::string socket, std::vector<std::string> drives, int lifel
   return drive::serve(options).dump();
 }
 
+using step_listener = nb::typed<nb::callable, void(std::string, std::string)>;
+
+/// Calls `change`, which gives a real drive to another driver.
+template <class Change>
+std::string change_driver(Change const& change, std::string const& uri, bool dry_run, step_listener const& tell) {
+  auto const listener = [&](std::string const& what, std::string const& line) { with_lock([&] { tell(what, line); }); };
+  without_lock const unlocked;
+  return change(uri, dry_run, listener).dump();
+}
+
 /// Raises the classes of forebay.errors, so that C++ and Python refuse alike.
 void translate(std::exception_ptr const& thrown, void*) {
   try {
@@ -341,6 +352,32 @@ NB_MODULE(_core, m) {
       nb::arg("uri"), nb::arg("resize"));
   m.def("profile_folders", &drive::profile_folders);
   m.def("daemon_socket", &drive::daemon_socket);
+  m.def(
+      "inspect_real_drive",
+      [](std::string const& uri) {
+        without_lock const unlocked;
+        return drive::inspect_real_drive(uri).dump();
+      },
+      nb::arg("uri"));
+  m.def(
+      "inspect_real_drives",
+      [](std::string const& root) {
+        without_lock const unlocked;
+        return drive::inspect_real_drives(root).dump();
+      },
+      nb::arg("root"));
+  m.def(
+      "attach_real_drive",
+      [](std::string const& uri, bool dry_run, step_listener const& tell) {
+        return change_driver(drive::attach_real_drive, uri, dry_run, tell);
+      },
+      nb::arg("uri"), nb::arg("dry_run"), nb::arg("tell"));
+  m.def(
+      "detach_real_drive",
+      [](std::string const& uri, bool dry_run, step_listener const& tell) {
+        return change_driver(drive::detach_real_drive, uri, dry_run, tell);
+      },
+      nb::arg("uri"), nb::arg("dry_run"), nb::arg("tell"));
   m.def("multiprocessors", &emulator::multiprocessors, nb::arg("ordinal"));
   m.def("serve", &serve, nb::arg("socket"), nb::arg("drives"), nb::arg("lifeline"), nb::arg("ready"),
         nb::arg("notice"));

@@ -95,20 +95,26 @@ def _drivers() -> tuple[str, ...]:
     return (*DRIVERS, *DEVICE_MAPPER, *NBD, *VFIO)
 
 
-def _libraries(program: Path) -> list[Path]:
+def libraries(program: Path) -> list[Path]:
+    """Finds the libraries that a program or another library needs."""
     listing = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
     return [Path(word) for line in listing.splitlines() for word in line.split() if word.startswith("/")]
 
 
-def _initramfs(script: str, programs: list[Path], plugins: list[Path], to: Path) -> None:
-    """Packs the script and the programs, which lie in /bin there, with their libraries; and plugins in their places."""
+def _initramfs(script: str, programs: list[Path], plugins: list[Path], root: Path | None, to: Path) -> None:
+    """Packs the script, the programs, which lie in /bin there, with their libraries, and what is in `root`.
+
+    Plugins are packed in their places.
+    """
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
         for folder in ("bin", "dev", "drivers", "proc", "sys"):
             (top / folder).mkdir()
         for file in [BUSYBOX, *programs]:
             shutil.copy(file, top / "bin" / file.name)
-        linked = {library for program in [*programs, *plugins] for library in _libraries(program)}
+        if root:
+            shutil.copytree(root, top, symlinks=True, dirs_exist_ok=True)
+        linked = {library for program in [*programs, *plugins] for library in libraries(program)}
         for library in linked | set(plugins):
             there = top / library.relative_to("/")
             there.parent.mkdir(parents=True, exist_ok=True)
@@ -129,11 +135,11 @@ def _initramfs(script: str, programs: list[Path], plugins: list[Path], to: Path)
             )
 
 
-def _machine(accelerator: str, *, iommu: bool = False) -> list[str]:
+def _machine(accelerator: str, *, iommu: bool = False, memory: str = "512M") -> list[str]:
     return [
         *(QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"),
         *("-machine", "q35,kernel-irqchip=split" if iommu and accelerator == "kvm" else "q35"),
-        *("-smp", "2", "-m", "512M", "-kernel", str(KERNEL / "vmlinuz")),
+        *("-smp", "2", "-m", memory, "-kernel", str(KERNEL / "vmlinuz")),
         *("-accel", accelerator, "-cpu", "host" if accelerator == "kvm" else "max"),
         *(("-device", "intel-iommu,intremap=on") if iommu else ()),
     ]
@@ -188,12 +194,16 @@ def boot(
     results: Path,
     *,
     iommu: bool = False,
+    memory: str = "512M",
+    root: Path | None = None,
+    devices: tuple[str, ...] = (),
     plugins: list[Path] | None = None,
     limit_s: int = LIMIT_S,
 ) -> str:
     """Runs the script as the only thing in a guest, and returns what the guest printed.
 
     What the script leaves in /results is then in the folder `results`. With `iommu`, one translates for all devices.
+    The guest's root folder also has what the folder `root` has. `devices` are more of QEMU's, before the disks.
     `plugins` are files that the programs load, and that lie where they lie here.
     """
     with tempfile.TemporaryDirectory() as name:
@@ -201,8 +211,10 @@ def boot(
         archive = Path(name) / "results.tar"
         with archive.open("wb") as file:
             file.truncate(RESULTS_BYTES)
-        _initramfs(script, programs, plugins or [], initramfs)
-        command = [*_machine(accelerator(), iommu=iommu), "-initrd", str(initramfs)]
+        _initramfs(script, programs, plugins or [], root, initramfs)
+        command = [*_machine(accelerator(), iommu=iommu, memory=memory), "-initrd", str(initramfs)]
+        for device in devices:
+            command += ["-device", device]
         command += ["-append", _ARGUMENTS + (" intel_iommu=on" if iommu else "")]
         for disk in [*disks, Disk("results", archive)]:
             command += _attach(disk)

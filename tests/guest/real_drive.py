@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guests with an NVMe controller that this project did not write: QEMU's."""
 
+import re
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import guest
+import guest_python
+
+sys.path.insert(0, str(guest.ROOT / "scripts"))
+
+import tutorials
 
 SECOND = "second-drive"
 SERIAL = "forebay-qemu"  # as `qemu_options` of the tests in C++ has it, and what follows too
@@ -65,3 +73,64 @@ echo "status $?" >> /results/output
 driver > /results/after
 """
     return boot(script, ["conformance_test"], folder, iommu=access == "vfio")
+
+
+# What a distribution has set up: the modules where modprobe finds them. Of vfio-pci it says that vfio_iommu_type1 is
+# wanted too.
+MODULES = f"""
+modules=/lib/modules/$(uname -r)
+mkdir -p $modules
+cp /drivers/*.ko $modules
+for driver in {" ".join(guest.VFIO)}; do
+  echo "$driver.ko: $needed" >> $modules/modules.dep
+  needed="$driver.ko $needed"
+done
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command of a page, what it printed, its exit status, and the driver that then had the drive."""
+
+    command: str
+    output: str
+    status: int
+    driver: str
+
+
+def follow(page: Path, folder: Path) -> list[Ran]:
+    """Runs the commands of a page, with an IOMMU and a drive of the address and the serial number in the page."""
+    text = page.read_text()
+    (address,) = set(re.findall(r"pci:([0-9a-f:.]+)", text))
+    (serial,) = set(re.findall(r"allow_destroy=(\w+)", text))
+    blocks = [block for block in tutorials.blocks_of(text) if not block.comment("not run:")]
+    assert all(block.language == "bash" for block in blocks), "each block has commands, or says why it is not run"
+    commands = [line for block in blocks for line in block.lines]
+    root = folder / "root"
+    guest_python.install(root)
+    after = f"basename $(readlink /sys/bus/pci/devices/{address}/driver || echo none)"
+    script = MODULES + guest_python.run_commands(root, commands, after)
+    image = folder / "drive.img"
+    with image.open("wb") as file:
+        file.truncate(DRIVE_BYTES)
+    # The first bus behind a bridge is bus 1.
+    disk = guest.Disk(serial, image, kind="nvme", properties=f"{PROPERTIES},bus=slot1")
+    results = folder / "results"
+    guest.boot(
+        script,
+        [Path(guest.program("lspci"))],
+        [disk],
+        results,
+        iommu=True,
+        memory="1G",
+        root=root,
+        devices=("pcie-root-port,id=slot1,chassis=1",),
+    )
+
+    def left(number: int, what: str) -> str:
+        return (results / f"{number}.{what}").read_text()
+
+    return [
+        Ran(command, left(number, "output"), int(left(number, "status")), left(number, "after").strip())
+        for number, command in enumerate(commands)
+    ]

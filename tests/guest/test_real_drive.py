@@ -392,3 +392,134 @@ real_drive_client open $(file a) >> /results/output 2>&1
         assert refusal in line
         assert status == "status 2"
     assert "open the storage to read only" in said[6 + 2 * len(refusals)], said
+
+
+# Beside what was tried: what the drive tells that it would be refused for, to read and to write.
+ATTACHED = r"""
+try() {
+  what=$1
+  shift
+  "$@" > /said 2>&1
+  status=$?
+  sed "s|^|$what: |" /said >> /results/output
+  echo "$what: status $status; $(driver); $(cat /sys/bus/pci/devices/$address/driver_override)" >> /results/output
+}
+compare() {
+  mount -o remount,ro /sys  # it needs to change nothing there
+  [ -w /sys/bus/pci/drivers_probe ] && echo "differs $1: /sys may be written" >> /results/output
+  binding_client refusals $uri > /told
+  mount -o remount,rw /sys
+  { real_drive_client open-to-read $uri; real_drive_client open $uri; } 2>&1 | sed 's/^opened: .*/not refused/' > /done
+  cmp /told /done > /dev/null && echo "told $1: $(wc -l < /told)" >> /results/output
+  cmp /told /done > /dev/null || sed "s|^|differs $1: |" /told /done >> /results/output
+}
+node() { ls /sys/bus/pci/devices/$address/nvme/nvme*/ | grep -m 1 '^nvme.*n1$'; }
+uri=$FOREBAY_PCI_DRIVE
+compare "without vfio"
+try "no vfio" binding_client attach $uri
+INSERT
+compare fresh
+until mkswap /dev/$(node) > /dev/null; do usleep 10000; done
+compare data
+try dry binding_client attach-dry $uri
+until swapon /dev/$(node); do usleep 10000; done
+compare swap
+try swap binding_client attach $uri
+swapoff /dev/$(node)
+real_drive_client hold /dev/$(node) > /held.txt &
+while ! grep -q held /held.txt; do usleep 10000; done
+try held binding_client attach $uri
+kill $!
+wait $!
+mount --bind /dev/null /sys/bus/pci/drivers_probe
+try "failed step" binding_client attach $uri
+umount /sys/bus/pci/drivers_probe
+try attach binding_client attach $uri
+compare attached
+try again binding_client attach $uri
+try nobody binding_client nobody $uri
+chown 65534 /dev/vfio/[0-9]*
+try permitted binding_client nobody $uri
+: > /load.txt
+real_drive_client load $uri > /load.txt 2>&1 &
+while ! grep -q ready /load.txt && kill -0 $!; do usleep 10000; done
+compare taken
+try "taken" binding_client detach $uri
+kill $!
+wait $!
+try detach binding_client detach $uri
+ls /dev/$(node) > /dev/null && echo "node is back" >> /results/output
+try "detached" binding_client detach $uri
+"""
+
+
+def test_an_attached_drive_stays_with_vfio_pci_until_it_is_detached(tmp_path):
+    script = ATTACHED.replace("INSERT", SETUP["vfio"])
+    lines = boot(script, ["real_drive_client", "binding_client"], tmp_path, iommu=True).splitlines()
+    said: dict[str, list[str]] = {}
+    for line in lines:
+        what, _, rest = line.partition(": ")
+        said.setdefault(what, []).append(rest)
+    told = ["without vfio", "fresh", "data", "swap", "attached", "taken"]
+    assert [line for line in lines if line.startswith(("told", "differs"))] == [f"told {what}: 2" for what in told]
+    folder = "/sys/bus/pci/devices/"
+    steps = [
+        f"reserve it for vfio-pci: echo vfio-pci > {folder}ADDRESS/driver_override",
+        f"take it from the driver nvme: echo ADDRESS > {folder}ADDRESS/driver/unbind",
+        "give it to vfio-pci: echo ADDRESS > /sys/bus/pci/drivers_probe",
+    ]
+
+    def named(what: str) -> list[str]:
+        return [re.sub(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", "ADDRESS", line) for line in said[what]]
+
+    assert said["dry"][-1] == "status 0; nvme; (null)"
+    assert named("dry")[:3] == steps
+    assert re.fullmatch("/dev/nvme.* has a swap.*", said["dry"][3])
+    assert "cannot open /dev/vfio/vfio" in said["no vfio"][0]
+    assert "it is swap" in said["swap"][0]
+    assert "is in use" in said["held"][0]
+    for refused in ("no vfio", "swap", "held"):
+        assert said[refused][1:] == ["status 2; nvme; (null)"], said[refused]
+    assert named("failed step")[:3] == steps
+    assert "vfio-pci does not take it" in said["failed step"][3]
+    assert said["failed step"][4:] == ["status 1; nvme; (null)"]
+    assert named("attach")[:3] == steps
+    assert said["attach"][-1] == "status 0; vfio-pci; vfio-pci"
+    assert said["again"] == ["status 0; vfio-pci; vfio-pci"]
+    assert "Permission denied" in said["nobody"][0]
+    assert said["permitted"] == [f"opened: {DRIVE_BYTES} bytes", "status 0; vfio-pci; vfio-pci"]
+    assert "it is taken already" in said["taken"][0]
+    assert said["taken"][1:] == ["status 2; vfio-pci; vfio-pci"]
+    assert named("detach")[:3] == [
+        f"let the system choose its driver: echo > {folder}ADDRESS/driver_override",
+        f"take it from the driver vfio-pci: echo ADDRESS > {folder}ADDRESS/driver/unbind",
+        "give it to the driver that the system has for it: echo ADDRESS > /sys/bus/pci/drivers_probe",
+    ]
+    assert said["detach"][-1] == "status 0; nvme; (null)"
+    assert "node is back" in lines
+    assert said["detached"] == ["status 0; nvme; (null)"]
+
+
+def test_without_an_iommu_nothing_is_attached(tmp_path):
+    script = f"""
+{SETUP["vfio"]}
+binding_client attach $FOREBAY_PCI_DRIVE > /results/output 2>&1
+echo "status $?; $(driver)" >> /results/output
+"""
+    said = boot(script, ["binding_client"], tmp_path).splitlines()
+    assert "there is no IOMMU" in said[0]
+    assert said[1] == "status 2; nvme"
+
+
+def test_the_page_on_real_drives_does_what_it_says(tmp_path):
+    need_a_guest("lspci")
+    ran = real_drive.follow(guest.ROOT / "docs/how-to/real-drive.md", tmp_path)
+    everything = "\n".join(f"$ {run.command}\n{run.output}[status {run.status}, driver {run.driver}]" for run in ran)
+    print(everything)
+    assert [run.status for run in ran] == [0] * len(ran), everything
+    outputs = {" ".join(run.command.split()[:3]): run.output for run in ran}
+    assert outputs["lspci -D -d"].startswith("0000:01:00.0 ")
+    assert "nothing was found that would be refused" in outputs["forebay drive info"]
+    assert [run.driver for run in ran if run.command.startswith("forebay drive attach")] == ["nvme", "vfio-pci"]
+    assert [run.output.count("data verified") for run in ran if " bench " in run.command] == [1, 1, 1]
+    assert [run.driver for run in ran[-2:]] == ["nvme", "nvme"]

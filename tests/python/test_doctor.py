@@ -3,7 +3,8 @@ import errno
 import os
 
 import pytest
-from forebay import doctor
+from forebay import doctor, drive_checks, real_drives
+from forebay.errors import OperationFailed
 from forebay.findings import Machine
 
 IO_URING = "proc/sys/kernel/io_uring_disabled"
@@ -25,6 +26,27 @@ def put(tmp_path):
         (tmp_path / path).write_text(text)
 
     return write
+
+
+@pytest.fixture
+def device(put, tmp_path):
+    """Makes a device at a path below /sys/devices; `->NAME` links to a driver, `group` to its IOMMU group."""
+
+    def make(path, files):
+        folder, buses = tmp_path / "sys/devices" / path, tmp_path / "sys/bus/pci"
+        for name, text in files.items():
+            if name == "group":
+                put(f"sys/bus/pci/groups/{text}/devices/{folder.name}")
+                (folder / "iommu_group").symlink_to(buses / "groups" / text)
+            elif text.startswith("->"):
+                (folder / name).symlink_to(buses / "drivers" / text[2:])
+            elif text:
+                put(f"sys/devices/{path}/{name}", f"{text}\n")
+        (buses / "devices").mkdir(parents=True, exist_ok=True)
+        (buses / "devices" / folder.name).symlink_to(folder)
+        return folder.name
+
+    return make
 
 
 def test_this_machine(forebay):
@@ -54,32 +76,141 @@ def test_a_bare_machine(found, tmp_path):
     assert checks["hugepages"].status == "warning"
 
 
-def test_a_full_machine(found, put, tmp_path):
+def test_a_full_machine(found, put, device, tmp_path):
     put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.82.07  Thu\n")
     put(
         "proc/meminfo",
         "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\n"
         "HugePages_Total: 512\nHugePages_Free: 500\nHugepagesize: 2048 kB\n",
     )
-    put("sys/class/nvme/nvme0/model", "A DRIVE \n")
-    put("sys/class/nvme/nvme0/address", "0000:01:00.0\n")
-    put("sys/bus/pci/devices/0000:01:00.0/resource0")
     put("sys/kernel/iommu_groups/0/type")
     put("dev/vfio/vfio")
+    put("dev/vfio/0")
+    put("sys/bus/pci/drivers/vfio-pci/bind")
+    drive = device("pci0000:00/0000:01:00.0", {"class": "0x010802", "driver": "->vfio-pci", "group": "0"})
     checks = found(tmp_path, {"qemu-system-x86_64", "nvidia-cuda-mps-control"})
     for name in ("memory", "nvidia driver", "nvme drives", "iommu", "vfio", "hugepages", "qemu", "mps"):
         assert checks[name].status == "ok", checks[name]
     assert checks["nvidia driver"].found == "580.82.07"
-    assert "0000:01:00.0 (A DRIVE)" in checks["nvme drives"].found
+    assert drive == "0000:01:00.0"
+    assert checks["nvme drives"].found == "0000:01:00.0: driver vfio-pci"
     assert "500 of 512" in checks["hugepages"].found
 
 
-def test_drives_that_may_not_be_opened(found, tmp_path):
-    (tmp_path / "sys/class/nvme/nvme0").mkdir(parents=True)
-    (tmp_path / "sys/class/nvme/nvme0/address").write_text("0000:01:00.0\n")
-    check = found(tmp_path)["nvme drives"]
+# ---- real drives
+
+SWITCH = "pci0000:00/0000:00:01.0/0000:01:00.0/"
+DRIVE = {
+    "class": "0x010802",
+    "vendor": "0x144d",
+    "driver": "->nvme",
+    "nvme/nvme0/model": "A DRIVE",
+    "nvme/nvme0/state": "live",
+    "current_link_speed": "16.0 GT/s PCIe",
+    "current_link_width": "4",
+    "max_link_speed": "16.0 GT/s PCIe",
+    "max_link_width": "4",
+    "power_state": "D0",
+    "power/control": "on",
+}
+GPU = {"class": "0x030200", "vendor": "0x10de", "driver": "->nvidia"}
+BRIDGE = {"class": "0x060400"}
+
+
+def test_of_a_drive_is_told_what_has_it(found, put, device, tmp_path):
+    address = device(f"{SWITCH}0000:02:00.0/0000:03:00.0", {**DRIVE, "nvme/nvme0/nvme0n1/size": "1"})
+    put("sys/class/block/nvme0n1/dev", "259:1\n")
+    put("proc/self/mountinfo", "36 35 259:1 / /data rw - ext4 /dev/nvme0n1 rw\n")
+    checks = found(tmp_path)
+    assert checks["nvme drives"].status == "warning"
+    assert checks["nvme drives"].found == f"{address}: A DRIVE, driver nvme, /dev/nvme0n1: it is mounted at /data"
+    assert "none of them can be opened now" in checks["nvme drives"].cause
+    for name, text in (
+        ("drive links", "16 GT/s x4 (gen4x4)"),
+        ("drive groups", "no IOMMU"),
+        ("drive power", "D0, stays on"),
+    ):
+        assert (checks[name].status, checks[name].found) == ("ok", f"{address}: {text}")
+
+
+def test_a_slow_link(found, device, tmp_path):
+    device(f"{SWITCH}0000:03:00.0", {**DRIVE, "current_link_speed": "8.0 GT/s PCIe"})
+    check = found(tmp_path)["drive links"]
+    assert (check.status, check.found) == ("warning", "0000:03:00.0: 8 GT/s x4 (gen3x4) of 16 GT/s x4 (gen4x4)")
+
+
+def test_a_narrow_link(found, device, tmp_path):
+    device(f"{SWITCH}0000:03:00.0", {**DRIVE, "current_link_width": "2"})
+    assert found(tmp_path)["drive links"].status == "warning"
+
+
+def test_a_drive_that_sleeps(found, device, tmp_path):
+    device(f"{SWITCH}0000:03:00.0", {**DRIVE, "power/control": "auto", "d3cold_allowed": "1"})
+    check = found(tmp_path)["drive power"]
+    assert (check.status, check.found) == (
+        "warning",
+        "0000:03:00.0: D0, sleeps when idle and may be switched off (D3cold)",
+    )
+    assert check.remedy == "echo on > /sys/bus/pci/devices/0000:03:00.0/power/control"
+
+
+@pytest.mark.parametrize(("driver", "status"), [("->nvidia", "warning"), ("->vfio-pci", "ok"), ("", "ok")])
+def test_a_group_that_is_shared(found, device, tmp_path, driver, status):
+    device(f"{SWITCH}0000:03:00.0", {**DRIVE, "group": "7"})
+    device(f"{SWITCH}0000:04:00.0", {**GPU, "driver": driver, "group": "7"})
+    check = found(tmp_path)["drive groups"]
+    name = driver.removeprefix("->") or "none"
+    assert (check.status, check.found) == (status, f"0000:03:00.0: group 7, shared with 0000:04:00.0 (driver {name})")
+
+
+def test_what_drives_and_gpus_share(found, device, tmp_path):
+    for bridge in ("pci0000:00/0000:00:01.0", SWITCH[:-1], f"{SWITCH}0000:02:00.0", f"{SWITCH}0000:02:01.0"):
+        device(bridge, BRIDGE)
+    device(f"{SWITCH}0000:02:00.0/0000:03:00.0", DRIVE)
+    assert found(tmp_path)["drive topology"].found == "no drive and GPU of NVIDIA together"
+    device(f"{SWITCH}0000:02:01.0/0000:04:00.0", GPU)
+    device("pci0000:00/0000:00:02.0/0000:05:00.0", GPU)
+    check = found(tmp_path)["drive topology"]
+    assert check.status == "ok"
+    assert "GPU 0000:04:00.0: below the switch at 0000:01:00.0" in check.found
+    assert "GPU 0000:05:00.0: below other root ports of pci0000:00" in check.found
+    assert "0000:02:00.0 (ACS unknown)" in check.found
+    config = bytearray(4096)
+    config[0x100:0x108] = b"\x0d\x00\x01\x00\x00\x00\x0c\x00"  # redirects requests and completions
+    (tmp_path / "sys/devices" / SWITCH / "0000:02:00.0/config").write_bytes(config)
+    check = found(tmp_path)["drive topology"]
     assert check.status == "warning"
-    assert "vfio-pci" in check.remedy
+    assert "(ACS on)" in check.found
+    assert "disable_acs_redir=0000:02:00.0" in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("release", "driver", "status"),
+    [
+        ("6.11.9", True, "ok"),
+        ("6.12.0-amd64", True, "warning"),
+        ("7.1.2", True, "warning"),
+        ("6.12.0", False, "ok"),
+        ("", True, "ok"),
+    ],
+)
+def test_kernels_on_which_a_gpu_cannot_write_doorbells(found, put, tmp_path, release, driver, status):
+    put("proc/sys/kernel/osrelease", f"{release}\n")
+    if driver:
+        put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.82.07  Thu\n")
+    check = found(tmp_path)["doorbells"]
+    assert check.status == status
+    assert check.found.startswith("placement 1")
+
+
+def test_without_the_extension_nothing_is_known_of_drives(found, monkeypatch, tmp_path):
+    def does_not_load():
+        raise OperationFailed("no such module")
+
+    monkeypatch.setattr(real_drives, "core", does_not_load)
+    checks = found(tmp_path)
+    for name in drive_checks.NAMES:
+        assert (checks[name].status, checks[name].cause) == ("missing", "no such module")
 
 
 # ---- what the system allows

@@ -15,6 +15,7 @@ from forebay.cli import (
     graph,
     graph_commands,
     graph_model,
+    real_drive,
     replay,
     search,
     search_import,
@@ -48,6 +49,8 @@ for _name, _command in graph_commands.COMMANDS.items():
 search.app.command("import")(search_import.import_index)
 search.app.command("query")(search_query.query)
 graph.app.command("model")(graph_model.model)
+drive.app.command("attach")(real_drive.attach)
+drive.app.command("detach")(real_drive.detach)
 drive.app.command("serve")(serve.serve)
 drive.app.command("export-nbd")(export_nbd.export_nbd)
 

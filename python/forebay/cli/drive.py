@@ -10,6 +10,8 @@ import typer
 from rich.table import Table
 
 from forebay import calibrate as fitting
+from forebay import real_drives
+from forebay.cli import real_drive
 from forebay.cli.application import Application
 from forebay.cli.contract import (
     JsonOption,
@@ -26,7 +28,8 @@ from forebay.units import format_bytes, format_rate, parse_size
 
 app = Application(
     no_args_is_help=True,
-    help="Make emulated drives, copy files to and from them, serve and export them, and fit profiles to real drives.",
+    help="Make emulated drives, copy files to and from them, serve and export them, fit profiles to real drives, and "
+    "attach real drives.",
 )
 
 _CHUNK_BYTES = 8 << 20
@@ -82,8 +85,14 @@ def create(
 
 @app.command()
 def info(uri: Uri, json_target: JsonOption = None) -> None:
-    """Print what a drive is: its size, its block, its profile, its extents."""
+    """Print what a drive is: its size, its block, its profile, its extents.
+
+    Of a real drive, pci:ADDRESS: what uses it, how it is connected, what opening it is refused for. It changes nothing.
+    """
     check_json_target(json_target)
+    if uri.startswith(real_drives.SCHEME):
+        real_drive.info(uri, json_target)
+        return
     with Storage(uri, device="cpu", read_only=True) as storage:
         report, extents = storage.report(), storage.extents()
         document = {

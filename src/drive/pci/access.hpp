@@ -30,6 +30,9 @@ class access {
 /// Throws `refused_input` if the system lacks what `open_by_vfio` or `open_by_sysfs` needs, before anything is taken.
 void require_vfio(function const& of);
 void require_sysfs();
+/// As `require_vfio`, but opens nothing: it does not find out what only opening tells. `in_use`: a program has the
+/// function open.
+void look_for_vfio(function const& of, bool in_use);
 
 /// Through VFIO: an IOMMU lets the function reach nothing but what the DMA space has mapped. The function must be bound
 /// to `vfio-pci`. Throws `refused_input` if the system does not allow it, and `operation_failed`.

@@ -52,6 +52,15 @@ constexpr std::uint32_t bridge_class = 0x06;
 
 }  // namespace
 
+places places::below(std::string const& root) {
+  places moved;
+  for (std::string* const place : {&moved.buses, &moved.blocks, &moved.nodes, &moved.locks, &moved.system.mounts,
+                                   &moved.system.swaps, &moved.system.devices, &moved.system.names}) {
+    *place = root + *place;
+  }
+  return moved;
+}
+
 function::function(address const& at, places where)
     : at_(at), where_(std::move(where)), folder_(where_.buses + "/devices/" + at.text()) {
   std::error_code none;
@@ -104,14 +113,9 @@ std::vector<std::string> function::controllers() const {
   return names_in(folder_ + "/nvme");
 }
 
-std::string function::serial() const {
-  for (std::string const& name : controllers()) return line("nvme/" + name + "/serial");
+std::string function::controller_line(std::string const& file) const {
+  for (std::string const& name : controllers()) return line("nvme/" + name + "/" + file);
   return {};
-}
-
-bool function::is_live() const {
-  for (std::string const& name : controllers()) return line("nvme/" + name + "/state") == "live";
-  return false;
 }
 
 std::vector<block_node> function::block_nodes() const {
@@ -131,6 +135,18 @@ std::vector<block_node> function::block_nodes() const {
     }
   }
   return nodes;
+}
+
+std::vector<std::string> function::path() const {
+  std::error_code none;
+  std::vector<std::string> names;
+  for (fs::path const& part : fs::canonical(folder_, none)) {
+    std::string const name = part.string();
+    bool const is_host_bridge = name.starts_with("pci") && name.find(':') != std::string::npos;
+    if (is_host_bridge || !names.empty()) names.push_back(name);
+  }
+  if (!names.empty()) names.pop_back();  // itself
+  return names;
 }
 
 }  // namespace forebay::drive::pci

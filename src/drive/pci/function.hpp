@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "address.hpp"
+#include "emulator/block_device.hpp"
 
 namespace forebay::drive::pci {
 
@@ -19,6 +20,12 @@ namespace forebay::drive::pci {
 struct places {
   std::string buses = "/sys/bus/pci";
   std::string blocks = "/sys/class/block";
+  std::string nodes = "/dev";
+  std::string locks = "/proc/locks";
+  emulator::device_places system;
+
+  /// All of them below another folder than the root.
+  static places below(std::string const& root);
 };
 
 /// A block device that the system's driver made of a namespace.
@@ -43,6 +50,8 @@ class function {
   std::uint32_t number(std::string const& file) const;
   std::uint32_t vendor() const { return number("vendor"); }
   std::uint32_t device() const { return number("device"); }
+  /// What a file of its folder says, the first line; empty where there is none.
+  std::string line(std::string const& file) const;
   /// The driver that has it; empty: none.
   std::string driver() const;
   /// The number of its IOMMU group; empty: no IOMMU translates for it.
@@ -54,13 +63,16 @@ class function {
   /// Of its first window onto its registers.
   std::uint64_t bar0_bytes() const;
   /// The serial number, as long as the system's driver has it; else empty.
-  std::string serial() const;
+  std::string serial() const { return controller_line("serial"); }
+  /// What the system's driver tells of the controller in a file such as `model`; empty: nothing.
+  std::string controller_line(std::string const& file) const;
   /// Whether the system's driver has brought the controller up, and not merely begun to.
-  bool is_live() const;
+  bool is_live() const { return controller_line("state") == "live"; }
   std::vector<block_node> block_nodes() const;
+  /// The bridges between it and the processor, beginning there; first the host bridge's bus, as in `pci0000:00`.
+  std::vector<std::string> path() const;
 
  private:
-  std::string line(std::string const& file) const;
   std::vector<std::string> controllers() const;
 
   address const at_;

@@ -315,13 +315,21 @@ class blocked_signals {
 
 }  // namespace
 
+void refuse_taken(function const& of) {
+  throw refused_input("drive", "pci:" + of.at().text(),
+                      "it is taken already, by this process or another; close it there first");
+}
+
+open_file lock_of(function const& of, int flags) {
+  open_file file(::open((of.folder() + "/config").c_str(), flags | O_CLOEXEC));
+  if (!file) refuse(of, "open its configuration");
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) refuse_taken(of);
+  return file;
+}
+
 takeover::takeover(function const& of, way how, check const& may) : of_(of) {
-  lock_ = open_file(::open((of.folder() + "/config").c_str(), O_RDWR | O_CLOEXEC));
-  if (!lock_) refuse(of, "open its configuration");
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    throw refused_input("drive", "pci:" + of.at().text(),
-                        "it is taken already, by this process or another; close it there first");
-  }
+  // What vfio-pci has already may be used without root, which alone may write there.
+  lock_ = lock_of(of, how == way::vfio && of.driver() == vfio_driver ? O_RDONLY : O_RDWR);
   std::vector<open_file> const held = may(of);
   driver_before_ = of.driver();
   if (driver_before_ == vfio_driver && how == way::vfio) return;

@@ -19,6 +19,12 @@ enum class way : std::uint8_t { vfio, sysfs };
 /// The driver of VFIO, which lets a process have the function.
 inline constexpr char const* vfio_driver = "vfio-pci";
 
+/// Locks the function, so that one process at a time takes it. `flags` are those of open(2): a user that may only read
+/// its configuration can lock it too. Throws `refused_input` if another has the lock, and `operation_failed`.
+open_file lock_of(function const& of, int flags);
+/// Throws `refused_input` because another has the lock.
+[[noreturn]] void refuse_taken(function const& of);
+
 /// A function that was taken from the system's driver. A second process, the *guard*, gives it back: when this object
 /// is destroyed, and also when this process ends in another way, even by SIGKILL. By sysfs no IOMMU stands between the
 /// function and memory. Therefore the guard keeps the memory that the function may write, until it has disabled the

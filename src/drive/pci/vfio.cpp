@@ -36,17 +36,25 @@ constexpr std::uint16_t memory_and_bus_master = 0x2 | bus_master;
   throw operation_failed(fmt::format("VFIO: {}: {}", what, std::strerror(errno)));
 }
 
+[[noreturn]] void refuse_container() {
+  throw refused_input("access", "vfio",
+                      fmt::format("cannot open /dev/vfio/vfio: {}; load the module vfio-pci, and run as root or get "
+                                  "the permission for that file",
+                                  std::strerror(errno)));
+}
+
+[[noreturn]] void refuse_group(std::string const& group) {
+  throw refused_input("access", "vfio",
+                      fmt::format("cannot open /dev/vfio/{}: {}; {}", group, std::strerror(errno),
+                                  errno == EBUSY ? "something else uses a function of this IOMMU group"
+                                                 : "run as root, or get the permission for that file"));
+}
+
 /// The addresses that functions use, and what is behind each. Thread-safe.
 class container {
  public:
   container() : file_(::open("/dev/vfio/vfio", O_RDWR | O_CLOEXEC)) {
-    if (!file_) {
-      throw refused_input(
-          "access", "vfio",
-          fmt::format("cannot open /dev/vfio/vfio: {}; load the module vfio-pci, and run as root or get "
-                      "the permission for that file",
-                      std::strerror(errno)));
-    }
+    if (!file_) refuse_container();
     if (::ioctl(file_.get(), VFIO_GET_API_VERSION) != VFIO_API_VERSION ||
         ::ioctl(file_.get(), VFIO_CHECK_EXTENSION, VFIO_TYPE1_IOMMU) != 1) {
       throw refused_input("access", "vfio",
@@ -327,10 +335,7 @@ class vfio_access final : public access {
     std::string const group = of.iommu_group();
     open_file opened(::open(("/dev/vfio/" + group).c_str(), O_RDWR | O_CLOEXEC));
     if (opened) return opened;
-    throw refused_input("access", "vfio",
-                        fmt::format("cannot open /dev/vfio/{}: {}; {}", group, std::strerror(errno),
-                                    errno == EBUSY ? "something else uses a function of this IOMMU group"
-                                                   : "run as root, or get the permission for that file"));
+    refuse_group(group);
   }
 
  private:
@@ -370,14 +375,30 @@ class vfio_access final : public access {
   std::size_t bytes_ = 0;
 };
 
+void require_vfio_driver(function const& of) {
+  std::error_code none;
+  if (std::filesystem::is_directory(of.where().buses + "/drivers/" + vfio_driver, none)) return;
+  throw refused_input("access", "vfio", "the driver vfio-pci is not there: load it (modprobe vfio-pci)");
+}
+
 }  // namespace
+
+void look_for_vfio(function const& of, bool in_use) {
+  auto const may = [&](std::string const& name) {
+    return ::access((of.where().nodes + "/vfio/" + name).c_str(), R_OK | W_OK) == 0;
+  };
+  if (!may("vfio")) refuse_container();
+  require_vfio_driver(of);
+  if (of.driver() != vfio_driver) return;
+  if (!may(of.iommu_group())) refuse_group(of.iommu_group());
+  if (!in_use) return;
+  errno = EBUSY;
+  refuse_group(of.iommu_group());
+}
 
 void require_vfio(function const& of) {
   reach::of_process();
-  std::error_code none;
-  if (!std::filesystem::is_directory(of.where().buses + "/drivers/" + vfio_driver, none)) {
-    throw refused_input("access", "vfio", "the driver vfio-pci is not there: load it (modprobe vfio-pci)");
-  }
+  require_vfio_driver(of);
   // Else its group has no file yet.
   if (of.driver() == vfio_driver) vfio_access::open_group(of);
 }

@@ -3,20 +3,16 @@
 //! What is known of a PCI function, from folders as the system has them; and what is refused. Real controllers are
 //! driven in a guest: tests/guest/test_real_drive.py.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "drive/pci/address.hpp"
 #include "drive/pci/function.hpp"
 #include "forebay/error.hpp"
+#include "system_files.hpp"
 
 namespace forebay::drive::pci {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string refusal(std::string_view text) {
   try {
@@ -39,50 +35,26 @@ TEST(pci_address, is_read_and_written_as_the_system_does) {
   }
 }
 
-/// Folders of /sys, in a temporary folder.
-class system_files {
- public:
-  system_files() : top_(fs::path(testing::TempDir()) / ("forebay_pci_" + std::to_string(getpid()))) {
-    fs::remove_all(top_);
-  }
-  ~system_files() { fs::remove_all(top_); }
-  system_files(system_files const&) = delete;
-  system_files& operator=(system_files const&) = delete;
-
-  void write(std::string const& file, std::string const& text) const {
-    fs::create_directories((top_ / file).parent_path());
-    std::ofstream(top_ / file) << text << '\n';
-  }
-  void link(std::string const& from, std::string const& to) const {
-    fs::create_directories((top_ / from).parent_path());
-    fs::create_symlink(to, top_ / from);
-  }
-  places where() const { return {.buses = top_ / "bus", .blocks = top_ / "block"}; }
-
- private:
-  fs::path const top_;
-};
-
 TEST(pci_function, tells_what_the_system_does) {
   system_files const system;
-  std::string const folder = "bus/devices/0000:01:00.0/";
+  std::string const folder = "sys/bus/pci/devices/0000:01:00.0/";
   system.write(folder + "class", "0x010802");
   system.write(folder + "vendor", "0x1b36");
   system.write(folder + "device", "0x0010");
   system.write(folder + "resource", "0x00000000fe800000 0x00000000fe803fff 0x0000000000140204");
   system.link(folder + "driver", "../../drivers/nvme");
   system.link(folder + "iommu_group", "../../groups/7");
-  system.write("bus/groups/7/devices/.keep", "");
+  system.write("sys/bus/pci/groups/7/devices/.keep", "");
   system.write(folder + "nvme/nvme3/serial", "S1 23  ");
   system.write(folder + "nvme/nvme3/nvme3n1/size", "1");
   system.write(folder + "nvme/nvme3/nvme3c3n2/size", "1");
   system.write(folder + "nvme/nvme3/hwmon/name", "nvme");
   system.write(folder + "nvme/nvme3/state", "connecting");
-  system.write("bus/groups/7/type", "DMA-FQ");
-  system.write("block/nvme3n1/dev", "259:4");
-  system.write("block/nvme3n1/nsid", "1");
-  system.write("block/nvme3n2/nsid", "32");
-  system.write("block/nvme3n2/dev", "259:5");
+  system.write("sys/bus/pci/groups/7/type", "DMA-FQ");
+  system.write("sys/class/block/nvme3n1/dev", "259:4");
+  system.write("sys/class/block/nvme3n1/nsid", "1");
+  system.write("sys/class/block/nvme3n2/nsid", "32");
+  system.write("sys/class/block/nvme3n2/dev", "259:5");
   function const found(address::parse("01:00.0"), system.where());
   EXPECT_TRUE(found.is_nvme());
   EXPECT_EQ(found.vendor(), 0x1b36u);
@@ -101,24 +73,24 @@ TEST(pci_function, tells_what_the_system_does) {
   system.write(folder + "nvme/nvme3/state", "live");
   EXPECT_TRUE(found.is_live());
   EXPECT_TRUE(found.is_translated());
-  system.write("bus/groups/7/type", "identity");
+  system.write("sys/bus/pci/groups/7/type", "identity");
   EXPECT_FALSE(found.is_translated());
 }
 
 TEST(pci_function, of_a_group_are_those_that_are_no_bridges) {
   system_files const system;
   for (std::string const name : {"0000:01:00.0", "0000:01:00.1", "0000:00:02.0"}) {
-    system.write("bus/devices/" + name + "/class", name == "0000:00:02.0" ? "0x060400" : "0x010802");
-    system.write("groups/3/devices/" + name, "");
+    system.write("sys/bus/pci/devices/" + name + "/class", name == "0000:00:02.0" ? "0x060400" : "0x010802");
+    system.write("sys/bus/groups/3/devices/" + name, "");
   }
-  system.link("bus/devices/0000:01:00.0/iommu_group", "../../../groups/3");
+  system.link("sys/bus/pci/devices/0000:01:00.0/iommu_group", "../../../groups/3");
   function const found(address::parse("01:00.0"), system.where());
   EXPECT_EQ(found.group_members(), (std::vector<std::string>{"0000:01:00.0", "0000:01:00.1"}));
 }
 
 TEST(pci_function, of_which_the_system_tells_little) {
   system_files const system;
-  system.write("bus/devices/0000:02:00.0/class", "0x030000");
+  system.write("sys/bus/pci/devices/0000:02:00.0/class", "0x030000");
   function const found(address::parse("02:00.0"), system.where());
   EXPECT_FALSE(found.is_nvme());
   EXPECT_EQ(found.driver(), "");
