@@ -13,8 +13,8 @@ struct service_rules : queue_rules {
 };
 
 /// Drives may have different numbers of queue pairs, and the storage may be a file of a file system (`file-extents:`).
-/// This is a type of its own because to look up the pairs of a drive, or the extents of a file, takes registers in every
-/// kernel that could do so. For `service_rules` too: `uneven_rules<service_rules>`.
+/// This is a type of its own because to look up the pairs of a drive, or the extents of a file, takes registers in
+/// every kernel that could do so. For `service_rules` too: `uneven_rules<service_rules>`.
 template <class Rules = queue_rules>
 struct uneven_rules : Rules {
   static constexpr bool even_pairs = false;  ///< drives may have different numbers of queue pairs

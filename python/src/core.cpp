@@ -32,6 +32,7 @@
 #include "dlpack.hpp"
 #include "ended_transfers.hpp"
 #include "forebay/detail/drive/drive.hpp"
+#include "forebay/detail/drive/file_placement.hpp"
 #include "forebay/detail/drive/profile.hpp"
 #include "forebay/detail/drive/real.hpp"
 #include "forebay/detail/drive/served.hpp"
@@ -352,6 +353,13 @@ NB_MODULE(_core, m) {
       nb::arg("uri"), nb::arg("resize"));
   m.def("profile_folders", &drive::profile_folders);
   m.def("daemon_socket", &drive::daemon_socket);
+  m.def(
+      "placement_of",
+      [](std::string const& file) {
+        without_lock const unlocked;
+        return drive::placement_of(file).dump();
+      },
+      nb::arg("file"));
   m.def(
       "inspect_real_drive",
       [](std::string const& uri) {

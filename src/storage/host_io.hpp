@@ -78,7 +78,7 @@ class host_io {
 
   std::shared_ptr<opened_drives> drives_;
   storage_layout layout_;
-  std::vector<file_extent> file_extents_;  ///< of `layout_`
+  std::vector<file_extent> file_extents_;       ///< of `layout_`
   std::vector<std::vector<pair_range>> turns_;  ///< which pair of each drive a request may use
   bool writable_;
   std::unique_ptr<registered_memory> bounce_;      ///< before the queues: until those are deleted a drive may write it

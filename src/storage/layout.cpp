@@ -105,8 +105,8 @@ storage_layout choose_layout(storage_options const& options, std::span<driver::d
   return layout;
 }
 
-/// Makes the storage the file. `stripe_bytes` becomes what all extents begin at a multiple of, so that a page of a cache
-/// lies in one.
+/// Makes the storage the file. `stripe_bytes` becomes what all extents begin at a multiple of, so that a page of a
+/// cache lies in one.
 void place_file(drive_plan& plan, std::vector<file_extent> file, storage_options const& options,
                 std::uint64_t drive_bytes) {
   if (options.drives.size() != 1) {

@@ -127,13 +127,12 @@ class SharedController : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     static bool const added = [] {
-      add_scheme(
-          "part",
-          [](uri const& from, open_options const&) {
-            return std::make_unique<part_device>(
-                static_cast<std::uint32_t>(parse_count("queues", from.value("queues").value_or("4"), 0, 64)));
-          },
-          {.keys = {"queues"}});
+      add_scheme("part",
+                 [](uri const& from, open_options const&) {
+                   return std::make_unique<part_device>(
+                       static_cast<std::uint32_t>(parse_count("queues", from.value("queues").value_or("4"), 0, 64)));
+                 },
+                 {.keys = {"queues"}});
       return true;
     }();
     static_cast<void>(added);

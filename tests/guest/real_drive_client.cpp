@@ -245,6 +245,8 @@ int main(int count, char** arguments) {
     std::printf("%s\n", failed.what());
     return 1;
   }
-  std::puts("usage: real_drive_client load|verify|open|open-to-read|open-twice|serve|write-file|read-file|follow-file|hold|watch WHAT");
+  std::puts(
+      "usage: real_drive_client "
+      "load|verify|open|open-to-read|open-twice|serve|write-file|read-file|follow-file|hold|watch WHAT");
   return 2;
 }

@@ -13,7 +13,7 @@ import real_drive
 from real_drive import DRIVE_BYTES, SERIAL, SETUP
 
 
-def boot(script: str, programs: list[str | Path], folder: Path, **options: Any) -> str:  # noqa: ANN401
+def boot(script: str, programs: list[str | Path], folder: Path, **options: Any) -> str:
     """Runs a script in a guest with QEMU's controller, and returns what it wrote to /results/output."""
     need_a_guest()
     return (real_drive.boot(script, programs, folder, **options) / "output").read_text()
@@ -314,7 +314,7 @@ file() {{ echo "file-extents:/mnt/$1,on=$FOREBAY_PCI_DRIVE"; }}
 """
 
 
-def boot_with_a_file_system(script: str, folder: Path, **options: Any) -> str:  # noqa: ANN401
+def boot_with_a_file_system(script: str, folder: Path, **options: Any) -> str:
     need_a_guest("nbdkit", "nbd-client", "mkfs.ext4")
     programs = [Path(guest.program(name)) for name in ("nbdkit", "nbd-client", "mkfs.ext4")]
     script = "\n".join(["echo 48 > /proc/sys/vm/nr_hugepages", "access=sysfs", SERVE, MOUNT, script])
@@ -326,7 +326,11 @@ def test_device_code_reads_files_of_a_mounted_file_system(tmp_path):
     script = f"""
 for i in 0 1; do real_drive_client write-file /mnt/r$i >> /results/output 2>&1; done
 : > /reads.txt
-reads() {{ while [ -e /going ]; do for i in 0 1; do real_drive_client read-file $(file r$i) >> /reads.txt 2>&1; done; done; }}
+reads() {{
+  while [ -e /going ]; do
+    for i in 0 1; do real_drive_client read-file $(file r$i) >> /reads.txt 2>&1; done
+  done
+}}
 : > /going
 reads & reader=$!
 end=$(($(date +%s) + {seconds})) written=0

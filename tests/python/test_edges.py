@@ -55,6 +55,7 @@ COMMANDS = {
     },
     "drive create": Line("@new.img --size 1M", ("@new.img --size 1M --profile @profile", "@image --size 16M --resize")),
     "drive info": Line(IMAGE, (PROFILE,)),
+    "drive extents": Line("@data"),
     "drive attach": Line("pci:ffff:ff:1f.7"),  # where no machine has a drive
     "drive detach": Line("pci:ffff:ff:1f.7"),
     "drive ls": Line(IMAGE, (PROFILE,)),

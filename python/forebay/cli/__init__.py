@@ -12,6 +12,7 @@ from forebay.cli import (
     doctor,
     drive,
     export_nbd,
+    file_extents,
     graph,
     graph_commands,
     graph_model,
@@ -49,6 +50,7 @@ for _name, _command in graph_commands.COMMANDS.items():
 search.app.command("import")(search_import.import_index)
 search.app.command("query")(search_query.query)
 graph.app.command("model")(graph_model.model)
+drive.app.command("extents")(file_extents.extents)
 drive.app.command("attach")(real_drive.attach)
 drive.app.command("detach")(real_drive.detach)
 drive.app.command("serve")(serve.serve)

@@ -41,9 +41,9 @@ def serve(
     ] = False,
     json_target: JsonOption = None,
 ) -> None:
-    """Serve emulated drives to other processes, until Ctrl-C or SIGTERM.
+    """Serve drives to other processes, until Ctrl-C or SIGTERM.
 
-    A drive that is not named here is opened when the first client names it.
+    An emulated drive that is not named here is opened when the first client names it. A real drive must be named.
     """
     check_json_target(json_target)
     path = socket or daemon.default_socket()

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "forebay/detail/drive/file_placement.hpp"
 #include "forebay/error.hpp"
 #include "placed_file.hpp"
 
@@ -42,7 +43,11 @@ std::string drive_uri_of(uri const& from) {
 class file_device final : public device, private driver::register_space {
  public:
   file_device(uri const& from, open_options const& options)
-      : uri_(from.text()), drive_uri_(drive_uri_of(from)), file_(from.name()), where_(file_->where()) {
+      : uri_(from.text()),
+        path_(from.name()),
+        drive_uri_(drive_uri_of(from)),
+        file_(from.name()),
+        where_(file_->where()) {
     whole_ = drive::open(drive_uri_, options);
     watcher_ = std::thread([this] { watch(); });
   }
@@ -69,7 +74,7 @@ class file_device final : public device, private driver::register_space {
   nlohmann::json report() override {
     nlohmann::json document = whole_->report();
     document["uri"] = uri_;
-    document["file"] = {{"path", uri_path()},
+    document["file"] = {{"path", path_},
                         {"bytes", where_.file_bytes},
                         {"extents", where_.extents.size()},
                         {"device", where_.device},
@@ -98,14 +103,12 @@ class file_device final : public device, private driver::register_space {
         throw refused_input("on", drive_uri_,
                             fmt::format("that drive does not hold {}, which lies on {}: name the drive from which that "
                                         "is served",
-                                        uri_path(), where_.device));
+                                        path_, where_.device));
       }
     }
   }
 
  private:
-  std::string uri_path() const { return uri::parse(uri_).name(); }
-
   std::uint32_t read32(std::uint32_t offset_bytes) override { return whole_->registers().read32(offset_bytes); }
   void write32(std::uint32_t offset_bytes, std::uint32_t value) override {
     whole_->registers().write32(offset_bytes, value);
@@ -128,6 +131,7 @@ class file_device final : public device, private driver::register_space {
   }
 
   std::string const uri_;
+  std::string const path_;
   std::string const drive_uri_;
   std::optional<placed_file> file_;  ///< with `mutex_`; none once it may change
   placement const where_;
@@ -153,3 +157,19 @@ std::unique_ptr<device> open(uri const& from, open_options const& options) {
 }
 
 }  // namespace forebay::drive::files
+
+namespace forebay::drive {
+
+nlohmann::json placement_of(std::string const& file) {
+  files::placed_file const placed(file);
+  nlohmann::json extents = nlohmann::json::array();
+  for (file_extent const& e : placed.where().extents) {
+    extents.push_back({{"byte", e.byte}, {"byte_on_device", e.byte_on_drive}, {"bytes", e.bytes}});
+  }
+  return {{"file", placed.path()},
+          {"device", placed.where().device},
+          {"file_bytes", placed.where().file_bytes},
+          {"extents", std::move(extents)}};
+}
+
+}  // namespace forebay::drive

@@ -78,7 +78,8 @@ std::uint32_t nsid_of(uri const& from) {
 }  // namespace
 
 scheme_syntax syntax() {
-  return {.name = "a bus address such as 0000:01:00.0", .keys = {"nsid", "queues", "access", "allow_destroy", "residency"}};
+  return {.name = "a bus address such as 0000:01:00.0",
+          .keys = {"nsid", "queues", "access", "allow_destroy", "residency"}};
 }
 
 std::unique_ptr<device> open(uri const& from, open_options const& options) {

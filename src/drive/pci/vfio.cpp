@@ -271,8 +271,8 @@ class vfio_dma_space final : public driver::dma_space {
   std::vector<mapped_range> mapped_;
 };
 
-/// What the functions of this process reach: all of them the same memory, at the same addresses. So one storage can have
-/// several drives.
+/// What the functions of this process reach: all of them the same memory, at the same addresses. So one storage can
+/// have several drives.
 class reach {
  public:
   /// The one of the process. It ends with the last function that uses it.

@@ -331,7 +331,8 @@ class server::session {
   json stretches(json const& request) {
     auto const held = check_shared(request, number(request, "bytes"));
     json all = json::array();
-    for (bus_stretch const& s : controller_->stretches_of(*held)) all.push_back({s.offset_bytes, s.bytes, s.bus_address});
+    for (bus_stretch const& s : controller_->stretches_of(*held))
+      all.push_back({s.offset_bytes, s.bytes, s.bus_address});
     return {{"address", address(held->data())}, {"stretches", std::move(all)}};
   }
   void map(json const& request) {

@@ -100,7 +100,7 @@ class whole_controller {
   std::unique_ptr<device> drive_;
   driver::controller host_;
   std::mutex mutex_;
-  std::vector<bool> taken_;           ///< by id; there is no pair 0
+  std::vector<bool> taken_;          ///< by id; there is no pair 0
   std::uint32_t without_cache_ = 0;  ///< how many clients want the cache to be off
 };
 
@@ -400,7 +400,8 @@ class part_of_controller final : public client_controller, private driver::regis
   void fail() { status_.value = nvme::controller_status::make(status_.ready(), true, status_.shutdown()); }
 
   void enable() {
-    std::byte* const submission = space_->at(submission_base_, attributes_.sq_entries() * sizeof(nvme::submission_entry));
+    std::byte* const submission =
+        space_->at(submission_base_, attributes_.sq_entries() * sizeof(nvme::submission_entry));
     std::byte* const ring = space_->at(completion_base_, attributes_.cq_entries() * sizeof(nvme::completion_entry));
     bool const usable = submission != nullptr && ring != nullptr && submission_base_ % page_bytes == 0 &&
                         completion_base_ % page_bytes == 0 && configuration_.page_bytes() == page_bytes &&
@@ -546,9 +547,9 @@ class part_of_controller final : public client_controller, private driver::regis
   completion transfer_out(nvme::submission_entry const& command, std::size_t bytes) {
     std::size_t const first = std::min<std::size_t>(bytes, page_bytes - command.prp1 % page_bytes);
     std::byte* const one = command.prp1 % 4 != 0 ? nullptr : space_->at(command.prp1, first);
-    std::byte* const two = bytes == first                          ? one
+    std::byte* const two = bytes == first                   ? one
                            : command.prp2 % page_bytes != 0 ? nullptr
-                                                                   : space_->at(command.prp2, bytes - first);
+                                                            : space_->at(command.prp2, bytes - first);
     if (one == nullptr || two == nullptr) return {refuse(generic_status::data_transfer_error)};
     native::copy(one, page_.as<std::byte>(), first);
     if (bytes != first) native::copy(two, page_.as<std::byte>() + first, bytes - first);
@@ -575,7 +576,8 @@ class part_of_controller final : public client_controller, private driver::regis
   }
   completion create_completion_queue(nvme::submission_entry command) {
     std::uint32_t const id = command.cdw10 & 0xffff;
-    if (!valid_queue_id(id) || completion_[id].exists) return {refuse(command_specific_status::invalid_queue_identifier)};
+    if (!valid_queue_id(id) || completion_[id].exists)
+      return {refuse(command_specific_status::invalid_queue_identifier)};
     if (completion const bad = check_queue(command, sizeof(nvme::completion_entry)); bad.status_field != 0) return bad;
     if (command.cdw11 >> 16 > ids_.size()) return {refuse(command_specific_status::invalid_interrupt_vector)};
     command.cdw10 = (command.cdw10 & 0xffff0000) | whole_id(id);
@@ -583,12 +585,14 @@ class part_of_controller final : public client_controller, private driver::regis
     completion const made = run(command);
     if (made.status_field != 0) return made;
     completion_[id] = {.exists = true};
-    aim(registers::cq_head_doorbell(id, 0), whole_doorbell(&registers::cq_head_doorbell, id), (command.cdw10 >> 16) + 1);
+    aim(registers::cq_head_doorbell(id, 0), whole_doorbell(&registers::cq_head_doorbell, id),
+        (command.cdw10 >> 16) + 1);
     return made;
   }
   completion create_submission_queue(nvme::submission_entry command) {
     std::uint32_t const id = command.cdw10 & 0xffff, cq_id = command.cdw11 >> 16;
-    if (!valid_queue_id(id) || submission_[id].exists) return {refuse(command_specific_status::invalid_queue_identifier)};
+    if (!valid_queue_id(id) || submission_[id].exists)
+      return {refuse(command_specific_status::invalid_queue_identifier)};
     if (!valid_queue_id(cq_id) || !completion_[cq_id].exists) {
       return {refuse(command_specific_status::completion_queue_invalid)};
     }
@@ -599,7 +603,8 @@ class part_of_controller final : public client_controller, private driver::regis
     if (made.status_field != 0) return made;
     submission_[id] = {.exists = true, .cq_id = cq_id};
     ++completion_[cq_id].users;
-    aim(registers::sq_tail_doorbell(id, 0), whole_doorbell(&registers::sq_tail_doorbell, id), (command.cdw10 >> 16) + 1);
+    aim(registers::sq_tail_doorbell(id, 0), whole_doorbell(&registers::sq_tail_doorbell, id),
+        (command.cdw10 >> 16) + 1);
     return made;
   }
   completion delete_by_client(std::vector<queue>& of_kind, nvme::submission_entry const& command) {
@@ -749,10 +754,10 @@ class part_of_controller final : public client_controller, private driver::regis
   nvme::submission_entry const* entries_ = nullptr;
   std::uint32_t tail_ = 0, head_ = 0, sq_head_ = 0;
   emulator::completion_ring ring_;
-  std::vector<queue> submission_, completion_;  ///< by id; there is no queue 0
+  std::vector<queue> submission_, completion_;                    ///< by id; there is no queue 0
   std::deque<std::pair<std::uint16_t, completion>> completions_;  ///< not posted yet
   std::vector<std::uint16_t> events_;                             ///< Asynchronous Event Requests
-  bool event_masked_ = false;  ///< one was raised, and the error log not read yet
+  bool event_masked_ = false;                                     ///< one was raised, and the error log not read yet
   std::map<feature_id, std::uint32_t> features_;
   bool uses_cache_ = true;
   bool left_ = false, let_go_ = false;

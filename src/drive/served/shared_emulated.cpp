@@ -42,16 +42,15 @@ class shared_emulated final : public shared_drive {
   std::optional<int> gpu() const override { return drive_->gpu(); }
   std::unique_ptr<client_controller> join(join_request const& wanted, arena_maker const& make_arena) override {
     auto const gpu = drive_->gpu();
-    std::uint32_t const queues = wanted.queues != 0 ? wanted.queues
-                                                    : std::clamp(drive_->shared()->free_queues(), 1u,
-                                                                 gpu ? usual_gpu_queues : usual_queues);
+    std::uint32_t const queues =
+        wanted.queues != 0 ? wanted.queues
+                           : std::clamp(drive_->shared()->free_queues(), 1u, gpu ? usual_gpu_queues : usual_queues);
     auto const arena = [&](chunk_place const& where) -> chunk_arena& { return make_arena(where, {}); };
     if (!gpu) {
       return std::make_unique<emulated_controller>(drive_, queues, arena({.locked_there = wanted.with_gpu}));
     }
     if (wanted.gpu >= memory::device_count()) {
-      throw refused_input("gpu", std::to_string(wanted.gpu),
-                          "the drive daemon sees no such GPU; use one that it does");
+      throw refused_input("gpu", std::to_string(wanted.gpu), "the drive daemon sees no such GPU; use one that it does");
     }
     memory::resource& host = arena({memory::kind::pinned, 0});
     memory::resource* const doorbells = &arena({memory::kind::device, *gpu});

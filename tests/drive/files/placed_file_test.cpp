@@ -72,8 +72,9 @@ TEST(PlacedFile, EachKindOfExtentThatHidesItsBytesIsRefusedByItsReason) {
                           {FIEMAP_EXTENT_UNKNOWN, "does not tell"},
                           {FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED, "shares a block"},
                           {FIEMAP_EXTENT_NOT_ALIGNED, "do not begin on a block"}}) {
-    EXPECT_THAT([&] { checked_extents("f", 8192, std::vector{extent(0, 0, 4096), extent(4096, 4096, 4096, r.flags)}, 0); },
-                ThrowsMessage<refused_input>(HasSubstr(r.reason)));
+    EXPECT_THAT(
+        [&] { checked_extents("f", 8192, std::vector{extent(0, 0, 4096), extent(4096, 4096, 4096, r.flags)}, 0); },
+        ThrowsMessage<refused_input>(HasSubstr(r.reason)));
   }
 }
 

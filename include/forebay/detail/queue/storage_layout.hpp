@@ -59,8 +59,8 @@ struct storage_layout {
     if (p.bytes > command_bytes_max) p.bytes = command_bytes_max;
     return p;
   }
-  /// The same for commands by `Rules`. Only those of `uneven_rules` know of files: to look extents up takes registers in
-  /// every kernel that could do so.
+  /// The same for commands by `Rules`. Only those of `uneven_rules` know of files: to look extents up takes registers
+  /// in every kernel that could do so.
   template <class Rules>
   FOREBAY_DEVICE piece piece_by(std::uint64_t at, std::uint64_t left) const {
     piece const p = piece_at(at, left);
