@@ -97,7 +97,9 @@ std::vector<file_extent> checked_extents(std::string const& path, std::uint64_t 
 }
 
 placed_file::placed_file(std::string const& path)
-    : path_(std::filesystem::absolute(path)), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(std::filesystem::absolute(path)),
+      // A pipe or a device would otherwise keep this thread waiting.
+      file_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
   if (!file_) refuse(path, fmt::format("it cannot be opened: {}", std::strerror(errno)));
   struct stat about{};
   struct statfs of{};
