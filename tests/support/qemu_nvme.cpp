@@ -13,18 +13,17 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <thread>
 
+#include "forebay/detail/driver/doorbell_relay.hpp"
 #include "forebay/detail/nvme/registers.hpp"
-#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::test {
 
@@ -268,19 +267,16 @@ class qemu_nvme::process {
 /// BAR0 over qtest, and the relay of doorbells.
 class qemu_nvme::bar final : public driver::register_space {
  public:
-  bar(process& of, std::uint32_t doorbells) : process_(of), words_(doorbells, nothing) {
+  bar(process& of, std::uint32_t doorbells)
+      : process_(of), relay_(memory::host(), doorbells, [this](std::uint32_t offset_bytes, std::uint32_t value) {
+          ring(offset_bytes, value);
+        }) {
     // What firmware and kernel would do: give BAR0 an address, let the function decode it and master the bus.
     std::uint32_t const identity = configuration_read(0);
     if (identity == 0xffffffff) throw operation_failed("QEMU has no PCI function where its NVMe controller should be");
     configuration_write(0x10, static_cast<std::uint32_t>(bar_address));
     configuration_write(0x14, static_cast<std::uint32_t>(bar_address >> 32));
     configuration_write(0x04, configuration_read(0x04) | 0x6);
-  }
-
-  ~bar() override {
-    // Relaxed: the join below orders everything else.
-    stop_.store(true, std::memory_order_relaxed);
-    if (pump_.joinable()) pump_.join();
   }
 
   std::uint32_t read32(std::uint32_t offset_bytes) override {
@@ -291,22 +287,18 @@ class qemu_nvme::bar final : public driver::register_space {
   }
 
   void write32(std::uint32_t offset_bytes, std::uint32_t value) override {
+    // The write cannot overtake a doorbell that was stored before it, as it could not on a bus: the doorbell might be
+    // that of a queue which this write deletes.
+    relay_.forward_stored();
     std::lock_guard const lock(mutex_);
-    if (killed_) return;
     if (paused_) {
       held_writes_.emplace_back(offset_bytes, value);
       return;
     }
-    forward_locked();
     write_locked(offset_bytes, value);
   }
 
-  std::uint32_t* doorbell(std::uint32_t offset_bytes) override {
-    std::size_t const index = (offset_bytes - nvme::registers::doorbell_base) / sizeof(std::uint32_t);
-    std::lock_guard const lock(mutex_);
-    if (!pump_.joinable()) pump_ = std::thread([this] { pump(); });
-    return &words_.at(index);
-  }
+  std::uint32_t* doorbell(std::uint32_t offset_bytes) override { return relay_.word(offset_bytes); }
 
   void pause() {
     std::lock_guard const lock(mutex_);
@@ -322,6 +314,8 @@ class qemu_nvme::bar final : public driver::register_space {
     paused_ = false;
     for (auto const& [offset, value] : held_writes_) write_locked(offset, value);
     held_writes_.clear();
+    for (auto const& [offset, value] : held_rings_) write_locked(offset, value);
+    held_rings_.clear();
   }
 
   void kill() {
@@ -331,44 +325,18 @@ class qemu_nvme::bar final : public driver::register_space {
   }
 
  private:
-  /// A word without news. No ring has so many entries.
-  static constexpr std::uint32_t nothing = 0xffffffff;
-
-  void pump() {
-    // Ends when told to. The wait polls the doorbell words themselves.
-    static_cast<void>(simt::native::wait_until(
-        [&] {
-          if (news()) {
-            std::lock_guard const lock(mutex_);
-            try {
-              forward_locked();
-            } catch (operation_failed const&) {
-              // QEMU is gone: a thread that waits for completions finds out by the deadline and by the registers.
-              killed_ = true;
-            }
-          }
-          return stop_.load(std::memory_order_relaxed);
-        },
-        simt::no_deadline));
-  }
-
-  bool news() {
-    // Relaxed: only a hint that saves the lock and the exchange.
-    return std::any_of(words_.begin(), words_.end(), [](std::uint32_t& word) {
-      return std::atomic_ref(word).load(std::memory_order_relaxed) != nothing;
-    });
-  }
-
-  /// Forwards every value stored so far. Under the lock, so that a register write of the driver cannot overtake a
-  /// doorbell that was stored before it, as it could not on a bus: the doorbell might be that of a queue it deletes.
-  void forward_locked() {
-    if (killed_ || paused_) return;
-    for (std::size_t i = 0; i < words_.size(); ++i) {
-      // Acquire: pairs with the release fence before the doorbell store, so that the entries are in the shared memory
-      // before QEMU hears of them.
-      std::uint32_t const value = std::atomic_ref(words_[i]).exchange(nothing, std::memory_order_acquire);
-      if (value == nothing) continue;
-      write_locked(static_cast<std::uint32_t>(nvme::registers::doorbell_base + i * sizeof(std::uint32_t)), value);
+  /// A doorbell that was relayed.
+  void ring(std::uint32_t offset_bytes, std::uint32_t value) noexcept {
+    std::lock_guard const lock(mutex_);
+    if (paused_) {
+      held_rings_[offset_bytes] = value;
+      return;
+    }
+    try {
+      write_locked(offset_bytes, value);
+    } catch (operation_failed const&) {
+      // QEMU is gone: a thread that waits for completions finds out by the deadline and by the registers.
+      killed_ = true;
     }
   }
 
@@ -378,6 +346,7 @@ class qemu_nvme::bar final : public driver::register_space {
   }
 
   void write_locked(std::uint32_t offset_bytes, std::uint32_t value) {
+    if (killed_) return;
     process_.qtest(fmt::format("writel {:#x} {:#x}", bar_address + offset_bytes, value));
   }
 
@@ -394,14 +363,14 @@ class qemu_nvme::bar final : public driver::register_space {
   }
 
   process& process_;
-  std::mutex mutex_;                               ///< one qtest command at a time, and all below but `words_`
+  std::mutex mutex_;                               ///< one qtest command at a time, and all below but `relay_`
   std::map<std::uint32_t, std::uint32_t> frozen_;  ///< the registers at `pause()`
   std::vector<std::pair<std::uint32_t, std::uint32_t>> held_writes_;
+  /// Doorbells come after those: a stopped controller has not looked at a queue when a reset deletes it.
+  std::map<std::uint32_t, std::uint32_t> held_rings_;
   bool paused_ = false;
   bool killed_ = false;
-  std::vector<std::uint32_t> words_;  ///< one a doorbell register
-  std::atomic<bool> stop_ = false;
-  std::thread pump_;
+  driver::doorbell_relay relay_;  ///< last: its thread uses the others
 };
 
 std::optional<std::string> qemu_nvme::unavailable() {
