@@ -28,8 +28,13 @@ struct qemu_options {
   std::uint64_t memory_bytes = 256 << 20;
   std::uint64_t drive_bytes = 64 << 20;
   std::uint32_t block_bytes = 512;
+  std::uint32_t nsid = 1;  ///< of the namespace that is the drive; if it is 2, namespace 1 loses what is written
   std::uint32_t io_queue_pairs = 16;
-  std::uint32_t mdts = 7;  ///< 4096 << mdts bytes
+  /// What CAP.MQES says, less than QEMU does. 64 entries are a ring that fits a page of scattered memory. 0: as QEMU
+  /// does
+  std::uint32_t queue_entries_max = 0;
+  std::uint32_t ready_timeout = 0;  ///< what CAP.TO says, in units of 500 ms; 0: as QEMU does
+  std::uint32_t mdts = 7;           ///< 4096 << mdts bytes; 0: no limit
   std::string serial = "forebay-qemu";
   std::vector<injected_error> errors = {};
   bool breakpoints = false;  ///< `hold()` will be used
@@ -41,6 +46,10 @@ class qemu_nvme {
  public:
   /// Throws `operation_failed` when QEMU cannot be started or does not answer.
   explicit qemu_nvme(qemu_options const& options = {});
+  /// The same with RAM that other machines have too, whose size counts: so memory has one bus address for all of them.
+  qemu_nvme(qemu_options const& options, std::shared_ptr<shared_memory> ram);
+  /// RAM as `options` want it.
+  static std::shared_ptr<shared_memory> make_ram(qemu_options const& options);
   qemu_nvme(qemu_nvme const&) = delete;
   qemu_nvme& operator=(qemu_nvme const&) = delete;
   ~qemu_nvme();
@@ -73,7 +82,7 @@ class qemu_nvme {
   class process;
   class bar;
   qemu_options options_;
-  shared_memory memory_;
+  std::shared_ptr<shared_memory> memory_;
   std::unique_ptr<process> process_;
   std::unique_ptr<bar> bar_;
 };

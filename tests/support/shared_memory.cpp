@@ -8,9 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <system_error>
+
+#include "forebay/error.hpp"
 
 namespace forebay::test {
 
@@ -96,8 +100,17 @@ void shared_memory::deallocate(void* address) noexcept {
   areas_.erase(found);
 }
 
-void shared_memory::map(void*, std::size_t) {
-  throw std::logic_error("a virtual machine reaches only its own RAM: allocate from this dma_space");
+void shared_memory::map(void* address, std::size_t bytes) {
+  std::lock_guard const lock(mutex_);
+  auto const* const byte = static_cast<std::byte*>(address);
+  auto const after = areas_.upper_bound(byte);
+  if (after != areas_.begin()) {
+    auto const& [start, held] = *std::prev(after);
+    auto const offset = static_cast<std::size_t>(byte - start);
+    if (offset < held.bytes && bytes <= held.bytes - offset) return;
+  }
+  throw refused_input("buffer", std::to_string(bytes) + " bytes",
+                      "a virtual machine reaches only its own RAM: use memory that the drive allocated");
 }
 
 void shared_memory::unmap(void*, std::size_t) {}
