@@ -343,6 +343,11 @@ class qemu_nvme::bar final : public driver::register_space {
     process_.signal(SIGKILL);
   }
 
+  bool answers() {
+    std::lock_guard const lock(mutex_);
+    return !paused_ && !killed_;
+  }
+
  private:
   /// A doorbell that was relayed.
   void ring(std::uint32_t offset_bytes, std::uint32_t value) noexcept {
@@ -434,6 +439,14 @@ std::string qemu_nvme::version() const {
 nlohmann::json qemu_nvme::qmp(std::string const& command, nlohmann::json const& arguments) {
   return process_->qmp(command, arguments);
 }
+qemu_traffic qemu_nvme::traffic() {
+  for (nlohmann::json const& drive : qmp("query-blockstats")) {
+    if (drive.value("node-name", "") != "d") continue;
+    nlohmann::json const& stats = drive.at("stats");
+    return {stats.at("rd_operations"), stats.at("wr_operations"), stats.at("rd_bytes"), stats.at("wr_bytes")};
+  }
+  throw operation_failed("QEMU: query-blockstats: the drive is not there");
+}
 void qemu_nvme::hold(std::string const& event) {
   process_->drive_command("break " + event + " held");
 }
@@ -445,6 +458,9 @@ void qemu_nvme::pause() {
 }
 void qemu_nvme::resume() {
   bar_->resume();
+}
+bool qemu_nvme::answers() const {
+  return bar_->answers();
 }
 void qemu_nvme::kill() {
   bar_->kill();

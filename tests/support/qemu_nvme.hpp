@@ -24,6 +24,12 @@ struct injected_error {
   bool once = false;
 };
 
+/// What the drive has done since it was made, as QEMU counts it.
+struct qemu_traffic {
+  std::uint64_t read_commands = 0, write_commands = 0;
+  std::uint64_t bytes_read = 0, bytes_written = 0;
+};
+
 struct qemu_options {
   std::uint64_t memory_bytes = 256 << 20;
   std::uint64_t drive_bytes = 64 << 20;
@@ -67,6 +73,8 @@ class qemu_nvme {
   /// One QMP command; returns its result, throws `operation_failed` with QEMU's words.
   nlohmann::json qmp(std::string const& command, nlohmann::json const& arguments = nlohmann::json::object());
 
+  qemu_traffic traffic();
+
   /// The next request of the drive that raises `event` ("read_aio", "write_aio") stays with it until `let_go()`. Until
   /// then the queue must not be deleted and the controller must not be reset: QEMU would wait for the request for ever.
   void hold(std::string const& event);
@@ -75,6 +83,8 @@ class qemu_nvme {
   /// Stops the controller completely (SIGSTOP): registers read as they do now, and writes wait for `resume()`.
   void pause();
   void resume();
+  /// Whether it was neither stopped nor killed.
+  bool answers() const;
   /// Kills QEMU: registers read as all ones, as those of a device that left the bus.
   void kill();
 

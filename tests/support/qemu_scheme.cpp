@@ -130,17 +130,36 @@ class qemu_drive final : public drive::device {
   std::uint32_t nsid() const override { return machine_.options().nsid; }
   std::uint32_t most_queue_pairs() const override { return machine_.options().io_queue_pairs; }
   nlohmann::json report() override {
+    std::lock_guard const lock(mutex_);
+    qemu_traffic const now = last_traffic();
     return {{"uri", uri_},
             {"residency", "qemu " + machine_.version()},
             {"size_bytes", machine_.options().drive_bytes},
-            {"lba_bytes", machine_.options().block_bytes}};
+            {"lba_bytes", machine_.options().block_bytes},
+            {"statistics",
+             {{"read_commands", now.read_commands - before_.read_commands},
+              {"write_commands", now.write_commands - before_.write_commands},
+              {"bytes_read", now.bytes_read - before_.bytes_read},
+              {"bytes_written", now.bytes_written - before_.bytes_written}}}};
   }
-  void reset_statistics() override {}
+  void reset_statistics() override {
+    std::lock_guard const lock(mutex_);
+    before_ = last_traffic();
+  }
 
  private:
+  /// What QEMU counts, or what it counted before it was stopped or killed.
+  qemu_traffic const& last_traffic() {
+    if (machine_.answers()) last_ = machine_.traffic();
+    return last_;
+  }
+
   std::string const uri_;
   std::string const name_;
   qemu_nvme machine_;
+  std::mutex mutex_;  ///< guards all below
+  qemu_traffic before_;
+  qemu_traffic last_;
 };
 
 }  // namespace

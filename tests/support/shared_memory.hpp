@@ -52,7 +52,12 @@ class shared_memory final : public driver::dma_space {
     std::vector<std::uint64_t> pages;  ///< bus address of each page
   };
 
+  /// Of allocations that are larger than `many_pages`, up to `longest_run` pages follow each other.
+  static constexpr std::size_t many_pages = 256, longest_run = 8;
+
   void* map_pages(std::vector<std::uint64_t> pages);
+  /// How many pages from `pages[first]` on follow each other.
+  static std::size_t run_at(std::vector<std::uint64_t> const& pages, std::size_t first);
   std::vector<std::uint64_t> touched_pages() const;
 
   int fd_;
