@@ -32,6 +32,12 @@ inline drive_limits limits_of_all(std::span<driver::drive_identity const> drives
                           "its block is " + std::to_string(id.block_bytes) + " bytes, that of '" + names[0] + "' is " +
                               std::to_string(first.block_bytes) + ": use drives with the same block size");
     }
+    // Device code has one namespace for all drives.
+    if (id.nsid != first.nsid) {
+      throw refused_input("drives", names[i],
+                          "it is namespace " + std::to_string(id.nsid) + " of its controller, and '" + names[0] +
+                              "' is namespace " + std::to_string(first.nsid) + ": use drives with the same nsid");
+    }
     // Otherwise the same bytes would be in the storage twice.
     for (std::size_t k = 0; k < i; ++k) {
       if (id.serial.empty() || id.serial != drives[k].serial) continue;

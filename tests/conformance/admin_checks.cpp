@@ -210,10 +210,11 @@ void add_admin_checks(check_list& list) {
            [](fixture& f) {
              driver::controller& controller = f.controller();
              std::uint64_t const blocks = f.drive().blocks;
+             std::uint32_t const nsid = f.on.nsid();
              std::vector<std::thread> threads;
              for (int t = 0; t < 4; ++t) {
                threads.emplace_back([&] {
-                 for (int i = 0; i < 50; ++i) EXPECT_EQ(controller.identify_namespace(1).nsze, blocks);
+                 for (int i = 0; i < 50; ++i) EXPECT_EQ(controller.identify_namespace(nsid).nsze, blocks);
                });
              }
              for (std::thread& t : threads) t.join();

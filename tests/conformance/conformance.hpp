@@ -24,7 +24,7 @@ struct leniency {
   std::string_view why;
 };
 
-/// A controller under test, with one namespace, whose content the checks may destroy.
+/// A controller under test. Its last namespace is the drive, whose content the checks may destroy.
 class target {
  public:
   virtual ~target() = default;
@@ -33,6 +33,8 @@ class target {
   virtual std::string serial() const = 0;
   virtual std::uint64_t drive_bytes() const = 0;
   virtual std::uint32_t block_bytes() const = 0;
+  /// The id of that namespace. Ids start at 1, and none is left out.
+  virtual std::uint32_t nsid() const { return 1; }
   /// Bus addresses of pages that the controller touched and that nobody gave it, where that can be known.
   virtual std::vector<std::uint64_t> stray_pages() { return {}; }
   /// Nothing else is excused, and an entry that is no longer needed is a failure.

@@ -195,7 +195,8 @@ driver::controller& fixture::controller() {
   return *controller_;
 }
 
-void fixture::bring_up(driver::controller_options const& options) {
+void fixture::bring_up(driver::controller_options options) {
+  options.nsid = on.nsid();
   pair_.reset();
   queue_.reset();
   controller_.reset();

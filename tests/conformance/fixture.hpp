@@ -107,7 +107,8 @@ class fixture {
   driver::register_space& registers() { return on.registers(); }
   /// The driver, which brings the controller up at first use.
   driver::controller& controller();
-  void bring_up(driver::controller_options const& options);
+  /// The namespace is the target's.
+  void bring_up(driver::controller_options options);
   /// Destroys the driver, which shuts the controller down.
   void close() { controller_.reset(); }
   driver::drive_identity const& drive() { return controller().identity(); }

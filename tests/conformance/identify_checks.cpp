@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string_view>
 
 #include "conformance/fixture.hpp"
@@ -79,7 +80,7 @@ void add_identify_checks(check_list& list) {
            }},
           {"identify_namespace_tells_size_and_block",
            [](fixture& f) {
-             nvme::identify_namespace const n = f.controller().identify_namespace(1);
+             nvme::identify_namespace const n = f.controller().identify_namespace(f.on.nsid());
              EXPECT_EQ(n.nsze * n.block_bytes(), f.on.drive_bytes());
              EXPECT_EQ(n.block_bytes(), f.on.block_bytes());
              EXPECT_LE(n.ncap, n.nsze);
@@ -107,8 +108,11 @@ void add_identify_checks(check_list& list) {
            }},
           {"active_namespace_list_names_the_namespace",
            [](fixture& f) {
-             EXPECT_EQ(f.controller().active_namespaces(0), std::vector<std::uint32_t>{1});
-             EXPECT_TRUE(f.controller().active_namespaces(1).empty());
+             std::vector<std::uint32_t> all(f.on.nsid());
+             std::iota(all.begin(), all.end(), 1u);
+             EXPECT_EQ(f.controller().active_namespaces(0), all);
+             EXPECT_EQ(f.controller().active_namespaces(f.on.nsid() - 1), std::vector<std::uint32_t>{f.on.nsid()});
+             EXPECT_TRUE(f.controller().active_namespaces(f.on.nsid()).empty());
            }},
           {"active_namespace_list_refuses_reserved_ids",
            [](fixture& f) {
@@ -118,7 +122,7 @@ void add_identify_checks(check_list& list) {
           {"namespace_identification_descriptors",
            [](fixture& f) {
              buffer const page(f, 4096);
-             f.expect(f.admin(identify(nvme::identify_cns::namespace_identification_descriptor_list, 1,
+             f.expect(f.admin(identify(nvme::identify_cns::namespace_identification_descriptor_list, f.on.nsid(),
                                        page.bus_address(0))),
                       0);
              std::size_t at = 0;

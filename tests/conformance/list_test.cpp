@@ -49,7 +49,9 @@ TEST(conformance_list, is_run_whole_by_every_target) {
                                  "file_on_disk_uring",
                                  "pci_sysfs",
                                  "pci_vfio",
-                                 "qemu"};
+                                 "qemu",
+                                 "qemu_blocks_of_4096",
+                                 "qemu_second_namespace"};
   for (char const* const target : targets) EXPECT_EQ(run_by_target[target], names_in_list()) << target;
   EXPECT_EQ(run_by_target.size(), std::size(targets));
 }

@@ -48,7 +48,7 @@ void shut_down(fixture& f, nvme::shutdown_notification how) {
 }
 
 void many_identifies(fixture& f, int count) {
-  for (int i = 0; i < count; ++i) EXPECT_EQ(f.controller().identify_namespace(1).nsze, f.drive().blocks);
+  for (int i = 0; i < count; ++i) EXPECT_EQ(f.controller().identify_namespace(f.on.nsid()).nsze, f.drive().blocks);
 }
 
 }  // namespace

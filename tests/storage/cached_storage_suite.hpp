@@ -21,6 +21,7 @@
 #include "forebay/storage.hpp"
 #include "storage/cached_storage_kernels.hpp"
 #include "storage/patience.hpp"
+#include "storage/suite_drives.hpp"
 #include "support/traits.hpp"
 
 namespace forebay::storage_test {
@@ -40,12 +41,15 @@ class CachedStorageSuite : public testing::Test {
     return st.ref<fixture_machine, test::traits<Policy, Counted, frame_pools<>, Rules>>();
   }
 
-  void SetUp() override { seed_ = testing::UnitTest::GetInstance()->random_seed(); }
+  void SetUp() override {
+    require_drives<Machine>();
+    seed_ = testing::UnitTest::GetInstance()->random_seed();
+  }
 
   static storage_options options(std::vector<std::string> drives, std::uint64_t cache_pages,
                                  std::uint32_t page_bytes = 4096) {
     storage_options o;
-    for (std::string& uri : drives) uri += Machine::drive_keys();
+    for (std::string& uri : drives) uri = drive_of<Machine>(uri);
     o.drives = std::move(drives);
     o.device = Machine::device();
     o.timeout_ns = patience_ns();

@@ -23,6 +23,7 @@ std::vector<drive_identity> three() {
   std::vector<drive_identity> drives(3);
   for (std::size_t i = 0; i < drives.size(); ++i) {
     drives[i].serial = "serial " + std::to_string(i);
+    drives[i].nsid = 1;
     drives[i].blocks = 1000;
     drives[i].block_bytes = 512;
     drives[i].max_transfer_bytes = 1 << 20;
@@ -62,6 +63,7 @@ TEST(DriveLimits, DrivesThatCannotMakeOneStorageAreRefusedByName) {
                 ThrowsMessage<refused_input>(AllOf(HasSubstr("drives: 'c'"), HasSubstr(why))));
   };
   refuses([](auto& d) { d[2].block_bytes = 4096; }, "its block is 4096 bytes, that of 'a' is 512");
+  refuses([](auto& d) { d[2].nsid = 2; }, "it is namespace 2 of its controller, and 'a' is namespace 1");
   refuses([](auto& d) { d[2].serial = d[1].serial; }, "is the same drive as 'b'");
   refuses([](auto& d) { d[2].io_queue_pairs = 1; }, "it grants 1 I/O queue pair");
   // Two pairs are enough, and two drives without a serial number may be two drives.

@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string>
+#include <string_view>
 
 #include "forebay/detail/memory/machine.hpp"
 #include "forebay/detail/nvme/command.hpp"
@@ -18,6 +21,7 @@
 #include "forebay/detail/storage/catalogue.hpp"
 #include "forebay/queue_rules.hpp"
 #include "forebay/storage.hpp"
+#include "support/qemu_scheme.hpp"
 #include "support/traits.hpp"
 
 namespace forebay {
@@ -47,8 +51,21 @@ struct scratch_file {
   std::string uri() const { return "emulated:backing=file,path=" + path.string() + ",size=8M"; }
 };
 
-TEST(HostIo, AnyRangeReadsWhatWasLastWrittenThere) {
-  storage st(on_cpu({"emulated:size=12M", "emulated:size=12M"}));
+/// Two drives of the URI that is the parameter.
+class HostIoOnDrives : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().starts_with("qemu:")) return;
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "ThreadSanitizer does not see what QEMU's controller orders";
+#endif
+    FOREBAY_NEEDS_QEMU();
+    test::add_qemu_scheme();
+  }
+};
+
+TEST_P(HostIoOnDrives, AnyRangeReadsWhatWasLastWrittenThere) {
+  storage st(on_cpu({GetParam(), GetParam()}));
   std::uint64_t const seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
@@ -66,6 +83,13 @@ TEST(HostIo, AnyRangeReadsWhatWasLastWrittenThere) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Drives, HostIoOnDrives,
+                         testing::Values("emulated:size=12M", "qemu:size=12M,lba_bytes=4096",
+                                         "qemu:size=12M,mdts=1,nsid=2"),
+                         [](auto const& drive) {
+                           return drive.param.substr(0, drive.param.find(':')) + std::to_string(drive.index);
+                         });
 
 TEST(HostIo, RangesOutsideAreRefused) {
   storage st(on_cpu({"emulated:size=2M"}));

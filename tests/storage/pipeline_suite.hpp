@@ -15,6 +15,7 @@
 #include "forebay/storage.hpp"
 #include "storage/patience.hpp"
 #include "storage/pipeline_kernels.hpp"
+#include "storage/suite_drives.hpp"
 
 namespace forebay::storage_test {
 
@@ -24,10 +25,13 @@ class PipelineSuite : public testing::Test {
  protected:
   using fixture_machine = typename Machine::machine;
 
-  void SetUp() override { seed_ = static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed()); }
+  void SetUp() override {
+    require_drives<Machine>();
+    seed_ = static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed());
+  }
 
   static storage_options options(std::string const& drive) {
-    return {.drives = {drive + Machine::drive_keys()}, .device = Machine::device(), .timeout_ns = patience_ns()};
+    return {.drives = {drive_of<Machine>(drive)}, .device = Machine::device(), .timeout_ns = patience_ns()};
   }
   static std::vector<std::uint64_t> stamps(storage const& st, std::uint64_t generation) {
     std::vector<std::uint64_t> words(st.size_bytes() / 8);

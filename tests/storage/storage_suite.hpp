@@ -18,21 +18,26 @@
 #include "forebay/storage.hpp"
 #include "storage/patience.hpp"
 #include "storage/storage_kernels.hpp"
+#include "storage/suite_drives.hpp"
 #include "support/traits.hpp"
 
 namespace forebay::storage_test {
 
 /// `Machine` has `using machine`, `static std::string device()`, `static std::string drive_keys()` (what is added to a
-/// drive's URI) and `static void run(grid, kernel)`, which returns when
-/// the kernel has ended.
+/// drive's URI) and `static void run(grid, kernel)`, which returns when the kernel has ended. A machine whose drives
+/// are not emulated has what suite_drives.hpp looks for.
 template <class Machine>
 class StorageSuite : public testing::Test {
  protected:
   using fixture_machine = typename Machine::machine;
+  /// Of each drive.
+  static constexpr std::uint32_t block_bytes = block_bytes_of<Machine>();
+
+  void SetUp() override { require_drives<Machine>(); }
 
   static storage_options options(std::vector<std::string> drives) {
     storage_options o;
-    for (std::string& uri : drives) uri += Machine::drive_keys();
+    for (std::string& uri : drives) uri = drive_of<Machine>(uri);
     o.drives = std::move(drives);
     o.device = Machine::device();
     o.timeout_ns = patience_ns();
@@ -92,7 +97,8 @@ TYPED_TEST_SUITE_P(StorageSuite);
 /// Drives that are striped, and drives one after the other.
 TYPED_TEST_P(StorageSuite, ZeroesAndDeallocatesExactlyTheRange) {
   using M = typename TypeParam::machine;
-  for (std::uint64_t const stripe : {std::uint64_t{1536}, std::uint64_t{0}}) {
+  constexpr std::uint64_t block = TestFixture::block_bytes;
+  for (std::uint64_t const stripe : {3 * block, std::uint64_t{0}}) {
     auto options = this->options({"emulated:size=4M", "emulated:size=4M", "emulated:size=4M"});
     options.stripe_bytes = stripe;
     storage st(options);
@@ -101,12 +107,12 @@ TYPED_TEST_P(StorageSuite, ZeroesAndDeallocatesExactlyTheRange) {
     st.pread(expected.data(), st.size_bytes(), 0);
     registered_buffer const scratch = st.allocate_buffer(48);
     bool deallocates = false;
-    for (auto const& [at, bytes] : {std::pair<std::uint64_t, std::uint64_t>{512, 512},
-                                    {4096, 5 * 512},
-                                    {(4 << 20) - 1024, 3 << 20},
-                                    {0, 512},
-                                    {st.size_bytes() - 1536, 1536},
-                                    {8192, 0}}) {
+    for (auto const& [at, bytes] : {std::pair<std::uint64_t, std::uint64_t>{block, block},
+                                    {8 * block, 5 * block},
+                                    {(4 << 20) - 2 * block, 3 << 20},
+                                    {0, block},
+                                    {st.size_bytes() - 3 * block, 3 * block},
+                                    {16 * block, 0}}) {
       SCOPED_TRACE("stripe " + std::to_string(stripe) + ", " + std::to_string(bytes) + " at " + std::to_string(at));
       tally const t = this->run(
           st, {1, 32}, one_clearing<M>{st.ref<M>(), deallocates ? scratch.ref() : buffer_ref(), at, bytes, nullptr});
@@ -122,6 +128,7 @@ TYPED_TEST_P(StorageSuite, ZeroesAndDeallocatesExactlyTheRange) {
 
 TYPED_TEST_P(StorageSuite, RefusesToClearWhatItCannot) {
   using M = typename TypeParam::machine;
+  constexpr std::uint64_t block = TestFixture::block_bytes;
   auto options = this->options({"emulated:size=1M", "emulated:size=1M"});
   auto const outcome = [&](storage& st, buffer_ref scratch, std::uint64_t at, std::uint64_t bytes) {
     tally const t = this->run(st, {1, 32}, one_clearing<M>{st.ref<M>(), scratch, at, bytes, nullptr});
@@ -131,18 +138,19 @@ TYPED_TEST_P(StorageSuite, RefusesToClearWhatItCannot) {
     storage st(options);
     registered_buffer const buffer = st.allocate_buffer(64);
     for (buffer_ref const scratch : {buffer_ref(), buffer.ref()}) {
-      EXPECT_EQ(outcome(st, scratch, 100, 512), to_string(fault::bad_alignment));
+      EXPECT_EQ(outcome(st, scratch, 100, block), to_string(fault::bad_alignment));
       EXPECT_EQ(outcome(st, scratch, 0, 100), to_string(fault::bad_alignment));
-      EXPECT_EQ(outcome(st, scratch, 2 << 20, 512), to_string(fault::out_of_range));
+      EXPECT_EQ(outcome(st, scratch, 2 << 20, block), to_string(fault::out_of_range));
     }
-    EXPECT_EQ(outcome(st, buffer.ref().subspan(0, 16), 0, 512), to_string(fault::out_of_range)) << "room for one drive";
-    EXPECT_EQ(outcome(st, buffer.ref().subspan(2, 40), 0, 512), to_string(fault::bad_alignment));
+    EXPECT_EQ(outcome(st, buffer.ref().subspan(0, 16), 0, block), to_string(fault::out_of_range))
+        << "room for one drive";
+    EXPECT_EQ(outcome(st, buffer.ref().subspan(2, 40), 0, block), to_string(fault::bad_alignment));
   }
   options.read_only = true;
   storage st(options);
   registered_buffer const buffer = st.allocate_buffer(64);
-  EXPECT_EQ(outcome(st, buffer_ref(), 0, 512), to_string(fault::read_only));
-  EXPECT_EQ(outcome(st, buffer.ref(), 0, 512), to_string(fault::read_only));
+  EXPECT_EQ(outcome(st, buffer_ref(), 0, block), to_string(fault::read_only));
+  EXPECT_EQ(outcome(st, buffer.ref(), 0, block), to_string(fault::read_only));
 }
 
 TYPED_TEST_P(StorageSuite, ReadsWhatTheHostWrote) {
@@ -164,7 +172,7 @@ TYPED_TEST_P(StorageSuite, WritesReachTheDrive) {
   storage st(this->options({"emulated:size=8M"}));
   constexpr std::uint32_t threads = 64;
   constexpr std::uint32_t blocks = 9;
-  registered_buffer buffer = st.allocate_buffer(threads * write_all<M>::in_flight * blocks * 512);
+  registered_buffer buffer = st.allocate_buffer(threads * write_all<M>::in_flight * blocks * TestFixture::block_bytes);
   tally const t = this->run(st, {1, threads}, write_all<M>{st.ref<M>(), buffer.ref(), threads, blocks, 3, nullptr});
   EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
   this->expect_stamps(st, st.size_bytes(), 3);
@@ -173,10 +181,10 @@ TYPED_TEST_P(StorageSuite, WritesReachTheDrive) {
 TYPED_TEST_P(StorageSuite, StripesOverDrivesWhoseDepthsAndBlocksMatch) {
   using M = typename TypeParam::machine;
   auto options = this->options({"emulated:size=4M", "emulated:size=5M", "emulated:size=4M"});
-  options.stripe_bytes = 3 * 512;
+  options.stripe_bytes = 3 * TestFixture::block_bytes;
   storage st(options);
-  EXPECT_EQ(st.size_bytes(), (4u << 20) / 1536 * 1536 * 3);
-  registered_buffer buffer = st.allocate_buffer(64 * write_all<M>::in_flight * 7 * 512);
+  EXPECT_EQ(st.size_bytes(), (4u << 20) / (3 * TestFixture::block_bytes) * (3 * TestFixture::block_bytes) * 3);
+  registered_buffer buffer = st.allocate_buffer(64 * write_all<M>::in_flight * 7 * TestFixture::block_bytes);
   tally const t = this->run(st, {2, 32}, write_all<M>{st.ref<M>(), buffer.ref(), 64, 7, 4, nullptr});
   EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
   this->expect_stamps(st, st.size_bytes(), 4);
@@ -191,7 +199,7 @@ TYPED_TEST_P(StorageSuite, DrivesOneAfterTheOther) {
   EXPECT_EQ(st.layout().bytes_per_drive(), 1088u << 10);
   EXPECT_EQ(st.size_bytes(), 3u * (1088 << 10));
   // Transfers of seven blocks, some of which begin on one drive and end on the next.
-  registered_buffer buffer = st.allocate_buffer(64 * write_all<M>::in_flight * 7 * 512);
+  registered_buffer buffer = st.allocate_buffer(64 * write_all<M>::in_flight * 7 * TestFixture::block_bytes);
   tally const t = this->run(st, {2, 32}, write_all<M>{st.ref<M>(), buffer.ref(), 64, 7, 9, nullptr});
   EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
   this->expect_stamps(st, st.size_bytes(), 9);
@@ -205,9 +213,10 @@ TYPED_TEST_P(StorageSuite, DrivesWithDifferentNumbersOfQueues) {
   options.queues.of_drives = {{.count = 3, .depth = 5}, {.count = 1, .depth = 2}, {}};
   options.queues.per_drive = 5;
   storage st(options);
-  registered_buffer buffer = st.allocate_buffer(256 * write_all<M>::in_flight * 200 * 512);
+  constexpr std::uint32_t most = 100 * 1024 / TestFixture::block_bytes;
+  registered_buffer buffer = st.allocate_buffer(256 * write_all<M>::in_flight * most * TestFixture::block_bytes);
   // Requests on one drive and on several; more than the shallow queues hold.
-  for (std::uint32_t const blocks : {1u, 200u}) {
+  for (std::uint32_t const blocks : {1u, most}) {
     tally const t =
         this->run(st, {4, 64}, write_all<M, uneven>{st.ref<M, uneven>(), buffer.ref(), 256, blocks, blocks, nullptr});
     EXPECT_EQ(t.failed, 0u) << to_string(status::from_bits(t.first_failure));
@@ -216,13 +225,15 @@ TYPED_TEST_P(StorageSuite, DrivesWithDifferentNumbersOfQueues) {
   }
 }
 
-TYPED_TEST_P(StorageSuite, ManyThreadsShareQueuesOfDepthTwo) {
-  auto options = this->options({"emulated:size=4M"});
-  options.queues.per_drive = 2;
-  options.queues.depth = 2;
-  storage st(options);
-  this->fill(st, 5);
-  this->read_all(st, 512, 2, 3, 5);
+TYPED_TEST_P(StorageSuite, ManyThreadsShareQueuesOfDepthTwoOrThree) {
+  for (std::uint32_t const depth : {2u, 3u}) {
+    auto options = this->options({"emulated:size=4M"});
+    options.queues.per_drive = 2;
+    options.queues.depth = depth;
+    storage st(options);
+    this->fill(st, 5);
+    this->read_all(st, 512, 2, 3, 5);
+  }
 }
 
 TYPED_TEST_P(StorageSuite, FewRecordsAndPrpPagesSlowButDoNotStop) {
@@ -235,24 +246,26 @@ TYPED_TEST_P(StorageSuite, FewRecordsAndPrpPagesSlowButDoNotStop) {
 
 TYPED_TEST_P(StorageSuite, RefusesWhatItCannotDo) {
   storage st(this->options({"emulated:size=1M"}));
-  registered_buffer buffer = st.allocate_buffer(8192);
+  constexpr std::uint64_t block = TestFixture::block_bytes;
+  registered_buffer buffer = st.allocate_buffer(16 * block);
   buffer_ref const b = buffer.ref();
-  this->expect_refused(st, b, 100, 512, false, fault::bad_alignment);
+  this->expect_refused(st, b, 100, block, false, fault::bad_alignment);
   this->expect_refused(st, b, 0, 100, false, fault::bad_alignment);
-  this->expect_refused(st, b.subspan(2, 512), 0, 512, false, fault::bad_alignment);
-  this->expect_refused(st, b, 1 << 20, 512, false, fault::out_of_range);
-  this->expect_refused(st, b, ~std::uint64_t{511}, 1024, false, fault::out_of_range);
-  this->expect_refused(st, b.subspan(0, 512), 0, 1024, true, fault::out_of_range);
-  this->expect_refused(st, b.subspan(8000, 512), 0, 512, true, fault::out_of_range);
-  this->expect_refused(st, buffer_ref(), 0, 512, true, fault::not_registered);
+  this->expect_refused(st, b.subspan(2, block), 0, block, false, fault::bad_alignment);
+  this->expect_refused(st, b, 1 << 20, block, false, fault::out_of_range);
+  this->expect_refused(st, b, ~(block - 1), 2 * block, false, fault::out_of_range);
+  this->expect_refused(st, b.subspan(0, block), 0, 2 * block, true, fault::out_of_range);
+  this->expect_refused(st, b.subspan(16 * block - 192, block), 0, block, true, fault::out_of_range);
+  this->expect_refused(st, buffer_ref(), 0, block, true, fault::not_registered);
 }
 
 TYPED_TEST_P(StorageSuite, TheDriveRefusesMemoryThatNobodyRegistered) {
+  if (!checks_addresses<TypeParam>()) GTEST_SKIP() << "these drives do not report it";
   storage st(this->options({"emulated:size=1M"}));
   registered_buffer buffer = st.allocate_buffer(4096);
   std::uint64_t const elsewhere = 0x1000;  // the zero page's neighbour belongs to nobody
-  this->expect_refused(st, buffer_ref(buffer.data(), 512, elsewhere), 0, 512, false,
-                       status::from_nvme(static_cast<std::uint32_t>(nvme::generic_status::data_transfer_error)));
+  this->expect_refused(st, buffer_ref(buffer.data(), TestFixture::block_bytes, elsewhere), 0, TestFixture::block_bytes,
+                       false, status::from_nvme(static_cast<std::uint32_t>(nvme::generic_status::data_transfer_error)));
 }
 
 TYPED_TEST_P(StorageSuite, ReadOnlyStorageIsNotWritten) {
@@ -260,7 +273,7 @@ TYPED_TEST_P(StorageSuite, ReadOnlyStorageIsNotWritten) {
   options.read_only = true;
   storage st(options);
   registered_buffer buffer = st.allocate_buffer(4096);
-  this->expect_refused(st, buffer.ref(), 0, 512, true, fault::read_only);
+  this->expect_refused(st, buffer.ref(), 0, TestFixture::block_bytes, true, fault::read_only);
   char byte = 1;
   EXPECT_THROW(st.pwrite(&byte, 1, 0), refused_input);
 }
@@ -269,11 +282,11 @@ TYPED_TEST_P(StorageSuite, DetachedWritesComplete) {
   using M = typename TypeParam::machine;
   storage st(this->options({"emulated:size=1M,latency_us=200"}));
   constexpr std::uint32_t threads = 128;
-  registered_buffer buffer = st.allocate_buffer(threads * 512);
+  registered_buffer buffer = st.allocate_buffer(threads * TestFixture::block_bytes);
   storage_lease const running = st.lease();
   TypeParam::run({2, 64}, write_detached<M>{st.ref<M>(), buffer.ref(), threads, 7});
   EXPECT_TRUE(st.drain(5'000'000'000));
-  this->expect_stamps(st, threads * 512, 7);
+  this->expect_stamps(st, threads * TestFixture::block_bytes, 7);
 }
 
 TYPED_TEST_P(StorageSuite, AnExtentIsAWindowOfItsOwn) {
@@ -283,17 +296,19 @@ TYPED_TEST_P(StorageSuite, AnExtentIsAWindowOfItsOwn) {
   extent const mine = st.create_extent("mine", 3000);
   EXPECT_EQ(mine.first_byte, 2u << 20);
   storage_ref<M> const ref = st.ref<M>(mine);
-  EXPECT_EQ(ref.size_bytes(), 3072u);
-  registered_buffer buffer = st.allocate_buffer(64 * write_all<M>::in_flight * 512);
+  std::uint64_t const whole_blocks = (3000 + TestFixture::block_bytes - 1) / TestFixture::block_bytes;
+  EXPECT_EQ(ref.size_bytes(), whole_blocks * TestFixture::block_bytes);
+  registered_buffer buffer = st.allocate_buffer(64 * write_all<M>::in_flight * TestFixture::block_bytes);
   tally const t = this->run(st, {1, 32}, write_all<M>{ref, buffer.ref(), 32, 1, 8, nullptr});
-  EXPECT_EQ(t.ok, 6u) << to_string(status::from_bits(t.first_failure));
+  EXPECT_EQ(t.ok, whole_blocks) << to_string(status::from_bits(t.first_failure));
   this->expect_stamps(st, 3000, 8, &mine);
-  this->expect_refused(st, buffer.ref(), 0, 512, true, fault::read_only);  // raw writes need allow_destroy now
+  this->expect_refused(st, buffer.ref(), 0, TestFixture::block_bytes, true,
+                       fault::read_only);  // raw writes need allow_destroy now
 }
 
 REGISTER_TYPED_TEST_SUITE_P(StorageSuite, ReadsWhatTheHostWrote, ReadsRangesFromOneBlockToManyTimesTheLargestCommand,
                             WritesReachTheDrive, StripesOverDrivesWhoseDepthsAndBlocksMatch, DrivesOneAfterTheOther,
-                            DrivesWithDifferentNumbersOfQueues, ManyThreadsShareQueuesOfDepthTwo,
+                            DrivesWithDifferentNumbersOfQueues, ManyThreadsShareQueuesOfDepthTwoOrThree,
                             FewRecordsAndPrpPagesSlowButDoNotStop, RefusesWhatItCannotDo,
                             TheDriveRefusesMemoryThatNobodyRegistered, ReadOnlyStorageIsNotWritten,
                             DetachedWritesComplete, AnExtentIsAWindowOfItsOwn, ZeroesAndDeallocatesExactlyTheRange,

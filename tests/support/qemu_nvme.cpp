@@ -138,39 +138,54 @@ std::string drive_description(qemu_options const& options) {
   return nlohmann::json{{"driver", "raw"}, {"node-name", "d"}, {"discard", "unmap"}, {"file", file}}.dump();
 }
 
+/// The names of the device that has the drive.
+char const* name_of_drive(qemu_options const& options) {
+  return options.nsid == 1 ? "nv" : "ns";
+}
+
+/// One namespace, or two of which the first has another size and drops what is written to it.
+std::vector<std::string> devices(qemu_options const& options) {
+  std::string const blocks = fmt::format("logical_block_size={0},physical_block_size={0}", options.block_bytes);
+  std::string const controller =
+      fmt::format("nvme,addr={:#x},serial={},id=nv,max_ioqpairs={},msix_qsize={},mdts={}", pci_slot, options.serial,
+                  options.io_queue_pairs, options.io_queue_pairs + 1, options.mdts);
+  if (options.nsid == 1) return {"-device", fmt::format("{},drive=d,{}", controller, blocks)};
+  return {"-blockdev", "null-co,node-name=other,size=2097152,read-zeroes=on",
+          "-device",   controller,
+          "-device",   "nvme-ns,bus=nv,drive=other,nsid=1",
+          "-device",   fmt::format("nvme-ns,bus=nv,id=ns,drive=d,nsid={},{}", options.nsid, blocks)};
+}
+
 std::vector<std::string> command_line(qemu_options const& options) {
-  return {program,
-          "-nodefaults",
-          "-no-user-config",
-          "-display",
-          "none",
-          "-S",  // no processor ever runs: the device works by itself
-          "-bios",
-          fmt::format("/proc/self/fd/{}", firmware_fd),
-          "-machine",
-          "q35,accel=tcg,memory-backend=m,vmport=off,smbus=off",
-          "-m",
-          fmt::format("size={}k", options.memory_bytes / 1024),
-          "-object",
-          fmt::format("memory-backend-file,id=m,size={},mem-path=/proc/self/fd/{},share=on", options.memory_bytes,
-                      memory_fd),
-          "-chardev",
-          fmt::format("socket,id=qtest,fd={}", qtest_fd),  // no other id is found by -qtest
-          "-qtest",
-          "chardev:qtest",
-          "-qtest-log",
-          "none",
-          "-chardev",
-          fmt::format("socket,id=monitor,fd={}", monitor_fd),
-          "-mon",
-          "chardev=monitor,mode=control",
-          "-blockdev",
-          drive_description(options),
-          "-device",
-          fmt::format("nvme,addr={:#x},serial={},drive=d,id=nv,max_ioqpairs={},msix_qsize={},mdts={},"
-                      "logical_block_size={},physical_block_size={}",
-                      pci_slot, options.serial, options.io_queue_pairs, options.io_queue_pairs + 1, options.mdts,
-                      options.block_bytes, options.block_bytes)};
+  std::vector<std::string> words = {program,
+                                    "-nodefaults",
+                                    "-no-user-config",
+                                    "-display",
+                                    "none",
+                                    "-S",  // no processor ever runs: the device works by itself
+                                    "-bios",
+                                    fmt::format("/proc/self/fd/{}", firmware_fd),
+                                    "-machine",
+                                    "q35,accel=tcg,memory-backend=m,vmport=off,smbus=off",
+                                    "-m",
+                                    fmt::format("size={}k", options.memory_bytes / 1024),
+                                    "-object",
+                                    fmt::format("memory-backend-file,id=m,size={},mem-path=/proc/self/fd/{},share=on",
+                                                options.memory_bytes, memory_fd),
+                                    "-chardev",
+                                    fmt::format("socket,id=qtest,fd={}", qtest_fd),  // no other id is found by -qtest
+                                    "-qtest",
+                                    "chardev:qtest",
+                                    "-qtest-log",
+                                    "none",
+                                    "-chardev",
+                                    fmt::format("socket,id=monitor,fd={}", monitor_fd),
+                                    "-mon",
+                                    "chardev=monitor,mode=control",
+                                    "-blockdev",
+                                    drive_description(options)};
+  for (std::string& word : devices(options)) words.push_back(std::move(word));
+  return words;
 }
 
 }  // namespace
@@ -178,7 +193,7 @@ std::vector<std::string> command_line(qemu_options const& options) {
 /// The QEMU process and the two sockets to it.
 class qemu_nvme::process {
  public:
-  process(qemu_options const& options, int memory) {
+  process(qemu_options const& options, int memory) : drive_name_(name_of_drive(options)) {
     std::optional<std::string> const path = find_program();
     if (!path) throw operation_failed(*unavailable());
     descriptor const firmware = memory_file("forebay-firmware", 64 << 10);
@@ -236,9 +251,10 @@ class qemu_nvme::process {
     }
   }
 
-  /// One command of qemu-io on the drive of device `nv`. It prints nothing unless it fails.
+  /// One command of qemu-io on the drive. It prints nothing unless it fails.
   void drive_command(std::string const& command) {
-    auto const said = qmp("human-monitor-command", {{"command-line", fmt::format("qemu-io -d nv \"{}\"", command)}});
+    auto const said =
+        qmp("human-monitor-command", {{"command-line", fmt::format("qemu-io -d {} \"{}\"", drive_name_, command)}});
     if (said != "") throw operation_failed(fmt::format("QEMU: {}: {}", command, said.dump()));
   }
 
@@ -258,6 +274,7 @@ class qemu_nvme::process {
   std::string version;
 
  private:
+  std::string drive_name_;
   pid_t pid_ = -1;
   std::mutex monitor_mutex_;
   std::unique_ptr<line_socket> qtest_;
@@ -267,10 +284,12 @@ class qemu_nvme::process {
 /// BAR0 over qtest, and the relay of doorbells.
 class qemu_nvme::bar final : public driver::register_space {
  public:
-  bar(process& of, std::uint32_t doorbells)
-      : process_(of), relay_(memory::host(), doorbells, [this](std::uint32_t offset_bytes, std::uint32_t value) {
-          ring(offset_bytes, value);
-        }) {
+  bar(process& of, qemu_options const& options)
+      : process_(of),
+        queue_entries_max_(options.queue_entries_max),
+        ready_timeout_(options.ready_timeout),
+        relay_(memory::host(), 2 * (options.io_queue_pairs + 1),
+               [this](std::uint32_t offset_bytes, std::uint32_t value) { ring(offset_bytes, value); }) {
     // What firmware and kernel would do: give BAR0 an address, let the function decode it and master the bus.
     std::uint32_t const identity = configuration_read(0);
     if (identity == 0xffffffff) throw operation_failed("QEMU has no PCI function where its NVMe controller should be");
@@ -324,6 +343,11 @@ class qemu_nvme::bar final : public driver::register_space {
     process_.signal(SIGKILL);
   }
 
+  bool answers() {
+    std::lock_guard const lock(mutex_);
+    return !paused_ && !killed_;
+  }
+
  private:
   /// A doorbell that was relayed.
   void ring(std::uint32_t offset_bytes, std::uint32_t value) noexcept {
@@ -341,8 +365,14 @@ class qemu_nvme::bar final : public driver::register_space {
   }
 
   std::uint32_t read_locked(std::uint32_t offset_bytes) {
-    return static_cast<std::uint32_t>(
+    auto value = static_cast<std::uint32_t>(
         std::stoul(process_.qtest(fmt::format("readl {:#x}", bar_address + offset_bytes)), nullptr, 16));
+    if (offset_bytes == nvme::registers::cap) {
+      constexpr std::uint32_t mqes = 0xffff, to_shift = 24;
+      if (queue_entries_max_ != 0) value = (value & ~mqes) | std::min(value & mqes, queue_entries_max_ - 1);
+      if (ready_timeout_ != 0) value = (value & ~(0xffu << to_shift)) | ready_timeout_ << to_shift;
+    }
+    return value;
   }
 
   void write_locked(std::uint32_t offset_bytes, std::uint32_t value) {
@@ -363,6 +393,8 @@ class qemu_nvme::bar final : public driver::register_space {
   }
 
   process& process_;
+  std::uint32_t const queue_entries_max_;
+  std::uint32_t const ready_timeout_;
   std::mutex mutex_;                               ///< one qtest command at a time, and all below but `relay_`
   std::map<std::uint32_t, std::uint32_t> frozen_;  ///< the registers at `pause()`
   std::vector<std::pair<std::uint32_t, std::uint32_t>> held_writes_;
@@ -378,12 +410,19 @@ std::optional<std::string> qemu_nvme::unavailable() {
   return fmt::format("{} is not installed: apt-get install --no-install-recommends qemu-system-x86", program);
 }
 
-qemu_nvme::qemu_nvme(qemu_options const& options)
-    : options_(options), memory_(options.memory_bytes, first_usable_page, options.seed) {
-  process_ = std::make_unique<process>(options_, memory_.file_descriptor());
+std::shared_ptr<shared_memory> qemu_nvme::make_ram(qemu_options const& options) {
+  return std::make_shared<shared_memory>(options.memory_bytes, first_usable_page, options.seed);
+}
+
+qemu_nvme::qemu_nvme(qemu_options const& options) : qemu_nvme(options, make_ram(options)) {}
+
+qemu_nvme::qemu_nvme(qemu_options const& options, std::shared_ptr<shared_memory> ram)
+    : options_(options), memory_(std::move(ram)) {
+  options_.memory_bytes = memory_->size_bytes();
+  process_ = std::make_unique<process>(options_, memory_->file_descriptor());
   process_->greet();
-  bar_ = std::make_unique<bar>(*process_, 2 * (options_.io_queue_pairs + 1));
-  memory_.accept_touched_pages();
+  bar_ = std::make_unique<bar>(*process_, options_);
+  memory_->accept_touched_pages();
 }
 
 qemu_nvme::~qemu_nvme() = default;
@@ -392,13 +431,21 @@ driver::register_space& qemu_nvme::registers() {
   return *bar_;
 }
 shared_memory& qemu_nvme::dma() {
-  return memory_;
+  return *memory_;
 }
 std::string qemu_nvme::version() const {
   return process_->version;
 }
 nlohmann::json qemu_nvme::qmp(std::string const& command, nlohmann::json const& arguments) {
   return process_->qmp(command, arguments);
+}
+qemu_traffic qemu_nvme::traffic() {
+  for (nlohmann::json const& drive : qmp("query-blockstats")) {
+    if (drive.value("node-name", "") != "d") continue;
+    nlohmann::json const& stats = drive.at("stats");
+    return {stats.at("rd_operations"), stats.at("wr_operations"), stats.at("rd_bytes"), stats.at("wr_bytes")};
+  }
+  throw operation_failed("QEMU: query-blockstats: the drive is not there");
 }
 void qemu_nvme::hold(std::string const& event) {
   process_->drive_command("break " + event + " held");
@@ -411,6 +458,9 @@ void qemu_nvme::pause() {
 }
 void qemu_nvme::resume() {
   bar_->resume();
+}
+bool qemu_nvme::answers() const {
+  return bar_->answers();
 }
 void qemu_nvme::kill() {
   bar_->kill();

@@ -24,12 +24,23 @@ struct injected_error {
   bool once = false;
 };
 
+/// What the drive has done since it was made, as QEMU counts it.
+struct qemu_traffic {
+  std::uint64_t read_commands = 0, write_commands = 0;
+  std::uint64_t bytes_read = 0, bytes_written = 0;
+};
+
 struct qemu_options {
   std::uint64_t memory_bytes = 256 << 20;
   std::uint64_t drive_bytes = 64 << 20;
   std::uint32_t block_bytes = 512;
+  std::uint32_t nsid = 1;  ///< of the namespace that is the drive; if it is 2, namespace 1 loses what is written
   std::uint32_t io_queue_pairs = 16;
-  std::uint32_t mdts = 7;  ///< 4096 << mdts bytes
+  /// What CAP.MQES says, less than QEMU does. 64 entries are a ring that fits a page of scattered memory. 0: as QEMU
+  /// does
+  std::uint32_t queue_entries_max = 0;
+  std::uint32_t ready_timeout = 0;  ///< what CAP.TO says, in units of 500 ms; 0: as QEMU does
+  std::uint32_t mdts = 7;           ///< 4096 << mdts bytes; 0: no limit
   std::string serial = "forebay-qemu";
   std::vector<injected_error> errors = {};
   bool breakpoints = false;  ///< `hold()` will be used
@@ -41,6 +52,10 @@ class qemu_nvme {
  public:
   /// Throws `operation_failed` when QEMU cannot be started or does not answer.
   explicit qemu_nvme(qemu_options const& options = {});
+  /// The same with RAM that other machines have too, whose size counts: so memory has one bus address for all of them.
+  qemu_nvme(qemu_options const& options, std::shared_ptr<shared_memory> ram);
+  /// RAM as `options` want it.
+  static std::shared_ptr<shared_memory> make_ram(qemu_options const& options);
   qemu_nvme(qemu_nvme const&) = delete;
   qemu_nvme& operator=(qemu_nvme const&) = delete;
   ~qemu_nvme();
@@ -58,6 +73,8 @@ class qemu_nvme {
   /// One QMP command; returns its result, throws `operation_failed` with QEMU's words.
   nlohmann::json qmp(std::string const& command, nlohmann::json const& arguments = nlohmann::json::object());
 
+  qemu_traffic traffic();
+
   /// The next request of the drive that raises `event` ("read_aio", "write_aio") stays with it until `let_go()`. Until
   /// then the queue must not be deleted and the controller must not be reset: QEMU would wait for the request for ever.
   void hold(std::string const& event);
@@ -66,6 +83,8 @@ class qemu_nvme {
   /// Stops the controller completely (SIGSTOP): registers read as they do now, and writes wait for `resume()`.
   void pause();
   void resume();
+  /// Whether it was neither stopped nor killed.
+  bool answers() const;
   /// Kills QEMU: registers read as all ones, as those of a device that left the bus.
   void kill();
 
@@ -73,7 +92,7 @@ class qemu_nvme {
   class process;
   class bar;
   qemu_options options_;
-  shared_memory memory_;
+  std::shared_ptr<shared_memory> memory_;
   std::unique_ptr<process> process_;
   std::unique_ptr<bar> bar_;
 };

@@ -8,9 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <system_error>
+
+#include "forebay/error.hpp"
 
 namespace forebay::test {
 
@@ -50,7 +54,12 @@ void* shared_memory::allocate(std::size_t bytes) {
     }
     std::uint64_t const page = shuffled_.back();
     shuffled_.pop_back();
-    if (free_.erase(page) != 0) pages.push_back(page);
+    if (free_.erase(page) == 0) continue;
+    pages.push_back(page);
+    // Each run is a mapping of its own, which takes the system a while.
+    std::size_t const run = count > many_pages ? std::min(longest_run, count + 1 - pages.size()) : 1;
+    for (std::size_t i = 1; i < run && free_.erase(page + i * page_size) != 0; ++i)
+      pages.push_back(page + i * page_size);
   }
   return map_pages(std::move(pages));
 }
@@ -69,16 +78,24 @@ void* shared_memory::allocate_contiguous(std::size_t bytes) {
   return map_pages(std::move(run));
 }
 
+std::size_t shared_memory::run_at(std::vector<std::uint64_t> const& pages, std::size_t first) {
+  std::size_t run = 1;
+  while (first + run < pages.size() && pages[first + run] == pages[first] + run * page_size) ++run;
+  return run;
+}
+
 void* shared_memory::map_pages(std::vector<std::uint64_t> pages) {
   std::size_t const bytes = pages.size() * page_size;
   void* const address = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) throw_errno("mmap");
   auto* const start = static_cast<std::byte*>(address);
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    if (mmap(start + i * page_size, page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_,
+  for (std::size_t i = 0; i < pages.size();) {
+    std::size_t const run = run_at(pages, i);
+    if (mmap(start + i * page_size, run * page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_,
              static_cast<off_t>(pages[i])) == MAP_FAILED) {
-      throw_errno("mmap of a page");
+      throw_errno("mmap of pages");
     }
+    i += run;
   }
   areas_.emplace(start, area{bytes, std::move(pages)});
   return start;
@@ -89,15 +106,28 @@ void shared_memory::deallocate(void* address) noexcept {
   auto const found = areas_.find(static_cast<std::byte*>(address));
   if (found == areas_.end()) return;
   munmap(address, found->second.bytes);
-  for (std::uint64_t const page : found->second.pages) {
-    fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(page), page_size);
-    free_.insert(page);
+  std::vector<std::uint64_t> const& pages = found->second.pages;
+  for (std::size_t i = 0; i < pages.size();) {
+    std::size_t const run = run_at(pages, i);
+    fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(pages[i]),
+              static_cast<off_t>(run * page_size));
+    i += run;
   }
+  free_.insert(pages.begin(), pages.end());
   areas_.erase(found);
 }
 
-void shared_memory::map(void*, std::size_t) {
-  throw std::logic_error("a virtual machine reaches only its own RAM: allocate from this dma_space");
+void shared_memory::map(void* address, std::size_t bytes) {
+  std::lock_guard const lock(mutex_);
+  auto const* const byte = static_cast<std::byte*>(address);
+  auto const after = areas_.upper_bound(byte);
+  if (after != areas_.begin()) {
+    auto const& [start, held] = *std::prev(after);
+    auto const offset = static_cast<std::size_t>(byte - start);
+    if (offset < held.bytes && bytes <= held.bytes - offset) return;
+  }
+  throw refused_input("buffer", std::to_string(bytes) + " bytes",
+                      "a virtual machine reaches only its own RAM: use memory that the drive allocated");
 }
 
 void shared_memory::unmap(void*, std::size_t) {}

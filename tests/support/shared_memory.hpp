@@ -27,13 +27,14 @@ class shared_memory final : public driver::dma_space {
   ~shared_memory() override;
 
   int file_descriptor() const { return fd_; }
+  std::uint64_t size_bytes() const { return bytes_; }
 
   void* allocate(std::size_t bytes) override;
   /// As `allocate`, in pages that follow each other on the bus: for rings beyond one page.
   void* allocate_contiguous(std::size_t bytes);
   /// Frees, and gives the pages back to the operating system, so that they read as zeros and count as untouched.
   void deallocate(void* address) noexcept override;
-  /// Only memory from `allocate` can be reached: refuses.
+  /// Does nothing for memory from `allocate`, which the machine reaches already. Refuses any other.
   void map(void* address, std::size_t bytes) override;
   void unmap(void* address, std::size_t bytes) override;
   std::uint64_t bus_address(void const* address) const override;
@@ -51,7 +52,12 @@ class shared_memory final : public driver::dma_space {
     std::vector<std::uint64_t> pages;  ///< bus address of each page
   };
 
+  /// Of allocations that are larger than `many_pages`, up to `longest_run` pages follow each other.
+  static constexpr std::size_t many_pages = 256, longest_run = 8;
+
   void* map_pages(std::vector<std::uint64_t> pages);
+  /// How many pages from `pages[first]` on follow each other.
+  static std::size_t run_at(std::vector<std::uint64_t> const& pages, std::size_t first);
   std::vector<std::uint64_t> touched_pages() const;
 
   int fd_;

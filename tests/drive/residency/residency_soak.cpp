@@ -30,6 +30,7 @@
 #include "forebay/detail/emulator/engine_runner.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "support/qemu_scheme.hpp"
 
 namespace forebay::residency {
 namespace {
@@ -627,6 +628,7 @@ int run(std::vector<std::string> const& arguments) {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
+  forebay::test::add_qemu_scheme();
   try {
     return forebay::residency::run({argv + 1, argv + argc});
   } catch (forebay::refused_input const& e) {

@@ -12,10 +12,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "drive/residency/client.hpp"
 #include "forebay/error.hpp"
 #include "support/folders.hpp"
+#include "support/qemu_nvme.hpp"
 
 namespace forebay::residency {
 namespace {
@@ -131,6 +133,17 @@ TEST(residency, soak_in_process) {
   EXPECT_TRUE(o.claim("client and drive count the same"));
   EXPECT_TRUE(o.claim("the drive holds what was written"));
   EXPECT_EQ(o.document["waves"], 3);
+}
+
+/// What a controller counts that this project did not write.
+TEST(residency, soak_on_qemu) {
+  FOREBAY_NEEDS_QEMU();
+  for (std::string const keys : {"lba_bytes=4096,size=8M", "mdts=1,nsid=2,size=4M"}) {
+    outcome const o = soak("soak --waves 3 --drive qemu:" + keys);
+    EXPECT_EQ(o.status, 0);
+    EXPECT_TRUE(o.claim("client and drive count the same"));
+    EXPECT_TRUE(o.claim("the drive holds what was written"));
+  }
 }
 
 TEST(residency, soak_served) {
