@@ -97,6 +97,7 @@ class fake_controller final : public driver::register_space {
   bool stops = true;             ///< CSTS.RDY follows CC.EN when it is cleared
   bool fatal_at_enable = false;  ///< CSTS.CFS instead of CSTS.RDY
   bool completes_shutdown = true;
+  bool hides_configuration = false;  ///< CC reads as 0
   /// The status of each Create, Delete or other command by opcode; other commands succeed.
   std::map<nvme::admin_opcode, std::uint16_t> refuse;
   /// What to do with a command: reply, or say nothing. Commands without an answer stay with `withheld()`.
@@ -176,6 +177,8 @@ class fake_controller final : public driver::register_space {
       case nvme::registers::csts:
         if (stops && !nvme::controller_configuration{file_[nvme::registers::cc]}.enabled()) csts_ = 0;
         return csts_;
+      case nvme::registers::cc:
+        return hides_configuration ? 0 : file_[offset];
       default:
         return file_[offset];
     }
