@@ -537,13 +537,14 @@ io_queue controller::create_io_queue_pair(queue_options const& options) {
       throw operation_failed(
           fmt::format("all {} I/O queue pairs that the controller granted are in use", identity_.io_queue_pairs));
     }
-    *unused = true;
     queue.id_ = static_cast<std::uint16_t>(unused - queue_id_used_.begin());
     auto const doorbell = [&](std::uint32_t offset_bytes) {
       return options.driven_by_gpu ? registers_.doorbell_for_gpu(offset_bytes) : registers_.doorbell(offset_bytes);
     };
     queue.sq_tail_doorbell_ = doorbell(nvme::registers::sq_tail_doorbell(queue.id_, capabilities_.doorbell_stride()));
     queue.cq_head_doorbell_ = doorbell(nvme::registers::cq_head_doorbell(queue.id_, capabilities_.doorbell_stride()));
+    // After the doorbells, which a controller with a large stride may not have.
+    *unused = true;
   }
   queue.owner_ = this;
   create_queues(queue);

@@ -187,6 +187,17 @@ TEST_F(driver_test, shutdown_has_a_time_limit_whatever_the_controller_asks_for) 
   EXPECT_THAT(message_of<controller_failure>([&] { controller->shutdown(); }), HasSubstr("shutdown within 3 ms"));
 }
 
+TEST_F(driver_test, queue_without_doorbells_takes_no_id) {
+  auto const controller = bring_up();
+  fake.window_bytes = 4096 + 8;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_THAT(message_of<operation_failed>([&] { (void)controller->create_io_queue_pair(); }),
+                HasSubstr("no register is there"));
+  }
+  fake.window_bytes = 8192;
+  EXPECT_EQ(controller->create_io_queue_pair().id(), 1);
+}
+
 TEST_F(driver_test, texts_of_the_controller_are_printable) {
   std::memcpy(fake.identify.sn, "A\n\x01\xff\x7f B", 7);
   auto const controller = bring_up();

@@ -94,10 +94,12 @@ class hostile_controller final : public driver::register_space {
       fake_.name_space.lbaf[0].lbads = static_cast<std::uint8_t>(9 + pick_.below(9));
     }
     if (pick_.rarely(32)) fake_.identify.rtd3e = pick_.word<std::uint32_t>();
+    if (pick_.rarely(48)) window_bytes_ = 4096u << pick_.below(8);
     fake_.handler = [this](nvme::submission_entry const& e) { return answer(e); };
   }
 
   std::uint32_t read32(std::uint32_t offset) override {
+    require_register(offset);
     if (pick_.rarely(4)) removed_ = !removed_;
     std::uint32_t value = removed_ ? nvme::removed_value : fake_.read32(offset);
     if (pick_.rarely(12)) value = pick_.rarely(64) ? ~0u : pick_.rarely(64) ? value ^ 1 : pick_.word<std::uint32_t>();
@@ -112,7 +114,7 @@ class hostile_controller final : public driver::register_space {
   }
 
   void write32(std::uint32_t offset, std::uint32_t value) override {
-    demand(offset % 4 == 0, "registers are words");
+    require_register(offset);
     if (offset == reg::cc) {
       cc_ = {value};
       if (cc_.enabled()) {
@@ -134,6 +136,7 @@ class hostile_controller final : public driver::register_space {
   }
 
   std::uint32_t* doorbell(std::uint32_t offset) override {
+    require_register(offset);
     demand(offset >= reg::doorbell_base + 8, "doorbells of I/O queues lie behind those of the admin queue");
     return fake_.doorbell(offset);
   }
@@ -154,6 +157,10 @@ class hostile_controller final : public driver::register_space {
             static_cast<std::uint16_t>(e.cdw10)};
   }
 
+  void require_register(std::uint32_t offset) const {
+    demand(offset % 4 == 0, "registers are words");
+    if (offset >= window_bytes_) throw operation_failed("no register is there");
+  }
   bool enabled() {
     return cc_.enabled() && memory_.bytes_at(address_of(reg::asq)) != 0 && memory_.bytes_at(address_of(reg::acq)) != 0;
   }
@@ -238,6 +245,7 @@ class hostile_controller final : public driver::register_space {
   choices& pick_;
   memory_of_controller& memory_;
   fake_controller fake_;
+  std::uint32_t window_bytes_ = 1 << 20;
   bool removed_ = false;
   nvme::controller_configuration cc_{0};
   std::map<std::uint32_t, std::uint32_t> file_;
