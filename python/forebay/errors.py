@@ -26,8 +26,9 @@ class RefusedInput(ValueError):  # noqa: N818 (the name is the API's)
         """
         self.value = str(value)
         shown = self.value if len(self.value) <= _SHOWN_MAX else f"{self.value[:_SHOWN_MAX]}..."
-        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
-        super().__init__(f"{field}: '{shown}': {remedy}")
+        # The field and the remedy can quote what a file has, too.
+        message = f"{field}: '{shown}': {remedy}"
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
         self.field = field
         self.remedy = remedy
 

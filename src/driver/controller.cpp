@@ -20,10 +20,12 @@ using simt::native;
 constexpr std::uint64_t health_check_interval_ns = 10'000'000;
 constexpr std::uint32_t max_blocks_per_command = 65536;
 
+/// A text of Identify data. The specification allows printable ASCII only, and messages and reports rely on it.
 std::string trimmed(char const* text, std::size_t bytes) {
   std::string s(text, bytes);
   s.erase(std::find(s.begin(), s.end(), '\0'), s.end());
   s.erase(s.find_last_not_of(' ') + 1);
+  std::replace_if(s.begin(), s.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return s;
 }
 
@@ -140,6 +142,10 @@ void controller::adopt_capabilities(nvme::controller_capabilities found) {
     throw operation_failed(
         fmt::format("CAP = {:#018x}: the controller does not offer the NVM command set", found.value));
   }
+  if (found.max_queue_entries() < 2) {
+    throw operation_failed(
+        fmt::format("CAP = {:#018x}: its queues have one entry, and a queue needs two", found.value));
+  }
   if (dma_.page_bytes() % found.min_page_bytes() != 0) {
     throw operation_failed(fmt::format("the controller's smallest page is {} bytes but memory comes in pages of {}",
                                        found.min_page_bytes(), dma_.page_bytes()));
@@ -174,7 +180,8 @@ void controller::enable_locked() {
 void controller::disable_locked() {
   nvme::controller_configuration const configuration{registers_.read32(nvme::registers::cc)};
   nvme::controller_status const status = status_locked(false);
-  if (configuration.enabled()) {
+  // A controller that this driver has enabled is told to stop, whatever it says of itself: it knows this memory.
+  if (configuration.enabled() || state_ != state::disabled) {
     // CC.EN must not be cleared before CSTS.RDY has followed it to 1. If the wait for that has failed before, or fails
     // here, the controller is disabled all the same: nothing else can help.
     if (!status.ready() && state_ == state::disabled) {
@@ -268,6 +275,14 @@ void controller::learn_identity() {
                                        n.format().lbads));
   }
 
+  std::uint64_t const most_blocks = (std::uint64_t{1} << 63) / n.block_bytes();
+  if (n.nsze == 0 || n.nsze >= most_blocks) {
+    throw operation_failed(
+        fmt::format("namespace {} has {} blocks of {} bytes: 1 to {} can be used; check the drive's namespaces and its "
+                    "firmware",
+                    options_.nsid, n.nsze, n.block_bytes(), most_blocks - 1));
+  }
+
   drive_identity found;
   found.serial = trimmed(c.sn, sizeof c.sn);
   found.model = trimmed(c.mn, sizeof c.mn);
@@ -280,6 +295,11 @@ void controller::learn_identity() {
   std::uint64_t const mdts_bytes = c.max_data_transfer_bytes(capabilities_.min_page_bytes());
   found.max_transfer_bytes = std::uint64_t{max_blocks_per_command} * found.block_bytes;
   if (mdts_bytes != 0) found.max_transfer_bytes = std::min(found.max_transfer_bytes, mdts_bytes);
+  if (found.max_transfer_bytes < found.block_bytes) {
+    throw operation_failed(
+        fmt::format("a command moves at most {} bytes (MDTS = {}), and namespace {} has blocks of {}",
+                    found.max_transfer_bytes, c.mdts, options_.nsid, found.block_bytes));
+  }
   found.max_queue_entries = capabilities_.max_queue_entries();
   auto const supports = [&](nvme::optional_nvm_command bit) { return (c.oncs & static_cast<std::uint16_t>(bit)) != 0; };
   found.volatile_write_cache = c.volatile_write_cache_present();
@@ -301,7 +321,7 @@ void controller::learn_identity() {
 
   if (identity_.blocks == 0) {
     std::uint64_t const rtd3e_ns = std::uint64_t{c.rtd3e} * 1000;
-    shutdown_timeout_ns_ = std::max(shutdown_timeout_ns_, rtd3e_ns);
+    shutdown_timeout_ns_ = std::max(shutdown_timeout_ns_, std::min(rtd3e_ns, options_.shutdown_timeout_most_ns));
     std::lock_guard const lock(mutex_);
     queue_id_used_.assign(found.io_queue_pairs + 1, false);
     queue_id_used_[0] = true;
@@ -517,13 +537,14 @@ io_queue controller::create_io_queue_pair(queue_options const& options) {
       throw operation_failed(
           fmt::format("all {} I/O queue pairs that the controller granted are in use", identity_.io_queue_pairs));
     }
-    *unused = true;
     queue.id_ = static_cast<std::uint16_t>(unused - queue_id_used_.begin());
     auto const doorbell = [&](std::uint32_t offset_bytes) {
       return options.driven_by_gpu ? registers_.doorbell_for_gpu(offset_bytes) : registers_.doorbell(offset_bytes);
     };
     queue.sq_tail_doorbell_ = doorbell(nvme::registers::sq_tail_doorbell(queue.id_, capabilities_.doorbell_stride()));
     queue.cq_head_doorbell_ = doorbell(nvme::registers::cq_head_doorbell(queue.id_, capabilities_.doorbell_stride()));
+    // After the doorbells, which a controller with a large stride may not have.
+    *unused = true;
   }
   queue.owner_ = this;
   create_queues(queue);

@@ -363,6 +363,12 @@ TEST(served_drive, of_another_version_is_refused_by_both) {
   answer.join();
 }
 
+TEST(served_drive, an_error_that_cannot_be_read_is_an_error) {
+  for (json const& reply : {json{{"refused", 5}}, json{{"refused", {{"field", 1}}}}, json{{"failed", json::array()}}}) {
+    EXPECT_THROW(served::rethrow(reply), operation_failed) << reply;
+  }
+}
+
 TEST(served_drive, nonsense_ends_one_connection_alone) {
   local_daemon const daemon;
   storage other = open_storage();

@@ -36,6 +36,13 @@ TEST(uri, takes_keys_with_and_without_a_first_comma) {
   }
 }
 
+TEST(uri, a_refusal_is_one_line_whatever_the_text_has) {
+  EXPECT_EQ(parse_refusal("emulated:size=1\n2,si\x7fze=3"),
+            "si\\x7fze: '3': emulated: has no such key; did you mean size?");
+  EXPECT_EQ(parse_refusal(std::string("emulated:\n\0x", 12)),
+            "drive: '\\x0a\\x00x': write key=value between commas, as in size=1G");
+}
+
 TEST(uri, takes_a_name_that_may_hold_an_equals_sign) {
   uri const u = uri::parse("file:/data/x=y.img,lba_bytes=4096");
   EXPECT_EQ(u.name(), "/data/x=y.img");

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -164,6 +165,43 @@ TEST_F(driver_test, controllers_that_cannot_be_used_are_refused) {
   EXPECT_THAT(message_of<operation_failed>([&] { bring_up(); }), HasSubstr("NVM command set"));
   fake.capabilities = nvme::controller_capabilities::make(1024, true, 1, 0, 1, 2, 4);
   EXPECT_THAT(message_of<operation_failed>([&] { bring_up(); }), HasSubstr("smallest page is 16384"));
+  fake.capabilities = nvme::controller_capabilities::make(1, true, 1, 0, 1, 0, 4);
+  EXPECT_THAT(message_of<operation_failed>([&] { bring_up(); }), HasSubstr("a queue needs two"));
+}
+
+TEST_F(driver_test, controller_that_hides_its_configuration_is_stopped_all_the_same) {
+  fake.becomes_ready = false;
+  fake.hides_configuration = true;
+  EXPECT_EQ(failure_of([&] { bring_up(); }), cause::timed_out);
+  auto const last = fake.writes().back();
+  EXPECT_EQ(last.offset, reg::cc);
+  EXPECT_FALSE(nvme::controller_configuration{last.value}.enabled());
+}
+
+TEST_F(driver_test, shutdown_has_a_time_limit_whatever_the_controller_asks_for) {
+  fake.identify.rtd3e = ~0u;
+  fake.completes_shutdown = false;
+  controller_options options = impatient();
+  options.shutdown_timeout_most_ns = 3'000'000;
+  auto const controller = bring_up(options);
+  EXPECT_THAT(message_of<controller_failure>([&] { controller->shutdown(); }), HasSubstr("shutdown within 3 ms"));
+}
+
+TEST_F(driver_test, queue_without_doorbells_takes_no_id) {
+  auto const controller = bring_up();
+  fake.window_bytes = 4096 + 8;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_THAT(message_of<operation_failed>([&] { (void)controller->create_io_queue_pair(); }),
+                HasSubstr("no register is there"));
+  }
+  fake.window_bytes = 8192;
+  EXPECT_EQ(controller->create_io_queue_pair().id(), 1);
+}
+
+TEST_F(driver_test, texts_of_the_controller_are_printable) {
+  std::memcpy(fake.identify.sn, "A\n\x01\xff\x7f B", 7);
+  auto const controller = bring_up();
+  EXPECT_EQ(controller->identity().serial, "A???? B");
 }
 
 TEST_F(driver_test, namespaces_that_cannot_be_used_are_refused) {
@@ -174,6 +212,15 @@ TEST_F(driver_test, namespaces_that_cannot_be_used_are_refused) {
   EXPECT_THAT(message_of<operation_failed>([&] { bring_up(); }), HasSubstr("8 bytes of metadata"));
   fake.name_space.lbaf[0] = {0, 3, 0};
   EXPECT_THAT(message_of<operation_failed>([&] { bring_up(); }), HasSubstr("blocks of 2^3 bytes"));
+  fake.name_space.lbaf[0] = {0, 16, 0};
+  fake.identify.mdts = 3;
+  EXPECT_THAT(message_of<operation_failed>([&] { bring_up(); }), HasSubstr("moves at most 32768 bytes"));
+  fake.name_space.lbaf[0] = {0, 9, 0};
+  for (std::uint64_t const blocks : {std::uint64_t{0}, std::uint64_t{1} << 54, ~std::uint64_t{0}}) {
+    fake.name_space.nsze = blocks;
+    EXPECT_THAT(message_of<operation_failed>([&] { bring_up(); }),
+                HasSubstr("namespace 1 has " + std::to_string(blocks) + " blocks of 512 bytes"));
+  }
   EXPECT_EQ(memory.held(), 0u);
 }
 

@@ -19,6 +19,7 @@
 #include "forebay/detail/nvme/identify.hpp"
 #include "forebay/detail/nvme/registers.hpp"
 #include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/error.hpp"
 
 namespace forebay::test {
 
@@ -97,6 +98,8 @@ class fake_controller final : public driver::register_space {
   bool stops = true;             ///< CSTS.RDY follows CC.EN when it is cleared
   bool fatal_at_enable = false;  ///< CSTS.CFS instead of CSTS.RDY
   bool completes_shutdown = true;
+  bool hides_configuration = false;  ///< CC reads as 0
+  std::uint32_t window_bytes = ~0u;  ///< of the registers: there are no doorbells of I/O queues behind it
   /// The status of each Create, Delete or other command by opcode; other commands succeed.
   std::map<nvme::admin_opcode, std::uint16_t> refuse;
   /// What to do with a command: reply, or say nothing. Commands without an answer stay with `withheld()`.
@@ -176,6 +179,8 @@ class fake_controller final : public driver::register_space {
       case nvme::registers::csts:
         if (stops && !nvme::controller_configuration{file_[nvme::registers::cc]}.enabled()) csts_ = 0;
         return csts_;
+      case nvme::registers::cc:
+        return hides_configuration ? 0 : file_[offset];
       default:
         return file_[offset];
     }
@@ -190,7 +195,10 @@ class fake_controller final : public driver::register_space {
     if (offset == nvme::registers::sq_tail_doorbell(0, stride())) fetch_locked(value);
   }
 
-  std::uint32_t* doorbell(std::uint32_t offset) override { return &doorbells_[offset]; }
+  std::uint32_t* doorbell(std::uint32_t offset) override {
+    if (offset >= window_bytes) throw operation_failed("no register is there");
+    return &doorbells_[offset];
+  }
 
  private:
   static constexpr std::uint32_t version = nvme::controller_version::make(1, 4, 0);

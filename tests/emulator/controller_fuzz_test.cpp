@@ -67,7 +67,7 @@ bool play(fuzz_input const& input, std::filesystem::path const& path, behaviour&
 }
 
 std::filesystem::path corpus_folder() {
-  return test::source_path("tests/emulator/corpus");
+  return test::source_path("tests/fuzz/corpus/controller");
 }
 
 TEST(controller_fuzz, corpus) {

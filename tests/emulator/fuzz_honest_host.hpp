@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <stdexcept>
 #include <string>
 
 #include "forebay/detail/driver/spaces.hpp"
@@ -21,18 +20,12 @@
 #include "forebay/detail/nvme/registers.hpp"
 #include "forebay/detail/nvme/status_code.hpp"
 #include "forebay/detail/simt/native.hpp"
+#include "support/demand.hpp"
 
 namespace forebay::emulator::testing {
 
-/// A promise that the controller did not keep.
-class broken_promise : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-inline void demand(bool holds, char const* what) {
-  if (!holds) throw broken_promise(what);
-}
+using test::broken_promise;
+using test::demand;
 
 template <class Predicate>
 bool soon(Predicate&& predicate, std::uint64_t patience_ns) {

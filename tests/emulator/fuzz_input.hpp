@@ -138,7 +138,7 @@ inline std::vector<std::filesystem::path> inputs_in(std::filesystem::path const&
   std::vector<std::filesystem::path> paths;
   if (std::filesystem::is_directory(folder)) {
     for (auto const& entry : std::filesystem::directory_iterator(folder)) {
-      if (entry.path().extension() == ".bin") paths.push_back(entry.path());
+      if (entry.is_regular_file()) paths.push_back(entry.path());
     }
   }
   std::sort(paths.begin(), paths.end());

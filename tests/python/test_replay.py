@@ -221,6 +221,15 @@ def test_damaged_gzip_is_refused(forebay, tmp_path):
     forebay("replay", write(tmp_path / "broken", broken), "--drive", DRIVE).refused("trace", "gzip")
 
 
+def test_what_a_refusal_quotes_of_a_file_is_one_line(tmp_path):
+    path = tmp_path / "t.log"
+    path.write_text("fio version 2 iolog\n/\0\x1b[2Ja read 0 4096\n/b read 0 4096\n")
+    with pytest.raises(RefusedInput) as refused:
+        load(path)
+    assert str(refused.value).isprintable()
+    assert str(refused.value).endswith(r"the file /\x00\x1b[2Ja; choose one with --file")
+
+
 def test_options_that_cannot_be_meant_are_refused(forebay, tmp_path):
     msr, iolog = write(tmp_path / "a.csv", MSR), write(tmp_path / "b.log", IOLOG_3)
 

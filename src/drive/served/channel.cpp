@@ -205,11 +205,16 @@ nlohmann::json describe_current_exception() {
 }
 
 void rethrow(nlohmann::json const& reply) {
-  if (auto const refused = reply.find("refused"); refused != reply.end()) {
-    throw refused_input(refused->at("field"), refused->at("value"), refused->at("remedy"));
-  }
-  if (auto const failed = reply.find("failed"); failed != reply.end()) {
-    throw operation_failed(failed->get<std::string>());
+  try {
+    if (auto const refused = reply.find("refused"); refused != reply.end()) {
+      throw refused_input(refused->at("field"), refused->at("value"), refused->at("remedy"));
+    }
+    if (auto const failed = reply.find("failed"); failed != reply.end()) {
+      throw operation_failed(failed->get<std::string>());
+    }
+  } catch (nlohmann::json::exception const&) {
+    throw operation_failed(
+        "drive daemon: it answered with an error that cannot be read: start it again, of this version");
   }
 }
 

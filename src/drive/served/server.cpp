@@ -276,7 +276,8 @@ class server::session {
     } else if (what == "close") {
       leave();  // before the answer: once it has that, the client may open the drive again and finds its pairs free
     } else {
-      throw operation_failed("drive daemon: it does not know the request '" + what + "'");
+      throw refused_input("do", what,
+                          "the drive daemon knows no such request; use the same version of Forebay for both");
     }
     return json::object();
   }

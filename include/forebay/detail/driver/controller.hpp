@@ -39,7 +39,8 @@ struct controller_options {
   std::uint32_t admin_queue_entries = 32;  ///< 2 to 4096
   std::uint64_t admin_timeout_ns = 5'000'000'000;
   std::uint64_t shutdown_timeout_ns = 5'000'000'000;  ///< at least this; RTD3E of Identify Controller if that is longer
-  std::uint64_t ready_timeout_ns = 0;                 ///< how long CSTS.RDY may take to follow CC.EN; 0: as CAP.TO says
+  std::uint64_t shutdown_timeout_most_ns = 60'000'000'000;  ///< of RTD3E, which can say 71 minutes
+  std::uint64_t ready_timeout_ns = 0;  ///< how long CSTS.RDY may take to follow CC.EN; 0: as CAP.TO says
   /// If set: weighted round robin arbitration, so that priorities of queues take effect. Rejected if CAP.AMS does not
   /// offer it.
   std::optional<priority_weights> priorities;

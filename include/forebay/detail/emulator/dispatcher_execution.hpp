@@ -83,7 +83,7 @@ class dispatcher_execution : protected dispatcher_locks<M> {
       std::uint32_t const i = first + lanes_.rank();
       bool reads_piece = false, writes_piece = false, is_alone = false, fails = false;
       dma_segment piece;
-      std::byte* ours = nullptr;
+      std::uint64_t offset_bytes = 0;
       if (i < n) {
         decoded_command const& command = scratch_.decoded[i];
         nvme::submission_entry const e = entry(i);
@@ -106,7 +106,7 @@ class dispatcher_execution : protected dispatcher_locks<M> {
           writes_piece = moves && !reads_piece;
           if (reads_piece) bytes_read += command.bytes;
           if (writes_piece) bytes_written += command.bytes;
-          ours = view_.drive.data + command.offset_bytes;
+          offset_bytes = command.offset_bytes;
         }
       }
       reads += team::ones(lanes_.ballot(reads_piece));
@@ -115,6 +115,7 @@ class dispatcher_execution : protected dispatcher_locks<M> {
       alone |= lanes_.ballot(is_alone) << first;
       if (view_.drive.data != nullptr) {
         auto* const theirs = reinterpret_cast<std::byte*>(piece.address);
+        std::byte* const ours = view_.drive.data + offset_bytes;
         scratch_.moves.append(lanes_, reads_piece || writes_piece, reads_piece ? theirs : ours,
                               reads_piece ? ours : theirs, static_cast<std::uint32_t>(piece.bytes));
       }

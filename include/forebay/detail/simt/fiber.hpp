@@ -21,7 +21,7 @@ namespace forebay::simt {
 struct fiber : machine_traits {
   static constexpr bool asks_again_and_again = false;
 
-  using location = std::source_location;
+  using location = detail::location;
 
   /// The atomic view of a word. Every access is a scheduling point of a scheduled run.
   template <word T, scope S>

@@ -12,7 +12,34 @@
 
 namespace forebay::simt::detail {
 
+#ifdef __cpp_lib_source_location
 using location = std::source_location;
+#else
+/// The part of std::source_location that is used here, for clang before 16, which has none. It builds the fuzzers.
+class location {
+ public:
+  static constexpr location current(char const* file = __builtin_FILE(), char const* function = __builtin_FUNCTION(),
+                                    std::uint_least32_t line = __builtin_LINE(),
+                                    std::uint_least32_t column = __builtin_COLUMN()) noexcept {
+    location here;
+    here.file_ = file;
+    here.function_ = function;
+    here.line_ = line;
+    here.column_ = column;
+    return here;
+  }
+  constexpr char const* file_name() const noexcept { return file_; }
+  constexpr char const* function_name() const noexcept { return function_; }
+  constexpr std::uint_least32_t line() const noexcept { return line_; }
+  constexpr std::uint_least32_t column() const noexcept { return column_; }
+
+ private:
+  char const* file_ = "";
+  char const* function_ = "";
+  std::uint_least32_t line_ = 0;
+  std::uint_least32_t column_ = 0;
+};
+#endif
 
 enum class collective : std::uint8_t { sync, any, all, ballot, shuffle, match };
 
