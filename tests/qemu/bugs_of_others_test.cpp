@@ -117,16 +117,22 @@ TEST_F(BugsOfOthers, AThreadThatWaitsForOneCommandDropsNoCompletionOfAnother) {
     std::memcpy(&first, buffer.data() + place * page_bytes, sizeof first);
     EXPECT_EQ(first, page * page_bytes / 8);
   };
-  test::opened_qemu("late").hold("read_aio");
+  test::qemu_nvme& qemu = test::opened_qemu("late");
+  std::uint64_t done = qemu.traffic().read_commands;
+  qemu.hold("read_aio");
   auto late = start(others, 200);
   for (std::uint64_t round = 0; round < rounds; ++round) {
     std::vector<decltype(start(0, 0))> tokens;
     for (std::uint64_t i = 0; i < others; ++i) tokens.push_back(start(i, round * others + i));
+    // All are in the ring: QEMU has counted them, and has then been asked once more.
+    EXPECT_TRUE(native::wait_until([&] { return qemu.traffic().read_commands == done + others; },
+                                   native::clock_ns() + patience_ns));
+    done = qemu.traffic().read_commands;
     // The thread waits for the last one, and finds the completions of the others.
     for (std::uint64_t i = others; i-- > 0;) expect_page(tokens[i], i, round * others + i);
     EXPECT_FALSE(late.ready());
   }
-  test::opened_qemu("late").let_go();
+  qemu.let_go();
   expect_page(late, others, 200);
 }
 
