@@ -19,7 +19,7 @@ demo:  ## search a graph on an emulated drive, check the answer; results in out/
 test:  ## build and test, and compile the CUDA programs (25 minutes from nothing on 2 cores)
 	@scripts/test
 
-check:  ## all sanitizers, CUDA targets, schedules and lint; MINUTES=60
+check:  ## all sanitizers, fuzz and CUDA targets, schedules and lint; MINUTES=60
 	@MINUTES=$(MINUTES) scripts/check
 
 docs:  ## build the site of the documentation in build/docs; wrong links are errors

@@ -71,6 +71,12 @@ std::string problem_of(std::string const& name) {
   return {};
 }
 
+/// A number of a table, which a drive may hold anything in: JSON's own conversion takes fractions, and numbers that do
+/// not fit. Throws a JSON exception.
+std::uint64_t whole(nlohmann::json const& value) {
+  return value.get_ref<nlohmann::json::number_unsigned_t const&>();
+}
+
 bool same(extent const& a, extent const& b) {
   return a.name == b.name && a.first_byte == b.first_byte && a.size_bytes == b.size_bytes;
 }
@@ -134,16 +140,16 @@ bool catalogue::parse(std::string_view text) {
     auto const parsed = drive::parse_foreign_json(text);
     if (!parsed) return false;
     nlohmann::json const& table = *parsed;
-    std::uint32_t const drives = table.at("drives");
-    std::uint64_t const stripe_bytes = table.at("stripe_bytes");
+    std::uint64_t const drives = whole(table.at("drives"));
+    std::uint64_t const stripe_bytes = whole(table.at("stripe_bytes"));
     if (drives != home_.drives || stripe_bytes != home_.stripe_bytes) {
       throw operation_failed("catalogue: made on " + std::to_string(drives) + " drives with stripes of " +
                              std::to_string(stripe_bytes) + " bytes, found on " + std::to_string(home_.drives) +
                              " with " + std::to_string(home_.stripe_bytes) + ": open the same drives in the same way");
     }
-    stamp_ = table.value("stamp", std::uint64_t{0});
+    stamp_ = table.contains("stamp") ? whole(table.at("stamp")) : 0;
     for (auto const& row : table.at("extents")) {
-      extent e{row.at("name"), row.at("first_byte"), row.at("bytes")};
+      extent e{row.at("name"), whole(row.at("first_byte")), whole(row.at("bytes"))};
       std::uint64_t const least = extents_.empty() ? reserved_bytes : end_of(extents_.back());
       if (!problem_of(e.name).empty() || find(e.name) != nullptr) return false;
       if (e.first_byte < least || e.first_byte % alignment_bytes != 0 || e.first_byte > home_.bytes ||

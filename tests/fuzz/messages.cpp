@@ -34,7 +34,7 @@ using nlohmann::json;
 using test::demand;
 
 constexpr char const* drive_uri = "emulated:size=1M,queues=64,residency=served";
-constexpr int patience_of_test_ms = 20'000;
+constexpr int patience_of_test_ms = 50'000;
 
 class local_daemon {
  public:

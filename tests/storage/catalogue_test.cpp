@@ -218,7 +218,8 @@ TEST(Catalogue, WhatNobodyHereWouldStoreIsDamage) {
         std::string("[{\"name\":\"a\\u0007\",\"first_byte\":1048576,\"bytes\":5}]"),
         std::string("[{\"name\":\"\\u009b0m\",\"first_byte\":1048576,\"bytes\":5}]"),
         std::string(R"([{"name":"a","first_byte":2097152,"bytes":5},{"name":"b","first_byte":1048576,"bytes":5}])"),
-        std::string(100'000, '[')}) {
+        std::string(R"([{"name":"a","first_byte":1048576.5,"bytes":5}])"),
+        std::string(R"([{"name":"a","first_byte":1048576,"bytes":1e30}])"), std::string(100'000, '[')}) {
     image i;
     catalogue c(16 * mib);
     c.create("edges", 5);
@@ -230,6 +231,18 @@ TEST(Catalogue, WhatNobodyHereWouldStoreIsDamage) {
     EXPECT_THAT([&] { catalogue::load(16 * mib, i.reader()); }, ThrowsMessage<operation_failed>(HasSubstr("damaged")))
         << extents.substr(0, 60);
   }
+}
+
+TEST(Catalogue, ANumberOfDrivesThatDoesNotFitIsNotCutToOneThatDoes) {
+  image i;
+  catalogue c(16 * mib);
+  c.create("edges", 5);
+  c.store(i.writer(), i.flusher());
+  for (std::size_t const copy : {std::size_t{0}, std::size_t{catalogue::copy_bytes}}) {
+    forge(i, copy, 2, R"({"drives":4294967297,"extents":[],"stripe_bytes":0})");
+  }
+  EXPECT_THAT([&] { catalogue::load(16 * mib, i.reader()); },
+              ThrowsMessage<operation_failed>(HasSubstr("made on 4294967297 drives")));
 }
 
 TEST(Catalogue, WhatIsStagedIsNotThereBeforeItIsPublished) {
