@@ -305,7 +305,7 @@ class HostTransfersOfAGpu : public testing::TestWithParam<bool> {
   std::shared_ptr<detail::opened_drives> const drives = detail::open_drives(options, device);
   detail::drive_plan const plan = with_pairs(detail::plan_drives(options, detail::identities_of(*drives), false));
   detail::buffer_source const buffers{drives, device.memory()};
-  detail::client client{device, drives, plan.layout, plan.queues, options, buffers, [](auto, auto) { return ""; }};
+  detail::client client{device, drives, plan, options, buffers, [](auto, auto) { return ""; }};
   detail::host_io host{drives, plan, device.shared_memory(), options, buffers};
   detail::recovery_thread recovery{{client.for_recovery(), host.for_recovery()}};
   detail::host_transfers transfers{host,
