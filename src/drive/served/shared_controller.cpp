@@ -139,12 +139,15 @@ class client_space final : public driver::dma_space {
                           "a real drive does not reach it: use one storage for real drives, and another for the rest");
     }
     of_drive_.map_shared(its->data(), its->size_bytes(), its->file());
+    std::vector<bus_stretch> stretches;
     try {
-      for (bus_stretch const& s : stretches_of(*its)) {
+      stretches = stretches_of(*its);
+      for (bus_stretch const& s : stretches) {
         here_.emplace(s.bus_address, stretch{its->data() + s.offset_bytes, s.bytes});
       }
       reached_.push_back(its);
     } catch (...) {
+      for (bus_stretch const& s : stretches) here_.erase(s.bus_address);
       of_drive_.unmap(its->data(), its->size_bytes());
       throw;
     }
@@ -313,17 +316,13 @@ class part_of_controller final : public client_controller, private driver::regis
       case registers::acq + 4:
         set_half(completion_base_, registers::acq);
         break;
-      case registers::sq_tail_doorbell(0, 0):
-        tail_ = value;
-        break;
-      case registers::cq_head_doorbell(0, 0):
-        head_ = value;
-        break;
       default:
         if (offset_bytes > registers::cq_head_doorbell(0, 0)) ring(offset_bytes, value);
     }
     {
       std::lock_guard const lock(mutex_);
+      if (offset_bytes == registers::sq_tail_doorbell(0, 0)) tail_ = value;
+      if (offset_bytes == registers::cq_head_doorbell(0, 0)) head_ = value;
       serve_admin();
       raise_events_locked();
     }
@@ -526,6 +525,8 @@ class part_of_controller final : public client_controller, private driver::regis
         default:
           return completion{refuse(generic_status::invalid_command_opcode)};
       }
+    } catch (driver::command_error const& refused) {
+      return completion{refused.status_field()};
     } catch (operation_failed const&) {
       fail();
       return completion{refuse(generic_status::internal_error)};
@@ -649,15 +650,23 @@ class part_of_controller final : public client_controller, private driver::regis
   }
   completion get_log_page(nvme::submission_entry command) {
     std::uint64_t const dwords = (command.cdw10 >> 16 | std::uint64_t{command.cdw11 & 0xffff} << 16) + 1;
+    auto const page = static_cast<nvme::log_page_id>(command.cdw10 & 0xff);
+    if (!may_read(page)) return {refuse(command_specific_status::invalid_log_page)};
     if (dwords > page_bytes / 4) return {refuse(generic_status::invalid_field_in_command)};
     constexpr std::uint32_t retain_event = 1 << 15;
     bool const retains = (command.cdw10 & retain_event) != 0;
     command.cdw10 |= retain_event;  // the drive's own events are for nobody
     completion done = run_with_page(command);
     if (done.status_field == 0) done = transfer_out(command, dwords * 4);
-    bool const errors = (command.cdw10 & 0xff) == static_cast<std::uint32_t>(nvme::log_page_id::error_information);
+    bool const errors = page == nvme::log_page_id::error_information;
     if (done.status_field == 0 && errors && !retains) event_masked_ = false;
     return done;
+  }
+  /// To read some other pages has an effect: it makes the drive keep a report, for one.
+  static bool may_read(nvme::log_page_id page) {
+    return page == nvme::log_page_id::error_information || page == nvme::log_page_id::smart_health_information ||
+           page == nvme::log_page_id::firmware_slot_information ||
+           page == nvme::log_page_id::commands_supported_and_effects;
   }
   std::uint32_t granted() const {
     auto const count = static_cast<std::uint32_t>(ids_.size());
