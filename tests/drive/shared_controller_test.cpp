@@ -202,29 +202,81 @@ TEST_F(SharedController, AClientThatLeavesWithCommandsUnderWayDisturbsNoOther) {
   }
 }
 
-TEST_F(SharedController, AControllerThatDoesNotAnswerIsResetAndAllClientsComeBack) {
+/// Two clients of a controller that may stop to answer.
+class SharedDeafController : public testing::Test {
+ protected:
+  struct side {
+    explicit side(std::shared_ptr<shared_drive> const& drive)
+        : client(drive, 4), controller(client.controller->registers(), client.controller->dma()) {}
+    bool has_failed() {
+      return nvme::controller_status{client.controller->registers().read32(nvme::registers::csts)}.fatal();
+    }
+    local_client client;
+    driver::controller controller;
+  };
+
+  /// The whole controller fails for one client, which resets it. The other one is not told.
+  void reset_by(side& one) {
+    driver::io_queue queue = one.controller.create_io_queue_pair({.entries = 4});
+    deaf = true;
+    EXPECT_THROW(one.controller.delete_io_queue_pair(queue), operation_failed);
+    deaf = false;
+    EXPECT_TRUE(one.has_failed());
+    one.controller.reset();
+  }
+
   std::atomic<bool> deaf = false;
-  constexpr std::uint64_t admin_timeout_ns = 50'000'000;
-  auto const shared = share(std::make_unique<deaf_device>(deaf), admin_timeout_ns);
-  shared_one() = nullptr;
-  std::shared_ptr<shared_drive> const drive(shared.get(), [](auto*) {});
-  local_client one(drive, 4), two(drive, 4);
-  driver::controller of_one(one.controller->registers(), one.controller->dma());
-  driver::controller of_two(two.controller->registers(), two.controller->dma());
-  driver::io_queue queue_of_one = of_one.create_io_queue_pair({.entries = 4});
-  driver::io_queue queue_of_two = of_two.create_io_queue_pair({.entries = 4});
-  deaf = true;
-  EXPECT_THROW(of_one.delete_io_queue_pair(queue_of_one), operation_failed);
-  deaf = false;
-  nvme::controller_status const status{one.controller->registers().read32(nvme::registers::csts)};
-  EXPECT_TRUE(status.fatal());
-  of_one.reset();
-  EXPECT_TRUE(nvme::controller_status{two.controller->registers().read32(nvme::registers::csts)}.fatal())
-      << "its queues are gone too";
-  of_two.reset();
-  of_one.recreate(queue_of_one);
-  of_two.recreate(queue_of_two);
-  EXPECT_EQ(of_two.identify_namespace(1).nsze, of_two.identity().blocks);
+  std::shared_ptr<shared_drive> const drive = share(std::make_unique<deaf_device>(deaf), 50'000'000);
+};
+
+TEST_F(SharedDeafController, IsResetAndAllClientsComeBack) {
+  side one(drive), two(drive);
+  driver::io_queue queue_of_two = two.controller.create_io_queue_pair({.entries = 4});
+  reset_by(one);
+  EXPECT_TRUE(two.has_failed()) << "its queues are gone too";
+  two.controller.reset();
+  two.controller.recreate(queue_of_two);
+  EXPECT_EQ(two.controller.identify_namespace(1).nsze, two.controller.identity().blocks);
+}
+
+TEST_F(SharedDeafController, MakesNoQueueForAClientThatDoesNotKnowOfAReset) {
+  {
+    side one(drive), two(drive);
+    reset_by(one);
+    EXPECT_THROW(two.controller.create_io_queue_pair({.entries = 4}), operation_failed);
+  }
+  // Without an answer from the drive, a queue with one of their ids would be there still.
+  side later(drive);
+  std::vector<driver::io_queue> all;
+  for (int i = 0; i < 4; ++i) all.push_back(later.controller.create_io_queue_pair({.entries = 4}));
+}
+
+TEST_F(SharedDeafController, IsResetBeforeTheMemoryOfACommandWithoutAnAnswerIsUsedAgain) {
+  side two(drive);
+  {
+    side one(drive);
+    deaf = true;
+    EXPECT_THROW(one.controller.identify_controller(), operation_failed);
+    deaf = false;
+  }
+  EXPECT_TRUE(two.has_failed()) << "the drive has let go by a reset";
+}
+
+TEST_F(SharedDeafController, KeepsItsCacheOffThroughAReset) {
+  side one(drive), two(drive);
+  two.controller.set_feature(nvme::feature_id::volatile_write_cache, 0);
+  reset_by(one);
+  EXPECT_EQ(one.controller.get_feature(nvme::feature_id::volatile_write_cache) & 1, 0u);
+  two.controller.reset();
+  EXPECT_EQ(one.controller.get_feature(nvme::feature_id::volatile_write_cache) & 1, 1u) << "nobody wants it off";
+}
+
+TEST_F(SharedDeafController, TakesTheSizesOfAdminQueuesWhenItIsEnabled) {
+  side one(drive);
+  driver::register_space& registers = one.client.controller->registers();
+  registers.write32(nvme::registers::aqa, nvme::admin_queue_attributes::make(4096, 4096));
+  registers.write32(nvme::registers::sq_tail_doorbell(0, 0), 100);
+  EXPECT_NO_THROW(one.controller.identify_namespace(1));
 }
 
 TEST_F(SharedController, MemoryOfAnEmulatedDriveIsRefused) {

@@ -22,6 +22,7 @@ namespace forebay::drive::files {
 namespace {
 
 constexpr std::chrono::milliseconds between_looks{20};
+constexpr int looks_a_second = 50;
 constexpr std::uint64_t compared_bytes = 4096;
 constexpr std::size_t most_compared = 64;
 
@@ -122,12 +123,14 @@ class file_device final : public device, private driver::register_space {
   /// Somebody may want to write the file at any time. Then the drive lets go first, and the file after that.
   void watch() {
     std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, between_looks, [this] { return closing_; })) {
-      if (!file_->is_wanted()) continue;
+    int looks = 0;
+    do {
+      bool const thorough = looks++ % looks_a_second == 0;
+      if (!file_->is_wanted() && !(thorough && file_->has_moved())) continue;
       whole_->end();
       file_.reset();
       return;
-    }
+    } while (!wake_.wait_for(lock, between_looks, [this] { return closing_; }));
   }
 
   std::string const uri_;

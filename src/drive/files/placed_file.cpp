@@ -12,11 +12,13 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -50,7 +52,7 @@ constexpr std::array reasons = {
     reason{FIEMAP_EXTENT_UNKNOWN, "has parts of which its file system does not tell where they are: copy it"},
 };
 
-std::vector<fiemap_extent> told_extents(open_file const& file, std::string const& path) {
+std::vector<fiemap_extent> told_extents(open_file const& file, std::string const& path, std::uint32_t flags) {
   std::vector<fiemap_extent> all;
   std::vector<std::byte> room(sizeof(fiemap) + extents_at_a_time * sizeof(fiemap_extent));
   auto* const map = reinterpret_cast<fiemap*>(room.data());
@@ -58,7 +60,7 @@ std::vector<fiemap_extent> told_extents(open_file const& file, std::string const
     *map = {};
     map->fm_start = next;
     map->fm_length = ~std::uint64_t{0} - next;
-    map->fm_flags = FIEMAP_FLAG_SYNC;
+    map->fm_flags = flags;
     map->fm_extent_count = extents_at_a_time;
     if (::ioctl(file.get(), FS_IOC_FIEMAP, map) != 0) {
       refuse(path, fmt::format("its file system does not tell where it lies: {}", std::strerror(errno)));
@@ -69,10 +71,26 @@ std::vector<fiemap_extent> told_extents(open_file const& file, std::string const
   }
 }
 
+/// Whether what is written goes to a journal first, so that it is not where the extents say.
+bool is_journaled(open_file const& file, std::string const& device_number) {
+  unsigned long flags = 0;
+  if (::ioctl(file.get(), FS_IOC_GETFLAGS, &flags) == 0 && (flags & FS_JOURNAL_DATA_FL) != 0) return true;
+  // Mount, parent, number of the device, and so on; the options of the file system come last (proc(5)).
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line, id, parent, number; std::getline(mounts, line);) {
+    std::istringstream words(line);
+    words >> id >> parent >> number;
+    if (number == device_number && line.find("data=journal") != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<file_extent> checked_extents(std::string const& path, std::uint64_t file_bytes,
-                                         std::span<fiemap_extent const> told, std::uint64_t device_first_byte) {
+                                         std::span<fiemap_extent const> told, std::uint64_t device_first_byte,
+                                         std::uint64_t block_bytes) {
+  std::uint64_t const last = (file_bytes + block_bytes - 1) / block_bytes * block_bytes;
   std::vector<file_extent> extents;
   std::uint64_t end = 0;
   for (fiemap_extent const& e : told) {
@@ -85,12 +103,13 @@ std::vector<file_extent> checked_extents(std::string const& path, std::uint64_t 
       refuse(path, "it has parts that do not begin on a block: copy it");
     }
     std::uint64_t const on_drive = device_first_byte + e.fe_physical;
+    std::uint64_t const bytes = std::min<std::uint64_t>(e.fe_length, last - end);  // it may go on behind the file's end
     if (!extents.empty() && extents.back().byte_on_drive + extents.back().bytes == on_drive) {
-      extents.back().bytes += e.fe_length;
+      extents.back().bytes += bytes;
     } else {
-      extents.push_back({e.fe_logical, on_drive, e.fe_length});
+      extents.push_back({e.fe_logical, on_drive, bytes});
     }
-    end += e.fe_length;
+    end += bytes;
   }
   if (end < file_bytes) refuse(path, fmt::format("it has a hole at {}: write all of it", end));
   return extents;
@@ -122,12 +141,32 @@ placed_file::placed_file(std::string const& path)
   // After the lease, so that nobody has changed its size since.
   if (::fstat(file_.get(), &about) != 0) refuse(path, std::strerror(errno));
   where_.file_bytes = static_cast<std::uint64_t>(about.st_size);
-  std::string const node = fmt::format("/sys/dev/block/{}:{}", major(about.st_dev), minor(about.st_dev));
+  std::string const number = fmt::format("{}:{}", major(about.st_dev), minor(about.st_dev));
+  std::string const node = "/sys/dev/block/" + number;
   std::error_code none;
+  if (is_journaled(file_, number)) {
+    refuse(path, "its data is written to a journal first: mount the file system without data=journal (chattr -j)");
+  }
+  std::filesystem::directory_iterator const below(node + "/slaves", none);
+  if (!none && below != std::filesystem::directory_iterator()) {
+    refuse(path, "its file system is on a device that is made of others (LVM, RAID, encryption): use one that is not");
+  }
   where_.device = std::filesystem::canonical(node, none).filename().string();
   std::uint64_t first_sector = 0;
   std::ifstream(node + "/start") >> first_sector;  // of a partition
-  where_.extents = checked_extents(path, where_.file_bytes, told_extents(file_, path), first_sector * sector_bytes);
+  device_first_byte_ = first_sector * sector_bytes;
+  block_bytes_ = static_cast<std::uint64_t>(of.f_bsize);
+  where_.extents = checked_extents(path, where_.file_bytes, told_extents(file_, path, FIEMAP_FLAG_SYNC),
+                                   device_first_byte_, block_bytes_);
+}
+
+bool placed_file::has_moved() const noexcept {
+  try {
+    return checked_extents(path_, where_.file_bytes, told_extents(file_, path_, 0), device_first_byte_, block_bytes_) !=
+           where_.extents;
+  } catch (std::exception const&) {
+    return true;
+  }
 }
 
 bool placed_file::is_wanted() const {

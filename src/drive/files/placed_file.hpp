@@ -36,18 +36,24 @@ class placed_file {
   /// Whether somebody wants to write the file, and waits until this object is destroyed, or for a time that the system
   /// sets (/proc/sys/fs/lease-break-time).
   bool is_wanted() const;
+  /// Whether it lies elsewhere by now. The lease keeps it from being written, but some file systems let its owner
+  /// share its blocks with another file meanwhile.
+  bool has_moved() const noexcept;
   /// Reads through the file system. Throws `operation_failed`.
   void read(void* to, std::size_t bytes, std::uint64_t byte) const;
 
  private:
   std::string const path_;
   open_file file_;
+  std::uint64_t device_first_byte_ = 0;  ///< of a partition
+  std::uint64_t block_bytes_ = 0;        ///< of the file system
   placement where_;
 };
 
 /// The extents as the system tells them, checked. `device_first_byte`: where the file system's device begins on the
-/// whole one. Throws `refused_input` that names `path`.
+/// whole one. `block_bytes`: of the file system. Throws `refused_input` that names `path`.
 std::vector<file_extent> checked_extents(std::string const& path, std::uint64_t file_bytes,
-                                         std::span<fiemap_extent const> told, std::uint64_t device_first_byte);
+                                         std::span<fiemap_extent const> told, std::uint64_t device_first_byte,
+                                         std::uint64_t block_bytes);
 
 }  // namespace forebay::drive::files

@@ -72,13 +72,17 @@ class huge_memory final : public driver::dma_space {
   /// From now on a function can reach the memory, until `leave`: its guard keeps all of it.
   void join(takeover& keeper) {
     std::lock_guard const lock(mutex_);
-    for (auto& [first, its] : blocks_) its.kept[&keeper] = keeper.keep(its.file.get());
     keepers_.push_back(&keeper);
+    try {
+      for (auto& [first, its] : blocks_) its.kept[&keeper] = keeper.keep(its.file.get());
+    } catch (...) {
+      leave_locked(keeper);
+      throw;
+    }
   }
   void leave(takeover& keeper) {
     std::lock_guard const lock(mutex_);
-    std::erase(keepers_, &keeper);
-    for (auto& [first, its] : blocks_) its.kept.erase(&keeper);
+    leave_locked(keeper);
   }
 
   void* allocate(std::size_t bytes) override {
@@ -184,15 +188,24 @@ class huge_memory final : public driver::dma_space {
     free_.add(reinterpret_cast<std::uint64_t>(mapped), count * huge_page);
   }
 
+  void leave_locked(takeover& keeper) noexcept {
+    std::erase(keepers_, &keeper);
+    for (auto& [first, its] : blocks_) its.kept.erase(&keeper);
+  }
   /// Huge pages that are mapped at `first`. The caller holds the mutex.
   void add_block(std::uint64_t first, std::size_t count, open_file file, bool own) {
     block made;
     made.file = std::move(file);
     made.own = own;
     // Before any function can write there: if this process dies, its pages must not become somebody else's.
-    for (takeover* const keeper : keepers_) made.kept[keeper] = keeper->keep(made.file.get());
-    for (std::size_t i = 0; i < count; ++i) {
-      made.frames.push_back(physical_address(reinterpret_cast<void const*>(first + i * huge_page)));
+    try {
+      for (takeover* const keeper : keepers_) made.kept[keeper] = keeper->keep(made.file.get());
+      for (std::size_t i = 0; i < count; ++i) {
+        made.frames.push_back(physical_address(reinterpret_cast<void const*>(first + i * huge_page)));
+      }
+    } catch (...) {
+      for (auto const& [keeper, id] : made.kept) keeper->let_go(id, count * huge_page);
+      throw;
     }
     blocks_.emplace(first, std::move(made));
   }

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -42,6 +43,7 @@ struct message {
   char what;
   std::uint64_t id;  ///< of memory that it keeps: where the guard has it
   std::uint64_t bytes;
+  std::uint64_t number = 0;  ///< of the question: the answer to an earlier one may come late
 };
 
 /// What the guard tells at the end: the first step that failed, and why.
@@ -273,7 +275,11 @@ class guard {
 
 /// Sends a message, maybe with a file, waits for the answer and returns its id.
 std::uint64_t tell(function const& of, open_file const& guard, message const& order, int file = -1) {
+  static std::atomic<std::uint64_t> questions{0};
   message answer = order;
+  // Relaxed: the number only differs from all others.
+  answer.number = questions.fetch_add(1, std::memory_order_relaxed) + 1;
+  std::uint64_t const number = answer.number;
   iovec part{&answer, sizeof answer};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr envelope{};
@@ -290,8 +296,9 @@ std::uint64_t tell(function const& of, open_file const& guard, message const& or
   }
   auto constexpr whole = static_cast<ssize_t>(sizeof answer);
   bool const sent = without_interruption([&] { return ::sendmsg(guard.get(), &envelope, MSG_NOSIGNAL); }) == whole;
-  if (sent && without_interruption([&] { return ::recv(guard.get(), &answer, sizeof answer, 0); }) == whole &&
-      answer.what == order.what) {
+  while (sent && without_interruption([&] { return ::recv(guard.get(), &answer, sizeof answer, 0); }) == whole) {
+    if (answer.number != number) continue;
+    if (answer.what != order.what) break;
     return answer.id;
   }
   throw operation_failed(fmt::format("pci:{}: its guard is gone, or cannot do its part", of.at().text()));

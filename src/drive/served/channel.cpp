@@ -137,6 +137,10 @@ void channel::stop_receiving() noexcept {
   ::shutdown(socket_.get(), SHUT_RD);
 }
 
+void channel::stop_sending() noexcept {
+  ::shutdown(socket_.get(), SHUT_WR);
+}
+
 void channel::hang_up() noexcept {
   ::shutdown(socket_.get(), SHUT_RDWR);
 }

@@ -56,6 +56,8 @@ class channel {
   std::optional<message> receive(int limit_ms);
   /// Stops receiving from the peer. The peer still receives what is sent, and does not see that it is no longer heard.
   void stop_receiving() noexcept;
+  /// The peer sees the end of what it receives. It may still send.
+  void stop_sending() noexcept;
   /// Ends the connection for both; a `receive` that waits returns.
   void hang_up() noexcept;
   int file() const { return socket_.get(); }

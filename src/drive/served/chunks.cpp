@@ -90,7 +90,9 @@ void chunk::map() {
   if (::mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | kind_of_mapping, file_.get(), 0) ==
       MAP_FAILED) {
     int const error = errno;
-    ::munmap(guarded, all);
+    // The system may have taken out what was between the guards, and another thread may have something there by now.
+    ::munmap(guarded, page);
+    ::munmap(data_ + bytes_, page);
     errno = error;
     fail(bytes_);
   }

@@ -31,6 +31,8 @@ using nlohmann::json;
 constexpr int answer_limit_ms = 30'000;
 constexpr int open_limit_ms = 120'000;  // a large drive, or an engine that another client just killed
 constexpr int close_limit_ms = 10'000;
+constexpr int end_limit_ms = 60'000;
+constexpr int between_looks_ms = 1;
 
 /// The chunks of all drives that this process has from daemons: a drive can use memory that came with another drive of
 /// the same daemon. Thread-safe.
@@ -143,6 +145,15 @@ class connection {
 
   /// A caller that waits for an answer gets `operation_failed`.
   void hang_up() noexcept { channel_.hang_up(); }
+  /// Sends nothing more, and returns when the daemon has hung up: then it uses nothing of this client. Also after a
+  /// time limit, since a daemon that is stopped must not stop this process too.
+  void end() noexcept {
+    channel_.stop_sending();
+    for (int looks = 0; !has_left() && looks < end_limit_ms / between_looks_ms; ++looks) {
+      ::poll(nullptr, 0, between_looks_ms);
+    }
+    channel_.hang_up();
+  }
   bool has_left() const {
     pollfd look{channel_.file(), POLLRDHUP, 0};
     return ::poll(&look, 1, 0) > 0;
@@ -212,7 +223,11 @@ class served_registers final : public driver::register_space {
     try {
       return to_.call({{"do", "read"}, {"offset", offset_bytes}}).at("value");
     } catch (operation_failed const&) {
-      return nvme::removed_value;
+      if (to_.has_left()) return nvme::removed_value;
+      // A daemon that is only slow may still use this client's memory, so its controller has failed, and is there.
+      return offset_bytes == nvme::registers::csts
+                 ? nvme::controller_status::make(true, true, nvme::shutdown_status::none)
+                 : 0;
     }
   }
   void write32(std::uint32_t offset_bytes, std::uint32_t value) override {
@@ -399,7 +414,7 @@ class served_device final : public device {
   void reset_statistics() override { connection_.call({{"do", "reset_statistics"}}); }
   void end() noexcept override {
     close();
-    connection_.hang_up();
+    connection_.end();
   }
 
  private:

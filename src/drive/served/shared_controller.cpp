@@ -12,6 +12,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -53,6 +54,41 @@ class whole_controller {
 
   device& drive() { return *drive_; }
   driver::controller& host() { return host_; }
+  std::uint64_t generation() const { return host_.generation(); }
+
+  /// Runs a command. Nobody resets the controller meanwhile.
+  nvme::completion_entry run(nvme::submission_entry const& command) {
+    std::shared_lock const nobody_resets(gate_);
+    return host_.execute(command);
+  }
+  bool abort(std::uint16_t sq_id, std::uint16_t command_id) {
+    std::shared_lock const nobody_resets(gate_);
+    return host_.abort(sq_id, command_id);
+  }
+  /// Brings the controller up again, unless somebody has since `generation`.
+  void reset(std::uint64_t generation) {
+    std::unique_lock const nobody_else(gate_);
+    if (host_.generation() != generation) return;
+    host_.reset();
+    std::lock_guard const lock(mutex_);
+    if (without_cache_ != 0) host_.set_feature(feature_id::volatile_write_cache, 0);
+  }
+  /// Returns the generation in which the controller has answered. If it failed for one client, it is brought up again
+  /// for the next one.
+  std::uint64_t answering() {
+    constexpr int tries = 3;  // somebody else may reset it at the same time
+    for (int i = 0;; ++i) {
+      std::uint64_t const now = generation();
+      try {
+        std::shared_lock const nobody_resets(gate_);
+        host_.get_feature(feature_id::number_of_queues);
+        return now;
+      } catch (driver::controller_failure const&) {
+        if (i == tries) throw;
+      }
+      reset(now);
+    }
+  }
 
   /// Ids of pairs that nobody else has, until `give_back`. 0: as many as usual.
   std::vector<std::uint16_t> take(std::uint32_t queues) {
@@ -77,15 +113,14 @@ class whole_controller {
     std::lock_guard const lock(mutex_);
     for (std::uint16_t const id : ids) taken_[id] = false;
   }
-  /// The drive's volatile write cache is off as long as one client wants it so. Throws `operation_failed`, and then
-  /// nothing has changed.
+  /// The drive's volatile write cache is off as long as one client wants it so. Throws `operation_failed`: then the
+  /// cache is off, or it was to be switched off and nothing has changed.
   void use_cache(bool on) {
+    std::shared_lock const nobody_resets(gate_);
     std::lock_guard const lock(mutex_);
-    std::uint32_t const without = on ? without_cache_ - 1 : without_cache_ + 1;
-    if ((without == 0) != (without_cache_ == 0)) {
-      host_.set_feature(feature_id::volatile_write_cache, without == 0 ? 1 : 0);
-    }
-    without_cache_ = without;
+    if (!on && without_cache_ == 0) host_.set_feature(feature_id::volatile_write_cache, 0);
+    without_cache_ += on ? -1 : 1;
+    if (on && without_cache_ == 0) host_.set_feature(feature_id::volatile_write_cache, 1);
   }
 
  private:
@@ -99,9 +134,10 @@ class whole_controller {
 
   std::unique_ptr<device> drive_;
   driver::controller host_;
-  std::mutex mutex_;
-  std::vector<bool> taken_;          ///< by id; there is no pair 0
-  std::uint32_t without_cache_ = 0;  ///< how many clients want the cache to be off
+  std::shared_mutex gate_;   ///< before `mutex_`; a reset has it alone
+  std::mutex mutex_;         ///< of what follows
+  std::vector<bool> taken_;  ///< by id; there is no pair 0
+  int without_cache_ = 0;    ///< how many clients want the cache to be off
 };
 
 /// The memory of one client: chunks, all of which the drive reaches. Thread-safe.
@@ -111,6 +147,12 @@ class client_space final : public driver::dma_space {
       : of_drive_(of_drive),
         arena_(make_arena({.locked_there = true, .page_bytes = of_drive.shared_page_bytes()},
                           [this](std::shared_ptr<chunk> made) { reach(std::move(made)); })) {}
+
+  ~client_space() override {
+    if (!keeps_) let_go();
+  }
+  client_space(client_space const&) = delete;
+  client_space& operator=(client_space const&) = delete;
 
   void* allocate(std::size_t bytes) override {
     // What a queue or a list needs is contiguous on the bus only within a page of the system.
@@ -174,6 +216,8 @@ class client_space final : public driver::dma_space {
     std::uint64_t const offset = bus_address - first;
     return offset < its.bytes && bytes <= its.bytes - offset ? its.data + offset : nullptr;
   }
+  /// The drive may go on to use the memory.
+  void keep() { keeps_ = true; }
   /// Nothing on the drive names the memory any more.
   void let_go() noexcept {
     std::lock_guard const lock(mutex_);
@@ -193,7 +237,8 @@ class client_space final : public driver::dma_space {
   mutable std::mutex mutex_;  ///< of what follows
   std::vector<std::shared_ptr<chunk>> reached_;
   std::map<std::uint64_t, stretch> here_;  ///< by bus address
-  chunk_arena& arena_;                     ///< last: it calls `reach`
+  bool keeps_ = false;
+  chunk_arena& arena_;  ///< last: it calls `reach`
 };
 
 template <class Code>
@@ -246,6 +291,7 @@ class part_of_controller final : public client_controller, private driver::regis
       space_->let_go();
       of_->give_back(ids_);
     } else {
+      space_->keep();
       page_.leak();
     }
     return let_go_;
@@ -282,7 +328,7 @@ class part_of_controller final : public client_controller, private driver::regis
       case registers::csts:
         if (of_->host().has_left()) return nvme::removed_value;
         // A reset of the whole controller, for another client, has deleted this one's queues too.
-        if (status_.ready() && generation_ != of_->host().generation()) fail();
+        if (status_.ready() && generation_ != of_->generation()) fail();
         return status_.value;
       case registers::aqa:
         return attributes_.value;
@@ -411,8 +457,9 @@ class part_of_controller final : public client_controller, private driver::regis
       return;
     }
     try {
-      // If it failed for a client, it is brought up again for the next one.
-      if (!is_enabled()) of_->host().reset();
+      // An earlier reset may not have got rid of them.
+      if (!delete_queues()) throw operation_failed("the controller has not let go of all queues");
+      generation_ = of_->answering();
     } catch (operation_failed const&) {
       status_.value = nvme::controller_status::make(false, true, nvme::shutdown_status::none);
       return;
@@ -420,7 +467,7 @@ class part_of_controller final : public client_controller, private driver::regis
     bad_doorbell_.store(false, std::memory_order_relaxed);
     event_masked_ = false;
     features_.clear();
-    generation_ = of_->host().generation();
+    sq_entries_ = attributes_.sq_entries();
     entries_ = reinterpret_cast<nvme::submission_entry const*>(submission);
     tail_ = head_ = sq_head_ = 0;
     ring_ = emulator::completion_ring({.slot = 0,
@@ -428,14 +475,6 @@ class part_of_controller final : public client_controller, private driver::regis
                                        .size = attributes_.cq_entries(),
                                        .head_doorbell = &head_});
     status_.value = nvme::controller_status::make(true, false, nvme::shutdown_status::none);
-  }
-  bool is_enabled() {
-    try {
-      of_->host().get_feature(feature_id::number_of_queues);
-      return true;
-    } catch (driver::controller_failure const&) {
-      return false;
-    }
   }
   void reset() {
     completions_.clear();
@@ -448,15 +487,19 @@ class part_of_controller final : public client_controller, private driver::regis
   }
   /// Returns whether the drive has let go of all queues, and so of the memory that their commands named.
   bool delete_queues() noexcept {
-    if (!delete_one_by_one()) {
-      try {
-        // The other clients see that their controllers have failed, and bring them up again.
-        if (generation_ == of_->host().generation()) of_->host().reset();
-      } catch (operation_failed const&) {
-        return false;
-      }
+    std::uint64_t const before = of_->generation();
+    bool const deleted = delete_one_by_one();
+    try {
+      // What was never answered may still write the page here. The other clients see that their controllers have
+      // failed, and bring them up again.
+      if (!deleted || unanswered_ == before) of_->reset(before);
+    } catch (operation_failed const&) {
+      return false;
     }
     for (auto* const kind : {&submission_, &completion_}) std::fill(kind->begin(), kind->end(), queue{});
+    // Those too that a reset deleted: the next queues with these ids may be another client's.
+    for (auto& target : targets_) target.store(nullptr, std::memory_order_release);  // pairs with `ring`
+    relay_.forward_stored();
     return true;
   }
   bool delete_one_by_one() noexcept {
@@ -476,10 +519,10 @@ class part_of_controller final : public client_controller, private driver::regis
 
   void serve_admin() {
     if (entries_ == nullptr || !status_.ready()) return;
-    for (post(); completions_.empty() && tail_ < attributes_.sq_entries() && tail_ != sq_head_; post()) {
+    for (post(); completions_.empty() && tail_ < sq_entries_ && tail_ != sq_head_; post()) {
       nvme::submission_entry command;
       native::copy(&command, entries_ + sq_head_, sizeof command);
-      sq_head_ = sq_head_ + 1 == attributes_.sq_entries() ? 0 : sq_head_ + 1;
+      sq_head_ = sq_head_ + 1 == sq_entries_ ? 0 : sq_head_ + 1;
       if (outcome const result = execute(command)) completions_.emplace_back(command.command_id(), *result);
     }
   }
@@ -499,6 +542,10 @@ class part_of_controller final : public client_controller, private driver::regis
   outcome execute(nvme::submission_entry const& command) {
     if (command.fused() != 0 || command.psdt() != 0) {
       return completion{refuse(generic_status::invalid_field_in_command)};
+    }
+    if (generation_ != of_->generation()) {
+      fail();
+      return completion{refuse(generic_status::internal_error)};
     }
     try {
       switch (static_cast<admin_opcode>(command.opcode())) {
@@ -534,8 +581,14 @@ class part_of_controller final : public client_controller, private driver::regis
   }
   /// Runs a command on the whole controller.
   completion run(nvme::submission_entry const& command) {
-    nvme::completion_entry const done = of_->host().execute(command);
-    return {done.status_field(), done.dw0};
+    std::uint64_t const now = of_->generation();
+    try {
+      nvme::completion_entry const done = of_->run(command);
+      return {done.status_field(), done.dw0};
+    } catch (driver::controller_failure const&) {
+      unanswered_ = now;
+      throw;
+    }
   }
   /// Runs it with this process's page as its data.
   completion run_with_page(nvme::submission_entry command) {
@@ -614,26 +667,32 @@ class part_of_controller final : public client_controller, private driver::regis
     if (of_kind[id].users != 0) return {refuse(command_specific_status::invalid_queue_deletion)};
     return delete_queue(of_kind, id);
   }
+  /// Also after a reset of the whole controller: the pair is this client's alone, so the drive may say that there is no
+  /// such queue.
   completion delete_queue(std::vector<queue>& of_kind, std::uint32_t id) {
     bool const takes = &of_kind == &submission_;
-    aim(takes ? registers::sq_tail_doorbell(id, 0) : registers::cq_head_doorbell(id, 0), nullptr);
-    completion done;
-    if (generation_ == of_->host().generation()) {
-      nvme::submission_entry command;
-      command.cdw0 = nvme::make_cdw0(
-          takes ? admin_opcode::delete_io_submission_queue : admin_opcode::delete_io_completion_queue, 0);
-      command.cdw10 = whole_id(id);
-      done = run(command);
-      if (done.status_field != 0) return done;
+    std::uint32_t const offset_bytes = takes ? registers::sq_tail_doorbell(id, 0) : registers::cq_head_doorbell(id, 0);
+    std::size_t const word = (offset_bytes - registers::doorbell_base) / sizeof(std::uint32_t);
+    std::uint32_t* const target = targets_[word].load(std::memory_order_relaxed);  // which this thread stored
+    aim(offset_bytes, nullptr);
+    nvme::submission_entry command;
+    command.cdw0 =
+        nvme::make_cdw0(takes ? admin_opcode::delete_io_submission_queue : admin_opcode::delete_io_completion_queue, 0);
+    command.cdw10 = whole_id(id);
+    completion const done = run(command);
+    std::uint16_t const status = done.status_field & nvme::status_code_mask;
+    if (status != 0 && status != nvme::status_field(command_specific_status::invalid_queue_identifier)) {
+      aim(offset_bytes, target, sizes_[word].load(std::memory_order_relaxed));
+      return done;
     }
     if (takes) --completion_[of_kind[id].cq_id].users;
     of_kind[id] = {};
-    return done;
+    return {};
   }
   completion abort(nvme::submission_entry const& command) {
     std::uint32_t const id = command.cdw10 & 0xffff;
     if (!valid_queue_id(id) || !submission_[id].exists) return {refuse(generic_status::invalid_field_in_command)};
-    bool const aborted = of_->host().abort(whole_id(id), static_cast<std::uint16_t>(command.cdw10 >> 16));
+    bool const aborted = of_->abort(whole_id(id), static_cast<std::uint16_t>(command.cdw10 >> 16));
     return {0, aborted ? 0u : 1u};
   }
   completion identify(nvme::submission_entry const& command) {
@@ -702,11 +761,8 @@ class part_of_controller final : public client_controller, private driver::regis
   }
   completion use_cache(bool on) {
     if (on == uses_cache_) return {};
-    try {
-      of_->use_cache(on);
-    } catch (driver::command_error const& refused) {
-      return {refused.status_field()};
-    }
+    if (on) uses_cache_ = true;  // whether the drive takes it or not
+    of_->use_cache(on);
     uses_cache_ = on;
     return {};
   }
@@ -760,8 +816,9 @@ class part_of_controller final : public client_controller, private driver::regis
   nvme::admin_queue_attributes attributes_;
   std::uint64_t submission_base_ = 0, completion_base_ = 0;
   std::uint64_t generation_ = 0;  ///< of the whole controller, when this one was enabled
+  std::uint64_t unanswered_ = 0;  ///< the generation in which the controller did not answer; 0: it always has
   nvme::submission_entry const* entries_ = nullptr;
-  std::uint32_t tail_ = 0, head_ = 0, sq_head_ = 0;
+  std::uint32_t sq_entries_ = 0, tail_ = 0, head_ = 0, sq_head_ = 0;
   emulator::completion_ring ring_;
   std::vector<queue> submission_, completion_;                    ///< by id; there is no queue 0
   std::deque<std::pair<std::uint16_t, completion>> completions_;  ///< not posted yet
@@ -770,7 +827,9 @@ class part_of_controller final : public client_controller, private driver::regis
   std::map<feature_id, std::uint32_t> features_;
   bool uses_cache_ = true;
   bool left_ = false, let_go_ = false;
-  std::mutex mutex_;  ///< of what admin commands use: the relay's thread completes event requests
+  /// Of what admin commands use: the relay's thread completes event requests. Recursive, because the thread that has it
+  /// may do the relay's work.
+  std::recursive_mutex mutex_;
   std::atomic<bool> bad_doorbell_{false};
   std::vector<std::atomic<std::uint32_t*>> targets_;  ///< where each doorbell goes
   std::vector<std::atomic<std::uint32_t>> sizes_;     ///< and the entries of its ring

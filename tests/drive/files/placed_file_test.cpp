@@ -32,22 +32,28 @@ fiemap_extent extent(std::uint64_t byte, std::uint64_t on_device, std::uint64_t 
 TEST(PlacedFile, ExtentsThatFollowEachOtherBecomeOne) {
   std::vector<fiemap_extent> const told{extent(0, 8192, 4096), extent(4096, 12288, 4096),
                                         extent(8192, 4096, 4096, FIEMAP_EXTENT_LAST)};
-  EXPECT_THAT(checked_extents("f", 9000, told, 0),
+  EXPECT_THAT(checked_extents("f", 9000, told, 0, 4096),
               ElementsAre(file_extent{0, 8192, 8192}, file_extent{8192, 4096, 4096}));
-  EXPECT_THAT(checked_extents("f", 9000, told, 1 << 20),
+  EXPECT_THAT(checked_extents("f", 9000, told, 1 << 20, 4096),
               ElementsAre(file_extent{0, (1 << 20) + 8192, 8192}, file_extent{8192, (1 << 20) + 4096, 4096}))
       << "a partition";
 }
 
 TEST(PlacedFile, WhatWasAllocatedBehindItsEndDoesNotMatter) {
   std::vector<fiemap_extent> const told{extent(0, 8192, 4096), extent(4096, 1 << 20, 4096, FIEMAP_EXTENT_UNWRITTEN)};
-  EXPECT_THAT(checked_extents("f", 4096, told, 0), ElementsAre(file_extent{0, 8192, 4096}));
-  EXPECT_THROW(checked_extents("f", 4097, told, 0), refused_input);
+  EXPECT_THAT(checked_extents("f", 4096, told, 0, 4096), ElementsAre(file_extent{0, 8192, 4096}));
+  EXPECT_THROW(checked_extents("f", 4097, told, 0, 4096), refused_input);
+}
+
+TEST(PlacedFile, AnExtentThatGoesOnBehindItsEndIsCutAtTheEndOfABlock) {
+  std::vector<fiemap_extent> const told{extent(0, 8192, 1 << 20)};
+  EXPECT_THAT(checked_extents("f", 5000, told, 0, 1024), ElementsAre(file_extent{0, 8192, 5120}));
+  EXPECT_THAT(checked_extents("f", 4096, told, 0, 4096), ElementsAre(file_extent{0, 8192, 4096}));
 }
 
 TEST(PlacedFile, HolesAreRefusedWhereverTheyAre) {
   auto const refused = [](std::vector<fiemap_extent> const& told, std::string const& why) {
-    EXPECT_THAT([&] { checked_extents("some/file", 12288, told, 0); },
+    EXPECT_THAT([&] { checked_extents("some/file", 12288, told, 0, 4096); },
                 ThrowsMessage<refused_input>(AllOf(HasSubstr("file: 'some/file'"), HasSubstr(why))));
   };
   refused({}, "a hole at 0");
@@ -73,7 +79,9 @@ TEST(PlacedFile, EachKindOfExtentThatHidesItsBytesIsRefusedByItsReason) {
                           {FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED, "shares a block"},
                           {FIEMAP_EXTENT_NOT_ALIGNED, "do not begin on a block"}}) {
     EXPECT_THAT(
-        [&] { checked_extents("f", 8192, std::vector{extent(0, 0, 4096), extent(4096, 4096, 4096, r.flags)}, 0); },
+        [&] {
+          checked_extents("f", 8192, std::vector{extent(0, 0, 4096), extent(4096, 4096, 4096, r.flags)}, 0, 4096);
+        },
         ThrowsMessage<refused_input>(HasSubstr(r.reason)));
   }
 }
