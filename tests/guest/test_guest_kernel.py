@@ -24,7 +24,7 @@ TOOLS = (
     "tail",
     "touch",
 )
-DRIVERS = (*guest.DRIVERS, *guest.DEVICE_MAPPER, *guest.VFIO)
+DRIVERS = (*guest.DRIVERS, *guest.DEVICE_MAPPER, *guest.NBD, *guest.VFIO)
 NAME = "linux-image-6.1.0-1-cloud-amd64"
 
 
