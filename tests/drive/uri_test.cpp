@@ -55,7 +55,8 @@ TEST(uri, an_empty_value_is_a_value) {
 }
 
 TEST(uri, refusals) {
-  std::string const scheme = "begin with emulated:, file:, file-extents: or pci:, as in emulated:profile=d7-ps1010,size=1G";
+  std::string const scheme =
+      "begin with emulated:, file:, file-extents: or pci:, as in emulated:profile=d7-ps1010,size=1G";
   EXPECT_EQ(parse_refusal(""), "drive: '': " + scheme);
   EXPECT_EQ(parse_refusal("size=1G"), "drive: 'size=1G': " + scheme);
   EXPECT_EQ(parse_refusal("emulate:size=1G"), "drive: 'emulate:size=1G': " + scheme);

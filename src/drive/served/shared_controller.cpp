@@ -4,20 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <shared_mutex>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "client_space.hpp"
 #include "forebay/detail/driver/controller.hpp"
 #include "forebay/detail/driver/dma_buffer.hpp"
 #include "forebay/detail/driver/doorbell_relay.hpp"
@@ -30,6 +27,7 @@
 #include "forebay/detail/nvme/status_code.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "whole_controller.hpp"
 
 namespace forebay::drive::served {
 namespace {
@@ -41,205 +39,7 @@ using nvme::feature_id;
 using nvme::generic_status;
 using simt::native;
 
-constexpr std::uint32_t usual_queues = 16;
 constexpr std::uint32_t max_events = 4;
-
-/// The whole controller, and which of its queue pairs are taken. Thread-safe.
-class whole_controller {
- public:
-  whole_controller(std::unique_ptr<device> drive, std::uint64_t admin_timeout_ns)
-      : drive_(std::move(drive)),
-        host_(drive_->registers(), drive_->dma(), options_of(*drive_, admin_timeout_ns)),
-        taken_(host_.identity().io_queue_pairs + 1) {}
-
-  device& drive() { return *drive_; }
-  driver::controller& host() { return host_; }
-  std::uint64_t generation() const { return host_.generation(); }
-
-  /// Runs a command. Nobody resets the controller meanwhile.
-  nvme::completion_entry run(nvme::submission_entry const& command) {
-    std::shared_lock const nobody_resets(gate_);
-    return host_.execute(command);
-  }
-  bool abort(std::uint16_t sq_id, std::uint16_t command_id) {
-    std::shared_lock const nobody_resets(gate_);
-    return host_.abort(sq_id, command_id);
-  }
-  /// Brings the controller up again, unless somebody has since `generation`.
-  void reset(std::uint64_t generation) {
-    std::unique_lock const nobody_else(gate_);
-    if (host_.generation() != generation) return;
-    host_.reset();
-    std::lock_guard const lock(mutex_);
-    if (without_cache_ != 0) host_.set_feature(feature_id::volatile_write_cache, 0);
-  }
-  /// Returns the generation in which the controller has answered. If it failed for one client, it is brought up again
-  /// for the next one.
-  std::uint64_t answering() {
-    constexpr int tries = 3;  // somebody else may reset it at the same time
-    for (int i = 0;; ++i) {
-      std::uint64_t const now = generation();
-      try {
-        std::shared_lock const nobody_resets(gate_);
-        host_.get_feature(feature_id::number_of_queues);
-        return now;
-      } catch (driver::controller_failure const&) {
-        if (i == tries) throw;
-      }
-      reset(now);
-    }
-  }
-
-  /// Ids of pairs that nobody else has, until `give_back`. 0: as many as usual.
-  std::vector<std::uint16_t> take(std::uint32_t queues) {
-    std::lock_guard const lock(mutex_);
-    auto const left = static_cast<std::uint32_t>(std::count(taken_.begin() + 1, taken_.end(), false));
-    // Half of what is left, so that there are some for the next client.
-    if (queues == 0) queues = std::clamp((left + 1) / 2, 1u, usual_queues);
-    if (queues > left) {
-      throw refused_input("queues", std::to_string(queues),
-                          fmt::format("the controller has {} queue pairs left of {}: ask for fewer, or close a client",
-                                      left, taken_.size() - 1));
-    }
-    std::vector<std::uint16_t> ids;
-    for (std::size_t id = 1; ids.size() < queues; ++id) {
-      if (taken_[id]) continue;
-      taken_[id] = true;
-      ids.push_back(static_cast<std::uint16_t>(id));
-    }
-    return ids;
-  }
-  void give_back(std::span<std::uint16_t const> ids) {
-    std::lock_guard const lock(mutex_);
-    for (std::uint16_t const id : ids) taken_[id] = false;
-  }
-  /// The drive's volatile write cache is off as long as one client wants it so. Throws `operation_failed`: then the
-  /// cache is off, or it was to be switched off and nothing has changed.
-  void use_cache(bool on) {
-    std::shared_lock const nobody_resets(gate_);
-    std::lock_guard const lock(mutex_);
-    if (!on && without_cache_ == 0) host_.set_feature(feature_id::volatile_write_cache, 0);
-    without_cache_ += on ? -1 : 1;
-    if (on && without_cache_ == 0) host_.set_feature(feature_id::volatile_write_cache, 1);
-  }
-
- private:
-  static driver::controller_options options_of(device const& drive, std::uint64_t admin_timeout_ns) {
-    driver::controller_options options;
-    options.nsid = drive.nsid();
-    options.io_queue_pairs = drive.most_queue_pairs();
-    options.admin_timeout_ns = admin_timeout_ns;
-    return options;
-  }
-
-  std::unique_ptr<device> drive_;
-  driver::controller host_;
-  std::shared_mutex gate_;   ///< before `mutex_`; a reset has it alone
-  std::mutex mutex_;         ///< of what follows
-  std::vector<bool> taken_;  ///< by id; there is no pair 0
-  int without_cache_ = 0;    ///< how many clients want the cache to be off
-};
-
-/// The memory of one client: chunks, all of which the drive reaches. Thread-safe.
-class client_space final : public driver::dma_space {
- public:
-  client_space(driver::dma_space& of_drive, arena_maker const& make_arena)
-      : of_drive_(of_drive),
-        arena_(make_arena({.locked_there = true, .page_bytes = of_drive.shared_page_bytes()},
-                          [this](std::shared_ptr<chunk> made) { reach(std::move(made)); })) {}
-
-  ~client_space() override {
-    if (!keeps_) let_go();
-  }
-  client_space(client_space const&) = delete;
-  client_space& operator=(client_space const&) = delete;
-
-  void* allocate(std::size_t bytes) override {
-    // What a queue or a list needs is contiguous on the bus only within a page of the system.
-    std::size_t alignment_bytes = dma_page_bytes;
-    while (alignment_bytes < bytes && alignment_bytes < of_drive_.shared_page_bytes()) alignment_bytes *= 2;
-    return arena_.allocate(bytes, alignment_bytes);
-  }
-  void deallocate(void* address) noexcept override { arena_.deallocate(address); }
-  /// Chunks are mapped whole.
-  void map(void* address, std::size_t bytes) override {
-    std::lock_guard const lock(mutex_);
-    auto const at = reinterpret_cast<std::uint64_t>(address);
-    if (std::any_of(reached_.begin(), reached_.end(), [&](auto const& c) { return c->contains(at, bytes); })) return;
-    throw refused_input("mapped memory", fmt::format("{}+{}", at, bytes), "the drive does not reach it");
-  }
-  void unmap(void*, std::size_t) override {}
-  std::uint64_t bus_address(void const* address) const override { return of_drive_.bus_address(address); }
-  std::size_t page_bytes() const override { return dma_page_bytes; }
-
-  memory::resource& arena() { return arena_; }
-  void reach(std::shared_ptr<chunk> its) {
-    std::lock_guard const lock(mutex_);
-    if (std::find(reached_.begin(), reached_.end(), its) != reached_.end()) return;
-    if (its->where().page_bytes < of_drive_.shared_page_bytes() || !its->where().locked_there) {
-      throw refused_input("mapped memory", fmt::format("{} bytes of another drive", its->size_bytes()),
-                          "a real drive does not reach it: use one storage for real drives, and another for the rest");
-    }
-    of_drive_.map_shared(its->data(), its->size_bytes(), its->file());
-    std::vector<bus_stretch> stretches;
-    try {
-      stretches = stretches_of(*its);
-      for (bus_stretch const& s : stretches) {
-        here_.emplace(s.bus_address, stretch{its->data() + s.offset_bytes, s.bytes});
-      }
-      reached_.push_back(its);
-    } catch (...) {
-      for (bus_stretch const& s : stretches) here_.erase(s.bus_address);
-      of_drive_.unmap(its->data(), its->size_bytes());
-      throw;
-    }
-  }
-  std::vector<bus_stretch> stretches_of(chunk const& its) const {
-    std::vector<bus_stretch> all;
-    std::size_t const step = of_drive_.shared_page_bytes();
-    for (std::uint64_t at = 0; at < its.size_bytes(); at += step) {
-      std::uint64_t const bus = of_drive_.bus_address(its.data() + at);
-      if (!all.empty() && all.back().bus_address + all.back().bytes == bus) {
-        all.back().bytes += step;
-      } else {
-        all.push_back({at, step, bus});
-      }
-    }
-    return all;
-  }
-  /// The client's memory at a bus address, which must hold so many bytes; null: it has no such memory.
-  std::byte* at(std::uint64_t bus_address, std::uint64_t bytes) const {
-    std::lock_guard const lock(mutex_);
-    auto const after = here_.upper_bound(bus_address);
-    if (after == here_.begin()) return nullptr;
-    auto const& [first, its] = *std::prev(after);
-    std::uint64_t const offset = bus_address - first;
-    return offset < its.bytes && bytes <= its.bytes - offset ? its.data + offset : nullptr;
-  }
-  /// The drive may go on to use the memory.
-  void keep() { keeps_ = true; }
-  /// Nothing on the drive names the memory any more.
-  void let_go() noexcept {
-    std::lock_guard const lock(mutex_);
-    for (auto const& c : reached_) of_drive_.unmap(c->data(), c->size_bytes());
-    reached_.clear();
-    here_.clear();
-  }
-
- private:
-  static constexpr std::size_t dma_page_bytes = 4096;
-  struct stretch {
-    std::byte* data;
-    std::uint64_t bytes;
-  };
-
-  driver::dma_space& of_drive_;
-  mutable std::mutex mutex_;  ///< of what follows
-  std::vector<std::shared_ptr<chunk>> reached_;
-  std::map<std::uint64_t, stretch> here_;  ///< by bus address
-  bool keeps_ = false;
-  chunk_arena& arena_;  ///< last: it calls `reach`
-};
 
 template <class Code>
 constexpr std::uint16_t refuse(Code code) {
