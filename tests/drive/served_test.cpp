@@ -428,7 +428,7 @@ TEST(drive_daemon, refuses_drives_that_cannot_be) {
   EXPECT_EQ(WEXITSTATUS(daemon.wait()), 1);
   EXPECT_FALSE(std::filesystem::exists(socket.path));
   process other({"serve", socket.path, "emulated:size=1M"});
-  EXPECT_THAT(other.line(), HasSubstr("residency=served; add that"));
+  EXPECT_THAT(other.line(), HasSubstr("residency=served; name such a one"));
 }
 
 TEST(drive_daemon, ends_when_it_is_told_and_reports) {

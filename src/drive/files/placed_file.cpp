@@ -151,9 +151,11 @@ placed_file::placed_file(std::string const& path)
   if (!none && below != std::filesystem::directory_iterator()) {
     refuse(path, "its file system is on a device that is made of others (LVM, RAID, encryption): use one that is not");
   }
-  where_.device = std::filesystem::canonical(node, none).filename().string();
+  std::filesystem::path const device = std::filesystem::canonical(node, none);
   std::uint64_t first_sector = 0;
-  std::ifstream(node + "/start") >> first_sector;  // of a partition
+  std::ifstream start(node + "/start");  // of a partition, which lies in the folder of its device
+  start >> first_sector;
+  where_.device = (start ? device.parent_path() : device).filename().string();
   device_first_byte_ = first_sector * sector_bytes;
   block_bytes_ = static_cast<std::uint64_t>(of.f_bsize);
   where_.extents = checked_extents(path, where_.file_bytes, told_extents(file_, path, FIEMAP_FLAG_SYNC),

@@ -85,6 +85,11 @@ scheme_syntax syntax() {
 std::unique_ptr<device> open(uri const& from, open_options const& options) {
   std::string const residency = from.value("residency").value_or("");
   if (residency == "served") {
+    for (char const* const key : {"access", "allow_destroy"}) {
+      if (auto const value = from.value(key)) {
+        throw refused_input(key, *value, "leave it out: it is for the drive daemon, which has the drive already");
+      }
+    }
     open_options wanted = options;
     wanted.queues = count_of(from, "queues", options.queues, 65534);
     return served::open(from, wanted);

@@ -470,7 +470,8 @@ std::shared_ptr<server::served_drive> server::find(std::string const& text, int 
   uri const from = uri::parse(text);
   bool const is_real = from.scheme() == "pci";
   if ((from.scheme() != "emulated" && !is_real) || from.value("residency") != "served") {
-    throw refused_input("drive", text, "a drive daemon serves drives with residency=served; add that");
+    throw refused_input("drive", text,
+                        "a drive daemon serves emulated: and pci: drives with residency=served; name such a one");
   }
   std::string const name = name_of(from, gpu);
   for (;;) {
