@@ -109,6 +109,8 @@ class hostile_controller final : public driver::register_space {
     if (left || (offset == reg::csts && !cc_.enabled() && !nvme::controller_status{value}.ready())) {
       memory_.release_all();
       unanswered_.clear();
+      ended_unseen_.clear();
+      scribbled_ = false;
     }
     return value;
   }
@@ -178,6 +180,10 @@ class hostile_controller final : public driver::register_space {
   std::optional<fake_controller::reply> answer(nvme::submission_entry const& e) {
     auto const opcode = static_cast<nvme::admin_opcode>(e.opcode());
     bool const identifies = opcode == nvme::admin_opcode::identify || opcode == nvme::admin_opcode::get_log_page;
+    // It ended this command before it fetched it. So the driver has the memory back, and may do with it what it likes.
+    if (ended_unseen_.erase(e.command_id()) != 0) return std::nullopt;
+    // It may have written this entry itself, or have ended the command with a completion that it wrote.
+    if (scribbled_ && e.prp1 != 0 && memory_.bytes_at(e.prp1) == 0) return std::nullopt;
     if (e.prp1 != 0) {
       demand(memory_.bytes_at(e.prp1) != 0, "commands name memory that was mapped, from its start on");
       memory_.use(e.prp1);
@@ -216,6 +222,8 @@ class hostile_controller final : public driver::register_space {
     if (auto const found = unanswered_.find(id); found != unanswered_.end()) {
       nvme::submission_entry const entry = found->second;
       ended(entry, reply.status_field);
+    } else {
+      ended_unseen_.insert(id);
     }
     // A Delete has no memory of its own, so it is not known which one this ends.
     for (auto const& [queue, address] : rings_) memory_.release(address);
@@ -233,6 +241,7 @@ class hostile_controller final : public driver::register_space {
         std::memcpy(reinterpret_cast<void*>(at + pick_.word<std::uint16_t>() % bytes / 4 * 4), &value, sizeof value);
       }
     }
+    scribbled_ = true;
     std::uint64_t const asq = address_of(reg::asq), acq = address_of(reg::acq);
     memory_.release_all();
     unanswered_.clear();
@@ -247,9 +256,11 @@ class hostile_controller final : public driver::register_space {
   fake_controller fake_;
   std::uint32_t window_bytes_ = 1 << 20;
   bool removed_ = false;
+  bool scribbled_ = false;  ///< since the driver took it to be disabled
   nvme::controller_configuration cc_{0};
   std::map<std::uint32_t, std::uint32_t> file_;
   std::map<std::uint16_t, nvme::submission_entry> unanswered_;
+  std::set<std::uint16_t> ended_unseen_;  ///< ids of completions of commands that it had not fetched
   std::map<ring, std::uint64_t> rings_;
 };
 
