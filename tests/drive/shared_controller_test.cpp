@@ -105,14 +105,17 @@ class part_device final : public device {
 /// A controller that may stop to take admin commands.
 class deaf_device final : public device, private driver::register_space {
  public:
-  explicit deaf_device(std::atomic<bool> const& deaf) : deaf_(deaf), whole_(open(whole_uri)) {}
+  explicit deaf_device(std::atomic<bool> const& deaf, std::atomic<bool> const* gone = nullptr)
+      : deaf_(deaf), gone_(gone), whole_(open(whole_uri)) {}
   driver::register_space& registers() override { return *this; }
   driver::dma_space& dma() override { return whole_->dma(); }
   nlohmann::json report() override { return whole_->report(); }
   void reset_statistics() override {}
 
  private:
-  std::uint32_t read32(std::uint32_t offset_bytes) override { return whole_->registers().read32(offset_bytes); }
+  std::uint32_t read32(std::uint32_t offset_bytes) override {
+    return gone_ != nullptr && *gone_ ? nvme::removed_value : whole_->registers().read32(offset_bytes);
+  }
   void write32(std::uint32_t offset_bytes, std::uint32_t value) override {
     if (deaf_ && offset_bytes == nvme::registers::sq_tail_doorbell(0, 0)) return;
     whole_->registers().write32(offset_bytes, value);
@@ -120,6 +123,7 @@ class deaf_device final : public device, private driver::register_space {
   std::uint32_t* doorbell(std::uint32_t offset_bytes) override { return whole_->registers().doorbell(offset_bytes); }
 
   std::atomic<bool> const& deaf_;
+  std::atomic<bool> const* gone_;  ///< null: it never leaves the bus
   std::unique_ptr<device> whole_;
 };
 
@@ -277,6 +281,14 @@ TEST_F(SharedDeafController, TakesTheSizesOfAdminQueuesWhenItIsEnabled) {
   registers.write32(nvme::registers::aqa, nvme::admin_queue_attributes::make(4096, 4096));
   registers.write32(nvme::registers::sq_tail_doorbell(0, 0), 100);
   EXPECT_NO_THROW(one.controller.identify_namespace(1));
+}
+
+TEST_F(SharedDeafController, ToldOfAtTheEndIfItDoesNotShutDown) {
+  EXPECT_TRUE(drive->close());
+  std::atomic<bool> gone = false;
+  auto const other = share(std::make_unique<deaf_device>(deaf, &gone));
+  gone = true;
+  EXPECT_FALSE(other->close()) << "its registers read as all ones";
 }
 
 TEST_F(SharedController, MemoryOfAnEmulatedDriveIsRefused) {

@@ -654,6 +654,15 @@ class shared_controller final : public shared_drive {
   std::uint32_t nsid() const override { return whole_->drive().nsid(); }
   bool translates() const override { return true; }
   nlohmann::json report() override { return whole_->drive().report(); }
+  /// A drive that does not end its shutdown may not have written back its cache.
+  bool close() override {
+    try {
+      whole_->host().shutdown();
+      return true;
+    } catch (operation_failed const&) {
+      return false;
+    }
+  }
 
  private:
   std::shared_ptr<whole_controller> const whole_;
