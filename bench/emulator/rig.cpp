@@ -73,7 +73,7 @@ class rig::implementation {
     for (raw_queue& queue : queues) {
       std::uint32_t const completions = c.completion_depth != 0 ? c.completion_depth : c.depth;
       rings_.push_back(controller_.create_io_queue_pair(
-          {.entries = c.depth, .completion_entries = completions, .driven_by_gpu = true}));
+          {.entries = c.depth, .completion_entries = completions, .driven_by_gpu = true, .rings_on_gpu = true}));
       driver::io_queue const& rings = rings_.back();
       queue.sq = rings.submission_ring();
       queue.cq = rings.completion_ring();

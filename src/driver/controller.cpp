@@ -521,13 +521,13 @@ io_queue controller::create_io_queue_pair(queue_options const& options) {
   queue.priority_ = options.priority;
   queue.submission_ring_ = options.submission_memory;
   if (queue.submission_ring_ == nullptr) {
-    queue.submission_buffer_ = dma_buffer(dma_, queue.entries_ * sizeof(nvme::submission_entry), options.driven_by_gpu);
+    queue.submission_buffer_ = dma_buffer(dma_, queue.entries_ * sizeof(nvme::submission_entry), options.rings_on_gpu);
     queue.submission_ring_ = queue.submission_buffer_.as<nvme::submission_entry>();
   }
   queue.completion_ring_ = options.completion_memory;
   if (queue.completion_ring_ == nullptr) {
     queue.completion_buffer_ =
-        dma_buffer(dma_, queue.completion_entries_ * sizeof(nvme::completion_entry), options.driven_by_gpu);
+        dma_buffer(dma_, queue.completion_entries_ * sizeof(nvme::completion_entry), options.rings_on_gpu);
     queue.completion_ring_ = queue.completion_buffer_.as<nvme::completion_entry>();
   }
   {

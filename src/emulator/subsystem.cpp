@@ -436,6 +436,9 @@ void subsystem::hold() {
 void subsystem::release() noexcept {
   implementation_->runner().release();
 }
+void subsystem::order_data() {
+  implementation_->runner().engine().order_data();
+}
 bool subsystem::waiters_serve() const {
   return implementation_->waiters_serve();
 }

@@ -63,7 +63,7 @@ bool recovery::act(watched_group& of, watched_command& command) {
   if (!pair.queue->live()) {
     // Deleted for another of its commands, or lost with its controller. Once is enough: the next thread that polls the
     // pair ends the commands that are in it.
-    queues.declare_dead(command.pair_index);
+    declare_dead(of.members, command.pair_index);
     return false;
   }
   if (options_.clock_ns() < command.due_ns) return false;
@@ -95,7 +95,7 @@ void recovery::delete_queue(watched_group const& of, watched_command const& comm
     return;
   }
   ++count_.queues_deleted;
-  of.members.queues->declare_dead(command.pair_index);
+  declare_dead(of.members, command.pair_index);
   tell(name_of(of, command) + ": did not end after its abort: its queue is deleted");
 }
 
@@ -117,13 +117,21 @@ void recovery::reset_controller(member const& of, std::string const& why) {
   end_queues(controller, removed);
 }
 
+/// A command that has completed ends so, not as cancelled: its completion comes first.
+void recovery::declare_dead(group const& of, std::uint32_t pair_index) {
+  if (of.relay != nullptr) {
+    static_cast<void>(of.relay->catch_up(simt::native::clock_ns() + relay_limit_ns));
+  }
+  of.queues->declare_dead(pair_index);
+}
+
 void recovery::end_queues(driver::controller const& of, bool removed) {
   for (watched_group const& w : groups_) {
     for (std::uint32_t i = 0; i < w.members.members.size(); ++i) {
       member const& m = w.members.members[i];
       // A controller that still knows a queue may still write, so the commands of that queue keep their memory. A
       // controller that has left the bus cannot write.
-      if (m.controller == &of && (removed || !m.queue->live())) w.members.queues->declare_dead(i);
+      if (m.controller == &of && (removed || !m.queue->live())) declare_dead(w.members, i);
     }
   }
 }

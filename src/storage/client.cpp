@@ -19,10 +19,12 @@ constexpr std::size_t frame_alignment_bytes = 4096;
 
 }  // namespace
 
-client::client(client_device const& device, std::shared_ptr<opened_drives> drives, drive_plan const& plan_of_drives,
-               storage_options const& options, buffer_source const& buffers, extent_names names)
+client::client(client_device const& device, std::shared_ptr<opened_drives> drives, relay_thread const& relay,
+               drive_plan const& plan_of_drives, storage_options const& options, buffer_source const& buffers,
+               extent_names names)
     : device_(device),
       drives_(std::move(drives)),
+      relay_(relay),
       layout_(plan_of_drives.layout),
       kernel_queues_(plan_of_drives.queues),
       group_(*drives_, plan(options), options, buffers),
@@ -36,6 +38,8 @@ queue_group_plan client::plan(storage_options const& options) const {
   return {.queues = kernel_queues_,
           .records = records_of(options, device_.on_gpu()),
           .driven_by_gpu = device_.on_gpu(),
+          .data_on_gpu = data_on_gpu(*drives_, device_),
+          .relay = &relay_,
           .state_memory = &device_.memory(),
           .shared_memory = &device_.shared_memory()};
 }
@@ -71,7 +75,7 @@ void client::make_cache(storage_options const& options, buffer_source const& buf
   cache::check(o, layout_);
   bool const staged = o.staging_pages != 0;
   // What drives read and write: the frames, or the staging pages.
-  registered_ = buffers.allocate(staged ? o.staging_bytes() : o.frame_memory_bytes(), all_in_gpu_memory());
+  registered_ = buffers.allocate(staged ? o.staging_bytes() : o.frame_memory_bytes(), data_on_gpu(*drives_, device_));
   buffer_ref frames = registered_->ref();
   if (staged) {
     staged_frames_ = memory::allocation(device_.memory(), o.frame_memory_bytes(), frame_alignment_bytes);
@@ -80,11 +84,6 @@ void client::make_cache(storage_options const& options, buffer_source const& buf
   }
   pages_ = std::make_unique<cache>(o, layout_, group_.queues(), frames, device_.memory(), device_.shared_memory(),
                                    staged ? registered_->ref() : buffer_ref());
-}
-
-bool client::all_in_gpu_memory() const {
-  return device_.on_gpu() && std::all_of(drives_->begin(), drives_->end(),
-                                         [](opened_drive const& d) { return d.source->gpu().has_value(); });
 }
 
 bool client::drain(std::uint64_t timeout_ns) const {

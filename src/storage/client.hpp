@@ -36,8 +36,9 @@ class client {
 
   /// Throws `refused_input` if the cache that the options ask for is not possible, `operation_failed` where a drive has
   /// no queue left.
-  client(client_device const& device, std::shared_ptr<opened_drives> drives, drive_plan const& plan_of_drives,
-         storage_options const& options, buffer_source const& buffers, extent_names names);
+  client(client_device const& device, std::shared_ptr<opened_drives> drives, relay_thread const& relay,
+         drive_plan const& plan_of_drives, storage_options const& options, buffer_source const& buffers,
+         extent_names names);
 
   client_device const& device() const { return device_; }
   /// The layout with the pairs of this client.
@@ -47,8 +48,6 @@ class client {
   io_queues const& queues() const { return group_.queues(); }
   /// Null if there is none.
   cache const* pages() const { return pages_.get(); }
-  /// Whether queues and data may be in the GPU's memory, and every drive reaches them there.
-  bool all_in_gpu_memory() const;
 
   recovery::group for_recovery() { return group_.for_recovery(); }
   inspected_queues for_inspection() const { return group_.for_inspection("kernels"); }
@@ -96,6 +95,7 @@ class client {
 
   client_device device_;
   std::shared_ptr<opened_drives> drives_;
+  relay_thread const& relay_;
   storage_layout layout_;
   std::vector<drive_queues> kernel_queues_;
   memory::allocation drive_pairs_;   ///< of `layout_`, where drives have different numbers of pairs

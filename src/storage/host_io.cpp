@@ -17,8 +17,9 @@ namespace {
 constexpr std::uint64_t bounce_bytes = 4 << 20;
 
 /// Pairs as deep as the kernels' pairs on the same drive, but at most 256 deep.
-queue_group_plan plan_of(drive_plan const& of, memory::resource& shared_memory) {
+queue_group_plan plan_of(drive_plan const& of, relay_thread const& relay, memory::resource& shared_memory) {
   queue_group_plan plan;
+  plan.relay = &relay;
   for (drive_queues const& q : of.queues) {
     plan.queues.push_back({of.host_pairs, std::min(q.depth, 256u), std::nullopt});
   }
@@ -30,15 +31,15 @@ queue_group_plan plan_of(drive_plan const& of, memory::resource& shared_memory) 
 
 }  // namespace
 
-host_io::host_io(std::shared_ptr<opened_drives> drives, drive_plan const& plan, memory::resource& shared_memory,
-                 storage_options const& options, buffer_source const& buffers)
+host_io::host_io(std::shared_ptr<opened_drives> drives, relay_thread const& relay, drive_plan const& plan,
+                 memory::resource& shared_memory, storage_options const& options, buffer_source const& buffers)
     : drives_(std::move(drives)),
       layout_(plan.layout),
       file_extents_(plan.file_extents),
       turns_(plan.host_pairs),
       writable_(plan.writable),
       bounce_(buffers.allocate(bounce_bytes)),
-      group_(*drives_, plan_of(plan, shared_memory), options, buffers) {
+      group_(*drives_, plan_of(plan, relay, shared_memory), options, buffers) {
   layout_.pairs_per_drive = plan.host_pairs;
   if (!file_extents_.empty()) layout_.file_extents = file_extents_.data();
   layout_.file_extent_count = static_cast<std::uint32_t>(file_extents_.size());

@@ -38,8 +38,8 @@ class host_io {
   using token_type = ref_type::token_type;
 
   /// The host's queues are no deeper than the kernels' of the same drive.
-  host_io(std::shared_ptr<opened_drives> drives, drive_plan const& plan, memory::resource& shared_memory,
-          storage_options const& options, buffer_source const& buffers);
+  host_io(std::shared_ptr<opened_drives> drives, relay_thread const& relay, drive_plan const& plan,
+          memory::resource& shared_memory, storage_options const& options, buffer_source const& buffers);
 
   recovery::group for_recovery() { return group_.for_recovery(); }
   inspected_queues for_inspection() const { return group_.for_inspection("host"); }

@@ -55,6 +55,16 @@ std::shared_ptr<opened_drives> open_drives(storage_options const& options, clien
   return drives;
 }
 
+bool data_on_gpu(opened_drives const& drives, client_device const& device) {
+  return device.on_gpu() && std::all_of(drives.begin(), drives.end(), [](opened_drive const& d) {
+           return d.source->placements().both_ways() != drive::gpu_placement::host;
+         });
+}
+
+drive::gpu_placement placement_of(opened_drive const& drive, bool data_on_gpu) {
+  return data_on_gpu ? drive.source->placements().both_ways() : drive::gpu_placement::host;
+}
+
 std::vector<driver::drive_identity> identities_of(opened_drives const& drives) {
   std::vector<driver::drive_identity> all;
   for (opened_drive const& d : drives) all.push_back(d.controller->identity());

@@ -35,6 +35,11 @@ using opened_drives = std::vector<opened_drive>;
 /// `refused_input` if a drive does not fit the options, `operation_failed` if one does not start.
 std::shared_ptr<opened_drives> open_drives(storage_options const& options, client_device const& device);
 
+/// Whether kernels' buffers and the cache's frames lie in the GPU's memory: each drive reads and writes it.
+bool data_on_gpu(opened_drives const& drives, client_device const& device);
+/// In which placement each drive is used then.
+drive::gpu_placement placement_of(opened_drive const& drive, bool data_on_gpu);
+
 std::vector<driver::drive_identity> identities_of(opened_drives const& drives);
 /// Of the one that is a file; empty: none is.
 std::vector<file_extent> file_extents_of(opened_drives const& drives);

@@ -2,6 +2,7 @@
 #include "storage/queue_group.hpp"
 
 #include "storage/options.hpp"
+#include "storage/relay_thread.hpp"
 
 namespace forebay::detail {
 
@@ -17,17 +18,18 @@ queue_pair_rings rings_of(driver::io_queue const& queue) {
 
 queue_group::queue_group(opened_drives const& drives, queue_group_plan const& plan, storage_options const& options,
                          buffer_source const& buffers)
-    : drives_(drives), gpu_memory_(plan.driven_by_gpu ? plan.state_memory : nullptr) {
-  std::vector<queue_pair_rings> rings;
+    : drives_(drives), gpu_memory_(plan.driven_by_gpu ? plan.state_memory : nullptr), relay_(plan.relay) {
   for (std::size_t d = 0; d < drives.size(); ++d) {
     drive_queues const& q = plan.queues[d];
     for (std::uint32_t i = 0; i < q.count; ++i) {
       rings_.push_back(
           drives[d].controller->create_io_queue_pair({.entries = q.depth,
                                                       .driven_by_gpu = plan.driven_by_gpu,
+                                                      .rings_on_gpu = rings_on_gpu(d),
                                                       .priority = q.priority.value_or(nvme::queue_priority::medium)}));
       drive_of_.push_back(d);
-      rings.push_back(rings_of(rings_.back()));
+      completion_relay* const relay = relay_->of(d, plan.data_on_gpu);
+      threads_rings_.push_back(relay != nullptr ? relay->add(rings_of(rings_.back())) : rings_of(rings_.back()));
     }
   }
   prp_pages_ = buffers.allocate(std::uint64_t{options.queues.prp_list_pages} * page_bytes);
@@ -38,11 +40,22 @@ queue_group::queue_group(opened_drives const& drives, queue_group_plan const& pl
   o.timeout_ns = options.timeout_ns;
   o.flush_timeout_ns = options.flush_timeout_ns;
   o.traced_threads = options.debug.traced_threads;
-  queues_ = std::make_unique<io_queues>(rings, o, *plan.state_memory, *plan.shared_memory);
+  queues_ = std::make_unique<io_queues>(threads_rings_, o, *plan.state_memory, *plan.shared_memory);
+}
+
+queue_group::~queue_group() {
+  // Before the rings go, at which the relay looks.
+  if (completion_relay* const relay = relay_->of_any()) {
+    for (queue_pair_rings const& rings : threads_rings_) relay->remove(rings.cq);
+  }
+}
+
+bool queue_group::rings_on_gpu(std::size_t drive) const {
+  return gpu_memory_ != nullptr && drives_[drive].source->placements().queues_on_gpu();
 }
 
 recovery::group queue_group::for_recovery() {
-  recovery::group g{queues_.get(), {}};
+  recovery::group g{queues_.get(), {}, relay_->of_any()};
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     opened_drive const& drive = drives_[drive_of_[i]];
     g.members.push_back({drive.controller.get(), &rings_[i], drive.uri});
@@ -53,9 +66,7 @@ recovery::group queue_group::for_recovery() {
 inspected_queues queue_group::for_inspection(char const* whose) const {
   inspected_queues what{whose, queues_.get(), {}, drive_of_};
   for (std::size_t const drive : drive_of_) {
-    // If a GPU drives the queues of a drive that lies on a GPU, the rings are in that GPU's memory.
-    bool const on_gpu = gpu_memory_ != nullptr && drives_[drive].source->gpu();
-    what.ring_memory.push_back(on_gpu ? gpu_memory_ : &memory::host());
+    what.ring_memory.push_back(rings_on_gpu(drive) ? gpu_memory_ : &memory::host());
   }
   return what;
 }

@@ -18,6 +18,8 @@
 
 namespace forebay::detail {
 
+class relay_thread;
+
 queue_pair_rings rings_of(driver::io_queue const& queue);
 
 /// The queues of a group, how many there are, and whether the GPU or the host drives them.
@@ -25,6 +27,8 @@ struct queue_group_plan {
   std::vector<drive_queues> queues;  ///< of each drive
   std::uint32_t records = 0;         ///< requests that may be open at once
   bool driven_by_gpu = false;
+  bool data_on_gpu = false;                   ///< whether the data of their commands goes to a GPU's memory
+  relay_thread const* relay = nullptr;        ///< of the storage
   memory::resource* state_memory = nullptr;   ///< of the threads that drive them
   memory::resource* shared_memory = nullptr;  ///< what those threads and the host both reach
 };
@@ -35,6 +39,7 @@ class queue_group {
   /// `drives` must outlive the group. Throws `refused_input` and `operation_failed`.
   queue_group(opened_drives const& drives, queue_group_plan const& plan, storage_options const& options,
               buffer_source const& buffers);
+  ~queue_group();
   queue_group(queue_group const&) = delete;
   queue_group& operator=(queue_group const&) = delete;
 
@@ -46,8 +51,12 @@ class queue_group {
   inspected_queues for_inspection(char const* whose) const;
 
  private:
+  bool rings_on_gpu(std::size_t drive) const;
+
   opened_drives const& drives_;
   memory::resource* gpu_memory_;  ///< null: no GPU drives them
+  relay_thread const* relay_;
+  std::vector<queue_pair_rings> threads_rings_;
   std::unique_ptr<registered_memory>
       prp_pages_;  ///< before the rings: until those are deleted the drive may read lists
   std::unique_ptr<io_queues> queues_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "storage/report.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "storage/client.hpp"
 #include "storage/host_transfers.hpp"
 #include "storage/options.hpp"
+#include "storage/relay_thread.hpp"
 
 namespace forebay::detail {
 namespace {
@@ -55,12 +57,15 @@ nlohmann::json report_of(cache const& pages) {
 }  // namespace
 
 std::string report(opened_drives const& drives, client const& of, host_transfers const& transfers,
-                   recovery::counters const& recovered) {
+                   recovery::counters const& recovered, relay_thread const& relay) {
   storage_layout const& layout = of.layout();
+  bool const on_gpu = data_on_gpu(drives, of.device());
+  int placement = 3;
+  for (opened_drive const& d : drives) placement = std::min(placement, static_cast<int>(placement_of(d, on_gpu)));
   std::vector<drive_queues> const& queues = of.kernel_queues();
   nlohmann::json document = {
       {"device", of.device().name()},
-      {"placement", of.all_in_gpu_memory() ? 3 : 1},
+      {"placement", placement},
       {"completion", "helping"},
       {"size_bytes", layout.size_bytes},
       {"block_bytes", 1u << layout.block_shift},
@@ -83,6 +88,7 @@ std::string report(opened_drives const& drives, client const& of, host_transfers
         {"count", q.count},
         {"depth", q.depth},
         {"priority", q.priority ? nlohmann::json(name_of(*q.priority)) : nlohmann::json()}};
+    document["drives"].back()["placement"] = static_cast<int>(placement_of(drives[i], on_gpu));
     exceeded = exceeded || document["drives"].back().value("fidelity", "ok") != "ok";
   }
   document["cache"] = of.pages() != nullptr ? report_of(*of.pages()) : nullptr;
@@ -92,6 +98,7 @@ std::string report(opened_drives const& drives, client const& of, host_transfers
                            {"gpu_copied_bytes", moved.gpu_copied_bytes},
                            {"gpu_staged_bytes", moved.gpu_staged_bytes},
                            {"registered_allocations", transfers.registered_allocations()}};
+  document["ordering_flushes"] = relay.flushes();
   document["fidelity"] = exceeded ? "exceeded" : "ok";
   return document.dump();
 }

@@ -12,9 +12,10 @@ namespace forebay::detail {
 
 class client;
 class host_transfers;
+class relay_thread;
 
 /// One JSON object. Thread-safe.
 std::string report(opened_drives const& drives, client const& of, host_transfers const& transfers,
-                   recovery::counters const& recovered);
+                   recovery::counters const& recovered, relay_thread const& relay);
 
 }  // namespace forebay::detail

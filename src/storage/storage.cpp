@@ -19,6 +19,7 @@
 #include "storage/options.hpp"
 #include "storage/raw_queue_pair.hpp"
 #include "storage/recovery_thread.hpp"
+#include "storage/relay_thread.hpp"
 #include "storage/report.hpp"
 #include "storage/watchdog_parts.hpp"
 
@@ -30,14 +31,15 @@ struct storage::impl {
         device(checked_device(o)),
         drives(detail::open_drives(o, device)),
         plan(detail::plan_drives(o, detail::identities_of(*drives), device.on_gpu(), detail::file_extents_of(*drives))),
+        data_on_gpu(detail::data_on_gpu(*drives, device)),
         buffers(drives, device.memory()),
-        client(device, drives, plan, o, buffers,
+        relay(std::make_shared<detail::relay_thread>(drives, data_on_gpu, device.shared_memory())),
+        client(device, drives, *relay, plan, o, buffers,
                [this](std::uint64_t first, std::uint64_t end) { return extents.names_in(first, end); }),
-        host(drives, plan, device.shared_memory(), o, buffers),
+        host(drives, *relay, plan, device.shared_memory(), o, buffers),
         recovery({client.for_recovery(), host.for_recovery()}),
         extents(plan.layout, o, plan.writable, *drives->front().source, client, host),
-        transfers(host, client, buffers, drives, detail::cuda_access,
-                  client.all_in_gpu_memory() ? device.gpu() : no_gpu) {
+        transfers(host, client, buffers, drives, detail::cuda_access, data_on_gpu ? device.gpu() : no_gpu) {
     for (detail::opened_drive const& d : *drives) {
       d.source->check_bytes([this](void* to, std::size_t bytes, std::uint64_t byte) { host.read(to, bytes, byte); });
     }
@@ -67,7 +69,7 @@ struct storage::impl {
     detail::gpu_access* const cuda = detail::cuda_access();
     detail::memory_place const place = cuda != nullptr ? cuda->place_of(address) : detail::memory_place();
     if (place.gpu < 0 || place.managed) return;
-    if (!client.all_in_gpu_memory() || place.gpu != device.gpu()) {
+    if (!data_on_gpu || place.gpu != device.gpu()) {
       throw refused_input("buffer", "memory of cuda:" + std::to_string(place.gpu),
                           "not every drive reaches it: open the storage with that device, over drives whose engines "
                           "run on a GPU, or use pread_async and pwrite_async, which copy");
@@ -112,7 +114,9 @@ struct storage::impl {
   detail::client_device const device;
   std::shared_ptr<detail::opened_drives> const drives;
   detail::drive_plan const plan;
+  bool const data_on_gpu;
   detail::buffer_source const buffers;
+  std::shared_ptr<detail::relay_thread const> const relay;
   detail::client client;
   detail::host_io host;
   detail::recovery_thread recovery;  ///< destroyed before the queues that it looks after
@@ -194,8 +198,8 @@ registered_buffer storage::register_buffer(void* address, std::size_t bytes) {
 }
 registered_buffer storage::allocate_device_buffer(std::size_t bytes) {
   // A drive on any GPU allocates from the memory of its client's GPU.
-  return registered_buffer(std::make_unique<registered_buffer::parts>(
-      impl_->buffers.allocate_for_user(bytes, impl_->client.all_in_gpu_memory())));
+  return registered_buffer(
+      std::make_unique<registered_buffer::parts>(impl_->buffers.allocate_for_user(bytes, impl_->data_on_gpu)));
 }
 registered_buffer storage::allocate_buffer(std::size_t bytes) {
   return registered_buffer(std::make_unique<registered_buffer::parts>(impl_->buffers.allocate_for_user(bytes, false)));
@@ -304,12 +308,15 @@ raw_queue_pair storage::make_raw_queue_pair(std::uint32_t drive, std::uint32_t e
   }
   std::uint32_t const depth = entries != 0 ? entries : impl_->client.kernel_queues()[drive].depth;
   return raw_queue_pair(std::make_unique<raw_queue_pair::parts>(
-      impl_->extents.admit_raw_pair(drives[drive].controller->identity()), impl_->drives, drive,
-      driver::queue_options{.entries = depth, .driven_by_gpu = on_gpu()}));
+      impl_->extents.admit_raw_pair(drives[drive].controller->identity()), impl_->drives, impl_->relay, drive,
+      impl_->data_on_gpu,
+      driver::queue_options{.entries = depth,
+                            .driven_by_gpu = on_gpu(),
+                            .rings_on_gpu = on_gpu() && drives[drive].source->placements().queues_on_gpu()}));
 }
 
 std::string storage::report() const {
-  return detail::report(*impl_->drives, impl_->client, impl_->transfers, impl_->recovery.count());
+  return detail::report(*impl_->drives, impl_->client, impl_->transfers, impl_->recovery.count(), *impl_->relay);
 }
 std::string storage::dump() const {
   return detail::dump(impl_->inspect(), impl_->device.clock()());

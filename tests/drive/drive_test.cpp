@@ -165,6 +165,12 @@ TEST(open, refusals_name_field_value_and_remedy) {
 TEST(open, what_is_not_available_yet_is_refused_and_not_ignored) {
   EXPECT_EQ(refusal("emulated:size=1G,sms=8"),
             "sms: '8': is only for a drive on a GPU; use threads= for one on the CPU");
+  EXPECT_EQ(refusal("emulated:size=1G,placement=2"),
+            "placement: '2': the engine runs on the CPU, which does not reach a GPU's memory: use backing=hbm, host or "
+            "peer:N, or leave it out");
+  EXPECT_EQ(refusal("emulated:size=1G,placement=0"), "placement: '0': give a whole number from 1 to 3");
+  EXPECT_EQ(refusal("emulated:size=1G,placement=3,residency=served"),
+            "placement: '3': leave it out: a drive of the daemon has the one that its engine can");
   EXPECT_EQ(refusal("emulated:size=1G,link=gen9x1").substr(0, 50),
             "link: 'gen9x1': use one of gen3x4, gen3x8, gen3x16");
   for (std::string const residency : {"peer", "in_process", "thread", "moon"}) {

@@ -74,6 +74,14 @@ schedule_shape in_step_shape_of(std::uint64_t seed) {
   shape.in_step = true;
   return shape;
 }
+/// The same on a drive whose data comes after completions.
+schedule_shape lagging_shape_of(std::uint64_t seed, bool flushes) {
+  schedule_shape shape = shape_of(seed);
+  shape.flushes = flushes;
+  shape.faults.data_after_completion_ppm = 500'000;
+  shape.faults.data_lag_ns = 5'000;
+  return shape;
+}
 /// The same with callers that poll, detach and want their buffers back.
 schedule_shape impatient_shape_of(std::uint64_t seed) {
   schedule_shape shape = shape_of(seed);
@@ -181,6 +189,17 @@ TEST(QueueMutants, ADeadlineTakenForProofIsCaught) {
 }
 TEST(QueueMutants, ForgottenDetachedRequestsAreCaught) {
   expect_caught_among_the_impatient<forgets_the_detached>("forgotten detached requests");
+}
+
+TEST(QueueMutants, PlacementTwoWithoutItsOrderingFlushIsCaught) {
+  std::uint32_t caught = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    if (!run_schedule<queue_rules>(lagging_shape_of(seed, false), seed, mode_of(seed)).ok) ++caught;
+    schedule_outcome const right = run_schedule<queue_rules>(lagging_shape_of(seed, true), seed, mode_of(seed));
+    EXPECT_TRUE(right.ok) << right.what << "\n  seed " << seed << ", " << name_of(mode_of(seed));
+  }
+  std::printf("  without its flush: caught in %u of 20 schedules\n", caught);
+  EXPECT_GE(caught, 10u);
 }
 
 TEST(QueueMutants, TheRightQueueSurvivesTheSameSchedules) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Invariants Q1 to Q8 of the queue layer, each under schedules whose load stresses it.
+//! Invariants Q1 to Q9 of the queue layer, each under schedules whose load stresses it.
 //!
 //! FOREBAY_SCHEDULES: how many schedules each test runs (default 200). FOREBAY_SEED: run that one alone.
 #include "support/queue_schedule.hpp"
@@ -164,6 +164,17 @@ schedule_shape q8_slow_command(std::uint64_t seed, simt::random_source& random) 
   return shape;
 }
 
+/// Data comes after completions; in half of the schedules recovery deletes queues meanwhile.
+schedule_shape q9_data_after_completion(std::uint64_t seed, simt::random_source& random) {
+  bool const recovers = random.below(2) == 0;
+  schedule_shape shape =
+      recovers ? q7_status_timeout_and_recovery(seed, random) : q1_every_command_completes_once(seed, random);
+  shape.faults.data_after_completion_ppm = random.below(2) == 0 ? 1'000'000 : 300'000;
+  shape.faults.data_lag_ns = 1 + random.below(30'000);
+  shape.flush_percent = 5;
+  return shape;
+}
+
 /// Healthy commands that take twenty times as long as the callers' deadlines, one that is withheld now and then, and
 /// callers that wait again.
 schedule_shape polls_with_short_deadlines(std::uint64_t seed, simt::random_source& random) {
@@ -314,6 +325,9 @@ TEST(QueueInvariants, Q7_StatusesArriveAndTimeoutsKeepOwnership) {
 }
 TEST(QueueInvariants, Q8_OneSlowCommandDoesNotStallItsQueue) {
   explore(q8_slow_command, 8, 3);
+}
+TEST(QueueInvariants, Q9_CompletionsAreDeliveredOnceTheirDataIsThere) {
+  explore(q9_data_after_completion, 12);
 }
 TEST(QueueInvariants, Q7_ShortDeadlinesAskForTheRecoveryOfNoHealthyCommand) {
   explore(polls_with_short_deadlines, 9);

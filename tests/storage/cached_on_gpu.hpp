@@ -40,4 +40,8 @@ struct cached_with_drives_in_hbm : cached_on_gpu {
   }
 };
 
+struct cached_with_queues_in_host_memory : cached_with_drives_in_hbm {
+  static std::string drive_keys() { return ",backing=hbm,sms=4,placement=2"; }
+};
+
 }  // namespace forebay::storage_test

@@ -35,5 +35,6 @@ TEST(StagedFrames, LieInTheMemoryOfTheGpu) {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, CachedStorageSuite, cached_on_gpu);
 INSTANTIATE_TYPED_TEST_SUITE_P(ResidentDrives, CachedStorageSuite, cached_with_drives_in_hbm);
+INSTANTIATE_TYPED_TEST_SUITE_P(PlacementTwo, CachedStorageSuite, cached_with_queues_in_host_memory);
 
 }  // namespace forebay::storage_test

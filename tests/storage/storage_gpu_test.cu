@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The storage suite on a GPU: in placement 1, with drives on CPU threads, and in placement 3, with drives on the GPU
-//! itself.
+//! The storage suite on a GPU: in placement 1, with drives on CPU threads, and in each placement with drives on the GPU
+//! itself; and the ordering flush of placement 2.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -12,6 +12,7 @@
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/simt/cuda.hpp"
+#include "storage/late_data_suite.hpp"
 #include "storage/storage_suite.hpp"
 
 namespace forebay::storage_test {
@@ -29,6 +30,15 @@ struct on_gpu {
 };
 struct with_drives_in_hbm : on_gpu {
   static std::string drive_keys() { return ",backing=hbm,sms=4"; }
+  static int placement() { return 2; }
+};
+/// The host keeps completions from the kernels until their data is there.
+struct with_queues_in_host_memory : on_gpu {
+  static std::string drive_keys() { return ",backing=hbm,sms=4,placement=2"; }
+};
+/// The drive's engine runs on the GPU, and reaches over its link for all that commands name.
+struct with_data_in_host_memory : on_gpu {
+  static std::string drive_keys() { return ",backing=hbm,sms=4,placement=1"; }
 };
 struct with_drives_in_host_memory : on_gpu {
   static std::string drive_keys() { return ",backing=host,sms=4"; }
@@ -99,6 +109,9 @@ TYPED_TEST(SharedLayout, IsTheSameInDeviceCode) {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, StorageSuite, on_gpu);
 INSTANTIATE_TYPED_TEST_SUITE_P(ResidentDrives, StorageSuite, with_drives_in_hbm);
+INSTANTIATE_TYPED_TEST_SUITE_P(PlacementTwo, StorageSuite, with_queues_in_host_memory);
+INSTANTIATE_TYPED_TEST_SUITE_P(PlacementOne, StorageSuite, with_data_in_host_memory);
+INSTANTIATE_TYPED_TEST_SUITE_P(PlacementTwo, LateDataSuite, with_drives_in_hbm);
 INSTANTIATE_TYPED_TEST_SUITE_P(ResidentHostDrives, StorageSuite, with_drives_in_host_memory);
 
 }  // namespace forebay::storage_test

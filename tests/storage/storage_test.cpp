@@ -2,6 +2,7 @@
 //! \file
 //! The storage suite on CPU fibers.
 #include "forebay/detail/simt/launch.hpp"
+#include "storage/late_data_suite.hpp"
 #include "storage/storage_suite.hpp"
 
 namespace forebay::storage_test {
@@ -10,6 +11,7 @@ struct on_fibers {
   using machine = simt::fiber;
   static std::string device() { return "cpu"; }
   static std::string drive_keys() { return ""; }
+  static int placement() { return 1; }
   template <class Kernel>
   static void run(simt::grid shape, Kernel const& kernel) {
     simt::launch<simt::fiber>(shape, kernel);
@@ -17,5 +19,6 @@ struct on_fibers {
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Fibers, StorageSuite, on_fibers);
+INSTANTIATE_TYPED_TEST_SUITE_P(Fibers, LateDataSuite, on_fibers);
 
 }  // namespace forebay::storage_test

@@ -14,6 +14,7 @@
 
 #include "forebay/detail/emulator/dma_regions.hpp"
 #include "forebay/detail/emulator/engine.hpp"
+#include "forebay/detail/queue/completion_relay.hpp"
 #include "forebay/detail/queue/io_queues.hpp"
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/memory.hpp"
@@ -55,6 +56,7 @@ struct schedule_shape {
   bool burst = false;                ///< all lanes submit their first requests at the same moment
   bool in_step = false;              ///< the lanes of a warp meet between a request and the wait for it
   emulator::fault_plan faults;
+  bool flushes = true;  ///< with `faults.data_after_completion_ppm`: whether the relay of completions orders the data
   recovery_policy recovery = recovery_policy::none;
   std::uint32_t mailbox_words = 64;
   std::uint64_t wait_timeout_ns = 0;  ///< 0: waits have no deadline, since nothing is withheld
@@ -147,8 +149,10 @@ class schedule {
     for (std::uint32_t unit = 0; unit < shape_.units; ++unit) {
       agents.push_back({"drive unit " + std::to_string(unit), [this, unit] { serve(unit); }, true, 1});
     }
-    recovery_agent recovery(*queues_, shape_.recovery,
-                            [this](std::uint32_t pair) { return recovery_agent::place{engine_.get(), pair, true}; });
+    recovery_agent recovery(
+        *queues_, shape_.recovery,
+        [this](std::uint32_t pair) { return recovery_agent::place{engine_.get(), pair, true}; }, relay_.get());
+    if (relay_) agents.push_back({"completion relay", [this] { relay(); }, true, 3});
     if (shape_.recovery != recovery_policy::none) agents.push_back({"recovery", [&] { recovery.run(); }, true, 2});
     simt::run_options options;
     options.memory = memory;
@@ -268,7 +272,14 @@ class schedule {
     options.mailbox_words = shape_.mailbox_words;
     if (shape_.wait_timeout_ns != 0) options.timeout_ns = options.flush_timeout_ns = shape_.wait_timeout_ns;
     options.first_ticket = shape_.first_ticket;
-    queues_ = std::make_unique<io_queues>(rings_, options, *memory_, *memory_);
+    std::vector<queue_pair_rings> of_lanes = rings_;
+    if (shape_.faults.data_after_completion_ppm != 0) {
+      relay_ = std::make_unique<completion_relay>(*memory_, [this] {
+        if (shape_.flushes) engine_->order_data();
+      });
+      for (queue_pair_rings& rings : of_lanes) rings = relay_->add(rings, shape_.first_ticket);
+    }
+    queues_ = std::make_unique<io_queues>(of_lanes, options, *memory_, *memory_);
 
     scatter_buffers(data_bytes);
     fill_drive();
@@ -342,6 +353,14 @@ class schedule {
       if (engine_->step(unit)) continue;
       (void)agent_machine::wait_until([&] { return engine_->step(unit) || agent_machine::stopping(); },
                                       engine_->next_due_ns(unit));
+    }
+  }
+
+  void relay() {
+    while (!agent_machine::stopping()) {
+      if (relay_->step<agent_machine>()) continue;
+      (void)agent_machine::wait_until([&] { return relay_->has_news<agent_machine>() || agent_machine::stopping(); },
+                                      simt::no_deadline);
     }
   }
 
@@ -691,6 +710,7 @@ class schedule {
   buffer_ref buffers_;
   std::vector<std::byte> media_;
   std::unique_ptr<emulator::engine<audited_drive, agent_machine>> engine_;
+  std::unique_ptr<completion_relay> relay_;  ///< null: data does not come after completions
   audit* audit_ = nullptr;
   std::uint32_t finished_ = 0;
   std::uint32_t arrived_ = 0;

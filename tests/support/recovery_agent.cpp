@@ -75,6 +75,9 @@ void recovery_agent::run() {
 void recovery_agent::delete_queue(queue_pair_state& pair, place const& at, bool silently) {
   machine::check(at.drive->begin_detach(at.sq_slot, silently), "the drive takes the request");
   wait_for_answer(at);
+  if (relay_ != nullptr) {
+    machine::check(relay_->catch_up<machine>(machine::clock_ns() + 1'000'000'000), "the relay of completions is stuck");
+  }
   // Release pairs with the acquire in queue_pair_ref::dead().
   simt::atomic<machine, simt::scope::system>(pair.dead).store(1, simt::order::release);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "forebay/detail/emulator/io_engine.hpp"
+#include "forebay/detail/queue/completion_relay.hpp"
 #include "forebay/detail/queue/io_queues.hpp"
 
 namespace forebay::test {
@@ -33,8 +34,10 @@ class recovery_agent {
     bool operator==(asked_command const&) const = default;
   };
 
-  recovery_agent(io_queues& queues, recovery_policy policy, std::function<place(std::uint32_t pair)> where)
-      : queues_(queues), policy_(policy), where_(std::move(where)) {}
+  /// `relay`: through which completions come; null: none.
+  recovery_agent(io_queues& queues, recovery_policy policy, std::function<place(std::uint32_t pair)> where,
+                 completion_relay* relay = nullptr)
+      : queues_(queues), policy_(policy), where_(std::move(where)), relay_(relay) {}
 
   /// The body of an agent that is a daemon.
   void run();
@@ -50,6 +53,7 @@ class recovery_agent {
   io_queues& queues_;
   recovery_policy policy_;
   std::function<place(std::uint32_t pair)> where_;
+  completion_relay* relay_;
   std::uint64_t requests_ = 0;
   std::vector<asked_command> asked_;
   std::vector<asked_command> aborted_;

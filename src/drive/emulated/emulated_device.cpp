@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulated_device.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -18,14 +19,19 @@ namespace {
 /// An emulated drive of which this process is the only client.
 class emulated_device final : public device {
  public:
-  emulated_device(std::shared_ptr<emulated_drive> drive, open_options const& options)
+  emulated_device(std::shared_ptr<emulated_drive> drive, gpu_placement placement, open_options const& options)
       : drive_(std::move(drive)),
+        lags_(options.faults.data_after_completion_ppm != 0),
+        placement_(lags_ ? std::min(placement, gpu_placement::data_on_gpu) : placement),
         controller_(drive_->shared(), drive_->shared()->options().max_queues, *options.client_memory,
                     on(drive_->gpu(), options.gpu), on(drive_->gpu(), drive_->gpu())) {}
 
   driver::register_space& registers() override { return controller_.registers(); }
   driver::dma_space& dma() override { return controller_.dma(); }
   std::optional<int> gpu() const override { return drive_->gpu(); }
+  gpu_placements placements() const override { return {placement_, placement_}; }
+  bool data_may_be_late(bool on_gpu) const override { return lags_ || device::data_may_be_late(on_gpu); }
+  void order_data() override { drive_->shared()->order_data(); }
   void hold() override { drive_->shared()->hold(); }
   void release() noexcept override { drive_->shared()->release(); }
   std::uint64_t populate(std::uint64_t bytes) override { return drive_->shared()->populate(bytes); }
@@ -41,6 +47,8 @@ class emulated_device final : public device {
   }
 
   std::shared_ptr<emulated_drive> drive_;
+  bool const lags_;  ///< a fault plan brings data after completions, for each client
+  gpu_placement const placement_;
   emulator::controller controller_;
   baseline since_;
 };
@@ -49,10 +57,10 @@ class emulated_device final : public device {
 
 scheme_syntax emulated_syntax() {
   return {
-      .keys = {"size",          "profile",   "iops",    "iops_bytes", "write_iops", "bandwidth",    "write_bandwidth",
-               "latency_us",    "channels",  "backing", "path",       "lba_bytes",  "queues",       "threads",
-               "sms",           "residency", "link",    "data",       "seed",       "precondition", "errors_ppm",
-               "allow_destroy", "io"}};
+      .keys = {"size",          "profile",   "iops",     "iops_bytes", "write_iops", "bandwidth",    "write_bandwidth",
+               "latency_us",    "channels",  "backing",  "path",       "lba_bytes",  "queues",       "threads",
+               "sms",           "residency", "link",     "data",       "seed",       "precondition", "errors_ppm",
+               "allow_destroy", "io",        "placement"}};
 }
 
 scheme_syntax file_syntax() {
@@ -61,7 +69,12 @@ scheme_syntax file_syntax() {
 }
 
 std::unique_ptr<device> open_emulated(uri const& from, open_options const& options) {
-  if (from.value("residency") == "served") return served::open(from, options);
+  if (from.value("residency") == "served") {
+    if (auto const value = from.value("placement")) {
+      throw refused_input("placement", *value, "leave it out: a drive of the daemon has the one that its engine can");
+    }
+    return served::open(from, options);
+  }
   specification const what = specify(from, options.gpu);
   std::optional<new_file> made;
   if (what.creates) {
@@ -71,7 +84,7 @@ std::unique_ptr<device> open_emulated(uri const& from, open_options const& optio
     }
     made.emplace(what.path, what.size_bytes, file_space::reserved);
   }
-  auto opened = std::make_unique<emulated_device>(start_emulated(what, options), options);
+  auto opened = std::make_unique<emulated_device>(start_emulated(what, options), what.placement, options);
   if (made) made->keep();
   return opened;
 }

@@ -73,12 +73,19 @@ void place(uri const& from, specification& what, int client_gpu) {
   }
   what.engine = wanted.value_or(usual);
   if (what.engine == residency::served && what.gpu) what.gpu->stays = true;
+  std::uint32_t const placement = small_count(from, "placement", what.gpu ? 3 : 1, 1, 3);
   if (!what.gpu) {
     if (auto const value = from.value("sms")) {
       throw refused_input("sms", *value, "is only for a drive on a GPU; use threads= for one on the CPU");
     }
+    if (placement != 1) {
+      throw refused_input("placement", std::to_string(placement),
+                          "the engine runs on the CPU, which does not reach a GPU's memory: use backing=hbm, host or "
+                          "peer:N, or leave it out");
+    }
     return;
   }
+  what.placement = static_cast<gpu_placement>(placement);
   if (auto const value = from.value("threads")) {
     throw refused_input("threads", *value, "is only for a drive on the CPU; use sms= for one on a GPU");
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "forebay/detail/drive/gpu_placements.hpp"
 #include "forebay/detail/drive/profile.hpp"
 #include "forebay/detail/drive/uri.hpp"
 #include "forebay/detail/emulator/backing_store.hpp"
@@ -58,6 +59,7 @@ struct specification {
   std::uint32_t errors_ppm = 0;
   std::uint32_t sms = 0;
   std::optional<emulator::gpu_residency> gpu;
+  gpu_placement placement = gpu_placement::host;  ///< of an engine on a GPU
   std::string link;
   bool moves_data = true;
   bool creates = false;  ///< the file is to be made

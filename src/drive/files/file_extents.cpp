@@ -66,6 +66,9 @@ class file_device final : public device, private driver::register_space {
   driver::register_space& registers() override { return *this; }
   driver::dma_space& dma() override { return whole_->dma(); }
   std::optional<int> gpu() const override { return whole_->gpu(); }
+  gpu_placements placements() const override { return whole_->placements(); }
+  bool data_may_be_late(bool on_gpu) const override { return whole_->data_may_be_late(on_gpu); }
+  void order_data() override { whole_->order_data(); }
   std::uint32_t nsid() const override { return whole_->nsid(); }
   std::uint32_t most_queue_pairs() const override { return whole_->most_queue_pairs(); }
   void hold() override { whole_->hold(); }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "forebay/detail/drive/gpu_placements.hpp"
 #include "forebay/detail/driver/file_extent.hpp"
 #include "forebay/detail/driver/spaces.hpp"
 #include "forebay/detail/emulator/fault_plan.hpp"
@@ -32,6 +33,20 @@ class device {
   virtual nlohmann::json report() = 0;
   /// The GPU whose threads reach the drive's queues in its own memory; none for a drive whose engine runs on the CPU.
   virtual std::optional<int> gpu() const { return std::nullopt; }
+  /// The placements in which threads of a GPU can use the drive. They follow from what drive and machine are: nothing
+  /// is tried out.
+  virtual gpu_placements placements() const {
+    gpu_placement const its = gpu() ? gpu_placement::all_on_gpu : gpu_placement::host;
+    return {its, its};
+  }
+  /// Whether a command's completion may be seen before its data, where that goes to memory of a GPU, or of the host.
+  /// Then `order_data` comes between the two. The completion rings of such queues are in host memory.
+  virtual bool data_may_be_late(bool on_gpu) const {
+    return on_gpu && placements().reads == gpu_placement::data_on_gpu;
+  }
+  /// The ordering flush: returns once the data of each completion is in place that was posted before the call. Throws
+  /// `operation_failed`. Thread-safe.
+  virtual void order_data() {}
   /// The namespace that the drive is, and how many I/O queue pairs may be asked of its controller.
   virtual std::uint32_t nsid() const { return 1; }
   virtual std::uint32_t most_queue_pairs() const { return 1024; }

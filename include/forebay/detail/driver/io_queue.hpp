@@ -16,8 +16,10 @@ class controller;
 struct queue_options {
   std::uint32_t entries = 256;           ///< of the submission queue, 2 to `identity().max_queue_entries`
   std::uint32_t completion_entries = 0;  ///< of the completion queue, the same bounds; 0: as many as `entries`
-  /// Whether threads of a GPU drive the queue: rings and doorbells then lie where those threads reach them fastest.
+  /// Whether threads of a GPU drive the queue: the doorbells then lie where those threads reach them fastest.
   bool driven_by_gpu = false;
+  /// The same of the rings; see `dma_space::allocate_for_gpu`.
+  bool rings_on_gpu = false;
   /// Used only if the controller arbitrates by `controller_options::priorities`.
   nvme::queue_priority priority = nvme::queue_priority::medium;
   /// Rings in memory of the caller's. They are mapped in the `dma_space`, start on a page, are contiguous on the bus,

@@ -36,10 +36,12 @@ class dispatcher : private dispatcher_requests<M> {
   using base::help_was_wanted;
   using base::helps;
   using base::hint;
+  using base::index_;
   using base::is_due;
   using base::lanes_;
   using base::look_at_mailbox;
   using base::mail_;
+  using base::move_lagging;
   using base::now_ps_;
   using base::place;
   using base::places;
@@ -74,6 +76,7 @@ class dispatcher : private dispatcher_requests<M> {
     read_clock();
     seen_batches_ = batches();
     bool worked = !M::looks_beside_work && serve_requests(*this);
+    if (view_.lagging != nullptr) worked |= move_lagging(*this, false);
     if constexpr (M::reaches_files) {
       if (has_medium()) worked |= collect_from_medium();
     }
@@ -152,6 +155,9 @@ class dispatcher : private dispatcher_requests<M> {
         due_ps = scratch_.visit_ps + look_around_ps;
       }
       if (due_ps < next_ps) next_ps = due_ps;
+    }
+    if (view_.lagging != nullptr && view_.lagging[index_].count != 0 && view_.lagging[index_].due_ps < next_ps) {
+      next_ps = view_.lagging[index_].due_ps;
     }
     next_ps = lanes_.min(next_ps);
     if (next_ps == never_ps) return simt::no_deadline;

@@ -173,7 +173,9 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     }
     switch (command.opcode) {
       case io_opcode::read:
-        drive.template read<M>(lanes, command.offset_bytes, segments, segment_count);
+        if ((pending.flags & pending_command::lags) == 0) {
+          drive.template read<M>(lanes, command.offset_bytes, segments, segment_count);
+        }
         count_one(counts.read_commands);
         count_one(counts.bytes_read, command.bytes);
         break;
@@ -312,6 +314,9 @@ class dispatcher_execution : protected dispatcher_locks<M> {
     decoded_command const& command = self.scratch_.decoded[i];
     bool const moves = command.opcode != nvme::io_opcode::flush && !command.through;
     if (plan.late_data && moves && (fault.withheld || fault.delay_ps != 0)) pending.flags |= pending_command::held;
+    if (fault.lags && command.opcode == nvme::io_opcode::read && fault.status_field == 0 && !self.has_medium()) {
+      pending.flags |= pending_command::held | pending_command::lags;
+    }
   }
 
   /// Makes ranges read as zeros.

@@ -113,7 +113,7 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     bool const holds_on = !sq.owns_cq && n != 0;
     if (!holds_on) let_go(at, cq);
     // Comes before others may take the slots, since the entries of held commands are stored by slot.
-    if (lanes_.any(held)) execute_held(*this, sq, n);
+    bool const lagging = lanes_.any(held) && execute_held(*this, at, n);
     bool const waiting = n == free && sq.pending.next_due_ps() <= now_ps_;
     bool const was_blocked = hint(sq.blocked) != 0;
     lanes_.sync();
@@ -128,13 +128,44 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     if (n != 0) {
       post_staged(at, ring, places, n, dw2, !was_blocked);
       if (holds_on) let_go(at, cq);
-      take_hand_off(at);
+      if (!lagging) take_hand_off(at);  // or `move_lagging` does
     }
     if (lanes_.leader()) {
       if (n != 0) count<M>(stats_.commands.completions_posted, n);
       if (waiting) count<M>(stats_.commands.completions_blocked);
     }
     return n != 0;
+  }
+
+  /// Moves data that lags behind its completions, if it is time to, or at once. Returns whether there was any.
+  FOREBAY_COLD static bool move_lagging(dispatcher_posting self, bool at_once) {
+    lagging_data& batch = self.view_.lagging[self.index_];
+    std::uint32_t const count = batch.count;
+    if (count == 0 || (!at_once && self.now_ps_ < batch.due_ps)) return false;
+    std::uint32_t const at = batch.at;
+    submission_queue<M> const& sq = self.unit_.queues[at];
+    dma_segment* const segments = self.view_.segments + std::size_t{self.index_} * self.view_.segments_per_dispatcher;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      nvme::submission_entry const& entry = batch.entries[i];
+      decoded_command const what = self.understand(entry);
+      prp_walk const walk =
+          walk_prps<M>(self.lanes_, sq.regions, entry.prp1, entry.prp2, what.transfer_bytes, sq.page_bytes, segments);
+      // What the client has unmapped since is not touched.
+      if (walk.status_field == 0) {
+        self.view_.drive.template read<M>(self.lanes_, what.offset_bytes, segments, walk.count);
+      }
+      self.lanes_.sync();
+    }
+    if (self.lanes_.leader()) {
+      batch.count = 0;
+      auto const moved = simt::atomic<M, simt::scope::system>(batch.moved);
+      // Release pairs with the acquire in `engine::order_data`: the lanes' data, which the sync above collected.
+      M::fence(simt::scope::system, simt::order::release);
+      // Relaxed load: only this dispatcher writes the word.
+      moved.store(moved.load(simt::order::relaxed) + 1, simt::order::release);
+    }
+    self.take_hand_off(at);
+    return true;
   }
 
   /// Dword 2 of completions that are posted now. The caller holds the completion queue, so that the heads in it follow
@@ -243,8 +274,11 @@ class dispatcher_posting : protected dispatcher_watch<M> {
     in_medium().late.clear();
   }
 
-  /// Executes those of the `n` staged commands that move their data late.
-  FOREBAY_COLD static void execute_held(dispatcher_posting self, submission_queue<M> const& sq, std::uint32_t n) {
+  /// Executes those of the `n` staged commands of the queue at `at` that move their data late. Returns whether data is
+  /// left for `move_lagging`.
+  FOREBAY_COLD static bool execute_held(dispatcher_posting self, std::uint32_t at, std::uint32_t n) {
+    submission_queue<M> const& sq = self.unit_.queues[at];
+    std::uint32_t lagging = 0;
     for (std::uint32_t i = 0; i < n; ++i) {
       pending_command command = self.scratch_.staged[i];
       if ((command.flags & pending_command::held) == 0) continue;
@@ -254,7 +288,24 @@ class dispatcher_posting : protected dispatcher_watch<M> {
       self.lanes_.sync();
       if (self.lanes_.leader()) self.scratch_.staged[i] = done;
       self.lanes_.sync();
+      if ((done.flags & pending_command::lags) == 0 || done.status_field != 0) continue;
+      // There is room for one batch.
+      if (lagging == 0) move_lagging(self, true);
+      if (self.lanes_.leader()) self.view_.lagging[self.index_].entries[lagging] = entry;
+      ++lagging;
     }
+    if (lagging == 0) return false;
+    if (self.lanes_.leader()) {
+      lagging_data& batch = self.view_.lagging[self.index_];
+      batch.at = at;
+      batch.due_ps = self.now_ps_ + self.view_.options.faults.data_lag_ns * 1000;
+      batch.count = lagging;
+      auto const announced = simt::atomic<M, simt::scope::system>(batch.announced);
+      // Relaxed, both: only this dispatcher writes the word, and the release of each completion comes after it.
+      announced.store(announced.load(simt::order::relaxed) + 1, simt::order::relaxed);
+    }
+    self.lanes_.sync();
+    return true;
   }
 
   /// Whether each staged command is due no earlier than the one before it, which is nearly always so.

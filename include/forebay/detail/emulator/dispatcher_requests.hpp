@@ -40,6 +40,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
   using base::lanes_;
   using base::let_go;
   using base::mail_;
+  using base::move_lagging;
   using base::now_ps_;
   using base::place_of;
   using base::post_staged;
@@ -114,6 +115,7 @@ class dispatcher_requests : protected dispatcher_posting<M> {
         break;
       case kind::detach:
       case kind::detach_silently: {
+        if (view_.lagging != nullptr) move_lagging(*this, true);  // which may have a hand on the queue
         if (!claim_alone(at)) return false;
         if constexpr (M::reaches_files) {
           if (has_medium() && !leave_medium(at)) return false;

@@ -56,6 +56,7 @@ class engine final : public io_engine {
         answers_(state_memory, options.queue_slots),
         statistics_(state_memory, options.units),
         words_(state_memory, 1),
+        lagging_(state_memory, options.faults.data_after_completion_ppm != 0 ? options.dispatchers() : 0),
         next_free_ps_(state_memory, timing_parameters::max_channels),
         scratch_(state_memory, M::blocks_bring_scratch ? 0 : options.dispatchers()),
         segments_(state_memory, std::size_t{options.dispatchers()} *
@@ -77,6 +78,7 @@ class engine final : public io_engine {
     view_.answers = answers_.data();
     view_.unit_statistics = statistics_.data();
     view_.words = words_.data();
+    if (options.faults.data_after_completion_ppm != 0) view_.lagging = lagging_.data();
     view_.segments = segments_.data();
     view_.segments_per_dispatcher = max_segments(options.max_transfer_bytes, options.page_bytes_min);
     if constexpr (M::reaches_files) {
@@ -132,7 +134,7 @@ class engine final : public io_engine {
     std::uint32_t const wanted = queue.size > cq.size ? queue.size : cq.size;
     std::uint32_t capacity = 32;
     while (capacity < wanted && capacity < 32768) capacity *= 2;
-    bool const holds = view_.options.faults.late_data && view_.options.faults.any();
+    bool const holds = view_.options.faults.holds_commands();
     std::size_t const held_bytes = holds ? capacity * sizeof(nvme::submission_entry) : 0;
     mine.storage = take_storage(held_bytes + pending_set<M>::storage_bytes(capacity));
     request.held = holds ? mine.storage.template as<nvme::submission_entry>() : nullptr;
@@ -166,6 +168,19 @@ class engine final : public io_engine {
       mine.attached = mine.leaving = false;
     }
     return true;
+  }
+
+  void order_data() override {
+    if (view_.lagging == nullptr) return;
+    for (std::uint32_t i = 0; i < view_.dispatchers(); ++i) {
+      // Acquire, both. The first: the caller saw a completion, before which its batch was announced. The second pairs
+      // with the dispatcher's release: the data is there.
+      std::uint32_t const announced = read_word(lagging_[i].announced);
+      bool const moved =
+          Host::wait_until([&] { return static_cast<std::int32_t>(read_word(lagging_[i].moved) - announced) >= 0; },
+                           Host::clock_ns() + patience_ns);
+      if (!moved) throw operation_failed("the I/O engine does not move its data: its service units are not running");
+    }
   }
 
   std::uint64_t invalid_doorbells() override { return read_word(words_[0].invalid_doorbells); }
@@ -321,6 +336,7 @@ class engine final : public io_engine {
   array<std::uint32_t> answers_;
   array<statistics> statistics_;
   array<engine_words> words_;
+  array<lagging_data> lagging_;
   array<std::uint64_t> next_free_ps_;
   array<dispatcher_scratch> scratch_;
   array<dma_segment> segments_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "forebay/detail/emulator/dispatcher_mailbox.hpp"
+#include "forebay/detail/emulator/dispatcher_scratch.hpp"
 #include "forebay/detail/emulator/engine_options.hpp"
 #include "forebay/detail/emulator/media.hpp"
 #include "forebay/detail/emulator/prp.hpp"
@@ -23,6 +24,17 @@ struct alignas(128) engine_words {
   std::uint64_t invalid_doorbells = 0;
 };
 
+/// A dispatcher's batch of reads whose data lags behind their completions.
+struct alignas(128) lagging_data {
+  std::uint32_t announced = 0;  ///< counts batches, each before its completions are posted
+  std::uint32_t moved = 0;      ///< counts batches whose data is in place
+  // For the dispatcher:
+  std::uint32_t count = 0;  ///< of the batch; 0: there is none
+  std::uint32_t at = 0;     ///< the place of its queue
+  std::uint64_t due_ps = 0;
+  nvme::submission_entry entries[dispatcher_scratch::staged_completions];
+};
+
 /// The memory that dispatchers work on: trivially copyable; all pointers lead into the engine's state memory.
 template <class M>
 struct engine_view {
@@ -35,6 +47,7 @@ struct engine_view {
   std::uint32_t* answers = nullptr;                  ///< by submission queue slot
   statistics* unit_statistics = nullptr;             ///< one for each unit
   engine_words* words = nullptr;
+  lagging_data* lagging = nullptr;  ///< one for each dispatcher; null unless the fault plan makes data lag
   dma_segment* segments = nullptr;  ///< `segments_per_dispatcher` for each dispatcher
   std::uint32_t segments_per_dispatcher = 0;
   medium_commands* const* in_medium = nullptr;  ///< by dispatcher, if the drive's bytes are in a medium

@@ -29,6 +29,10 @@ class io_engine {
   /// found its command in flight.
   virtual bool answered(std::uint32_t sq_slot, bool* found = nullptr) = 0;
 
+  /// Returns once the data of each read is in place whose completion was posted before the call. This takes time only
+  /// with `fault_plan::data_after_completion_ppm`; the engine must run then. Throws `operation_failed` if it does not.
+  virtual void order_data() = 0;
+
   /// How many invalid doorbell values there were, of all queues so far.
   virtual std::uint64_t invalid_doorbells() = 0;
   /// Adds up what all units counted; they may run meanwhile.

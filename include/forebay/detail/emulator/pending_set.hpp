@@ -20,6 +20,7 @@ struct pending_command {
   static constexpr std::uint32_t held = 2;            ///< moves its data just before it completes
   static constexpr std::uint32_t waits_for_sync = 4;  ///< a Flush that needs the host to write back first
   static constexpr std::uint32_t in_medium = 8;       ///< not due before the drive's medium is done with it
+  static constexpr std::uint32_t lags = 16;           ///< `held`, and moves its data after its completion
 
   std::uint16_t command_id = 0;
   std::uint16_t status_field = 0;

@@ -70,6 +70,9 @@ class subsystem {
   void hold();
   void release() noexcept;
 
+  /// See `io_engine::order_data`.
+  void order_data();
+
   /// Whether waiting threads serve the drive.
   bool waiters_serve() const;
   /// See `backing_store::access`.

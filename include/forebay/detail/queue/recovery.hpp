@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/queue/completion_relay.hpp"
 #include "forebay/detail/queue/io_queues.hpp"
 #include "forebay/detail/simt/native.hpp"
 
@@ -25,6 +26,8 @@ namespace forebay {
 class recovery {
  public:
   static constexpr std::uint64_t look_interval_ns = 1'000'000'000;
+  /// How long a relay of completions may take for those that a deleted queue has left.
+  static constexpr std::uint64_t relay_limit_ns = 1'000'000'000;
 
   /// The controller and the queue behind a pair.
   struct member {
@@ -36,6 +39,7 @@ class recovery {
   struct group {
     io_queues* queues = nullptr;
     std::vector<member> members;
+    completion_relay* relay = nullptr;  ///< through which completions of some pairs come; null: of none
   };
   /// Thread-safe statistics.
   struct counters {
@@ -80,6 +84,7 @@ class recovery {
   void look_for_losses();
   void delete_queue(watched_group const& of, watched_command const& command);
   void reset_controller(member const& of, std::string const& why);
+  static void declare_dead(group const& of, std::uint32_t pair_index);
   void end_queues(driver::controller const& of, bool removed);
   std::string name_of(watched_group const& of, watched_command const& command) const;
   void tell(std::string const& event) const;
