@@ -290,7 +290,7 @@ def scaling_rows(name: str) -> list[Row]:
 
 @cache
 def placement_rows(name: str) -> dict[str, Row]:
-    """The cases of `placement1_bench`, by name; the worst verdict of all runs."""
+    """The cases of `placements_bench`, by name; the worst verdict of all runs."""
     document = load(name)
     rows = {}
     for case in document["results"]:

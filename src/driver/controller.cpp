@@ -173,6 +173,7 @@ void controller::enable_locked() {
   registers_.write32(nvme::registers::cc,
                      nvme::controller_configuration::make(true, identity_.page_bytes, 6, 4, arbitration));
   state_ = state::broken;  // until it says that it is ready
+  wait_before_status_locked();
   if (!wait_for_ready_locked(true)) fail_not_in_time_locked("become ready");
   state_ = state::enabled;
 }
@@ -193,6 +194,7 @@ void controller::disable_locked() {
           native::clock_ns() + ready_timeout_ns()));
     }
     registers_.write32(nvme::registers::cc, configuration.value & ~nvme::controller_configuration::enable_bit);
+    wait_before_status_locked();
   }
   if (!wait_for_ready_locked(false)) fail_not_in_time_locked("stop");
   state_ = state::disabled;
@@ -204,6 +206,11 @@ void controller::disable_locked() {
 std::uint64_t controller::ready_timeout_ns() const {
   // With CAP.TO = 0 there would be no time at all, so half a second is added.
   return options_.ready_timeout_ns != 0 ? options_.ready_timeout_ns : capabilities_.timeout_ns() + 500'000'000;
+}
+
+void controller::wait_before_status_locked() const {
+  if (options_.quirks.ready_delay_ns == 0) return;
+  static_cast<void>(native::wait_until([] { return false; }, native::clock_ns() + options_.quirks.ready_delay_ns));
 }
 
 bool controller::wait_for_ready_locked(bool ready) {
@@ -301,10 +308,13 @@ void controller::learn_identity() {
                     found.max_transfer_bytes, c.mdts, options_.nsid, found.block_bytes));
   }
   found.max_queue_entries = capabilities_.max_queue_entries();
+  if (std::uint32_t const most = options_.quirks.queue_entries_most; most != 0) {
+    found.max_queue_entries = std::min(found.max_queue_entries, most);
+  }
   auto const supports = [&](nvme::optional_nvm_command bit) { return (c.oncs & static_cast<std::uint16_t>(bit)) != 0; };
   found.volatile_write_cache = c.volatile_write_cache_present();
   found.compare = supports(nvme::optional_nvm_command::compare);
-  found.write_zeroes = supports(nvme::optional_nvm_command::write_zeroes);
+  found.write_zeroes = supports(nvme::optional_nvm_command::write_zeroes) && !options_.quirks.no_write_zeroes;
   found.dataset_management = supports(nvme::optional_nvm_command::dataset_management);
   found.write_protected = (n.nsattr & 1) != 0;
   found.deallocated_reads_zero = (n.dlfeat & 7) == 1;

@@ -39,6 +39,7 @@ std::shared_ptr<opened_drives> open_drives(storage_options const& options, clien
     driver::controller_options o;
     o.nsid = d.source->nsid();
     o.io_queue_pairs = d.source->most_queue_pairs();
+    o.quirks = d.source->quirks();
     if (auto const priority = asked_of(options, i).priority) {
       nvme::controller_capabilities const found{d.source->registers().read64(nvme::registers::cap)};
       if (!found.weighted_round_robin()) {

@@ -8,6 +8,7 @@
 
 #include "conformance/emulated.hpp"
 #include "conformance/suite.hpp"
+#include "conformance/whole_list.hpp"
 #include "forebay/detail/emulator/controller.hpp"
 #include "forebay/memory.hpp"
 #include "support/hand_host.hpp"
@@ -38,6 +39,9 @@ TEST_P(resident, conforms) {
 TEST_P(visiting, conforms) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   run(on(), GetParam());
+}
+TEST(conformance_list, is_run_whole_by_every_target_on_a_gpu) {
+  expect_whole_list("on_gpu/", {"resident", "visiting"});
 }
 TEST(controller_on_gpu, admin_commands_do_not_reach_memory_of_the_gpu) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";

@@ -591,5 +591,31 @@ TEST_F(driver_test, reset_that_fails_can_be_tried_again) {
   EXPECT_TRUE(queue.live());
 }
 
+TEST(quirks, the_status_is_not_read_too_early) {
+  for (bool const waits : {true, false}) {
+    counted_memory memory;
+    fake_controller fake;
+    fake.status_delay_ns = 20'000'000;
+    controller_options options;
+    if (waits) options.quirks.ready_delay_ns = fake.status_delay_ns;
+    {
+      controller one(fake, memory, options);
+      one.reset();
+    }
+    EXPECT_EQ(fake.early_reads() == 0, waits);
+  }
+}
+TEST(quirks, limit_queues_and_hide_a_command) {
+  counted_memory memory;
+  fake_controller fake;
+  fake.identify.oncs = static_cast<std::uint16_t>(nvme::optional_nvm_command::write_zeroes);
+  EXPECT_TRUE(controller(fake, memory).identity().write_zeroes);
+  controller one(fake, memory, {.quirks = {.queue_entries_most = 32, .no_write_zeroes = true}});
+  EXPECT_FALSE(one.identity().write_zeroes);
+  EXPECT_EQ(one.identity().max_queue_entries, 32u);
+  EXPECT_EQ(message_of<refused_input>([&] { (void)one.create_io_queue_pair({.entries = 33}); }),
+            "entries: '33': the controller takes 2 to 32 entries");
+}
+
 }  // namespace
 }  // namespace forebay::driver

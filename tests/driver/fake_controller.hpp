@@ -19,6 +19,7 @@
 #include "forebay/detail/nvme/identify.hpp"
 #include "forebay/detail/nvme/registers.hpp"
 #include "forebay/detail/nvme/status_code.hpp"
+#include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay::test {
@@ -98,8 +99,9 @@ class fake_controller final : public driver::register_space {
   bool stops = true;             ///< CSTS.RDY follows CC.EN when it is cleared
   bool fatal_at_enable = false;  ///< CSTS.CFS instead of CSTS.RDY
   bool completes_shutdown = true;
-  bool hides_configuration = false;  ///< CC reads as 0
-  std::uint32_t window_bytes = ~0u;  ///< of the registers: there are no doorbells of I/O queues behind it
+  bool hides_configuration = false;   ///< CC reads as 0
+  std::uint64_t status_delay_ns = 0;  ///< after each change of CC.EN a read of CSTS is too early for this long
+  std::uint32_t window_bytes = ~0u;   ///< of the registers: there are no doorbells of I/O queues behind it
   /// The status of each Create, Delete or other command by opcode; other commands succeed.
   std::map<nvme::admin_opcode, std::uint16_t> refuse;
   /// What to do with a command: reply, or say nothing. Commands without an answer stay with `withheld()`.
@@ -119,6 +121,12 @@ class fake_controller final : public driver::register_space {
   std::size_t withheld() const {
     std::lock_guard const lock(mutex_);
     return withheld_.size();
+  }
+
+  /// How often CSTS was read too early.
+  std::uint32_t early_reads() const {
+    std::lock_guard const lock(mutex_);
+    return early_reads_;
   }
 
   /// The answer of a controller that works.
@@ -177,6 +185,7 @@ class fake_controller final : public driver::register_space {
       case nvme::registers::vs:
         return version;
       case nvme::registers::csts:
+        if (simt::native::clock_ns() < readable_at_ns_) ++early_reads_;
         if (stops && !nvme::controller_configuration{file_[nvme::registers::cc]}.enabled()) csts_ = 0;
         return csts_;
       case nvme::registers::cc:
@@ -190,8 +199,14 @@ class fake_controller final : public driver::register_space {
     std::lock_guard const lock(mutex_);
     if (removed) return;
     writes_.push_back({offset, value});
+    std::uint32_t const before = file_[offset];
     file_[offset] = value;
-    if (offset == nvme::registers::cc) configure_locked({value});
+    if (offset == nvme::registers::cc) {
+      if (nvme::controller_configuration{before}.enabled() != nvme::controller_configuration{value}.enabled()) {
+        readable_at_ns_ = simt::native::clock_ns() + status_delay_ns;
+      }
+      configure_locked({value});
+    }
     if (offset == nvme::registers::sq_tail_doorbell(0, stride())) fetch_locked(value);
   }
 
@@ -260,6 +275,8 @@ class fake_controller final : public driver::register_space {
   std::vector<nvme::submission_entry> commands_;
   std::vector<nvme::submission_entry> withheld_;
   std::uint32_t csts_ = 0;
+  std::uint64_t readable_at_ns_ = 0;
+  std::uint32_t early_reads_ = 0;
   std::uint32_t head_ = 0;
   std::uint32_t cq_tail_ = 0;
   std::uint32_t phase_ = 1;

@@ -21,6 +21,10 @@ def document(*rows: dict) -> dict:
     return {"machine": {"kernel": "6.1.0-1-amd64", "commit": "abc"}, "rows": list(rows)}
 
 
+def on_gpu(*rows: dict) -> dict:
+    return {"machine": {"gpu": "NVIDIA X1", "driver": "9.1", "kernel": "6.2", "commit": "def"}, "rows": list(rows)}
+
+
 def row(target: str, **more: object) -> dict:
     return {"target": target, "checks": 9, "failed": [], "skipped": 0, **more}
 
@@ -42,22 +46,27 @@ def test_the_table_has_a_row_for_each_place_and_hides_no_failure():
             row("file_on_disk_uring", file_system="ext4"),
             row("file_on_disk_mmap", file_system="ext4", failed=["flush_completes"]),
             row("file_on_block_device_uring", file_system="xfs", skipped=9),
-        )
+        ),
+        on_gpu(row("resident", failed=["two"])),
     )
     assert "on Linux 6.1, at commit abc" in text
-    assert text.splitlines()[4:] == [
+    assert "on an NVIDIA X1, driver 9.1, at\ncommit def" in text
+    assert text.splitlines()[6:] == [
         "| a file on ext4 | 9 of 9 | 8 of 9, failed: flush_completes |  |",
         "| a loop device over a file on xfs | 0 of 9, 9 skipped |  |  |",
         f"| {conformance.ELSEWHERE['qemu']} |  |  | 9 of 9 |",
+        f"| {conformance.ELSEWHERE['resident']} |  |  | 8 of 9, failed: two |",
     ]
 
 
 def test_a_page_that_differs_fails_the_check(monkeypatch, tmp_path):
-    page, results = tmp_path / "page.md", tmp_path / "results.json"
+    page, results, gpu_results = tmp_path / "page.md", tmp_path / "results.json", tmp_path / "gpu.json"
     page.write_text(f"before\n{conformance.BEGIN}{conformance.END}after\n")
     results.write_text(json.dumps(document(row("emulated"))))
     monkeypatch.setattr(conformance, "PAGE", page)
+    gpu_results.write_text(json.dumps(on_gpu(row("visiting"))))
     monkeypatch.setattr(conformance, "RESULTS", results)
+    monkeypatch.setattr(conformance, "ON_GPU", gpu_results)
     monkeypatch.setattr(sys, "argv", ["conformance.py", "--check"])
     with pytest.raises(SystemExit, match=r"run python bench/report/conformance\.py"):
         conformance.main()

@@ -14,6 +14,7 @@ FOUND = {
     "address": "0000:01:00.0",
     "vendor": "0x144d",
     "device": "0xa80a",
+    "quirks": ["Write Zeroes is not used"],
     "driver": "nvme",
     "driver_override": None,
     "serial": "S1",

@@ -34,6 +34,7 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     override = found["driver_override"]
     rows = [
         ("device", f"{found['vendor'][2:]}:{found['device'][2:]}"),
+        *(("quirk", one) for one in found["quirks"]),
         ("driver", (found["driver"] or "none") + (f", reserved for {override}" if override else "")),
         *((key, found[key]) for key in ("model", "serial", "firmware", "state") if found[key]),
         *(("namespace", real_drives.namespace(one)) for one in found["namespaces"]),

@@ -69,6 +69,7 @@ class file_device final : public device, private driver::register_space {
   gpu_placements placements() const override { return whole_->placements(); }
   bool data_may_be_late(bool on_gpu) const override { return whole_->data_may_be_late(on_gpu); }
   void order_data() override { whole_->order_data(); }
+  driver::quirks quirks() const override { return whole_->quirks(); }
   std::uint32_t nsid() const override { return whole_->nsid(); }
   std::uint32_t most_queue_pairs() const override { return whole_->most_queue_pairs(); }
   void hold() override { whole_->hold(); }

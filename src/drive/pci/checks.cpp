@@ -16,6 +16,7 @@
 #include "emulator/block_device.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "quirks.hpp"
 
 namespace forebay::drive::pci {
 namespace {
@@ -71,8 +72,10 @@ void refuse_serial(function const& of, std::string const& allowed, std::string c
 }
 
 void require_nvme(function const& of) {
-  if (of.is_nvme()) return;
-  refuse(of, "it is not an NVMe controller; lspci lists those as Non-Volatile memory controller");
+  if (!of.is_nvme()) {
+    refuse(of, "it is not an NVMe controller; lspci lists those as Non-Volatile memory controller");
+  }
+  if (std::string const why = why_undrivable(of.vendor(), of.device()); !why.empty()) refuse(of, why);
 }
 
 way way_of(std::optional<std::string> const& given, function const& of) {

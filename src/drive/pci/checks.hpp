@@ -31,7 +31,7 @@ struct wanted_use {
 /// Throws `refused_input` because the serial number is another one than `allowed`.
 [[noreturn]] void refuse_serial(function const& of, std::string const& allowed, std::string const& serial);
 
-/// Throws `refused_input` if it is not an NVMe controller.
+/// Throws `refused_input` if it is not an NVMe controller, or one that cannot be driven.
 void require_nvme(function const& of);
 
 /// The way that a URI's `access` asks for, or that suits the function. Throws `refused_input` if it cannot be.

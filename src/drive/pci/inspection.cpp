@@ -23,6 +23,7 @@
 #include "access.hpp"
 #include "checks.hpp"
 #include "forebay/error.hpp"
+#include "quirks.hpp"
 #include "takeover.hpp"
 
 namespace forebay::drive::pci {
@@ -249,6 +250,7 @@ json inspect(uri const& from, function const& of, std::span<function const> with
       {"address", of.at().text()},
       {"vendor", fmt::format("{:#06x}", of.vendor())},
       {"device", fmt::format("{:#06x}", of.device())},
+      {"quirks", describe(quirks_of(of.vendor(), of.device()))},
       {"driver", text_or_null(of.driver())},
       {"driver_override", of.line("driver_override") == "(null)" ? json() : text_or_null(of.line("driver_override"))},
       {"serial", text_or_null(of.serial())},

@@ -24,6 +24,7 @@
 
 #include "forebay/detail/nvme/registers.hpp"
 #include "forebay/error.hpp"
+#include "quirks.hpp"
 
 namespace forebay::drive::pci {
 namespace {
@@ -83,7 +84,8 @@ class guard {
         override_before_(override_before + "\n"),
         override_own_(how == way::vfio ? vfio_driver : nobody),
         bind_(driver_before.empty() ? "" : of.where().buses + "/drivers/" + driver_before + "/bind"),
-        registers_bytes_(of.bar0_bytes()) {}
+        registers_bytes_(of.bar0_bytes()),
+        ready_delay_ns_(quirks_of(of.vendor(), of.device()).ready_delay_ns) {}
 
   [[noreturn]] void run(int socket, int client, int folder, int config) {
     separate(socket, client, folder, config);
@@ -232,6 +234,10 @@ class guard {
     std::uint32_t const configuration = *at(nvme::registers::cc);
     if (configuration == nvme::removed_value) return;  // it has left the bus
     *at(nvme::registers::cc) = configuration & ~nvme::controller_configuration::enable_bit;
+    timespec delay{static_cast<time_t>(ready_delay_ns_ / 1'000'000'000),
+                   static_cast<long>(ready_delay_ns_ % 1'000'000'000)};
+    while (::nanosleep(&delay, &delay) != 0 && errno == EINTR) {
+    }
     nvme::controller_capabilities const capabilities{*at(nvme::registers::cap)};
     std::uint64_t const limit_ms = capabilities.timeout_ns() / 1'000'000 + 1000;
     for (std::uint64_t waited_ms = 0; waited_ms < limit_ms; ++waited_ms) {
@@ -258,6 +264,7 @@ class guard {
   way const how_;
   std::string const address_, driver_before_, override_before_, override_own_, bind_;
   std::uint64_t const registers_bytes_;
+  std::uint64_t const ready_delay_ns_;
   char volatile* bar_ = nullptr;
   bool has_taken_ = false;
   outcome outcome_{};

@@ -107,6 +107,7 @@ class whole_controller {
 
   static driver::controller_options options_of(device const& drive, std::uint64_t admin_timeout_ns) {
     driver::controller_options options;
+    options.quirks = drive.quirks();
     options.nsid = drive.nsid();
     options.io_queue_pairs = drive.most_queue_pairs();
     options.admin_timeout_ns = admin_timeout_ns;

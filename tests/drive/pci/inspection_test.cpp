@@ -89,6 +89,7 @@ TEST(pci_inspection, tells_what_the_system_does) {
   machine const system;
   json const found = system.found();
   EXPECT_EQ(found.at("address"), "0000:03:00.0");
+  EXPECT_EQ(found.at("quirks"), nlohmann::json::array());
   EXPECT_EQ(found.at("vendor"), "0x144d");
   EXPECT_EQ(found.at("device"), "0xa80a");
   EXPECT_EQ(found.at("driver"), "nvme");

@@ -15,6 +15,7 @@
 
 #include "forebay/detail/drive/gpu_placements.hpp"
 #include "forebay/detail/driver/file_extent.hpp"
+#include "forebay/detail/driver/quirks.hpp"
 #include "forebay/detail/driver/spaces.hpp"
 #include "forebay/detail/emulator/fault_plan.hpp"
 #include "forebay/detail/emulator/frontend.hpp"
@@ -47,6 +48,8 @@ class device {
   /// The ordering flush: returns once the data of each completion is in place that was posted before the call. Throws
   /// `operation_failed`. Thread-safe.
   virtual void order_data() {}
+  /// What its controller does otherwise than the specification says.
+  virtual driver::quirks quirks() const { return {}; }
   /// The namespace that the drive is, and how many I/O queue pairs may be asked of its controller.
   virtual std::uint32_t nsid() const { return 1; }
   virtual std::uint32_t most_queue_pairs() const { return 1024; }

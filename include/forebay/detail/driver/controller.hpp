@@ -14,6 +14,7 @@
 #include "forebay/detail/driver/dma_buffer.hpp"
 #include "forebay/detail/driver/errors.hpp"
 #include "forebay/detail/driver/io_queue.hpp"
+#include "forebay/detail/driver/quirks.hpp"
 #include "forebay/detail/driver/spaces.hpp"
 #include "forebay/detail/nvme/command.hpp"
 #include "forebay/detail/nvme/feature.hpp"
@@ -44,6 +45,7 @@ struct controller_options {
   /// If set: weighted round robin arbitration, so that priorities of queues take effect. Rejected if CAP.AMS does not
   /// offer it.
   std::optional<priority_weights> priorities;
+  driver::quirks quirks{};
 };
 
 /// What the controller and its namespace report about themselves.
@@ -154,6 +156,8 @@ class controller {
   void adopt_capabilities(nvme::controller_capabilities found);
   void enable_locked();
   void disable_locked();
+  /// After a change of CC.EN, if there was one.
+  void wait_before_status_locked() const;
   bool wait_for_ready_locked(bool ready);
   std::uint64_t ready_timeout_ns() const;
   /// CSTS. Throws if the device is gone, and with `fatal_throws` also if it reports that it cannot go on.

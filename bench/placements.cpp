@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Placement 1 on a GPU: the GPU submits to queues in page-locked host memory, and emulator threads on the CPU are the
-//! drive.
+//! A GPU's reads in each placement. In placement 1, emulator threads on the CPU are the drive, or its engine is on the
+//! GPU. In the others the engine is on the GPU.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace {
 using nlohmann::json;
 
 struct measurement {
-  char const* name;
-  char const* uri;
+  std::string name;
+  std::string uri;
   std::uint32_t queues;
   std::uint32_t queue_depth;
   forebay::block_io::options options;
@@ -40,7 +40,7 @@ std::vector<measurement> measurements() {
   forebay::block_io::options stream = random_reads(32, 1);
   stream.block_bytes = 256 << 10;
   stream.verify = false;  // one thread that checked every byte would measure itself
-  return {
+  std::vector<measurement> all = {
       {"unthrottled, 8 threads", "emulated:size=512M,threads=8", 64, 256, random_reads(8192, 8192)},
       {"unthrottled, 14 threads", "emulated:size=512M,threads=14", 112, 256, random_reads(14336, 14336)},
       {"one thread, 3.35 GB/s, 256 KiB", "emulated:size=512M,bandwidth=3.35G,latency_us=80,threads=4", 8, 64, stream},
@@ -49,6 +49,18 @@ std::vector<measurement> measurements() {
       {"2.47 MIOPS, 50 us, 64 threads", "emulated:size=512M,iops=2470000,latency_us=50,threads=8", 64, 64,
        random_reads(64, 64)},
   };
+  for (int placement = 1; placement <= 3; ++placement) {
+    std::string const where = fmt::format(",backing=hbm,sms=16,placement={}", placement);
+    auto const add = [&](char const* what, char const* keys, std::uint32_t queues, std::uint32_t threads) {
+      all.push_back({fmt::format("placement {}, {}", placement, what), "emulated:size=512M" + (keys + where), queues,
+                     256, random_reads(threads, threads)});
+    };
+    add("unthrottled", "", 256, 32768);
+    add("2.47 MIOPS, 50 us, saturated", ",iops=2470000,latency_us=50", 64, 2048);
+    add("2.47 MIOPS, 50 us, 64 threads", ",iops=2470000,latency_us=50", 64, 64);
+    add("2.47 MIOPS, 50 us, 1 thread", ",iops=2470000,latency_us=50", 64, 1);
+  }
+  return all;
 }
 
 constexpr int runs_per_measurement = 3;
@@ -102,9 +114,12 @@ json run(measurement const& m) {
 }
 
 int run_all(forebay::bench::command_line const& given) {
-  json document = forebay::bench::document_of("placement1", given.as_typed());
+  std::string const only = given.text("--only", "");
+  json document = forebay::bench::document_of("placements", given.as_typed());
+  document["results"] = json::array();
   bool good = true;
   for (measurement const& m : measurements()) {
+    if (m.name.find(only) == std::string::npos) continue;
     document["results"].push_back(run(m));
     for (json const& run : document["results"].back()["runs"]) {
       good = good && run["errors"] == 0 && run["mismatches"] == 0;
@@ -117,4 +132,4 @@ int run_all(forebay::bench::command_line const& given) {
 }  // namespace
 
 forebay::bench::benchmark const forebay::bench::this_benchmark{
-    .with_value = {}, .switches = {}, .environment = {}, .run = run_all};
+    .with_value = {{"--only", "measure what has this in its name"}}, .switches = {}, .environment = {}, .run = run_all};
