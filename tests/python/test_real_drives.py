@@ -69,7 +69,7 @@ def test_a_drive_is_shown(forebay, core):
     assert outcome.status == 0
     words = " ".join(outcome.out.replace("│", " ").split())
     for text in (
-        "144d:a80a",
+        "Write Zeroes is not used",
         "[bold]A DRIVE",
         "/dev/nvme0n1: 1.0 GiB, blocks of 512 bytes; in use: it is mounted at /data; ext4 file system",
         "contents not known: Permission denied; run as root to look for data",
