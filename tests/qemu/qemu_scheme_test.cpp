@@ -69,6 +69,45 @@ TEST(QemuScheme, ADriveHasTheShapeThatItsUriSays) {
   }
 }
 
+bool follows_itself_on_the_bus(registered_buffer const& buffer) {
+  buffer_ref const ref = buffer.ref();
+  for (std::uint64_t at = 4096; at < buffer.size_bytes(); at += 4096) {
+    if (ref.bus_address(at) != ref.bus_address(0) + at) return false;
+  }
+  return true;
+}
+
+TEST(QemuScheme, RingsOfUpTo64KiBAreInOnePieceOnTheBusAndDataIsNot) {
+  FOREBAY_NEEDS_QEMU();
+  for (std::uint32_t const depth : {64u, 65u, 1024u}) {
+    SCOPED_TRACE(depth);
+    storage_options o = options_of({"qemu:size=8M,as=deep,depth=" + std::to_string(depth)});
+    o.queues.depth = depth;
+    o.queues.per_drive = 4;
+    storage st(o);
+    raw_queue_pair const deep = st.make_raw_queue_pair();
+    EXPECT_EQ(deep.rings().sq_entries, depth);
+    EXPECT_EQ(follows_itself_on_the_bus(st.allocate_buffer(64 << 10)), depth > 64);
+    std::vector<std::uint64_t> const out = numbered(3 << 20, depth);
+    registered_buffer const buffer = st.allocate_buffer(out.size() * 8);
+    EXPECT_FALSE(follows_itself_on_the_bus(buffer));
+    std::memcpy(buffer.data(), out.data(), buffer.size_bytes());
+    auto const ref = st.ref<native>();
+    EXPECT_EQ(to_string(ref.write_async(buffer.ref(), 4096, buffer.size_bytes()).wait()), "success");
+    std::vector<std::uint64_t> in(out.size());
+    st.pread(in.data(), in.size() * 8, 4096);
+    EXPECT_TRUE(in == out);
+    EXPECT_TRUE(test::opened_qemu("deep").dma().stray_pages().empty());
+  }
+  EXPECT_THAT(
+      [] {
+        storage_options o = options_of({"qemu:size=1M,depth=100"});
+        o.queues.depth = 101;
+        storage st(o);
+      },
+      ThrowsMessage<refused_input>(HasSubstr("give at most 100")));
+}
+
 TEST(QemuScheme, SeveralDrivesOfOneStorageGiveABufferTheSameBusAddresses) {
   FOREBAY_NEEDS_QEMU();
   storage_options o = options_of({"qemu:size=4M,as=first,nsid=2", "qemu:size=4M,nsid=2", "qemu:size=5M,nsid=2"});
@@ -94,6 +133,8 @@ TEST(QemuScheme, RefusesWhatItCannotDo) {
   refuses("qemu:size=1M,lba_bytes=513", "lba_bytes: '513': give 512 or 4096");
   refuses("qemu:size=5000", "size: '5000': give whole blocks of 512 bytes");
   refuses("qemu:nsid=3", "nsid: '3'");
+  refuses("qemu:depth=1", "depth: '1'");
+  refuses("qemu:depth=1025", "depth: '1025'");
   refuses("qemu:fail=read", "fail: 'read': give WHAT[@SECTOR]:ERRNO[:once]");
   refuses("qemu:sizes=1M", "did you mean size?");
   EXPECT_THROW(test::opened_qemu("nobody"), std::out_of_range);
