@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <string>
 
 #include "forebay/detail/simt/vocabulary.hpp"
@@ -25,8 +26,7 @@ namespace forebay::storage_test {
 /// The results of `write_and_read_back`; a read whose bytes or whose neighbours are wrong counts as `wrong_data`.
 struct read_back_tally {
   tally transfers;
-  std::uint64_t bytes_written = 0;
-  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_each_way = 0;
 };
 
 /// Each thread has a part of the drive and of the buffer for each of its transfers in flight. In each round it writes
@@ -64,6 +64,7 @@ struct write_and_read_back {
     typename storage_ref<M>::token_type tokens[in_flight];
     range ranges[in_flight];
     buffer_ref places[in_flight];
+    std::uint64_t bytes = 0;
     for (std::uint32_t r = 0; r < rounds; ++r) {
       for (std::uint32_t i = 0; i < in_flight; ++i) {
         std::uint64_t const dice = mix(seed + (me * std::uint64_t{rounds} + r) * in_flight + i);
@@ -74,7 +75,7 @@ struct write_and_read_back {
       }
       for (std::uint32_t i = 0; i < in_flight; ++i) {
         count<M>(&result->transfers, tokens[i].wait(), true);
-        add(result->bytes_written, ranges[i].bytes);
+        bytes += ranges[i].bytes;
       }
       for (std::uint32_t i = 0; i < in_flight; ++i) {
         places[i] = place_in(me * in_flight + i, mix(ranges[i].offset_bytes + r), ranges[i].bytes);
@@ -84,15 +85,13 @@ struct write_and_read_back {
       for (std::uint32_t i = 0; i < in_flight; ++i) {
         status const s = tokens[i].wait();
         count<M>(&result->transfers, s, holds(places[i], ranges[i], r));
-        add(result->bytes_read, ranges[i].bytes);
       }
     }
+    // Relaxed: the launch orders it before the host's read.
+    simt::atomic<M>(result->bytes_each_way).fetch_add(bytes, simt::order::relaxed);
   }
 
  private:
-  FOREBAY_DEVICE static void add(std::uint64_t& to, std::uint64_t bytes) {
-    simt::atomic<M>(to).fetch_add(bytes, simt::order::relaxed);  // the launch orders it before the host's read
-  }
   /// Half of them are single blocks.
   FOREBAY_DEVICE range range_in(std::uint64_t part, std::uint64_t dice) const {
     std::uint64_t const block = storage.block_bytes();
@@ -173,8 +172,8 @@ std::uint64_t write_and_read_back_through(std::uint32_t depth, std::uint32_t pai
   EXPECT_EQ(found->transfers.wrong_data, 0u);
   EXPECT_EQ(counted.write_commands, half);
   EXPECT_EQ(counted.read_commands, half);
-  EXPECT_EQ(counted.bytes_written, found->bytes_written);
-  EXPECT_EQ(counted.bytes_read, found->bytes_read);
+  EXPECT_EQ(counted.bytes_written, found->bytes_each_way);
+  EXPECT_EQ(counted.bytes_read, found->bytes_each_way);
   EXPECT_TRUE(test::opened_qemu("every_depth").dma().stray_pages().empty());
   std::uint64_t const commands = counted.read_commands + counted.write_commands;
   std::printf("depth %4u, %u queue pairs, %4u threads: %7llu commands, %6.2f s, %6.0f IOPS\n", depth, pairs, threads,
