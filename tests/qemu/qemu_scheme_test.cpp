@@ -13,8 +13,10 @@
 #include <string_view>
 #include <vector>
 
+#include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
+#include "forebay/memory.hpp"
 #include "forebay/status_text.hpp"
 #include "forebay/storage.hpp"
 
@@ -122,6 +124,37 @@ TEST(QemuScheme, SeveralDrivesOfOneStorageGiveABufferTheSameBusAddresses) {
   ASSERT_EQ(to_string(ref.read_async(buffer.ref(), 0, buffer.size_bytes()).wait()), "success");
   EXPECT_EQ(std::memcmp(buffer.data(), out.data(), buffer.size_bytes()), 0);
   EXPECT_TRUE(test::opened_qemu("first").dma().stray_pages().empty());
+}
+
+/// The memory of this process, which says that it is page-locked, as that of a client on a GPU is.
+class as_if_pinned final : public memory::resource {
+ public:
+  memory::kind kind() const override { return memory::kind::pinned; }
+  void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
+    ++allocations;
+    return memory::host().allocate(bytes, alignment_bytes);
+  }
+  void deallocate(void* address) noexcept override { memory::host().deallocate(address); }
+  void copy_in(void* to, void const* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void copy_out(void* to, void const* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  int allocations = 0;
+};
+
+TEST(QemuScheme, AClientOnAGpuHasItsDoorbellsInItsMemoryAndPageLockedRam) {
+  FOREBAY_NEEDS_QEMU();
+  test::add_qemu_scheme();
+  as_if_pinned pinned;
+  auto const of_cpu = drive::open("qemu:size=1M");
+  auto const of_gpu = drive::open("qemu:size=1M", {.client_memory = &pinned});
+  EXPECT_EQ(pinned.allocations, 1);
+  void* const mine = of_cpu->dma().allocate(4096);
+  EXPECT_THROW(of_gpu->dma().map(mine, 4096), refused_input) << "it is not in its RAM";
+  of_cpu->dma().deallocate(mine);
+  if (memory::device_count() == 0) {
+    EXPECT_THROW(of_gpu->dma().allocate(4096), std::runtime_error) << "nothing can lock it";
+  } else {
+    of_gpu->dma().deallocate(of_gpu->dma().allocate(4096));
+  }
 }
 
 TEST(QemuScheme, RefusesWhatItCannotDo) {
