@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 SECONDS_EACH ?= 300
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test check docs bench gpu-test gpu-bench gpu-library gpu-memcheck gpu-residency gpu-bundle format lint install clean help
+.PHONY: build demo test check docs bench gpu-test gpu-bench gpu-library gpu-memcheck gpu-residency gpu-bundle qemu-bundle format lint install clean help
 
 build:  ## set up, and build the libraries and .venv/bin/forebay
 	@scripts/setup
@@ -47,6 +47,9 @@ gpu-residency:  ## prove on a GPU that drives and their clients hold each other 
 gpu-bundle:  ## pack GPU programs, headers and input for a machine without a network
 	@scripts/gpu_bundle
 
+qemu-bundle:  ## pack QEMU for the GPU tests of a machine without a network
+	@scripts/qemu_bundle
+
 format:  ## format C++ and Python sources
 	@scripts/setup --lint
 	@scripts/lint --fix
@@ -59,7 +62,7 @@ install:  ## install headers and static libraries for find_package(forebay) unde
 	@scripts/install $(PREFIX)
 
 clean:  ## remove what was built (not .venv)
-	rm -rf build out gpu-bundle gpu-bundle.tar.xz python/forebay/*.so
+	rm -rf build out gpu-bundle gpu-bundle.tar.xz qemu-bundle qemu-bundle.tar.xz python/forebay/*.so
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile

@@ -3,16 +3,24 @@
 //! The transport itself: what the driver's tests over QEMU rely on.
 #include "support/qemu_nvme.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
 #include <string_view>
+#include <vector>
 
 #include "forebay/detail/driver/controller.hpp"
 #include "forebay/detail/nvme/registers.hpp"
 #include "forebay/detail/nvme/status_code.hpp"
 #include "forebay/detail/simt/native.hpp"
+#include "forebay/error.hpp"
 #include "qemu/run_one.hpp"
 
 namespace forebay::test {
@@ -65,6 +73,73 @@ TEST(shared_memory, contiguous_pages_follow_each_other) {
   }
   EXPECT_THROW(memory.bus_address(bytes + 16 * 4096), std::logic_error);
   memory.deallocate(bytes);
+}
+
+/// What is locked. It checks that an area is locked as a whole, once, and unlocked by its address.
+class noted_locks {
+ public:
+  page_locks functions() {
+    return {[this](void* address, std::size_t bytes) {
+              if (refuses) throw std::runtime_error("no lock");
+              EXPECT_TRUE(held.emplace(address, bytes).second);
+            },
+            [this](void* address) { EXPECT_EQ(held.erase(address), 1u); }};
+  }
+  std::map<void*, std::size_t> held;
+  bool refuses = false;
+};
+
+TEST(shared_memory, locks_each_area_while_it_may_be_used) {
+  noted_locks locks;
+  {
+    shared_memory memory(1 << 20, 1 << 16, 1, locks.functions());
+    void* const scattered = memory.allocate(5 * 4096 - 1);
+    void* const run = memory.allocate_contiguous(3 * 4096);
+    EXPECT_THAT(locks.held,
+                testing::UnorderedElementsAre(testing::Pair(scattered, 5 * 4096u), testing::Pair(run, 3 * 4096u)));
+    locks.refuses = true;
+    EXPECT_THROW(memory.allocate((1 << 20) - (1 << 16) - 8 * 4096), std::runtime_error);
+    locks.refuses = false;
+    memory.deallocate(memory.allocate((1 << 20) - (1 << 16) - 8 * 4096));
+  }
+  EXPECT_TRUE(locks.held.empty());
+}
+
+TEST(shared_memory, keeps_an_area_that_is_locked_and_gives_it_again_as_zeros) {
+  noted_locks locks;
+  shared_memory memory(1 << 20, 1 << 16, 1, locks.functions());
+  auto* const first = static_cast<std::byte*>(memory.allocate(4 * 4096));
+  std::memset(first, 0xff, 4 * 4096);
+  std::uint64_t const last_page = memory.bus_address(first + 3 * 4096);
+  memory.deallocate(first);
+  EXPECT_EQ(locks.held.count(first), 1u);
+  EXPECT_THROW(memory.bus_address(first), std::logic_error);
+  EXPECT_THROW(memory.map(first, 4096), refused_input);
+  EXPECT_TRUE(memory.stray_pages().empty());
+  first[4 * 4096 - 1] = std::byte{1};  // as a device does that goes on after the memory was taken from it
+  EXPECT_EQ(memory.stray_pages(), std::vector<std::uint64_t>{last_page});
+  EXPECT_NE(memory.allocate_contiguous(4 * 4096), first) << "its pages do not follow each other";
+  auto* const again = static_cast<std::byte*>(memory.allocate(4 * 4096));
+  EXPECT_EQ(again, first);
+  EXPECT_EQ(again[4 * 4096 - 1], std::byte{0});
+  EXPECT_TRUE(memory.stray_pages().empty());
+  memory.deallocate(again);
+  // The only way to have so much is to take back what is kept.
+  EXPECT_NE(memory.allocate((1 << 20) - (1 << 16) - 4 * 4096), nullptr);
+  EXPECT_EQ(locks.held.count(first), 0u);
+}
+
+TEST(shared_memory, finds_a_run_wherever_it_is) {
+  shared_memory memory(1 << 20, 1 << 16, 1);
+  std::set<std::uint64_t> firsts;
+  for (int i = 0; i < 16; ++i) {
+    void* const run = memory.allocate_contiguous(16 * 4096 - 1);
+    firsts.insert(memory.bus_address(run));
+    memory.deallocate(run);
+  }
+  EXPECT_GT(firsts.size(), 8u);
+  EXPECT_NE(memory.allocate_contiguous((1 << 20) - (1 << 16)), nullptr);
+  EXPECT_THROW(memory.allocate_contiguous(1), std::bad_alloc);
 }
 
 TEST(qemu, finds_pages_that_a_wrong_prp_touched) {

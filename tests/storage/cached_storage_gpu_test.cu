@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The cached storage suite on a GPU whose waiting threads consume completions.
+#include "qemu/shapes.hpp"
 #include "storage/cached_on_gpu.hpp"
 
 namespace forebay::storage_test {
+
+struct cached_on_gpu_and_qemu : cached_on_gpu, qemu_drives<second_namespace> {
+  static void require() {
+    if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
+    qemu_drives<second_namespace>::require();
+  }
+};
 
 namespace {
 
@@ -36,5 +44,6 @@ TEST(StagedFrames, LieInTheMemoryOfTheGpu) {
 INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, CachedStorageSuite, cached_on_gpu);
 INSTANTIATE_TYPED_TEST_SUITE_P(ResidentDrives, CachedStorageSuite, cached_with_drives_in_hbm);
 INSTANTIATE_TYPED_TEST_SUITE_P(PlacementTwo, CachedStorageSuite, cached_with_queues_in_host_memory);
+INSTANTIATE_TYPED_TEST_SUITE_P(Qemu, CachedStorageSuite, cached_on_gpu_and_qemu);
 
 }  // namespace forebay::storage_test

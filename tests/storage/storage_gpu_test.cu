@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The storage suite on a GPU: in placement 1, with drives on CPU threads, and in each placement with drives on the GPU
-//! itself; and the ordering flush of placement 2.
+//! The storage suite on a GPU: in placement 1, with drives on CPU threads and with QEMU's, and in each placement with
+//! drives on the GPU itself; and the ordering flush of placement 2.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -12,6 +12,8 @@
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/simt/cuda.hpp"
+#include "qemu/every_depth.hpp"
+#include "qemu/shapes.hpp"
 #include "storage/late_data_suite.hpp"
 #include "storage/storage_suite.hpp"
 
@@ -43,6 +45,19 @@ struct with_data_in_host_memory : on_gpu {
 struct with_drives_in_host_memory : on_gpu {
   static std::string drive_keys() { return ",backing=host,sms=4"; }
 };
+template <class Shape>
+struct on_gpu_and_qemu : on_gpu, qemu_drives<Shape> {
+  static void require() {
+    if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
+    qemu_drives<Shape>::require();
+  }
+};
+
+TEST(GpuOnQemu, CommandsOfEveryDepthMoveTheirBytesAndNoOthers) {
+  if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
+  FOREBAY_NEEDS_QEMU();
+  write_and_read_back_at_every_depth<on_gpu>();
+}
 
 TEST(ResidentFileDrive, IsLoadedAndWrittenBackOnFlush) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
@@ -113,5 +128,8 @@ INSTANTIATE_TYPED_TEST_SUITE_P(PlacementTwo, StorageSuite, with_queues_in_host_m
 INSTANTIATE_TYPED_TEST_SUITE_P(PlacementOne, StorageSuite, with_data_in_host_memory);
 INSTANTIATE_TYPED_TEST_SUITE_P(PlacementTwo, LateDataSuite, with_drives_in_hbm);
 INSTANTIATE_TYPED_TEST_SUITE_P(ResidentHostDrives, StorageSuite, with_drives_in_host_memory);
+using qemu_shapes =
+    testing::Types<on_gpu_and_qemu<blocks_of_4096>, on_gpu_and_qemu<small_commands_in_the_second_namespace>>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Qemu, StorageSuite, qemu_shapes, shape_names);
 
 }  // namespace forebay::storage_test

@@ -18,9 +18,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "forebay/detail/driver/doorbell_relay.hpp"
+#include "forebay/detail/memory/shared.hpp"
 #include "forebay/detail/nvme/registers.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
@@ -288,7 +290,7 @@ class qemu_nvme::bar final : public driver::register_space {
       : process_(of),
         queue_entries_max_(options.queue_entries_max),
         ready_timeout_(options.ready_timeout),
-        relay_(memory::host(), 2 * (options.io_queue_pairs + 1),
+        relay_(*options.client_memory, 2 * (options.io_queue_pairs + 1),
                [this](std::uint32_t offset_bytes, std::uint32_t value) { ring(offset_bytes, value); }) {
     // What firmware and kernel would do: give BAR0 an address, let the function decode it and master the bus.
     std::uint32_t const identity = configuration_read(0);
@@ -411,7 +413,9 @@ std::optional<std::string> qemu_nvme::unavailable() {
 }
 
 std::shared_ptr<shared_memory> qemu_nvme::make_ram(qemu_options const& options) {
-  return std::make_shared<shared_memory>(options.memory_bytes, first_usable_page, options.seed);
+  page_locks locks;
+  if (options.client_memory->kind() == memory::kind::pinned) locks = {memory::lock_pages, memory::unlock_pages};
+  return std::make_shared<shared_memory>(options.memory_bytes, first_usable_page, options.seed, std::move(locks));
 }
 
 qemu_nvme::qemu_nvme(qemu_options const& options) : qemu_nvme(options, make_ram(options)) {}
@@ -438,6 +442,9 @@ std::string qemu_nvme::version() const {
 }
 nlohmann::json qemu_nvme::qmp(std::string const& command, nlohmann::json const& arguments) {
   return process_->qmp(command, arguments);
+}
+nlohmann::json qemu_nvme::qmp(std::string const& command) {
+  return qmp(command, nlohmann::json::object());
 }
 qemu_traffic qemu_nvme::traffic() {
   for (nlohmann::json const& drive : qmp("query-blockstats")) {

@@ -6,12 +6,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "forebay/detail/driver/spaces.hpp"
+#include "forebay/memory.hpp"
 #include "support/shared_memory.hpp"
 
 namespace forebay::test {
@@ -45,6 +46,9 @@ struct qemu_options {
   std::vector<injected_error> errors = {};
   bool breakpoints = false;  ///< `hold()` will be used
   std::uint64_t seed = 1;    ///< of the order in which pages are handed out
+  /// Where the words of doorbells lie. If that is page-locked memory, a GPU is the client, and RAM that is made for
+  /// these options is page-locked too. It must outlive the machine
+  memory::resource* client_memory = &memory::host();
 };
 
 /// Owns one QEMU process; it dies with the thread that made this object. Registers may be used from any thread.
@@ -52,7 +56,8 @@ class qemu_nvme {
  public:
   /// Throws `operation_failed` when QEMU cannot be started or does not answer.
   explicit qemu_nvme(qemu_options const& options = {});
-  /// The same with RAM that other machines have too, whose size counts: so memory has one bus address for all of them.
+  /// The same with RAM that other machines have too, whose size and locks count: so memory has one bus address for all
+  /// of them.
   qemu_nvme(qemu_options const& options, std::shared_ptr<shared_memory> ram);
   /// RAM as `options` want it.
   static std::shared_ptr<shared_memory> make_ram(qemu_options const& options);
@@ -71,7 +76,8 @@ class qemu_nvme {
   std::string version() const;
 
   /// One QMP command; returns its result, throws `operation_failed` with QEMU's words.
-  nlohmann::json qmp(std::string const& command, nlohmann::json const& arguments = nlohmann::json::object());
+  nlohmann::json qmp(std::string const& command, nlohmann::json const& arguments);
+  nlohmann::json qmp(std::string const& command);
 
   qemu_traffic traffic();
 

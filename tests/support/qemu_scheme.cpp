@@ -14,7 +14,9 @@
 
 #include "forebay/detail/drive/drive.hpp"
 #include "forebay/detail/drive/scheme.hpp"
+#include "forebay/detail/nvme/command.hpp"
 #include "forebay/error.hpp"
+#include "forebay/memory.hpp"
 
 namespace forebay::test {
 
@@ -49,10 +51,14 @@ std::vector<injected_error> parse_errors(std::string const& text) {
   return all;
 }
 
-qemu_options options_of(drive::uri const& from) {
+/// What fits a page of scattered memory, and what `deep_queue_space` is for.
+constexpr std::uint32_t usual_depth = 64, most_depth = 1024;
+
+qemu_options options_of(drive::uri const& from, memory::resource& client_memory) {
   // Drives of one storage must differ in their serial numbers.
   static std::atomic<int> opened{0};
   qemu_options o;
+  o.client_memory = &client_memory;
   o.serial += "-" + std::to_string(++opened);
   auto const count = [&](char const* key, std::uint32_t least, std::uint32_t most, std::uint32_t& to) {
     if (auto const value = from.value(key))
@@ -62,8 +68,8 @@ qemu_options options_of(drive::uri const& from) {
   count("mdts", 0, 12, o.mdts);
   count("nsid", 1, 2, o.nsid);
   count("queues", 1, 255, o.io_queue_pairs);
-  o.queue_entries_max = 64;
-  count("depth", 2, 64, o.queue_entries_max);
+  o.queue_entries_max = usual_depth;
+  count("depth", 2, most_depth, o.queue_entries_max);
   count("to", 1, 255, o.ready_timeout);
   if (auto const value = from.value("size")) o.drive_bytes = drive::parse_bytes("size", *value);
   if (o.block_bytes != 512 && o.block_bytes != 4096) {
@@ -81,12 +87,13 @@ qemu_options options_of(drive::uri const& from) {
 /// What the drives of a process have in common. Thread-safe.
 class open_machines {
  public:
-  /// One RAM for all machines that are there at a time, so that memory of one drive has the same bus addresses for the
-  /// others.
-  std::shared_ptr<shared_memory> ram(qemu_options const& options) {
+  /// One RAM for all machines of GPUs that are there at a time, and one for all others, so that memory of one drive has
+  /// the same bus addresses for the others of its storage.
+  std::shared_ptr<shared_memory> ram(memory::resource& client_memory) {
     std::lock_guard const lock(mutex_);
-    auto ram = ram_.lock();
-    if (!ram) ram_ = ram = qemu_nvme::make_ram(options);
+    std::weak_ptr<shared_memory>& known = ram_[client_memory.kind()];
+    auto ram = known.lock();
+    if (!ram) known = ram = qemu_nvme::make_ram({.client_memory = &client_memory});
     return ram;
   }
   void add(std::string const& name, qemu_nvme& machine) {
@@ -106,7 +113,7 @@ class open_machines {
 
  private:
   mutable std::mutex mutex_;
-  std::weak_ptr<shared_memory> ram_;
+  std::map<memory::kind, std::weak_ptr<shared_memory>> ram_;
   std::map<std::string, qemu_nvme*> named_;
 };
 
@@ -115,10 +122,32 @@ open_machines& machines() {
   return all;
 }
 
+/// The RAM for a drive whose rings may be longer than a page: what may be a ring follows itself on the bus. All else is
+/// scattered.
+class deep_queue_space final : public driver::dma_space {
+ public:
+  explicit deep_queue_space(shared_memory& ram) : ram_(ram) {}
+  void* allocate(std::size_t bytes) override {
+    return bytes <= most_ring_bytes ? ram_.allocate_contiguous(bytes) : ram_.allocate(bytes);
+  }
+  void deallocate(void* address) noexcept override { ram_.deallocate(address); }
+  void map(void* address, std::size_t bytes) override { ram_.map(address, bytes); }
+  void unmap(void* address, std::size_t bytes) override { ram_.unmap(address, bytes); }
+  std::uint64_t bus_address(void const* address) const override { return ram_.bus_address(address); }
+  std::size_t page_bytes() const override { return ram_.page_bytes(); }
+
+ private:
+  static constexpr std::size_t most_ring_bytes = most_depth * sizeof(nvme::submission_entry);
+  shared_memory& ram_;
+};
+
 class qemu_drive final : public drive::device {
  public:
-  explicit qemu_drive(drive::uri const& from)
-      : uri_(from.text()), name_(from.value("as").value_or("")), machine_(options_of(from), machines().ram({})) {
+  qemu_drive(drive::uri const& from, memory::resource& client_memory)
+      : uri_(from.text()),
+        name_(from.value("as").value_or("")),
+        machine_(options_of(from, client_memory), machines().ram(client_memory)),
+        deep_queues_(machine_.dma()) {
     if (!name_.empty()) machines().add(name_, machine_);
   }
   ~qemu_drive() override {
@@ -126,7 +155,10 @@ class qemu_drive final : public drive::device {
   }
 
   driver::register_space& registers() override { return machine_.registers(); }
-  driver::dma_space& dma() override { return machine_.dma(); }
+  driver::dma_space& dma() override {
+    if (machine_.options().queue_entries_max > usual_depth) return deep_queues_;
+    return machine_.dma();
+  }
   std::uint32_t nsid() const override { return machine_.options().nsid; }
   std::uint32_t most_queue_pairs() const override { return machine_.options().io_queue_pairs; }
   nlohmann::json report() override {
@@ -157,6 +189,7 @@ class qemu_drive final : public drive::device {
   std::string const uri_;
   std::string const name_;
   qemu_nvme machine_;
+  deep_queue_space deep_queues_;
   std::mutex mutex_;  ///< guards all below
   qemu_traffic before_;
   qemu_traffic last_;
@@ -168,13 +201,22 @@ void add_qemu_scheme() {
   static std::once_flag once;
   std::call_once(once, [] {
     drive::add_scheme(
-        "qemu", [](drive::uri const& from, drive::open_options const&) { return std::make_unique<qemu_drive>(from); },
+        "qemu",
+        [](drive::uri const& from, drive::open_options const& options) {
+          return std::make_unique<qemu_drive>(from, *options.client_memory);
+        },
         {.name = {}, .keys = {"size", "lba_bytes", "mdts", "nsid", "queues", "depth", "to", "fail", "hold", "as"}});
   });
 }
 
 qemu_nvme& opened_qemu(std::string const& name) {
   return machines().at(name);
+}
+
+qemu_traffic traffic_in(std::string const& report) {
+  nlohmann::json const counted = nlohmann::json::parse(report).at("drives").at(0).at("statistics");
+  return {counted.at("read_commands"), counted.at("write_commands"), counted.at("bytes_read"),
+          counted.at("bytes_written")};
 }
 
 std::string qemu_instead_of(std::string const& emulated, std::string const& keys) {

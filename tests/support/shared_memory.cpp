@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "forebay/error.hpp"
 
@@ -24,8 +26,8 @@ namespace {
 }
 }  // namespace
 
-shared_memory::shared_memory(std::uint64_t bytes, std::uint64_t first_usable, std::uint64_t seed)
-    : fd_(memfd_create("forebay-guest-ram", MFD_CLOEXEC)), bytes_(bytes), random_(seed) {
+shared_memory::shared_memory(std::uint64_t bytes, std::uint64_t first_usable, std::uint64_t seed, page_locks locks)
+    : fd_(memfd_create("forebay-guest-ram", MFD_CLOEXEC)), bytes_(bytes), locks_(std::move(locks)), random_(seed) {
   if (fd_ < 0) throw_errno("memfd_create");
   if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) throw_errno("ftruncate");
   for (std::uint64_t page = first_usable; page < bytes; page += page_size) {
@@ -36,20 +38,43 @@ shared_memory::shared_memory(std::uint64_t bytes, std::uint64_t first_usable, st
 }
 
 shared_memory::~shared_memory() {
-  for (auto const& [address, held] : areas_) munmap(const_cast<std::byte*>(address), held.bytes);
+  return_kept();
+  for (auto const& [address, held] : areas_) return_area(address, held);
   close(fd_);
 }
 
 void* shared_memory::allocate(std::size_t bytes) {
   std::lock_guard const lock(mutex_);
+  return hand_out(bytes, false);
+}
+
+void* shared_memory::allocate_contiguous(std::size_t bytes) {
+  std::lock_guard const lock(mutex_);
+  return hand_out(bytes, true);
+}
+
+void* shared_memory::hand_out(std::size_t bytes, bool contiguous) {
+  std::size_t const count = (bytes + page_size - 1) / page_size;
+  if (void* const kept = take_kept(count * page_size, contiguous)) return kept;
+  auto const take = [&] { return contiguous ? take_run(count) : take_shuffled(count); };
+  std::vector<std::uint64_t> pages = take();
+  if (pages.empty()) {
+    return_kept();
+    pages = take();
+  }
+  if (pages.empty()) throw std::bad_alloc();
+  return map_pages(std::move(pages), contiguous);
+}
+
+std::vector<std::uint64_t> shared_memory::take_shuffled(std::size_t count) {
   std::vector<std::uint64_t> pages;
-  for (std::size_t count = (bytes + page_size - 1) / page_size; pages.size() < count;) {
+  while (pages.size() < count) {
     if (shuffled_.empty()) {
       shuffled_.assign(free_.begin(), free_.end());
       std::shuffle(shuffled_.begin(), shuffled_.end(), random_);
       if (shuffled_.empty()) {
         free_.insert(pages.begin(), pages.end());
-        throw std::bad_alloc();
+        return {};
       }
     }
     std::uint64_t const page = shuffled_.back();
@@ -61,21 +86,22 @@ void* shared_memory::allocate(std::size_t bytes) {
     for (std::size_t i = 1; i < run && free_.erase(page + i * page_size) != 0; ++i)
       pages.push_back(page + i * page_size);
   }
-  return map_pages(std::move(pages));
+  return pages;
 }
 
-void* shared_memory::allocate_contiguous(std::size_t bytes) {
-  std::lock_guard const lock(mutex_);
-  std::size_t const count = (bytes + page_size - 1) / page_size;
-  std::vector<std::uint64_t> run;
-  for (std::uint64_t const page : free_) {
-    if (!run.empty() && page != run.back() + page_size) run.clear();
-    run.push_back(page);
-    if (run.size() == count) break;
+std::vector<std::uint64_t> shared_memory::take_run(std::size_t count) {
+  std::uint64_t const start = std::uniform_int_distribution<std::uint64_t>(0, bytes_)(random_);
+  for (auto from : {free_.lower_bound(start), free_.begin()}) {
+    std::vector<std::uint64_t> run;
+    for (; from != free_.end() && run.size() < count; ++from) {
+      if (!run.empty() && *from != run.back() + page_size) run.clear();
+      run.push_back(*from);
+    }
+    if (run.size() < count) continue;
+    for (std::uint64_t const page : run) free_.erase(page);
+    return run;
   }
-  if (run.size() != count) throw std::bad_alloc();
-  for (std::uint64_t const page : run) free_.erase(page);
-  return map_pages(std::move(run));
+  return {};
 }
 
 std::size_t shared_memory::run_at(std::vector<std::uint64_t> const& pages, std::size_t first) {
@@ -84,7 +110,7 @@ std::size_t shared_memory::run_at(std::vector<std::uint64_t> const& pages, std::
   return run;
 }
 
-void* shared_memory::map_pages(std::vector<std::uint64_t> pages) {
+void* shared_memory::map_pages(std::vector<std::uint64_t> pages, bool contiguous) {
   std::size_t const bytes = pages.size() * page_size;
   void* const address = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) throw_errno("mmap");
@@ -97,7 +123,16 @@ void* shared_memory::map_pages(std::vector<std::uint64_t> pages) {
     }
     i += run;
   }
-  areas_.emplace(start, area{bytes, std::move(pages)});
+  if (locks_.lock) {
+    try {
+      locks_.lock(start, bytes);
+    } catch (...) {
+      munmap(start, bytes);
+      free_.insert(pages.begin(), pages.end());
+      throw;
+    }
+  }
+  areas_.emplace(start, area{bytes, contiguous, std::move(pages)});
   return start;
 }
 
@@ -105,16 +140,42 @@ void shared_memory::deallocate(void* address) noexcept {
   std::lock_guard const lock(mutex_);
   auto const found = areas_.find(static_cast<std::byte*>(address));
   if (found == areas_.end()) return;
-  munmap(address, found->second.bytes);
-  std::vector<std::uint64_t> const& pages = found->second.pages;
-  for (std::size_t i = 0; i < pages.size();) {
-    std::size_t const run = run_at(pages, i);
-    fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(pages[i]),
+  if (locks_.lock) {
+    std::memset(address, 0, found->second.bytes);
+    kept_.emplace(found->second.bytes, std::pair(found->first, std::move(found->second)));
+  } else {
+    return_area(found->first, found->second);
+  }
+  areas_.erase(found);
+}
+
+void* shared_memory::take_kept(std::size_t bytes, bool contiguous) {
+  auto const [first, last] = kept_.equal_range(bytes);
+  auto const found = std::find_if(first, last, [&](auto const& k) { return k.second.second.contiguous == contiguous; });
+  if (found == last) return nullptr;
+  auto* const start = const_cast<std::byte*>(found->second.first);
+  std::memset(start, 0, bytes);  // a device may have written there meanwhile
+  areas_.insert(std::move(found->second));
+  kept_.erase(found);
+  return start;
+}
+
+void shared_memory::return_kept() {
+  for (auto const& [bytes, held] : kept_) return_area(held.first, held.second);
+  kept_.clear();
+}
+
+void shared_memory::return_area(std::byte const* address, area const& held) {
+  auto* const start = const_cast<std::byte*>(address);
+  if (locks_.unlock) locks_.unlock(start);
+  munmap(start, held.bytes);
+  for (std::size_t i = 0; i < held.pages.size();) {
+    std::size_t const run = run_at(held.pages, i);
+    fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(held.pages[i]),
               static_cast<off_t>(run * page_size));
     i += run;
   }
-  free_.insert(pages.begin(), pages.end());
-  areas_.erase(found);
+  free_.insert(held.pages.begin(), held.pages.end());
 }
 
 void shared_memory::map(void* address, std::size_t bytes) {
@@ -169,6 +230,15 @@ std::vector<std::uint64_t> shared_memory::stray_pages() const {
   std::set<std::uint64_t> given;
   for (auto const& [address, held] : areas_) given.insert(held.pages.begin(), held.pages.end());
   std::vector<std::uint64_t> strays;
+  for (auto const& [bytes, kept] : kept_) {
+    auto const& [address, held] = kept;
+    for (std::size_t i = 0; i < held.pages.size(); ++i) {
+      std::byte const* const page = address + i * page_size;
+      bool const zero = std::all_of(page, page + page_size, [](std::byte b) { return b == std::byte{0}; });
+      if (!zero) strays.push_back(held.pages[i]);
+    }
+    given.insert(held.pages.begin(), held.pages.end());
+  }
   for (std::uint64_t const page : touched_pages()) {
     if (!given.contains(page) && !accepted_.contains(page)) strays.push_back(page);
   }
