@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of the performance page. Each row ends with what vouches for it."""
 
+import re
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -589,14 +590,16 @@ def waiting_streams() -> str:
     return vouched(("channels", *(f"{count} wait" for count in shown)), lines)
 
 
-def placement1() -> str:
-    """Queues in host memory, the drive on CPU threads."""
+def placements() -> str:
+    """The placements of queues and data, with the drive on CPU threads and on the GPU."""
     lines = []
-    for row in placement_rows("h100-placement1").values():
+    for row in placement_rows("h100-placements").values():
         run = row.run
         worst = 1 - min(r["bw_bytes"] for r in row.data["runs"]) / run["bw_bytes"]
         cells = (
-            row.what,
+            str(run["storage"]["placement"]),
+            "GPU" if "backing=hbm" in row.data["drive"] else "CPU",
+            re.sub(r"^placement \d, ", "", row.what),
             f"{row.data['iodepth']:,}",
             sig(row.miops),
             sig(row.gb_per_s or 0),
@@ -609,6 +612,8 @@ def placement1() -> str:
         lines.append((row, cells))
     return vouched(
         (
+            "placement",
+            "engine",
             "drive",
             "in flight",
             "MIOPS",
