@@ -5,6 +5,7 @@
 //! doorbells, but with threads of the host.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -34,8 +35,10 @@ class named_page_locked final : public memory::resource {
  public:
   memory::kind kind() const override { return memory::kind::pinned; }
   void* allocate(std::size_t bytes, std::size_t alignment_bytes) override {
+    ++allocations_;
     return memory::host().allocate(bytes, alignment_bytes);
   }
+  int allocations() const { return allocations_; }
   void deallocate(void* address) noexcept override { memory::host().deallocate(address); }
   void copy_in(void* to, void const* from_host, std::size_t bytes) override {
     memory::host().copy_in(to, from_host, bytes);
@@ -43,10 +46,17 @@ class named_page_locked final : public memory::resource {
   void copy_out(void* to_host, void const* from, std::size_t bytes) override {
     memory::host().copy_out(to_host, from, bytes);
   }
+
+ private:
+  std::atomic<int> allocations_ = 0;
 };
-memory::resource& client_memory() {
+named_page_locked& page_locked() {
   static named_page_locked memory;
-  return as_for_a_gpu() ? memory : memory::host();
+  return memory;
+}
+memory::resource& client_memory() {
+  if (as_for_a_gpu()) return page_locked();
+  return memory::host();
 }
 
 /// Registers of which the doorbells are those for threads of a GPU.
@@ -95,6 +105,8 @@ TEST_P(pci_sysfs, conforms) {
 TEST_P(pci_vfio, conforms) {
   if (drive_uri() == nullptr) GTEST_SKIP() << "FOREBAY_PCI_DRIVE names no drive";
   run(on(), GetParam());
+  // More than the words of a relay.
+  if (as_for_a_gpu()) EXPECT_GT(page_locked().allocations(), 1) << "the drive's memory is not what a GPU reaches";
 }
 INSTANTIATE_TEST_SUITE_P(conformance, pci_sysfs, testing::ValuesIn(checks()), name_of);
 INSTANTIATE_TEST_SUITE_P(conformance, pci_vfio, testing::ValuesIn(checks()), name_of);
