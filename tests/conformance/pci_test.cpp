@@ -106,7 +106,9 @@ TEST_P(pci_vfio, conforms) {
   if (drive_uri() == nullptr) GTEST_SKIP() << "FOREBAY_PCI_DRIVE names no drive";
   run(on(), GetParam());
   // More than the words of a relay.
-  if (as_for_a_gpu()) EXPECT_GT(page_locked().allocations(), 1) << "the drive's memory is not what a GPU reaches";
+  if (as_for_a_gpu()) {
+    EXPECT_GT(page_locked().allocations(), 1) << "the drive's memory is not what a GPU reaches";
+  }
 }
 INSTANTIATE_TEST_SUITE_P(conformance, pci_sysfs, testing::ValuesIn(checks()), name_of);
 INSTANTIATE_TEST_SUITE_P(conformance, pci_vfio, testing::ValuesIn(checks()), name_of);
