@@ -159,8 +159,8 @@ def _doorbells(machine: Machine) -> Check:
     refuses = has_driver and version is not None and (int(version[1]), int(version[2])) >= _NO_REGISTERS_FOR_GPUS
     of_gpu = "for threads of a GPU one of the CPU would relay them" if refuses else "threads of a GPU would too"
     found = (
-        f"placement 1, host memory; threads of the CPU write doorbells directly, {of_gpu} (no GPU has used a real drive "
-        f"so far); Linux {release or 'not known'}"
+        f"placement 1, host memory; threads of the CPU write doorbells directly, {of_gpu} (no GPU has used a real "
+        f"drive so far); Linux {release or 'not known'}"
     )
     if not refuses:
         return Check("doorbells", OK, found)

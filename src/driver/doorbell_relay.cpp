@@ -56,8 +56,8 @@ std::uint32_t* doorbell_relay::word(std::uint32_t offset_bytes) const {
   if (offset_bytes < nvme::registers::doorbell_base || offset_bytes % sizeof(std::uint32_t) != 0 || index >= words_) {
     throw std::out_of_range("no doorbell word for the register at " + std::to_string(offset_bytes));
   }
-  // Relaxed: whoever sees a value in the word sees this too if the store is ordered before its look. The relay's thread
-  // sees it in the end.
+  // Relaxed: a thread that sees a value in the word sees this too, if the store is ordered before its look. The relay's
+  // thread sees it in the end.
   std::uint32_t known = words_in_use();
   while (known <= index && !words_in_use_.compare_exchange_weak(known, index + 1, std::memory_order_relaxed)) {
   }

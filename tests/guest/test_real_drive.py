@@ -213,7 +213,7 @@ def test_doorbells_are_written_or_relayed_as_the_uri_says(tmp_path, access):
 {SETUP[access]}
 for how in auto direct relay other; do
   real_drive_client doorbells $FOREBAY_PCI_DRIVE,access={access},doorbells=$how >> /results/output 2>&1
-  real_drive_client verify $FOREBAY_PCI_DRIVE,access={access},doorbells=$how > /verified.txt 2>&1 && cat /verified.txt >> /results/output
+  [ $how = other ] || real_drive_client verify $FOREBAY_PCI_DRIVE,access={access},doorbells=$how >> /results/output 2>&1
 done
 driver >> /results/output
 """

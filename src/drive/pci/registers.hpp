@@ -17,7 +17,7 @@
 
 namespace forebay::drive::pci {
 
-/// Who stores to a doorbell's register: the thread that rings, or a `driver::doorbell_relay`. `any` relays where
+/// What stores to a doorbell's register: the thread that rings, or a `driver::doorbell_relay`. `any` relays where
 /// threads of a GPU ring and the GPU cannot reach the registers.
 enum class doorbell_way : std::uint8_t { any, direct, relay };
 

@@ -109,14 +109,17 @@ class container {
     errno = error;
     fail(fmt::format("cannot map {} bytes", bytes));
   }
-  void unmap(std::uint64_t iova) noexcept {
+  /// False: the functions still reach the memory.
+  bool unmap(std::uint64_t iova) noexcept {
     std::lock_guard const lock(mutex_);
     vfio_iommu_type1_dma_unmap request{};
     request.argsz = sizeof request;
     request.iova = iova;
     request.size = iovas_.used_bytes(iova);
     // If it fails, the address is never used again.
-    if (::ioctl(file_.get(), VFIO_IOMMU_UNMAP_DMA, &request) == 0) iovas_.give_back(iova);
+    if (::ioctl(file_.get(), VFIO_IOMMU_UNMAP_DMA, &request) != 0) return false;
+    iovas_.give_back(iova);
+    return true;
   }
 
  private:
@@ -173,10 +176,14 @@ class vfio_dma_space final : public driver::dma_space {
   void* allocate(std::size_t bytes) override {
     std::size_t const whole = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
     if (whole < bytes) throw operation_failed(fmt::format("cannot allocate {} bytes of memory", bytes));
-    std::lock_guard const lock(mutex_);
-    memory::resource* const from = page_locked_;
+    memory::resource* from;
+    {
+      std::lock_guard const lock(mutex_);
+      from = page_locked_;
+    }
     void* const made = take(from, whole);
     try {
+      std::lock_guard const lock(mutex_);
       areas_.emplace(static_cast<std::byte*>(made), area{in_.map(made, whole), whole, true, from, 1});
     } catch (...) {
       give(from, made, whole);
@@ -285,8 +292,9 @@ class vfio_dma_space final : public driver::dma_space {
     areas_.erase(which);
   }
   void end(std::byte* first, area const& its) noexcept {
-    in_.unmap(its.iova);
-    if (its.own) give(its.from, first, its.bytes);
+    bool const unreachable = in_.unmap(its.iova);
+    // What the system unmaps is nobody's memory any more. A resource would give it to somebody.
+    if (its.own && (unreachable || its.from == nullptr)) give(its.from, first, its.bytes);
   }
 
   container& in_;
@@ -322,7 +330,6 @@ class vfio_access final : public access {
  public:
   vfio_access(function const& of, memory::resource& client_memory)
       : reach_(reach::of_process()), group_(open_group(of)) {
-    if (client_memory.kind() == memory::kind::pinned) reach_->dma().let_gpus_reach(client_memory);
     vfio_group_status status{};
     status.argsz = sizeof status;
     if (::ioctl(group_.get(), VFIO_GROUP_GET_STATUS, &status) != 0) fail("cannot ask for the IOMMU group");
@@ -343,6 +350,7 @@ class vfio_access final : public access {
       ::munmap(const_cast<std::byte*>(registers_), bytes_);
       throw;
     }
+    if (client_memory.kind() == memory::kind::pinned) reach_->dma().let_gpus_reach(client_memory);
   }
   ~vfio_access() override {
     try {
