@@ -50,7 +50,6 @@ class doorbell_relay {
  private:
   void run();
   bool has_news() const;
-
   std::uint32_t words_in_use() const;
 
   memory::allocation page_;
