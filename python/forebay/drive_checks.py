@@ -155,15 +155,19 @@ def _doorbells(machine: Machine) -> Check:
     """Where queues and data of a real drive are, and what would write its doorbells."""
     release = (machine.read("proc/sys/kernel/osrelease") or "").strip()
     version = re.match(r"(\d+)\.(\d+)", release)
-    found = f"placement 1, host memory; threads of the CPU write doorbells directly; Linux {release or 'not known'}"
     has_driver = machine.read("proc/driver/nvidia/version") is not None
-    if not has_driver or not version or (int(version[1]), int(version[2])) < _NO_REGISTERS_FOR_GPUS:
+    refuses = has_driver and version is not None and (int(version[1]), int(version[2])) >= _NO_REGISTERS_FOR_GPUS
+    of_gpu = "for threads of a GPU one of the CPU would relay them" if refuses else "threads of a GPU would too"
+    found = (
+        f"placement 1, host memory; threads of the CPU write doorbells directly, {of_gpu} (no GPU has used a real "
+        f"drive so far); Linux {release or 'not known'}"
+    )
+    if not refuses:
         return Check("doorbells", OK, found)
     return Check(
         "doorbells",
         WARNING,
         found,
-        "from Linux 6.12 on NVIDIA's driver does not map a drive's registers for a GPU (cudaHostRegisterIoMemory): a "
-        "thread of the CPU would have to relay the doorbells of GPU threads",
-        "nothing to do: threads of a GPU cannot use real drives yet",
+        "from Linux 6.12 on NVIDIA's driver does not map a drive's registers for a GPU (cudaHostRegisterIoMemory)",
+        "nothing to do; an older kernel spares GPU threads the relay",
     )

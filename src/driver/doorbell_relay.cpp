@@ -56,13 +56,19 @@ std::uint32_t* doorbell_relay::word(std::uint32_t offset_bytes) const {
   if (offset_bytes < nvme::registers::doorbell_base || offset_bytes % sizeof(std::uint32_t) != 0 || index >= words_) {
     throw std::out_of_range("no doorbell word for the register at " + std::to_string(offset_bytes));
   }
+  // Relaxed: a thread that sees a value in the word sees this too, if the store is ordered before its look. The relay's
+  // thread sees it in the end.
+  std::uint32_t known = words_in_use();
+  while (known <= index && !words_in_use_.compare_exchange_weak(known, index + 1, std::memory_order_relaxed)) {
+  }
   return page_.as<std::uint32_t>() + index;
 }
 
 void doorbell_relay::forward_stored() {
   // A value that another thread has taken is forwarded when that thread gives up the lock.
   std::lock_guard const lock(mutex_);
-  for (std::uint32_t i = 0; i < words_; ++i) {
+  std::uint32_t const in_use = words_in_use();
+  for (std::uint32_t i = 0; i < in_use; ++i) {
     auto const word = shared(page_.as<std::uint32_t>()[i]);
     // Relaxed: only a hint that saves the exchange. The caller sees what was stored before, if that is ordered before
     // the call.
@@ -91,9 +97,14 @@ void doorbell_relay::run() {
   }
 }
 
+std::uint32_t doorbell_relay::words_in_use() const {
+  // Relaxed: see `word`.
+  return words_in_use_.load(std::memory_order_relaxed);
+}
+
 bool doorbell_relay::has_news() const {
   // Relaxed: the exchange in `forward_stored` is what orders.
-  return std::any_of(page_.as<std::uint32_t>(), page_.as<std::uint32_t>() + words_,
+  return std::any_of(page_.as<std::uint32_t>(), page_.as<std::uint32_t>() + words_in_use(),
                      [](std::uint32_t& word) { return shared(word).load(simt::order::relaxed) != nothing; });
 }
 

@@ -227,4 +227,31 @@ void unlock_pages(void* address) noexcept {
   cudaHostUnregister(address);
 }
 
+bool is_managed(void const* address) {
+  beside_captures const allowed;
+  cudaPointerAttributes known{};
+  if (cudaPointerGetAttributes(&known, address) == cudaSuccess) return known.type == cudaMemoryTypeManaged;
+  std::ignore = cudaGetLastError();  // or the next call would report it
+  return false;
+}
+
+std::byte* lock_registers(int ordinal, void* address, std::size_t bytes) {
+  prepared const here(ordinal);
+  check_cuda(
+      cudaHostRegister(address, bytes, cudaHostRegisterIoMemory | cudaHostRegisterPortable | cudaHostRegisterMapped),
+      "mapping " + std::to_string(bytes) + " bytes of registers for a GPU");
+  void* of_gpu = nullptr;
+  try {
+    check_cuda(cudaHostGetDevicePointer(&of_gpu, address, 0), "cudaHostGetDevicePointer");
+  } catch (...) {
+    unlock_registers(address);
+    throw;
+  }
+  return static_cast<std::byte*>(of_gpu);
+}
+
+void unlock_registers(void* address) noexcept {
+  unlock_pages(address);
+}
+
 }  // namespace forebay::memory

@@ -40,5 +40,12 @@ void lock_pages(void*, std::size_t) {
   not_built_in("page-locked memory");
 }
 void unlock_pages(void*) noexcept {}
+bool is_managed(void const*) {
+  return false;
+}
+std::byte* lock_registers(int, void*, std::size_t) {
+  not_built_in("registers for a GPU");
+}
+void unlock_registers(void*) noexcept {}
 
 }  // namespace forebay::memory

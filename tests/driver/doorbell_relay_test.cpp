@@ -173,6 +173,22 @@ TEST(doorbell_relay, the_controller_finds_the_entries_of_a_doorbell_that_it_hear
   EXPECT_EQ(wrong, 0u);
 }
 
+TEST(doorbell_relay, looks_at_a_word_that_is_asked_for_later) {
+  written_registers registers;
+  doorbell_relay relay(memory::host(), 64, registers.forward());
+  std::uint32_t* const first = relay.word(register_of(1));
+  native::st_mmio(first, 5);
+  ASSERT_TRUE(forwards(relay, 1));
+  native::st_mmio(relay.word(register_of(63)), 6);
+  ASSERT_TRUE(forwards(relay, 2));
+  EXPECT_EQ(relay.word(register_of(1)), first);
+  native::st_mmio(relay.word(register_of(63)), 7);
+  native::st_mmio(relay.word(register_of(40)), 8);
+  relay.forward_stored();
+  EXPECT_EQ(registers.values_at(register_of(63)), (std::vector<std::uint32_t>{6, 7}));
+  EXPECT_EQ(registers.values_at(register_of(40)), std::vector<std::uint32_t>{8});
+}
+
 TEST(doorbell_relay, has_a_word_for_each_register_and_no_other) {
   doorbell_relay relay(memory::host(), 4, [](std::uint32_t, std::uint32_t) {});
   EXPECT_EQ(relay.word(register_of(3)), relay.word(register_of(0)) + 3);

@@ -63,10 +63,14 @@ def boot(
     return results
 
 
-def conformance(access: str, folder: Path) -> Path:
-    """Runs the conformance list through one kind of access. Leaves `output`, `outcomes.json`, `before` and `after`."""
+def conformance(access: str, folder: Path, *, as_for_a_gpu: bool = False) -> Path:
+    """Runs the conformance list through one kind of access. Leaves `output`, `outcomes.json`, `before` and `after`.
+
+    With `as_for_a_gpu`, memory and doorbells are those for a GPU.
+    """
     script = f"""
 {SETUP[access]}
+{"export FOREBAY_PCI_AS_FOR_A_GPU=1" if as_for_a_gpu else ""}
 export GTEST_OUTPUT=json:/results/outcomes.json
 conformance_test --gtest_brief=1 --gtest_filter='conformance/pci_{access}.*' > /results/output 2>&1
 echo "status $?" >> /results/output

@@ -5,6 +5,7 @@
 //!   real_drive_client verify URI   writes a part of the drive, reads it back and compares; of two drives with one more
 //!                                  URI
 //!   real_drive_client open URI     opens it, and says what came of that; open-to-read opens it to read only
+//!   real_drive_client doorbells URI  says whether the doorbells are written directly or relayed
 //!   real_drive_client open-twice URI  opens it, and says what comes of a second storage over it
 //!   real_drive_client serve URI    is a daemon that serves it, until it is killed or told to end
 //!   real_drive_client write-file FILE  writes a file of 8 MiB of a pattern, in parts of several extents
@@ -85,6 +86,12 @@ int verify(std::vector<std::string> uris) {
 int say_whether_it_opens(std::string const& uri, bool read_only) {
   forebay::storage const drive = open({uri}, read_only);
   std::printf("opened: %lu bytes\n", drive.size_bytes());
+  return 0;
+}
+
+int say_how_doorbells_are_written(std::string const& uri) {
+  auto const report = nlohmann::json::parse(open({uri}, true).report());
+  std::puts(report.at("drives").at(0).at("doorbells").get<std::string>().c_str());
   return 0;
 }
 
@@ -232,6 +239,7 @@ int main(int count, char** arguments) {
     if (what == "load") load(arguments[2]);
     if (what == "open") return say_whether_it_opens(arguments[2], false);
     if (what == "open-to-read") return say_whether_it_opens(arguments[2], true);
+    if (what == "doorbells") return say_how_doorbells_are_written(arguments[2]);
     if (what == "open-twice") return open_twice(arguments[2]);
     if (what == "serve") return serve(arguments[2]);
     if (what == "write-file") return write_file(arguments[2]);
@@ -247,6 +255,6 @@ int main(int count, char** arguments) {
   }
   std::puts(
       "usage: real_drive_client "
-      "load|verify|open|open-to-read|open-twice|serve|write-file|read-file|follow-file|hold|watch WHAT");
+      "load|verify|open|open-to-read|doorbells|open-twice|serve|write-file|read-file|follow-file|hold|watch WHAT");
   return 2;
 }

@@ -26,10 +26,15 @@ def need_a_guest(*programs: str) -> None:
         pytest.skip(reason)
 
 
-@pytest.mark.parametrize("access", ["sysfs", "vfio"])
-def test_the_conformance_list_passes(tmp_path, access):
+# The last one has the memory and doorbells of threads of a GPU. NVIDIA's driver is not there, so doorbells are relayed.
+@pytest.mark.parametrize(
+    ("access", "as_for_a_gpu"),
+    [("sysfs", False), ("vfio", False), ("vfio", True)],
+    ids=["sysfs", "vfio", "as-for-a-gpu"],
+)
+def test_the_conformance_list_passes(tmp_path, access, as_for_a_gpu):
     need_a_guest()
-    left = real_drive.conformance(access, tmp_path)
+    left = real_drive.conformance(access, tmp_path, as_for_a_gpu=as_for_a_gpu)
     said = (left / "output").read_text()
     assert said.endswith("status 0\n"), said
     assert re.search(r"\[  PASSED  \] [1-9]\d{2} tests", said), said
@@ -200,6 +205,24 @@ real_drive_client verify $FOREBAY_PCI_DRIVE,access={access} pci:$second,access={
 driver >> /results/output
 """
     assert boot(script, ["real_drive_client"], tmp_path, iommu=access == "vfio") == "verified\nnvme\n"
+
+
+@pytest.mark.parametrize("access", ["sysfs", "vfio"])
+def test_doorbells_are_written_or_relayed_as_the_uri_says(tmp_path, access):
+    script = f"""
+{SETUP[access]}
+for how in auto direct relay other; do
+  real_drive_client doorbells $FOREBAY_PCI_DRIVE,access={access},doorbells=$how >> /results/output 2>&1
+  [ $how = other ] || real_drive_client verify $FOREBAY_PCI_DRIVE,access={access},doorbells=$how >> /results/output 2>&1
+done
+driver >> /results/output
+"""
+    said = boot(script, ["real_drive_client"], tmp_path, iommu=access == "vfio").splitlines()
+    assert said == [
+        *("direct", "verified", "direct", "verified", "relay", "verified"),
+        "doorbells: 'other': give auto, direct or relay",
+        "nvme",
+    ]
 
 
 # A daemon that has the drive. `serving` waits until it has.

@@ -201,6 +201,8 @@ def test_kernels_on_which_a_gpu_cannot_write_doorbells(found, put, tmp_path, rel
     check = found(tmp_path)["doorbells"]
     assert check.status == status
     assert check.found.startswith("placement 1")
+    assert "no GPU has used a real drive so far" in check.found
+    assert ("one of the CPU would relay" in check.found) == (status == "warning")
 
 
 def test_without_the_extension_nothing_is_known_of_drives(found, monkeypatch, tmp_path):

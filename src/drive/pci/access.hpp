@@ -9,6 +9,7 @@
 #include <string>
 
 #include "forebay/detail/driver/spaces.hpp"
+#include "forebay/memory.hpp"
 #include "function.hpp"
 #include "takeover.hpp"
 
@@ -34,13 +35,20 @@ void require_sysfs();
 /// function open.
 void look_for_vfio(function const& of, bool in_use);
 
+/// Throws `refused_input` if the memory at `address` is a GPU's own, or managed.
+void require_host_memory(void const* address);
+
+// Threads of GPUs reach what the DMA space allocates, at the same addresses, if `client_memory` is page-locked. That
+// memory stays page-locked until the last function of the process is closed, or longer: to unlock memory waits for all
+// kernels of the process, and some do not end. `client_memory` must last as long.
+
 /// Through VFIO: an IOMMU lets the function reach nothing but what the DMA space has mapped. The function must be bound
 /// to `vfio-pci`. Throws `refused_input` if the system does not allow it, and `operation_failed`.
-std::unique_ptr<access> open_by_vfio(function const& of);
+std::unique_ptr<access> open_by_vfio(function const& of, memory::resource& client_memory);
 
 /// Through the files of the function below /sys: nothing keeps it from any memory. Its own memory is huge pages, of
 /// which `taken` keeps the files. Throws `refused_input` if the system has none to give or hides their addresses, and
 /// `operation_failed`. `taken` must outlive it.
-std::unique_ptr<access> open_by_sysfs(function const& of, takeover& taken);
+std::unique_ptr<access> open_by_sysfs(function const& of, takeover& taken, memory::resource& client_memory);
 
 }  // namespace forebay::drive::pci

@@ -11,50 +11,32 @@
 #include "checks.hpp"
 #include "forebay/detail/driver/controller.hpp"
 #include "forebay/error.hpp"
+#include "registers.hpp"
 #include "takeover.hpp"
 
 namespace forebay::drive::pci {
 namespace {
 
-/// Registers that are mapped into this process. Thread-safe.
-class mapped_registers final : public driver::register_space {
- public:
-  mapped_registers(std::byte volatile* first, std::size_t bytes) : first_(first), bytes_(bytes) {}
-
-  std::uint32_t read32(std::uint32_t offset_bytes) override { return *at(offset_bytes); }
-  void write32(std::uint32_t offset_bytes, std::uint32_t value) override { *at(offset_bytes) = value; }
-  std::uint32_t* doorbell(std::uint32_t offset_bytes) override { return const_cast<std::uint32_t*>(at(offset_bytes)); }
-
- private:
-  std::uint32_t volatile* at(std::uint32_t offset_bytes) const {
-    if (offset_bytes % 4 != 0 || offset_bytes > bytes_ - 4) {
-      throw operation_failed(
-          fmt::format("the controller has no register at {}: its window has {} bytes", offset_bytes, bytes_));
-    }
-    return reinterpret_cast<std::uint32_t volatile*>(first_ + offset_bytes);
-  }
-
-  std::byte volatile* const first_;
-  std::size_t const bytes_;
-};
-
 class pci_drive final : public device {
  public:
-  pci_drive(uri const& from, function const& of, way how, std::uint32_t nsid, std::uint32_t queues,
-            takeover::check const& may)
+  pci_drive(uri const& from, function const& of, way how, std::uint32_t nsid, memory::resource& client_memory,
+            doorbell_options const& doorbells, takeover::check const& may)
       : uri_(from.text()),
         nsid_(nsid),
-        queues_(queues),
+        queues_(doorbells.queues),
         taken_(of, how, may),
-        access_(how == way::vfio ? open_by_vfio(of) : open_by_sysfs(of, taken_)),
-        registers_(access_->registers(), access_->registers_bytes()) {}
+        access_(how == way::vfio ? open_by_vfio(of, client_memory) : open_by_sysfs(of, taken_, client_memory)),
+        registers_(access_->registers(), access_->registers_bytes(), doorbells) {}
 
   driver::register_space& registers() override { return registers_; }
   driver::dma_space& dma() override { return access_->dma(); }
   std::uint32_t nsid() const override { return nsid_; }
   std::uint32_t most_queue_pairs() const override { return queues_; }
   nlohmann::json report() override {
-    return {{"uri", uri_}, {"residency", "hardware"}, {"access", access_->name()}, {"doorbells", "direct"}};
+    return {{"uri", uri_},
+            {"residency", "hardware"},
+            {"access", access_->name()},
+            {"doorbells", registers_.relays() ? "relay" : "direct"}};
   }
   void reset_statistics() override {}
 
@@ -64,7 +46,7 @@ class pci_drive final : public device {
   std::uint32_t const queues_;
   takeover taken_;  ///< before what uses the function
   std::unique_ptr<access> access_;
-  mapped_registers registers_;
+  mapped_registers registers_;  ///< last: it ends before `access_` unmaps them
 };
 
 std::uint32_t count_of(uri const& from, char const* key, std::uint32_t usual, std::uint64_t most) {
@@ -77,15 +59,23 @@ std::uint32_t nsid_of(uri const& from) {
 
 }  // namespace
 
+void require_host_memory(void const* address) {
+  bool const managed = memory::is_managed(address);
+  if (!managed && memory::host_reaches(address)) return;
+  throw refused_input("buffer", managed ? "managed memory" : "memory of a GPU",
+                      "a real drive reaches host memory only, which does not move: use allocate_buffer() or "
+                      "allocate_device_buffer()");
+}
+
 scheme_syntax syntax() {
   return {.name = "a bus address such as 0000:01:00.0",
-          .keys = {"nsid", "queues", "access", "allow_destroy", "residency"}};
+          .keys = {"nsid", "queues", "access", "doorbells", "allow_destroy", "residency"}};
 }
 
 std::unique_ptr<device> open(uri const& from, open_options const& options) {
   std::string const residency = from.value("residency").value_or("");
   if (residency == "served") {
-    for (char const* const key : {"access", "allow_destroy"}) {
+    for (char const* const key : {"access", "allow_destroy", "doorbells"}) {
       if (auto const value = from.value(key)) {
         throw refused_input(key, *value, "leave it out: it is for the drive daemon, which has the drive already");
       }
@@ -105,12 +95,13 @@ std::string name_of(uri const& from) {
 std::unique_ptr<device> open_here(uri const& from, open_options const& options) {
   function const of(address::parse(from.name()));
   std::uint32_t const nsid = nsid_of(from);
-  std::uint32_t const queues = count_of(from, "queues", 1024, 65534);
+  doorbell_options doorbells;
+  doorbells.how = doorbell_way_of(from.value("doorbells"));
+  doorbells.queues = count_of(from, "queues", 1024, 65534);
+  doorbells.words = options.client_memory;
+  if (options.client_memory->kind() != memory::kind::host) doorbells.gpu = options.gpu;
   require_nvme(of);
   way const how = way_of(from.value("access"), of);
-  if (options.client_memory->kind() != memory::kind::host) {
-    refuse(of, "threads of a GPU cannot use a real drive yet; open the storage with device cpu");
-  }
   if (how == way::vfio) {
     require_own_group(of);
     require_vfio(of);
@@ -118,9 +109,10 @@ std::unique_ptr<device> open_here(uri const& from, open_options const& options) 
     require_sysfs();
   }
   std::string const allowed = from.value("allow_destroy").value_or("");
-  auto opened = std::make_unique<pci_drive>(from, of, how, nsid, queues, [&](function const& locked) {
-    return check_use(locked, {.nsid = nsid, .read_only = options.read_only, .allowed_serial = allowed, .how = how});
-  });
+  auto opened =
+      std::make_unique<pci_drive>(from, of, how, nsid, *options.client_memory, doorbells, [&](function const& locked) {
+        return check_use(locked, {.nsid = nsid, .read_only = options.read_only, .allowed_serial = allowed, .how = how});
+      });
   if (!options.read_only && !allowed.empty()) {
     // Where no driver of the system had it, only the controller itself tells its number.
     std::string const serial = driver::controller(opened->registers(), opened->dma(), {.nsid = nsid}).identity().serial;

@@ -17,6 +17,7 @@
 
 #include "../free_stretches.hpp"
 #include "access.hpp"
+#include "forebay/detail/memory/shared.hpp"
 #include "forebay/error.hpp"
 
 namespace forebay::drive::pci {
@@ -65,6 +66,7 @@ class huge_memory final : public driver::dma_space {
   huge_memory& operator=(huge_memory const&) = delete;
   ~huge_memory() override {
     for (auto const& [first, its] : blocks_) {
+      if (its.locked) memory::unlock_pages(reinterpret_cast<void*>(first));
       if (its.own) ::munmap(reinterpret_cast<void*>(first), its.frames.size() * huge_page);
     }
   }
@@ -83,6 +85,17 @@ class huge_memory final : public driver::dma_space {
   void leave(takeover& keeper) {
     std::lock_guard const lock(mutex_);
     leave_locked(keeper);
+  }
+  /// From now on GPUs reach it too, what was allocated before included. What it throws half way changes nothing for
+  /// the functions.
+  void let_gpus_reach() {
+    std::lock_guard const lock(mutex_);
+    for (auto& [first, its] : blocks_) {
+      if (!its.own || its.locked) continue;
+      memory::lock_pages(reinterpret_cast<void*>(first), its.frames.size() * huge_page);
+      its.locked = true;
+    }
+    gpus_reach_ = true;
   }
 
   void* allocate(std::size_t bytes) override {
@@ -111,6 +124,7 @@ class huge_memory final : public driver::dma_space {
     auto const* const in = block_of(address);
     auto const first = reinterpret_cast<std::uint64_t>(address);
     if (in != nullptr && bytes <= in->second.frames.size() * huge_page - (first - in->first)) return;
+    if (gpus_reach_) require_host_memory(address);
     throw refused_input(
         "mapped memory", fmt::format("{}+{}", first, bytes),
         "with access=sysfs the drive reaches only memory of allocate_buffer(): use that, or access=vfio");
@@ -124,7 +138,7 @@ class huge_memory final : public driver::dma_space {
     }
     open_file copy(::fcntl(file, F_DUPFD_CLOEXEC, 0));
     if (!copy) throw operation_failed(fmt::format("cannot keep a file open: {}", std::strerror(errno)));
-    add_block(first, bytes / huge_page, std::move(copy), false);
+    add_block(first, bytes / huge_page, std::move(copy), false, false);
   }
   std::size_t shared_page_bytes() const override { return huge_page; }
   void unmap(void* address, std::size_t) override {
@@ -153,6 +167,7 @@ class huge_memory final : public driver::dma_space {
     open_file file;
     std::vector<std::uint64_t> frames;  ///< the physical address of each huge page
     bool own = true;                    ///< made here; else by somebody that has it mapped
+    bool locked = false;                ///< for GPUs
     std::uint32_t uses = 1;
     std::map<takeover*, std::uint64_t> kept;  ///< where each guard has it
   };
@@ -179,9 +194,13 @@ class huge_memory final : public driver::dma_space {
         !sized ? MAP_FAILED
                : ::mmap(nullptr, count * huge_page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
     if (mapped == MAP_FAILED) refuse_pages(count);
+    bool locked = false;
     try {
-      add_block(reinterpret_cast<std::uint64_t>(mapped), count, std::move(file), true);
+      if (gpus_reach_) memory::lock_pages(mapped, count * huge_page);
+      locked = gpus_reach_;
+      add_block(reinterpret_cast<std::uint64_t>(mapped), count, std::move(file), true, locked);
     } catch (...) {
+      if (locked) memory::unlock_pages(mapped);
       ::munmap(mapped, count * huge_page);
       throw;
     }
@@ -193,10 +212,11 @@ class huge_memory final : public driver::dma_space {
     for (auto& [first, its] : blocks_) its.kept.erase(&keeper);
   }
   /// Huge pages that are mapped at `first`. The caller holds the mutex.
-  void add_block(std::uint64_t first, std::size_t count, open_file file, bool own) {
+  void add_block(std::uint64_t first, std::size_t count, open_file file, bool own, bool locked) {
     block made;
     made.file = std::move(file);
     made.own = own;
+    made.locked = locked;
     // Before any function can write there: if this process dies, its pages must not become somebody else's.
     try {
       for (takeover* const keeper : keepers_) made.kept[keeper] = keeper->keep(made.file.get());
@@ -211,6 +231,7 @@ class huge_memory final : public driver::dma_space {
   }
 
   mutable std::mutex mutex_;  ///< of what follows
+  bool gpus_reach_ = false;
   std::vector<takeover*> keepers_;
   free_stretches free_;
   std::map<std::uint64_t, block> blocks_;
@@ -218,7 +239,7 @@ class huge_memory final : public driver::dma_space {
 
 class sysfs_access final : public access {
  public:
-  sysfs_access(function const& of, takeover& taken)
+  sysfs_access(function const& of, takeover& taken, memory::resource& client_memory)
       : dma_(huge_memory::of_process()), taken_(taken), bytes_(of.bar0_bytes()) {
     open_file const file(::open((of.folder() + "/resource0").c_str(), O_RDWR | O_CLOEXEC));
     void* const mapped =
@@ -232,6 +253,7 @@ class sysfs_access final : public access {
     ::madvise(mapped, bytes_, MADV_DONTFORK);  // a child has no use for them
     registers_ = static_cast<std::byte volatile*>(mapped);
     try {
+      if (client_memory.kind() == memory::kind::pinned) dma_->let_gpus_reach();
       dma_->join(taken_);
     } catch (...) {
       ::munmap(mapped, bytes_);
@@ -265,8 +287,8 @@ void require_sysfs() {
   ::munmap(page, huge_page);
 }
 
-std::unique_ptr<access> open_by_sysfs(function const& of, takeover& taken) {
-  return std::make_unique<sysfs_access>(of, taken);
+std::unique_ptr<access> open_by_sysfs(function const& of, takeover& taken, memory::resource& client_memory) {
+  return std::make_unique<sysfs_access>(of, taken, client_memory);
 }
 
 }  // namespace forebay::drive::pci

@@ -109,14 +109,17 @@ class container {
     errno = error;
     fail(fmt::format("cannot map {} bytes", bytes));
   }
-  void unmap(std::uint64_t iova) noexcept {
+  /// False: the functions still reach the memory.
+  bool unmap(std::uint64_t iova) noexcept {
     std::lock_guard const lock(mutex_);
     vfio_iommu_type1_dma_unmap request{};
     request.argsz = sizeof request;
     request.iova = iova;
     request.size = iovas_.used_bytes(iova);
     // If it fails, the address is never used again.
-    if (::ioctl(file_.get(), VFIO_IOMMU_UNMAP_DMA, &request) == 0) iovas_.give_back(iova);
+    if (::ioctl(file_.get(), VFIO_IOMMU_UNMAP_DMA, &request) != 0) return false;
+    iovas_.give_back(iova);
+    return true;
   }
 
  private:
@@ -164,19 +167,26 @@ class vfio_dma_space final : public driver::dma_space {
   ~vfio_dma_space() override {
     for (auto const& [address, its] : areas_) end(address, its);
   }
+  /// From now on what it allocates is page-locked, so that GPUs reach it too.
+  void let_gpus_reach(memory::resource& page_locked) {
+    std::lock_guard const lock(mutex_);
+    page_locked_ = &page_locked;
+  }
 
   void* allocate(std::size_t bytes) override {
     std::size_t const whole = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
-    void* const made =
-        whole < bytes ? MAP_FAILED : ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED) throw operation_failed(fmt::format("cannot allocate {} bytes of memory", bytes));
-    // After a fork the first write to a page would move it, and the function would go on with the old one.
-    ::madvise(made, whole, MADV_DONTFORK);
+    if (whole < bytes) throw operation_failed(fmt::format("cannot allocate {} bytes of memory", bytes));
+    memory::resource* from;
+    {
+      std::lock_guard const lock(mutex_);
+      from = page_locked_;
+    }
+    void* const made = take(from, whole);
     try {
       std::lock_guard const lock(mutex_);
-      areas_.emplace(static_cast<std::byte*>(made), area{in_.map(made, whole), whole, true, 1});
+      areas_.emplace(static_cast<std::byte*>(made), area{in_.map(made, whole), whole, true, from, 1});
     } catch (...) {
-      ::munmap(made, whole);
+      give(from, made, whole);
       throw;
     }
     return made;
@@ -189,6 +199,7 @@ class vfio_dma_space final : public driver::dma_space {
   void map(void* address, std::size_t bytes) override {
     auto* const first = static_cast<std::byte*>(address);
     std::lock_guard const lock(mutex_);
+    if (page_locked_ != nullptr) require_host_memory(address);
     if (auto const around = area_of(first); around != areas_.end()) {
       if (bytes <= around->second.bytes - static_cast<std::size_t>(first - around->first)) {
         ++around->second.uses;
@@ -201,7 +212,7 @@ class vfio_dma_space final : public driver::dma_space {
     if (next != areas_.end() && static_cast<std::size_t>(next->first - first) < bytes) refuse_overlap(first, bytes);
     mapped_.push_back({first, bytes, first});
     try {
-      areas_.emplace(first, area{in_.map(address, bytes), bytes, false, 1});
+      areas_.emplace(first, area{in_.map(address, bytes), bytes, false, nullptr, 1});
     } catch (...) {
       mapped_.pop_back();
       throw;
@@ -233,6 +244,7 @@ class vfio_dma_space final : public driver::dma_space {
     std::uint64_t iova;
     std::size_t bytes;
     bool own;
+    memory::resource* from;  ///< of memory that is its own; null: the system
     std::uint32_t uses;
   };
   struct mapped_range {
@@ -241,6 +253,25 @@ class vfio_dma_space final : public driver::dma_space {
     std::byte* area;
   };
   using areas = std::map<std::byte*, area>;
+
+  /// Whole pages, zeroed, of a resource or of the system.
+  static void* take(memory::resource* from, std::size_t bytes) {
+    void* const made = from != nullptr
+                           ? from->allocate(bytes, page)
+                           : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) throw operation_failed(fmt::format("cannot allocate {} bytes of memory", bytes));
+    // After a fork the first write to a page would move it, and the function would go on with the old one.
+    ::madvise(made, bytes, MADV_DONTFORK);
+    return made;
+  }
+  static void give(memory::resource* from, void* address, std::size_t bytes) noexcept {
+    if (from == nullptr) {
+      ::munmap(address, bytes);
+      return;
+    }
+    ::madvise(address, bytes, MADV_DOFORK);
+    from->deallocate(address);
+  }
 
   [[noreturn]] static void refuse_overlap(std::byte const* first, std::size_t bytes) {
     throw refused_input(
@@ -261,12 +292,14 @@ class vfio_dma_space final : public driver::dma_space {
     areas_.erase(which);
   }
   void end(std::byte* first, area const& its) noexcept {
-    in_.unmap(its.iova);
-    if (its.own) ::munmap(first, its.bytes);
+    bool const unreachable = in_.unmap(its.iova);
+    // What the system unmaps is nobody's memory any more. A resource would give it to somebody.
+    if (its.own && (unreachable || its.from == nullptr)) give(its.from, first, its.bytes);
   }
 
   container& in_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;                 ///< of what follows
+  memory::resource* page_locked_ = nullptr;  ///< where memory comes from once GPUs are to reach it
   areas areas_;
   std::vector<mapped_range> mapped_;
 };
@@ -295,7 +328,8 @@ class reach {
 
 class vfio_access final : public access {
  public:
-  explicit vfio_access(function const& of) : reach_(reach::of_process()), group_(open_group(of)) {
+  vfio_access(function const& of, memory::resource& client_memory)
+      : reach_(reach::of_process()), group_(open_group(of)) {
     vfio_group_status status{};
     status.argsz = sizeof status;
     if (::ioctl(group_.get(), VFIO_GROUP_GET_STATUS, &status) != 0) fail("cannot ask for the IOMMU group");
@@ -316,6 +350,7 @@ class vfio_access final : public access {
       ::munmap(const_cast<std::byte*>(registers_), bytes_);
       throw;
     }
+    if (client_memory.kind() == memory::kind::pinned) reach_->dma().let_gpus_reach(client_memory);
   }
   ~vfio_access() override {
     try {
@@ -403,8 +438,8 @@ void require_vfio(function const& of) {
   if (of.driver() == vfio_driver) vfio_access::open_group(of);
 }
 
-std::unique_ptr<access> open_by_vfio(function const& of) {
-  return std::make_unique<vfio_access>(of);
+std::unique_ptr<access> open_by_vfio(function const& of, memory::resource& client_memory) {
+  return std::make_unique<vfio_access>(of, client_memory);
 }
 
 }  // namespace forebay::drive::pci

@@ -18,7 +18,8 @@ namespace forebay::driver {
 /// Gives each doorbell register a word in memory, to which any thread stores as to the register: a thread of a GPU too,
 /// if that GPU reaches the memory. A thread of this object looks at the words and forwards each value that it finds,
 /// also if the register had that value before. Of values that follow each other quickly in one word, only the last is
-/// sure to be forwarded. All members may be called from any thread.
+/// sure to be forwarded. The thread looks at the words up to the last one that `word` was asked for, so words that
+/// nobody uses cost it no time. All members may be called from any thread.
 class doorbell_relay {
  public:
   /// Stores `value` to the register at `offset_bytes`, as `register_space::write32` does. It is called by one thread at
@@ -49,9 +50,11 @@ class doorbell_relay {
  private:
   void run();
   bool has_news() const;
+  std::uint32_t words_in_use() const;
 
   memory::allocation page_;
   std::uint32_t words_;
+  mutable std::atomic<std::uint32_t> words_in_use_ = 0;  ///< no word from here on was asked for
   forward_function forward_;
   std::mutex mutex_;  ///< one thread takes values and forwards them
   std::atomic<std::uint64_t> forwarded_ = 0;

@@ -80,6 +80,18 @@ void clear_device(int ordinal, void* address, std::size_t bytes);
 /// Page-locks whole pages of this process's memory, so that its GPUs reach them at the same address. Throws like
 /// `shared_device_memory`.
 void lock_pages(void* address, std::size_t bytes);
+/// Undoes `lock_pages`. That may wait for all kernels of the process.
 void unlock_pages(void* address) noexcept;
+
+/// Whether memory at `address` is managed: its pages move between the host and GPUs, so that no device on the bus may
+/// use them.
+bool is_managed(void const* address);
+
+/// Lets the threads of GPUs write to registers of a device on the bus, which are mapped in this process at `address`,
+/// in whole pages. Returns the address at which GPU `ordinal` reaches them. Throws `operation_failed` if NVIDIA's
+/// driver refuses that, as it does on Linux 6.12 and newer, and `std::runtime_error` if CUDA is not built in.
+std::byte* lock_registers(int ordinal, void* address, std::size_t bytes);
+/// Undoes `lock_registers`, as `unlock_pages` does. Comes before the registers are unmapped.
+void unlock_registers(void* address) noexcept;
 
 }  // namespace forebay::memory
