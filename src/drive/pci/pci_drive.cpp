@@ -11,6 +11,7 @@
 #include "checks.hpp"
 #include "forebay/detail/driver/controller.hpp"
 #include "forebay/error.hpp"
+#include "quirks.hpp"
 #include "registers.hpp"
 #include "takeover.hpp"
 
@@ -24,19 +25,22 @@ class pci_drive final : public device {
       : uri_(from.text()),
         nsid_(nsid),
         queues_(doorbells.queues),
+        quirks_(quirks_of(of.vendor(), of.device())),
         taken_(of, how, may),
         access_(how == way::vfio ? open_by_vfio(of, client_memory) : open_by_sysfs(of, taken_, client_memory)),
         registers_(access_->registers(), access_->registers_bytes(), doorbells) {}
 
   driver::register_space& registers() override { return registers_; }
   driver::dma_space& dma() override { return access_->dma(); }
+  driver::quirks quirks() const override { return quirks_; }
   std::uint32_t nsid() const override { return nsid_; }
   std::uint32_t most_queue_pairs() const override { return queues_; }
   nlohmann::json report() override {
     return {{"uri", uri_},
             {"residency", "hardware"},
             {"access", access_->name()},
-            {"doorbells", registers_.relays() ? "relay" : "direct"}};
+            {"doorbells", registers_.relays() ? "relay" : "direct"},
+            {"quirks", describe(quirks_)}};
   }
   void reset_statistics() override {}
 
@@ -44,6 +48,7 @@ class pci_drive final : public device {
   std::string const uri_;
   std::uint32_t const nsid_;
   std::uint32_t const queues_;
+  driver::quirks const quirks_;
   takeover taken_;  ///< before what uses the function
   std::unique_ptr<access> access_;
   mapped_registers registers_;  ///< last: it ends before `access_` unmaps them
@@ -115,8 +120,8 @@ std::unique_ptr<device> open_here(uri const& from, open_options const& options) 
       });
   if (!options.read_only && !allowed.empty()) {
     // Where no driver of the system had it, only the controller itself tells its number.
-    std::string const serial = driver::controller(opened->registers(), opened->dma(), {.nsid = nsid}).identity().serial;
-    if (serial != allowed) refuse_serial(of, allowed, serial);
+    driver::controller const one(opened->registers(), opened->dma(), {.nsid = nsid, .quirks = opened->quirks()});
+    if (one.identity().serial != allowed) refuse_serial(of, allowed, one.identity().serial);
   }
   return opened;
 }

@@ -15,6 +15,9 @@ namespace forebay::drive::pci {
 /// temperatures and names, and of speed alone, are left out.
 driver::quirks quirks_of(std::uint32_t vendor, std::uint32_t device);
 
+/// Bus addresses end here for all controllers: some drop what is above, and nothing has so much memory.
+inline constexpr std::uint64_t most_bus_address = (std::uint64_t{1} << 48) - 1;
+
 /// Why such a controller cannot be driven at all; empty: it can.
 std::string why_undrivable(std::uint32_t vendor, std::uint32_t device);
 

@@ -19,6 +19,7 @@
 #include "access.hpp"
 #include "forebay/detail/memory/shared.hpp"
 #include "forebay/error.hpp"
+#include "quirks.hpp"
 
 namespace forebay::drive::pci {
 namespace {
@@ -35,7 +36,13 @@ std::uint64_t physical_address(void const* at) {
   bool const read = map && ::pread(map.get(), &entry, sizeof entry, static_cast<off_t>(number * sizeof entry)) ==
                                static_cast<ssize_t>(sizeof entry);
   std::uint64_t const frame = entry & ((std::uint64_t{1} << 55) - 1);
-  if (read && entry >> 63 != 0 && frame != 0) return frame * page;
+  if (read && entry >> 63 != 0 && frame != 0) {
+    if (frame * page > most_bus_address) {
+      throw operation_failed(
+          fmt::format("the address {:#x} of memory is above those that all drives reach", frame * page));
+    }
+    return frame * page;
+  }
   throw refused_input("access", "sysfs", "the system does not tell physical addresses: run as root (CAP_SYS_ADMIN)");
 }
 

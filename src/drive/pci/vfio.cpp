@@ -21,6 +21,7 @@
 #include "../open_file.hpp"
 #include "access.hpp"
 #include "forebay/error.hpp"
+#include "quirks.hpp"
 
 namespace forebay::drive::pci {
 namespace {
@@ -140,7 +141,7 @@ class container {
         auto const* const ranges = reinterpret_cast<vfio_iommu_type1_info_cap_iova_range const*>(header);
         for (std::uint32_t i = 0; i < ranges->nr_iovas; ++i) {
           std::uint64_t const first = std::max<std::uint64_t>(ranges->iova_ranges[i].start, first_iova);
-          std::uint64_t const last = ranges->iova_ranges[i].end;
+          std::uint64_t const last = std::min<std::uint64_t>(ranges->iova_ranges[i].end, most_bus_address);
           if (last <= first) continue;
           iovas_.add(first, (last - first) / page * page);
           any = true;
