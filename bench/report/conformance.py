@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results" / "cpu-conformance.json"
-ON_GPU = ROOT / "bench" / "results" / "h200-conformance.json"
+ON_GPU = ROOT / "bench" / "results" / "h100-conformance.json"
 PAGE = ROOT / "docs" / "reference" / "drive-uri.md"
 BEGIN, END = "<!-- conformance: begin -->\n", "<!-- conformance: end -->\n"
 

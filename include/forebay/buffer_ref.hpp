@@ -41,6 +41,11 @@ class buffer_ref {
     part.bus_or_offset_ += offset_bytes;
     return part;
   }
+  /// Whether the range begins on a page of `page_bytes` of the drives, a power of two. Reads no table of pages, which
+  /// may lie where only a GPU reaches it.
+  FOREBAY_DEVICE bool starts_on_page(std::uint64_t page_bytes) const {
+    return (bus_or_offset_ & (page_bytes - 1)) == 0;
+  }
   /// The address that the drives use for byte `offset_bytes`. For an emulated drive it is the pointer.
   FOREBAY_DEVICE std::uint64_t bus_address(std::uint64_t offset_bytes) const {
     std::uint64_t const at = bus_or_offset_ + offset_bytes;

@@ -142,7 +142,7 @@ void controller::adopt_capabilities(nvme::controller_capabilities found) {
     throw operation_failed(
         fmt::format("CAP = {:#018x}: the controller does not offer the NVM command set", found.value));
   }
-  if (found.max_queue_entries() < 2) {
+  if (found.max_queue_entries() < 2 && options_.quirks.queue_entries_if_untold == 0) {
     throw operation_failed(
         fmt::format("CAP = {:#018x}: its queues have one entry, and a queue needs two", found.value));
   }
@@ -308,6 +308,7 @@ void controller::learn_identity() {
                     found.max_transfer_bytes, c.mdts, options_.nsid, found.block_bytes));
   }
   found.max_queue_entries = capabilities_.max_queue_entries();
+  if (found.max_queue_entries < 2) found.max_queue_entries = options_.quirks.queue_entries_if_untold;
   if (std::uint32_t const most = options_.quirks.queue_entries_most; most != 0) {
     found.max_queue_entries = std::min(found.max_queue_entries, most);
   }

@@ -91,7 +91,7 @@ io_queues::io_queues(std::span<queue_pair_rings const> pairs, io_queues_options 
     throw refused_input("page_bytes", std::to_string(options.page_bytes), "give a power of two, 16 or more");
   }
   if (options.prp_pages.size_bytes() % options.page_bytes != 0 ||
-      (options.prp_pages.size_bytes() != 0 && options.prp_pages.bus_address(0) % options.page_bytes != 0)) {
+      (options.prp_pages.size_bytes() != 0 && !options.prp_pages.starts_on_page(options.page_bytes))) {
     throw refused_input("prp_pages", std::to_string(options.prp_pages.size_bytes()) + " bytes",
                         "give whole pages of " + std::to_string(options.page_bytes) + " bytes");
   }

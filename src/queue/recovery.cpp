@@ -63,7 +63,8 @@ bool recovery::act(watched_group& of, watched_command& command) {
   if (!pair.queue->live()) {
     // Deleted for another of its commands, or lost with its controller. Once is enough: the next thread that polls the
     // pair ends the commands that are in it.
-    declare_dead(of.members, command.pair_index);
+    catch_up(pair);
+    queues.declare_dead(command.pair_index);
     return false;
   }
   if (options_.clock_ns() < command.due_ns) return false;
@@ -95,7 +96,8 @@ void recovery::delete_queue(watched_group const& of, watched_command const& comm
     return;
   }
   ++count_.queues_deleted;
-  declare_dead(of.members, command.pair_index);
+  catch_up(pair);
+  of.members.queues->declare_dead(command.pair_index);
   tell(name_of(of, command) + ": did not end after its abort: its queue is deleted");
 }
 
@@ -117,21 +119,31 @@ void recovery::reset_controller(member const& of, std::string const& why) {
   end_queues(controller, removed);
 }
 
-/// A command that has completed ends so, not as cancelled: its completion comes first.
-void recovery::declare_dead(group const& of, std::uint32_t pair_index) {
-  if (of.relay != nullptr) {
-    static_cast<void>(of.relay->catch_up(simt::native::clock_ns() + relay_limit_ns));
-  }
-  of.queues->declare_dead(pair_index);
+/// Comes before a queue is declared dead: a command that has completed ends so, not as cancelled, and no data is under
+/// way any more.
+void recovery::catch_up(member const& of) const {
+  if (of.relay == nullptr || of.relay->catch_up(simt::native::clock_ns() + relay_limit_ns)) return;
+  tell(fmt::format(
+      "drive '{}': the relay of its completions did not catch up within {} ms; commands that have completed "
+      "may end as cancelled",
+      of.drive, relay_limit_ns / 1'000'000));
 }
 
 void recovery::end_queues(driver::controller const& of, bool removed) {
+  // All pairs of a controller have the same relay, or none.
+  for (watched_group const& w : groups_) {
+    auto const any = std::find_if(w.members.members.begin(), w.members.members.end(),
+                                  [&](member const& m) { return m.controller == &of && m.relay != nullptr; });
+    if (any == w.members.members.end()) continue;
+    catch_up(*any);
+    break;
+  }
   for (watched_group const& w : groups_) {
     for (std::uint32_t i = 0; i < w.members.members.size(); ++i) {
       member const& m = w.members.members[i];
       // A controller that still knows a queue may still write, so the commands of that queue keep their memory. A
       // controller that has left the bus cannot write.
-      if (m.controller == &of && (removed || !m.queue->live())) declare_dead(w.members, i);
+      if (m.controller == &of && (removed || !m.queue->live())) w.members.queues->declare_dead(i);
     }
   }
 }

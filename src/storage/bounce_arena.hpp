@@ -49,7 +49,7 @@ class bounce_arena {
     }
   }
   std::byte* data(std::uint64_t offset) const { return memory_->data() + offset; }
-  buffer_ref ref(std::uint64_t offset, std::uint64_t bytes) const { return memory_->ref().subspan(offset, bytes); }
+  buffer_ref ref(std::uint64_t offset, std::uint64_t bytes) const { return memory_->host_ref().subspan(offset, bytes); }
 
  private:
   static std::uint64_t pages_of(std::uint64_t bytes) { return (bytes + page_bytes - 1) / page_bytes * page_bytes; }

@@ -56,11 +56,13 @@ void registered_memory::map(void* address, std::uint64_t bytes, memory::resource
   bool contiguous = true;
   for (std::uint64_t i = 1; i < count; ++i) contiguous = contiguous && bus[i] == bus[0] + i * page_bytes;
   if (contiguous) {
-    ref_ = buffer_ref(data_, bytes, bus[0]);
+    ref_ = host_ref_ = buffer_ref(data_, bytes, bus[0]);
   } else {
     page_table_ = memory::allocation(table_memory, count * sizeof(std::uint64_t), 128);
     table_memory.copy_in(page_table_.data(), bus.data(), count * sizeof(std::uint64_t));
     ref_ = buffer_ref(data_, bytes, page_table_.as<std::uint64_t>(), 12, 0);
+    host_table_ = std::move(bus);
+    host_ref_ = buffer_ref(data_, bytes, host_table_.data(), 12, 0);
   }
 }
 

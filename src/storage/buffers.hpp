@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "forebay/detail/driver/dma_buffer.hpp"
 #include "forebay/memory.hpp"
@@ -23,7 +24,10 @@ class registered_memory {
 
   std::byte* data() const { return data_; }
   std::size_t size_bytes() const { return bytes_; }
+  /// For the storage's device.
   buffer_ref ref() const { return ref_; }
+  /// The same for threads of the host, which do not reach a table of bus addresses in a GPU's memory.
+  buffer_ref host_ref() const { return host_ref_; }
 
  private:
   friend class buffer_source;
@@ -40,6 +44,8 @@ class registered_memory {
   std::size_t mapped_in_ = 0;  ///< how many drives' spaces have it mapped, from the first
   std::size_t given_by_ = 0;   ///< how many of those allocated the memory, and so have it mapped already
   buffer_ref ref_;
+  std::vector<std::uint64_t> host_table_;  ///< the same addresses as in `page_table_`
+  buffer_ref host_ref_;
 };
 
 /// Provides a storage's registered memory. Thread-safe.

@@ -38,7 +38,6 @@ queue_group_plan client::plan(storage_options const& options) const {
   return {.queues = kernel_queues_,
           .records = records_of(options, device_.on_gpu()),
           .driven_by_gpu = device_.on_gpu(),
-          .data_on_gpu = data_on_gpu(*drives_, device_),
           .relay = &relay_,
           .state_memory = &device_.memory(),
           .shared_memory = &device_.shared_memory()};

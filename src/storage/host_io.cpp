@@ -93,7 +93,8 @@ void host_io::transfer(nvme::io_opcode opcode, std::uint64_t begin, std::uint64_
   bool const reads = opcode == nvme::io_opcode::read;
   auto const all = ref();
   finish(
-      reads ? all.read_async(bounce_->ref(), begin, end - begin) : all.write_async(bounce_->ref(), begin, end - begin),
+      reads ? all.read_async(bounce_->host_ref(), begin, end - begin)
+            : all.write_async(bounce_->host_ref(), begin, end - begin),
       [&] { return described(opcode, begin, end); }, group_.queues().limits().timeout_ns);
 }
 

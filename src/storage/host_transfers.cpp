@@ -378,7 +378,7 @@ void host_transfers::request(piece& p, nvme::io_opcode opcode, stage now) {
   buffer_ref buffer;
   if (p.direct) {
     auto const offset = static_cast<std::uint64_t>(user(p) - p.of->direct->data());
-    buffer = p.of->direct->ref().subspan(offset, bytes);
+    buffer = p.of->direct->host_ref().subspan(offset, bytes);
   } else {
     buffer = arena(*p.of).ref(p.slot, bytes);
   }

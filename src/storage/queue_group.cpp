@@ -18,7 +18,8 @@ queue_pair_rings rings_of(driver::io_queue const& queue) {
 
 queue_group::queue_group(opened_drives const& drives, queue_group_plan const& plan, storage_options const& options,
                          buffer_source const& buffers)
-    : drives_(drives), gpu_memory_(plan.driven_by_gpu ? plan.state_memory : nullptr), relay_(plan.relay) {
+    : drives_(drives), gpu_memory_(plan.driven_by_gpu ? plan.state_memory : nullptr) {
+  std::vector<queue_pair_rings> rings;
   for (std::size_t d = 0; d < drives.size(); ++d) {
     drive_queues const& q = plan.queues[d];
     for (std::uint32_t i = 0; i < q.count; ++i) {
@@ -28,26 +29,19 @@ queue_group::queue_group(opened_drives const& drives, queue_group_plan const& pl
                                                       .rings_on_gpu = rings_on_gpu(d),
                                                       .priority = q.priority.value_or(nvme::queue_priority::medium)}));
       drive_of_.push_back(d);
-      completion_relay* const relay = relay_->of(d, plan.data_on_gpu);
-      threads_rings_.push_back(relay != nullptr ? relay->add(rings_of(rings_.back())) : rings_of(rings_.back()));
+      pairs_.emplace_back(plan.relay->of(d), rings_of(rings_.back()));
+      rings.push_back(pairs_.back().rings());
     }
   }
   prp_pages_ = buffers.allocate(std::uint64_t{options.queues.prp_list_pages} * page_bytes);
   io_queues_options o;
   o.records = plan.records;
-  o.prp_pages = prp_pages_->ref();
+  o.prp_pages = plan.driven_by_gpu ? prp_pages_->ref() : prp_pages_->host_ref();
   o.page_bytes = page_bytes;
   o.timeout_ns = options.timeout_ns;
   o.flush_timeout_ns = options.flush_timeout_ns;
   o.traced_threads = options.debug.traced_threads;
-  queues_ = std::make_unique<io_queues>(threads_rings_, o, *plan.state_memory, *plan.shared_memory);
-}
-
-queue_group::~queue_group() {
-  // Before the rings go, at which the relay looks.
-  if (completion_relay* const relay = relay_->of_any()) {
-    for (queue_pair_rings const& rings : threads_rings_) relay->remove(rings.cq);
-  }
+  queues_ = std::make_unique<io_queues>(rings, o, *plan.state_memory, *plan.shared_memory);
 }
 
 bool queue_group::rings_on_gpu(std::size_t drive) const {
@@ -55,10 +49,10 @@ bool queue_group::rings_on_gpu(std::size_t drive) const {
 }
 
 recovery::group queue_group::for_recovery() {
-  recovery::group g{queues_.get(), {}, relay_->of_any()};
+  recovery::group g{queues_.get(), {}};
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     opened_drive const& drive = drives_[drive_of_[i]];
-    g.members.push_back({drive.controller.get(), &rings_[i], drive.uri});
+    g.members.push_back({drive.controller.get(), &rings_[i], drive.uri, pairs_[i].relay()});
   }
   return g;
 }

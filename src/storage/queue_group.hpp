@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "forebay/detail/driver/io_queue.hpp"
+#include "forebay/detail/queue/completion_relay.hpp"
 #include "forebay/detail/queue/io_queues.hpp"
 #include "forebay/detail/queue/recovery.hpp"
 #include "forebay/storage.hpp"
@@ -27,7 +28,6 @@ struct queue_group_plan {
   std::vector<drive_queues> queues;  ///< of each drive
   std::uint32_t records = 0;         ///< requests that may be open at once
   bool driven_by_gpu = false;
-  bool data_on_gpu = false;                   ///< whether the data of their commands goes to a GPU's memory
   relay_thread const* relay = nullptr;        ///< of the storage
   memory::resource* state_memory = nullptr;   ///< of the threads that drive them
   memory::resource* shared_memory = nullptr;  ///< what those threads and the host both reach
@@ -39,7 +39,6 @@ class queue_group {
   /// `drives` must outlive the group. Throws `refused_input` and `operation_failed`.
   queue_group(opened_drives const& drives, queue_group_plan const& plan, storage_options const& options,
               buffer_source const& buffers);
-  ~queue_group();
   queue_group(queue_group const&) = delete;
   queue_group& operator=(queue_group const&) = delete;
 
@@ -55,12 +54,11 @@ class queue_group {
 
   opened_drives const& drives_;
   memory::resource* gpu_memory_;  ///< null: no GPU drives them
-  relay_thread const* relay_;
-  std::vector<queue_pair_rings> threads_rings_;
   std::unique_ptr<registered_memory>
       prp_pages_;  ///< before the rings: until those are deleted the drive may read lists
   std::unique_ptr<io_queues> queues_;
   std::vector<driver::io_queue> rings_;
+  std::vector<relayed_pair> pairs_;    ///< the same for the threads; after `rings_`, at which relays look
   std::vector<std::size_t> drive_of_;  ///< each pair
 };
 

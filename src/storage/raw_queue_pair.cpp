@@ -9,25 +9,20 @@ namespace forebay {
 
 raw_queue_pair::parts::parts(std::shared_ptr<void> admitted, std::shared_ptr<detail::opened_drives> of,
                              std::shared_ptr<detail::relay_thread const> its_relay, std::uint32_t drive,
-                             bool data_on_gpu, driver::queue_options const& options)
-    : admission(std::move(admitted)), drives(std::move(of)), relay(std::move(its_relay)) {
-  driver::controller& controller = *(*drives)[drive].controller;
-  identity = controller.identity();
-  queue = controller.create_io_queue_pair(options);
-  rings = detail::rings_of(queue);
-  if (completion_relay* const ordered = relay->of(drive, data_on_gpu)) rings = ordered->add(rings);
-}
-raw_queue_pair::parts::~parts() {
-  // Before the rings go, at which the relay looks.
-  if (completion_relay* const ordered = relay->of_any()) ordered->remove(rings.cq);
-}
+                             driver::queue_options const& options)
+    : admission(std::move(admitted)),
+      drives(std::move(of)),
+      relay(std::move(its_relay)),
+      identity((*drives)[drive].controller->identity()),
+      queue((*drives)[drive].controller->create_io_queue_pair(options)),
+      pair(relay->of(drive), detail::rings_of(queue)) {}
 
 raw_queue_pair::raw_queue_pair(std::unique_ptr<parts> p) : parts_(std::move(p)) {}
 raw_queue_pair::raw_queue_pair(raw_queue_pair&&) noexcept = default;
 raw_queue_pair& raw_queue_pair::operator=(raw_queue_pair&&) noexcept = default;
 raw_queue_pair::~raw_queue_pair() = default;
 queue_pair_rings const& raw_queue_pair::rings() const {
-  return parts_->rings;
+  return parts_->pair.rings();
 }
 bool raw_queue_pair::live() const {
   return parts_->queue.live();

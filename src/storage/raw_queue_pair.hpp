@@ -16,18 +16,14 @@ namespace forebay {
 struct raw_queue_pair::parts {
   /// Of drive `drive`; `admitted`: kept for as long. Throws as `storage::make_raw_queue_pair` does.
   parts(std::shared_ptr<void> admitted, std::shared_ptr<detail::opened_drives> of,
-        std::shared_ptr<detail::relay_thread const> relay, std::uint32_t drive, bool data_on_gpu,
-        driver::queue_options const& options);
-  parts(parts const&) = delete;
-  parts& operator=(parts const&) = delete;
-  ~parts();
+        std::shared_ptr<detail::relay_thread const> relay, std::uint32_t drive, driver::queue_options const& options);
 
   std::shared_ptr<void> admission;
   std::shared_ptr<detail::opened_drives> drives;
   std::shared_ptr<detail::relay_thread const> relay;
   driver::drive_identity identity;
   driver::io_queue queue;
-  queue_pair_rings rings;
+  relayed_pair pair;  ///< after `queue`, at whose rings a relay looks
 };
 
 }  // namespace forebay

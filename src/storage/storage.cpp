@@ -72,7 +72,8 @@ struct storage::impl {
     if (!data_on_gpu || place.gpu != device.gpu()) {
       throw refused_input("buffer", "memory of cuda:" + std::to_string(place.gpu),
                           "not every drive reaches it: open the storage with that device, over drives whose engines "
-                          "run on a GPU, or use pread_async and pwrite_async, which copy");
+                          "run on a GPU and that have placement 2 or 3, or use pread_async and pwrite_async, which "
+                          "copy");
     }
     auto const end = reinterpret_cast<std::uintptr_t>(address) + bytes;
     if (end > place.first + place.bytes) {
@@ -309,7 +310,6 @@ raw_queue_pair storage::make_raw_queue_pair(std::uint32_t drive, std::uint32_t e
   std::uint32_t const depth = entries != 0 ? entries : impl_->client.kernel_queues()[drive].depth;
   return raw_queue_pair(std::make_unique<raw_queue_pair::parts>(
       impl_->extents.admit_raw_pair(drives[drive].controller->identity()), impl_->drives, impl_->relay, drive,
-      impl_->data_on_gpu,
       driver::queue_options{.entries = depth,
                             .driven_by_gpu = on_gpu(),
                             .rings_on_gpu = on_gpu() && drives[drive].source->placements().queues_on_gpu()}));
@@ -329,6 +329,7 @@ void storage::reset_statistics() {
   for (detail::opened_drive const& d : *impl_->drives) d.source->reset_statistics();
   impl_->client.reset_statistics();
   impl_->transfers.reset_counts();
+  impl_->relay->reset_counts();
 }
 
 }  // namespace forebay

@@ -592,10 +592,10 @@ TEST_F(driver_test, reset_that_fails_can_be_tried_again) {
 }
 
 TEST(quirks, the_status_is_not_read_too_early) {
+  counted_memory memory;
   for (bool const waits : {true, false}) {
-    counted_memory memory;
     fake_controller fake;
-    fake.status_delay_ns = 20'000'000;
+    fake.status_delay_ns = waits ? 20'000'000 : 3'600'000'000'000;
     controller_options options;
     if (waits) options.quirks.ready_delay_ns = fake.status_delay_ns;
     {
@@ -615,6 +615,14 @@ TEST(quirks, limit_queues_and_hide_a_command) {
   EXPECT_EQ(one.identity().max_queue_entries, 32u);
   EXPECT_EQ(message_of<refused_input>([&] { (void)one.create_io_queue_pair({.entries = 33}); }),
             "entries: '33': the controller takes 2 to 32 entries");
+}
+TEST(quirks, a_controller_that_does_not_say_how_long_its_queues_may_be_is_told) {
+  counted_memory memory;
+  fake_controller fake;
+  fake.capabilities = nvme::controller_capabilities::make(1, true, 1, 0, 1, 0, 4);
+  EXPECT_THAT(message_of<operation_failed>([&] { controller(fake, memory); }), HasSubstr("its queues have one entry"));
+  controller const one(fake, memory, {.quirks = {.queue_entries_if_untold = 64}});
+  EXPECT_EQ(one.identity().max_queue_entries, 64u);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <new>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -27,7 +29,13 @@ class filled_ring {
   }
   void post() {
     auto const n = static_cast<std::uint32_t>(entries_.size());
-    entries_[posted_ % n] = entry(posted_, n);
+    nvme::completion_entry const wanted = entry(posted_, n);
+    nvme::completion_entry& slot = entries_[posted_ % n];
+    slot.dw0 = wanted.dw0;
+    slot.dw1 = wanted.dw1;
+    slot.dw2 = wanted.dw2;
+    // Release pairs with the acquire in `completion_relay::step`.
+    simt::atomic<simt::native, simt::scope::system>(slot.dw3).store(wanted.dw3, simt::order::release);
     ++posted_;
   }
 
@@ -118,6 +126,64 @@ TEST(CompletionRelay, DoesNotLookAtAPairThatWasRemoved) {
   kept.post();
   EXPECT_TRUE(relay.step());
   expect_entry(copies[0], 0, 4);
+}
+
+TEST(CompletionRelay, CatchUpFlushesAlsoWhereNothingWasPosted) {
+  filled_ring ring(4);
+  std::atomic<std::uint32_t> flushes = 0;
+  completion_relay relay(memory::host(), [&] { ++flushes; });
+  auto const rings = relay.add(ring.rings());
+  std::jthread const steps([&](std::stop_token const& stop) {
+    while (!stop.stop_requested()) relay.step();
+  });
+  EXPECT_TRUE(relay.catch_up(simt::native::clock_ns() + 60'000'000'000));
+  EXPECT_GE(flushes, 1u);
+  EXPECT_EQ(rings.cq[0].dw3, 0u);
+}
+
+TEST(CompletionRelay, CatchUpDoesNotWaitOnceStepsHaveEnded) {
+  filled_ring ring(4);
+  completion_relay relay(memory::host(), [] {});
+  auto const rings = relay.add(ring.rings());
+  ring.post();
+  relay.end();
+  EXPECT_FALSE(relay.has_news());
+  EXPECT_FALSE(relay.catch_up(simt::no_deadline));
+  EXPECT_EQ(rings.cq[0].dw3, 0u);
+}
+
+/// Memory that is not there.
+class no_memory final : public memory::resource {
+ public:
+  memory::kind kind() const override { return memory::kind::host; }
+  void* allocate(std::size_t, std::size_t) override { throw std::bad_alloc(); }
+  void deallocate(void*) noexcept override {}
+  void copy_in(void*, void const*, std::size_t) override {}
+  void copy_out(void*, void const*, std::size_t) override {}
+};
+
+TEST(CompletionRelay, APairThatCouldNotBeAddedIsNotLookedAt) {
+  no_memory none;
+  filled_ring ring(4);
+  completion_relay relay(none, [] {});
+  EXPECT_THROW(relay.add(ring.rings()), std::bad_alloc);
+  ring.post();
+  EXPECT_FALSE(relay.has_news());
+}
+
+TEST(CompletionRelay, APairIsRemovedWhenItsOwnerGoes) {
+  completion_relay relay(memory::host(), [] {});
+  filled_ring ring(4);
+  {
+    std::vector<relayed_pair> pairs;
+    pairs.emplace_back(&relay, ring.rings());
+    pairs.emplace_back(nullptr, ring.rings());
+    EXPECT_NE(pairs[0].rings().cq, ring.rings().cq);
+    EXPECT_EQ(pairs[1].rings().cq, ring.rings().cq);
+    ring.post();
+    EXPECT_TRUE(relay.has_news());
+  }
+  EXPECT_FALSE(relay.has_news());
 }
 
 TEST(CompletionRelay, CatchUpComesBackAfterWhatWasPostedBefore) {

@@ -73,6 +73,12 @@ TEST(IoQueues, RefusesBadInputByItsName) {
   EXPECT_EQ(make({good}, options), "prp_pages");
   options.prp_pages = buffer_ref(nullptr, 4096, 4096 + 512);
   EXPECT_EQ(make({good}, options), "prp_pages");
+  // A table of bus addresses may lie in the memory of a GPU, and is not read.
+  auto const* const elsewhere = reinterpret_cast<std::uint64_t const*>(std::uintptr_t{8});
+  options.prp_pages = buffer_ref(nullptr, 8192, elsewhere, 12, 0);
+  EXPECT_EQ(make({good}, options), "nothing");
+  options.prp_pages = buffer_ref(nullptr, 4096, elsewhere, 12, 512);
+  EXPECT_EQ(make({good}, options), "prp_pages");
 }
 
 TEST(IoQueues, WritesTheEntryThatItWasGiven) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -101,6 +102,10 @@ TEST(Recovery, AnAbortedCommandWhoseCompletionNobodyHasFetchedKeepsItsQueue) {
 
 /// A controller whose drive never gets its commands, so that it cannot abort them.
 struct deaf_drive : silent_drive {
+  /// `through`: the relay of its completions.
+  explicit deaf_drive(completion_relay* through = nullptr) : relay(through) {}
+
+  completion_relay* relay;
   std::uint32_t nowhere = 0;
   io_queues unheard{
       std::array{queue_pair_rings{queue.submission_ring(), queue.completion_ring(), &nowhere, queue.cq_head_doorbell(),
@@ -109,7 +114,7 @@ struct deaf_drive : silent_drive {
       memory::host(),
       memory::host()};
   recovery of_unheard{
-      {{&unheard, {{&controller, &queue, "deaf"}}}},
+      {{&unheard, {{&controller, &queue, "deaf", relay}}}},
       {.clock_ns = [] { return now_ns; }, .tell = [this](std::string const& e) { events.push_back(e); }}};
 
   /// Submits a command, and leaves the request that its waiter would leave when its deadline passes.
@@ -151,6 +156,40 @@ TEST(Recovery, AQueueIsDeletedOnlyATimeoutAfterTheAbort) {
   EXPECT_EQ(deaf.events.back(),
             "drive 'deaf': command 0x0 of queue 1, which did not complete within 1000 ms: did not end after its abort: "
             "its queue is deleted");
+}
+
+TEST(Recovery, AQueueIsDeclaredDeadOnceTheRelayOfItsCompletionsHasCaughtUp) {
+  for (bool const steps : {true, false}) {
+    std::atomic<bool> flushed = false, dead_before = false;
+    deaf_drive* drive = nullptr;
+    completion_relay relay(memory::host(), [&] {
+      bool const dead = drive->unheard.ref<native>().pair(0).dead();
+      if (!flushed.exchange(true)) dead_before = dead;
+    });
+    deaf_drive deaf(&relay);
+    drive = &deaf;
+    if (!steps) relay.end();
+    std::jthread const relaying([&](std::stop_token const& stop) {
+      while (!stop.stop_requested() && steps) relay.step();
+    });
+    std::uint32_t const record = deaf.submit_and_give_up();
+    for (int round = 0; round < 2; ++round) {
+      while (deaf.of_unheard.step()) {
+      }
+      now_ns += timeout_ns;
+      deaf.ask(record);
+    }
+    while (deaf.of_unheard.step()) {
+    }
+    EXPECT_EQ(deaf.of_unheard.count().queues_deleted, 1u);
+    EXPECT_EQ(deaf.wait_for(record), status(fault::cancelled));
+    EXPECT_EQ(flushed, steps);
+    EXPECT_FALSE(dead_before);
+    bool const told = std::find(deaf.events.begin(), deaf.events.end(),
+                                "drive 'deaf': the relay of its completions did not catch up within 1000 ms; commands "
+                                "that have completed may end as cancelled") != deaf.events.end();
+    EXPECT_EQ(told, !steps);
+  }
 }
 
 TEST(Recovery, ARequestThatIsHeardLateEndsNoOtherCommand) {

@@ -26,6 +26,7 @@
 #include "storage/layout.hpp"
 #include "storage/options.hpp"
 #include "storage/recovery_thread.hpp"
+#include "storage/relay_thread.hpp"
 
 namespace forebay {
 namespace {
@@ -305,8 +306,9 @@ class HostTransfersOfAGpu : public testing::TestWithParam<bool> {
   std::shared_ptr<detail::opened_drives> const drives = detail::open_drives(options, device);
   detail::drive_plan const plan = with_pairs(detail::plan_drives(options, detail::identities_of(*drives), false));
   detail::buffer_source const buffers{drives, device.memory()};
-  detail::client client{device, drives, plan, options, buffers, [](auto, auto) { return ""; }};
-  detail::host_io host{drives, plan, device.shared_memory(), options, buffers};
+  detail::relay_thread const relay{drives, false, device.shared_memory()};
+  detail::client client{device, drives, relay, plan, options, buffers, [](auto, auto) { return ""; }};
+  detail::host_io host{drives, relay, plan, device.shared_memory(), options, buffers};
   detail::recovery_thread recovery{{client.for_recovery(), host.for_recovery()}};
   detail::host_transfers transfers{host,
                                    client,

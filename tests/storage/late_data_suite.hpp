@@ -73,7 +73,7 @@ TYPED_TEST_P(LateDataSuite, ReadsHaveTheirDataWhenTheyComplete) {
 }
 
 TYPED_TEST_P(LateDataSuite, WithoutTheFlushReadsCompleteBeforeTheirData) {
-  auto const got = this->read_from({"lag_us=3000,flushes=0"}, true, 64, 4);
+  auto const got = this->read_from({"lag_us=1000000,flushes=0"}, true, 64, 4);
   EXPECT_EQ(got.seen.ok + got.seen.wrong_data, 64u * 4u);
   EXPECT_GT(got.seen.wrong_data, 0u);
 }

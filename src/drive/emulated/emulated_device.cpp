@@ -70,9 +70,7 @@ scheme_syntax file_syntax() {
 
 std::unique_ptr<device> open_emulated(uri const& from, open_options const& options) {
   if (from.value("residency") == "served") {
-    if (auto const value = from.value("placement")) {
-      throw refused_input("placement", *value, "leave it out: a drive of the daemon has the one that its engine can");
-    }
+    refuse_placement_of_served(from);
     return served::open(from, options);
   }
   specification const what = specify(from, options.gpu);

@@ -72,6 +72,7 @@ void place(uri const& from, specification& what, int client_gpu) {
     }
   }
   what.engine = wanted.value_or(usual);
+  if (what.engine == residency::served) refuse_placement_of_served(from);
   if (what.engine == residency::served && what.gpu) what.gpu->stays = true;
   std::uint32_t const placement = small_count(from, "placement", what.gpu ? 3 : 1, 1, 3);
   if (!what.gpu) {
@@ -231,6 +232,12 @@ char const* to_string(residency where) {
     if (where == known) return name;
   }
   return "unknown";
+}
+
+void refuse_placement_of_served(uri const& from) {
+  if (auto const value = from.value("placement")) {
+    throw refused_input("placement", *value, "leave it out: a drive of the daemon has the one that its engine can");
+  }
 }
 
 specification specify(uri const& from, int client_gpu) {

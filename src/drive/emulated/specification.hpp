@@ -68,6 +68,9 @@ struct specification {
   bool in_file() const { return bytes.kind == backing_kind::file; }
 };
 
+/// Throws `refused_input` if the URI of a served drive has a placement: that follows from where the engine runs.
+void refuse_placement_of_served(uri const& from);
+
 /// `client_gpu`: the GPU that `backing=hbm` and `backing=host` mean. Throws `refused_input` for values that no drive
 /// can have.
 specification specify(uri const& from, int client_gpu);

@@ -11,11 +11,11 @@
 
 namespace forebay::drive::pci {
 
-/// What Linux 6.1 and SPDK know of controllers that a driver of I/O queues must know too. Quirks of power states,
-/// temperatures and names, and of speed alone, are left out.
+/// From what Linux, kernels of its distributors, and SPDK know of controllers: as far as a driver of I/O queues must
+/// know it too. Quirks of power states, temperatures and names, and of speed alone, are left out.
 driver::quirks quirks_of(std::uint32_t vendor, std::uint32_t device);
 
-/// Bus addresses end here for all controllers: some drop what is above, and nothing has so much memory.
+/// Bus addresses end here for all controllers. Those of Amazon drop the bits above, and no machine has so much memory.
 inline constexpr std::uint64_t most_bus_address = (std::uint64_t{1} << 48) - 1;
 
 /// Why such a controller cannot be driven at all; empty: it can.

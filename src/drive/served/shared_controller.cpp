@@ -62,9 +62,8 @@ class part_of_controller final : public client_controller, private driver::regis
         sizes_(targets_.size()),
         relay_(space_->arena(), static_cast<std::uint32_t>(targets_.size()),
                [this](std::uint32_t offset_bytes, std::uint32_t value) { ring(offset_bytes, value); }) {
-    std::uint64_t const whole = of_->host().capabilities().value;
-    nvme::controller_capabilities const its{whole};
-    capabilities_ = nvme::controller_capabilities::make(its.max_queue_entries(), true, ready_500ms, 0, 1, 0, 0);
+    capabilities_ =
+        nvme::controller_capabilities::make(of_->host().identity().max_queue_entries, true, ready_500ms, 0, 1, 0, 0);
   }
   ~part_of_controller() override { leave(); }
   part_of_controller(part_of_controller const&) = delete;
@@ -502,6 +501,10 @@ class part_of_controller final : public client_controller, private driver::regis
       // What would change the drive for the other clients too.
       auto* const its = page_.as<nvme::identify_controller>();
       its->oacs = 0;
+      if (!of_->host().identity().write_zeroes) {
+        constexpr auto write_zeroes = static_cast<std::uint16_t>(nvme::optional_nvm_command::write_zeroes);
+        its->oncs = static_cast<std::uint16_t>(its->oncs & ~write_zeroes);
+      }
       its->acl = 0;
       its->aerl = max_events - 1;
     }

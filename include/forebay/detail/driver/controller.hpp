@@ -59,7 +59,7 @@ struct drive_identity {
   std::uint32_t block_bytes = 0;
   std::uint32_t page_bytes = 0;          ///< what one PRP entry covers
   std::uint64_t max_transfer_bytes = 0;  ///< of one command: MDTS, or 65536 blocks if MDTS sets no limit
-  std::uint32_t max_queue_entries = 0;   ///< CAP.MQES
+  std::uint32_t max_queue_entries = 0;   ///< CAP.MQES, or what a quirk says
   std::uint32_t io_queue_pairs = 0;      ///< as many as the controller granted
   bool volatile_write_cache = false;     ///< a Flush is needed for durability
   bool compare = false;

@@ -128,9 +128,15 @@ class dispatcher : private dispatcher_requests<M> {
     return worked || contended_;
   }
 
+  /// Moves what lags. The dispatcher takes no step before it is started again.
+  FOREBAY_DEVICE void leave() {
+    if (view_.lagging != nullptr) move_lagging(*this, true);
+  }
+
   /// Asks for an early end of what is in the drive's medium, and waits for that, which may take as long as the system
   /// holds on to the memory of the clients. The dispatcher takes no step afterwards.
   void leave_medium() {
+    leave();
     if constexpr (M::reaches_files) {
       if (has_medium()) base::in_medium().drain();
     }

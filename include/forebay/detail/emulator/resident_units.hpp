@@ -89,6 +89,7 @@ struct resident_units {
       simt::atomic<M, simt::scope::system>(words->arrived).fetch_add(1, simt::order::release);
     }
     serve(self, orders != nullptr && index == 0);
+    self.leave();
     block.sync();
     for (std::uint32_t k = lanes.rank(); k < count; k += lanes.count()) home[k] = unit.queues[warp * count + k];
     lanes.sync();

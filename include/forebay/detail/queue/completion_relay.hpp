@@ -3,6 +3,7 @@
 //! The ordering flush of placement 2: completions reach a GPU's threads only once their data has.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -34,27 +35,36 @@ class completion_relay {
   /// The rings for the threads that drive the pair whose rings the controller has. Comes before the pair's first
   /// command. `first_ticket`: as `io_queues_options` has it.
   queue_pair_rings add(queue_pair_rings const& rings, std::uint64_t first_ticket = 0) {
-    std::lock_guard const lock(mutex_);
-    relayed& r = pairs_.emplace_back();
+    // Made without the lock: to allocate may wait for kernels, and those for completions.
+    std::list<relayed> made(1);
+    relayed& r = made.front();
     r.from = rings.cq;
     r.entries = rings.cq_entries;
     r.next = ring_position::of(first_ticket, rings.cq_entries);
     r.memory = memory::allocation(shared_memory_, rings.cq_entries * sizeof(nvme::completion_entry), 4096);
     queue_pair_rings theirs = rings;
     theirs.cq = r.to = r.memory.as<nvme::completion_entry>();
+    std::lock_guard const lock(mutex_);
+    pairs_.splice(pairs_.end(), made);
     return theirs;
   }
   /// The pair to which `add` gave the ring `cq` is no more: neither the controller nor a thread uses its rings. Does
   /// nothing for another ring.
-  void remove(nvme::completion_entry const* cq) {
+  void remove(nvme::completion_entry const* cq) noexcept {
+    std::list<relayed> gone;  // freed without the lock
     std::lock_guard const lock(mutex_);
-    pairs_.remove_if([&](relayed const& r) { return r.to == cq; });
+    for (auto r = pairs_.begin(); r != pairs_.end(); ++r) {
+      if (r->to != cq) continue;
+      gone.splice(gone.end(), pairs_, r);
+      return;
+    }
   }
 
   /// Whether a step would find something to do.
   template <class M = simt::native>
   bool has_news() {
     std::lock_guard const lock(mutex_);
+    if (ended_.load(std::memory_order_relaxed)) return false;
     // Relaxed: `step` looks again.
     if (word<M>(asked_).load(simt::order::relaxed) != answered_) return true;
     for (relayed const& r : pairs_) {
@@ -76,7 +86,8 @@ class completion_relay {
       for (r.found = 0; r.found < r.entries && is_posted<M>(r, at); ++r.found) at = at.after(1, r.entries);
       any = any || r.found != 0;
     }
-    if (any) {
+    // Also for a caller of `catch_up`: commands that end without a completion may have data under way.
+    if (any || asked != answered_) {
       // Acquire pairs with the controllers' release of each dw3: the flush comes after these looks, and the rest of the
       // entries is there.
       M::fence(simt::scope::system, simt::order::acquire);
@@ -90,18 +101,27 @@ class completion_relay {
     return true;
   }
 
-  /// Returns once all completions are in the second rings that were posted before the call, as far as another thread
-  /// steps; false at `deadline_ns`.
+  /// There will be no more steps, because the flush has failed.
+  void end() {
+    // Relaxed: it hurries those that wait.
+    ended_.store(true, std::memory_order_relaxed);
+  }
+
+  /// Returns once another thread's step has flushed and has copied all completions that were posted before the call.
+  /// False at `deadline_ns`, or if there are no more steps.
   template <class M = simt::native>
   bool catch_up(std::uint64_t deadline_ns) {
     // Release pairs with the acquire in `step`.
     std::uint32_t const ticket = word<M>(asked_).fetch_add(1, simt::order::release) + 1;
-    return M::wait_until(
+    bool caught_up = false;
+    static_cast<void>(M::wait_until(
         [&] {
           // Acquire pairs with the release in `step`.
-          return static_cast<std::int32_t>(word<M>(answered_word_).load(simt::order::acquire) - ticket) >= 0;
+          caught_up = static_cast<std::int32_t>(word<M>(answered_word_).load(simt::order::acquire) - ticket) >= 0;
+          return caught_up || ended_.load(std::memory_order_relaxed);
         },
-        deadline_ns);
+        deadline_ns));
+    return caught_up;
   }
 
  private:
@@ -148,6 +168,28 @@ class completion_relay {
   std::uint32_t asked_ = 0;
   std::uint32_t answered_word_ = 0;
   std::uint32_t answered_ = 0;  ///< the same, for the thread that steps
+  std::atomic<bool> ended_ = false;
+};
+
+/// A queue pair as the threads that drive it see it, through a relay or not. Destroy it before the controller's rings
+/// go, and once no thread uses it. Move-only.
+class relayed_pair {
+ public:
+  /// `relay`: null if completions need none. Throws as `memory::resource::allocate` does.
+  relayed_pair(completion_relay* relay, queue_pair_rings const& of_controller)
+      : relay_(relay), rings_(relay != nullptr ? relay->add(of_controller) : of_controller) {}
+  relayed_pair(relayed_pair&& other) noexcept : relay_(std::exchange(other.relay_, nullptr)), rings_(other.rings_) {}
+  relayed_pair& operator=(relayed_pair&&) = delete;
+  ~relayed_pair() {
+    if (relay_ != nullptr) relay_->remove(rings_.cq);
+  }
+
+  queue_pair_rings const& rings() const { return rings_; }
+  completion_relay* relay() const { return relay_; }
+
+ private:
+  completion_relay* relay_;
+  queue_pair_rings rings_;
 };
 
 }  // namespace forebay

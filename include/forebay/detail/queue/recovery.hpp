@@ -33,13 +33,13 @@ class recovery {
   struct member {
     driver::controller* controller = nullptr;
     driver::io_queue* queue = nullptr;
-    std::string drive;  ///< the drive's name, for messages
+    std::string drive;                  ///< the drive's name, for messages
+    completion_relay* relay = nullptr;  ///< through which its completions come; null: through none
   };
   /// Queues with a mailbox of their own, and their members in the order of the pairs.
   struct group {
     io_queues* queues = nullptr;
     std::vector<member> members;
-    completion_relay* relay = nullptr;  ///< through which completions of some pairs come; null: of none
   };
   /// Thread-safe statistics.
   struct counters {
@@ -84,7 +84,7 @@ class recovery {
   void look_for_losses();
   void delete_queue(watched_group const& of, watched_command const& command);
   void reset_controller(member const& of, std::string const& why);
-  static void declare_dead(group const& of, std::uint32_t pair_index);
+  void catch_up(member const& of) const;
   void end_queues(driver::controller const& of, bool removed);
   std::string name_of(watched_group const& of, watched_command const& command) const;
   void tell(std::string const& event) const;
