@@ -5,7 +5,7 @@
 //!   real_drive_client verify URI   writes a part of the drive, reads it back and compares; of two drives with one more
 //!                                  URI
 //!   real_drive_client open URI     opens it, and says what came of that; open-to-read opens it to read only
-//!   real_drive_client doorbells URI  says whether the doorbells are written directly or relayed
+//!   real_drive_client doorbells URI  says whether the doorbells are written directly or relayed, and the quirks
 //!   real_drive_client open-twice URI  opens it, and says what comes of a second storage over it
 //!   real_drive_client serve URI    is a daemon that serves it, until it is killed or told to end
 //!   real_drive_client write-file FILE  writes a file of 8 MiB of a pattern, in parts of several extents
@@ -91,7 +91,9 @@ int say_whether_it_opens(std::string const& uri, bool read_only) {
 
 int say_how_doorbells_are_written(std::string const& uri) {
   auto const report = nlohmann::json::parse(open({uri}, true).report());
-  std::puts(report.at("drives").at(0).at("doorbells").get<std::string>().c_str());
+  nlohmann::json const& drive = report.at("drives").at(0);
+  std::puts(drive.at("doorbells").get<std::string>().c_str());
+  for (nlohmann::json const& quirk : drive.at("quirks")) std::puts(quirk.get<std::string>().c_str());
   return 0;
 }
 

@@ -215,12 +215,14 @@ for how in auto direct relay other; do
   real_drive_client doorbells $FOREBAY_PCI_DRIVE,access={access},doorbells=$how >> /results/output 2>&1
   [ $how = other ] || real_drive_client verify $FOREBAY_PCI_DRIVE,access={access},doorbells=$how >> /results/output 2>&1
 done
+real_drive_client doorbells pci:$second,access={access} >> /results/output 2>&1
 driver >> /results/output
 """
     said = boot(script, ["real_drive_client"], tmp_path, iommu=access == "vfio").splitlines()
     assert said == [
         *("direct", "verified", "direct", "verified", "relay", "verified"),
         "doorbells: 'other': give auto, direct or relay",
+        *("direct", "Write Zeroes is not used"),
         "nvme",
     ]
 
