@@ -64,6 +64,7 @@ class stub_engine final : public engine_runner, public io_engine {
   void begin_abort(std::uint32_t, std::uint16_t) override {}
   bool answered(std::uint32_t, bool*) override { return *does_ == behaviour::answers; }
   std::uint64_t invalid_doorbells() override { return 0; }
+  void order_data() override {}
   void collect(statistics&) override {}
 
  private:
