@@ -215,7 +215,7 @@ def _iommu(machine: Machine) -> Check:
         MISSING,
         "off",
         "no group in /sys/kernel/iommu_groups; VFIO needs one for each drive",
-        "switch it on in the firmware and boot with intel_iommu=on or amd_iommu=on",
+        "switch it on in the firmware; on Intel, also boot with intel_iommu=on",
     )
 
 

@@ -157,7 +157,11 @@ def _doorbells(machine: Machine) -> Check:
     version = re.match(r"(\d+)\.(\d+)", release)
     has_driver = machine.read("proc/driver/nvidia/version") is not None
     refuses = has_driver and version is not None and (int(version[1]), int(version[2])) >= _NO_REGISTERS_FOR_GPUS
-    of_gpu = "for threads of a GPU one of the CPU would relay them" if refuses else "threads of a GPU would too"
+    of_gpu = "threads of a GPU would too"
+    if refuses:
+        of_gpu = "for threads of a GPU one of the CPU would relay them"
+    elif not has_driver:
+        of_gpu = "no driver of NVIDIA's is loaded that would say what threads of a GPU can do"
     found = (
         f"placement 1, host memory; threads of the CPU write doorbells directly, {of_gpu} (no GPU has used a real "
         f"drive so far); Linux {release or 'not known'}"
@@ -169,5 +173,5 @@ def _doorbells(machine: Machine) -> Check:
         WARNING,
         found,
         "from Linux 6.12 on NVIDIA's driver does not map a drive's registers for a GPU (cudaHostRegisterIoMemory)",
-        "nothing to do; an older kernel spares GPU threads the relay",
+        "nothing to do; with an older kernel GPU threads need no relay",
     )
