@@ -88,8 +88,7 @@ class completion_relay {
     }
     // Also for a caller of `catch_up`: commands that end without a completion may have data under way.
     if (any || asked != answered_) {
-      // Acquire pairs with the controllers' release of each dw3: the flush comes after these looks, and the rest of the
-      // entries is there.
+      // Acquire pairs with the controllers' release of each dw3: the flush comes after these looks.
       M::fence(simt::scope::system, simt::order::acquire);
       flush_();
       for (relayed& r : pairs_) copy<M>(r);
@@ -147,15 +146,15 @@ class completion_relay {
   template <class M>
   static void copy(relayed& r) {
     for (; r.found != 0; --r.found) {
-      nvme::completion_entry const& from = r.from[r.next.slot];
+      nvme::completion_entry& from = r.from[r.next.slot];
+      // Acquire pairs with the controller's release of dw3: the rest of the entry is there.
+      std::uint32_t const dw3 = word<M>(from.dw3).load(simt::order::acquire);
       // The slot is free: the controller posts here only after the threads have given back the entry of the lap before.
       nvme::completion_entry& to = r.to[r.next.slot];
       M::st(&to.dw0, M::ld(&from.dw0));
       M::st(&to.dw1, M::ld(&from.dw1));
       M::st(&to.dw2, M::ld(&from.dw2));
-      // Relaxed load: `step` has seen the value. Release pairs with the acquire in `queue_pair_ref::try_poll`: the data
-      // is there, and the rest of the entry.
-      std::uint32_t const dw3 = word<M>(r.from[r.next.slot].dw3).load(simt::order::relaxed);
+      // Release pairs with the acquire in `queue_pair_ref::try_poll`: the data is there, and the rest of the entry.
       word<M>(to.dw3).store(dw3, simt::order::release);
       r.next = r.next.after(1, r.entries);
     }
