@@ -64,6 +64,7 @@ class completion_relay {
   template <class M = simt::native>
   bool has_news() {
     std::lock_guard const lock(mutex_);
+    // Relaxed: as in `end`.
     if (ended_.load(std::memory_order_relaxed)) return false;
     // Relaxed: `step` looks again.
     if (word<M>(asked_).load(simt::order::relaxed) != answered_) return true;
@@ -117,6 +118,7 @@ class completion_relay {
         [&] {
           // Acquire pairs with the release in `step`.
           caught_up = static_cast<std::int32_t>(word<M>(answered_word_).load(simt::order::acquire) - ticket) >= 0;
+          // Relaxed: as in `end`.
           return caught_up || ended_.load(std::memory_order_relaxed);
         },
         deadline_ns));
