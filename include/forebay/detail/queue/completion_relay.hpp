@@ -67,7 +67,7 @@ class completion_relay {
     // Relaxed: as in `end`.
     if (ended_.load(std::memory_order_relaxed)) return false;
     // Relaxed: `step` looks again.
-    if (word<M>(asked_).load(simt::order::relaxed) != answered_) return true;
+    if (word<M>(asked_).load(simt::order::relaxed) != word<M>(answered_).load(simt::order::relaxed)) return true;
     for (relayed const& r : pairs_) {
       if (is_posted<M>(r, r.next)) return true;
     }
@@ -81,6 +81,8 @@ class completion_relay {
     std::lock_guard const lock(mutex_);
     // Acquire pairs with the release in `catch_up`: what was posted before that is found below.
     std::uint32_t const asked = word<M>(asked_).load(simt::order::acquire);
+    // Relaxed: only steps write it.
+    bool const is_asked = asked != word<M>(answered_).load(simt::order::relaxed);
     bool any = false;
     for (relayed& r : pairs_) {
       ring_position at = r.next;
@@ -88,16 +90,15 @@ class completion_relay {
       any = any || r.found != 0;
     }
     // Also for a caller of `catch_up`: commands that end without a completion may have data under way.
-    if (any || asked != answered_) {
+    if (any || is_asked) {
       // Acquire pairs with the controllers' release of each dw3: the flush comes after these looks.
       M::fence(simt::scope::system, simt::order::acquire);
       flush_();
       for (relayed& r : pairs_) copy<M>(r);
     }
-    if (asked == answered_) return any;
-    answered_ = asked;
+    if (!is_asked) return any;
     // Release pairs with the acquire in `catch_up`: the completions are in the second ring.
-    word<M>(answered_word_).store(asked, simt::order::release);
+    word<M>(answered_).store(asked, simt::order::release);
     return true;
   }
 
@@ -117,7 +118,7 @@ class completion_relay {
     static_cast<void>(M::wait_until(
         [&] {
           // Acquire pairs with the release in `step`.
-          caught_up = static_cast<std::int32_t>(word<M>(answered_word_).load(simt::order::acquire) - ticket) >= 0;
+          caught_up = static_cast<std::int32_t>(word<M>(answered_).load(simt::order::acquire) - ticket) >= 0;
           // Relaxed: as in `end`.
           return caught_up || ended_.load(std::memory_order_relaxed);
         },
@@ -167,8 +168,7 @@ class completion_relay {
   std::mutex mutex_;  ///< of the pairs
   std::list<relayed> pairs_;
   std::uint32_t asked_ = 0;
-  std::uint32_t answered_word_ = 0;
-  std::uint32_t answered_ = 0;  ///< the same, for the thread that steps
+  std::uint32_t answered_ = 0;
   std::atomic<bool> ended_ = false;
 };
 
