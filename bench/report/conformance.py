@@ -30,6 +30,7 @@ ELSEWHERE = {
     "file_in_memory": "a file on tmpfs",
     "qemu": "QEMU's controller, which is no part of Forebay",
     "qemu_blocks_of_4096": "the same, with blocks of 4,096 bytes",
+    "qemu_gpu_memory": "the same, with memory that stands in for a GPU's, found by kernel modules that the test plays",
     "qemu_second_namespace": "the same, the second of two namespaces",
     "pci_sysfs": "the same in a guest, by `pci:` with `access=sysfs`",
     "pci_vfio": "the same in a guest, by `pci:` with `access=vfio`",

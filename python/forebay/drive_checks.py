@@ -27,11 +27,12 @@ def drive_checks(machine: Machine) -> list[Check]:
         _held(drives),
         *(check(drives) for check in (_links, _groups, _power)),
         _topology(found),
+        _placements(machine),
         _doorbells(machine),
     ]
 
 
-NAMES = ("nvme drives", "drive links", "drive groups", "drive power", "drive topology", "doorbells")
+NAMES = ("nvme drives", "drive links", "drive groups", "drive power", "drive topology", "placements", "doorbells")
 
 
 def _each(drives: list[Found], what: Any) -> str:  # noqa: ANN401 (a function of a drive)
@@ -140,7 +141,7 @@ def _topology(found: Found) -> Check:
         text,
         f"a drive and a GPU share a switch, but access control services (ACS) of {redirected[0]} send what they "
         "exchange up to the processor",
-        f"nothing to do now: data of real drives goes to host memory. Linux switches that off with "
+        "nothing to do in placement 1, where data of real drives goes to host memory. Linux switches that off with "
         f"pci=disable_acs_redir={redirected[0]}, which makes larger IOMMU groups",
     )
 
@@ -151,8 +152,27 @@ def _below(bridges: list[Found], at: str) -> list[Found]:
     return bridges[addresses.index(at) + 1 :] if at in addresses else []
 
 
+def _placements(machine: Machine) -> Check:
+    """Where queues and data of a real drive can be, for threads of a GPU."""
+    host = "1, host memory"
+    version = machine.read("proc/driver/nvidia/version")
+    if version is None:
+        return Check("placements", OK, f"{host}; no driver of NVIDIA's is loaded")
+    tells, maps = ((machine.root / "dev" / name).exists() for name in ("udmabuf_import", "upcie-iommu-map"))
+    lacks = []
+    if not tells:
+        lacks.append("the module udmabuf_import is not loaded")
+    # Only these make dma-bufs.
+    if "Open Kernel Module" not in version:
+        lacks.append("NVIDIA's kernel modules are not the open ones")
+    if lacks:
+        return Check("placements", OK, f"{host}; not 2 and 3, in the GPU's memory: {', and '.join(lacks)}")
+    ways = "sysfs" if not maps else "sysfs or vfio"
+    return Check("placements", OK, f"{host}; 2 and 3, in the GPU's memory, with access={ways} (never run on hardware)")
+
+
 def _doorbells(machine: Machine) -> Check:
-    """Where queues and data of a real drive are, and what would write its doorbells."""
+    """What would write the doorbells of a real drive."""
     release = (machine.read("proc/sys/kernel/osrelease") or "").strip()
     version = re.match(r"(\d+)\.(\d+)", release)
     has_driver = machine.read("proc/driver/nvidia/version") is not None
@@ -163,8 +183,8 @@ def _doorbells(machine: Machine) -> Check:
     elif not has_driver:
         of_gpu = "no driver of NVIDIA's is loaded that would say what threads of a GPU can do"
     found = (
-        f"placement 1, host memory; threads of the CPU write doorbells directly, {of_gpu} (no GPU has used a real "
-        f"drive so far); Linux {release or 'not known'}"
+        f"threads of the CPU write them directly, {of_gpu} (no GPU has used a real drive so far); "
+        f"Linux {release or 'not known'}"
     )
     if not refuses:
         return Check("doorbells", OK, found)

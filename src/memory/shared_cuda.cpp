@@ -31,9 +31,9 @@ Function driver_function(char const* name) {
   return reinterpret_cast<Function>(found);
 }
 
-void check_driver(CUresult result, char const* what) {
+void check_driver(CUresult result, std::string const& what) {
   if (result == CUDA_SUCCESS) return;
-  throw operation_failed(std::string(what) + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
+  throw operation_failed(what + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
 }
 
 CUmemLocation on_gpu(int ordinal) {
@@ -252,6 +252,30 @@ std::byte* lock_registers(int ordinal, void* address, std::size_t bytes) {
 
 void unlock_registers(void* address) noexcept {
   unlock_pages(address);
+}
+
+int share_device_memory(int ordinal, void* address, std::size_t bytes) {
+  prepared const here(ordinal);
+  int file = -1;
+  check_driver(driver_function<decltype(&cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange")(
+                   &file, reinterpret_cast<CUdeviceptr>(address), bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+               "sharing " + std::to_string(bytes) +
+                   " bytes of a GPU's memory as a dma-buf, which NVIDIA's open kernel modules can "
+                   "(cuMemGetHandleForAddressRange)");
+  return file;
+}
+
+void order_remote_writes(int ordinal) {
+  prepared const here(ordinal);
+  check_cuda(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                                cudaFlushGPUDirectRDMAWritesToOwner),
+             "cudaDeviceFlushGPUDirectRDMAWrites");
+}
+
+std::string bus_address_of_gpu(int ordinal) {
+  std::array<char, 32> text{};
+  check_cuda(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), ordinal), "cudaDeviceGetPCIBusId");
+  return text.data();
 }
 
 }  // namespace forebay::memory

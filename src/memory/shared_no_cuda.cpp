@@ -47,5 +47,14 @@ std::byte* lock_registers(int, void*, std::size_t) {
   not_built_in("registers for a GPU");
 }
 void unlock_registers(void*) noexcept {}
+int share_device_memory(int, void*, std::size_t) {
+  not_built_in("memory of a GPU");
+}
+void order_remote_writes(int) {
+  not_built_in("memory of a GPU");
+}
+std::string bus_address_of_gpu(int) {
+  not_built_in("a GPU");
+}
 
 }  // namespace forebay::memory

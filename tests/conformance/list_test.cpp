@@ -20,7 +20,7 @@ TEST(conformance_list, is_run_whole_by_every_target) {
   expect_whole_list("conformance/",
                     {"emulated", "file_in_memory_mmap", "file_in_memory_uring", "file_on_block_device_mmap",
                      "file_on_block_device_uring", "file_on_disk_mmap", "file_on_disk_uring", "pci_sysfs", "pci_vfio",
-                     "qemu", "qemu_blocks_of_4096", "qemu_second_namespace"});
+                     "qemu", "qemu_blocks_of_4096", "qemu_gpu_memory", "qemu_second_namespace"});
 }
 
 }  // namespace

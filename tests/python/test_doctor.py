@@ -200,9 +200,35 @@ def test_kernels_on_which_a_gpu_cannot_write_doorbells(found, put, tmp_path, rel
         put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.82.07  Thu\n")
     check = found(tmp_path)["doorbells"]
     assert check.status == status
-    assert check.found.startswith("placement 1")
+    assert check.found.startswith("threads of the CPU write them directly")
     assert "no GPU has used a real drive so far" in check.found
     assert ("one of the CPU would relay" in check.found) == (status == "warning")
+
+
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  Release Build\n"
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.82.07  Thu\n"
+
+
+@pytest.mark.parametrize(
+    ("driver", "modules", "says"),
+    [
+        (None, ["udmabuf_import"], "1, host memory; no driver of NVIDIA's is loaded"),
+        (OPEN, [], "1, host memory; not 2 and 3, in the GPU's memory: the module udmabuf_import is not loaded"),
+        (OPEN, ["upcie-iommu-map"], "the module udmabuf_import is not loaded"),
+        (CLOSED, ["udmabuf_import"], "NVIDIA's kernel modules are not the open ones"),
+        (CLOSED, [], "udmabuf_import is not loaded, and NVIDIA's kernel modules are not the open ones"),
+        (OPEN, ["udmabuf_import"], "2 and 3, in the GPU's memory, with access=sysfs (never run on hardware)"),
+        (OPEN, ["udmabuf_import", "upcie-iommu-map"], "with access=sysfs or vfio (never run on hardware)"),
+    ],
+)
+def test_placements_of_a_real_drive(found, put, tmp_path, driver, modules, says):
+    if driver is not None:
+        put("proc/driver/nvidia/version", driver)
+    for module in modules:
+        put(f"dev/{module}", "")
+    check = found(tmp_path)["placements"]
+    assert check.status == "ok"
+    assert says in check.found
 
 
 def test_without_the_extension_nothing_is_known_of_drives(found, monkeypatch, tmp_path):

@@ -4,13 +4,17 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "../served/served_device.hpp"
 #include "access.hpp"
 #include "checks.hpp"
 #include "forebay/detail/driver/controller.hpp"
+#include "forebay/detail/memory/shared.hpp"
 #include "forebay/error.hpp"
+#include "gpu_addresses.hpp"
+#include "gpu_dma_space.hpp"
 #include "quirks.hpp"
 #include "registers.hpp"
 #include "takeover.hpp"
@@ -18,20 +22,54 @@
 namespace forebay::drive::pci {
 namespace {
 
+/// The memory of a GPU, for a drive that is to reach it.
+class reached_gpu {
+ public:
+  reached_gpu(access& by, int ordinal)
+      : ordinal_(ordinal),
+        addresses_(by.addresses_of_gpu(folder_of(ordinal))),
+        dma_(by.dma(), *addresses_, gpu_memory::of(ordinal), by.keeper_of_gpu_memory()) {}
+
+  driver::dma_space& dma() { return dma_; }
+  void order_data() const { memory::order_remote_writes(ordinal_); }
+
+  static std::string folder_of(int ordinal) {
+    // CUDA writes it in capital letters.
+    return places().buses + "/devices/" + address::parse(memory::bus_address_of_gpu(ordinal)).text();
+  }
+
+ private:
+  int const ordinal_;
+  std::shared_ptr<gpu_addresses> const addresses_;
+  gpu_dma_space dma_;
+};
+
+struct wanted_placement {
+  gpu_placement what = gpu_placement::host;
+  int gpu = 0;
+};
+
 class pci_drive final : public device {
  public:
   pci_drive(uri const& from, function const& of, way how, std::uint32_t nsid, memory::resource& client_memory,
-            doorbell_options const& doorbells, takeover::check const& may)
+            wanted_placement const& placement, doorbell_options const& doorbells, takeover::check const& may)
       : uri_(from.text()),
         nsid_(nsid),
         queues_(doorbells.queues),
         quirks_(quirks_of(of.vendor(), of.device())),
+        placement_(placement.what),
         taken_(of, how, may),
         access_(how == way::vfio ? open_by_vfio(of, client_memory) : open_by_sysfs(of, taken_, client_memory)),
-        registers_(access_->registers(), access_->registers_bytes(), doorbells) {}
+        registers_(access_->registers(), access_->registers_bytes(), doorbells) {
+    if (placement_ != gpu_placement::host) gpu_.emplace(*access_, placement.gpu);
+  }
 
   driver::register_space& registers() override { return registers_; }
-  driver::dma_space& dma() override { return access_->dma(); }
+  driver::dma_space& dma() override { return gpu_ ? gpu_->dma() : access_->dma(); }
+  gpu_placements placements() const override { return {placement_, placement_}; }
+  void order_data() override {
+    if (gpu_) gpu_->order_data();
+  }
   driver::quirks quirks() const override { return quirks_; }
   std::uint32_t nsid() const override { return nsid_; }
   std::uint32_t most_queue_pairs() const override { return queues_; }
@@ -49,9 +87,11 @@ class pci_drive final : public device {
   std::uint32_t const nsid_;
   std::uint32_t const queues_;
   driver::quirks const quirks_;
+  gpu_placement const placement_;
   takeover taken_;  ///< before what uses the function
   std::unique_ptr<access> access_;
-  mapped_registers registers_;  ///< last: it ends before `access_` unmaps them
+  mapped_registers registers_;      ///< it ends before `access_` unmaps them
+  std::optional<reached_gpu> gpu_;  ///< last: it ends before what it maps by
 };
 
 std::uint32_t count_of(uri const& from, char const* key, std::uint32_t usual, std::uint64_t most) {
@@ -60,6 +100,21 @@ std::uint32_t count_of(uri const& from, char const* key, std::uint32_t usual, st
 }
 std::uint32_t nsid_of(uri const& from) {
   return count_of(from, "nsid", 1, 0xffff'fffe);
+}
+
+/// The key `placement`. Throws `refused_input` if the machine cannot do it, before anything is taken.
+wanted_placement placement_of(uri const& from, open_options const& options, bool on_gpu, way how) {
+  wanted_placement wanted{static_cast<gpu_placement>(count_of(from, "placement", 1, 3)), options.gpu};
+  if (wanted.what == gpu_placement::host) return wanted;
+  std::string const number = std::to_string(static_cast<int>(wanted.what));
+  if (!on_gpu) {
+    throw refused_input("placement", number,
+                        "threads of the CPU use this drive, by host memory: leave it out, or open the drive for a GPU "
+                        "(--device cuda:0)");
+  }
+  untranslated_addresses_of(reached_gpu::folder_of(wanted.gpu));
+  if (how == way::vfio) require_translated_addresses();
+  return wanted;
 }
 
 }  // namespace
@@ -74,13 +129,13 @@ void require_host_memory(void const* address) {
 
 scheme_syntax syntax() {
   return {.name = "a bus address such as 0000:01:00.0",
-          .keys = {"nsid", "queues", "access", "doorbells", "allow_destroy", "residency"}};
+          .keys = {"nsid", "queues", "access", "doorbells", "placement", "allow_destroy", "residency"}};
 }
 
 std::unique_ptr<device> open(uri const& from, open_options const& options) {
   std::string const residency = from.value("residency").value_or("");
   if (residency == "served") {
-    for (char const* const key : {"access", "allow_destroy", "doorbells"}) {
+    for (char const* const key : {"access", "allow_destroy", "doorbells", "placement"}) {
       if (auto const value = from.value(key)) {
         throw refused_input(key, *value, "leave it out: it is for the drive daemon, which has the drive already");
       }
@@ -104,7 +159,8 @@ std::unique_ptr<device> open_here(uri const& from, open_options const& options) 
   doorbells.how = doorbell_way_of(from.value("doorbells"));
   doorbells.queues = count_of(from, "queues", 1024, 65534);
   doorbells.words = options.client_memory;
-  if (options.client_memory->kind() != memory::kind::host) doorbells.gpu = options.gpu;
+  bool const on_gpu = options.client_memory->kind() != memory::kind::host;
+  if (on_gpu) doorbells.gpu = options.gpu;
   require_nvme(of);
   way const how = way_of(from.value("access"), of);
   if (how == way::vfio) {
@@ -113,9 +169,10 @@ std::unique_ptr<device> open_here(uri const& from, open_options const& options) 
   } else {
     require_sysfs();
   }
+  wanted_placement const placement = placement_of(from, options, on_gpu, how);
   std::string const allowed = from.value("allow_destroy").value_or("");
-  auto opened =
-      std::make_unique<pci_drive>(from, of, how, nsid, *options.client_memory, doorbells, [&](function const& locked) {
+  auto opened = std::make_unique<pci_drive>(
+      from, of, how, nsid, *options.client_memory, placement, doorbells, [&](function const& locked) {
         return check_use(locked, {.nsid = nsid, .read_only = options.read_only, .allowed_serial = allowed, .how = how});
       });
   if (!options.read_only && !allowed.empty()) {

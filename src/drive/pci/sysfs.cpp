@@ -275,6 +275,13 @@ class sysfs_access final : public access {
   std::byte volatile* registers() override { return registers_; }
   std::size_t registers_bytes() const override { return bytes_; }
   char const* name() const override { return "sysfs"; }
+  std::shared_ptr<gpu_addresses> addresses_of_gpu(std::string const& gpu_folder) override {
+    return untranslated_addresses_of(gpu_folder);
+  }
+  gpu_dma_space::keeping keeper_of_gpu_memory() override {
+    return {.begin = [this](int file) { return taken_.keep(file); },
+            .end = [this](std::uint64_t id, std::size_t bytes) { taken_.let_go(id, bytes); }};
+  }
 
  private:
   std::shared_ptr<huge_memory> const dma_;

@@ -163,17 +163,20 @@ class guard {
     }
   }
 
-  /// By a mapping, of which a process may have more than open files. Returns its address; 0: it cannot.
+  /// By a mapping, of which a process may have more than open files; or, if that cannot be mapped, as a dma-buf cannot
+  /// everywhere, by the file. Returns the mapping's address, or twice the file's number and one. 0: it cannot.
   static std::uint64_t keep(int file) {
     struct stat about{};
-    void* mapped = MAP_FAILED;
-    if (::fstat(file, &about) == 0 && about.st_size > 0) {
-      mapped = ::mmap(nullptr, static_cast<std::size_t>(about.st_size), PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
-    }
+    if (::fstat(file, &about) != 0) return 0;
+    void* const mapped = about.st_size <= 0 ? MAP_FAILED
+                                            : ::mmap(nullptr, static_cast<std::size_t>(about.st_size), PROT_NONE,
+                                                     MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (mapped == MAP_FAILED) return static_cast<std::uint64_t>(file) << 1 | 1;
     ::close(file);
-    return mapped == MAP_FAILED ? 0 : reinterpret_cast<std::uint64_t>(mapped);
+    return reinterpret_cast<std::uint64_t>(mapped);
   }
   static bool let_go(std::uint64_t id, std::uint64_t bytes) {
+    if ((id & 1) != 0) return ::close(static_cast<int>(id >> 1)) == 0;
     return ::munmap(reinterpret_cast<void*>(id), bytes) == 0;
   }
   bool map_registers() {

@@ -21,6 +21,7 @@
 #include "../open_file.hpp"
 #include "access.hpp"
 #include "forebay/error.hpp"
+#include "mapped_areas.hpp"
 #include "quirks.hpp"
 
 namespace forebay::drive::pci {
@@ -83,20 +84,28 @@ class container {
     learn_ranges();
   }
 
+  /// Addresses behind which somebody else puts memory.
+  std::uint64_t take(std::uint64_t bytes) {
+    std::lock_guard const lock(mutex_);
+    return take_locked(bytes);
+  }
+  void give_back(std::uint64_t iova) {
+    std::lock_guard const lock(mutex_);
+    iovas_.give_back(iova);
+  }
   /// Lets the functions reach memory, and returns the address that they use for it.
   std::uint64_t map(void* address, std::uint64_t bytes) {
     std::lock_guard const lock(mutex_);
-    auto const iova = iovas_.take(bytes, page);
-    if (!iova) throw operation_failed(fmt::format("VFIO: the IOMMU has no room for {} bytes more", bytes));
+    std::uint64_t const iova = take_locked(bytes);
     vfio_iommu_type1_dma_map request{};
     request.argsz = sizeof request;
     request.flags = VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE;
     request.vaddr = reinterpret_cast<std::uint64_t>(address);
-    request.iova = *iova;
+    request.iova = iova;
     request.size = bytes;
-    if (::ioctl(file_.get(), VFIO_IOMMU_MAP_DMA, &request) == 0) return *iova;
+    if (::ioctl(file_.get(), VFIO_IOMMU_MAP_DMA, &request) == 0) return iova;
     int const error = errno;
-    iovas_.give_back(*iova);
+    iovas_.give_back(iova);
     if (error == ENOMEM) {
       throw operation_failed(
           fmt::format("VFIO: cannot lock {} bytes of memory: raise the limit (ulimit -l), or the number of mappings "
@@ -124,6 +133,10 @@ class container {
   }
 
  private:
+  std::uint64_t take_locked(std::uint64_t bytes) {
+    if (auto const iova = iovas_.take(bytes, page)) return *iova;
+    throw operation_failed(fmt::format("VFIO: the IOMMU has no room for {} bytes more", bytes));
+  }
   /// The addresses that the IOMMU translates: not those of interrupts, and only as wide as it is.
   void learn_ranges() {
     vfio_iommu_type1_info sizes{};
@@ -166,7 +179,7 @@ class vfio_dma_space final : public driver::dma_space {
  public:
   explicit vfio_dma_space(container& in) : in_(in) {}
   ~vfio_dma_space() override {
-    for (auto const& [address, its] : areas_) end(address, its);
+    for (auto const& one : areas_.take_all()) end(one);
   }
   /// From now on what it allocates is page-locked, so that GPUs reach it too.
   void let_gpus_reach(memory::resource& page_locked) {
@@ -185,7 +198,7 @@ class vfio_dma_space final : public driver::dma_space {
     void* const made = take(from, whole);
     try {
       std::lock_guard const lock(mutex_);
-      areas_.emplace(static_cast<std::byte*>(made), area{in_.map(made, whole), whole, true, from, 1});
+      areas_.add_own(made, whole, {in_.map(made, whole), from});
     } catch (...) {
       give(from, made, whole);
       throw;
@@ -194,45 +207,21 @@ class vfio_dma_space final : public driver::dma_space {
   }
   void deallocate(void* address) noexcept override {
     std::lock_guard const lock(mutex_);
-    auto const found = areas_.find(static_cast<std::byte*>(address));
-    if (found != areas_.end() && found->second.own) let_go(found);
+    if (auto const unused = areas_.remove_own(address)) end(*unused);
   }
   void map(void* address, std::size_t bytes) override {
-    auto* const first = static_cast<std::byte*>(address);
     std::lock_guard const lock(mutex_);
     if (page_locked_ != nullptr) require_host_memory(address);
-    if (auto const around = area_of(first); around != areas_.end()) {
-      if (bytes <= around->second.bytes - static_cast<std::size_t>(first - around->first)) {
-        ++around->second.uses;
-        mapped_.push_back({first, bytes, around->first});
-        return;
-      }
-      refuse_overlap(first, bytes);
-    }
-    auto const next = areas_.upper_bound(first);
-    if (next != areas_.end() && static_cast<std::size_t>(next->first - first) < bytes) refuse_overlap(first, bytes);
-    mapped_.push_back({first, bytes, first});
-    try {
-      areas_.emplace(first, area{in_.map(address, bytes), bytes, false, nullptr, 1});
-    } catch (...) {
-      mapped_.pop_back();
-      throw;
-    }
+    areas_.map(address, bytes, [&] { return mapping{in_.map(address, bytes), nullptr}; });
   }
   void unmap(void* address, std::size_t bytes) override {
     std::lock_guard const lock(mutex_);
-    auto const found = std::find_if(mapped_.begin(), mapped_.end(),
-                                    [&](mapped_range const& m) { return m.first == address && m.bytes == bytes; });
-    if (found == mapped_.end()) return;
-    auto const around = areas_.find(found->area);
-    mapped_.erase(found);
-    let_go(around);
+    if (auto const unused = areas_.unmap(address, bytes)) end(*unused);
   }
   std::uint64_t bus_address(void const* address) const override {
-    auto const* const at = static_cast<std::byte const*>(address);
     std::lock_guard const lock(mutex_);
-    if (auto const found = area_of(at); found != areas_.end()) {
-      return found->second.iova + static_cast<std::uint64_t>(at - found->first);
+    if (auto const* const found = areas_.find(address)) {
+      return found->its.iova + static_cast<std::uint64_t>(static_cast<std::byte const*>(address) - found->first);
     }
     throw refused_input("mapped memory", std::to_string(reinterpret_cast<std::uintptr_t>(address)),
                         "the drive reaches only memory from allocate_buffer() and register_buffer()");
@@ -240,20 +229,11 @@ class vfio_dma_space final : public driver::dma_space {
   std::size_t page_bytes() const override { return page; }
 
  private:
-  /// Areas do not overlap. One lasts until everything that was mapped within it is unmapped too.
-  struct area {
+  struct mapping {
     std::uint64_t iova;
-    std::size_t bytes;
-    bool own;
     memory::resource* from;  ///< of memory that is its own; null: the system
-    std::uint32_t uses;
   };
-  struct mapped_range {
-    std::byte* first;
-    std::size_t bytes;
-    std::byte* area;
-  };
-  using areas = std::map<std::byte*, area>;
+  using areas = mapped_areas<mapping>;
 
   /// Whole pages, zeroed, of a resource or of the system.
   static void* take(memory::resource* from, std::size_t bytes) {
@@ -274,35 +254,16 @@ class vfio_dma_space final : public driver::dma_space {
     from->deallocate(address);
   }
 
-  [[noreturn]] static void refuse_overlap(std::byte const* first, std::size_t bytes) {
-    throw refused_input(
-        "buffer", fmt::format("{} bytes at {}", bytes, reinterpret_cast<std::uintptr_t>(first)),
-        "a part of it is registered already: register all of it at once, or parts of what is registered");
-  }
-  areas::iterator area_of(std::byte const* at) {
-    auto const after = areas_.upper_bound(const_cast<std::byte*>(at));
-    if (after == areas_.begin()) return areas_.end();
-    auto const found = std::prev(after);
-    return static_cast<std::size_t>(at - found->first) < found->second.bytes ? found : areas_.end();
-  }
-  areas::const_iterator area_of(std::byte const* at) const { return const_cast<vfio_dma_space*>(this)->area_of(at); }
-
-  void let_go(areas::iterator which) noexcept {
-    if (--which->second.uses != 0) return;
-    end(which->first, which->second);
-    areas_.erase(which);
-  }
-  void end(std::byte* first, area const& its) noexcept {
-    bool const unreachable = in_.unmap(its.iova);
+  void end(areas::area const& one) noexcept {
+    bool const unreachable = in_.unmap(one.its.iova);
     // What the system unmaps is nobody's memory any more. A resource would give it to somebody.
-    if (its.own && (unreachable || its.from == nullptr)) give(its.from, first, its.bytes);
+    if (one.own && (unreachable || one.its.from == nullptr)) give(one.its.from, one.first, one.bytes);
   }
 
   container& in_;
   mutable std::mutex mutex_;                 ///< of what follows
   memory::resource* page_locked_ = nullptr;  ///< where memory comes from once GPUs are to reach it
   areas areas_;
-  std::vector<mapped_range> mapped_;
 };
 
 /// What the functions of this process reach: all of them the same memory, at the same addresses. So one storage can
@@ -321,16 +282,29 @@ class reach {
 
   void add(open_file const& group) { container_.add(group); }
   vfio_dma_space& dma() { return dma_; }
+  /// See `access::addresses_of_gpu`. `of` is a function that has been added.
+  std::shared_ptr<gpu_addresses> addresses_of_gpu(std::string const& gpu_folder, address const& of) {
+    std::lock_guard const lock(mutex_);
+    auto& known = gpus_[gpu_folder];
+    if (!known) {
+      translated_space const space{.take = [this](std::uint64_t bytes) { return container_.take(bytes); },
+                                   .give_back = [this](std::uint64_t iova) { container_.give_back(iova); }};
+      known = std::make_shared<translated_addresses>(untranslated_addresses_of(gpu_folder), space, of);
+    }
+    return known;
+  }
 
  private:
   container container_;
   vfio_dma_space dma_{container_};
+  std::mutex mutex_;  ///< of what follows
+  std::map<std::string, std::shared_ptr<gpu_addresses>> gpus_;
 };
 
 class vfio_access final : public access {
  public:
   vfio_access(function const& of, memory::resource& client_memory)
-      : reach_(reach::of_process()), group_(open_group(of)) {
+      : at_(of.at()), reach_(reach::of_process()), group_(open_group(of)) {
     vfio_group_status status{};
     status.argsz = sizeof status;
     if (::ioctl(group_.get(), VFIO_GROUP_GET_STATUS, &status) != 0) fail("cannot ask for the IOMMU group");
@@ -365,6 +339,11 @@ class vfio_access final : public access {
   std::byte volatile* registers() override { return registers_; }
   std::size_t registers_bytes() const override { return bytes_; }
   char const* name() const override { return "vfio"; }
+  std::shared_ptr<gpu_addresses> addresses_of_gpu(std::string const& gpu_folder) override {
+    return reach_->addresses_of_gpu(gpu_folder, at_);
+  }
+  /// When this process ends, the IOMMU lets the function reach nothing any more, and the module has kept the memory.
+  gpu_dma_space::keeping keeper_of_gpu_memory() override { return {}; }
 
   /// Throws `refused_input` if something else has it.
   static open_file open_group(function const& of) {
@@ -404,6 +383,7 @@ class vfio_access final : public access {
     if (::pwrite(device_.get(), &value, sizeof value, at) != sizeof value) fail("cannot write the command register");
   }
 
+  address const at_;
   std::shared_ptr<reach> reach_;
   open_file group_;
   open_file device_;

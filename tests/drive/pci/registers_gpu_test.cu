@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! Threads of a GPU ring doorbells of registers that are ordinary memory: a relay must forward what they store. That a
-//! GPU reaches the registers of a device needs a device, and is not tested.
+//! What a drive on the bus needs of a GPU, as far as that can be seen without a drive. Threads of a GPU ring doorbells
+//! of registers that are ordinary memory: a relay must forward what they store. That a GPU reaches the registers of a
+//! device needs a device, and is not tested.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <string>
 #include <vector>
 
+#include "drive/open_file.hpp"
+#include "drive/pci/gpu_addresses.hpp"
 #include "drive/pci/registers.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/memory/shared.hpp"
@@ -67,6 +74,67 @@ TEST(memory_that_a_drive_cannot_use, is_no_registers) {
   EXPECT_THROW(memory::lock_registers(0, nullptr, 4096), operation_failed);
   // The refusal is not left for the next call to find.
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+/// Runs until it is told to end, or for 20 s.
+struct stays {
+  std::uint32_t* word;  ///< 1: it runs; 2: it is to end; 3: it has ended by itself
+  FOREBAY_DEVICE void operator()() const {
+    using M = simt::cuda;
+    M::store(word, 1u, simt::scope::system, simt::order::release);
+    auto const told = [&] { return M::load(word, simt::scope::system, simt::order::relaxed) == 2; };
+    if (!M::wait_until(told, M::clock_ns() + 20'000'000'000)) {
+      M::store(word, 3u, simt::scope::system, simt::order::release);
+    }
+  }
+};
+
+// Placement 2: a thread of the host calls it while kernels of any length run.
+TEST(order_of_remote_writes, does_not_wait_for_kernels) {
+  if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
+  using native = simt::native;
+  memory::allocation const word(memory::pinned(), 64, 64);
+  auto* const state = word.as<std::uint32_t>();
+  auto const value = [&] { return native::load(state, simt::scope::system, simt::order::acquire); };
+  memory::cuda_stream const stream(0);
+  simt::launch<simt::cuda>({.blocks = 1, .threads_per_block = 1}, stays{state}, stream.get());
+  // Acquire pairs with the kernel's release.
+  ASSERT_TRUE(native::wait_until([&] { return value() == 1; }, native::clock_ns() + 20'000'000'000));
+  for (int i = 0; i < 1000; ++i) memory::order_remote_writes(0);
+  EXPECT_EQ(value(), 1u);
+  native::store(state, 2u, simt::scope::system, simt::order::release);
+  stream.synchronize();
+  EXPECT_EQ(value(), 2u);
+}
+
+TEST(memory_of_a_gpu, is_shared_as_a_dma_buf_where_the_driver_can) {
+  if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
+  constexpr auto dma_buf_supported = static_cast<cudaDeviceAttr>(124);  // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
+  int can = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&can, dma_buf_supported, 0), cudaSuccess);
+  RecordProperty("dma_buf_supported", can);
+  memory::allocation const its(memory::device(0), 1 << 20, 65536);
+  if (can == 0) {
+    EXPECT_THROW(memory::share_device_memory(0, its.data(), 65536), operation_failed);
+    return;
+  }
+  open_file const file(memory::share_device_memory(0, its.data(), 65536));
+  struct stat about{};
+  ASSERT_EQ(::fstat(file.get(), &about), 0);
+  RecordProperty("dma_buf_file_bytes", static_cast<int>(about.st_size));
+  memory::allocation const on_host(memory::pinned(), 65536, 65536);
+  EXPECT_THROW(memory::share_device_memory(0, on_host.data(), 65536), operation_failed);
+}
+
+TEST(memory_of_a_gpu, shows_itself_in_a_window_of_the_bus) {
+  if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
+  std::string const folder = "/sys/bus/pci/devices/" + address::parse(memory::bus_address_of_gpu(0)).text();
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not to be seen here";
+  auto const windows = windows_of(folder);
+  std::uint64_t largest = 0;
+  for (auto const& one : windows) largest = std::max(largest, one.bytes);
+  RecordProperty("largest_window_mib", static_cast<int>(largest >> 20));
+  EXPECT_GE(largest, std::uint64_t{64} << 20);
 }
 
 }  // namespace

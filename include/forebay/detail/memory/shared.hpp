@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace forebay::memory {
 
@@ -93,5 +94,15 @@ bool is_managed(void const* address);
 std::byte* lock_registers(int ordinal, void* address, std::size_t bytes);
 /// Undoes `lock_registers`, as `unlock_pages` does. Comes before the registers are unmapped.
 void unlock_registers(void* address) noexcept;
+
+/// A file that stands for memory of GPU `ordinal` in other drivers of the system: a dma-buf. `address` and `bytes` are
+/// whole pages of the host, in one allocation. The caller closes it; the memory lasts at least as long. Throws
+/// `operation_failed` if NVIDIA's driver makes no such files, and `std::runtime_error` if CUDA is not built in.
+int share_device_memory(int ordinal, void* address, std::size_t bytes);
+/// Returns once threads of GPU `ordinal` see what devices on the bus had written to its memory before the call. Does
+/// not wait for kernels. Throws like `share_device_memory`.
+void order_remote_writes(int ordinal);
+/// Where GPU `ordinal` is on the bus, as in `0000:17:00.0`. Throws like `share_device_memory`.
+std::string bus_address_of_gpu(int ordinal);
 
 }  // namespace forebay::memory
