@@ -81,11 +81,10 @@ struct stays {
   std::uint32_t* word;  ///< 1: it runs; 2: it is to end; 3: it has ended by itself
   FOREBAY_DEVICE void operator()() const {
     using M = simt::cuda;
-    M::store(word, 1u, simt::scope::system, simt::order::release);
-    auto const told = [&] { return M::load(word, simt::scope::system, simt::order::relaxed) == 2; };
-    if (!M::wait_until(told, M::clock_ns() + 20'000'000'000)) {
-      M::store(word, 3u, simt::scope::system, simt::order::release);
-    }
+    auto shared = simt::atomic<M, simt::scope::system>(*word);
+    shared.store(1, simt::order::relaxed);
+    auto const told = [&] { return shared.load(simt::order::relaxed) == 2; };
+    if (!M::wait_until(told, M::clock_ns() + 20'000'000'000)) shared.store(3, simt::order::relaxed);
   }
 };
 
@@ -94,17 +93,16 @@ TEST(order_of_remote_writes, does_not_wait_for_kernels) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   using native = simt::native;
   memory::allocation const word(memory::pinned(), 64, 64);
-  auto* const state = word.as<std::uint32_t>();
-  auto const value = [&] { return native::load(state, simt::scope::system, simt::order::acquire); };
+  auto state = simt::atomic<native, simt::scope::system>(*word.as<std::uint32_t>());
   memory::cuda_stream const stream(0);
-  simt::launch<simt::cuda>({.blocks = 1, .threads_per_block = 1}, stays{state}, stream.get());
-  // Acquire pairs with the kernel's release.
-  ASSERT_TRUE(native::wait_until([&] { return value() == 1; }, native::clock_ns() + 20'000'000'000));
+  simt::launch<simt::cuda>({.blocks = 1, .threads_per_block = 1}, stays{word.as<std::uint32_t>()}, stream.get());
+  auto const runs = [&] { return state.load(simt::order::relaxed) == 1; };
+  ASSERT_TRUE(native::wait_until(runs, native::clock_ns() + 20'000'000'000));
   for (int i = 0; i < 1000; ++i) memory::order_remote_writes(0);
-  EXPECT_EQ(value(), 1u);
-  native::store(state, 2u, simt::scope::system, simt::order::release);
+  EXPECT_TRUE(runs());
+  state.store(2, simt::order::relaxed);
   stream.synchronize();
-  EXPECT_EQ(value(), 2u);
+  EXPECT_EQ(state.load(simt::order::relaxed), 2u);
 }
 
 TEST(memory_of_a_gpu, is_shared_as_a_dma_buf_where_the_driver_can) {
