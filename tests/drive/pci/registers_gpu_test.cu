@@ -42,7 +42,7 @@ struct rings {
   }
 };
 
-TEST(mapped_registers_on_gpu, a_relay_forwards_what_threads_of_a_gpu_store) {
+TEST(drive_on_the_bus, has_a_relay_that_forwards_what_threads_of_a_gpu_store) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   std::vector<std::uint32_t> window(window_bytes / 4);
   mapped_registers registers(reinterpret_cast<std::byte*>(window.data()), window_bytes,
@@ -57,7 +57,7 @@ TEST(mapped_registers_on_gpu, a_relay_forwards_what_threads_of_a_gpu_store) {
   EXPECT_EQ(window[head / 4], 22u);
 }
 
-TEST(memory_that_a_drive_cannot_use, is_told_from_what_it_can) {
+TEST(drive_on_the_bus, is_told_which_memory_it_can_use) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   memory::allocation const moves(memory::managed(0), 4096, 4096), of_gpu(memory::device(0), 4096, 4096),
       locked(memory::pinned(), 4096, 4096), ordinary(memory::host(), 4096, 4096);
@@ -69,7 +69,7 @@ TEST(memory_that_a_drive_cannot_use, is_told_from_what_it_can) {
   EXPECT_TRUE(memory::host_reaches(ordinary.data()));
 }
 
-TEST(memory_that_a_drive_cannot_use, is_no_registers) {
+TEST(drive_on_the_bus, is_not_what_is_no_device) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   EXPECT_THROW(memory::lock_registers(0, nullptr, 4096), operation_failed);
   // The refusal is not left for the next call to find.
@@ -89,7 +89,7 @@ struct stays {
 };
 
 // Placement 2: a thread of the host calls it while kernels of any length run.
-TEST(order_of_remote_writes, does_not_wait_for_kernels) {
+TEST(drive_on_the_bus, has_its_writes_ordered_beside_kernels_that_run) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   using native = simt::native;
   memory::allocation const word(memory::pinned(), 64, 64);
@@ -105,7 +105,7 @@ TEST(order_of_remote_writes, does_not_wait_for_kernels) {
   EXPECT_EQ(state.load(simt::order::relaxed), 2u);
 }
 
-TEST(memory_of_a_gpu, is_shared_as_a_dma_buf_where_the_driver_can) {
+TEST(drive_on_the_bus, gets_a_gpus_memory_as_a_dma_buf_where_the_driver_can) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   constexpr auto dma_buf_supported = static_cast<cudaDeviceAttr>(124);  // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
   int can = 0;
@@ -124,7 +124,7 @@ TEST(memory_of_a_gpu, is_shared_as_a_dma_buf_where_the_driver_can) {
   EXPECT_THROW(memory::share_device_memory(0, on_host.data(), 65536), operation_failed);
 }
 
-TEST(memory_of_a_gpu, shows_itself_in_a_window_of_the_bus) {
+TEST(drive_on_the_bus, finds_a_gpus_memory_in_a_window) {
   if (memory::device_count() == 0) GTEST_SKIP() << "no GPU";
   std::string const folder = "/sys/bus/pci/devices/" + address::parse(memory::bus_address_of_gpu(0)).text();
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not to be seen here";
