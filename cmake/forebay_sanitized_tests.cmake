@@ -13,6 +13,7 @@ set(forebay_briefly_with_address
     emulator_controller_test
     emulator_file_test
     emulator_fuzz_test
+    failures_test
     fuzz_corpus_test
     host_transfers_test
     memory_test
@@ -51,5 +52,17 @@ function(forebay_is_left_out out name without)
       set(left_out TRUE)
     endif()
   endif()
+  set_property(GLOBAL APPEND PROPERTY FOREBAY_TESTS_SEEN ${name})
   set(${out} ${left_out} PARENT_SCOPE)
+endfunction()
+
+# Fails if a list above names a test that is not there: a test with a new name would run under no sanitizer.
+function(forebay_check_sanitized_tests)
+  get_property(seen GLOBAL PROPERTY FOREBAY_TESTS_SEEN)
+  foreach(name IN LISTS forebay_briefly_with_address forebay_briefly_with_thread)
+    # These are defined for their sanitizer only.
+    if(NOT name IN_LIST seen AND NOT name MATCHES "^(served_test|simt_thread_sanitizer_test)$")
+      message(FATAL_ERROR "cmake/forebay_sanitized_tests.cmake names ${name}, which is no test")
+    endif()
+  endforeach()
 endfunction()

@@ -158,10 +158,10 @@ def _placements(machine: Machine) -> Check:
     version = machine.read("proc/driver/nvidia/version")
     if version is None:
         return Check("placements", OK, f"{host}; no driver of NVIDIA's is loaded")
-    tells, maps = ((machine.root / "dev" / name).exists() for name in ("udmabuf_import", "upcie-iommu-map"))
+    tells, maps = ((machine.root / "dev" / name).exists() for name in ("dmabuf_import", "iommu_map_pa"))
     lacks = []
     if not tells:
-        lacks.append("the module udmabuf_import is not loaded")
+        lacks.append("the module dmabuf_import is not loaded")
     # Only these make dma-bufs.
     if "Open Kernel Module" not in version:
         lacks.append("NVIDIA's kernel modules are not the open ones")

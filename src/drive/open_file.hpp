@@ -23,6 +23,8 @@ class open_file {
     if (number_ >= 0) ::close(number_);
   }
   int get() const { return number_; }
+  /// Owns it no more, and leaves it open.
+  int release() { return std::exchange(number_, -1); }
   explicit operator bool() const { return number_ >= 0; }
 
  private:

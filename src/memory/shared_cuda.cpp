@@ -265,6 +265,30 @@ int share_device_memory(int ordinal, void* address, std::size_t bytes) {
   return file;
 }
 
+std::string why_devices_cannot_reach(int ordinal) {
+  // A name for the first is in cuda.h alone: CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED.
+  constexpr auto shares_as_dma_buf = static_cast<cudaDeviceAttr>(124);
+  int shares = 0, flushes = 0;
+  check_cuda(cudaDeviceGetAttribute(&shares, shares_as_dma_buf, ordinal), "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&flushes, cudaDevAttrGPUDirectRDMAFlushWritesOptions, ordinal),
+             "cudaDeviceGetAttribute");
+  if (shares == 0) return "NVIDIA's driver does not share its memory as a dma-buf, which the open kernel modules do";
+  if ((flushes & cudaFlushGPUDirectRDMAWritesOptionHost) == 0) {
+    return "NVIDIA's driver does not let the host order what devices write to its memory";
+  }
+  return {};
+}
+
+bool is_of_gpu(int ordinal, void const* address) {
+  beside_captures const allowed;
+  cudaPointerAttributes known{};
+  if (cudaPointerGetAttributes(&known, address) == cudaSuccess) {
+    return known.type == cudaMemoryTypeDevice && known.device == ordinal;
+  }
+  std::ignore = cudaGetLastError();  // or the next call would report it
+  return false;
+}
+
 void order_remote_writes(int ordinal) {
   prepared const here(ordinal);
   check_cuda(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,

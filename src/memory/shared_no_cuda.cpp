@@ -50,6 +50,12 @@ void unlock_registers(void*) noexcept {}
 int share_device_memory(int, void*, std::size_t) {
   not_built_in("memory of a GPU");
 }
+std::string why_devices_cannot_reach(int) {
+  not_built_in("memory of a GPU");
+}
+bool is_of_gpu(int, void const*) {
+  return false;
+}
 void order_remote_writes(int) {
   not_built_in("memory of a GPU");
 }

@@ -56,10 +56,25 @@ std::shared_ptr<opened_drives> open_drives(storage_options const& options, clien
   return drives;
 }
 
+namespace {
+
+bool all_reach_gpu(opened_drives const& drives) {
+  return std::all_of(drives.begin(), drives.end(), [](opened_drive const& d) {
+    return d.source->placements().both_ways() != drive::gpu_placement::host;
+  });
+}
+
+}  // namespace
+
 bool data_on_gpu(opened_drives const& drives, client_device const& device) {
-  return device.on_gpu() && std::all_of(drives.begin(), drives.end(), [](opened_drive const& d) {
-           return d.source->placements().both_ways() != drive::gpu_placement::host;
-         });
+  return device.on_gpu() && all_reach_gpu(drives);
+}
+
+bool rings_on_gpu(opened_drives const& drives, std::size_t drive, bool driven_by_gpu) {
+  drive::device& its = *drives[drive].source;
+  if (!driven_by_gpu || !its.placements().queues_on_gpu()) return false;
+  // Where data may be late, a completion in the GPU's memory says nothing of data in the host's.
+  return all_reach_gpu(drives) || !its.data_may_be_late(true);
 }
 
 drive::gpu_placement placement_of(opened_drive const& drive, bool data_on_gpu) {

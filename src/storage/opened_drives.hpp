@@ -37,6 +37,8 @@ std::shared_ptr<opened_drives> open_drives(storage_options const& options, clien
 
 /// Whether kernels' buffers and the cache's frames lie in the GPU's memory: each drive reads and writes it.
 bool data_on_gpu(opened_drives const& drives, client_device const& device);
+/// Whether the queues of a drive lie there too. They are of kernels, if a GPU drives them, or of the host.
+bool rings_on_gpu(opened_drives const& drives, std::size_t drive, bool driven_by_gpu);
 /// In which placement each drive is used then.
 drive::gpu_placement placement_of(opened_drive const& drive, bool data_on_gpu);
 

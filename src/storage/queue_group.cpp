@@ -29,7 +29,7 @@ queue_group::queue_group(opened_drives const& drives, queue_group_plan const& pl
                                                       .rings_on_gpu = rings_on_gpu(d),
                                                       .priority = q.priority.value_or(nvme::queue_priority::medium)}));
       drive_of_.push_back(d);
-      pairs_.emplace_back(plan.relay->of(d), rings_of(rings_.back()));
+      pairs_.emplace_back(rings_on_gpu(d) ? nullptr : plan.relay->of(d), rings_of(rings_.back()));
       rings.push_back(pairs_.back().rings());
     }
   }
@@ -45,7 +45,7 @@ queue_group::queue_group(opened_drives const& drives, queue_group_plan const& pl
 }
 
 bool queue_group::rings_on_gpu(std::size_t drive) const {
-  return gpu_memory_ != nullptr && drives_[drive].source->placements().queues_on_gpu();
+  return detail::rings_on_gpu(drives_, drive, gpu_memory_ != nullptr);
 }
 
 recovery::group queue_group::for_recovery() {

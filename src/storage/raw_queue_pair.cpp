@@ -15,7 +15,7 @@ raw_queue_pair::parts::parts(std::shared_ptr<void> admitted, std::shared_ptr<det
       relay(std::move(its_relay)),
       identity((*drives)[drive].controller->identity()),
       queue((*drives)[drive].controller->create_io_queue_pair(options)),
-      pair(relay->of(drive), detail::rings_of(queue)) {}
+      pair(options.rings_on_gpu ? nullptr : relay->of(drive), detail::rings_of(queue)) {}
 
 raw_queue_pair::raw_queue_pair(std::unique_ptr<parts> p) : parts_(std::move(p)) {}
 raw_queue_pair::raw_queue_pair(raw_queue_pair&&) noexcept = default;

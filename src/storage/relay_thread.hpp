@@ -27,7 +27,7 @@ class relay_thread {
   relay_thread& operator=(relay_thread const&) = delete;
   ~relay_thread();
 
-  /// For the queue pairs of a drive. Null: their completions need none.
+  /// For the queue pairs of a drive whose rings lie in host memory. Null: their completions need none.
   completion_relay* of(std::size_t drive) const { return relays_[drive].get(); }
   /// How often data was flushed since the last reset.
   std::uint64_t flushes() const;

@@ -71,9 +71,8 @@ struct storage::impl {
     if (place.gpu < 0 || place.managed) return;
     if (!data_on_gpu || place.gpu != device.gpu()) {
       throw refused_input("buffer", "memory of cuda:" + std::to_string(place.gpu),
-                          "not every drive reaches it: open the storage with that device, over drives whose engines "
-                          "run on a GPU and that have placement 2 or 3, or use pread_async and pwrite_async, which "
-                          "copy");
+                          "not every drive reaches it: open the storage with that device, over drives that all have "
+                          "placement 2 or 3, or use pread_async and pwrite_async, which copy");
     }
     auto const end = reinterpret_cast<std::uintptr_t>(address) + bytes;
     if (end > place.first + place.bytes) {
@@ -310,9 +309,8 @@ raw_queue_pair storage::make_raw_queue_pair(std::uint32_t drive, std::uint32_t e
   std::uint32_t const depth = entries != 0 ? entries : impl_->client.kernel_queues()[drive].depth;
   return raw_queue_pair(std::make_unique<raw_queue_pair::parts>(
       impl_->extents.admit_raw_pair(drives[drive].controller->identity()), impl_->drives, impl_->relay, drive,
-      driver::queue_options{.entries = depth,
-                            .driven_by_gpu = on_gpu(),
-                            .rings_on_gpu = on_gpu() && drives[drive].source->placements().queues_on_gpu()}));
+      driver::queue_options{
+          .entries = depth, .driven_by_gpu = on_gpu(), .rings_on_gpu = detail::rings_on_gpu(drives, drive, on_gpu())}));
 }
 
 std::string storage::report() const {

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <memory>
 #include <string_view>
+#include <vector>
 
 #include "conformance/qemu_leniencies.hpp"
 #include "conformance/suite.hpp"
@@ -36,7 +38,12 @@ class qemu_target : public target {
 class on_gpu_space final : public driver::dma_space {
  public:
   explicit on_gpu_space(test::shared_memory& ram)
-      : memory_(ram, modules_), space_(ram, addresses_, memory_.as_gpu_memory(), {}) {}
+      : memory_(ram, modules_),
+        space_(ram,
+               std::make_unique<drive::pci::untranslated_addresses>(
+                   std::vector<drive::pci::bus_stretch>{{0, test::qemu_options().memory_bytes}}, modules_.device(),
+                   modules_.call()),
+               memory_.as_gpu_memory()) {}
   void* allocate(std::size_t bytes) override { return space_.allocate_for_gpu(bytes); }
   void deallocate(void* address) noexcept override { space_.deallocate(address); }
   void clear(void* address, std::size_t bytes) override { space_.clear(address, bytes); }
@@ -48,7 +55,6 @@ class on_gpu_space final : public driver::dma_space {
  private:
   test::played_gpu_modules modules_;
   test::played_gpu_memory memory_;
-  drive::pci::untranslated_addresses addresses_{{{0, std::uint64_t{1} << 40}}, modules_.device(), modules_.call()};
   drive::pci::gpu_dma_space space_;
 };
 

@@ -212,13 +212,13 @@ CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.82.07  Thu\n"
 @pytest.mark.parametrize(
     ("driver", "modules", "says"),
     [
-        (None, ["udmabuf_import"], "1, host memory; no driver of NVIDIA's is loaded"),
-        (OPEN, [], "1, host memory; not 2 and 3, in the GPU's memory: the module udmabuf_import is not loaded"),
-        (OPEN, ["upcie-iommu-map"], "the module udmabuf_import is not loaded"),
-        (CLOSED, ["udmabuf_import"], "NVIDIA's kernel modules are not the open ones"),
-        (CLOSED, [], "udmabuf_import is not loaded, and NVIDIA's kernel modules are not the open ones"),
-        (OPEN, ["udmabuf_import"], "2 and 3, in the GPU's memory, with access=sysfs (never run on hardware)"),
-        (OPEN, ["udmabuf_import", "upcie-iommu-map"], "with access=sysfs or vfio (never run on hardware)"),
+        (None, ["dmabuf_import"], "1, host memory; no driver of NVIDIA's is loaded"),
+        (OPEN, [], "1, host memory; not 2 and 3, in the GPU's memory: the module dmabuf_import is not loaded"),
+        (OPEN, ["iommu_map_pa"], "the module dmabuf_import is not loaded"),
+        (CLOSED, ["dmabuf_import"], "NVIDIA's kernel modules are not the open ones"),
+        (CLOSED, [], "dmabuf_import is not loaded, and NVIDIA's kernel modules are not the open ones"),
+        (OPEN, ["dmabuf_import"], "2 and 3, in the GPU's memory, with access=sysfs (never run on hardware)"),
+        (OPEN, ["dmabuf_import", "iommu_map_pa"], "with access=sysfs or vfio (never run on hardware)"),
     ],
 )
 def test_placements_of_a_real_drive(found, put, tmp_path, driver, modules, says):

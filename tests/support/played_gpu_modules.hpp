@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! The kernel modules that tell where a GPU's memory is on the bus, played for machines without them. What they are
-//! asked is read here byte by byte, as the modules' own headers describe it.
+//! asked is read here byte by byte, as the modules' own headers describe it (dmabuf_import 0.2.0, iommu_map_pa of uPCIe
+//! 0.8.1).
 #pragma once
 
 #include <sys/mman.h>
@@ -24,10 +25,10 @@ namespace forebay::test {
 using drive::open_file;
 using drive::pci::bus_stretch;
 
-/// `udmabuf_import` and `upcie_iommu_map` together. Thread-safe.
+/// `dmabuf_import` and `iommu_map_pa` together. Thread-safe.
 class played_gpu_modules {
  public:
-  /// A file that can be opened as a module's, and locked, beside those of other tests.
+  /// A file that can be opened as a module's.
   std::string device() const { return "/proc/self/fd/" + std::to_string(device_.get()); }
   /// A file that stands for memory at these places of the bus.
   open_file share(std::vector<bus_stretch> where) {
@@ -49,7 +50,8 @@ class played_gpu_modules {
   std::set<int> attached;                                      ///< the numbers of files
   std::map<std::uint64_t, std::vector<std::uint64_t>> mapped;  ///< by the first address, the pages behind it
   std::vector<std::string> functions;                          ///< for which something was mapped
-  int refuses_attach = 0, refuses_map = 0, refuses_iommu = 0, refuses_unmap = 0;  ///< by this errno
+  int refuses_attach = 0, refuses_map = 0, refuses_iommu = 0, refuses_unmap = 0,
+      refuses_detach = 0;         ///< by this errno
   std::uint32_t claims_more = 0;  ///< stretches that it says it has, beyond those that it has
   bool writes_one_more = false;   ///< as version 0.1.0 does
 
@@ -85,12 +87,15 @@ class played_gpu_modules {
     int const file = get<std::int32_t>(argument, 0);
     if (refuses_attach != 0) return refuses_attach;
     if (!behind_.contains(file)) return EINVAL;
-    // As the module: what is attached stays what it was.
-    if (attached.insert(file).second) told_[file] = behind_[file];
+    attached.insert(file);
+    told_[file] = behind_[file];
     put(argument, 4, static_cast<std::uint32_t>(told_[file].size() + claims_more));
     return 0;
   }
-  int detach(std::byte const* argument) { return attached.erase(get<std::int32_t>(argument, 0)) != 0 ? 0 : EINVAL; }
+  int detach(std::byte const* argument) {
+    if (refuses_detach != 0) return refuses_detach;
+    return attached.erase(get<std::int32_t>(argument, 0)) != 0 ? 0 : EINVAL;
+  }
   int tell(std::byte* argument) {
     int const file = get<std::int32_t>(argument, 0);
     if (refuses_map != 0) return refuses_map;
@@ -134,6 +139,11 @@ class played_gpu_modules {
 class played_gpu_memory final : public memory::resource {
  public:
   played_gpu_memory(driver::dma_space& of, played_gpu_modules& modules) : of_(of), modules_(modules) {}
+  /// CUDA does not know the memory any more, as after its user has freed it.
+  void forget(void* address) {
+    std::lock_guard const lock(mutex_);
+    own_.erase(static_cast<std::byte*>(address));
+  }
 
   drive::pci::gpu_memory as_gpu_memory() {
     return {.from = this,

@@ -11,8 +11,6 @@
 #include "forebay/detail/driver/spaces.hpp"
 #include "forebay/memory.hpp"
 #include "function.hpp"
-#include "gpu_addresses.hpp"
-#include "gpu_dma_space.hpp"
 #include "takeover.hpp"
 
 namespace forebay::drive::pci {
@@ -28,11 +26,9 @@ class access {
   virtual std::size_t registers_bytes() const = 0;
   /// `vfio` or `sysfs`.
   virtual char const* name() const = 0;
-  /// Where the function finds memory of the GPU in a folder below /sys, and what keeps that memory. Functions of the
-  /// process that are reached in the same way find it at the same addresses. Throws like `untranslated_addresses_of`
-  /// and `require_translated_addresses`.
-  virtual std::shared_ptr<gpu_addresses> addresses_of_gpu(std::string const& gpu_folder) = 0;
-  virtual gpu_dma_space::keeping keeper_of_gpu_memory() = 0;
+  /// From now on `dma` reaches memory of a GPU too, which is in `folder` below /sys. Throws `refused_input` and
+  /// `operation_failed`; then nothing has changed.
+  virtual void reach_gpu(int ordinal, std::string const& folder) = 0;
 };
 
 /// Throws `refused_input` if the system lacks what `open_by_vfio` or `open_by_sysfs` needs, before anything is taken.

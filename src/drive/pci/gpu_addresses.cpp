@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
@@ -21,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t page = 4096;
 
-/// The arguments of `udmabuf_import`. It takes them as they lie in memory.
+/// The arguments of `dmabuf_import`. It takes them as they lie in memory.
 struct attach_argument {
   std::int32_t file;
   std::uint32_t count;  ///< of the stretches, which it tells
@@ -34,7 +33,7 @@ constexpr unsigned long attach_request = _IOWR('u', 0x47, attach_argument);
 constexpr unsigned long detach_request = _IOW('u', 0x48, int);
 constexpr unsigned long map_request = _IOWR('u', 0x49, map_argument);
 
-/// Those of `upcie_iommu_map`.
+/// Those of `iommu_map_pa`.
 struct iommu_map_argument {
   char function[16];
   std::int32_t file;
@@ -53,7 +52,7 @@ struct iommu_unmap_argument {
 constexpr unsigned long iommu_unmap_request = _IOW('u', 2, iommu_unmap_argument);
 constexpr unsigned long iommu_map_request = _IOWR('u', 3, iommu_map_argument);
 constexpr std::uint32_t read_and_write = 3;
-constexpr std::uint32_t most_pages = 1 << 19;
+constexpr std::size_t most_pages = 1 << 19;  ///< in one call
 
 [[noreturn]] void fail(char const* what) {
   throw operation_failed(fmt::format("memory of a GPU: {}: {}", what, std::strerror(errno)));
@@ -63,9 +62,15 @@ open_file open_module(std::string const& device, char const* module) {
   open_file opened(::open(device.c_str(), O_RDWR | O_CLOEXEC));
   if (opened) return opened;
   throw refused_input("placement", "2 or 3",
-                      fmt::format("cannot open {}: {}; the module {} tells where a drive finds a GPU's memory: load "
-                                  "it and run as root, or use placement=1",
+                      fmt::format("cannot open {}: {}; load the kernel module {} of uPCIe and run as root, or use "
+                                  "placement=1",
                                   device, std::strerror(errno), module));
+}
+open_file open_import_module(std::string const& device) {
+  return open_module(device, "dmabuf_import");
+}
+open_file open_iommu_module(std::string const& device) {
+  return open_module(device, "iommu_map_pa");
 }
 
 bool lies_in(bus_stretch const& inner, bus_stretch const& outer) {
@@ -87,8 +92,9 @@ std::vector<bus_stretch> windows_of(std::string const& folder) {
   for (int i = 0; i < 6 && std::getline(file, line); ++i) {
     std::istringstream numbers(line);
     std::uint64_t first = 0, last = 0, flags = 0;
-    constexpr std::uint64_t is_memory = 0x200;  // IORESOURCE_MEM of Linux
-    if (numbers >> std::hex >> first >> last >> flags && (flags & is_memory) != 0 && last > first) {
+    constexpr std::uint64_t memory_to_prefetch = 0x2200;  // IORESOURCE_MEM and IORESOURCE_PREFETCH of Linux
+    if (numbers >> std::hex >> first >> last >> flags && (flags & memory_to_prefetch) == memory_to_prefetch &&
+        last > first) {
       found.push_back({first, last - first + 1});
     }
   }
@@ -96,30 +102,30 @@ std::vector<bus_stretch> windows_of(std::string const& folder) {
   return found;
 }
 
-untranslated_addresses::untranslated_addresses(std::vector<bus_stretch> windows, std::string const& device,
-                                               device_call call)
-    : windows_(std::move(windows)), call_(std::move(call)), device_(open_module(device, "udmabuf_import")) {
-  if (::flock(device_.get(), LOCK_EX | LOCK_NB) == 0) return;
-  throw refused_input("placement", "2 or 3",
-                      "another process asks the module udmabuf_import for addresses, and it mixes up two: end that "
-                      "process, or use placement=1");
+void require_import_module() {
+  open_import_module(import_module);
+}
+void require_iommu_module() {
+  open_iommu_module(iommu_module);
 }
 
+untranslated_addresses::untranslated_addresses(std::vector<bus_stretch> windows, std::string const& device,
+                                               device_call call)
+    : windows_(std::move(windows)), call_(std::move(call)), device_(open_import_module(device)) {}
+
 std::vector<bus_stretch> untranslated_addresses::find(int file, std::uint64_t bytes) {
-  // What a process that was killed has left under this number would be taken for this memory.
-  forget(file);
   attach_argument attached{.file = file, .count = 0};
-  if (call_(device_.get(), attach_request, &attached) != 0) fail("udmabuf_import does not take it");
+  if (call_(device_.get(), attach_request, &attached) != 0) fail("dmabuf_import does not take it");
   try {
     if (attached.count == 0 || attached.count > bytes / page) {
       throw operation_failed(
-          fmt::format("memory of a GPU: udmabuf_import tells of {} stretches in {} bytes", attached.count, bytes));
+          fmt::format("memory of a GPU: dmabuf_import tells of {} stretches in {} bytes", attached.count, bytes));
     }
-    // One more than it says: version 0.1.0 may write that many.
+    // Version 0.1.0 of its predecessor wrote one more than it said.
     std::vector<std::uint64_t> answer(1 + 2 * (std::size_t{attached.count} + 1));
     map_argument const wanted{.file = file, .count = attached.count};
     std::memcpy(answer.data(), &wanted, sizeof wanted);
-    if (call_(device_.get(), map_request, answer.data()) != 0) fail("udmabuf_import does not tell its addresses");
+    if (call_(device_.get(), map_request, answer.data()) != 0) fail("dmabuf_import does not tell its addresses");
     std::vector<bus_stretch> found;
     std::uint64_t left = bytes;
     for (std::uint32_t i = 0; i < attached.count && left != 0; ++i) {
@@ -128,7 +134,7 @@ std::vector<bus_stretch> untranslated_addresses::find(int file, std::uint64_t by
       bool const inside = std::any_of(windows_.begin(), windows_.end(), [&](auto const& w) { return lies_in(one, w); });
       if (!whole || !inside || one.first + one.bytes - 1 > most_bus_address) {
         throw operation_failed(
-            fmt::format("memory of a GPU: udmabuf_import tells of {} bytes at {:#x}, which is no memory of this GPU",
+            fmt::format("memory of a GPU: dmabuf_import tells of {} bytes at {:#x}, which is no memory of this GPU",
                         one.bytes, one.first));
       }
       // The last one may go beyond the memory.
@@ -138,7 +144,7 @@ std::vector<bus_stretch> untranslated_addresses::find(int file, std::uint64_t by
     }
     if (left != 0) {
       throw operation_failed(
-          fmt::format("memory of a GPU: udmabuf_import tells of {} bytes too few in {}", left, bytes));
+          fmt::format("memory of a GPU: dmabuf_import tells of {} bytes too few in {}", left, bytes));
     }
     return found;
   } catch (...) {
@@ -147,91 +153,80 @@ std::vector<bus_stretch> untranslated_addresses::find(int file, std::uint64_t by
   }
 }
 
-void untranslated_addresses::forget(int file) noexcept {
-  call_(device_.get(), detach_request, &file);
+bool untranslated_addresses::forget(int file) noexcept {
+  return call_(device_.get(), detach_request, &file) == 0;
 }
 
-std::shared_ptr<gpu_addresses> untranslated_addresses_of(std::string const& gpu_folder) {
-  static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<gpu_addresses>> all;
-  std::lock_guard const lock(mutex);
-  auto& known = all[gpu_folder];
-  auto found = known.lock();
-  if (!found) known = found = std::make_shared<untranslated_addresses>(windows_of(gpu_folder));
-  return found;
-}
-
-void require_translated_addresses() {
-  open_module(iommu_module, "upcie_iommu_map");
-}
-
-translated_addresses::translated_addresses(std::shared_ptr<gpu_addresses> untranslated, translated_space space,
+translated_addresses::translated_addresses(std::unique_ptr<gpu_addresses> untranslated, translated_space space,
                                            address const& function, std::string const& device, device_call call)
     : untranslated_(std::move(untranslated)),
       space_(std::move(space)),
       function_(function.text()),
       call_(std::move(call)),
-      device_(open_module(device, "upcie_iommu_map")) {}
+      device_(open_iommu_module(device)) {}
 
 std::vector<bus_stretch> translated_addresses::find(int file, std::uint64_t bytes) {
-  if (bytes / page > most_pages) {
-    throw refused_input("buffer", fmt::format("{} bytes", bytes),
-                        fmt::format("upcie_iommu_map takes at most {} bytes of a GPU at once", most_pages * page));
-  }
-  pages of;
-  for (bus_stretch const& one : untranslated_->find(file, bytes)) {
-    for (std::uint64_t at = 0; at < one.bytes; at += page) of.push_back(one.first + at);
-  }
+  auto const where = untranslated_->find(file, bytes);
   std::lock_guard const lock(mutex_);
   try {
-    auto const [found, is_new] = mappings_.try_emplace(of);
-    if (is_new) {
-      try {
-        found->second.first = space_.take(bytes);
-        found->second.handle = map(file, of, found->second.first);
-      } catch (...) {
-        mappings_.erase(found);
-        throw;
-      }
+    std::vector<std::uint64_t> pages;
+    pages.reserve(bytes / page);
+    for (bus_stretch const& one : where) {
+      for (std::uint64_t at = 0; at < one.bytes; at += page) pages.push_back(one.first + at);
     }
-    pages_of_[file] = std::move(of);
-    ++found->second.files;
-    return {{found->second.first, bytes}};
+    mapping& made = mappings_[file];
+    made.handles.reserve(pages.size() / most_pages + 1);
+    std::vector<bus_stretch> found{{space_.take(bytes), bytes}};
+    made.first = found.front().first;
+    map(file, pages, made);
+    return found;
   } catch (...) {
-    untranslated_->forget(file);
+    // What could not be unmapped is still reached.
+    if (mappings_[file].handles.empty()) {
+      mappings_.erase(file);
+      untranslated_->forget(file);
+    }
     throw;
   }
 }
 
-/// Returns the module's number for it. Gives the address back if it throws.
-std::uint64_t translated_addresses::map(int file, pages const& of, std::uint64_t first) {
-  iommu_map_argument wanted{};
-  function_.copy(wanted.function, sizeof wanted.function - 1);
-  wanted.file = file;
-  wanted.page_bytes = page;
-  wanted.pages = static_cast<std::uint32_t>(of.size());
-  wanted.access = read_and_write;
-  wanted.first = first;
-  wanted.addresses = reinterpret_cast<std::uint64_t>(of.data());
-  if (call_(device_.get(), iommu_map_request, &wanted) == 0) return wanted.handle;
-  int const error = errno;
-  space_.give_back(first);
-  errno = error;
-  fail("upcie_iommu_map does not map it");
+void translated_addresses::map(int file, std::vector<std::uint64_t> const& pages, mapping& made) {
+  for (std::size_t begin = 0; begin < pages.size(); begin += most_pages) {
+    iommu_map_argument wanted{};
+    function_.copy(wanted.function, sizeof wanted.function - 1);
+    wanted.file = file;
+    wanted.page_bytes = page;
+    wanted.pages = static_cast<std::uint32_t>(std::min(pages.size() - begin, most_pages));
+    wanted.access = read_and_write;
+    wanted.first = made.first + begin * page;
+    wanted.addresses = reinterpret_cast<std::uint64_t>(pages.data() + begin);
+    if (call_(device_.get(), iommu_map_request, &wanted) != 0) {
+      int const error = errno;
+      unmap(made);
+      errno = error;
+      fail("iommu_map_pa does not map it");
+    }
+    made.handles.push_back(wanted.handle);
+  }
 }
 
-void translated_addresses::forget(int file) noexcept {
+/// False: the function still reaches a part of it, so the addresses are never used again.
+bool translated_addresses::unmap(mapping& ended) noexcept {
+  std::erase_if(ended.handles, [&](std::uint64_t handle) {
+    iommu_unmap_argument argument{handle};
+    return call_(device_.get(), iommu_unmap_request, &argument) == 0;
+  });
+  if (!ended.handles.empty()) return false;
+  space_.give_back(ended.first);
+  return true;
+}
+
+bool translated_addresses::forget(int file) noexcept {
   std::lock_guard const lock(mutex_);
-  auto const its = pages_of_.find(file);
-  if (its == pages_of_.end()) return;
-  if (auto const found = mappings_.find(its->second); --found->second.files == 0) {
-    iommu_unmap_argument ended{found->second.handle};
-    // If it fails, the function still reaches the memory there, so the address is never used again.
-    if (call_(device_.get(), iommu_unmap_request, &ended) == 0) space_.give_back(found->second.first);
-    mappings_.erase(found);
-  }
-  pages_of_.erase(its);
-  untranslated_->forget(file);
+  auto const found = mappings_.find(file);
+  if (found == mappings_.end() || !unmap(found->second)) return false;
+  mappings_.erase(found);
+  return untranslated_->forget(file);
 }
 
 }  // namespace forebay::drive::pci

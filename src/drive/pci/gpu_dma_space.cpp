@@ -20,17 +20,37 @@ constexpr std::size_t gpu_page = 65536;
 gpu_memory gpu_memory::of(int ordinal) {
   return {
       .from = &memory::device(ordinal),
-      .has = [](void const* address) { return !memory::host_reaches(address) && !memory::is_managed(address); },
+      .has = [ordinal](void const* address) { return memory::is_of_gpu(ordinal, address); },
       .share = [ordinal](void* address,
                          std::size_t bytes) { return open_file(memory::share_device_memory(ordinal, address, bytes)); },
       .clear = [ordinal](void* address, std::size_t bytes) { memory::clear_device(ordinal, address, bytes); }};
 }
 
-gpu_dma_space::gpu_dma_space(driver::dma_space& host, gpu_addresses& addresses, gpu_memory gpu, keeping keeper)
-    : host_(host), addresses_(addresses), gpu_(std::move(gpu)), keeper_(std::move(keeper)) {}
+gpu_dma_space::gpu_dma_space(driver::dma_space& host, std::unique_ptr<gpu_addresses> addresses, gpu_memory gpu)
+    : host_(host), addresses_(std::move(addresses)), gpu_(std::move(gpu)) {}
 
 gpu_dma_space::~gpu_dma_space() {
-  for (auto const& one : areas_.take_all()) end(one);
+  if (areas_.empty()) return;
+  static_cast<void>(addresses_.release());
+  areas_.each([](areas::area& one) { one.its.file.release(); });
+}
+
+void gpu_dma_space::join(void const* who, keeper whose) {
+  std::lock_guard const lock(mutex_);
+  whose.begin(addresses_->keeper());
+  try {
+    areas_.each([&](areas::area& one) { keep(one.its, who, whose); });
+    keepers_[who] = std::move(whose);
+  } catch (...) {
+    areas_.each([&](areas::area& one) { one.its.kept.erase(who); });
+    throw;
+  }
+}
+
+void gpu_dma_space::leave(void const* who) noexcept {
+  std::lock_guard const lock(mutex_);
+  keepers_.erase(who);
+  areas_.each([&](areas::area& one) { one.its.kept.erase(who); });
 }
 
 void* gpu_dma_space::allocate_for_gpu(std::size_t bytes) {
@@ -39,7 +59,7 @@ void* gpu_dma_space::allocate_for_gpu(std::size_t bytes) {
   void* const made = gpu_.from->allocate(whole, gpu_page);
   try {
     std::lock_guard const lock(mutex_);
-    areas_.add_own(made, whole, reach(made, whole));
+    areas_.add_own(made, whole, [&] { return reach(made, whole); });
   } catch (...) {
     gpu_.from->deallocate(made);
     throw;
@@ -48,13 +68,13 @@ void* gpu_dma_space::allocate_for_gpu(std::size_t bytes) {
 }
 
 void gpu_dma_space::deallocate(void* address) noexcept {
-  if (!gpu_.has(address)) return host_.deallocate(address);
+  if (!has(address)) return host_.deallocate(address);
   std::lock_guard const lock(mutex_);
-  if (auto const unused = areas_.remove_own(address)) end(*unused);
+  if (auto unused = areas_.remove_own(address)) end(*unused);
 }
 
 void gpu_dma_space::clear(void* address, std::size_t bytes) {
-  if (gpu_.has(address)) {
+  if (has(address)) {
     gpu_.clear(address, bytes);
   } else {
     host_.clear(address, bytes);
@@ -68,9 +88,9 @@ void gpu_dma_space::map(void* address, std::size_t bytes) {
 }
 
 void gpu_dma_space::unmap(void* address, std::size_t bytes) {
-  if (!gpu_.has(address)) return host_.unmap(address, bytes);
+  if (!has(address)) return host_.unmap(address, bytes);
   std::lock_guard const lock(mutex_);
-  if (auto const unused = areas_.unmap(address, bytes)) end(*unused);
+  if (auto unused = areas_.unmap(address, bytes)) end(*unused);
 }
 
 std::uint64_t gpu_dma_space::bus_address(void const* address) const {
@@ -88,27 +108,47 @@ std::uint64_t gpu_dma_space::bus_address(void const* address) const {
   return host_.bus_address(address);
 }
 
+/// Whether it is in an area. CUDA does not know memory any more that its user has freed already.
+bool gpu_dma_space::has(void const* address) const {
+  std::lock_guard const lock(mutex_);
+  return areas_.find(address) != nullptr;
+}
+
 /// The caller holds the mutex.
 gpu_dma_space::reached gpu_dma_space::reach(void* address, std::size_t bytes) {
-  reached made{gpu_.share(address, bytes), {}, 0};
+  reached made{gpu_.share(address, bytes), {}, {}};
   // Before any function can write there: if this process dies, the memory must not become another program's.
-  made.kept = keeper_.begin(made.file.get());
   try {
+    for (auto const& [who, whose] : keepers_) keep(made, who, whose);
+    made.parts.reserve(bytes / host_.page_bytes() + 1);
     std::size_t offset = 0;
-    for (bus_stretch const& one : addresses_.find(made.file.get(), bytes)) {
+    for (bus_stretch const& one : addresses_->find(made.file.get(), bytes)) {
       made.parts.push_back({offset, one.first});
       offset += one.bytes;
     }
+    made.parts.shrink_to_fit();
   } catch (...) {
-    keeper_.end(made.kept, bytes);
+    let_go(made, bytes);
     throw;
   }
   return made;
 }
 
-void gpu_dma_space::end(areas::area const& one) noexcept {
-  addresses_.forget(one.its.file.get());
-  keeper_.end(one.its.kept, one.bytes);
+void gpu_dma_space::keep(reached& its, void const* who, keeper const& whose) {
+  its.kept[who] = whose.begin(its.file.get());
+}
+
+void gpu_dma_space::let_go(reached& its, std::size_t bytes) noexcept {
+  for (auto const& [who, id] : its.kept) keepers_.at(who).end(id, bytes);
+}
+
+void gpu_dma_space::end(areas::area& one) noexcept {
+  if (!addresses_->forget(one.its.file.get())) {
+    // Functions still reach it: it is never freed.
+    one.its.file.release();
+    return;
+  }
+  let_go(one.its, one.bytes);
   if (one.own) gpu_.from->deallocate(one.first);
 }
 

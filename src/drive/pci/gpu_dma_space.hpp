@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -31,16 +32,22 @@ struct gpu_memory {
 /// Host memory of another space, and memory of a GPU. Thread-safe.
 class gpu_dma_space final : public driver::dma_space {
  public:
-  /// What else has to happen to memory while functions reach it: `begin` comes before they do, `end` after, with what
-  /// `begin` returned. By sysfs a guard keeps the memory.
-  struct keeping {
-    std::function<std::uint64_t(int file)> begin = [](int) { return std::uint64_t{0}; };
-    std::function<void(std::uint64_t id, std::size_t bytes)> end = [](std::uint64_t, std::size_t) {};
+  /// Keeps what is behind a file when this process ends, until a function has stopped. `begin` returns a number for
+  /// `end`, after which it does so no more.
+  struct keeper {
+    std::function<std::uint64_t(int file)> begin;
+    std::function<void(std::uint64_t id, std::size_t bytes)> end;
   };
 
-  /// All of them must outlive the object.
-  gpu_dma_space(driver::dma_space& host, gpu_addresses& addresses, gpu_memory gpu, keeping keeper);
+  /// `host` must outlive the object.
+  gpu_dma_space(driver::dma_space& host, std::unique_ptr<gpu_addresses> addresses, gpu_memory gpu);
+  /// What is still mapped or allocated is left as it is, and never freed: a function that did not stop may use it.
   ~gpu_dma_space() override;
+
+  /// From now on `whose` keeps all that functions reach, until it leaves. Throws what `begin` throws.
+  void join(void const* who, keeper whose);
+  /// The keeper still keeps what it has.
+  void leave(void const* who) noexcept;
 
   void* allocate(std::size_t bytes) override { return host_.allocate(bytes); }
   void* allocate_for_gpu(std::size_t bytes) override;
@@ -54,7 +61,7 @@ class gpu_dma_space final : public driver::dma_space {
   std::size_t page_bytes() const override { return host_.page_bytes(); }
 
  private:
-  /// Where the bus has a part of an area.
+  /// The first address on the bus of a part of an area.
   struct part {
     std::size_t offset_bytes;
     std::uint64_t first;
@@ -62,18 +69,21 @@ class gpu_dma_space final : public driver::dma_space {
   struct reached {
     open_file file;
     std::vector<part> parts;  ///< by offset
-    std::uint64_t kept;
+    std::map<void const*, std::uint64_t> kept;
   };
   using areas = mapped_areas<reached>;
 
+  bool has(void const* address) const;
   reached reach(void* address, std::size_t bytes);
-  void end(areas::area const& one) noexcept;
+  void keep(reached& its, void const* who, keeper const& whose);
+  void let_go(reached& its, std::size_t bytes) noexcept;
+  void end(areas::area& one) noexcept;
 
   driver::dma_space& host_;
-  gpu_addresses& addresses_;
+  std::unique_ptr<gpu_addresses> addresses_;
   gpu_memory const gpu_;
-  keeping const keeper_;
   mutable std::mutex mutex_;  ///< of what follows
+  std::map<void const*, keeper> keepers_;
   areas areas_;
 };
 

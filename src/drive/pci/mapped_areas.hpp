@@ -31,10 +31,10 @@ class mapped_areas {
     bool own = false;  ///< allocated for the functions; else by somebody that has it mapped
   };
 
-  /// Memory that was allocated for the functions. Its owner is the first user.
-  void add_own(void* address, std::size_t bytes, Its its) {
-    auto* const first = static_cast<std::byte*>(address);
-    areas_.emplace(first, entry{{first, bytes, std::move(its), true}, 1});
+  /// Memory that was allocated for the functions. Its owner is the first user. `make` makes what belongs to it.
+  template <class Make>
+  void add_own(void* address, std::size_t bytes, Make&& make) {
+    add(static_cast<std::byte*>(address), bytes, true, make);
   }
   /// The owner of such memory goes. Returns the area if it was the last user.
   std::optional<area> remove_own(void* address) noexcept {
@@ -58,7 +58,7 @@ class mapped_areas {
     if (next != areas_.end() && static_cast<std::size_t>(next->first - first) < bytes) refuse_overlap(first, bytes);
     mapped_.push_back({first, bytes, first});
     try {
-      areas_.emplace(first, entry{{first, bytes, make()}, 1});
+      add(first, bytes, false, make);
     } catch (...) {
       mapped_.pop_back();
       throw;
@@ -78,13 +78,10 @@ class mapped_areas {
     auto const found = const_cast<mapped_areas*>(this)->around_of(static_cast<std::byte const*>(address));
     return found == areas_.end() ? nullptr : &found->second.whole;
   }
-  /// All areas, and from now on none.
-  std::vector<area> take_all() {
-    std::vector<area> all;
-    for (auto& [first, one] : areas_) all.push_back(std::move(one.whole));
-    areas_.clear();
-    mapped_.clear();
-    return all;
+  bool empty() const { return areas_.empty(); }
+  template <class Visit>
+  void each(Visit&& visit) {
+    for (auto& [first, one] : areas_) visit(one.whole);
   }
 
  private:
@@ -99,6 +96,17 @@ class mapped_areas {
   };
   using entries = std::map<std::byte*, entry>;
 
+  /// The entry comes first: what `make` has begun is not lost to a lack of memory.
+  template <class Make>
+  void add(std::byte* first, std::size_t bytes, bool own, Make&& make) {
+    auto const made = areas_.emplace(first, entry{{first, bytes, Its(), own}, 1}).first;
+    try {
+      made->second.whole.its = make();
+    } catch (...) {
+      areas_.erase(made);
+      throw;
+    }
+  }
   [[noreturn]] static void refuse_overlap(std::byte const* first, std::size_t bytes) {
     throw refused_input(
         "buffer", fmt::format("{} bytes at {}", bytes, reinterpret_cast<std::uintptr_t>(first)),

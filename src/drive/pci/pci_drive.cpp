@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "../served/served_device.hpp"
@@ -14,7 +13,6 @@
 #include "forebay/detail/memory/shared.hpp"
 #include "forebay/error.hpp"
 #include "gpu_addresses.hpp"
-#include "gpu_dma_space.hpp"
 #include "quirks.hpp"
 #include "registers.hpp"
 #include "takeover.hpp"
@@ -22,32 +20,14 @@
 namespace forebay::drive::pci {
 namespace {
 
-/// The memory of a GPU, for a drive that is to reach it.
-class reached_gpu {
- public:
-  reached_gpu(access& by, int ordinal)
-      : ordinal_(ordinal),
-        addresses_(by.addresses_of_gpu(folder_of(ordinal))),
-        dma_(by.dma(), *addresses_, gpu_memory::of(ordinal), by.keeper_of_gpu_memory()) {}
-
-  driver::dma_space& dma() { return dma_; }
-  void order_data() const { memory::order_remote_writes(ordinal_); }
-
-  static std::string folder_of(int ordinal) {
-    // CUDA writes it in capital letters.
-    return places().buses + "/devices/" + address::parse(memory::bus_address_of_gpu(ordinal)).text();
-  }
-
- private:
-  int const ordinal_;
-  std::shared_ptr<gpu_addresses> const addresses_;
-  gpu_dma_space dma_;
-};
-
 struct wanted_placement {
   gpu_placement what = gpu_placement::host;
   int gpu = 0;
 };
+
+std::string folder_of_gpu(int ordinal) {
+  return places().buses + "/devices/" + address::parse(memory::bus_address_of_gpu(ordinal)).text();
+}
 
 class pci_drive final : public device {
  public:
@@ -57,18 +37,19 @@ class pci_drive final : public device {
         nsid_(nsid),
         queues_(doorbells.queues),
         quirks_(quirks_of(of.vendor(), of.device())),
-        placement_(placement.what),
+        placement_(placement),
         taken_(of, how, may),
         access_(how == way::vfio ? open_by_vfio(of, client_memory) : open_by_sysfs(of, taken_, client_memory)),
         registers_(access_->registers(), access_->registers_bytes(), doorbells) {
-    if (placement_ != gpu_placement::host) gpu_.emplace(*access_, placement.gpu);
+    if (reaches_gpu()) access_->reach_gpu(placement_.gpu, folder_of_gpu(placement_.gpu));
   }
 
   driver::register_space& registers() override { return registers_; }
-  driver::dma_space& dma() override { return gpu_ ? gpu_->dma() : access_->dma(); }
-  gpu_placements placements() const override { return {placement_, placement_}; }
+  driver::dma_space& dma() override { return access_->dma(); }
+  gpu_placements placements() const override { return {placement_.what, placement_.what}; }
+  bool data_may_be_late(bool on_gpu) const override { return on_gpu && reaches_gpu(); }
   void order_data() override {
-    if (gpu_) gpu_->order_data();
+    if (reaches_gpu()) memory::order_remote_writes(placement_.gpu);
   }
   driver::quirks quirks() const override { return quirks_; }
   std::uint32_t nsid() const override { return nsid_; }
@@ -83,15 +64,16 @@ class pci_drive final : public device {
   void reset_statistics() override {}
 
  private:
+  bool reaches_gpu() const { return placement_.what != gpu_placement::host; }
+
   std::string const uri_;
   std::uint32_t const nsid_;
   std::uint32_t const queues_;
   driver::quirks const quirks_;
-  gpu_placement const placement_;
+  wanted_placement const placement_;
   takeover taken_;  ///< before what uses the function
   std::unique_ptr<access> access_;
-  mapped_registers registers_;      ///< it ends before `access_` unmaps them
-  std::optional<reached_gpu> gpu_;  ///< last: it ends before what it maps by
+  mapped_registers registers_;  ///< last: it ends before `access_` unmaps them
 };
 
 std::uint32_t count_of(uri const& from, char const* key, std::uint32_t usual, std::uint64_t most) {
@@ -108,12 +90,17 @@ wanted_placement placement_of(uri const& from, open_options const& options, bool
   if (wanted.what == gpu_placement::host) return wanted;
   std::string const number = std::to_string(static_cast<int>(wanted.what));
   if (!on_gpu) {
-    throw refused_input("placement", number,
-                        "threads of the CPU use this drive, by host memory: leave it out, or open the drive for a GPU "
-                        "(--device cuda:0)");
+    throw refused_input(
+        "placement", number,
+        "only threads of a GPU have a choice, and only in the program that has the drive: leave it out, "
+        "or open the drive for a GPU (--device cuda:0)");
   }
-  untranslated_addresses_of(reached_gpu::folder_of(wanted.gpu));
-  if (how == way::vfio) require_translated_addresses();
+  if (std::string const why = memory::why_devices_cannot_reach(wanted.gpu); !why.empty()) {
+    throw refused_input("placement", number, why + ": use placement=1");
+  }
+  windows_of(folder_of_gpu(wanted.gpu));
+  require_import_module();
+  if (how == way::vfio) require_iommu_module();
   return wanted;
 }
 
@@ -123,8 +110,8 @@ void require_host_memory(void const* address) {
   bool const managed = memory::is_managed(address);
   if (!managed && memory::host_reaches(address)) return;
   throw refused_input("buffer", managed ? "managed memory" : "memory of a GPU",
-                      "a real drive reaches host memory only, which does not move: use allocate_buffer() or "
-                      "allocate_device_buffer()");
+                      "the drive reaches host memory, which does not move, and with placement 2 or 3 memory of the "
+                      "GPU that the storage is for: use allocate_buffer() or allocate_device_buffer()");
 }
 
 scheme_syntax syntax() {
@@ -135,10 +122,13 @@ scheme_syntax syntax() {
 std::unique_ptr<device> open(uri const& from, open_options const& options) {
   std::string const residency = from.value("residency").value_or("");
   if (residency == "served") {
-    for (char const* const key : {"access", "allow_destroy", "doorbells", "placement"}) {
+    for (char const* const key : {"access", "allow_destroy", "doorbells"}) {
       if (auto const value = from.value(key)) {
         throw refused_input(key, *value, "leave it out: it is for the drive daemon, which has the drive already");
       }
+    }
+    if (auto const value = from.value("placement")) {
+      throw refused_input("placement", *value, "leave it out: a real drive of a daemon has placement 1");
     }
     open_options wanted = options;
     wanted.queues = count_of(from, "queues", options.queues, 65534);

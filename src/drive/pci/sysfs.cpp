@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,8 @@
 #include "access.hpp"
 #include "forebay/detail/memory/shared.hpp"
 #include "forebay/error.hpp"
+#include "gpu_addresses.hpp"
+#include "gpu_dma_space.hpp"
 #include "quirks.hpp"
 
 namespace forebay::drive::pci {
@@ -244,6 +247,30 @@ class huge_memory final : public driver::dma_space {
   std::map<std::uint64_t, block> blocks_;
 };
 
+/// Memory of a GPU that functions of the process reach, each at the same addresses.
+class reached_gpu {
+ public:
+  /// The one of the process for a GPU. It ends with the last function that uses it.
+  static std::shared_ptr<reached_gpu> of_process(std::shared_ptr<huge_memory> const& host, int ordinal,
+                                                 std::string const& folder) {
+    static std::mutex mutex;
+    static std::map<int, std::weak_ptr<reached_gpu>> all;
+    std::lock_guard const lock(mutex);
+    auto found = all[ordinal].lock();
+    if (!found) all[ordinal] = found = std::make_shared<reached_gpu>(host, ordinal, folder);
+    return found;
+  }
+  reached_gpu(std::shared_ptr<huge_memory> host, int ordinal, std::string const& folder)
+      : host_(std::move(host)),
+        space_(*host_, std::make_unique<untranslated_addresses>(windows_of(folder)), gpu_memory::of(ordinal)) {}
+
+  gpu_dma_space& space() { return space_; }
+
+ private:
+  std::shared_ptr<huge_memory> const host_;
+  gpu_dma_space space_;
+};
+
 class sysfs_access final : public access {
  public:
   sysfs_access(function const& of, takeover& taken, memory::resource& client_memory)
@@ -268,23 +295,27 @@ class sysfs_access final : public access {
     }
   }
   ~sysfs_access() override {
+    if (gpu_) gpu_->space().leave(this);
     dma_->leave(taken_);
     ::munmap(const_cast<std::byte*>(registers_), bytes_);
   }
-  driver::dma_space& dma() override { return *dma_; }
+  driver::dma_space& dma() override {
+    if (gpu_) return gpu_->space();
+    return *dma_;
+  }
   std::byte volatile* registers() override { return registers_; }
   std::size_t registers_bytes() const override { return bytes_; }
   char const* name() const override { return "sysfs"; }
-  std::shared_ptr<gpu_addresses> addresses_of_gpu(std::string const& gpu_folder) override {
-    return untranslated_addresses_of(gpu_folder);
-  }
-  gpu_dma_space::keeping keeper_of_gpu_memory() override {
-    return {.begin = [this](int file) { return taken_.keep(file); },
-            .end = [this](std::uint64_t id, std::size_t bytes) { taken_.let_go(id, bytes); }};
+  void reach_gpu(int ordinal, std::string const& folder) override {
+    auto gpu = reached_gpu::of_process(dma_, ordinal, folder);
+    gpu->space().join(this, {.begin = [this](int file) { return taken_.keep(file); },
+                             .end = [this](std::uint64_t id, std::size_t bytes) { taken_.let_go(id, bytes); }});
+    gpu_ = std::move(gpu);
   }
 
  private:
   std::shared_ptr<huge_memory> const dma_;
+  std::shared_ptr<reached_gpu> gpu_;  ///< before `taken_` ends
   takeover& taken_;
   std::size_t const bytes_;
   std::byte volatile* registers_ = nullptr;

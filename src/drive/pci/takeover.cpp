@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -105,6 +106,12 @@ class guard {
   void separate(int socket, int client, int folder, int config) {
     ::setsid();
     ::prctl(PR_SET_NAME, "forebay-guard");
+    // It keeps some memory by open files.
+    rlimit files{};
+    if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+      files.rlim_cur = files.rlim_max;
+      ::setrlimit(RLIMIT_NOFILE, &files);
+    }
     int const score = ::open("/proc/self/oom_score_adj", O_WRONLY);
     if (score >= 0) (void)!::write(score, "-1000", 5);  // the system must take memory from others first
     int const null = ::open("/dev/null", O_RDWR);
@@ -435,11 +442,13 @@ void takeover::detach(way how) {
 }
 
 std::uint64_t takeover::keep(int file) {
+  std::lock_guard const lock(asking_);
   return tell(of_, socket_, {keeps, 0, 0}, file);
 }
 
 void takeover::let_go(std::uint64_t id, std::size_t bytes) noexcept {
   try {
+    std::lock_guard const lock(asking_);
     tell(of_, socket_, {lets_go, id, bytes});
   } catch (std::exception const&) {
     // Its guard keeps the memory for longer than it must.

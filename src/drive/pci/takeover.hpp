@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ open_file lock_of(function const& of, int flags);
 /// A function that was taken from the system's driver. A second process, the *guard*, gives it back: when this object
 /// is destroyed, and also when this process ends in another way, even by SIGKILL. By sysfs no IOMMU stands between the
 /// function and memory. Therefore the guard keeps the memory that the function may write, until it has disabled the
-/// function. A function that `vfio-pci` had before stays with it, and needs no guard. Not thread-safe.
+/// function. A function that `vfio-pci` had before stays with it, and needs no guard. `keep` and `let_go` are
+/// thread-safe.
 class takeover {
  public:
   /// What is checked once no other process can take the function. Throws to refuse. Returns files that are kept open
@@ -59,7 +61,8 @@ class takeover {
   function const of_;
   open_file lock_;  ///< only one process takes the function
   std::string driver_before_, override_before_;
-  open_file socket_;  ///< to the guard
+  open_file socket_;   ///< to the guard
+  std::mutex asking_;  ///< one thread at a time asks the guard
 };
 
 }  // namespace forebay::drive::pci

@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -21,6 +22,8 @@
 #include "../open_file.hpp"
 #include "access.hpp"
 #include "forebay/error.hpp"
+#include "gpu_addresses.hpp"
+#include "gpu_dma_space.hpp"
 #include "mapped_areas.hpp"
 #include "quirks.hpp"
 
@@ -179,7 +182,7 @@ class vfio_dma_space final : public driver::dma_space {
  public:
   explicit vfio_dma_space(container& in) : in_(in) {}
   ~vfio_dma_space() override {
-    for (auto const& one : areas_.take_all()) end(one);
+    areas_.each([&](areas::area const& one) { end(one); });
   }
   /// From now on what it allocates is page-locked, so that GPUs reach it too.
   void let_gpus_reach(memory::resource& page_locked) {
@@ -198,7 +201,7 @@ class vfio_dma_space final : public driver::dma_space {
     void* const made = take(from, whole);
     try {
       std::lock_guard const lock(mutex_);
-      areas_.add_own(made, whole, {in_.map(made, whole), from});
+      areas_.add_own(made, whole, [&] { return mapping{in_.map(made, whole), from}; });
     } catch (...) {
       give(from, made, whole);
       throw;
@@ -230,8 +233,8 @@ class vfio_dma_space final : public driver::dma_space {
 
  private:
   struct mapping {
-    std::uint64_t iova;
-    memory::resource* from;  ///< of memory that is its own; null: the system
+    std::uint64_t iova = 0;
+    memory::resource* from = nullptr;  ///< of memory that is its own; null: the system
   };
   using areas = mapped_areas<mapping>;
 
@@ -282,23 +285,18 @@ class reach {
 
   void add(open_file const& group) { container_.add(group); }
   vfio_dma_space& dma() { return dma_; }
-  /// See `access::addresses_of_gpu`. `of` is a function that has been added.
-  std::shared_ptr<gpu_addresses> addresses_of_gpu(std::string const& gpu_folder, address const& of) {
-    std::lock_guard const lock(mutex_);
-    auto& known = gpus_[gpu_folder];
-    if (!known) {
-      translated_space const space{.take = [this](std::uint64_t bytes) { return container_.take(bytes); },
-                                   .give_back = [this](std::uint64_t iova) { container_.give_back(iova); }};
-      known = std::make_shared<translated_addresses>(untranslated_addresses_of(gpu_folder), space, of);
-    }
-    return known;
+  translated_space space() {
+    return {.take = [this](std::uint64_t bytes) { return container_.take(bytes); },
+            .give_back = [this](std::uint64_t iova) { container_.give_back(iova); }};
   }
+  /// One function at a time reaches memory of GPUs: the module puts it behind the IOMMU for one by name.
+  bool take_gpus() { return !has_gpus_.exchange(true); }
+  void give_gpus() { has_gpus_ = false; }
 
  private:
   container container_;
   vfio_dma_space dma_{container_};
-  std::mutex mutex_;  ///< of what follows
-  std::map<std::string, std::shared_ptr<gpu_addresses>> gpus_;
+  std::atomic<bool> has_gpus_ = false;
 };
 
 class vfio_access final : public access {
@@ -334,16 +332,32 @@ class vfio_access final : public access {
       // It has left the bus.
     }
     ::munmap(const_cast<std::byte*>(registers_), bytes_);
+    if (!gpu_) return;
+    gpu_.reset();
+    reach_->give_gpus();
   }
-  driver::dma_space& dma() override { return reach_->dma(); }
+  driver::dma_space& dma() override {
+    if (gpu_) return *gpu_;
+    return reach_->dma();
+  }
   std::byte volatile* registers() override { return registers_; }
   std::size_t registers_bytes() const override { return bytes_; }
   char const* name() const override { return "vfio"; }
-  std::shared_ptr<gpu_addresses> addresses_of_gpu(std::string const& gpu_folder) override {
-    return reach_->addresses_of_gpu(gpu_folder, at_);
+  void reach_gpu(int ordinal, std::string const& folder) override {
+    if (!reach_->take_gpus()) {
+      throw refused_input("placement", "2 or 3",
+                          "with access=vfio one drive of a program can reach a GPU's memory, and another does: use "
+                          "placement=1 for this one");
+    }
+    try {
+      auto addresses = std::make_unique<translated_addresses>(
+          std::make_unique<untranslated_addresses>(windows_of(folder)), reach_->space(), at_);
+      gpu_.emplace(reach_->dma(), std::move(addresses), gpu_memory::of(ordinal));
+    } catch (...) {
+      reach_->give_gpus();
+      throw;
+    }
   }
-  /// When this process ends, the IOMMU lets the function reach nothing any more, and the module has kept the memory.
-  gpu_dma_space::keeping keeper_of_gpu_memory() override { return {}; }
 
   /// Throws `refused_input` if something else has it.
   static open_file open_group(function const& of) {
@@ -389,6 +403,7 @@ class vfio_access final : public access {
   open_file device_;
   std::byte volatile* registers_ = nullptr;
   std::size_t bytes_ = 0;
+  std::optional<gpu_dma_space> gpu_;  ///< when this process ends, the module keeps the memory until the IOMMU bars it
 };
 
 void require_vfio_driver(function const& of) {

@@ -7,7 +7,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "drive/pci/gpu_addresses.hpp"
@@ -22,7 +25,8 @@ namespace {
 
 constexpr std::uint64_t page = 4096;
 constexpr std::uint64_t window = 0x38'0000'0000;
-std::vector<bus_stretch> const windows = {{0xf000'0000, 1 << 24}, {window, 1 << 30}};
+constexpr std::uint64_t large_window = 0x60'0000'0000;
+std::vector<bus_stretch> const windows = {{0xf000'0000, 1 << 24}, {window, 1 << 30}, {large_window, 1ull << 35}};
 
 template <class Error, class Function>
 std::string message_of(Function const& call) {
@@ -52,8 +56,9 @@ class reversed_space final : public driver::dma_space {
   void map(void* address, std::size_t bytes) override { mapped.emplace_back(address, bytes); }
   void unmap(void* address, std::size_t bytes) override { std::erase(mapped, std::pair(address, bytes)); }
   std::uint64_t bus_address(void const* address) const override {
-    auto const& [first, its] =
-        *std::prev(all_.upper_bound(const_cast<std::byte*>(static_cast<std::byte const*>(address))));
+    auto const after = all_.upper_bound(const_cast<std::byte*>(static_cast<std::byte const*>(address)));
+    if (after == all_.begin()) throw std::out_of_range("not of this space");
+    auto const& [first, its] = *std::prev(after);
     auto const offset = static_cast<std::size_t>(static_cast<std::byte const*>(address) - first);
     return its.bus + its.bytes - (offset / page + 1) * page + offset % page;
   }
@@ -139,34 +144,13 @@ TEST_F(GpuAddresses, ThatTheModuleRefusesSayWhy) {
   EXPECT_NE(refusal({{window, page}}, page).find("Operation not permitted"), std::string::npos);
 }
 
-// The module keeps what a killed process had attached, by the number of its file.
-TEST_F(GpuAddresses, AreNotThoseThatAKilledProcessLeft) {
-  int number = -1;
-  {
-    open_file const left = modules.share({{window + 64 * page, page}});
-    number = left.get();
-    std::uint32_t attach[2] = {static_cast<std::uint32_t>(number), 0};
-    ASSERT_EQ(modules.call()(0, 3u << 30 | 8u << 16 | 'u' << 8 | 0x47, attach), 0);
-  }
-  open_file const file = modules.share({{window, page}});
-  ASSERT_EQ(file.get(), number);
-  EXPECT_EQ(addresses.find(number, page)[0].first, window);
-}
-
-TEST_F(GpuAddresses, AreAskedForByOneProcessAtATime) {
-  EXPECT_NE(message_of<refused_input>([&] {
-              untranslated_addresses(windows, modules.device(), modules.call());
-            }).find("another process asks the module udmabuf_import"),
-            std::string::npos);
-}
-
 TEST(GpuAddressesModule, ThatIsNotThereIsNamed) {
   std::string const said = message_of<refused_input>([] { untranslated_addresses(windows, "/nowhere/module"); });
   EXPECT_NE(said.find("/nowhere/module"), std::string::npos);
   EXPECT_NE(said.find("placement=1"), std::string::npos);
 }
 
-TEST(WindowsOfAGpu, AreWhatTheSystemLists) {
+TEST(WindowsOfAGpu, AreThoseOfItsMemory) {
   system_files const files;
   files.write("resource",
               "0x00000000f0000000 0x00000000f0ffffff 0x0000000000040200\n"
@@ -177,11 +161,9 @@ TEST(WindowsOfAGpu, AreWhatTheSystemLists) {
               "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
               "0x00000000f1000000 0x00000000f107ffff 0x0000000000046200");
   auto const found = windows_of(files.top());
-  ASSERT_EQ(found.size(), 2u);  // neither ports nor the ROM
-  EXPECT_EQ(found[0].first, 0xf000'0000u);
-  EXPECT_EQ(found[0].bytes, 1u << 24);
-  EXPECT_EQ(found[1].first, 0x38'0000'0000u);
-  EXPECT_EQ(found[1].bytes, 1ull << 35);
+  ASSERT_EQ(found.size(), 1u);  // neither registers, nor ports, nor the ROM
+  EXPECT_EQ(found[0].first, 0x38'0000'0000u);
+  EXPECT_EQ(found[0].bytes, 1ull << 35);
   EXPECT_NE(message_of<operation_failed>([] { windows_of("/nowhere"); }).find("/nowhere/resource"), std::string::npos);
 }
 
@@ -190,7 +172,7 @@ class TranslatedGpuAddresses : public testing::Test {
   test::played_gpu_modules modules;
   std::uint64_t next = 1 << 20;
   std::vector<std::uint64_t> given_back;
-  translated_addresses addresses{std::make_shared<untranslated_addresses>(windows, modules.device(), modules.call()),
+  translated_addresses addresses{std::make_unique<untranslated_addresses>(windows, modules.device(), modules.call()),
                                  {.take = [this](std::uint64_t bytes) { return std::exchange(next, next + bytes); },
                                   .give_back = [this](std::uint64_t first) { given_back.push_back(first); }},
                                  address::parse("0000:01:00.0"),
@@ -206,19 +188,22 @@ TEST_F(TranslatedGpuAddresses, AreThoseThatTheIommuWasTold) {
   EXPECT_EQ(found[0].bytes, 3 * page);
   EXPECT_EQ(modules.mapped[1 << 20], (std::vector{window + page, window + 8 * page, window + 9 * page}));
   EXPECT_EQ(modules.functions, std::vector<std::string>{"0000:01:00.0"});
-  addresses.forget(file.get());
+  EXPECT_TRUE(addresses.forget(file.get()));
   EXPECT_TRUE(modules.mapped.empty());
   EXPECT_TRUE(modules.attached.empty());
   EXPECT_EQ(given_back, std::vector<std::uint64_t>{1 << 20});
 }
 
-// Else two drives of a storage would give one page different addresses.
-TEST_F(TranslatedGpuAddresses, OfMemoryWithTwoFilesAreTheSame) {
-  open_file const one = modules.share({{window, page}}), other = modules.share({{window, page}});
-  EXPECT_EQ(addresses.find(one.get(), page)[0].first, addresses.find(other.get(), page)[0].first);
-  addresses.forget(one.get());
-  EXPECT_EQ(modules.mapped.size(), 1u);
-  addresses.forget(other.get());
+// The module takes no more than 2 GiB at once.
+TEST_F(TranslatedGpuAddresses, OfMuchMemoryAreToldInParts) {
+  constexpr std::uint64_t gib = 1 << 30;
+  constexpr std::uint64_t bytes = 4 * gib + 5 * page;
+  open_file const file = modules.share({{large_window, bytes}});
+  ASSERT_EQ(addresses.find(file.get(), bytes).size(), 1u);
+  ASSERT_EQ(modules.mapped.size(), 3u);
+  EXPECT_EQ(modules.mapped[(1 << 20) + 2 * gib].front(), large_window + 2 * gib);
+  EXPECT_EQ(modules.mapped[(1 << 20) + 4 * gib].size(), 5u);
+  EXPECT_TRUE(addresses.forget(file.get()));
   EXPECT_TRUE(modules.mapped.empty());
   EXPECT_EQ(given_back.size(), 1u);
 }
@@ -238,62 +223,69 @@ TEST_F(TranslatedGpuAddresses, ThatAFunctionStillReachesAreNeverUsedAgain) {
   open_file const file = modules.share({{window, page}});
   addresses.find(file.get(), page);
   modules.refuses_unmap = EIO;
-  addresses.forget(file.get());
+  EXPECT_FALSE(addresses.forget(file.get()));
   EXPECT_TRUE(given_back.empty());
+  EXPECT_EQ(modules.attached.size(), 1u);
 }
 
 class GpuDmaSpace : public testing::Test {
  protected:
+  GpuDmaSpace() { space->join(this, keeper()); }
+
+  gpu_dma_space::keeper keeper() {
+    return {.begin =
+                [this](int file) {
+                  // What is found could be written as soon as it is known.
+                  EXPECT_FALSE(modules.attached.contains(file) && !may_keep_late);
+                  events.push_back("kept");
+                  return std::uint64_t{7};
+                },
+            .end =
+                [this](std::uint64_t id, std::size_t bytes) {
+                  EXPECT_EQ(id, 7u);
+                  EXPECT_TRUE(modules.attached.empty());
+                  events.push_back("let go of " + std::to_string(bytes));
+                }};
+  }
+  void expect_addresses(std::byte const* first, std::size_t bytes) {
+    for (std::size_t at = 0; at < bytes; at += 512) {
+      ASSERT_EQ(space->bus_address(first + at), of_gpu.bus_address(first + at)) << at;
+    }
+  }
+
   reversed_space host, of_gpu;
   test::played_gpu_modules modules;
   test::played_gpu_memory memory{of_gpu, modules};
-  std::vector<std::string> events;
-  untranslated_addresses addresses{windows, modules.device(), modules.call()};
-  gpu_dma_space space{
-      host,
-      addresses,
-      memory.as_gpu_memory(),
-      {.begin =
-           [this](int) {
-             events.push_back(modules.attached.empty() ? "kept" : "kept late");
-             return std::uint64_t{7};
-           },
-       .end =
-           [this](std::uint64_t id, std::size_t bytes) {
-             EXPECT_EQ(id, 7u);
-             events.push_back((modules.attached.empty() ? "let go of " : "let go early of ") + std::to_string(bytes));
-           }}};
-
-  void expect_addresses(std::byte const* first, std::size_t bytes) {
-    for (std::size_t at = 0; at < bytes; at += 512) {
-      ASSERT_EQ(space.bus_address(first + at), of_gpu.bus_address(first + at)) << at;
-    }
-  }
+  bool may_keep_late = false;
+  std::vector<std::string> events;  ///< the first is that the module's file is kept
+  std::unique_ptr<gpu_dma_space> space = std::make_unique<gpu_dma_space>(
+      host, std::make_unique<untranslated_addresses>(windows, modules.device(), modules.call()),
+      memory.as_gpu_memory());
 };
 
 TEST_F(GpuDmaSpace, GivesMemoryOfTheGpuToThoseThatAskForIt) {
-  auto* const on_host = static_cast<std::byte*>(space.allocate(3 * page));
+  auto* const on_host = static_cast<std::byte*>(space->allocate(3 * page));
   EXPECT_EQ(host.count(), 1u);
-  auto* const on_gpu = static_cast<std::byte*>(space.allocate_for_gpu(3 * page));
+  auto* const on_gpu = static_cast<std::byte*>(space->allocate_for_gpu(3 * page));
   EXPECT_EQ(memory.count(), 1u);
   expect_addresses(on_gpu, 65536);  // what a GPU's driver pins at once
-  EXPECT_EQ(space.bus_address(on_host + 100), host.bus_address(on_host + 100));
-  space.deallocate(on_gpu);
-  space.deallocate(on_host);
+  EXPECT_EQ(space->bus_address(on_host + 100), host.bus_address(on_host + 100));
+  space->deallocate(on_gpu);
+  space->deallocate(on_host);
   EXPECT_EQ(memory.count() + host.count(), 0u);
-  EXPECT_EQ(events, (std::vector<std::string>{"kept", "let go of 65536"}));
+  EXPECT_EQ(events, (std::vector<std::string>{"kept", "kept", "let go of 65536"}));
 }
 
 TEST_F(GpuDmaSpace, MapsWhatIsTheGpus) {
   auto* const mine = static_cast<std::byte*>(memory.allocate(8 * page, page));
-  space.map(mine, 8 * page);
-  space.map(mine + page, 2 * page);  // within
+  space->map(mine, 8 * page);
+  space->map(mine + page, 2 * page);  // within
   EXPECT_TRUE(host.mapped.empty());
   expect_addresses(mine, 8 * page);
-  space.unmap(mine, 8 * page);
+  space->unmap(mine, 8 * page);
   expect_addresses(mine + page, 2 * page);
-  EXPECT_EQ(events.size(), 1u);
-  space.unmap(mine + page, 2 * page);
+  EXPECT_EQ(events.size(), 2u);
+  space->unmap(mine + page, 2 * page);
   EXPECT_TRUE(modules.attached.empty());
   EXPECT_EQ(events.back(), "let go of 32768");
   EXPECT_EQ(memory.count(), 1u);  // the user's own
@@ -302,39 +294,68 @@ TEST_F(GpuDmaSpace, MapsWhatIsTheGpus) {
 
 TEST_F(GpuDmaSpace, LeavesMemoryOfTheHostToTheOther) {
   auto* const mine = host.allocate(page);
-  space.map(mine, page);
+  space->map(mine, page);
   EXPECT_EQ(host.mapped.size(), 1u);
-  space.unmap(mine, page);
+  space->unmap(mine, page);
   EXPECT_TRUE(host.mapped.empty());
-  EXPECT_TRUE(events.empty());
+  EXPECT_EQ(events.size(), 1u);
 }
 
 TEST_F(GpuDmaSpace, MapsNothingThatOverlaps) {
   auto* const mine = static_cast<std::byte*>(memory.allocate(8 * page, page));
-  space.map(mine + 2 * page, 2 * page);
-  EXPECT_THROW(space.map(mine, 8 * page), refused_input);
-  EXPECT_THROW(space.map(mine + 3 * page, 2 * page), refused_input);
+  space->map(mine + 2 * page, 2 * page);
+  EXPECT_THROW(space->map(mine, 8 * page), refused_input);
+  EXPECT_THROW(space->map(mine + 3 * page, 2 * page), refused_input);
   expect_addresses(mine + 2 * page, 2 * page);
   memory.deallocate(mine);
 }
 
 TEST_F(GpuDmaSpace, KeepsNothingThatItDoesNotReach) {
   modules.refuses_attach = EBUSY;
-  EXPECT_THROW(space.allocate_for_gpu(page), operation_failed);
+  EXPECT_THROW(space->allocate_for_gpu(page), operation_failed);
   EXPECT_EQ(memory.count(), 0u);
-  EXPECT_EQ(events, (std::vector<std::string>{"kept", "let go of 65536"}));
+  EXPECT_EQ(events, (std::vector<std::string>{"kept", "kept", "let go of 65536"}));
 }
 
-TEST_F(GpuDmaSpace, LetsGoOfWhatIsLeftAtItsEnd) {
-  reversed_space other;
-  test::played_gpu_memory its(other, modules);
-  {
-    gpu_dma_space ends(host, addresses, its.as_gpu_memory(), {});
-    ends.allocate_for_gpu(page);
-    EXPECT_EQ(modules.attached.size(), 1u);
-  }
+// CUDA does not know it any more then.
+TEST_F(GpuDmaSpace, UnmapsMemoryThatItsUserHasFreed) {
+  auto* const mine = static_cast<std::byte*>(memory.allocate(4 * page, page));
+  space->map(mine, 4 * page);
+  memory.forget(mine);
+  space->unmap(mine, 4 * page);
   EXPECT_TRUE(modules.attached.empty());
-  EXPECT_EQ(other.count(), 0u);
+  EXPECT_EQ(events.back(), "let go of 16384");
+  EXPECT_THROW(space->bus_address(mine), std::out_of_range);  // the host's, which does not know it
+}
+
+TEST_F(GpuDmaSpace, KeepsMemoryThatAFunctionStillReaches) {
+  auto* const on_gpu = space->allocate_for_gpu(page);
+  modules.refuses_detach = EIO;
+  space->deallocate(on_gpu);
+  EXPECT_EQ(memory.count(), 1u);
+  EXPECT_EQ(events.back(), "kept");
+}
+
+// A controller that did not stop may use rings that nobody gave back.
+TEST_F(GpuDmaSpace, LeavesWhatIsLeftAtItsEnd) {
+  space->allocate_for_gpu(page);
+  space->leave(this);
+  space.reset();
+  EXPECT_EQ(modules.attached.size(), 1u);
+  EXPECT_EQ(memory.count(), 1u);
+  EXPECT_EQ(events, (std::vector<std::string>{"kept", "kept"}));
+}
+
+TEST_F(GpuDmaSpace, IsKeptByEachDriveThatUsesIt) {
+  auto* const on_gpu = space->allocate_for_gpu(page);
+  int other = 0;
+  may_keep_late = true;
+  space->join(&other, keeper());
+  EXPECT_EQ(events.size(), 4u);  // the module's file and the memory, twice
+  space->leave(this);
+  space->deallocate(on_gpu);
+  EXPECT_EQ(events.size(), 5u);
+  EXPECT_EQ(events.back(), "let go of 65536");
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ class device {
     gpu_placement const its = gpu() ? gpu_placement::all_on_gpu : gpu_placement::host;
     return {its, its};
   }
-  /// Whether a command's completion may be seen before its data, where that goes to memory of a GPU, or of the host.
-  /// Then `order_data` comes between the two. The completion rings of such queues are in host memory.
+  /// Whether a completion in host memory may be seen before its data, where that goes to memory of a GPU, or of the
+  /// host. Then `order_data` comes between the two. Rings in the memory of the GPU to which the data goes need none.
   virtual bool data_may_be_late(bool on_gpu) const {
     return on_gpu && placements().reads == gpu_placement::data_on_gpu;
   }

@@ -99,6 +99,11 @@ void unlock_registers(void* address) noexcept;
 /// whole pages of the host, in one allocation. The caller closes it; the memory lasts at least as long. Throws
 /// `operation_failed` if NVIDIA's driver makes no such files, and `std::runtime_error` if CUDA is not built in.
 int share_device_memory(int ordinal, void* address, std::size_t bytes);
+/// Why devices on the bus cannot use memory of GPU `ordinal`; empty: they can, as far as its driver knows. Throws like
+/// `share_device_memory`.
+std::string why_devices_cannot_reach(int ordinal);
+/// Whether memory at `address` is GPU `ordinal`'s own. False if CUDA does not know it, or not any more.
+bool is_of_gpu(int ordinal, void const* address);
 /// Returns once threads of GPU `ordinal` see what devices on the bus had written to its memory before the call. Does
 /// not wait for kernels. Throws like `share_device_memory`.
 void order_remote_writes(int ordinal);
