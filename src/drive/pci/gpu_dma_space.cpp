@@ -27,17 +27,22 @@ gpu_memory gpu_memory::of(int ordinal) {
 }
 
 gpu_dma_space::gpu_dma_space(driver::dma_space& host, std::unique_ptr<gpu_addresses> addresses, gpu_memory gpu)
-    : host_(host), addresses_(std::move(addresses)), gpu_(std::move(gpu)) {}
+    : host_(host), gpu_(std::move(gpu)), addresses_(*addresses) {
+  its_->addresses = std::move(addresses);
+}
 
 gpu_dma_space::~gpu_dma_space() {
   if (areas_.empty()) return;
-  static_cast<void>(addresses_.release());
-  areas_.each([](areas::area& one) { one.its.file.release(); });
+  static std::mutex mutex;
+  static auto* const left = new std::unique_ptr<memory_of_functions>;  // never destroyed
+  std::lock_guard const lock(mutex);
+  its_->next = std::move(*left);
+  *left = std::move(its_);
 }
 
 void gpu_dma_space::join(void const* who, keeper whose) {
   std::lock_guard const lock(mutex_);
-  whose.begin(addresses_->keeper());
+  whose.begin(addresses_.keeper());
   try {
     areas_.each([&](areas::area& one) { keep(one.its, who, whose); });
     keepers_[who] = std::move(whose);
@@ -122,7 +127,7 @@ gpu_dma_space::reached gpu_dma_space::reach(void* address, std::size_t bytes) {
     for (auto const& [who, whose] : keepers_) keep(made, who, whose);
     made.parts.reserve(bytes / host_.page_bytes() + 1);
     std::size_t offset = 0;
-    for (bus_stretch const& one : addresses_->find(made.file.get(), bytes)) {
+    for (bus_stretch const& one : addresses_.find(made.file.get(), bytes)) {
       made.parts.push_back({offset, one.first});
       offset += one.bytes;
     }
@@ -143,9 +148,9 @@ void gpu_dma_space::let_go(reached& its, std::size_t bytes) noexcept {
 }
 
 void gpu_dma_space::end(areas::area& one) noexcept {
-  if (!addresses_->forget(one.its.file.get())) {
-    // Functions still reach it: it is never freed.
-    one.its.file.release();
+  if (!addresses_.forget(one.its.file.get())) {
+    // Functions still reach it: its file stays open, and it is never freed.
+    static_cast<void>(one.its.file.release());
     return;
   }
   let_go(one.its, one.bytes);

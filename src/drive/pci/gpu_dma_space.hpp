@@ -41,7 +41,7 @@ class gpu_dma_space final : public driver::dma_space {
 
   /// `host` must outlive the object.
   gpu_dma_space(driver::dma_space& host, std::unique_ptr<gpu_addresses> addresses, gpu_memory gpu);
-  /// What is still mapped or allocated is left as it is, and never freed: a function that did not stop may use it.
+  /// What is still mapped or allocated stays as it is until the process ends: a function that did not stop may use it.
   ~gpu_dma_space() override;
 
   /// From now on `whose` keeps all that functions reach, until it leaves. Throws what `begin` throws.
@@ -72,6 +72,12 @@ class gpu_dma_space final : public driver::dma_space {
     std::map<void const*, std::uint64_t> kept;
   };
   using areas = mapped_areas<reached>;
+  /// What outlives the object if a function may still use it.
+  struct memory_of_functions {
+    std::unique_ptr<gpu_addresses> addresses;
+    areas mapped;
+    std::unique_ptr<memory_of_functions> next;
+  };
 
   bool has(void const* address) const;
   reached reach(void* address, std::size_t bytes);
@@ -80,11 +86,12 @@ class gpu_dma_space final : public driver::dma_space {
   void end(areas::area& one) noexcept;
 
   driver::dma_space& host_;
-  std::unique_ptr<gpu_addresses> addresses_;
   gpu_memory const gpu_;
+  std::unique_ptr<memory_of_functions> its_ = std::make_unique<memory_of_functions>();
+  gpu_addresses& addresses_;
   mutable std::mutex mutex_;  ///< of what follows
   std::map<void const*, keeper> keepers_;
-  areas areas_;
+  areas& areas_ = its_->mapped;
 };
 
 }  // namespace forebay::drive::pci

@@ -307,6 +307,7 @@ TEST_F(GpuDmaSpace, MapsNothingThatOverlaps) {
   EXPECT_THROW(space->map(mine, 8 * page), refused_input);
   EXPECT_THROW(space->map(mine + 3 * page, 2 * page), refused_input);
   expect_addresses(mine + 2 * page, 2 * page);
+  space->unmap(mine + 2 * page, 2 * page);
   memory.deallocate(mine);
 }
 
