@@ -5,7 +5,6 @@
 # What reads bytes from elsewhere, or keeps memory that something else reaches.
 set(forebay_briefly_with_address
     apps_nbd_test
-    catalogue_cuts_test
     catalogue_test
     conformance_test
     drive_test
@@ -13,7 +12,6 @@ set(forebay_briefly_with_address
     emulator_controller_test
     emulator_file_test
     emulator_fuzz_test
-    failures_test
     fuzz_corpus_test
     host_transfers_test
     memory_test
