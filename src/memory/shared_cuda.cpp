@@ -266,8 +266,8 @@ int share_device_memory(int ordinal, void* address, std::size_t bytes) {
 }
 
 std::string why_devices_cannot_reach(int ordinal) {
-  // A name for the first is in cuda.h alone: CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED.
-  constexpr auto shares_as_dma_buf = static_cast<cudaDeviceAttr>(124);
+  // The runtime has its numbers from the driver, but no name for this one.
+  constexpr auto shares_as_dma_buf = static_cast<cudaDeviceAttr>(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
   int shares = 0, flushes = 0;
   check_cuda(cudaDeviceGetAttribute(&shares, shares_as_dma_buf, ordinal), "cudaDeviceGetAttribute");
   check_cuda(cudaDeviceGetAttribute(&flushes, cudaDevAttrGPUDirectRDMAFlushWritesOptions, ordinal),
