@@ -290,8 +290,9 @@ class reach {
             .give_back = [this](std::uint64_t iova) { container_.give_back(iova); }};
   }
   /// One function at a time reaches memory of GPUs: the module puts it behind the IOMMU for one by name.
-  bool take_gpus() { return !has_gpus_.exchange(true); }
-  void give_gpus() { has_gpus_ = false; }
+  // Acquire and release pair with each other: the next function begins after the last one has unmapped all.
+  bool take_gpus() { return !has_gpus_.exchange(true, std::memory_order_acquire); }
+  void give_gpus() { has_gpus_.store(false, std::memory_order_release); }
 
  private:
   container container_;
