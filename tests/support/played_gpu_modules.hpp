@@ -53,7 +53,7 @@ class played_gpu_modules {
   int refuses_attach = 0, refuses_map = 0, refuses_iommu = 0, refuses_unmap = 0,
       refuses_detach = 0;         ///< by this errno
   std::uint32_t claims_more = 0;  ///< stretches that it says it has, beyond those that it has
-  bool writes_one_more = false;   ///< as version 0.1.0 does
+  bool writes_one_more = false;   ///< as the module's predecessor did
 
  private:
   template <class T>
