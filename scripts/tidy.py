@@ -43,6 +43,9 @@ OUTSIDE = ("apps", "docs", "examples", "tests/api", "tests/package", "README.md"
 ONLY_IN_SIMT = re.compile(
     r"__CUDA_ARCH__|\b__(syncwarp|shfl_sync|ballot_sync|activemask|threadfence\w*|nanosleep)\b|\basm\b"
 )
+# Copies between global and shared memory have one home, also for benchmarks and tests.
+ASYNCHRONOUS_COPIES = re.compile(r"cp\.async|\bmbarrier\.|__pipeline_|cuda::(memcpy_async|pipeline|barrier)\b")
+COPIES_HOME = HEADERS / INTERNAL / "simt" / "cuda_copies.hpp"
 QUOTED = re.compile(r"<!-- quoted from (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
@@ -110,6 +113,8 @@ def check_source(path: Path, lines: list[str]) -> Iterator[str]:
         code = line.split("//")[0]
         if layer != "simt" and path.parts[0] in {"include", "src", "apps"} and ONLY_IN_SIMT.search(code):
             yield f"{path}:{number}: CUDA's own words appear only under simt/"
+        if path != COPIES_HOME and ASYNCHRONOUS_COPIES.search(code):
+            yield f"{path}:{number}: asynchronous copies stand only in {COPIES_HOME}: use M::copy_async or a stager"
         if path.parts[0] in {"include", "src", "apps"} and "no_unique_address" in code:
             yield f"{path}:{number}: nvcc lays such a member out otherwise than the host's compiler: make it a base"
         if re.search(r"\b(TODO|FIXME|XXX)\b", line):

@@ -15,6 +15,7 @@
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/emulator/mover.hpp"
 #include "forebay/detail/emulator/timing_model.hpp"
+#include "forebay/detail/simt/bulk_barrier.hpp"
 #include "forebay/detail/simt/cuda.hpp"
 #include "forebay/error.hpp"
 #include "forebay/memory.hpp"
@@ -70,56 +71,52 @@ struct by_loads {
   }
 };
 
-/// The same with one bulk copy into shared memory and one out of it for each block; one lane issues both.
-__global__ void __launch_bounds__(warps_per_block * 32, 1) by_bulk_copies(copies what, std::uint32_t in_flight) {
-#if __CUDA_ARCH__ >= 900  // the copies and barriers came with Hopper
-  extern __shared__ __align__(128) std::byte shared[];
-  __shared__ std::uint64_t barriers[warps_per_block];
-  std::uint32_t const warp_in_block = threadIdx.x / 32;
-  std::uint32_t const lane = threadIdx.x % 32;
-  std::uint32_t const warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
-  std::byte* const mine = shared + std::size_t{warp_in_block} * in_flight * what.block_bytes;
-  auto const address = [](void const* p) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(p)); };
-  std::uint32_t const barrier = address(&barriers[warp_in_block]);
-  if (lane == 0) asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(1));
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  __syncwarp();
-  std::uint32_t parity = 0;
-  for (std::uint32_t round = 0; round < what.rounds; ++round) {
-    for (std::uint32_t first = 0; first < 32; first += in_flight, parity ^= 1) {
-      if (lane == 0) {
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier),
-                     "r"(in_flight * what.block_bytes)
-                     : "memory");
+/// The same with one bulk copy into shared memory and one out of it for each block.
+struct by_bulk_copies {
+  static constexpr unsigned max_threads_per_block = warps_per_block * 32;
+  copies what;
+  std::uint32_t in_flight;
+
+  static std::uint32_t shared_bytes(std::uint32_t in_flight, std::uint32_t block_bytes) {
+    return warps_per_block * (in_flight * block_bytes + static_cast<std::uint32_t>(sizeof(simt::bulk_barrier<cuda>)));
+  }
+
+  FOREBAY_DEVICE void operator()() const {
+    if constexpr (cuda::has_bulk_copies) {
+      auto const block = cuda::this_block();
+      auto const lanes = cuda::this_warp();
+      std::uint32_t const warp_in_block = block.thread_rank() / 32;
+      std::uint32_t const lane = lanes.thread_rank();
+      std::uint32_t const warp = cuda::thread_rank() / 32;
+      auto* const buffers = &block.shared<std::byte>();
+      std::byte* const mine = buffers + std::size_t{warp_in_block} * in_flight * what.block_bytes;
+      auto& barrier = reinterpret_cast<simt::bulk_barrier<cuda>*>(buffers + std::size_t{warps_per_block} * in_flight *
+                                                                                what.block_bytes)[warp_in_block];
+      if (lane == 0) barrier.init(1);
+      lanes.sync();
+      std::uint32_t parity = 0;
+      for (std::uint32_t round = 0; round < what.rounds; ++round) {
+        for (std::uint32_t first = 0; first < 32; first += in_flight, parity ^= 1) {
+          if (lane == 0) {
+            barrier.expect(in_flight * what.block_bytes);
+            barrier.arrive();
+          }
+          lanes.sync();
+          if (lane < in_flight) {
+            barrier.copy_bulk(mine + lane * what.block_bytes, what.source(warp, round, first + lane), what.block_bytes);
+          }
+          barrier.wait(parity);
+          if (lane < in_flight) {
+            cuda::store_bulk(what.target(warp, first + lane), mine + lane * what.block_bytes, what.block_bytes);
+            cuda::wait_bulk_reads();
+          }
+          lanes.sync();
+        }
       }
-      __syncwarp();
-      if (lane < in_flight) {
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         address(mine + lane * what.block_bytes)),
-                     "l"(what.source(warp, round, first + lane)), "r"(what.block_bytes), "r"(barrier)
-                     : "memory");
-      }
-      std::uint32_t done = 0;
-      while (done == 0) {
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done)
-                     : "r"(barrier), "r"(parity)
-                     : "memory");
-      }
-      if (lane < in_flight) {
-        asm volatile(
-            "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(what.target(warp, first + lane)),
-            "r"(address(mine + lane * what.block_bytes)), "r"(what.block_bytes)
-            : "memory");
-        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-      }
-      __syncwarp();
+      cuda::wait_bulk_stores();
     }
   }
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-#endif
-}
+};
 
 bool has_bulk_copies() {
   int major = 0;
@@ -170,12 +167,12 @@ measurement measure(std::string const& mover, std::uint32_t sms, std::uint32_t b
       });
     } else {
       std::uint32_t const in_flight = block_bytes > 512 ? 2 : 16;
-      std::uint32_t const shared_bytes = warps_per_block * in_flight * block_bytes;
-      memory::check_cuda(cudaFuncSetAttribute(by_bulk_copies, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              static_cast<int>(shared_bytes)),
-                         "cudaFuncSetAttribute");
-      seconds = seconds_of(
-          stream, [&] { by_bulk_copies<<<sms, warps_per_block * 32, shared_bytes, stream.get()>>>(what, in_flight); });
+      seconds = seconds_of(stream, [&] {
+        simt::launch<cuda>({.blocks = sms,
+                            .threads_per_block = warps_per_block * 32,
+                            .shared_bytes = by_bulk_copies::shared_bytes(in_flight, block_bytes)},
+                           by_bulk_copies{what, in_flight}, stream.get());
+      });
     }
     if (i == 0) continue;  // warm-up
     m.copies_per_second.push_back(count / seconds);

@@ -110,6 +110,8 @@ void lockstep::enlist(lane& l, block_group* group, std::uint32_t thread) {
   l.state = lane_state::ready;
   l.watching = false;
   l.fences = {};
+  l.copies.clear();
+  l.copy_groups = 0;
 }
 
 std::uint64_t lockstep::collect(collective kind, std::uint32_t mask, std::uint64_t operand, std::uint32_t source,
@@ -318,6 +320,15 @@ std::string lockstep::retire(lane& l) {
   if (l.group == nullptr) return {};
   auto& group = *l.group;
   --group.live;
+  if (!l.copies.empty()) {
+    return "the lane ends before it has waited for " + std::to_string(l.copies.size()) +
+           " of its copies: call wait_copies<0>()";
+  }
+  if (group.live == 0 && !group.bulk_copies.empty()) {
+    auto const& copy = group.bulk_copies.front();
+    return "the block ends while " + std::to_string(group.bulk_copies.size()) +
+           " bulk copies are under way: wait at their barrier; one was started at " + describe(copy.where);
+  }
   group.warps[l.thread / 32].present &= ~(1u << (l.thread % 32));
   if (!group.arrived.empty() && group.arrived.size() == group.live) {
     tell_release(&group);

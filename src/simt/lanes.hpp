@@ -3,6 +3,8 @@
 //! What both executors share: lanes, blocks, and the rules of warp collectives and block barriers.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,6 +15,28 @@
 #include "forebay/detail/simt/lane.hpp"
 
 namespace forebay::simt::detail {
+
+/// A small copy of a lane that has not been waited for.
+struct started_copy {
+  std::byte* to;
+  std::byte const* from;
+  std::uint32_t bytes;
+  std::uint32_t group;
+  bool arrived = false;  ///< before the lane waited: `data` is what it brought
+  std::array<std::byte, 16> data = {};
+};
+
+struct lane;
+
+/// A bulk copy that has not arrived.
+struct started_bulk_copy {
+  lane* by;
+  std::byte* to;
+  std::byte const* from;
+  std::uint32_t bytes;
+  std::uint64_t* barrier;  ///< a `barrier_word`
+  location where;
+};
 
 enum class lane_state : std::uint8_t { fresh, ready, waiting, in_collective, converging, at_barrier, ended };
 
@@ -31,6 +55,8 @@ struct lane : lane_hooks {
   std::uint32_t source = 0;
   std::uint64_t operand = 0;
   std::uint64_t result = 0;
+  std::vector<started_copy> copies;  ///< oldest first
+  std::uint32_t copy_groups = 0;     ///< that the lane has made
 };
 
 /// The lanes of a warp that wait in collectives, as sets of bits, so that a lane that comes to one need not look at the
@@ -48,6 +74,7 @@ struct block_group {
   std::vector<warp_collectives> warps;
   std::uint32_t live = 0;
   std::vector<lane*> arrived;
+  std::vector<started_bulk_copy> bulk_copies;
   std::unique_ptr<std::byte[]> shared;
 
   /// Lane `rank` of `of`'s warp; null beyond the block's end.
@@ -74,6 +101,10 @@ class lockstep : public executor {
                         location where) override;
   std::uint32_t converged(location where) override;
   void block_sync(location where) final;
+  void copy_async(void* to, void const* from, std::uint32_t bytes, location where) final;
+  void commit_copies() final;
+  void wait_copies(std::uint32_t newest, location where) final;
+  void copy_bulk(void* to, void const* from, std::uint32_t bytes, std::uint64_t* barrier, location where) final;
 
  protected:
   /// The current lane gives way; returns when it is picked again.
@@ -86,10 +117,21 @@ class lockstep : public executor {
   [[noreturn]] virtual void stop() = 0;
   /// The members of a warp sync or a block barrier: all of them have arrived and none has gone on.
   virtual void synchronised(std::span<lane* const> /*members*/) {}
+  /// The current lane starts a copy of `bytes` bytes: shows that it reads the source, and fills the target with
+  /// `pattern`.
+  virtual void begin_copy(std::byte* to, std::byte const* from, std::uint32_t bytes, location where) = 0;
+  /// The current lane waits for `copy`: its bytes are in the target when this returns.
+  virtual void end_copy(started_copy& copy, location where) = 0;
+  /// The current lane has started the last bulk copy of its block.
+  virtual void began_bulk_copy(location /*where*/) {}
   /// Whether a lane at the same site is converged with the lane that asks.
   virtual bool converges() { return true; }
 
-  /// Takes the lane out of its block. \returns the message for the collective that still needs the lane, or "".
+  /// What the target of a copy holds until the copy arrives. As a floating-point number it is about -3e-13.
+  static constexpr std::byte pattern{0xab};
+
+  /// Takes the lane out of its block. \returns the message for what still needs the lane, a collective or a copy, or
+  /// "".
   std::string retire(lane& l);
   /// Makes `l` a lane of `group`, ready to start.
   static void enlist(lane& l, block_group* group, std::uint32_t thread);
@@ -99,6 +141,8 @@ class lockstep : public executor {
  private:
   void release_barrier(block_group& group);
   bool collective_is_complete(lane const& me);
+  void require_copy(char const* name, void const* to, void const* from, std::uint32_t bytes, std::uint32_t unit,
+                    location where);
   void give_results(lane const& last);
   std::vector<lane*> members_;
 };

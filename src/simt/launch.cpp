@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "forebay/detail/simt/backoff.hpp"
+#include "forebay/detail/simt/barrier_word.hpp"
 #include "forebay/error.hpp"
 #include "lanes.hpp"
 #include "stacks.hpp"
@@ -135,6 +137,22 @@ class multiprocessor final : public lockstep {
     return lockstep::collect(kind, mask, operand, source, where);
   }
   bool stopping() override { return false; }
+  void look_for_bulk_copies(std::uint64_t* barrier) override {
+    auto& copies = me().group->bulk_copies;
+    if (copies.empty()) return;
+    unobserved const quiet;
+    // In the order in which they were started; the rest stay in theirs.
+    auto const first_left =
+        std::stable_partition(copies.begin(), copies.end(), [&](auto const& copy) { return copy.barrier == barrier; });
+    for (auto copy = copies.begin(); copy != first_left; ++copy) {
+      std::memcpy(copy->to, copy->from, copy->bytes);
+      // Lanes of a block share an OS thread, so nothing changes the word meanwhile. Release: pairs with the acquire in
+      // fiber::barrier_passed.
+      std::uint64_t const word = host_load(barrier, order::relaxed);
+      host_store(barrier, barrier_word::after(word, 0 - copy->bytes, 0), order::release);
+    }
+    copies.erase(copies.begin(), first_left);
+  }
 
   // Only scheduled runs watch accesses.
   void point(location) override {}
@@ -182,6 +200,11 @@ class multiprocessor final : public lockstep {
     r.previous->next = r.next->previous = &r;
   }
 
+  void begin_copy(std::byte* to, std::byte const*, std::uint32_t bytes, location) override {
+    std::fill_n(to, bytes, pattern);
+  }
+  void end_copy(started_copy& copy, location) override { std::memcpy(copy.to, copy.from, copy.bytes); }
+
   void report(std::string what, location where) override {
     launch_.fail(describe_position(me()) + ": " + std::move(what) + "; at " + describe(where));
   }
@@ -199,6 +222,7 @@ class multiprocessor final : public lockstep {
     tell_acquire(this);  // the slot's shared memory and stacks were those of lanes that ended
     auto const& shape = launch_.shape;
     group.live = shape.threads_per_block;
+    group.bulk_copies.clear();
     if (group.shared == nullptr) group.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 1);
     // Shared memory starts uninitialised; a pattern exposes kernels that rely on zeros.
     std::fill_n(group.shared.get(), shape.shared_bytes, std::byte{0xcd});

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <exception>
 #include <queue>
 #include <tuple>
 #include <utility>
 
+#include "forebay/detail/simt/barrier_word.hpp"
 #include "forebay/error.hpp"
 #include "lanes.hpp"
 #include "memory.hpp"
@@ -272,6 +274,7 @@ class deterministic final : public lockstep, public memory_host {
     if (stopping_ && memory_ != nullptr) memory_->grid_ended(me());
     return stopping_;
   }
+  void look_for_bulk_copies(std::uint64_t*) override {}
   void check_failed(char const* what, location where) override {
     unobserved const quiet;
     {
@@ -316,6 +319,7 @@ class deterministic final : public lockstep, public memory_host {
     bool diverged = false;
     try {
       if (memory_ != nullptr) memory_->step();
+      if (copies_under_way_ != 0 && choice(8) == 0) land_copy();
       to = pick();
     } catch (std::runtime_error const& e) {  // a replay
       report(e.what(), from.where);
@@ -340,6 +344,38 @@ class deterministic final : public lockstep, public memory_host {
     runnable_ += is ? 1u : ~0u;
     schedule_.runnable(s.id, is);
   }
+  void begin_copy(std::byte* to, std::byte const* from, std::uint32_t bytes, location where) override {
+    step(where);
+    for_each_granule(to, bytes, [&](std::byte* at, std::uint32_t n) {
+      // The source is read again when the copy arrives. This read finds a race with what came before.
+      if (memory_ != nullptr) (void)memory_->plain_load(me(), from + (at - to), n, where);
+      store_data(at, n, pattern_word, where);
+    });
+    ++copies_under_way_;
+  }
+  void end_copy(started_copy& copy, location where) override {
+    step(where);
+    for_each_granule(copy.to, copy.bytes, [&](std::byte* at, std::uint32_t n) {
+      auto const* const source = copy.from + (at - copy.to);
+      // Read in any case: a race with what came since the lane started the copy is found.
+      std::uint64_t const now =
+          memory_ != nullptr ? memory_->plain_load(me(), source, n, where) : read_bytes(source, n);
+      if (!copy.arrived) write_bytes(&copy.data[static_cast<std::size_t>(at - copy.to)], n, now);
+    });
+    if (!std::exchange(copy.arrived, true)) --copies_under_way_;
+    for_each_granule(copy.to, copy.bytes, [&](std::byte* at, std::uint32_t n) {
+      store_data(at, n, read_bytes(&copy.data[static_cast<std::size_t>(at - copy.to)], n), where);
+    });
+  }
+  void began_bulk_copy(location where) override {
+    if (memory_ == nullptr) return;
+    auto const& copy = me().group->bulk_copies.back();
+    // Other lanes learn of the bytes, and so of the pattern before them, through the barrier. Release: pairs with the
+    // acquire in fiber::barrier_passed. Later changes of the word continue this release.
+    memory_->modify_begin(me(), copy.barrier, sizeof *copy.barrier, order::release, scope::block, where);
+    memory_->modify_end(me(), copy.barrier, sizeof *copy.barrier, *copy.barrier, true, order::release, scope::block);
+  }
+
   void report(std::string what, location where) override {
     if (!cancelling_) note_failure(std::move(what) + (where.line() != 0 ? "; at " + describe(where) : ""), &me());
   }
@@ -363,6 +399,75 @@ class deterministic final : public lockstep, public memory_host {
   };
 
   scheduled_lane& me() { return *static_cast<scheduled_lane*>(current); }
+
+  /// Calls `visit(address, bytes)` for the parts of an area that each lie in one granule of 8 bytes.
+  template <class Visit>
+  static void for_each_granule(std::byte* area, std::uint32_t bytes, Visit&& visit) {
+    for (std::uint32_t done = 0; done < bytes;) {
+      auto const in_granule = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(area + done) % 8);
+      std::uint32_t const n = std::min(bytes - done, 8 - in_granule);
+      visit(area + done, n);
+      done += n;
+    }
+  }
+  /// A plain store of the current lane.
+  void store_data(std::byte* at, std::uint32_t bytes, std::uint64_t value, location where) {
+    if (memory_ != nullptr) {
+      memory_->plain_store(me(), at, bytes, value, where);
+    } else {
+      write_bytes(at, bytes, value);
+      changed(at);
+    }
+  }
+
+  /// Lets one of the copies that are under way arrive.
+  void land_copy() {
+    std::uint32_t n = choice(copies_under_way_);
+    --copies_under_way_;
+    note_progress();
+    for (auto& l : lanes_) {
+      for (auto& copy : l.copies) {
+        if (!copy.arrived && n-- == 0) return land(l, copy);
+      }
+    }
+    for (auto& group : groups_) {
+      if (n < group.bulk_copies.size()) {
+        auto const at = group.bulk_copies.begin() + n;
+        started_bulk_copy const copy = *at;
+        group.bulk_copies.erase(at);
+        return land(copy);
+      }
+      n -= static_cast<std::uint32_t>(group.bulk_copies.size());
+    }
+  }
+  void land(scheduled_lane& by, started_copy& copy) {
+    copy.arrived = true;
+    bring(by, copy.to, copy.from, copy.bytes);
+    // Kept for the lane's wait: a store of the pattern that is held back could come after these bytes.
+    std::memcpy(copy.data.data(), copy.to, copy.bytes);
+  }
+  void land(started_bulk_copy const& copy) {
+    bring(static_cast<scheduled_lane&>(*copy.by), copy.to, copy.from, copy.bytes);
+    // Relaxed: the word continues the release of began_bulk_copy. A lane that acquires it sees these bytes.
+    constexpr std::uint32_t bytes = sizeof *copy.barrier;
+    if (memory_ != nullptr) {
+      memory_->modify_begin(*copy.by, copy.barrier, bytes, order::relaxed, scope::block, copy.where);
+    }
+    *copy.barrier = barrier_word::after(*copy.barrier, 0 - copy.bytes, 0);
+    if (memory_ != nullptr) {
+      memory_->modify_end(*copy.by, copy.barrier, bytes, *copy.barrier, true, order::relaxed, scope::block);
+    }
+    changed(copy.barrier);
+  }
+  /// Puts what `by` would read at the source into the target, past the memory model: no lane stores these bytes.
+  void bring(scheduled_lane const& by, std::byte* to, std::byte const* from, std::uint32_t bytes) {
+    for_each_granule(to, bytes, [&](std::byte* at, std::uint32_t n) {
+      auto const* const source = from + (at - to);
+      write_bytes(at, n, memory_ != nullptr ? memory_->visible(by, source, n) : read_bytes(source, n));
+      changed(at);
+    });
+  }
+
   bool is_own_stack(void const* address) {
     // Only with store buffers can a store of a lane come late. In the other models a lane sees its own stores at once.
     if (options_.memory != memory_model::store_buffers) return false;
@@ -393,6 +498,10 @@ class deterministic final : public lockstep, public memory_host {
     for (;;) {
       if (runnable_ == 0) {
         if (memory_ != nullptr && memory_->advance()) continue;
+        if (copies_under_way_ != 0) {
+          land_copy();
+          continue;
+        }
         if (wake_changed() || advance_time()) continue;
         return nullptr;
       }
@@ -606,6 +715,8 @@ class deterministic final : public lockstep, public memory_host {
     }
   }
 
+  static constexpr std::uint64_t pattern_word = 0x0101010101010101u * static_cast<std::uint64_t>(pattern);
+
   run_options const options_;
   scheduler& schedule_;
   grid const shape_;
@@ -627,7 +738,8 @@ class deterministic final : public lockstep, public memory_host {
   std::uint32_t resident_ = 0;
   std::uint64_t now_ns_ = 0;
   std::uint64_t progress_ = 1;  // changes whenever a lane does anything but look
-  std::uint64_t idle_ = 0;      // evaluations of predicates since a lane last did anything else
+  std::uint32_t copies_under_way_ = 0;
+  std::uint64_t idle_ = 0;  // evaluations of predicates since a lane last did anything else
   bool stopping_ = false;
   bool cancelling_ = false;
 };

@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "forebay/detail/simt/stager.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
+#include "staged_sums.hpp"
 
 namespace forebay::simt::testing {
 
@@ -254,6 +256,42 @@ struct grid_kernel {
   FOREBAY_DEVICE void operator()() const { M::st(&ids[M::thread_rank()], M::grid_id()); }
 };
 
+/// Each lane copies a quad of words in each of two groups, in pieces of `Bytes` bytes, and hands what it got to its
+/// neighbour.
+template <class M, u32 Bytes>
+struct small_copies_kernel {
+  static constexpr u32 quad = 4;
+  u32* words;  // in: two quads for each lane of the block; out: likewise, from the neighbour
+  small_copies_kernel with(u32* data) const { return {data}; }
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    u32 const me = block.thread_rank(), lanes = block.size();
+    u32* const shared = &block.template shared<u32>();
+    for (u32 group = 0; group < 2; ++group) {
+      for (u32 k = 0; k < quad; k += Bytes / 4) {
+        u32 const at = (group * lanes + me) * quad + k;
+        M::template copy_async<Bytes>(shared + at, words + at);
+      }
+      M::commit_copies();
+    }
+    M::template wait_copies<1>();
+    u32 first = 0;
+    for (u32 k = 0; k < quad; ++k) first += M::ld(shared + me * quad + k);
+    u32 expected = 0;
+    for (u32 k = 0; k < quad; ++k) expected += M::ld(words + me * quad + k);
+    M::check(first == expected, "a lane sees its older group after it waited for all but the newest");
+    M::template wait_copies<0>();
+    block.sync();
+    u32* const out = words + 2 * lanes * quad;
+    u32 const other = (me + 1) % lanes;
+    for (u32 group = 0; group < 2; ++group) {
+      for (u32 k = 0; k < quad; ++k) {
+        M::st(out + (group * lanes + me) * quad + k, M::ld(shared + (group * lanes + other) * quad + k));
+      }
+    }
+  }
+};
+
 template <class Runner>
 class MachineConformance : public ::testing::Test {
  protected:
@@ -395,12 +433,68 @@ TYPED_TEST_P(MachineConformance, LanesOfAGridKnowItByOneNumber) {
   EXPECT_EQ(ids, std::vector<u32>(128, ids[0]));
 }
 
+template <class Runner, u32 Bytes>
+void expect_small_copies_arrive() {
+  using kernel = small_copies_kernel<typename Runner::machine, Bytes>;
+  u32 constexpr lanes = 48, count = 2 * lanes * kernel::quad;
+  std::vector<u32> words(2 * count);
+  for (u32 i = 0; i < count; ++i) words[i] = i * 2654435761u;
+  auto const given = words;
+  Runner::run(grid{1, lanes, count * 4}, kernel{}, words);
+  for (u32 i = 0; i < count; ++i) {
+    u32 const lane = i / kernel::quad % lanes, group = i / kernel::quad / lanes;
+    ASSERT_EQ(words[i], given[i]);
+    ASSERT_EQ(words[count + i], given[(group * lanes + (lane + 1) % lanes) * kernel::quad + i % kernel::quad]);
+  }
+}
+
+TYPED_TEST_P(MachineConformance, SmallCopiesArriveInGroups) {
+  expect_small_copies_arrive<TypeParam, 4>();
+  expect_small_copies_arrive<TypeParam, 8>();
+  expect_small_copies_arrive<TypeParam, 16>();
+}
+
+template <class Runner, class Policy>
+void expect_tiles_are_staged() {
+  using M = typename Runner::machine;
+  struct shape {
+    u32 lanes, tiles, stages;
+  };
+  for (auto const& [lanes, tiles, stages] :
+       {shape{64, 5, 3}, shape{40, 4, 1}, shape{8, 7, 2}, shape{32, 7, 5}, shape{32, 1, 2}}) {
+    SCOPED_TRACE(::testing::Message() << lanes << " lanes, " << tiles << " tiles, " << stages << " stages");
+    staged_sums const sums{lanes, tiles};
+    std::vector<u32> words = sums.words();
+    u32 const shared_bytes = stager<M, Policy, u32>::shared_bytes(staged_sums::tile, stages);
+    Runner::run(grid{1, lanes, shared_bytes}, staged_sums_kernel<M, Policy>{tiles, stages}, words);
+    if (words[tiles * staged_sums::tile] == staged_sums::not_here) {
+      GTEST_SKIP() << "the code is for a GPU without bulk copies";
+    }
+    ASSERT_EQ(sums.of(words), sums.expected());
+  }
+}
+
+TYPED_TEST_P(MachineConformance, TilesAreStagedByOrdinaryLoads) {
+  expect_tiles_are_staged<TypeParam, stage_policy::plain>();
+}
+TYPED_TEST_P(MachineConformance, TilesAreStagedByCopiesOf4Bytes) {
+  expect_tiles_are_staged<TypeParam, stage_policy::async4>();
+}
+TYPED_TEST_P(MachineConformance, TilesAreStagedByCopiesOf16Bytes) {
+  expect_tiles_are_staged<TypeParam, stage_policy::async16>();
+}
+TYPED_TEST_P(MachineConformance, TilesAreStagedByBulkCopies) {
+  expect_tiles_are_staged<TypeParam, stage_policy::bulk>();
+}
+
 REGISTER_TYPED_TEST_SUITE_P(MachineConformance, WarpCollectivesGiveWhatTheirMembersPassed,
                             ThisWarpHoldsTheLanesThatTheBlockHas, BlocksShareMemoryAcrossBarriers, AtomicsLoseNothing,
                             WordsOfGlobalMemoryAreAtomicAndLoadsBeginEarly, EveryLaneOfResidentBlocksMakesProgress,
                             AWaitGivesUpAtItsDeadlineAndNotBefore, LanesThatWaitTogetherGoOnTogether,
                             AWaitThatIsLateTakesWhatHasCome, LanesThatWereTogetherFindEachOtherBesideOthers,
                             CopyMovesExactlyItsBytesAtAnyAlignment, SixteenBytesAndDoorbellsAreStored,
-                            LanesOfAGridKnowItByOneNumber);
+                            LanesOfAGridKnowItByOneNumber, SmallCopiesArriveInGroups, TilesAreStagedByOrdinaryLoads,
+                            TilesAreStagedByCopiesOf4Bytes, TilesAreStagedByCopiesOf16Bytes,
+                            TilesAreStagedByBulkCopies);
 
 }  // namespace forebay::simt::testing

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "forebay/detail/simt/cuda_copies.hpp"
 #include "forebay/detail/simt/machine_traits.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 #include "forebay/detail/simt/wait_in_step.hpp"
@@ -32,7 +33,7 @@
 
 namespace forebay::simt {
 
-struct cuda : machine_traits {
+struct cuda : machine_traits, detail::cuda_copies {
   static constexpr std::uint32_t looks_per_poll = 16;
   static constexpr std::uint32_t full_warp_lanes = 32;
   static constexpr bool reduces_warps = true;

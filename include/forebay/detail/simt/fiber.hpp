@@ -11,6 +11,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "forebay/detail/simt/barrier_word.hpp"
 #include "forebay/detail/simt/lane.hpp"
 #include "forebay/detail/simt/machine_traits.hpp"
 #include "forebay/detail/simt/native.hpp"
@@ -220,6 +221,59 @@ struct fiber : machine_traits {
     }
   }
 
+  static constexpr bool has_bulk_copies = true;
+
+  /// Starts to copy `Bytes` bytes of global memory into shared memory. Both addresses are multiples of `Bytes`. The
+  /// target holds a pattern until the copy arrives: in real time when the lane waits for it, in a scheduled run at any
+  /// moment until then. The source is read when the copy arrives.
+  template <std::uint32_t Bytes>
+  static void copy_async(void* to, void const* from, location where = location::current()) {
+    static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "asynchronous copies move 4, 8 or 16 bytes");
+    auto* lane = detail::current;
+    check(lane != nullptr, "copy_async: outside an executor there is no shared memory", where);
+    lane->owner->copy_async(to, from, Bytes, where);
+  }
+  /// Makes a group of the copies that the caller started since its last group. A group may be empty.
+  static void commit_copies() {
+    if (auto* lane = detail::current; lane != nullptr) lane->owner->commit_copies();
+  }
+  /// Returns when all groups of the caller but the newest `Newest` have arrived. The caller then sees their bytes; the
+  /// other lanes of its block see them after a barrier.
+  template <std::uint32_t Newest>
+  static void wait_copies(location where = location::current()) {
+    if (auto* lane = detail::current; lane != nullptr) lane->owner->wait_copies(Newest, where);
+  }
+
+  // What `simt::bulk_barrier` is made of.
+
+  static void init_barrier(std::uint64_t& word, std::uint32_t arrivals, location where = location::current()) {
+    check(arrivals != 0 && arrivals <= 1024, "a barrier: 1 to 1024 arrivals", where);
+    barrier(word).store(detail::barrier_word::initial(arrivals), order::relaxed, where);
+  }
+  static void expect_bytes(std::uint64_t& word, std::uint32_t bytes, location where = location::current()) {
+    change_barrier(word, bytes, 0, order::relaxed, where);
+  }
+  static void arrive_at_barrier(std::uint64_t& word, location where = location::current()) {
+    // Release: pairs with the acquire in barrier_passed.
+    change_barrier(word, 0, 1, order::release, where);
+  }
+  [[nodiscard]] static bool barrier_passed(std::uint64_t& word, std::uint32_t parity,
+                                           location where = location::current()) {
+    if (auto* lane = detail::current; lane != nullptr) lane->owner->look_for_bulk_copies(&word);
+    // Acquire: pairs with the release in arrive_at_barrier, and with that of copy_bulk, which each change since
+    // continues.
+    return detail::barrier_word::parity(barrier(word).load(order::acquire, where)) != parity;
+  }
+  /// As `copy_async`, except that it arrives when a lane looks at the barrier, and at any moment in a scheduled run.
+  static void copy_bulk(void* to, void const* from, std::uint32_t bytes, std::uint64_t& word,
+                        location where = location::current()) {
+    auto* lane = detail::current;
+    check(lane != nullptr, "copy_bulk: outside an executor there is no shared memory", where);
+    lane->owner->copy_bulk(to, from, bytes, &word, where);
+  }
+  /// There is one proxy here, so this orders nothing, and no run finds that it is missing.
+  static void fence_before_bulk_copies() {}
+
   /// Stores to a controller's doorbell register. Order it after the entries with `fence(scope::system,
   /// order::release)`.
   static void st_mmio(std::uint32_t* doorbell, std::uint32_t value, location where = location::current()) {
@@ -416,6 +470,18 @@ struct fiber : machine_traits {
    private:
     detail::lane_hooks& lane_;
   };
+
+  static atomic_ref<std::uint64_t, scope::block> barrier(std::uint64_t& word) {
+    return atomic_ref<std::uint64_t, scope::block>(word);
+  }
+  static void change_barrier(std::uint64_t& word, std::uint32_t expected, std::uint32_t arrivals, order o,
+                             location where) {
+    std::uint64_t seen = barrier(word).load(order::relaxed, where);
+    for (;;) {
+      check(detail::barrier_word::missing(seen) >= arrivals, "a barrier: more lanes arrive than init() said", where);
+      if (barrier(word).compare_exchange(seen, detail::barrier_word::after(seen, expected, arrivals), o, where)) return;
+    }
+  }
 
   /// Calls `visit(offset, bytes)` for the parts of [address, address + bytes) that each lie in one granule of 8 bytes.
   template <class Visit>

@@ -78,6 +78,13 @@ class executor {
   virtual void block_sync(location where) = 0;
   virtual std::uint32_t choose(std::uint32_t n) = 0;
   virtual bool stopping() = 0;
+  virtual void copy_async(void* to, void const* from, std::uint32_t bytes, location where) = 0;
+  virtual void commit_copies() = 0;
+  virtual void wait_copies(std::uint32_t newest, location where) = 0;
+  /// `barrier` is a `barrier_word`.
+  virtual void copy_bulk(void* to, void const* from, std::uint32_t bytes, std::uint64_t* barrier, location where) = 0;
+  /// The lane is about to read `barrier` to see whether bulk copies have arrived.
+  virtual void look_for_bulk_copies(std::uint64_t* barrier) = 0;
   [[noreturn]] virtual void check_failed(char const* what, location where) = 0;
 
  protected:

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! Tiles of global memory, staged in the shared memory of a block by all its lanes, so that the next tiles are on their
+//! way while the block works on one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "forebay/detail/simt/bulk_barrier.hpp"
+#include "forebay/detail/simt/vocabulary.hpp"
+
+namespace forebay::simt {
+
+/// The instructions that bring the bytes.
+namespace stage_policy {
+/// Ordinary loads and stores, an element at a time. The block waits for each tile where it asks for it.
+struct plain {
+  static constexpr std::uint32_t unit_bytes = 0;
+};
+/// Asynchronous copies of 4 bytes, which go through the L1 cache.
+struct async4 {
+  static constexpr std::uint32_t unit_bytes = 4;
+};
+/// Asynchronous copies of 16 bytes, which pass by the L1 cache.
+struct async16 {
+  static constexpr std::uint32_t unit_bytes = 16;
+};
+/// Bulk copies, each of a whole run of bytes, by the copy unit of a multiprocessor (compute capability 9.0).
+struct bulk {
+  static constexpr std::uint32_t unit_bytes = 16;
+};
+}  // namespace stage_policy
+
+/// The rules of a stager; tests derive from this to replace one by a wrong one.
+struct stager_rules {
+  /// Whether `wait` waits until the tile has arrived.
+  static constexpr bool waits = true;
+  /// Whether the barriers' parity changes each time that the buffers have been used once.
+  static constexpr bool parity_changes = true;
+  /// Whether `release` waits until all lanes have released the tile.
+  static constexpr bool release_waits = true;
+  /// How many of its buffers it leaves unused, while it has as many tiles under way as there are buffers.
+  static constexpr std::uint32_t buffers_missing = 0;
+};
+
+/// Stages tiles of up to `tile` elements of type `T` through `stages` buffers. Every lane of a block has one, and all
+/// of them call the same functions in the same order:
+///
+///     T* const to = tiles.acquire();          // a buffer; at most `stages` tiles may be acquired and not released
+///     tiles.copy(to, from, count);            // once or several times: what the tile consists of
+///     tiles.commit();
+///     ...                                     // more tiles, and work on earlier ones
+///     T const* const tile = tiles.wait();     // the oldest tile that was not released: it is there, for every lane
+///     tiles.release();                        // the tile may be overwritten
+///
+/// Between `wait` and `release` lanes may also write to the tile. Addresses and lengths are multiples of
+/// `Policy::unit_bytes`; the CPU executor checks that. The tiles of one block come from one stager at a time.
+template <class M, class Policy, class T, class Rules = stager_rules>
+class stager {
+ public:
+  static constexpr bool is_plain = Policy::unit_bytes == 0;
+  static constexpr bool is_bulk = std::is_same_v<Policy, stage_policy::bulk>;
+  static constexpr std::uint32_t stages_max = 8;
+
+  /// How much shared memory the stager needs.
+  FOREBAY_DEVICE static constexpr std::uint32_t shared_bytes(std::uint32_t tile, std::uint32_t stages) {
+    return stages * (stride(tile) * static_cast<std::uint32_t>(sizeof(T)) + (is_bulk ? barrier_bytes : 0));
+  }
+
+  /// `shared`: `shared_bytes(tile, stages)` bytes of shared memory, at a multiple of 16 (128 is faster). `stages`: 1 to
+  /// `stages_max`.
+  FOREBAY_DEVICE stager(typename M::block block, std::byte* shared, std::uint32_t tile, std::uint32_t stages)
+      : block_(block),
+        buffers_(reinterpret_cast<T*>(shared)),
+        barriers_(shared + std::size_t{stages} * stride(tile) * sizeof(T)),
+        stride_(stride(tile)),
+        stages_(stages - Rules::buffers_missing) {
+    if constexpr (is_bulk) {
+      if (block_.thread_rank() < stages) barrier(block_.thread_rank()).init(1);
+      block_.sync();
+    }
+  }
+
+  FOREBAY_DEVICE T* acquire() const { return buffers_ + std::size_t{filled_} * stride_; }
+
+  /// Brings `count` elements of global memory to `to`, within the tile that was acquired last.
+  FOREBAY_DEVICE void copy(T* to, T const* from, std::uint32_t count) { copy_rows(to, 0, from, 0, 1, count); }
+
+  /// Brings `rows` rows of `columns` elements. A row begins `to_pitch` elements after the one before it in the tile,
+  /// and `from_pitch` elements after it in global memory.
+  FOREBAY_DEVICE void copy_rows(T* to, std::uint32_t to_pitch, T const* from, std::size_t from_pitch,
+                                std::uint32_t rows, std::uint32_t columns) {
+    if constexpr (is_bulk) {
+      if (block_.thread_rank() >= 32) return;
+      auto const lanes = M::this_warp();
+      auto const row_bytes = static_cast<std::uint32_t>(columns * sizeof(T));
+      if (block_.thread_rank() == 0) barrier(filled_).expect(rows * row_bytes);
+      // No copy arrives before the barrier expects it.
+      lanes.sync();
+      std::uint32_t const step = block_.size() < 32 ? block_.size() : 32;
+      for (std::uint32_t row = lanes.thread_rank(); row < rows; row += step) {
+        barrier(filled_).copy_bulk(to + std::size_t{row} * to_pitch, from + row * from_pitch, row_bytes);
+      }
+    } else {
+      constexpr std::uint32_t unit = is_plain ? 1 : Policy::unit_bytes;
+      std::uint32_t const units = is_plain ? columns : static_cast<std::uint32_t>(columns * sizeof(T)) / unit;
+      std::uint32_t row = 0;
+      std::uint32_t column = block_.thread_rank();
+      if (rows == 1) {
+        for (; column < units; column += block_.size()) move(to, from, column);
+        return;
+      }
+      // Lanes go on as if the rows lay one after the other, so that short rows keep all of them busy.
+      std::uint32_t const step_rows = block_.size() / units;
+      std::uint32_t const step_columns = block_.size() % units;
+      row = column / units;
+      column %= units;
+      while (row < rows) {
+        move(to + std::size_t{row} * to_pitch, from + row * from_pitch, column);
+        row += step_rows;
+        column += step_columns;
+        if (column >= units) {
+          column -= units;
+          ++row;
+        }
+      }
+    }
+  }
+
+  /// All copies into the tile that was acquired last have been started.
+  FOREBAY_DEVICE void commit() {
+    if constexpr (is_bulk) {
+      if (block_.thread_rank() == 0) barrier(filled_).arrive();
+    } else if constexpr (!is_plain) {
+      M::commit_copies();
+    }
+    filled_ = next(filled_);
+    ++under_way_;
+  }
+
+  [[nodiscard]] FOREBAY_DEVICE T* wait() {
+    if constexpr (Rules::waits) {
+      if constexpr (is_bulk) {
+        barrier(taken_).wait(parity_);
+      } else {
+        if constexpr (!is_plain) wait_for_all_but(under_way_ - 1);
+        // Each lane has waited for its own copies.
+        block_.sync();
+      }
+    }
+    return buffers_ + std::size_t{taken_} * stride_;
+  }
+
+  FOREBAY_DEVICE void release() {
+    // The next copy into the buffer comes through another proxy than the lanes' accesses.
+    if constexpr (is_bulk) M::fence_before_bulk_copies();
+    if constexpr (Rules::release_waits) block_.sync();
+    taken_ = next(taken_);
+    if (Rules::parity_changes && taken_ == 0) parity_ ^= 1;
+    --under_way_;
+  }
+
+ private:
+  static constexpr std::uint32_t barrier_bytes = sizeof(bulk_barrier<M>);
+
+  /// Elements from one buffer to the next: whole lines of 128 bytes.
+  FOREBAY_DEVICE static constexpr std::uint32_t stride(std::uint32_t tile) {
+    constexpr std::uint32_t line = 128 / sizeof(T);
+    return (tile + line - 1) / line * line;
+  }
+  FOREBAY_DEVICE std::uint32_t next(std::uint32_t buffer) const { return buffer + 1 == stages_ ? 0 : buffer + 1; }
+  FOREBAY_DEVICE bulk_barrier<M>& barrier(std::uint32_t buffer) const {
+    return reinterpret_cast<bulk_barrier<M>*>(barriers_)[buffer];
+  }
+
+  FOREBAY_DEVICE static void move(T* to, T const* from, std::uint32_t unit) {
+    if constexpr (is_plain) {
+      M::st(to + unit, M::ld(from + unit));
+    } else {
+      M::template copy_async<Policy::unit_bytes>(reinterpret_cast<std::byte*>(to) + unit * Policy::unit_bytes,
+                                                 reinterpret_cast<std::byte const*>(from) + unit * Policy::unit_bytes);
+    }
+  }
+
+  /// The instruction has the number in its code.
+  FOREBAY_DEVICE static void wait_for_all_but(std::uint32_t newest) {
+    switch (newest) {
+      case 0:
+        return M::template wait_copies<0>();
+      case 1:
+        return M::template wait_copies<1>();
+      case 2:
+        return M::template wait_copies<2>();
+      default:
+        // Waits longer than it must with more than four stages.
+        return M::template wait_copies<3>();
+    }
+  }
+
+  typename M::block block_;
+  T* buffers_;
+  std::byte* barriers_;
+  std::uint32_t stride_;
+  std::uint32_t stages_;
+  std::uint32_t filled_ = 0;     ///< the buffer that the next tile goes to
+  std::uint32_t taken_ = 0;      ///< the buffer of the oldest tile
+  std::uint32_t under_way_ = 0;  ///< tiles that were committed and not released
+  std::uint32_t parity_ = 0;     ///< of the phase that the tile in `taken_` arrives in
+};
+
+}  // namespace forebay::simt
