@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/transfer/registry.hpp"
+
+#include <string>
+
+#include "apps/transfer/launch.hpp"
+#include "apps/transfer/workloads/gemv.hpp"
+#include "apps/transfer/workloads/saxpy.hpp"
+#include "apps/transfer/workloads/vector_seq.hpp"
+#include "forebay/error.hpp"
+
+namespace forebay::transfer {
+namespace {
+
+template <class W>
+class workload_of final : public workload {
+ public:
+  workload_of(problem_size size, launch_shape shape) : work_(size, shape) {}
+  workload_facts const& facts() const override { return W::facts; }
+  launch_shape shape() const override { return work_.shape(); }
+  std::vector<buffer> buffers() const override { return work_.buffers(); }
+  workload_costs costs() const override { return work_.costs(); }
+  void init(std::uint64_t seed, views host) const override { work_.init(seed, host); }
+  std::string mismatch(std::uint64_t seed, views host) const override { return work_.mismatch(seed, host); }
+  void run_on_cpu(stage_kind how, views memory) const override { launch_on_cpu(work_, how, memory); }
+
+ private:
+  W work_;
+};
+
+template <class W>
+constexpr registered_workload entry{&W::facts, [](problem_size size, launch_shape shape) -> std::unique_ptr<workload> {
+                                      return std::make_unique<workload_of<W>>(size, shape);
+                                    }};
+
+constexpr registered_workload all[] = {entry<vector_seq>, entry<saxpy>, entry<gemv>};
+
+}  // namespace
+
+std::span<registered_workload const> workloads() {
+  return all;
+}
+
+std::unique_ptr<workload> make_workload(std::string_view name, problem_size size, launch_shape shape) {
+  for (registered_workload const& w : all) {
+    if (w.facts->name == name) return w.make(size, shape);
+  }
+  throw refused_input("--workload", std::string(name), "is none of those that `forebay transfer list` names");
+}
+
+}  // namespace forebay::transfer
