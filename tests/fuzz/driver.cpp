@@ -183,7 +183,8 @@ class hostile_controller final : public driver::register_space {
     // It ended this command before it fetched it. So the driver has the memory back, and may do with it what it likes.
     if (ended_unseen_.erase(e.command_id()) != 0) return std::nullopt;
     // It may have written this entry itself, or have ended the command with a completion that it wrote.
-    if (scribbled_ && e.prp1 != 0 && memory_.bytes_at(e.prp1) == 0) return std::nullopt;
+    if (scribbled_ && (e.prp1 != 0 || identifies) && memory_.bytes_at(e.prp1) == 0) return std::nullopt;
+    demand(e.prp1 != 0 || !identifies, "a command that reads a page names it");
     if (e.prp1 != 0) {
       demand(memory_.bytes_at(e.prp1) != 0, "commands name memory that was mapped, from its start on");
       memory_.use(e.prp1);
