@@ -3,14 +3,13 @@
 //! What workloads do on the host: fill buffers with seeded numbers, and compare results.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "apps/common/random.hpp"
@@ -65,28 +64,26 @@ inline std::vector<std::uint64_t> sampled_places(std::uint64_t count, std::uint6
 /// Compares results from several threads, and keeps the first wrong one.
 class comparison {
  public:
+  /// `what` names the buffer that is compared.
   explicit comparison(std::string what) : what_(std::move(what)) {}
 
   /// `bound`: how far the result may be from the exact one, in the unit of both.
   void near(std::uint64_t at, double found, double expected, double bound) {
-    if (std::abs(found - expected) <= bound) return;  // false for a result that is no number
-    note(at, fmt::format("{}[{}] is {:.9g} instead of {:.9g}, which allows {:.2g}", what_, at, found, expected, bound));
+    // The other way round it would pass a result that is no number.
+    if (std::abs(found - expected) <= bound) return;
+    note_far(at, found, expected, bound);
   }
   template <class T>
   void equal(std::uint64_t at, T found, T expected) {
     if (found == expected) return;
-    note(at, fmt::format("{}[{}] is {} instead of {}", what_, at, found, expected));
+    note(at, "is " + std::to_string(found) + " instead of " + std::to_string(expected));
   }
-  /// "" if nothing was wrong.
+  /// "" if nothing was wrong, else `what[place] is ...`.
   std::string result() const { return text_; }
 
  private:
-  void note(std::uint64_t at, std::string text) {
-    std::lock_guard const lock(mutex_);
-    if (!text_.empty() && at >= first_) return;
-    first_ = at;
-    text_ = std::move(text);
-  }
+  void note(std::uint64_t at, std::string const& text);
+  void note_far(std::uint64_t at, double found, double expected, double bound);
 
   std::string what_;
   std::mutex mutex_;

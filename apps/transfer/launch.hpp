@@ -30,4 +30,8 @@ void launch_with(W const& work, stage_kind how, Run const& run, views memory) {
 template <class W>
 void launch_on_cpu(W const& work, stage_kind how, views memory);
 
+/// Instantiated in the `.cu` file that compiles the kernels of `W`. Returns before they have run.
+template <class W>
+void launch_on_gpu(W const& work, stage_kind how, views memory, CUstream_st* stream);
+
 }  // namespace forebay::transfer

@@ -23,6 +23,14 @@ class workload_of final : public workload {
   void init(std::uint64_t seed, views host) const override { work_.init(seed, host); }
   std::string mismatch(std::uint64_t seed, views host) const override { return work_.mismatch(seed, host); }
   void run_on_cpu(stage_kind how, views memory) const override { launch_on_cpu(work_, how, memory); }
+  void start_on_gpu([[maybe_unused]] stage_kind how, [[maybe_unused]] views memory,
+                    [[maybe_unused]] CUstream_st* stream) const override {
+#ifdef FOREBAY_HAS_CUDA
+    launch_on_gpu(work_, how, memory, stream);
+#else
+    throw operation_failed("this build has no CUDA");
+#endif
+  }
 
  private:
   W work_;

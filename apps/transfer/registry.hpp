@@ -19,7 +19,8 @@ struct registered_workload {
 /// In the order of the study: micro workloads, applications, networks.
 std::span<registered_workload const> workloads();
 
-/// Throws `refused_input`, which names the workload with the nearest name, or the member of the shape that does not fit.
+/// Throws `refused_input`, which names the workload with the nearest name, or the member of the shape that does not
+/// fit.
 std::unique_ptr<workload> make_workload(std::string_view name, problem_size size, launch_shape shape = {});
 
 }  // namespace forebay::transfer

@@ -18,8 +18,8 @@ inline constexpr std::uint32_t shared_bytes_max = 227 * 1024;
 inline constexpr std::uint32_t threads_max = 1024;
 
 /// Calls `fill(item)` and `work(item, tile)` for each item `first`, `first + step`, ... below `end`. `fill` acquires a
-/// tile of `staged`, starts its copies and commits it; that happens up to `stages` items ahead of the work. All lanes of
-/// the block call this with the same arguments.
+/// tile of `staged`, starts its copies and commits it; that happens up to `stages` items ahead of the work. All lanes
+/// of the block call this with the same arguments.
 template <class Stager, class Fill, class Work>
 FOREBAY_DEVICE void for_each_tile(Stager& staged, std::uint32_t stages, std::uint64_t first, std::uint64_t step,
                                   std::uint64_t end, Fill&& fill, Work&& work) {
@@ -70,8 +70,9 @@ inline void require_tile(std::uint32_t tile, std::uint32_t unit, std::uint64_t w
 /// Refuses a shape whose blocks take more shared memory than a GPU has.
 inline void require_shared_bytes(std::uint64_t bytes) {
   if (bytes <= shared_bytes_max) return;
-  throw refused_input("--tile", std::to_string(bytes) + " bytes of shared memory with its stages",
-                      "a block has at most " + std::to_string(shared_bytes_max) + ": take a smaller tile or fewer stages");
+  throw refused_input(
+      "--tile", std::to_string(bytes) + " bytes of shared memory with its stages",
+      "a block has at most " + std::to_string(shared_bytes_max) + ": take a smaller tile or fewer stages");
 }
 
 }  // namespace forebay::transfer

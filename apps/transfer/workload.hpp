@@ -13,9 +13,9 @@
 //!     std::string mismatch(std::uint64_t seed, views host) const; // "" if the results are right, else the first wrong
 //!     template <class Policy, class Run> void launch(Run const& run, views device) const;
 //!
-//! `init` and `mismatch` run on the host, with several threads. `launch` only starts kernels: `run(simt::grid, kernel)`.
-//! A workload has no state: each call with the same arguments does the same. Results do not depend on the policy, to the
-//! last bit.
+//! `init` and `mismatch` run on the host, with several threads. `launch` only starts kernels: `run(simt::grid,
+//! kernel)`. A workload has no state: each call with the same arguments does the same. Results do not depend on the
+//! policy, to the last bit.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +25,12 @@
 #include <string_view>
 #include <vector>
 
+struct CUstream_st;  // what a cudaStream_t points to
+
 namespace forebay::transfer {
 
-/// How much the buffers hold: tiny 1 to 8 MB, small 8 to 64 MB, medium 64 to 512 MB, large 0.5 to 1 GB, super 1 to 4 GB,
-/// mega 4 to 32 GB.
+/// How much the buffers hold: tiny 1 to 8 MB, small 8 to 64 MB, medium 64 to 512 MB, large 0.5 to 1 GB, super 1 to 4
+/// GB, mega 4 to 32 GB.
 enum class problem_size : std::uint8_t { tiny, small, medium, large, super, mega };
 inline constexpr std::string_view size_names[] = {"tiny", "small", "medium", "large", "super", "mega"};
 
@@ -98,6 +100,9 @@ class workload {
   virtual std::string mismatch(std::uint64_t seed, views host) const = 0;
   /// Returns when the kernels have run. Throws `operation_failed`.
   virtual void run_on_cpu(stage_kind how, views memory) const = 0;
+  /// Starts the kernels in a stream of the current GPU, a `cudaStream_t`, and returns before they have run. Throws
+  /// `operation_failed`, also where CUDA is not built in.
+  virtual void start_on_gpu(stage_kind how, views memory, CUstream_st* stream) const = 0;
 };
 
 }  // namespace forebay::transfer

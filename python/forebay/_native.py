@@ -53,6 +53,17 @@ def search_core() -> ModuleType:
     return _load("forebay._search")
 
 
+@functools.cache
+def transfer_core() -> ModuleType:
+    """Returns the module `forebay._transfer`, of the transfer suite.
+
+    Raises:
+        OperationFailed: It does not load.
+    """
+    core()
+    return _load("forebay._transfer")
+
+
 def _load(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)

@@ -10,13 +10,12 @@ from typing import Any
 
 from forebay import bench
 from forebay._native import core, interruptible
+from forebay.devices import chosen_device
 from forebay.errors import RefusedInput
 from forebay.mounts import mount_of
 from forebay.provenance import build_and_host
-from forebay.storage import build_info
 
 ENGINES = ("mmap", "pread", "io_uring", "cufile")
-CPU = "cpu"
 
 
 def file_of(drives: list[str], filename: str | None, ioengine: str) -> str:
@@ -52,7 +51,7 @@ def run(
     `device` is where the data of reads ends and that of writes begins. `tell` is as in `bench.run`.
     """
     job.validate()
-    where, gpu = _device(device)
+    where, gpu = chosen_device(device)
     before = time.time()
     options = bench.native_options(job)
     native = json.loads(interruptible(core().run_file_io, os.fspath(path), ioengine, gpu, **options, tell=tell))
@@ -65,18 +64,6 @@ def run(
         **build_and_host(),
     }
     return bench.document(job, ioengine, native, before, conditions)
-
-
-def _device(device: str) -> tuple[str, int]:
-    """`cpu` or `cuda:N`, and N, which is -1 for the CPU."""
-    gpus = build_info()["gpus"]
-    name = (gpus or [CPU])[0] if device == "auto" else device
-    if name == CPU:
-        return name, -1
-    if name not in gpus:
-        found = f"the GPUs here are {', '.join(gpus)}" if gpus else "no GPU was found, or CUDA is not built in"
-        raise RefusedInput("device", device, f"give cpu, auto or cuda:N; {found}, see `forebay doctor`")
-    return name, gpus.index(name)
 
 
 def _file_system(path: str) -> dict[str, Any]:

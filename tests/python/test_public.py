@@ -21,13 +21,13 @@ import forebay.study
 import numpy as np
 import pytest
 from forebay import storage
-from forebay._native import core, graph_core
+from forebay._native import core, graph_core, transfer_core
 from forebay.graph import placed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/reference/python.md"
 STUB = ROOT / "python/forebay/_core.pyi"
-STUBS = {"_core": core, "_graph": graph_core}
+STUBS = {"_core": core, "_graph": graph_core, "_transfer": transfer_core}
 MODULES = (forebay, forebay.graph, forebay.search, forebay.study)
 DEADLINE_S = 120
 

@@ -8,6 +8,39 @@
 
 namespace forebay::transfer {
 
+inline constexpr float saxpy_alpha = 0.7f;
+inline constexpr int saxpy_steps = 100;
+
+template <class M, class Policy>
+struct saxpy_kernel {
+  float const* a;
+  float* b;
+  std::uint64_t count;
+  std::uint32_t tile;  ///< of each vector
+  std::uint32_t stages;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), 2 * tile, stages);
+    for_each_tile(
+        staged, stages, block.rank, block_count<M>(), count / tile,
+        [&](std::uint64_t t) {
+          float* const both = staged.acquire();
+          staged.copy(both, a + t * tile, tile);
+          staged.copy(both + tile, b + t * tile, tile);
+          staged.commit();
+        },
+        [&](std::uint64_t t, float const* both) {
+          for (std::uint32_t i = block.thread_rank(); i < tile; i += block.size()) {
+            float const x = both[i];
+            float sum = both[tile + i];
+            for (int step = 0; step < saxpy_steps; ++step) sum += saxpy_alpha * x;
+            b[t * tile + i] = sum;
+          }
+        });
+  }
+};
+
 class saxpy {
  public:
   static constexpr workload_facts facts{"saxpy", workload_group::micro, "floats of each vector",
@@ -50,42 +83,12 @@ class saxpy {
   void launch(Run const& run, views device) const {
     using M = typename Run::machine;
     run({shape_.blocks, shape_.threads, simt::stager<M, Policy, float>::shared_bytes(2 * shape_.tile, shape_.stages)},
-        kernel<M, Policy>{device.at<float>(0), device.at<float>(1), count_, shape_.tile, shape_.stages});
+        saxpy_kernel<M, Policy>{device.at<float>(0), device.at<float>(1), count_, shape_.tile, shape_.stages});
   }
 
  private:
-  static constexpr float alpha = 0.7f;
-  static constexpr int steps = 100;
-
-  template <class M, class Policy>
-  struct kernel {
-    float const* a;
-    float* b;
-    std::uint64_t count;
-    std::uint32_t tile;  ///< of each vector
-    std::uint32_t stages;
-
-    FOREBAY_DEVICE void operator()() const {
-      auto const block = M::this_block();
-      simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), 2 * tile, stages);
-      for_each_tile(
-          staged, stages, block.rank, block_count<M>(), count / tile,
-          [&](std::uint64_t t) {
-            float* const both = staged.acquire();
-            staged.copy(both, a + t * tile, tile);
-            staged.copy(both + tile, b + t * tile, tile);
-            staged.commit();
-          },
-          [&](std::uint64_t t, float const* both) {
-            for (std::uint32_t i = block.thread_rank(); i < tile; i += block.size()) {
-              float const x = both[i];
-              float sum = both[tile + i];
-              for (int step = 0; step < steps; ++step) sum += alpha * x;
-              b[t * tile + i] = sum;
-            }
-          });
-    }
-  };
+  static constexpr float alpha = saxpy_alpha;
+  static constexpr int steps = saxpy_steps;
 
   launch_shape shape_;
   std::uint64_t count_;

@@ -10,6 +10,35 @@
 
 namespace forebay::transfer {
 
+inline constexpr float vector_seq_factor = 1.1f;
+inline constexpr int vector_seq_steps = 100;
+
+template <class M, class Policy>
+struct vector_seq_kernel {
+  float* vector;
+  std::uint64_t count;
+  std::uint32_t tile;
+  std::uint32_t stages;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), tile, stages);
+    for_each_tile(
+        staged, stages, block.rank, block_count<M>(), count / tile,
+        [&](std::uint64_t t) {
+          staged.copy(staged.acquire(), vector + t * tile, tile);
+          staged.commit();
+        },
+        [&](std::uint64_t t, float const* x) {
+          for (std::uint32_t i = block.thread_rank(); i < tile; i += block.size()) {
+            float value = x[i];
+            for (int step = 0; step < vector_seq_steps; ++step) value = vector_seq_factor * value + vector_seq_factor;
+            vector[t * tile + i] = value;
+          }
+        });
+  }
+};
+
 class vector_seq {
  public:
   static constexpr workload_facts facts{"vector_seq", workload_group::micro, "floats",
@@ -23,9 +52,7 @@ class vector_seq {
   }
 
   launch_shape shape() const { return shape_; }
-  std::vector<buffer> buffers() const {
-    return {{"x", count_ * sizeof(float), buffer_use::in_out}};
-  }
+  std::vector<buffer> buffers() const { return {{"x", count_ * sizeof(float), buffer_use::in_out}}; }
   workload_costs costs() const {
     double const n = static_cast<double>(count_);
     return {.operations = 2.0 * steps * n, .staged_bytes = n * sizeof(float), .shared_accesses = n};
@@ -52,38 +79,12 @@ class vector_seq {
   void launch(Run const& run, views device) const {
     using M = typename Run::machine;
     run({shape_.blocks, shape_.threads, simt::stager<M, Policy, float>::shared_bytes(shape_.tile, shape_.stages)},
-        kernel<M, Policy>{device.at<float>(0), count_, shape_.tile, shape_.stages});
+        vector_seq_kernel<M, Policy>{device.at<float>(0), count_, shape_.tile, shape_.stages});
   }
 
  private:
-  static constexpr float factor = 1.1f;
-  static constexpr int steps = 100;
-
-  template <class M, class Policy>
-  struct kernel {
-    float* vector;
-    std::uint64_t count;
-    std::uint32_t tile;
-    std::uint32_t stages;
-
-    FOREBAY_DEVICE void operator()() const {
-      auto const block = M::this_block();
-      simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), tile, stages);
-      for_each_tile(
-          staged, stages, block.rank, block_count<M>(), count / tile,
-          [&](std::uint64_t t) {
-            staged.copy(staged.acquire(), vector + t * tile, tile);
-            staged.commit();
-          },
-          [&](std::uint64_t t, float const* x) {
-            for (std::uint32_t i = block.thread_rank(); i < tile; i += block.size()) {
-              float value = x[i];
-              for (int step = 0; step < steps; ++step) value = factor * value + factor;
-              vector[t * tile + i] = value;
-            }
-          });
-    }
-  };
+  static constexpr float factor = vector_seq_factor;
+  static constexpr int steps = vector_seq_steps;
 
   launch_shape shape_;
   std::uint64_t count_;

@@ -23,6 +23,7 @@ from forebay.cli import (
     search_query,
     serve,
     study,
+    transfer,
 )
 from forebay.cli.application import Application
 from forebay.cli.contract import run
@@ -41,6 +42,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(drive.app, name="drive")
 app.add_typer(graph.app, name="graph")
 app.add_typer(search.app, name="search")
+app.add_typer(transfer.app, name="transfer")
 app.command("demo")(demo.demo)
 app.command("replay")(replay.replay)
 app.command("study")(study.study)

@@ -104,26 +104,45 @@ class stager {
         barrier(filled_).copy_bulk(to + std::size_t{row} * to_pitch, from + row * from_pitch, row_bytes);
       }
     } else {
-      constexpr std::uint32_t unit = is_plain ? 1 : Policy::unit_bytes;
-      std::uint32_t const units = is_plain ? columns : static_cast<std::uint32_t>(columns * sizeof(T)) / unit;
-      std::uint32_t row = 0;
-      std::uint32_t column = block_.thread_rank();
-      if (rows == 1) {
-        for (; column < units; column += block_.size()) move(to, from, column);
-        return;
-      }
+      std::uint32_t const units = is_plain ? columns : static_cast<std::uint32_t>(columns * sizeof(T)) / unit_bytes;
       // Lanes go on as if the rows lay one after the other, so that short rows keep all of them busy.
-      std::uint32_t const step_rows = block_.size() / units;
-      std::uint32_t const step_columns = block_.size() % units;
-      row = column / units;
-      column %= units;
-      while (row < rows) {
-        move(to + std::size_t{row} * to_pitch, from + row * from_pitch, column);
-        row += step_rows;
-        column += step_columns;
-        if (column >= units) {
-          column -= units;
-          ++row;
+      place at{0, block_.thread_rank()};
+      place step{0, block_.size()};
+      if (rows != 1) {
+        at = {at.column / units, at.column % units};
+        step = {step.column / units, step.column % units};
+      }
+      auto const is_there = [&] { return rows == 1 ? at.column < units : at.row < rows; };
+      auto const go_on = [&] {
+        at.row += step.row;
+        at.column += step.column;
+        if (rows != 1 && at.column >= units) {
+          at.column -= units;
+          ++at.row;
+        }
+      };
+      if constexpr (is_plain) {
+        // A load after a store to shared memory would wait for it, since the compiler does not know that they are
+        // apart. So the loads of some steps go first.
+        while (is_there()) {
+          T values[loads_at_once];
+          T* places[loads_at_once];
+          FOREBAY_UNROLL for (std::uint32_t k = 0; k < loads_at_once; ++k) {
+            places[k] = nullptr;
+            if (!is_there()) continue;
+            places[k] = to + std::size_t{at.row} * to_pitch + at.column;
+            values[k] = M::ld(from + at.row * from_pitch + at.column);
+            go_on();
+          }
+          FOREBAY_UNROLL for (std::uint32_t k = 0; k < loads_at_once; ++k) {
+            if (places[k] != nullptr) M::st(places[k], values[k]);
+          }
+        }
+      } else {
+        for (; is_there(); go_on()) {
+          M::template copy_async<unit_bytes>(
+              reinterpret_cast<std::byte*>(to + std::size_t{at.row} * to_pitch) + at.column * unit_bytes,
+              reinterpret_cast<std::byte const*>(from + at.row * from_pitch) + at.column * unit_bytes);
         }
       }
     }
@@ -164,6 +183,14 @@ class stager {
 
  private:
   static constexpr std::uint32_t barrier_bytes = sizeof(bulk_barrier<M>);
+  static constexpr std::uint32_t unit_bytes = is_plain ? sizeof(T) : Policy::unit_bytes;
+  static constexpr std::uint32_t loads_at_once = 4;
+
+  /// Of an element, or of a unit of a copy.
+  struct place {
+    std::uint32_t row;
+    std::uint32_t column;
+  };
 
   /// Elements from one buffer to the next: whole lines of 128 bytes.
   FOREBAY_DEVICE static constexpr std::uint32_t stride(std::uint32_t tile) {
@@ -173,15 +200,6 @@ class stager {
   FOREBAY_DEVICE std::uint32_t next(std::uint32_t buffer) const { return buffer + 1 == stages_ ? 0 : buffer + 1; }
   FOREBAY_DEVICE bulk_barrier<M>& barrier(std::uint32_t buffer) const {
     return reinterpret_cast<bulk_barrier<M>*>(barriers_)[buffer];
-  }
-
-  FOREBAY_DEVICE static void move(T* to, T const* from, std::uint32_t unit) {
-    if constexpr (is_plain) {
-      M::st(to + unit, M::ld(from + unit));
-    } else {
-      M::template copy_async<Policy::unit_bytes>(reinterpret_cast<std::byte*>(to) + unit * Policy::unit_bytes,
-                                                 reinterpret_cast<std::byte const*>(from) + unit * Policy::unit_bytes);
-    }
   }
 
   /// The instruction has the number in its code.

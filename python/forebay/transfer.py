@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transfer suite: workloads under every way of moving data, verified, with results that can be continued."""
+
+import difflib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forebay._native import interruptible, transfer_core
+from forebay.errors import RefusedInput
+from forebay.provenance import build_and_host
+
+# The six modes of the study that the suite repeats: transfer, allocation, stage.
+STUDY_MODES = {
+    "standard": ("pageable", "malloc", "plain"),
+    "async": ("pageable", "malloc", "async4"),
+    "uvm": ("managed_prefetch", "malloc", "plain"),
+    "uvm_async": ("managed_prefetch", "malloc", "async4"),
+    "pm": ("pinned", "malloc", "plain"),
+    "pm_async": ("pinned", "malloc", "async4"),
+}
+_REPETITIONS = {"super": 5, "mega": 1}
+_REPETITIONS_DEFAULT = 30
+_SHAPE = ("blocks", "threads", "tile", "stages")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run. Members of the shape that are 0 are the workload's own choice."""
+
+    workloads: tuple[str, ...] = ()
+    size: str = "tiny"
+    modes: tuple[str, ...] = ()
+    shape: dict[str, int] = field(default_factory=dict)
+    seed: int = 1
+    repetitions: int | None = None
+    gpu: int | None = None
+
+    def validate(self) -> None:
+        """Refuses what no device can do, before anything is allocated."""
+        _named("--size", self.size, transfer_core().SIZES)
+        for name in self.workloads:
+            _named("--workload", name, names())
+        for mode in self.modes:
+            _check_mode(mode, on_gpu=self.gpu is not None)
+        if self.repetitions is not None and not 1 <= self.repetitions <= 10_000:
+            raise RefusedInput("--repetitions", self.repetitions, "must be a whole number from 1 to 10000")
+        for name, value in self.shape.items():
+            if not 0 <= value < 2**32:
+                raise RefusedInput(f"--{name}", value, "must be a whole number from 1 to 2^32 - 1")
+        for name in self.chosen:
+            self.workload(name)
+
+    @property
+    def chosen(self) -> list[str]:
+        """The workloads by name: all, if none was named."""
+        return list(self.workloads) or names()
+
+    @property
+    def chosen_modes(self) -> list[str]:
+        """The modes: on the CPU the four stage policies, on a GPU the six modes of the study."""
+        if self.modes:
+            return list(self.modes)
+        return list(STUDY_MODES) if self.gpu is not None else list(transfer_core().STAGES)
+
+    @property
+    def chosen_repetitions(self) -> int:
+        """How many runs are timed, after the one that is verified."""
+        if self.repetitions is not None:
+            return self.repetitions
+        return _REPETITIONS.get(self.size, _REPETITIONS_DEFAULT)
+
+    def workload(self, name: str) -> Any:  # noqa: ANN401 (of the extension module)
+        """The workload with this plan's size and shape.
+
+        Raises:
+            RefusedInput: The shape does not fit.
+        """
+        shape = {part: self.shape.get(part, 0) for part in _SHAPE}
+        return transfer_core().Workload(name, size=self.size, **shape)
+
+    def options(self) -> dict[str, Any]:
+        """What the results of two runs must have in common to be of one set."""
+        return {
+            "size": self.size,
+            "shape": {part: self.shape[part] for part in _SHAPE if self.shape.get(part)},
+            "seed": self.seed,
+            "repetitions": self.chosen_repetitions if self.gpu is not None else None,
+            "device": "cpu" if self.gpu is None else f"cuda:{self.gpu}",
+        }
+
+
+def names() -> list[str]:
+    """The workloads, in the order of the study."""
+    return [workload["name"] for workload in transfer_core().workloads()]
+
+
+def workload_list() -> list[dict[str, Any]]:
+    """Each workload with its group, what it computes, and per size its bytes, operations and own shape."""
+    listed = []
+    for facts in transfer_core().workloads():
+        sizes = {}
+        for size in transfer_core().SIZES:
+            work = Plan(size=size).workload(facts["name"])
+            buffers = work.buffers()
+            sizes[size] = {
+                "bytes": sum(buffer["bytes"] for buffer in buffers),
+                "buffers": buffers,
+                "shape": work.shape(),
+                **work.costs(),
+            }
+        listed.append({**facts, "sizes": sizes})
+    return listed
+
+
+def mode_parts(mode: str) -> tuple[str, str, str]:
+    """Transfer, allocation and stage policy of a mode: one of the study, or `TRANSFER/ALLOCATION/STAGE`."""
+    if mode in STUDY_MODES:
+        return STUDY_MODES[mode]
+    transfer, allocation, stage = (*mode.split("/"), "", "")[:3]
+    return transfer, allocation or "malloc", stage or "plain"
+
+
+def _check_mode(mode: str, *, on_gpu: bool) -> None:
+    core = transfer_core()
+    if not on_gpu:
+        _named("--mode", mode, core.STAGES)
+        return
+    if mode in STUDY_MODES:
+        return
+    if mode.count("/") > 2:
+        raise RefusedInput("--mode", mode, "must be TRANSFER, TRANSFER/ALLOCATION or TRANSFER/ALLOCATION/STAGE")
+    for part, known in zip(mode_parts(mode), (core.TRANSFERS, core.ALLOCATIONS, core.STAGES), strict=True):
+        if part not in known:
+            near = difflib.get_close_matches(mode, [*STUDY_MODES, *core.TRANSFERS], 1, 0.0)[0]
+            raise RefusedInput(
+                "--mode",
+                mode,
+                f"{part!r} is none of {', '.join(known)}, and the mode none of {', '.join(STUDY_MODES)}; "
+                f"did you mean {near}?",
+            )
+
+
+def _named(field_name: str, value: str, known: list[str]) -> None:
+    if value in known:
+        return
+    near = difflib.get_close_matches(value, known, 1, 0.0)[0]
+    raise RefusedInput(field_name, value, f"did you mean {near}? It must be one of {', '.join(known)}")
+
+
+def read_results(path: Path, plan: Plan) -> list[dict[str, Any]]:
+    """The results that an earlier run with the same options left in a file; none if there is no file.
+
+    Raises:
+        RefusedInput: The file holds something else, or results of other options.
+    """
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return []
+    if not text:
+        return []
+    try:
+        document = json.loads(text)
+        options, results = document["options"], document["results"]
+    except (ValueError, TypeError, KeyError):
+        options = results = None
+    if not (isinstance(options, dict) and isinstance(results, list)):
+        raise RefusedInput("--json", path, "is no document of `forebay transfer`: name another file, or remove it")
+    for name, value in plan.options().items():
+        if options.get(name) != value:
+            raise RefusedInput(
+                "--json",
+                path,
+                f"has results with {name} {options.get(name)!r}, not {value!r}: name another file to begin anew",
+            )
+    return list(results)
+
+
+def run(plan: Plan, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Runs what `kept` does not have yet, and yields each result when it is there."""
+    have = {(result["workload"], result["mode"]) for result in kept}
+    for name in plan.chosen:
+        work = plan.workload(name)
+        for mode in plan.chosen_modes:
+            if (name, mode) not in have:
+                yield _one(plan, name, work, mode)
+
+
+def _one(plan: Plan, name: str, work: Any, mode: str) -> dict[str, Any]:  # noqa: ANN401 (of the extension module)
+    result: dict[str, Any] = {"workload": name, "mode": mode, "size": plan.size, "shape": work.shape()}
+    if plan.gpu is None:
+        ran = interruptible(work.run_on_cpu, stage=mode, seed=plan.seed)
+        times: dict[str, Any] = {"seconds": ran["seconds"]}
+    else:
+        transfer, allocation, stage = mode_parts(mode)
+        result |= {"transfer": transfer, "allocation": allocation, "stage": stage}
+        try:
+            ran = interruptible(
+                work.run_on_gpu,
+                transfer=transfer,
+                allocation=allocation,
+                stage=stage,
+                seed=plan.seed,
+                repetitions=plan.chosen_repetitions,
+                ordinal=plan.gpu,
+            )
+        except RefusedInput as refused:  # not of this GPU, or not with this size
+            return {**result, "verified": None, "refused": str(refused)}
+        times = {part: ran[part] for part in ("cold", "warm", "page_locking_seconds")}
+    verified = ran["mismatch"] == ""
+    return {**result, "verified": verified, **({} if verified else {"mismatch": ran["mismatch"]}), **times}
+
+
+def document(plan: Plan, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The document of a run. Times of the CPU executor say nothing of a GPU, so their fidelity is not `ok`."""
+    return {
+        "options": plan.options(),
+        "plan": {**asdict(plan), "workloads": plan.chosen, "modes": plan.chosen_modes},
+        "verified": all(result["verified"] is not False for result in results),
+        "fidelity": "ok" if plan.gpu is not None else "not timed: the CPU executor shows results, not times",
+        "results": results,
+        "forebay": build_and_host(),
+    }

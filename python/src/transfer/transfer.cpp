@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//! \file
+//! forebay._transfer: the transfer suite as python/forebay/transfer.py uses it. The stub python/forebay/_transfer.pyi
+//! declares the same names and signatures.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "../arguments.hpp"
+#include "apps/transfer/modes.hpp"
+#include "apps/transfer/registry.hpp"
+#include "apps/transfer/run_on_cpu.hpp"
+#ifdef FOREBAY_HAS_CUDA
+#include "apps/transfer/run_on_gpu.hpp"
+#endif
+
+namespace nb = nanobind;
+
+namespace forebay::transfer {
+namespace {
+
+/// The enumerator with this name.
+template <class Enum, std::size_t N>
+Enum named_in(std::string_view const (&names)[N], char const* field, std::string const& name) {
+  auto const* const found = std::find(std::begin(names), std::end(names), name);
+  if (found != std::end(names)) return static_cast<Enum>(found - std::begin(names));
+  std::string known;
+  for (std::string_view const each : names) known += (known.empty() ? "" : ", ") + std::string(each);
+  throw refused_input(field, name, "must be one of " + known);
+}
+
+nb::str text_of(std::string_view text) {
+  return nb::str(text.data(), text.size());
+}
+template <std::size_t N>
+nb::list list_of(std::string_view const (&names)[N]) {
+  nb::list list;
+  for (std::string_view const name : names) list.append(text_of(name));
+  return list;
+}
+
+char const* name_of(buffer_use use) {
+  switch (use) {
+    case buffer_use::in:
+      return "in";
+    case buffer_use::out:
+      return "out";
+    case buffer_use::in_out:
+      return "in_out";
+    case buffer_use::scratch:
+      break;
+  }
+  return "scratch";
+}
+
+/// A workload of a size and shape.
+struct python_workload {
+  std::unique_ptr<workload> of;
+
+  nb::dict shape() const {
+    launch_shape const s = of->shape();
+    nb::dict parts;
+    parts["blocks"] = s.blocks;
+    parts["threads"] = s.threads;
+    parts["tile"] = s.tile;
+    parts["stages"] = s.stages;
+    return parts;
+  }
+  nb::list buffers() const {
+    nb::list list;
+    for (buffer const& b : of->buffers()) {
+      nb::dict one;
+      one["name"] = b.name;
+      one["bytes"] = b.bytes;
+      one["use"] = name_of(b.use);
+      list.append(one);
+    }
+    return list;
+  }
+  nb::dict costs() const {
+    workload_costs const c = of->costs();
+    nb::dict parts;
+    parts["operations"] = c.operations;
+    parts["staged_bytes"] = c.staged_bytes;
+    parts["shared_accesses"] = c.shared_accesses;
+    return parts;
+  }
+};
+
+nb::list workload_list() {
+  nb::list list;
+  for (registered_workload const& w : workloads()) {
+    nb::dict one;
+    one["name"] = text_of(w.facts->name);
+    one["group"] = text_of(group_names[static_cast<int>(w.facts->group)]);
+    one["tile_unit"] = text_of(w.facts->tile_unit);
+    one["summary"] = text_of(w.facts->summary);
+    list.append(one);
+  }
+  return list;
+}
+
+nb::dict run_cpu(python_workload const& work, std::string const& stage, std::uint64_t seed) {
+  auto const how = named_in<stage_kind>(stage_names, "stage", stage);
+  cpu_run result;
+  {
+    nb::gil_scoped_release const others_run;
+    result = run_on_cpu(*work.of, how, seed);
+  }
+  nb::dict parts;
+  parts["mismatch"] = result.mismatch;
+  parts["seconds"] = result.seconds;
+  return parts;
+}
+
+#ifdef FOREBAY_HAS_CUDA
+nb::dict dict_of(run_times const& t) {
+  nb::dict parts;
+  parts["total"] = t.total;
+  parts["allocation"] = t.allocation;
+  parts["release"] = t.release;
+  parts["kernels"] = t.kernels;
+  return parts;
+}
+#endif
+
+nb::dict run_gpu([[maybe_unused]] python_workload const& work, std::string const& transfer,
+                 std::string const& allocation, std::string const& stage, [[maybe_unused]] std::uint64_t seed,
+                 [[maybe_unused]] std::uint32_t repetitions, [[maybe_unused]] int ordinal) {
+  [[maybe_unused]] mode const how{named_in<transfer_kind>(transfer_names, "transfer", transfer),
+                                  named_in<allocation_kind>(allocation_names, "allocation", allocation),
+                                  named_in<stage_kind>(stage_names, "stage", stage)};
+#ifdef FOREBAY_HAS_CUDA
+  gpu_run result;
+  {
+    nb::gil_scoped_release const others_run;
+    result = run_on_gpu(*work.of, how, seed, repetitions, ordinal);
+  }
+  nb::list warm;
+  for (run_times const& t : result.warm) warm.append(dict_of(t));
+  nb::dict parts;
+  parts["mismatch"] = result.mismatch;
+  parts["page_locking_seconds"] = result.page_locking_seconds;
+  parts["cold"] = dict_of(result.cold);
+  parts["warm"] = warm;
+  return parts;
+#else
+  throw operation_failed("this build has no CUDA");
+#endif
+}
+
+}  // namespace
+}  // namespace forebay::transfer
+
+NB_MODULE(_transfer, m) {
+  using namespace forebay::transfer;
+
+  m.attr("SIZES") = list_of(size_names);
+  m.attr("STAGES") = list_of(stage_names);
+  m.attr("TRANSFERS") = list_of(transfer_names);
+  m.attr("ALLOCATIONS") = list_of(allocation_names);
+  m.def("workloads", &workload_list);
+  nb::class_<python_workload>(m, "Workload")
+      .def(
+          "__init__",
+          [](python_workload* self, std::string const& name, std::string const& size, std::uint32_t blocks,
+             std::uint32_t threads, std::uint32_t tile, std::uint32_t stages) {
+            auto const how_much = named_in<problem_size>(size_names, "size", size);
+            new (self) python_workload{make_workload(name, how_much, {blocks, threads, tile, stages})};
+          },
+          nb::arg("name"), nb::kw_only(), nb::arg("size"), nb::arg("blocks"), nb::arg("threads"), nb::arg("tile"),
+          nb::arg("stages"))
+      .def("shape", &python_workload::shape)
+      .def("buffers", &python_workload::buffers)
+      .def("costs", &python_workload::costs)
+      .def("run_on_cpu", &run_cpu, nb::kw_only(), nb::arg("stage"), nb::arg("seed"))
+      .def("run_on_gpu", &run_gpu, nb::kw_only(), nb::arg("transfer"), nb::arg("allocation"), nb::arg("stage"),
+           nb::arg("seed"), nb::arg("repetitions"), nb::arg("ordinal"));
+}

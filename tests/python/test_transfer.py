@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay transfer`: what it lists, runs, refuses and continues, on the CPU executor."""
+
+import json
+
+import pytest
+from forebay import transfer
+from forebay.cli import main
+from forebay.errors import RefusedInput
+
+CPU = ("--device", "cpu")
+
+
+def call(capsys, *arguments, status=0):
+    """Runs the command and returns what it printed, on standard output and error."""
+    assert main(["transfer", *map(str, arguments)]) == status
+    return capsys.readouterr()
+
+
+def results_of(capsys, *arguments, status=0):
+    return json.loads(call(capsys, "run", *CPU, *arguments, "--json", "-", status=status).out)
+
+
+def test_list_names_each_workload_with_its_sizes(capsys):
+    listed = json.loads(call(capsys, "list", "--json", "-").out)
+    assert [work["name"] for work in listed["workloads"]] == transfer.names()
+    for work in listed["workloads"]:
+        assert list(work["sizes"]) == ["tiny", "small", "medium", "large", "super", "mega"]
+        sizes = [size["bytes"] for size in work["sizes"].values()]
+        assert sizes == sorted(sizes)
+        assert all(sum(b["bytes"] for b in size["buffers"]) == size["bytes"] for size in work["sizes"].values())
+    shown = call(capsys, "list").out
+    assert all(name in shown for name in transfer.names())
+    assert "mode pm_async: pinned/malloc/async4" in shown
+
+
+def test_run_verifies_every_workload_under_every_policy(capsys):
+    document = results_of(capsys, "--size", "tiny")
+    assert document["verified"] is True
+    assert document["fidelity"] != "ok"  # times of the CPU executor say nothing
+    found = [(result["workload"], result["mode"]) for result in document["results"]]
+    assert found == [(name, mode) for name in transfer.names() for mode in ("plain", "async4", "async16", "bulk")]
+    for result in document["results"]:
+        assert result["verified"] is True, result
+        assert result["seconds"] > 0
+
+
+def test_run_takes_shapes_and_repeats_for_a_seed(capsys):
+    chosen = ("--workload", "saxpy", "--mode", "async4", "--blocks", 5, "--threads", 64, "--tile", 1024, "--stages", 4)
+    document = results_of(capsys, *chosen, "--seed", 9)
+    assert document["results"][0]["shape"] == {"blocks": 5, "threads": 64, "tile": 1024, "stages": 4}
+    assert document["options"]["seed"] == 9
+
+
+def test_run_goes_on_where_its_file_stopped(tmp_path, capsys):
+    file = tmp_path / "results.json"
+    chosen = ("--workload", "saxpy", "--workload", "gemv", *CPU)
+    call(capsys, "run", *chosen, "--json", file)
+    whole = json.loads(file.read_text())
+    first = whole["results"][0]
+    first["seconds"] = 12345.0  # to see that it is kept
+    file.write_text(json.dumps({**whole, "results": whole["results"][:3]}))
+    call(capsys, "run", *chosen, "--json", file)
+    again = json.loads(file.read_text())
+    same = [(result["workload"], result["mode"]) for result in whole["results"]]
+    assert [(result["workload"], result["mode"]) for result in again["results"]] == same
+    assert again["results"][0]["seconds"] == 12345.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--workload", "saxpi"), "--workload: 'saxpi': did you mean saxpy?"),
+        (("--mode", "asynk4"), "--mode: 'asynk4': did you mean async4?"),
+        (("--mode", "pm"), "--mode: 'pm': "),
+        (("--size", "tinny"), "--size: 'tinny': did you mean tiny?"),
+        (("--workload", "saxpy", "--tile", 3), "--tile: '3': must be a multiple of 4"),
+        (("--workload", "saxpy", "--tile", 1 << 17), "--tile: "),
+        (("--workload", "saxpy", "--tile", 8192, "--stages", 8), "--tile: "),
+        (("--threads", 2000), "--threads: '2000': a block has at most 1024 threads"),
+        (("--stages", 9), "--stages: '9': use 1 to 8"),
+        (("--stages", -1), "--stages: '-1': must be a whole number"),
+        (("--repetitions", 3), "--repetitions: '3': is for a GPU"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(capsys, monkeypatch, arguments, error):
+    monkeypatch.setattr(transfer, "run", lambda *_: pytest.fail("it ran"))
+    assert error in call(capsys, "run", *CPU, *arguments, status=2).err
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{}", "is no document of `forebay transfer`"),
+        ("no JSON", "is no document of `forebay transfer`"),
+        ('{"options": [], "results": 3}', "is no document of `forebay transfer`"),
+        ('{"options": {"size": "small"}, "results": []}', "has results with size 'small', not 'tiny'"),
+    ],
+)
+def test_a_file_of_other_options_is_refused_and_kept(tmp_path, capsys, text, why):
+    file = tmp_path / "results.json"
+    file.write_text(text)
+    assert why in call(capsys, "run", "--workload", "saxpy", *CPU, "--json", file, status=2).err
+    assert file.read_text() == text
+
+
+def test_a_wrong_result_is_a_failure(capsys, monkeypatch):
+    wrong = {
+        "workload": "saxpy",
+        "mode": "plain",
+        "size": "tiny",
+        "verified": False,
+        "mismatch": "b[3] is 2 instead of 1",
+    }
+    monkeypatch.setattr(transfer, "run", lambda *_: iter([{**wrong, "seconds": 1.0}]))
+    failed = call(capsys, "run", "--workload", "saxpy", *CPU, "--json", "-", status=1)
+    assert "saxpy in mode plain gave a wrong result: b[3] is 2 instead of 1" in failed.err
+    assert json.loads(failed.out)["verified"] is False
+
+
+def test_modes_of_a_gpu_are_read():
+    assert transfer.mode_parts("pm_async") == ("pinned", "malloc", "async4")
+    assert transfer.mode_parts("mapped") == ("mapped", "malloc", "plain")
+    assert transfer.mode_parts("pinned/pool/bulk") == ("pinned", "pool", "bulk")
+    transfer.Plan(modes=("uvm", "batch/chunked/async16"), gpu=0).validate()
+    for mode in ("pined", "pinned/heap", "pinned/pool/async", "pinned/pool/bulk/more"):
+        with pytest.raises(RefusedInput, match="--mode"):
+            transfer.Plan(modes=(mode,), gpu=0).validate()
