@@ -1,21 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
 //! What the transfer suite runs: workloads with named buffers, whose kernels bring tiles to shared memory by a policy.
-//!
-//! A workload is a class `W` in `workloads/`, one header each:
-//!
-//!     static constexpr workload_facts facts;
-//!     W(problem_size, launch_shape given);   // fills in what `given` leaves 0; throws refused_input
-//!     launch_shape shape() const;            // without zeros
-//!     std::vector<buffer> buffers() const;
-//!     workload_costs costs() const;
-//!     void init(std::uint64_t seed, views host) const;            // fills the buffers that the kernels read
-//!     std::string mismatch(std::uint64_t seed, views host) const; // "" if the results are right, else the first wrong
-//!     template <class Policy, class Run> void launch(Run const& run, views device) const;
-//!
-//! `init` and `mismatch` run on the host, with several threads. `launch` only starts kernels: `run(simt::grid,
-//! kernel)`. A workload has no state: each call with the same arguments does the same. Results do not depend on the
-//! policy, to the last bit.
 #pragma once
 
 #include <cstddef>
@@ -89,6 +74,21 @@ class views {
 };
 
 /// A workload of some class, with one size and shape.
+///
+/// A workload is a class `W` in `workloads/`, one header each:
+///
+///     static constexpr workload_facts facts;
+///     W(problem_size, launch_shape given);   // fills in what `given` leaves 0; throws refused_input
+///     launch_shape shape() const;            // without zeros
+///     std::vector<buffer> buffers() const;
+///     workload_costs costs() const;
+///     void init(std::uint64_t seed, views host) const;            // fills the buffers that the kernels read
+///     std::string mismatch(std::uint64_t seed, views host) const; // "" if the results are right, else the first wrong
+///     template <class Policy, class Run> void launch(Run const& run, views device) const;
+///
+/// `init` and `mismatch` run on the host, with several threads. `launch` only starts kernels: `run(simt::grid,
+/// kernel)`. A workload has no state: each call with the same arguments does the same. Results do not depend on the
+/// policy, to the last bit.
 class workload {
  public:
   virtual ~workload() = default;
