@@ -461,7 +461,7 @@ void expect_tiles_are_staged() {
     u32 lanes, tiles, stages;
   };
   for (auto const& [lanes, tiles, stages] :
-       {shape{64, 5, 3}, shape{40, 4, 1}, shape{8, 7, 2}, shape{32, 7, 5}, shape{32, 1, 2}}) {
+       {shape{64, 5, 3}, shape{40, 4, 1}, shape{8, 7, 2}, shape{32, 7, 5}, shape{32, 1, 2}, shape{1, 3, 2}}) {
     SCOPED_TRACE(::testing::Message() << lanes << " lanes, " << tiles << " tiles, " << stages << " stages");
     staged_sums const sums{lanes, tiles};
     std::vector<u32> words = sums.words();

@@ -78,7 +78,7 @@ class stager {
         stride_(stride(tile)),
         stages_(stages - Rules::buffers_missing) {
     if constexpr (is_bulk) {
-      if (block_.thread_rank() < stages) barrier(block_.thread_rank()).init(1);
+      for (std::uint32_t i = block_.thread_rank(); i < stages; i += block_.size()) barrier(i).init(1);
       block_.sync();
     }
   }
