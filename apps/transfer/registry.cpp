@@ -4,8 +4,22 @@
 #include <string>
 
 #include "apps/transfer/launch.hpp"
+#include "apps/transfer/workloads/backprop.hpp"
+#include "apps/transfer/workloads/bayesian.hpp"
+#include "apps/transfer/workloads/conv2d.hpp"
+#include "apps/transfer/workloads/conv3d.hpp"
+#include "apps/transfer/workloads/gemm.hpp"
 #include "apps/transfer/workloads/gemv.hpp"
+#include "apps/transfer/workloads/hotspot.hpp"
+#include "apps/transfer/workloads/kmeans.hpp"
+#include "apps/transfer/workloads/knn.hpp"
+#include "apps/transfer/workloads/lavamd.hpp"
+#include "apps/transfer/workloads/lud.hpp"
+#include "apps/transfer/workloads/nw.hpp"
+#include "apps/transfer/workloads/pathfinder.hpp"
 #include "apps/transfer/workloads/saxpy.hpp"
+#include "apps/transfer/workloads/srad.hpp"
+#include "apps/transfer/workloads/vector_rand.hpp"
 #include "apps/transfer/workloads/vector_seq.hpp"
 #include "forebay/error.hpp"
 
@@ -41,7 +55,7 @@ constexpr registered_workload entry{&W::facts, [](problem_size size, launch_shap
                                       return std::make_unique<workload_of<W>>(size, shape);
                                     }};
 
-constexpr registered_workload all[] = {entry<vector_seq>, entry<saxpy>, entry<gemv>};
+constexpr registered_workload all[] = {entry<vector_seq>, entry<vector_rand>, entry<saxpy>, entry<gemv>, entry<gemm>, entry<conv2d>, entry<conv3d>, entry<lavamd>, entry<nw>, entry<kmeans>, entry<srad>, entry<backprop>, entry<pathfinder>, entry<hotspot>, entry<lud>, entry<bayesian>, entry<knn>};
 
 }  // namespace
 

@@ -290,7 +290,6 @@ struct head {
   tensor shape;
   std::uint32_t outputs;
   bool detects;
-  std::uint32_t box;  ///< how many numbers a box has
   float const* values;
   float const* targets;  ///< null: no training. A number for each output, or for a classifier the class
   float* results;        ///< all outputs of each cell; in training its loss
@@ -348,8 +347,10 @@ struct head {
     float const* const numbers = values + row;
     if (targets == nullptr) {
       for (std::uint32_t c = lane(); c < outputs; c += 32) {
-        // A box is x, y, width, height, whether there is one, and the classes. Width and height stay as they are.
-        bool const is_size = c % box == 2 || c % box == 3;
+        // A cell has three boxes. A box is x, y, width, height, whether there is one, and the classes. Width and height
+        // stay as they are.
+        std::uint32_t const of_box = c % (outputs / 3);
+        bool const is_size = of_box == 2 || of_box == 3;
         results[std::size_t{cell} * outputs + c] = is_size ? numbers[c] : 1 / (1 + expf(-numbers[c]));
       }
       return;

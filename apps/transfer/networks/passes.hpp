@@ -15,9 +15,7 @@ struct network_plan {
   launch_shape shape;
   std::uint32_t items;  ///< so many that a product's depth need not be cut
   bool training, detects;
-  std::uint32_t box;  ///< how many numbers a box has
-
-  static constexpr float rate = 0.05f;
+  float rate;  ///< how far training goes down the gradient
 
   tensor const& in(layer const& l) const { return n.tensors()[l.in]; }
   tensor const& out(layer const& l) const { return n.tensors()[l.out]; }
@@ -185,9 +183,9 @@ class passes {
         break;
     }
     bool const training = plan_.training;
-    each_warp(in.pixels(), head<M>{in, l.outputs, plan_.detects, plan_.box, from,
-                                   training ? memory_.targets + l.targets : nullptr, memory_.results + l.results,
-                                   training ? gradients(l.in) : nullptr, 1 / static_cast<float>(in.cells())});
+    each_warp(in.pixels(), head<M>{in, l.outputs, plan_.detects, from, training ? memory_.targets + l.targets : nullptr,
+                                   memory_.results + l.results, training ? gradients(l.in) : nullptr,
+                                   1 / static_cast<float>(in.cells())});
   }
 
   void backward(layer const& l) {
@@ -221,7 +219,7 @@ class passes {
                              deltas, has_shortcut ? gradients(l.other) : nullptr, has_shortcut && adds(l.other),
                              l.adds_first, l.slope, memory_.partials});
     each_warp(out.channels, parameter_step<M>{out.channels, groups, memory_.partials,
-                                              l.normalised ? scales(l) : nullptr, shifts(l), network_plan::rate});
+                                              l.normalised ? scales(l) : nullptr, shifts(l), plan_.rate});
     if (in.differentiable) {
       bool const more = adds(l.in);
       for (std::uint32_t plane = 0; plane < in.planes; ++plane) {
@@ -235,7 +233,7 @@ class passes {
     }
     multiply<product_kind::weight_gradient>(plan_.product_of(product_kind::weight_gradient, l, l.size * l.size),
                                             {values(l.in), in.channels, deltas, out.channels, 0, tap_list::of(l, in)},
-                                            finish_weight_gradient{weights, depth, network_plan::rate});
+                                            finish_weight_gradient{weights, depth, plan_.rate});
   }
 
   Run const& run_;

@@ -1,65 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! What networks start from, and the check of what their kernels leave: each layer's results, at sampled places, from
-//! what was found in its inputs. So errors do not add up from layer to layer, and bounds stay tight.
+//! The check of what the kernels of a network leave: each layer's results, at sampled places, from what was found in
+//! its inputs. So errors do not add up from layer to layer, and bounds stay tight. It goes by rows and columns of
+//! images, and knows halos only as what must be 0.
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <string>
-#include <utility>
 
-#include "apps/transfer/networks/passes.hpp"
+#include "apps/transfer/networks/estimate.hpp"
+#include "apps/transfer/networks/initial.hpp"
 
 namespace forebay::transfer {
-
-/// Weight `i` of a convolution. Weights of channels that only pad are 0, and stay so.
-inline float initial_weight(network const& n, layer const& l, std::uint64_t seed, std::uint64_t i) {
-  std::uint64_t const row = i / n.depth(l), channel = i % n.tensors()[l.in].channels;
-  return row < l.outputs && channel < l.inputs ? float_at(seed, 1, l.weights + i) * l.weight_bound : 0;
-}
-/// Scales, then shifts.
-inline float initial_parameter(network const& n, layer const& l, std::uint64_t seed, std::uint64_t i) {
-  std::uint64_t const channels = n.tensors()[l.out].channels;
-  if (i % channels >= l.outputs) return 0;
-  float const random = float_at(seed, 2, l.parameters + i) / 8;
-  if (i >= channels) return random;
-  return l.normalised ? l.scale * (1 + random) : 1;
-}
-inline float initial_image(tensor const& t, std::uint64_t seed, std::uint64_t i) {
-  std::uint64_t const before = t.first;
-  if (i < before || i >= before + t.floats() || (i - before) % t.channels == 3) return 0;
-  return t.at(static_cast<std::uint32_t>((i - before) / t.channels)).inside ? float_at(seed, 3, i) : 0;
-}
-inline float initial_target(network_plan const& plan, layer const& l, std::uint64_t seed, std::uint64_t i) {
-  if (plan.detects) return float_at(seed, 4, l.targets + i);
-  return static_cast<float>(bits_at(seed, 4, l.targets + i) % l.outputs);
-}
-
-/// What the exact result is, and how far from it the one with rounding errors may be.
-struct estimate {
-  double value = 0;
-  double bound = 0;
-};
-inline constexpr double half_ulp = 0x1p-24;
-
-/// A sum of products. Each of n additions rounds by half an ulp of a sum that is at most that of all absolute values:
-/// n times that is certain. Errors of random signs add like the root of n; sixteen times that is enough for long sums.
-class product_sum {
- public:
-  void add(double a, double b) {
-    value_ += a * b;
-    magnitude_ += std::abs(a * b);
-    ++count_;
-  }
-  estimate result() const {
-    double const roundings = std::min(static_cast<double>(count_) + 2, 16 * std::sqrt(static_cast<double>(count_)));
-    return {value_, roundings * half_ulp * magnitude_};
-  }
-
- private:
-  double value_ = 0, magnitude_ = 0;
-  std::uint64_t count_ = 0;
-};
 
 class network_check {
  public:
@@ -70,6 +23,12 @@ class network_check {
   std::string mismatch() const {
     for (layer const& l : n_.layers()) {
       if (std::string text = forward(l); !text.empty()) return text;
+    }
+    for (tensor const& t : n_.tensors()) {
+      if (&t == n_.tensors().data()) continue;
+      std::string text = margins("activations", found_.activations, t);
+      if (plan_.training && text.empty()) text = margins("deltas", found_.deltas, t);
+      if (!text.empty()) return text;
     }
     if (!plan_.training) return "";
     for (std::uint32_t t = 1; t < n_.tensors().size(); ++t) {
@@ -132,6 +91,19 @@ class network_check {
     return text;
   }
 
+  /// What patches may reach before and after each plane must be 0.
+  std::string margins(char const* buffer, float const* found, tensor const& t) const {
+    std::uint64_t const before = t.margin() * t.channels, after = before + depth_step * t.channels;
+    std::string text;
+    for (std::uint64_t plane = 0; plane < t.planes && text.empty(); ++plane) {
+      std::uint64_t const begin = t.first + plane * t.plane_pitch() * t.channels, end = begin + t.floats();
+      auto const zero = [](std::uint64_t) { return estimate{}; };
+      text = compare(buffer, begin - before, found + begin - before, before, 1, zero);
+      if (text.empty()) text = compare(buffer, end, found + end, after, 1, zero);
+    }
+    return text;
+  }
+
   std::string forward(layer const& l) const {
     tensor const &in = plan_.in(l), &out = plan_.out(l);
     if (l.kind == layer_kind::head) return head_results(l);
@@ -139,8 +111,7 @@ class network_check {
       return compare_tensor("activations", out, values(l.out), l.kind == layer_kind::average_pool ? in.pixels() : 9,
                             [&](element const& e) { return moved(l, e); });
     }
-    tap_list const taps = tap_list::of(l, in);
-    auto const sum_of = [&](element const& e) { return convolved(l, taps, e); };
+    auto const sum_of = [&](element const& e) { return convolved(l, e); };
     if (plan_.training) {
       std::string const text = compare_tensor("sums", out, sums(l), n_.depth(l), sum_of);
       if (!text.empty()) return text;
@@ -155,13 +126,26 @@ class network_check {
       return estimate{value, std::abs(scale(l, e.channel)) * sum.bound + 4 * half_ulp * magnitude};
     });
   }
-  estimate convolved(layer const& l, tap_list const& taps, element const& e) const {
+  /// Where a tap of output pixel (y, x) of an image reads its input: the float of channel 0, or none outside the image.
+  std::optional<std::uint64_t> source(layer const& l, std::uint32_t image, std::uint32_t y, std::uint32_t x,
+                                      std::uint32_t tap) const {
     tensor const& in = plan_.in(l);
+    std::uint32_t const stride = in.planes == 4 ? 2 : 1;
+    // What lies above the image or left of it wraps, and so is outside too.
+    std::uint32_t const from_y = y * stride + tap / l.size - l.size / 2,
+                        from_x = x * stride + tap % l.size - l.size / 2;
+    if (from_y >= in.height * stride || from_x >= in.width * stride) return {};
+    std::uint64_t const plane = from_y % stride * 2 + from_x % stride;
+    return (plane * in.plane_pitch() + in.pixel(image, from_y / stride, from_x / stride)) * in.channels;
+  }
+  estimate convolved(layer const& l, element const& e) const {
     product_sum sum;
-    std::uint64_t const row = std::uint64_t{e.channel} * n_.depth(l);
-    for (std::uint32_t t = 0; t < taps.count; ++t) {
-      float const* const from = values(l.in) + (std::int64_t{e.pixel} + taps.offset[t]) * in.channels;
-      for (std::uint32_t c = 0; c < in.channels; ++c) sum.add(from[c], weight(l, row + t * in.channels + c));
+    std::uint32_t const inputs = plan_.in(l).channels;
+    for (std::uint32_t tap = 0; tap < l.size * l.size; ++tap) {
+      auto const from = source(l, e.at.image, e.at.y, e.at.x, tap);
+      if (!from) continue;
+      std::uint64_t const first = std::uint64_t{e.channel} * n_.depth(l) + tap * inputs;
+      for (std::uint32_t c = 0; c < inputs; ++c) sum.add(values(l.in)[*from + c], weight(l, first + c));
     }
     return sum.result();
   }
@@ -214,18 +198,6 @@ class network_check {
     return compare(plan_.training ? "losses" : "outputs", l.results, found_.results + l.results, in.cells() * of_cell,
                    plan_.detects ? 1 : l.outputs, expected);
   }
-  /// Exponentials are off by two ulps, and by the rounding of their argument; 32 lanes add up to 32 of them each.
-  double softmax_error(float const* logits, std::uint32_t count) const {
-    auto const [least, most] = std::minmax_element(logits, logits + count);
-    return half_ulp * (64 + 4 * (double{*most} - *least));
-  }
-  /// The greatest logit, and the sum of the exponentials of all less that.
-  std::pair<double, double> softmax(float const* logits, std::uint32_t count) const {
-    double const most = *std::max_element(logits, logits + count);
-    double sum = 0;
-    for (std::uint32_t c = 0; c < count; ++c) sum += std::exp(logits[c] - most);
-    return {most, sum};
-  }
   float const* numbers(layer const& l, element const& e) const {
     return values(l.in) + std::uint64_t{e.pixel} * plan_.in(l).channels;
   }
@@ -235,11 +207,11 @@ class network_check {
   estimate told(layer const& l, element const& e) const {
     float const* const x = numbers(l, e);
     if (!plan_.detects) {
-      auto const [most, sum] = softmax(x, l.outputs);
-      double const p = std::exp(x[e.channel] - most) / sum;
-      return {p, p * softmax_error(x, l.outputs) + 1e-37};
+      softmax const all(x, l.outputs);
+      double const p = std::exp(x[e.channel] - all.most) / all.sum;
+      return {p, p * all.error + 1e-37};
     }
-    std::uint32_t const of_box = e.channel % plan_.box;
+    std::uint32_t const of_box = e.channel % (l.outputs / 3);
     if (of_box == 2 || of_box == 3) return {x[e.channel]};
     double const likely = 1 / (1 + std::exp(-double{x[e.channel]}));
     return {likely, 16 * half_ulp * likely + 1e-37};
@@ -248,10 +220,10 @@ class network_check {
     float const* const x = numbers(l, e);
     std::uint64_t const cell = cell_of(l, e);
     if (!plan_.detects) {
-      auto const [most, sum] = softmax(x, l.outputs);
-      double const label = x[static_cast<std::uint32_t>(initial_target(plan_, l, seed_, cell))];
-      double const rounded = 4 * half_ulp * (std::log(sum) + std::abs(label - most));
-      return {std::log(sum) - (label - most), softmax_error(x, l.outputs) + rounded};
+      softmax const all(x, l.outputs);
+      double const label = x[static_cast<std::uint32_t>(initial_target(plan_, l, seed_, cell))] - all.most;
+      double const rounded = 4 * half_ulp * (std::log(all.sum) + std::abs(label));
+      return {std::log(all.sum) - label, all.error + rounded};
     }
     product_sum sum;
     for (std::uint32_t c = 0; c < l.outputs; ++c) {
@@ -270,10 +242,10 @@ class network_check {
       double const off = double{x[e.channel]} - initial_target(plan_, l, seed_, cell * l.outputs + e.channel);
       return {off * share, 4 * half_ulp * std::abs(off * share)};
     }
-    auto const [most, sum] = softmax(x, l.outputs);
-    double const p = std::exp(x[e.channel] - most) / sum;
+    softmax const all(x, l.outputs);
+    double const p = std::exp(x[e.channel] - all.most) / all.sum;
     double const wanted = e.channel == static_cast<std::uint32_t>(initial_target(plan_, l, seed_, cell)) ? 1 : 0;
-    return {(p - wanted) * share, (p * softmax_error(x, l.outputs) + 4 * half_ulp * std::abs(p - wanted)) * share};
+    return {(p - wanted) * share, (p * all.error + 4 * half_ulp * std::abs(p - wanted)) * share};
   }
 
   /// The gradient of a tensor is the sum of what all layers that read it hand back.
@@ -303,18 +275,7 @@ class network_check {
   estimate handed_back(layer const& l, element const& e) const {
     tensor const &in = plan_.in(l), &out = plan_.out(l);
     if (l.kind == layer_kind::head) return head_gradient(l, e);
-    if (l.kind == layer_kind::convolution) {
-      product_sum sum;
-      tap_list const taps = tap_list::of(l, in, static_cast<int>(e.plane));
-      for (std::uint32_t t = 0; t < taps.count; ++t) {
-        float const* const from = deltas(l) + (std::int64_t{e.pixel} + taps.offset[t]) * out.channels;
-        std::uint64_t const column = taps.tap[t] * in.channels + e.channel;
-        for (std::uint32_t c = 0; c < out.channels; ++c) {
-          sum.add(from[c], weight(l, std::uint64_t{c} * n_.depth(l) + column));
-        }
-      }
-      return sum.result();
-    }
+    if (l.kind == layer_kind::convolution) return convolved_back(l, e);
     auto const from = [&](std::uint32_t y, std::uint32_t x) -> double {
       return gradients(l.out)[out.pixel(e.at.image, y, x) * out.channels + e.channel];
     };
@@ -335,6 +296,23 @@ class network_check {
         for (std::uint32_t j = x == 0 ? 0 : x - 1; j < std::min(x + 2, out.width); ++j) {
           if (wins(l, e, i, j)) sum.add(from(i, j), 1);
         }
+      }
+    }
+    return sum.result();
+  }
+  estimate convolved_back(layer const& l, element const& e) const {
+    tensor const &in = plan_.in(l), &out = plan_.out(l);
+    product_sum sum;
+    // Only outputs near the element's place read it.
+    std::uint32_t const stride = in.planes == 4 ? 2 : 1, reach = l.size / 2;
+    std::uint64_t const place = (std::uint64_t{e.plane} * in.plane_pitch() + e.pixel) * in.channels;
+    for (std::uint32_t tap = 0; tap < l.size * l.size; ++tap) {
+      std::uint32_t const y = (e.at.y * stride + e.plane / 2 + reach - tap / l.size) / stride;
+      std::uint32_t const x = (e.at.x * stride + e.plane % 2 + reach - tap % l.size) / stride;
+      if (y >= out.height || x >= out.width || source(l, e.at.image, y, x, tap) != place) continue;
+      std::uint64_t const from = std::uint64_t{out.pixel(e.at.image, y, x)} * out.channels;
+      for (std::uint32_t c = 0; c < out.channels; ++c) {
+        sum.add(deltas(l)[from + c], weight(l, std::uint64_t{c} * n_.depth(l) + tap * in.channels + e.channel));
       }
     }
     return sum.result();
@@ -375,36 +353,40 @@ class network_check {
       return estimate{value, 4 * half_ulp * std::abs(value)};
     });
     if (!text.empty()) return text;
-    auto const stepped = [](double before, estimate const& gradient) {
-      double const off = double{network_plan::rate} * gradient.value;
-      double const bound = network_plan::rate * gradient.bound + 2 * half_ulp * (std::abs(before) + std::abs(off));
+    auto const stepped = [&](double before, estimate const& gradient) {
+      double const off = double{plan_.rate} * gradient.value;
+      double const bound = plan_.rate * gradient.bound + 2 * half_ulp * (std::abs(before) + std::abs(off));
       return estimate{before - off, bound};
     };
+    auto const parameter_gradient = [&](std::uint64_t i) {
+      product_sum sum;
+      auto const channel = static_cast<std::uint32_t>(i % out.channels);
+      if (i < out.channels && !l.normalised) return estimate{};
+      for (std::uint64_t at = channel; at < out.floats(); at += out.channels) {
+        sum.add(before_activation(l, at, channel).value, i < out.channels ? sums(l)[at] : 1.0f);
+      }
+      return sum.result();
+    };
     text = compare("parameters", l.parameters, found_.parameters + l.parameters, 2 * out.channels, out.pixels(),
-                   [&](std::uint64_t i) {
-                     bool const is_scale = i < out.channels;
-                     auto const channel = static_cast<std::uint32_t>(i % out.channels);
-                     product_sum sum;
-                     for (std::uint64_t p = 0; p < out.pixels(); ++p) {
-                       std::uint64_t const at = p * out.channels + channel;
-                       sum.add(before_activation(l, at, channel).value, is_scale ? sums(l)[at] : 1.0f);
-                     }
-                     bool const learnt = !is_scale || l.normalised;
-                     return stepped(initial_parameter(n_, l, seed_, i), learnt ? sum.result() : estimate{});
-                   });
+                   [&](std::uint64_t i) { return stepped(initial_parameter(n_, l, seed_, i), parameter_gradient(i)); });
     if (!text.empty()) return text;
-    tap_list const taps = tap_list::of(l, in);
-    return compare("weights", l.weights, found_.weights + l.weights, std::uint64_t{out.channels} * n_.depth(l),
-                   out.pixels(), [&](std::uint64_t i) {
-                     std::uint64_t const row = i / n_.depth(l), column = i % n_.depth(l);
-                     std::int64_t const offset = taps.offset[column / in.channels];
-                     product_sum sum;
-                     for (std::int64_t p = 0; p < out.pixels(); ++p) {
-                       float const input =
-                           values(l.in)[(p + offset) * in.channels + static_cast<std::int64_t>(column % in.channels)];
-                       sum.add(deltas(l)[static_cast<std::uint64_t>(p) * out.channels + row], input);
-                     }
-                     return stepped(weight(l, i), sum.result());
+    auto const weight_gradient = [&](std::uint64_t row, std::uint32_t column) {
+      product_sum sum;
+      for (std::uint64_t cell = 0; cell < out.cells(); ++cell) {
+        auto const x = static_cast<std::uint32_t>(cell % out.width),
+                   rows = static_cast<std::uint32_t>(cell / out.width);
+        std::uint32_t const image = rows / out.height, y = rows % out.height;
+        auto const from = source(l, image, y, x, column / in.channels);
+        if (!from) continue;
+        float const input = values(l.in)[*from + column % in.channels];
+        sum.add(deltas(l)[std::uint64_t{out.pixel(image, y, x)} * out.channels + row], input);
+      }
+      return sum.result();
+    };
+    std::uint64_t const depth = n_.depth(l);
+    return compare("weights", l.weights, found_.weights + l.weights, out.channels * depth, out.pixels(),
+                   [&](std::uint64_t i) {
+                     return stepped(weight(l, i), weight_gradient(i / depth, static_cast<std::uint32_t>(i % depth)));
                    });
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The networks: ResNet-18 and ResNet-50 (He et al., 2016), YOLOv3 and its tiny version (Redmon and Farhadi, 2018).
+//! The networks: ResNet-18 and ResNet-50 (K. He and others, 2016), YOLOv3 and its tiny version (Redmon and Farhadi, 2018).
 #pragma once
 
 #include <string_view>
@@ -119,24 +119,28 @@ struct resnet18 {
   static constexpr std::string_view names[] = {"resnet18_inference", "resnet18_training"};
   static constexpr bool detects = false;
   static constexpr network_size sizes[] = {{4, 32, 1}, {2, 64, 1}, {1, 64, 1}, {1, 128, 1}, {1, 224, 1}, {1, 224, 32}};
+  static constexpr std::uint32_t tiny_training_divisor = 4;
   static network build(network_size size, bool training) { return networks::resnet18(size, training); }
 };
 struct resnet50 {
   static constexpr std::string_view names[] = {"resnet50_inference", "resnet50_training"};
   static constexpr bool detects = false;
   static constexpr network_size sizes[] = {{4, 32, 1}, {2, 64, 1}, {1, 64, 1}, {1, 128, 1}, {1, 224, 1}, {1, 224, 32}};
+  static constexpr std::uint32_t tiny_training_divisor = 8;
   static network build(network_size size, bool training) { return networks::resnet50(size, training); }
 };
 struct yolov3 {
   static constexpr std::string_view names[] = {"yolov3_inference", "yolov3_training"};
   static constexpr bool detects = true;
-  static constexpr network_size sizes[] = {{8, 32, 1}, {2, 96, 1}, {1, 128, 1}, {1, 256, 1}, {1, 416, 1}, {1, 416, 4}};
+  static constexpr network_size sizes[] = {{8, 32, 1}, {2, 64, 1}, {1, 128, 1}, {1, 256, 1}, {1, 416, 1}, {1, 416, 4}};
+  static constexpr std::uint32_t tiny_training_divisor = 8;
   static network build(network_size size, bool training) { return networks::yolov3(size, training); }
 };
 struct yolov3_tiny {
   static constexpr std::string_view names[] = {"yolov3_tiny_inference", "yolov3_tiny_training"};
   static constexpr bool detects = true;
   static constexpr network_size sizes[] = {{4, 32, 1}, {2, 128, 1}, {1, 128, 1}, {1, 256, 1}, {1, 416, 1}, {1, 416, 4}};
+  static constexpr std::uint32_t tiny_training_divisor = 4;
   static network build(network_size size, bool training) { return networks::yolov3_tiny(size, training); }
 };
 

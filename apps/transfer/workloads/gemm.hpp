@@ -11,6 +11,153 @@
 
 namespace forebay::transfer {
 
+/// A block goes through slices: those of a tile of C, which have `Depth` values of k each, then those of its next tile.
+/// So the first slices of the next tile are on their way while a tile is finished.
+template <class M, std::uint32_t Tile, std::uint32_t Depth>
+struct gemm_slice {
+  std::uint32_t side;
+  std::uint32_t tile = M::this_block().rank;
+  std::uint32_t row = 0, column = 0;  ///< of the tile's first element
+  std::uint32_t k = 0;                ///< first of the slice
+
+  FOREBAY_DEVICE explicit gemm_slice(std::uint32_t side_of_matrix) : side(side_of_matrix) { find_tile(); }
+  FOREBAY_DEVICE bool is_last() const { return k + Depth == side; }
+  FOREBAY_DEVICE void advance() {
+    k += Depth;
+    if (k != side) return;
+    k = 0;
+    tile += block_count<M>();
+    find_tile();
+  }
+  FOREBAY_DEVICE void find_tile() {
+    row = tile / (side / Tile) * Tile;
+    column = tile % (side / Tile) * Tile;
+  }
+  /// How many slices the block has.
+  FOREBAY_DEVICE std::uint64_t count() const {
+    std::uint32_t const rank = M::this_block().rank, tiles = (side / Tile) * (side / Tile);
+    return tiles > rank ? std::uint64_t{(tiles - 1 - rank) / block_count<M>() + 1} * (side / Depth) : 0;
+  }
+};
+
+struct gemm_task {
+  float const* a;
+  float const* b;
+  float* c;
+  std::uint32_t side;
+  std::uint32_t stages;
+
+  /// Stages the slices of a block: `Tile` rows of A, `Pitch` apart, then `Depth` rows of B. Calls `work(slice, rows of
+  /// A, rows of B)` for each.
+  template <std::uint32_t Tile, std::uint32_t Depth, std::uint32_t Pitch, class M, class Policy, class Work>
+  FOREBAY_DEVICE void for_each_slice(simt::stager<M, Policy, float>& staged, Work&& work) const {
+    gemm_slice<M, Tile, Depth> ahead(side), now(side);
+    for_each_tile(
+        staged, stages, 0, 1, now.count(),
+        [&](std::uint64_t) {
+          float* const to = staged.acquire();
+          staged.copy_rows(to, Pitch, a + std::uint64_t{ahead.row} * side + ahead.k, side, Tile, Depth);
+          staged.copy_rows(to + Tile * Pitch, Tile, b + std::uint64_t{ahead.k} * side + ahead.column, side, Depth,
+                           Tile);
+          staged.commit();
+          ahead.advance();
+        },
+        [&](std::uint64_t, float const* both) {
+          work(now, both, both + Tile * Pitch);
+          now.advance();
+        });
+  }
+};
+
+template <class M, class Policy>
+struct gemm_narrow_kernel {
+  static constexpr std::uint32_t tile = 32, staged_floats = 2 * tile * tile;
+  static constexpr unsigned max_threads_per_block = threads_max;
+
+  gemm_task task;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    std::byte* const shared = &block.template shared<std::byte>();
+    simt::stager<M, Policy, float> staged(block, shared, staged_floats, task.stages);
+    // A thread uses only its own sums.
+    auto* const sums = reinterpret_cast<float*>(shared + staged.shared_bytes(staged_floats, task.stages));
+    task.for_each_slice<tile, tile, tile>(staged, [&](auto const& now, float const* left, float const* right) {
+      for (std::uint32_t i = block.thread_rank(); i < tile * tile; i += block.size()) {
+        std::uint32_t const row = i / tile, column = i % tile;
+        float sum = now.k == 0 ? 0 : sums[i];
+        FOREBAY_UNROLL
+        for (std::uint32_t k = 0; k < tile; ++k) sum += left[row * tile + k] * right[k * tile + column];
+        if (now.is_last()) {
+          task.c[std::uint64_t{now.row + row} * task.side + now.column + column] = sum;
+        } else {
+          sums[i] = sum;
+        }
+      }
+    });
+  }
+};
+
+/// A thread has `Rows` rows and 8 columns of a tile of C in registers.
+template <class M, class Policy, std::uint32_t Rows>
+struct gemm_wide_kernel {
+  static constexpr std::uint32_t tile = 128, depth = 16;
+  /// From a row of A to the next in shared memory. Quads of four rows in a row are then in different banks.
+  static constexpr std::uint32_t pitch = depth + 4;
+  static constexpr std::uint32_t staged_floats = tile * pitch + depth * tile;
+  static constexpr std::uint32_t rows_apart = tile / Rows, columns_apart = tile / 2;
+  /// Twice as many as a block has: a multiprocessor then has registers for two blocks, and one works while the other
+  /// waits for its slice.
+  static constexpr unsigned max_threads_per_block = 2 * tile * tile / (Rows * 8);
+  struct alignas(16) quad {
+    float of[4];
+  };
+
+  gemm_task task;
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), staged_floats, task.stages);
+    // The lanes of a warp have four rows and eight quads of columns in a row. So they load four quads of A, which the
+    // pitch keeps apart, and a line of B, and lanes with the same address share the load.
+    std::uint32_t const lane = block.thread_rank() % 32, warp = block.thread_rank() / 32;
+    std::uint32_t const row = warp / 2 * 4 + lane / 8, column = (warp % 2 * 8 + lane % 8) * 4;
+    float sums[Rows][8] = {};
+    task.for_each_slice<tile, depth, pitch>(staged, [&](auto const& now, float const* left, float const* right) {
+      FOREBAY_UNROLL
+      for (std::uint32_t k = 0; k < depth; k += 4) add(sums, left + row * pitch + k, right + k * tile + column);
+      if (!now.is_last()) return;
+      float* const to = task.c + std::uint64_t{now.row + row} * task.side + now.column + column;
+      FOREBAY_UNROLL
+      for (std::uint32_t i = 0; i < Rows; ++i) store(sums[i], to + std::uint64_t{i} * rows_apart * task.side);
+    });
+  }
+  /// Adds the products for four values of k.
+  FOREBAY_DEVICE static void add(float (&sums)[Rows][8], float const* left, float const* right) {
+    quad a[Rows];
+    FOREBAY_UNROLL
+    for (std::uint32_t i = 0; i < Rows; ++i) a[i] = quad_at(left + i * rows_apart * pitch);
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < 4; ++k) {
+      quad const b[] = {quad_at(right + k * tile), quad_at(right + k * tile + columns_apart)};
+      FOREBAY_UNROLL
+      for (std::uint32_t i = 0; i < Rows; ++i) {
+        FOREBAY_UNROLL
+        for (std::uint32_t j = 0; j < 8; ++j) sums[i][j] += a[i].of[k] * b[j / 4].of[j % 4];
+      }
+    }
+  }
+  /// Stores the sums of a row, and begins new ones.
+  FOREBAY_DEVICE static void store(float (&sums)[8], float* to) {
+    FOREBAY_UNROLL
+    for (std::uint32_t j = 0; j < 8; j += 4) {
+      *reinterpret_cast<quad*>(to + j / 4 * columns_apart) = {sums[j], sums[j + 1], sums[j + 2], sums[j + 3]};
+      for (std::uint32_t i = 0; i < 4; ++i) sums[j + i] = 0;
+    }
+  }
+  FOREBAY_DEVICE static quad quad_at(float const* p) { return *reinterpret_cast<quad const*>(p); }
+};
+
 class gemm {
  public:
   static constexpr workload_facts facts{"gemm", workload_group::micro, "rows and columns of C",
@@ -19,13 +166,13 @@ class gemm {
   gemm(problem_size size, launch_shape given) {
     constexpr std::uint32_t sides[] = {384, 2048, 4096, 8192, 16384, 32768};
     side_ = sides[static_cast<int>(size)];
-    if (given.tile == 0) given.tile = wide;
-    if (given.tile != wide && given.tile != narrow) {
+    if (given.tile == 0) given.tile = 128;
+    if (given.tile != 128 && given.tile != 32) {
       throw refused_input("--tile", std::to_string(given.tile), "must be 32 or 128");
     }
-    std::uint32_t const tiles = side_ / given.tile * (side_ / given.tile);
-    shape_ = completed(given, {std::min(tiles, 1024u), 256, wide, 3});
-    if (shape_.tile == wide && shape_.threads != 256 && shape_.threads != 128) {
+    std::uint32_t const tiles = (side_ / given.tile) * (side_ / given.tile);
+    shape_ = completed(given, {std::min(tiles, 1024u), 256, given.tile, 3});
+    if (!is_narrow() && shape_.threads != 256 && shape_.threads != 128) {
       throw refused_input("--threads", std::to_string(shape_.threads), "must be 128 or 256, unless the tile is 32");
     }
     require_shared_bytes(staged_bytes<float>(staged_floats(), shape_.stages) + own_bytes());
@@ -33,26 +180,26 @@ class gemm {
 
   launch_shape shape() const { return shape_; }
   std::vector<buffer> buffers() const {
-    std::uint64_t const bytes = std::uint64_t{side_} * side_ * sizeof(float);
+    std::uint64_t const bytes = elements() * sizeof(float);
     return {{"A", bytes, buffer_use::in}, {"B", bytes, buffer_use::in}, {"C", bytes, buffer_use::out}};
   }
   workload_costs costs() const {
-    double const products = std::pow(side_, 3), rows = wide * 16.0 / shape_.threads;
-    return {
-        .operations = 2 * products,
-        .staged_bytes = 2 * products / shape_.tile * sizeof(float),
-        // For four values of k a thread of the wide kernel loads a quad for each of its rows, and eight more for
-        // its columns. One of the other kernel loads two numbers for each product, and its sum once a slice.
-        .shared_accesses = shape_.tile == wide ? products * (rows + 8) / (32 * rows) : products * (2 + 2.0 / narrow)};
+    double const products = std::pow(side_, 3), tile = shape_.tile;
+    // With tiles of 32 a thread loads two numbers for each product; it loads and stores its sum once a slice. Otherwise
+    // it loads a quad for each of its rows and eight for its columns, for four products of each of its outputs.
+    double const rows = 128 * 16.0 / shape_.threads;
+    return {.operations = 2 * products,
+            .staged_bytes = 2 * products / tile * sizeof(float),
+            .shared_accesses = products * (is_narrow() ? 2 + 2 / tile : (rows + 8) / (32 * rows))};
   }
   void init(std::uint64_t seed, views host) const {
-    for (unsigned i = 0; i < 2; ++i) fill_floats(host.at<float>(i), std::uint64_t{side_} * side_, seed, i);
+    for (unsigned i = 0; i < 2; ++i) fill_floats(host.at<float>(i), elements(), seed, i);
   }
 
   std::string mismatch(std::uint64_t seed, views host) const {
     // A sum of k products of numbers in [-1, 1) is about sqrt(k) / 3, and the next addition rounds it by up to 2^-24 of
-    // that. Rounding errors of random signs add like their root mean square, here 2^-24 n / sqrt(18) after n terms.
-    // Sixteen times that. A term that is missing is about 1/3.
+    // that. Rounding errors of random signs add like their root mean square: 2^-24 n / sqrt(18) after n additions.
+    // Sixteen times that. A product is about 1/3.
     double const bound = 16 * 0x1p-24 * side_ / std::sqrt(18.0);
     std::string const wrong = wrong_sample(seed, host.at<float>(2), bound);
     return !wrong.empty() ? wrong : wrong_row(seed, host, bound * std::sqrt(side_));
@@ -61,33 +208,33 @@ class gemm {
   template <class Policy, class Run>
   void launch(Run const& run, views device) const {
     using M = typename Run::machine;
-    simt::grid const grid{shape_.blocks, shape_.threads,
-                          simt::stager<M, Policy, float>::shared_bytes(staged_floats(), shape_.stages) + own_bytes()};
-    task const what{device.at<float>(0), device.at<float>(1), device.at<float>(2), side_, shape_.stages};
-    if (shape_.tile == narrow) {
-      run(grid, narrow_kernel<M, Policy>{what});
+    std::uint32_t const staged = simt::stager<M, Policy, float>::shared_bytes(staged_floats(), shape_.stages);
+    simt::grid const grid{shape_.blocks, shape_.threads, staged + own_bytes()};
+    gemm_task const task{device.at<float>(0), device.at<float>(1), device.at<float>(2), side_, shape_.stages};
+    if (is_narrow()) {
+      run(grid, gemm_narrow_kernel<M, Policy>{task});
     } else if (shape_.threads == 256) {
-      run(grid, wide_kernel<M, Policy, 8>{what});
+      run(grid, gemm_wide_kernel<M, Policy, 8>{task});
     } else {
-      run(grid, wide_kernel<M, Policy, 16>{what});
+      run(grid, gemm_wide_kernel<M, Policy, 16>{task});
     }
   }
 
  private:
-  static constexpr std::uint32_t narrow = 32, wide = 128;
-  static constexpr std::uint32_t wide_depth = 16;  ///< how much of k a slice of the wide kernel has
-  /// From a row of A to the next in shared memory. Quads of four rows in a row are then in different banks.
-  static constexpr std::uint32_t wide_pitch = wide_depth + 4;
+  using narrow = gemm_narrow_kernel<simt::fiber, simt::stage_policy::plain>;
+  using wide = gemm_wide_kernel<simt::fiber, simt::stage_policy::plain, 8>;
 
-  std::uint32_t staged_floats() const {
-    return shape_.tile == narrow ? 2 * narrow * narrow : wide * wide_pitch + wide_depth * wide;
-  }
+  bool is_narrow() const { return shape_.tile == narrow::tile; }
+  std::uint64_t elements() const { return std::uint64_t{side_} * side_; }
+  std::uint32_t staged_floats() const { return is_narrow() ? narrow::staged_floats : wide::staged_floats; }
   /// Shared memory behind that of the stager.
-  std::uint32_t own_bytes() const { return shape_.tile == narrow ? narrow * narrow * sizeof(float) : 0; }
+  std::uint32_t own_bytes() const {
+    return is_narrow() ? narrow::tile * narrow::tile * static_cast<std::uint32_t>(sizeof(float)) : 0;
+  }
 
   std::string wrong_sample(std::uint64_t seed, float const* found, double bound) const {
     comparison results("C");
-    auto const samples = sampled_places(std::uint64_t{side_} * side_, 4096, seed);
+    auto const samples = sampled_places(elements(), 4096, seed);
     in_parallel(samples.size(), 16, [&](std::uint64_t begin, std::uint64_t end) {
       for (std::uint64_t s = begin; s < end; ++s) {
         std::uint64_t const row = samples[s] / side_, column = samples[s] % side_;
@@ -101,8 +248,8 @@ class gemm {
     return results.result();
   }
 
-  /// Freivalds' check of all of C: C r = A (B r) for a random r. `bound`: for an element of C r. With elements of r
-  /// that are 1 or -1 at random, the errors of a row of C add like their root mean square.
+  /// Freivalds' check of all of C: C r = A (B r) for a random r. `bound`: for an element of C r. Elements of r are 1 or
+  /// -1 at random, so the errors of a row of C add like their root mean square, whatever they are.
   std::string wrong_row(std::uint64_t seed, views host, double bound) const {
     std::vector<double> r(side_);
     for (std::uint32_t i = 0; i < side_; ++i) r[i] = bits_at(seed, 2, i) % 2 == 0 ? 1 : -1;
@@ -123,150 +270,6 @@ class gemm {
     });
     return product;
   }
-
-  struct task {
-    float const* a;
-    float const* b;
-    float* c;
-    std::uint32_t side;
-    std::uint32_t stages;
-  };
-
-  /// The slices of a block: `Depth` values of k after the other for a tile of C, then those for its next tile. So the
-  /// first slices of the next tile are on their way while a tile is finished.
-  template <class M, std::uint32_t Tile, std::uint32_t Depth>
-  struct slice {
-    std::uint32_t side;
-    std::uint32_t tile = M::this_block().rank;
-    std::uint32_t row = 0, column = 0;  ///< of the tile's first element
-    std::uint32_t k = 0;                ///< first of the slice
-
-    FOREBAY_DEVICE explicit slice(std::uint32_t side_of_matrix) : side(side_of_matrix) { find_tile(); }
-    FOREBAY_DEVICE bool is_last() const { return k + Depth == side; }
-    FOREBAY_DEVICE void advance() {
-      k += Depth;
-      if (k != side) return;
-      k = 0;
-      tile += block_count<M>();
-      find_tile();
-    }
-    FOREBAY_DEVICE void find_tile() {
-      row = tile / (side / Tile) * Tile;
-      column = tile % (side / Tile) * Tile;
-    }
-    /// How many slices the block has.
-    FOREBAY_DEVICE static std::uint64_t count(std::uint32_t side) {
-      std::uint32_t const rank = M::this_block().rank, tiles = (side / Tile) * (side / Tile);
-      return tiles > rank ? std::uint64_t{(tiles - 1 - rank) / block_count<M>() + 1} * (side / Depth) : 0;
-    }
-  };
-
-  /// Stages the slices: `Tile` rows of A, `Pitch` apart, then `Depth` rows of B. Calls `work(slice, left, right)`.
-  template <std::uint32_t Tile, std::uint32_t Depth, std::uint32_t Pitch, class M, class Policy, class Work>
-  FOREBAY_DEVICE static void for_each_slice(task const& what, simt::stager<M, Policy, float>& staged, Work&& work) {
-    slice<M, Tile, Depth> ahead(what.side), now(what.side);
-    for_each_tile(
-        staged, what.stages, 0, 1, now.count(what.side),
-        [&](std::uint64_t) {
-          float* const to = staged.acquire();
-          staged.copy_rows(to, Pitch, what.a + std::uint64_t{ahead.row} * what.side + ahead.k, what.side, Tile, Depth);
-          staged.copy_rows(to + Tile * Pitch, Tile, what.b + std::uint64_t{ahead.k} * what.side + ahead.column,
-                           what.side, Depth, Tile);
-          staged.commit();
-          ahead.advance();
-        },
-        [&](std::uint64_t, float const* both) {
-          work(now, both, both + Tile * Pitch);
-          now.advance();
-        });
-  }
-
-  template <class M, class Policy>
-  struct narrow_kernel {
-    task what;
-
-    FOREBAY_DEVICE void operator()() const {
-      auto const block = M::this_block();
-      std::byte* const shared = &block.template shared<std::byte>();
-      constexpr std::uint32_t n = narrow;
-      simt::stager<M, Policy, float> staged(block, shared, 2 * n * n, what.stages);
-      // A thread uses only its own sums.
-      auto* const sums = reinterpret_cast<float*>(shared + staged.shared_bytes(2 * n * n, what.stages));
-      for_each_slice<n, n, n>(what, staged, [&](auto const& now, float const* left, float const* right) {
-        for (std::uint32_t i = block.thread_rank(); i < n * n; i += block.size()) {
-          std::uint32_t const row = i / n, column = i % n;
-          float sum = now.k == 0 ? 0 : sums[i];
-          FOREBAY_UNROLL
-          for (std::uint32_t k = 0; k < n; ++k) sum += left[row * n + k] * right[k * n + column];
-          if (now.is_last()) {
-            what.c[std::uint64_t{now.row + row} * what.side + now.column + column] = sum;
-          } else {
-            sums[i] = sum;
-          }
-        }
-      });
-    }
-  };
-
-  /// A thread has `Rows` rows and 8 columns of a tile of C in registers.
-  template <class M, class Policy, std::uint32_t Rows>
-  struct wide_kernel {
-    static constexpr unsigned max_threads_per_block = wide * wide / (Rows * 8);
-    static constexpr std::uint32_t rows_apart = wide / Rows, columns_apart = wide / 2;
-    struct alignas(16) quad {
-      float of[4];
-    };
-
-    task what;
-
-    FOREBAY_DEVICE void operator()() const {
-      auto const block = M::this_block();
-      simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(),
-                                            wide * wide_pitch + wide_depth * wide, what.stages);
-      // The lanes of a warp have four rows and eight quads of columns in a row. So they load four quads of A, which the
-      // pitch keeps apart, and a line of B, and lanes with the same address share the load.
-      std::uint32_t const lane = block.thread_rank() % 32, warp = block.thread_rank() / 32;
-      std::uint32_t const row = warp / 2 * 4 + lane / 8, column = (warp % 2 * 8 + lane % 8) * 4;
-      float sums[Rows][8] = {};
-      for_each_slice<wide, wide_depth, wide_pitch>(
-          what, staged, [&](auto const& now, float const* left, float const* right) {
-            FOREBAY_UNROLL
-            for (std::uint32_t k = 0; k < wide_depth; k += 4) {
-              add(sums, left + row * wide_pitch + k, right + k * wide + column);
-            }
-            if (!now.is_last()) return;
-            float* const to = what.c + std::uint64_t{now.row + row} * what.side + now.column + column;
-            FOREBAY_UNROLL
-            for (std::uint32_t i = 0; i < Rows; ++i) store(sums[i], to + std::uint64_t{i} * rows_apart * what.side);
-          });
-    }
-    /// Adds the products for four values of k.
-    FOREBAY_DEVICE static void add(float (&sums)[Rows][8], float const* left, float const* right) {
-      quad a[Rows];
-      FOREBAY_UNROLL
-      for (std::uint32_t i = 0; i < Rows; ++i) a[i] = quad_at(left + i * rows_apart * wide_pitch);
-      FOREBAY_UNROLL
-      for (std::uint32_t k = 0; k < 4; ++k) {
-        quad const b[] = {quad_at(right + k * wide), quad_at(right + k * wide + columns_apart)};
-        FOREBAY_UNROLL
-        for (std::uint32_t i = 0; i < Rows; ++i) {
-          FOREBAY_UNROLL
-          for (std::uint32_t j = 0; j < 8; ++j) sums[i][j] += a[i].of[k] * b[j / 4].of[j % 4];
-        }
-      }
-    }
-    /// Stores the sums of a row, and begins new ones.
-    FOREBAY_DEVICE static void store(float (&sums)[8], float* to) {
-      FOREBAY_UNROLL
-      for (std::uint32_t j = 0; j < 2; ++j) {
-        *reinterpret_cast<quad*>(to + j * columns_apart) = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2],
-                                                            sums[4 * j + 3]};
-      }
-      FOREBAY_UNROLL
-      for (std::uint32_t j = 0; j < 8; ++j) sums[j] = 0;
-    }
-    FOREBAY_DEVICE static quad quad_at(float const* p) { return *reinterpret_cast<quad const*>(p); }
-  };
 
   launch_shape shape_;
   std::uint32_t side_;

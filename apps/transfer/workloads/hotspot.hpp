@@ -101,6 +101,9 @@ class hotspot {
   hotspot(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 64, 2})) {
     constexpr std::uint32_t sides[] = {512, 2048, 4096, 8192, 12288, 20480};
     side_ = sides[static_cast<int>(size)];
+    if (shape_.threads % 32 != 0) {
+      throw refused_input("--threads", std::to_string(shape_.threads), "must be whole warps of 32");
+    }
     require_tile(shape_.tile, 4, side_, 128);
     require_shared_bytes(staged_bytes<float>(hotspot_tile::floats(shape_.tile), shape_.stages));
     // Several tiles a block, so that one is on its way while the block works on another.

@@ -33,6 +33,8 @@ struct kmeans_nearest {
 template <class M, class Policy>
 struct kmeans_assign_kernel {
   using layout = kmeans_layout;
+  /// Larger blocks would leave it too few registers.
+  static constexpr unsigned max_threads_per_block = 512;
 
   float const* points;
   float const* centroids;
@@ -214,10 +216,11 @@ class kmeans {
     count_ = std::uint64_t{1} << log2_counts[static_cast<int>(size)];
     chunk_points_ = static_cast<std::uint32_t>(std::max<std::uint64_t>(512, count_ / 1024));
     require_tile(shape_.tile, 32, chunk_points_, chunk_points_);
-    if (shape_.threads % 32 != 0 || shape_.threads < layout::features) {
-      throw refused_input("--threads", std::to_string(shape_.threads), "must be whole warps, two or more");
-    }
     using any_kernel = kmeans_assign_kernel<simt::fiber, simt::stage_policy::bulk>;
+    constexpr std::uint32_t threads_min = layout::features, threads_most = any_kernel::max_threads_per_block;
+    if (shape_.threads % 32 != 0 || shape_.threads < threads_min || shape_.threads > threads_most) {
+      throw refused_input("--threads", std::to_string(shape_.threads), "must be whole warps, 64 to 512");
+    }
     require_shared_bytes(any_kernel::shared_bytes(shape_.tile, shape_.stages));
   }
 
@@ -293,7 +296,7 @@ class kmeans {
 
   std::uint32_t chunks() const { return static_cast<std::uint32_t>(count_ / chunk_points_); }
   static std::int32_t nine_bits(std::uint64_t bits) { return static_cast<std::int32_t>(bits & 511) - 256; }
-  /// Where the points have number `i` of the first centroids: those are points that lie far from each other.
+  /// Where in `points` is number `i` of the first centroids, which are every 16th part's first point.
   std::uint64_t first_centroid(std::uint32_t i) const {
     return i / layout::features * (count_ / layout::clusters) * layout::features + i % layout::features;
   }

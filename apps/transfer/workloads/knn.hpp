@@ -12,6 +12,186 @@
 
 namespace forebay::transfer {
 
+/// The squares of the distances of all queries from all references. A block takes an area after the other, and of an
+/// area's points `tile` coordinates after the other.
+template <class M, class Policy>
+struct knn_measure_kernel {
+  static constexpr unsigned max_threads_per_block = 512;
+  static constexpr std::uint32_t reach = 8;  ///< a thread has as many queries by as many references of an area
+  static constexpr std::uint32_t area_references = 128;
+
+  float const* queries;
+  float const* references;
+  float* squares;
+  std::uint32_t points;
+  std::uint32_t coordinates;
+  std::uint32_t tile;
+  std::uint32_t stages;
+
+  struct alignas(16) quad {
+    float at[4];
+  };
+  struct place {
+    std::uint32_t area;
+    std::uint32_t query, reference;  ///< the area's first ones
+    std::uint32_t coordinate;
+  };
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    // A warp has 32 queries and 64 references of an area, and a lane the queries y, y + 4, ... and the references x,
+    // x + 8, ... So the quads that a warp loads at a time are those of eight points in a row, or the same.
+    std::uint32_t const lane = block.thread_rank() % 32, warp = block.thread_rank() / 32;
+    std::uint32_t const x = warp % 2 * 64 + lane % 8, y = warp / 2 * 32 + lane / 8;
+    std::uint32_t const rows = area_queries(block.size()), step = pitch(tile);
+    std::uint32_t const areas = points / rows * (points / area_references);
+    std::uint32_t const mine = areas > block.rank ? (areas - 1 - block.rank) / block_count<M>() + 1 : 0;
+    simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), tile_floats(block.size(), tile),
+                                          stages);
+    float sums[reach][reach] = {};
+    place ahead = first_of(block.rank), now = ahead;
+    for_each_tile(
+        staged, stages, 0, 1, std::uint64_t{mine} * (coordinates / tile),
+        [&](std::uint64_t) {
+          float* const to = staged.acquire();
+          staged.copy_rows(to, step, queries + std::size_t{ahead.query} * coordinates + ahead.coordinate, coordinates,
+                           rows, tile);
+          staged.copy_rows(to + rows * step, step,
+                           references + std::size_t{ahead.reference} * coordinates + ahead.coordinate, coordinates,
+                           area_references, tile);
+          staged.commit();
+          advance(ahead);
+        },
+        [&](std::uint64_t, float const* from) {
+          for (std::uint32_t k = 0; k < tile; k += 4) {
+            add(sums, from + y * step + k, from + (rows + x) * step + k, step);
+          }
+          if (now.coordinate + tile == coordinates) store(sums, now.query + y, now.reference + x);
+          advance(now);
+        });
+  }
+  FOREBAY_DEVICE static constexpr std::uint32_t area_queries(std::uint32_t threads) { return threads / 2; }
+  /// From a point's coordinates to the next one's in a tile: an odd number of quads, so that those of eight points in a
+  /// row are in different banks.
+  FOREBAY_DEVICE static constexpr std::uint32_t pitch(std::uint32_t tile) { return tile | 4; }
+  FOREBAY_DEVICE static constexpr std::uint32_t tile_floats(std::uint32_t threads, std::uint32_t tile) {
+    return (area_queries(threads) + area_references) * pitch(tile);
+  }
+  FOREBAY_DEVICE place first_of(std::uint32_t area) const {
+    std::uint32_t const across = points / area_references;
+    return {area, area / across * area_queries(M::this_block().size()), area % across * area_references, 0};
+  }
+  FOREBAY_DEVICE void advance(place& now) const {
+    now.coordinate += tile;
+    if (now.coordinate == coordinates) now = first_of(now.area + block_count<M>());
+  }
+  FOREBAY_DEVICE static quad quad_at(float const* from) { return *reinterpret_cast<quad const*>(from); }
+  /// Adds the squares for four coordinates.
+  FOREBAY_DEVICE static void add(float (&sums)[reach][reach], float const* query, float const* reference,
+                                 std::uint32_t step) {
+    quad a[reach];
+    FOREBAY_UNROLL
+    for (std::uint32_t i = 0; i < reach; ++i) a[i] = quad_at(query + i * 4 * step);
+    FOREBAY_UNROLL
+    for (std::uint32_t j = 0; j < reach; ++j) {
+      quad const b = quad_at(reference + j * 8 * step);
+      FOREBAY_UNROLL
+      for (std::uint32_t i = 0; i < reach; ++i) {
+        FOREBAY_UNROLL
+        for (std::uint32_t d = 0; d < 4; ++d) {
+          float const difference = a[i].at[d] - b.at[d];
+          sums[i][j] += difference * difference;
+        }
+      }
+    }
+  }
+  /// Stores the sums, and begins new ones.
+  FOREBAY_DEVICE void store(float (&sums)[reach][reach], std::size_t query, std::uint32_t reference) const {
+    FOREBAY_UNROLL
+    for (std::uint32_t i = 0; i < reach; ++i) {
+      FOREBAY_UNROLL
+      for (std::uint32_t j = 0; j < reach; ++j) {
+        squares[(query + 4 * i) * points + reference + 8 * j] = sums[i][j];
+        sums[i][j] = 0;
+      }
+    }
+  }
+};
+
+/// The least squares of each query, and their roots. A warp has a query, and a lane for each neighbour.
+template <class M, class Policy>
+struct knn_select_kernel {
+  float const* squares;
+  float* distance;
+  std::uint32_t* index;
+  std::uint32_t points;
+  std::uint32_t piece;  ///< of the squares of a query, for each warp
+  std::uint32_t stages;
+
+  struct place {
+    std::uint32_t query, reference;
+  };
+  struct neighbour {
+    float square;
+    std::uint32_t index;
+  };
+  static constexpr std::uint32_t neighbours = 20;
+  static constexpr float far = std::numeric_limits<float>::max();
+
+  FOREBAY_DEVICE void operator()() const {
+    auto const block = M::this_block();
+    auto const lanes = M::this_warp();
+    std::uint32_t const lane = lanes.thread_rank(), warp = block.thread_rank() / 32, warps = block.size() / 32;
+    std::uint32_t const groups = points / warps;
+    std::uint32_t const mine = groups > block.rank ? (groups - 1 - block.rank) / block_count<M>() + 1 : 0;
+    simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), warps * piece, stages);
+    place ahead{block.rank * warps, 0}, now = ahead;
+    neighbour list{far, ~0u};  // a lane has one of the 32 nearest so far, in ascending order
+    for_each_tile(
+        staged, stages, 0, 1, std::uint64_t{mine} * (points / piece),
+        [&](std::uint64_t) {
+          float const* const from = squares + std::size_t{ahead.query} * points + ahead.reference;
+          staged.copy_rows(staged.acquire(), piece, from, points, warps, piece);
+          staged.commit();
+          advance(ahead);
+        },
+        [&](std::uint64_t, float const* from) {
+          if (now.reference == 0) list = {far, ~0u};
+          insert(list, from + warp * piece, now.reference);
+          if (now.reference + piece == points && lane < neighbours) {
+            std::size_t const at = std::size_t{now.query + warp} * neighbours + lane;
+            distance[at] = std::sqrt(list.square);
+            index[at] = list.index;
+          }
+          advance(now);
+        });
+  }
+  FOREBAY_DEVICE void advance(place& now) const {
+    now.reference += piece;
+    if (now.reference != points) return;
+    now = {now.query + block_count<M>() * (M::this_block().size() / 32), 0};
+  }
+  /// Inserts what is nearer than the last neighbour. Squares come in the order of their references, the first of
+  /// which is `first`. So one goes behind its equals.
+  FOREBAY_DEVICE void insert(neighbour& list, float const* from, std::uint32_t first) const {
+    auto const lanes = M::this_warp();
+    std::uint32_t const lane = lanes.thread_rank();
+    float last = lanes.shfl(list.square, neighbours - 1);
+    for (std::uint32_t i = 0; i < piece; i += 32) {
+      std::uint32_t nearer = lanes.ballot(from[i + lane] < last);
+      if (nearer == 0) continue;
+      for (; nearer != 0; nearer &= nearer - 1) {
+        std::uint32_t const r = i + simt::lowest_bit(nearer);
+        float const square = from[r];
+        neighbour const before = lanes.shfl(list, lane == 0 ? 0 : lane - 1);
+        if (square >= list.square) continue;
+        list = lane == 0 || square >= before.square ? neighbour{square, first + r} : before;
+      }
+      last = lanes.shfl(list.square, neighbours - 1);
+    }
+  }
+};
+
 /// One kernel computes the squared distances of all queries from all references, another one finds the 20 least ones of
 /// each query. Of equal distances the lower index comes first.
 class knn {
@@ -19,12 +199,14 @@ class knn {
   static constexpr workload_facts facts{"knn", workload_group::application, "coordinates of a point",
                                         "the 20 nearest of as many references as queries, for each query"};
 
-  knn(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 32, 3})) {
-    constexpr std::uint32_t points[] = {512, 2048, 8192, 12288, 16384, 32768};
+  /// At tiny, few blocks: the CPU executor is slow if many threads that use collectives are under way.
+  knn(problem_size size, launch_shape given)
+      : shape_(completed(given, {size == problem_size::tiny ? 16u : 1024u, 256, 32, 3})) {
+    constexpr std::uint32_t points[] = {256, 2048, 8192, 12288, 16384, 32768};
     points_ = points[static_cast<int>(size)];
-    coordinates_ = size == problem_size::mega ? 512 : 128;
+    coordinates_ = size == problem_size::tiny || size == problem_size::mega ? 512 : 128;
     require_tile(shape_.tile, 4, coordinates_, 128);
-    if (shape_.threads % 64 != 0 || shape_.threads > threads_most || points_ % area_queries() != 0) {
+    if (shape_.threads % 64 != 0 || shape_.threads > measure::max_threads_per_block || points_ % area_queries() != 0) {
       throw refused_input("--threads", std::to_string(shape_.threads), "must be 64, 128, 256 or 512");
     }
     require_shared_bytes(staged_bytes<float>(std::max(measure_floats(), select_floats()), shape_.stages));
@@ -70,30 +252,25 @@ class knn {
                         groups = points_ / (threads / 32);
     for (int i = 0; i < repetitions; ++i) {
       run({std::min(shape_.blocks, areas), threads, stager::shared_bytes(measure_floats(), stages)},
-          measure<M, Policy>{device.at<float>(0), device.at<float>(1), device.at<float>(2), points_, coordinates_,
-                             shape_.tile, stages});
+          knn_measure_kernel<M, Policy>{device.at<float>(0), device.at<float>(1), device.at<float>(2), points_,
+                                        coordinates_, shape_.tile, stages});
       run({std::min(shape_.blocks, groups), threads, stager::shared_bytes(select_floats(), stages)},
-          select<M, Policy>{device.at<float>(2), device.at<float>(3), device.at<std::uint32_t>(4), points_, stages});
+          knn_select_kernel<M, Policy>{device.at<float>(2), device.at<float>(3), device.at<std::uint32_t>(4), points_,
+                                       piece(), stages});
     }
   }
 
  private:
-  static constexpr std::uint32_t neighbours = 20;
+  using measure = knn_measure_kernel<simt::fiber, simt::stage_policy::plain>;
+  using select = knn_select_kernel<simt::fiber, simt::stage_policy::plain>;
+  static constexpr std::uint32_t neighbours = select::neighbours, area_references = measure::area_references;
   /// How often all of it is done. The published workload does it a hundred times, with the same result each time.
   static constexpr int repetitions = 1;
-  static constexpr std::uint32_t threads_most = 512;
-  /// A block measures an area of the matrix of distances at a time, each thread 8 by 8 of them.
-  static constexpr std::uint32_t reach = 8;
-  static constexpr std::uint32_t area_references = 128;
-  std::uint32_t area_queries() const { return shape_.threads / 2; }
 
-  /// From a point's coordinates to the next one's in a tile: an odd number of quads, so that those of eight points in a
-  /// row are in different banks.
-  FOREBAY_DEVICE static constexpr std::uint32_t pitch(std::uint32_t tile) { return tile | 4; }
-  std::uint32_t measure_floats() const { return (area_queries() + area_references) * pitch(shape_.tile); }
-  /// A piece of the distances of a query for each warp.
-  static constexpr std::uint32_t piece = 512;
-  std::uint32_t select_floats() const { return shape_.threads / 32 * piece; }
+  std::uint32_t piece() const { return std::min(512u, points_); }
+  std::uint32_t area_queries() const { return measure::area_queries(shape_.threads); }
+  std::uint32_t measure_floats() const { return measure::tile_floats(shape_.threads, shape_.tile); }
+  std::uint32_t select_floats() const { return shape_.threads / 32 * piece(); }
 
   /// Checks the neighbours that were found for a query against the exact ones.
   void compare(std::uint64_t query, views host, comparison& distances, comparison& indices) const {
@@ -131,157 +308,6 @@ class knn {
       if (k != 0 && *distance < distance[-1]) distances.near(at, *distance, distance[-1], 0);
     }
   }
-
-  /// The squares of the distances of all queries from all references. A block takes an area after the other, and of an
-  /// area's points `tile` coordinates after the other.
-  template <class M, class Policy>
-  struct measure {
-    static constexpr unsigned max_threads_per_block = threads_most;
-    float const* queries;
-    float const* references;
-    float* squares;
-    std::uint32_t points;
-    std::uint32_t coordinates;
-    std::uint32_t tile;
-    std::uint32_t stages;
-
-    struct alignas(16) quad {
-      float at[4];
-    };
-    struct place {
-      std::size_t query, reference;
-      std::uint32_t coordinate;
-    };
-
-    FOREBAY_DEVICE void operator()() const {
-      auto const block = M::this_block();
-      // A thread has the queries y, y + spread, ... and the references x, x + 16, ... of an area. A warp is eight
-      // threads wide and four high, so that quads that it loads at a time are the same or in different banks.
-      std::uint32_t const lane = block.thread_rank() % 32, warp = block.thread_rank() / 32;
-      std::uint32_t const x = lane % 8 + warp % 2 * 8, y = lane / 8 + warp / 2 * 4;
-      std::uint32_t const rows = block.size() / 2, spread = rows / reach, step = pitch(tile);
-      std::uint32_t const areas = points / rows * (points / area_references), phases = coordinates / tile;
-      std::uint32_t const mine = areas > block.rank ? (areas - 1 - block.rank) / block_count<M>() + 1 : 0;
-      simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), (rows + area_references) * step,
-                                            stages);
-      float sums[reach][reach] = {};
-      for_each_tile(
-          staged, stages, 0, 1, std::uint64_t{mine} * phases,
-          [&](std::uint64_t item) {
-            place const here = place_of(static_cast<std::uint32_t>(item), rows);
-            float* const to = staged.acquire();
-            staged.copy_rows(to, step, queries + here.query * coordinates + here.coordinate, coordinates, rows, tile);
-            staged.copy_rows(to + rows * step, step, references + here.reference * coordinates + here.coordinate,
-                             coordinates, area_references, tile);
-            staged.commit();
-          },
-          [&](std::uint64_t item, float const* from) {
-            for (std::uint32_t k = 0; k < tile; k += 4) {
-              add(sums, from + y * step + k, spread * step, from + (rows + x) * step + k, 16 * step);
-            }
-            place const here = place_of(static_cast<std::uint32_t>(item), rows);
-            if (here.coordinate + tile == coordinates) store(sums, here.query + y, spread, here.reference + x);
-          });
-    }
-    FOREBAY_DEVICE place place_of(std::uint32_t item, std::uint32_t rows) const {
-      std::uint32_t const phases = coordinates / tile, across = points / area_references;
-      std::uint32_t const area = M::this_block().rank + item / phases * block_count<M>();
-      return {area / across * rows, area % across * area_references, item % phases * tile};
-    }
-    FOREBAY_DEVICE static quad quad_at(float const* from) { return *reinterpret_cast<quad const*>(from); }
-    /// Adds the squares for four coordinates.
-    FOREBAY_DEVICE static void add(float (&sums)[reach][reach], float const* query, std::uint32_t query_step,
-                                   float const* reference, std::uint32_t reference_step) {
-      quad a[reach];
-      FOREBAY_UNROLL
-      for (std::uint32_t i = 0; i < reach; ++i) a[i] = quad_at(query + i * query_step);
-      FOREBAY_UNROLL
-      for (std::uint32_t j = 0; j < reach; ++j) {
-        quad const b = quad_at(reference + j * reference_step);
-        FOREBAY_UNROLL
-        for (std::uint32_t i = 0; i < reach; ++i) {
-          FOREBAY_UNROLL
-          for (std::uint32_t d = 0; d < 4; ++d) {
-            float const difference = a[i].at[d] - b.at[d];
-            sums[i][j] += difference * difference;
-          }
-        }
-      }
-    }
-    /// Stores the sums, and begins new ones.
-    FOREBAY_DEVICE void store(float (&sums)[reach][reach], std::size_t query, std::uint32_t spread,
-                              std::size_t reference) const {
-      FOREBAY_UNROLL
-      for (std::uint32_t i = 0; i < reach; ++i) {
-        FOREBAY_UNROLL
-        for (std::uint32_t j = 0; j < reach; ++j) {
-          squares[(query + i * spread) * points + reference + 16 * j] = sums[i][j];
-          sums[i][j] = 0;
-        }
-      }
-    }
-  };
-
-  /// The least squares of each query, and their roots. A warp has a query, and a lane for each neighbour.
-  template <class M, class Policy>
-  struct select {
-    float const* squares;
-    float* distance;
-    std::uint32_t* index;
-    std::uint32_t points;
-    std::uint32_t stages;
-
-    struct neighbour {
-      float square;
-      std::uint32_t index;
-    };
-    static constexpr float far = std::numeric_limits<float>::max();
-
-    FOREBAY_DEVICE void operator()() const {
-      auto const block = M::this_block();
-      auto const lanes = M::this_warp();
-      std::uint32_t const lane = lanes.thread_rank(), warp = block.thread_rank() / 32, warps = block.size() / 32;
-      std::uint32_t const groups = points / warps, pieces = points / piece;
-      std::uint32_t const mine = groups > block.rank ? (groups - 1 - block.rank) / block_count<M>() + 1 : 0;
-      simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), warps * piece, stages);
-      auto const first_query = [&](std::uint64_t group) {
-        return (block.rank + static_cast<std::size_t>(group) * block_count<M>()) * warps;
-      };
-      // The nearest 32 so far, in ascending order.
-      neighbour list{far, ~0u};
-      for_each_tile(
-          staged, stages, 0, 1, std::uint64_t{mine} * pieces,
-          [&](std::uint64_t item) {
-            float const* const from = squares + first_query(item / pieces) * points + item % pieces * piece;
-            staged.copy_rows(staged.acquire(), piece, from, points, warps, piece);
-            staged.commit();
-          },
-          [&](std::uint64_t item, float const* from) {
-            std::uint32_t const first = static_cast<std::uint32_t>(item % pieces) * piece;
-            if (first == 0) list = {far, ~0u};
-            for (std::uint32_t i = 0; i < piece; i += 32) insert(list, from[warp * piece + i + lane], first + i);
-            if (first + piece != points || lane >= neighbours) return;
-            std::size_t const at = (first_query(item / pieces) + warp) * neighbours + lane;
-            distance[at] = std::sqrt(list.square);
-            index[at] = list.index;
-          });
-    }
-    /// Inserts the squares that the lanes have; the first lane's is that of reference `first`. Those before them have
-    /// lower indices, so that a square goes behind its equals.
-    FOREBAY_DEVICE static void insert(neighbour& list, float square, std::uint32_t first) {
-      auto const lanes = M::this_warp();
-      std::uint32_t const lane = lanes.thread_rank();
-      float const worst = lanes.shfl(list.square, neighbours - 1);
-      for (std::uint32_t nearer = lanes.ballot(square < worst); nearer != 0; nearer &= nearer - 1) {
-        std::uint32_t const from = simt::lowest_bit(nearer);
-        float const candidate = lanes.shfl(square, from);
-        std::uint32_t const rank = simt::count_bits(lanes.ballot(list.square <= candidate));
-        neighbour const before = lanes.shfl(list, lane == 0 ? 0 : lane - 1);
-        if (lane == rank) list = {candidate, first + from};
-        if (lane > rank) list = before;
-      }
-    }
-  };
 
   launch_shape shape_;
   std::uint32_t points_;

@@ -46,6 +46,7 @@ struct lavamd_formula {
 template <class M, class Policy>
 struct lavamd_kernel {
   static constexpr std::uint32_t shares = 4;
+  static constexpr unsigned max_threads_per_block = threads_max;
 
   double const* boxes;
   double* forces;  ///< potential and force of each particle: 4 numbers

@@ -20,13 +20,14 @@ class network_workload {
       training ? "a step of gradient descent through all layers" : "what a network says about images"};
 
   network_workload(problem_size size, launch_shape given) {
-    network_size const of = Network::sizes[static_cast<int>(size)];
+    network_size of = Network::sizes[static_cast<int>(size)];
     bool const is_tiny = size == problem_size::tiny;
+    if (is_tiny && training) of.divisor = Network::tiny_training_divisor;
     std::uint32_t const tile = given.tile != 0 ? given.tile : is_tiny ? 32 : 64;
     require_tile(tile, 16, 128, 128);
     // A thread has 16 results of a tile, or 32, or 64.
     std::uint32_t const parts = tile * tile / 16;
-    plan_.shape = completed(given, {is_tiny ? 8u : 528u, std::clamp(parts / 2, 64u, 256u), tile, is_tiny ? 2u : 3u});
+    plan_.shape = completed(given, {is_tiny ? 2u : 528u, std::clamp(parts / 2, 64u, 256u), tile, is_tiny ? 2u : 3u});
     if (plan_.shape.threads % 32 != 0 || plan_.shape.threads < parts / 4 || plan_.shape.threads > 256) {
       throw refused_input("--threads", std::to_string(plan_.shape.threads),
                           "must be a multiple of 32 from " + std::to_string(std::max(32u, parts / 4)) + " to 256");
@@ -36,7 +37,7 @@ class network_workload {
     plan_.items = is_tiny ? 16 : 264;
     plan_.training = training;
     plan_.detects = Network::detects;
-    plan_.box = 5 + 80 / of.divisor;
+    plan_.rate = Network::detects ? 0.0002f : 0.05f;
   }
 
   launch_shape shape() const { return plan_.shape; }
@@ -62,7 +63,7 @@ class network_workload {
   /// Of convolutions, where nearly all work is. Operations are those of pixels in images; others count with halos.
   workload_costs costs() const {
     workload_costs costs;
-    plan_.for_each_product([&](product_kind kind, layer const& l, product_shape const& p) {
+    plan_.for_each_product([&](product_kind, layer const& l, product_shape const& p) {
       double const rows = p.rows, columns = p.columns, depth = p.depth;
       double const inside = static_cast<double>(plan_.out(l).cells()) / plan_.out(l).pixels();
       double const groups = std::max(1u, p.tile * p.tile / 16 / plan_.shape.threads);
@@ -70,7 +71,6 @@ class network_workload {
       costs.staged_bytes += depth * (rows * p.column_tiles() + columns * p.row_tiles()) * sizeof(float);
       // Accesses of 16 bytes: for each 4 steps of depth, 4 a group of rows and 4 columns.
       costs.shared_accesses += rows / 4 * (columns / 4) * (depth / 4) * (4 + 4 / groups);
-      (void)kind;
     });
     return costs;
   }

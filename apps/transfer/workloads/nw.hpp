@@ -22,6 +22,8 @@ FOREBAY_DEVICE constexpr std::int32_t nw_larger(std::int32_t a, std::int32_t b) 
 /// left, beginning with the row above. The scores take the place of the similarities.
 template <class M, class Policy>
 struct nw_kernel {
+  static constexpr unsigned max_threads_per_block = threads_max;
+
   std::int32_t const* similarity;
   std::int32_t* scores;
   std::uint32_t side;
@@ -49,10 +51,10 @@ struct nw_kernel {
           std::int32_t *const above = to + tile * tile, *const left = above + tile;
           staged.copy_rows(to, tile, similarity + corner, side, tile, tile);
           if (row != 0) staged.copy(above, scores + corner - side, tile);
-          std::uint32_t const missing = row == 0 ? 1 : 0;
           if (column != 0) {
-            staged.copy_rows(left + 4 * missing, 4, scores + corner - 4 - (1 - missing) * std::size_t{side}, side,
-                             tile + 1 - missing, 4);
+            std::uint32_t const rows_above = row == 0 ? 0 : 1;
+            staged.copy_rows(left + 4 * (1 - rows_above), 4, scores + corner - rows_above * std::size_t{side} - 4, side,
+                             rows_above + tile, 4);
           }
           staged.commit();
         },
@@ -84,8 +86,8 @@ struct nw_kernel {
   FOREBAY_DEVICE static std::int32_t border(std::uint32_t place) { return -nw_gap * static_cast<std::int32_t>(place); }
 
   /// Fills as many columns of a tile as the block has lanes, from `at` on. Each lane goes down its column, one row
-  /// behind the lane to its left. A warp is `lag` rows further behind the warp to its left, so that they meet only once
-  /// in so many steps.
+  /// behind the lane to its left. So lanes access ints that lie `tile - 1` apart, in different banks. A warp is `lag`
+  /// rows further behind the warp to its left, so that they meet only once in so many steps.
   FOREBAY_DEVICE void fill_columns(std::int32_t* cells, std::uint32_t at) const {
     constexpr std::uint32_t lag = 8;
     auto const block = M::this_block();
@@ -147,10 +149,11 @@ class nw {
     return {{"similarity", bytes, buffer_use::in}, {"scores", bytes, buffer_use::out}};
   }
   workload_costs costs() const {
-    double const side = side_, cells = side * side, tiles = cells / shape_.tile / shape_.tile;
-    return {.operations = 4 * cells,
-            .staged_bytes = (cells + tiles * (5 * shape_.tile + 4)) * sizeof(std::int32_t),
-            .shared_accesses = 3 * cells};
+    double const side = side_, cells = side * side, tile = shape_.tile, tiles = side / tile;
+    // The tiles of the first row and column lack a neighbour.
+    double const around = tiles * (tiles - 1) * 5 * tile + 4 * (tiles - 1) * (tiles - 1);
+    return {
+        .operations = 4 * cells, .staged_bytes = (cells + around) * sizeof(std::int32_t), .shared_accesses = 3 * cells};
   }
 
   void init(std::uint64_t seed, views host) const {

@@ -127,6 +127,9 @@ class pathfinder {
     constexpr std::uint32_t mebi = 1 << 20;
     constexpr std::uint32_t columns[] = {mebi / 64, mebi / 8, mebi / 2, 2 * mebi, 5 * mebi, 20 * mebi};
     columns_ = columns[static_cast<int>(size)];
+    if (shape_.threads % 32 != 0) {
+      throw refused_input("--threads", std::to_string(shape_.threads), "must be whole warps of 32");
+    }
     require_tile(shape_.tile, 4, columns_, shared_bytes_max / sizeof(int));
     require_shared_bytes(std::uint64_t{staged_bytes<int>(tile_ints(), shape_.stages)} + line_bytes());
     if (given.blocks == 0) shape_.blocks = std::min(shape_.blocks, columns_ / shape_.tile);

@@ -182,6 +182,9 @@ class srad {
   srad(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 64, 2})) {
     constexpr std::uint32_t sides[] = {512, 2048, 4096, 8192, 20480, 40960};
     side_ = sides[static_cast<int>(size)];
+    if (shape_.threads % 32 != 0) {
+      throw refused_input("--threads", std::to_string(shape_.threads), "must be whole warps of 32");
+    }
     require_tile(shape_.tile, 4, side_, 128);
     require_shared_bytes(staged_bytes<float>(
         srad_tiles::image_floats(shape_.tile) + srad_tiles::diffusion_floats(shape_.tile), shape_.stages));
