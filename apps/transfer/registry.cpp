@@ -15,6 +15,7 @@
 #include "apps/transfer/workloads/knn.hpp"
 #include "apps/transfer/workloads/lavamd.hpp"
 #include "apps/transfer/workloads/lud.hpp"
+#include "apps/transfer/workloads/networks.hpp"
 #include "apps/transfer/workloads/nw.hpp"
 #include "apps/transfer/workloads/pathfinder.hpp"
 #include "apps/transfer/workloads/saxpy.hpp"
@@ -55,7 +56,31 @@ constexpr registered_workload entry{&W::facts, [](problem_size size, launch_shap
                                       return std::make_unique<workload_of<W>>(size, shape);
                                     }};
 
-constexpr registered_workload all[] = {entry<vector_seq>, entry<vector_rand>, entry<saxpy>, entry<gemv>, entry<gemm>, entry<conv2d>, entry<conv3d>, entry<lavamd>, entry<nw>, entry<kmeans>, entry<srad>, entry<backprop>, entry<pathfinder>, entry<hotspot>, entry<lud>, entry<bayesian>, entry<knn>};
+constexpr registered_workload all[] = {entry<vector_seq>,
+                                       entry<vector_rand>,
+                                       entry<saxpy>,
+                                       entry<gemv>,
+                                       entry<gemm>,
+                                       entry<conv2d>,
+                                       entry<conv3d>,
+                                       entry<lavamd>,
+                                       entry<nw>,
+                                       entry<kmeans>,
+                                       entry<srad>,
+                                       entry<backprop>,
+                                       entry<pathfinder>,
+                                       entry<hotspot>,
+                                       entry<lud>,
+                                       entry<bayesian>,
+                                       entry<knn>,
+                                       entry<resnet18_inference>,
+                                       entry<resnet18_training>,
+                                       entry<resnet50_inference>,
+                                       entry<resnet50_training>,
+                                       entry<yolov3_tiny_inference>,
+                                       entry<yolov3_tiny_training>,
+                                       entry<yolov3_inference>,
+                                       entry<yolov3_training>};
 
 }  // namespace
 

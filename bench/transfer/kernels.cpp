@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The kernels of the transfer suite's workloads alone, verified, under each stage policy, beside a copy within the GPU's
-//! memory and a product by cuBLAS.
+//! The kernels of the transfer suite's workloads alone, verified, under each stage policy, beside a copy within the
+//! GPU's memory and a product by cuBLAS.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -40,9 +40,9 @@ double copy_bandwidth(memory::cuda_stream const& stream) {
   std::vector<double> rates;
   for (int i = 0; i < 7; ++i) {
     double const seconds = bench::seconds_of(stream, [&] {
-      memory::check_cuda(cudaMemcpyAsync(all.as<std::byte>() + bytes, all.data(), bytes, cudaMemcpyDeviceToDevice,
-                                         stream.get()),
-                         "cudaMemcpyAsync");
+      memory::check_cuda(
+          cudaMemcpyAsync(all.as<std::byte>() + bytes, all.data(), bytes, cudaMemcpyDeviceToDevice, stream.get()),
+          "cudaMemcpyAsync");
     });
     if (i != 0) rates.push_back(2.0 * bytes / seconds);
   }
@@ -76,8 +76,8 @@ std::size_t index_of(std::string_view const (&names)[N], std::string const& opti
 }
 
 int run(bench::command_line const& given) {
-  auto const size = static_cast<transfer::problem_size>(
-      index_of(transfer::size_names, "--size", given.text("--size", "medium")));
+  auto const size =
+      static_cast<transfer::problem_size>(index_of(transfer::size_names, "--size", given.text("--size", "medium")));
   auto const transfer_kind = static_cast<transfer::transfer_kind>(
       index_of(transfer::transfer_names, "--transfer", given.text("--transfer", "pinned")));
   transfer::launch_shape const shape{.blocks = given.number("--blocks", 0u),
@@ -99,11 +99,12 @@ int run(bench::command_line const& given) {
     if (!only.empty() && w.facts->name != only) continue;
     for (transfer::stage_kind const stage : transfer::all_stages) {
       std::string const stage_name(transfer::stage_names[static_cast<int>(stage)]);
-      json row{{"workload", w.facts->name}, {"stage", stage_name}, {"size", transfer::size_names[static_cast<int>(size)]}};
+      json row{
+          {"workload", w.facts->name}, {"stage", stage_name}, {"size", transfer::size_names[static_cast<int>(size)]}};
       try {
         auto const work = w.make(size, shape);
-        transfer::gpu_run const result = transfer::run_on_gpu(
-            *work, {transfer_kind, transfer::allocation_kind::malloc, stage}, 1, repetitions, 0);
+        transfer::gpu_run const result =
+            transfer::run_on_gpu(*work, {transfer_kind, transfer::allocation_kind::malloc, stage}, 1, repetitions, 0);
         std::vector<double> seconds;
         for (transfer::run_times const& t : result.warm) seconds.push_back(t.kernels);
         double moved = 0;  // bytes that must be read or written at least once
@@ -115,15 +116,17 @@ int run(bench::command_line const& given) {
         bool const right = result.mismatch.empty();
         verified = verified && right;
         auto const used = work->shape();
-        row["shape"] = {{"blocks", used.blocks}, {"threads", used.threads}, {"tile", used.tile}, {"stages", used.stages}};
+        row["shape"] = {
+            {"blocks", used.blocks}, {"threads", used.threads}, {"tile", used.tile}, {"stages", used.stages}};
         row["verified"] = right;
         row["mismatch"] = result.mismatch;
         row["kernel_seconds"] = seconds;
         row["buffer_bytes_per_second"] = right ? moved / typical : 0;
         row["operations_per_second"] = right ? work->costs().operations / typical : 0;
-        std::printf("%-22s %-8s %10.3f ms %8.0f GB/s (%3.0f %%) %8.2f TFLOP/s%s%s\n", std::string(w.facts->name).c_str(),
-                    stage_name.c_str(), typical * 1e3, moved / typical / 1e9, 100 * moved / typical / copied,
-                    work->costs().operations / typical / 1e12, right ? "" : "  WRONG: ", result.mismatch.c_str());
+        std::printf("%-22s %-8s %10.3f ms %8.0f GB/s (%3.0f %%) %8.2f TFLOP/s%s%s\n",
+                    std::string(w.facts->name).c_str(), stage_name.c_str(), typical * 1e3, moved / typical / 1e9,
+                    100 * moved / typical / copied, work->costs().operations / typical / 1e12,
+                    right ? "" : "  WRONG: ", result.mismatch.c_str());
       } catch (forebay::operation_failed const& failure) {
         verified = false;
         row["failed"] = failure.what();

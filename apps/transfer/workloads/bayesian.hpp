@@ -195,8 +195,8 @@ struct bayesian_pick_kernel {
 /// A node's candidates are the other nodes, by number. A set of parents has up to four of them. Sets have numbers too:
 /// smaller sets first, and sets of one size by their greatest member, then by the next one. For each node there is a
 /// table with the score of each set, here random numbers. The score of an order of the nodes is the sum of the scores
-/// of the best sets. Of equal scores the lowest number wins, so results are exact. Small has 50 nodes and mega 125, as the
-/// study has, which gives 0.23 and 9.7 million sets for each node: about its figures of 250,000 and 10 million.
+/// of the best sets. Of equal scores the lowest number wins, so results are exact. Small has 50 nodes and mega 125, as
+/// the study has, which gives 0.23 and 9.7 million sets for each node: about its figures of 250,000 and 10 million.
 class bayesian {
  public:
   static constexpr workload_facts facts{"bayesian", workload_group::application, "sets of parents",
