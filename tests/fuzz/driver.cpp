@@ -201,8 +201,8 @@ class hostile_controller final : public driver::register_space {
     if (pick_.rarely(24)) reply.status_field = pick_.word<std::uint16_t>() & 0x7fff;
     if (pick_.rarely(24)) reply.dw0 = pick_.word<std::uint32_t>();
     ended(e, reply.status_field);
-    // It read an entry that the driver did not write: one of zeros, behind the driver's last, or one that it wrote itself.
-    // The driver may take this completion for that of its next command with this id.
+    // It read an entry that the driver did not write: one of zeros, behind the driver's last, or one that it wrote
+    // itself. The driver may take this completion for that of its next command with this id.
     if (e.prp1 == 0 && (scribbled_ || e.cdw0 == 0)) ended_unseen_.insert(e.command_id());
     return reply;
   }

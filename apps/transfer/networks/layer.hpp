@@ -116,7 +116,8 @@ class network {
     shape.planes = 1;
     shape.channels = round_up(outputs, 4);
     std::uint32_t const out = add(shape);
-    // Half of what an activation lets pass is lost, so the weights' variance is 2 / terms (K. He and others, 2015).
+    // Half of what an activation lets pass is lost, so the weights' variance is 2 / terms ("Delving Deep into
+    // Rectifiers", 2015).
     float const bound = std::sqrt(6.0f / static_cast<float>(how.size * how.size * inputs));
     layers_.push_back({layer_kind::convolution, in, out, how.shortcut, how.size, 1, inputs, outputs, how.slope,
                        how.adds_first, how.normalised, how.scale, bound, weights_, parameters_});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! The networks: ResNet-18 and ResNet-50 (K. He and others, 2016), YOLOv3 and its tiny version (Redmon and Farhadi,
-//! 2018).
+//! The networks: ResNet-18 and ResNet-50 ("Deep Residual Learning for Image Recognition", 2016), YOLOv3 and its tiny
+//! version (Redmon and Farhadi, 2018).
 #pragma once
 
 #include <string_view>
