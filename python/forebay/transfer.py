@@ -156,10 +156,9 @@ def read_results(path: Path, plan: Plan) -> list[dict[str, Any]]:
     Raises:
         RefusedInput: The file holds something else, or results of other options.
     """
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
+    if not path.is_file():  # to be made, or a device or pipe, which has nothing to read
         return []
+    text = path.read_text()
     if not text:
         return []
     try:

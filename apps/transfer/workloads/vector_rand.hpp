@@ -68,9 +68,12 @@ class vector_rand {
   static constexpr workload_facts facts{"vector_rand", workload_group::micro, "floats",
                                         "vector_seq, where elements come from random places of their tile"};
 
-  vector_rand(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 4096, 2})) {
+  vector_rand(problem_size size, launch_shape given) {
     constexpr unsigned log2_counts[] = {20, 23, 26, 28, 30, 33};
     count_ = std::uint64_t{1} << log2_counts[static_cast<int>(size)];
+    if (given.tile == 0) given.tile = 4096;
+    auto const blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(count_ / given.tile, 1024));
+    shape_ = completed(given, {blocks, 256, given.tile, 2});
     // What divides the count is a power of two.
     require_tile(shape_.tile, 4, count_, shared_bytes_max / 4);
     require_shared_bytes(staged_bytes<float>(shape_.tile, shape_.stages));
