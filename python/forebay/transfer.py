@@ -158,7 +158,7 @@ def read_results(path: Path, plan: Plan) -> list[dict[str, Any]]:
     """
     if not path.is_file():  # to be made, or a device or pipe, which has nothing to read
         return []
-    text = path.read_text()
+    text = path.read_text(errors="replace")
     if not text:
         return []
     try:

@@ -104,6 +104,17 @@ def test_a_file_of_other_options_is_refused_and_kept(tmp_path, capsys, text, why
     assert file.read_text() == text
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path, capsys):
+    file = tmp_path / "results.json"
+    file.write_bytes(bytes(range(256)))
+    assert "is no document" in call(capsys, "run", "--workload", "saxpy", *CPU, "--json", file, status=2).err
+
+
+def test_results_go_to_a_device_which_has_none(capsys):
+    failed = call(capsys, "run", "--workload", "saxpy", "--mode", "plain", *CPU, "--json", "/dev/full", status=1)
+    assert "No space left on device" in failed.err
+
+
 def test_a_wrong_result_is_a_failure(capsys, monkeypatch):
     wrong = {
         "workload": "saxpy",
