@@ -49,6 +49,27 @@ def writing(field: str, path: Path | str) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
+def replacing(field: str, path: Path | str) -> Iterator[BinaryIO]:
+    """As `writing`, but an ordinary file keeps what it had until the block has ended, also if the process is killed."""
+    if Path(path).exists() and not Path(path).is_file():  # a device or a pipe
+        with writing(field, path) as file:
+            yield file
+        return
+    whole = os.path.realpath(path)
+    part = f"{whole}.part"
+    with _failing(field, path):
+        try:
+            with _opened(part, os.O_TRUNC) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            Path(part).replace(whole)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
 def making(field: str, path: Path | str) -> Iterator[BinaryIO]:
     """Opens a new file, which `check_new_file` let pass; where the block fails, there is none."""
     with _failing(field, path), _opened(path, os.O_EXCL) as file:

@@ -7,6 +7,7 @@ import pytest
 from forebay import transfer
 from forebay.cli import main
 from forebay.errors import RefusedInput
+from forebay.files import replacing
 
 CPU = ("--device", "cpu")
 
@@ -102,6 +103,23 @@ def test_a_file_of_other_options_is_refused_and_kept(tmp_path, capsys, text, why
     file.write_text(text)
     assert why in call(capsys, "run", "--workload", "saxpy", *CPU, "--json", file, status=2).err
     assert file.read_text() == text
+
+
+def test_results_stay_whole_while_new_ones_are_written(tmp_path):
+    file = tmp_path / "results.json"
+    file.write_text("old")
+    link = tmp_path / "link.json"
+    link.symlink_to(file)
+    with pytest.raises(KeyboardInterrupt), replacing("--json", link) as part:
+        part.write(b"ne")
+        part.flush()
+        assert file.read_text() == "old"  # what a killed process leaves
+        raise KeyboardInterrupt
+    assert file.read_text() == "old"
+    with replacing("--json", link) as part:
+        part.write(b"new")
+    assert file.read_text() == "new"
+    assert sorted(tmp_path.iterdir()) == [link, file]
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path, capsys):

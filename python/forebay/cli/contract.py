@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from forebay.cli.fio_options import instead_of
 from forebay.cli.interrupts import INTERRUPTED, interrupts_heard
 from forebay.errors import OperationFailed, RefusedInput
-from forebay.files import check_file_to_write, writing
+from forebay.files import check_file_to_write, replacing, writing
 from forebay.storage import Storage
 
 SCHEMA_VERSION = 1
@@ -281,15 +281,18 @@ def require_raw_writable(storage: Storage, uris: list[str]) -> None:
     )
 
 
-def write_json(target: str | None, document: dict[str, Any]) -> None:
-    """Writes the one JSON document of a command, where one was asked for."""
+def write_json(target: str | None, document: dict[str, Any], *, keeps: bool = False) -> None:
+    """Writes the one JSON document of a command, where one was asked for.
+
+    With `keeps` a file has the old document until all of the new one is written: for files that a command continues.
+    """
     if target is None:
         return
     text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2, allow_nan=False) + "\n"
     if target == "-":
         sys.stdout.write(text)
         return
-    with writing("--json", target) as file:
+    with (replacing if keeps else writing)("--json", target) as file:
         file.write(text.encode())
 
 

@@ -132,8 +132,8 @@ def run(
             results.append(result)
             tell(float(len(results)))
             if goes_to_file:
-                write_json(json_target, transfer.document(plan, results))
-    write_json(json_target, transfer.document(plan, results))
+                write_json(json_target, transfer.document(plan, results), keeps=True)
+    write_json(json_target, transfer.document(plan, results), keeps=True)
     terminal(json_target).print(_table(results))
     if wrong := [result for result in results if result["verified"] is False]:
         first = wrong[0]
