@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forebay import memory
 from forebay._native import interruptible, transfer_core
 from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
@@ -28,7 +29,7 @@ _SHAPE = ("blocks", "threads", "tile", "stages")
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. Members of the shape that are 0 are the workload's own choice."""
+    """What to run. A member that the shape lacks is the workload's own choice."""
 
     workloads: tuple[str, ...] = ()
     size: str = "tiny"
@@ -48,10 +49,12 @@ class Plan:
         if self.repetitions is not None and not 1 <= self.repetitions <= 10_000:
             raise RefusedInput("--repetitions", self.repetitions, "must be a whole number from 1 to 10000")
         for name, value in self.shape.items():
-            if not 0 <= value < 2**32:
+            if not 1 <= value < 2**32:
                 raise RefusedInput(f"--{name}", value, "must be a whole number from 1 to 2^32 - 1")
         for name in self.chosen:
-            self.workload(name)
+            # On a GPU the host has the buffers too, scratch for the check.
+            needed = sum(buffer["bytes"] for buffer in self.workload(name).buffers())
+            memory.require(needed, "--size", self.size, f"the buffers of {name}", "choose a smaller size")
 
     @property
     def chosen(self) -> list[str]:
@@ -85,10 +88,11 @@ class Plan:
         """What the results of two runs must have in common to be of one set."""
         return {
             "size": self.size,
-            "shape": {part: self.shape[part] for part in _SHAPE if self.shape.get(part)},
+            "shape": self.shape,
             "seed": self.seed,
             "repetitions": self.chosen_repetitions if self.gpu is not None else None,
             "device": "cpu" if self.gpu is None else f"cuda:{self.gpu}",
+            "commit": build_and_host()["commit"],
         }
 
 
@@ -166,7 +170,7 @@ def read_results(path: Path, plan: Plan) -> list[dict[str, Any]]:
         options, results = document["options"], document["results"]
     except (ValueError, TypeError, KeyError):
         options = results = None
-    if not (isinstance(options, dict) and isinstance(results, list)):
+    if not (isinstance(options, dict) and isinstance(results, list) and all(map(_is_result, results))):
         raise RefusedInput("--json", path, "is no document of `forebay transfer`: name another file, or remove it")
     for name, value in plan.options().items():
         if options.get(name) != value:
@@ -176,6 +180,18 @@ def read_results(path: Path, plan: Plan) -> list[dict[str, Any]]:
                 f"has results with {name} {options.get(name)!r}, not {value!r}: name another file to begin anew",
             )
     return list(results)
+
+
+def _is_result(found: object) -> bool:
+    texts = ("workload", "mode", "size")
+    if not (isinstance(found, dict) and all(isinstance(found.get(text), str) for text in texts)):
+        return False
+    verified = found.get("verified", 0)
+    if verified is None:
+        return isinstance(found.get("refused"), str)
+    if not isinstance(verified, bool) or (not verified and "mismatch" not in found):
+        return False
+    return "seconds" in found or (isinstance(found.get("cold"), dict) and isinstance(found.get("warm"), list))
 
 
 def run(plan: Plan, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -214,12 +230,12 @@ def _one(plan: Plan, name: str, work: Any, mode: str) -> dict[str, Any]:  # noqa
 
 
 def document(plan: Plan, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """The document of a run. Times of the CPU executor say nothing of a GPU, so their fidelity is not `ok`."""
+    """The document of a run. Times of the CPU executor say nothing of a GPU, so they are `untimed`."""
     return {
         "options": plan.options(),
         "plan": {**asdict(plan), "workloads": plan.chosen, "modes": plan.chosen_modes},
         "verified": all(result["verified"] is not False for result in results),
-        "fidelity": "ok" if plan.gpu is not None else "not timed: the CPU executor shows results, not times",
+        "fidelity": "ok" if plan.gpu is not None else "untimed",
         "results": results,
         "forebay": build_and_host(),
     }

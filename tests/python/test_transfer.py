@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from forebay import transfer
+from forebay import memory, transfer
 from forebay.cli import main
 from forebay.errors import RefusedInput
 from forebay.files import replacing
@@ -38,7 +38,7 @@ def test_list_names_each_workload_with_its_sizes(capsys):
 def test_run_verifies_every_workload_under_every_policy(capsys):
     document = results_of(capsys, "--size", "tiny")
     assert document["verified"] is True
-    assert document["fidelity"] != "ok"  # times of the CPU executor say nothing
+    assert document["fidelity"] == "untimed"  # times of the CPU executor say nothing
     found = [(result["workload"], result["mode"]) for result in document["results"]]
     assert found == [(name, mode) for name in transfer.names() for mode in ("plain", "async4", "async16", "bulk")]
     for result in document["results"]:
@@ -81,6 +81,7 @@ def test_run_goes_on_where_its_file_stopped(tmp_path, capsys):
         (("--threads", 2000), "--threads: '2000': a block has at most 1024 threads"),
         (("--stages", 9), "--stages: '9': use 1 to 8"),
         (("--stages", -1), "--stages: '-1': must be a whole number"),
+        (("--tile", 0), "--tile: '0': must be a whole number"),
         (("--repetitions", 3), "--repetitions: '3': is for a GPU"),
     ],
 )
@@ -95,6 +96,11 @@ def test_bad_input_is_refused_before_anything_runs(capsys, monkeypatch, argument
         ("{}", "is no document of `forebay transfer`"),
         ("no JSON", "is no document of `forebay transfer`"),
         ('{"options": [], "results": 3}', "is no document of `forebay transfer`"),
+        ('{"options": {}, "results": [3]}', "is no document of `forebay transfer`"),
+        (
+            '{"options": {}, "results": [{"workload": "a", "mode": "b", "size": "c", "verified": []}]}',
+            "is no document of `forebay transfer`",
+        ),
         ('{"options": {"size": "small"}, "results": []}', "has results with size 'small', not 'tiny'"),
     ],
 )
@@ -110,11 +116,16 @@ def test_results_stay_whole_while_new_ones_are_written(tmp_path):
     file.write_text("old")
     link = tmp_path / "link.json"
     link.symlink_to(file)
-    with pytest.raises(KeyboardInterrupt), replacing("--json", link) as part:
-        part.write(b"ne")
-        part.flush()
-        assert file.read_text() == "old"  # what a killed process leaves
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with replacing("--json", link) as part:
+            part.write(b"ne")
+            part.flush()
+            assert file.read_text() == "old"  # what a killed process leaves
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert file.read_text() == "old"
     with replacing("--json", link) as part:
         part.write(b"new")
@@ -131,6 +142,23 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, capsys):
 def test_results_go_to_a_device_which_has_none(capsys):
     failed = call(capsys, "run", "--workload", "saxpy", "--mode", "plain", *CPU, "--json", "/dev/full", status=1)
     assert "No space left on device" in failed.err
+
+
+def test_what_needs_more_memory_than_there_is_is_refused(capsys, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 3 << 20)
+    monkeypatch.setattr(transfer, "run", lambda *_: pytest.fail("it ran"))
+    error = call(capsys, "run", "--workload", "saxpy", *CPU, status=2).err  # 4 MiB
+    assert "--size: 'tiny': the buffers of saxpy need 4.0 MiB of memory, and 3.0 MiB are available" in error
+
+
+def test_results_of_another_build_are_not_continued(tmp_path, capsys):
+    file = tmp_path / "results.json"
+    chosen = ("--workload", "saxpy", "--mode", "plain", *CPU, "--json", file)
+    call(capsys, "run", *chosen)
+    whole = json.loads(file.read_text())
+    whole["options"]["commit"] = "another"
+    file.write_text(json.dumps(whole))
+    assert "has results with commit 'another'" in call(capsys, "run", *chosen, status=2).err
 
 
 def test_a_wrong_result_is_a_failure(capsys, monkeypatch):

@@ -78,20 +78,21 @@ def run(
         ),
     ] = None,
     blocks: Annotated[
-        int, typer.Option("--blocks", metavar="N", help="Blocks of a launch.", show_default="the workload's own")
-    ] = 0,
+        int | None, typer.Option("--blocks", metavar="N", help="Blocks of a launch.", show_default="the workload's own")
+    ] = None,
     threads: Annotated[
-        int, typer.Option("--threads", metavar="N", help="Threads of a block.", show_default="the workload's own")
-    ] = 0,
+        int | None,
+        typer.Option("--threads", metavar="N", help="Threads of a block.", show_default="the workload's own"),
+    ] = None,
     tile: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--tile", metavar="N", help="How much a block stages at a time.", show_default="the workload's own"
         ),
-    ] = 0,
+    ] = None,
     stages: Annotated[
-        int, typer.Option("--stages", metavar="N", help="Buffers for tiles.", show_default="the workload's own")
-    ] = 0,
+        int | None, typer.Option("--stages", metavar="N", help="Buffers for tiles.", show_default="the workload's own")
+    ] = None,
     repetitions: Annotated[
         int | None,
         typer.Option(
@@ -111,11 +112,12 @@ def run(
     """
     check_json_target(json_target)
     on, ordinal = chosen_device(device)
+    shape = {"blocks": blocks, "threads": threads, "tile": tile, "stages": stages}
     plan = transfer.Plan(
         workloads=tuple(workload or ()),
         size=size,
         modes=tuple(mode or ()),
-        shape={"blocks": blocks, "threads": threads, "tile": tile, "stages": stages},
+        shape={name: value for name, value in shape.items() if value is not None},
         seed=seed,
         repetitions=repetitions,
         gpu=None if on == CPU else ordinal,
