@@ -25,7 +25,6 @@ enum class transfer_kind : std::uint8_t {
 inline constexpr std::string_view transfer_names[] = {
     "pageable", "pinned", "pinned_chunked", "managed_fault", "managed_prefetch", "managed_prefetch_overlapped",
     "mapped",   "system", "batch"};
-inline constexpr int transfer_kinds = 9;
 
 /// Where device memory comes from. Managed, mapped and system transfers have none of it but for `scratch` buffers.
 enum class allocation_kind : std::uint8_t {
@@ -39,20 +38,6 @@ struct mode {
   transfer_kind transfer = transfer_kind::pageable;
   allocation_kind allocation = allocation_kind::malloc;
   stage_kind stage = stage_kind::plain;
-};
-
-/// The six modes of the study that the suite repeats, under its names.
-struct named_mode {
-  std::string_view name;
-  mode value;
-};
-inline constexpr named_mode study_modes[] = {
-    {"standard", {transfer_kind::pageable, allocation_kind::malloc, stage_kind::plain}},
-    {"async", {transfer_kind::pageable, allocation_kind::malloc, stage_kind::async4}},
-    {"uvm", {transfer_kind::managed_prefetch, allocation_kind::malloc, stage_kind::plain}},
-    {"uvm_async", {transfer_kind::managed_prefetch, allocation_kind::malloc, stage_kind::async4}},
-    {"pm", {transfer_kind::pinned, allocation_kind::malloc, stage_kind::plain}},
-    {"pm_async", {transfer_kind::pinned, allocation_kind::malloc, stage_kind::async4}},
 };
 
 constexpr bool is_managed(transfer_kind how) {
