@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! \file
-//! forebay._transfer: the transfer suite as python/forebay/transfer.py uses it. The stub python/forebay/_transfer.pyi
+//! forebay._transfer: the transfer suite as python/forebay/transfer uses it. The stub python/forebay/_transfer.pyi
 //! declares the same names and signatures.
 
 #include <nanobind/nanobind.h>

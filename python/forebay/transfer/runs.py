@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transfer suite: workloads under every way of moving data, verified, with results that can be continued."""
+"""Runs of the transfer suite: what to run, one result after another, and results that can be continued."""
 
 import difflib
 import json
