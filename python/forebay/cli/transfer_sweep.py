@@ -86,8 +86,9 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _table(parameter: str, results: list[dict[str, Any]]) -> Table:
     """A row for each result. A total is compared with the least of its workload, of all values and modes."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("workload", "mode", parameter, "verified", "kernels", "total", "relative to the best"):
-        table.add_column(heading, justify="left" if heading in ("workload", "mode", "verified") else "right")
+    for heading in ("workload", "mode", parameter, "verified", "kernels", "total", "/ best"):
+        texts = ("workload", "mode", "verified")
+        table.add_column(heading, no_wrap=heading != "total", justify="left" if heading in texts else "right")
     best: dict[str, float] = {}
     for result in results:
         if result["verified"]:
