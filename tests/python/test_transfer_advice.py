@@ -319,7 +319,7 @@ def changed(**more):
         ({"results": 3}, "is no document of `forebay transfer run`"),
         ({"results": [{}]}, "is no document of `forebay transfer run`"),
         ({"results": []}, "has no times of a GPU"),
-        (changed(mode="standart"), "has a result without a known mode"),
+        (changed(mode="plainest"), "has a result without a known mode"),
         (changed(shape=[1]), "has a result without a known mode"),
         (changed(shape={"tile": -1}), "has a result without a known mode"),
         (changed(shape={"tile": 3}), "has a result that this build does not"),
@@ -390,3 +390,10 @@ def test_workloads_of_which_a_mode_is_missing_are_left_out(tmp_path, capsys):
     ]
     assert advice_check.main([str(write(tmp_path / "cut.json", document))]) == 1  # fewer than 20
     assert "of 3 workloads" in capsys.readouterr().out
+
+
+def test_launches_are_counted():
+    assert profile_of_workload("saxpy", "small").launches == 1
+    tiles = 2048 // 64  # nw takes a diagonal of tiles at a time
+    assert profile_of_workload("nw", "small").launches == 2 * tiles - 1
+    assert profile_of_workload("nw", "small", {"tile": 128}).launches == tiles - 1
