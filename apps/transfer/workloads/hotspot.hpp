@@ -123,7 +123,9 @@ class hotspot {
     double const with_halo = (side_ + 2 * inner_borders) * (side_ + 2 * hotspot_tile::halo * inner_borders);
     return {.operations = 12 * n * steps,
             .staged_bytes = (with_halo + n) * sizeof(float) * steps,
-            .shared_accesses = (4 + 2.0 / hotspot_tile::rows_of_lane(shape_.tile, shape_.threads)) * n * steps};
+            .shared_accesses = (4 + 2.0 / hotspot_tile::rows_of_lane(shape_.tile, shape_.threads)) * n * steps,
+            // Temperatures and power are read, and temperatures written.
+            .device_bytes = 3 * n * sizeof(float) * steps};
   }
   void init(std::uint64_t seed, views host) const {
     float *const temperature = host.at<float>(0), *const power = host.at<float>(1);
