@@ -147,7 +147,9 @@ TEST_F(TransferTraces, DivideTheRunsOfAWorkload) {
     EXPECT_GT(of(time, activity_kind::allocation), 0);
     bool const host_works = how == transfer_kind::pinned_chunked || how == transfer_kind::managed_fault;
     EXPECT_EQ(of(time, activity_kind::host) > 0, host_works);
-    if (!is_managed(how)) EXPECT_GT(of(time, activity_kind::copy), 0);
+    if (!is_managed(how)) {
+      EXPECT_GT(of(time, activity_kind::copy), 0);
+    }
     EXPECT_EQ(result.traced->pages.has_value(), is_managed(how) && result.traced->note.empty());
   }
 }
