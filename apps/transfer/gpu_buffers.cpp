@@ -146,10 +146,28 @@ bool goes_out(buffer const& b) {
   return b.use == buffer_use::out || b.use == buffer_use::in_out;
 }
 
+/// Notes how long the host is at work. What it notes is few: a chunk or a buffer each.
+class host_stopwatch {
+ public:
+  explicit host_stopwatch(std::vector<activity>& noted) : noted_(noted), begin_ns_(now_ns()) {}
+  host_stopwatch(host_stopwatch const&) = delete;
+  host_stopwatch& operator=(host_stopwatch const&) = delete;
+  ~host_stopwatch() { noted_.push_back({activity_kind::host, {begin_ns_, now_ns()}}); }
+
+ private:
+  static std::int64_t now_ns() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  std::vector<activity>& noted_;
+  std::int64_t const begin_ns_;
+};
+
 /// Copies of ordinary memory through two page-locked chunks in turn.
 class chunk_ring {
  public:
-  explicit chunk_ring(cudaStream_t stream) : stream_(stream) {
+  /// Its copies on the host go into `noted`.
+  chunk_ring(cudaStream_t stream, std::vector<activity>& noted) : stream_(stream), noted_(noted) {
     for (slot& s : slots_) {
       check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&s.bytes), chunk_bytes, cudaHostAllocDefault), "cudaHostAlloc");
       check_cuda(cudaEventCreateWithFlags(&s.free, cudaEventDisableTiming), "cudaEventCreate");
@@ -204,12 +222,14 @@ class chunk_ring {
       next_ ^= 1;
     }
   }
-  static void copy_on_threads(std::byte* to, std::byte const* from, std::uint64_t bytes) {
+  void copy_on_threads(std::byte* to, std::byte const* from, std::uint64_t bytes) {
+    host_stopwatch const noting(noted_);
     in_parallel(bytes, 4 << 20,
                 [&](std::uint64_t begin, std::uint64_t end) { std::memcpy(to + begin, from + begin, end - begin); });
   }
 
   cudaStream_t stream_;
+  std::vector<activity>& noted_;
   slot slots_[2];
   unsigned next_ = 0;
 };
@@ -239,7 +259,7 @@ class gpu_buffers::implementation {
         from_ = std::make_unique<chunked_memory>(ordinal);
         break;
     }
-    if (transfer == transfer_kind::pinned_chunked) ring_.emplace(stream_.get());
+    if (transfer == transfer_kind::pinned_chunked) ring_.emplace(stream_.get(), host_work_);
     try {
       make_host_buffers();
     } catch (...) {
@@ -258,6 +278,7 @@ class gpu_buffers::implementation {
   }
 
   void allocate() {
+    host_work_.clear();
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       if (is_managed(transfer_) && buffers_[i].use != buffer_use::scratch) {
         check_cuda(cudaMallocManaged(reinterpret_cast<void**>(&host_[i]), buffers_[i].bytes, cudaMemAttachGlobal),
@@ -329,6 +350,7 @@ class gpu_buffers::implementation {
     if (transfer_ != transfer_kind::managed_fault) return;
     // The host's own faults are the transfer back.
     for_moved(&goes_out, [&](std::size_t i) {
+      host_stopwatch const noting(host_work_);
       std::uint64_t sum = 0;
       for (std::uint64_t at = 0; at < buffers_[i].bytes; at += 4096) {
         sum += std::to_integer<std::uint64_t>(static_cast<std::byte const volatile*>(host_[i])[at]);
@@ -359,6 +381,7 @@ class gpu_buffers::implementation {
   views device() const { return views(device_); }
   memory::cuda_stream const& stream() const { return stream_; }
   double page_locking_seconds() const { return page_locking_seconds_; }
+  std::vector<activity> const& host_work() const { return host_work_; }
 
  private:
   bool is_on_device(std::size_t i) const { return buffers_[i].use == buffer_use::scratch || !is_in_place(transfer_); }
@@ -459,6 +482,7 @@ class gpu_buffers::implementation {
   std::unique_ptr<device_memory> from_;
   std::optional<chunk_ring> ring_;
   double page_locking_seconds_ = 0;
+  std::vector<activity> host_work_;
   std::uint64_t touched_ = 0;  ///< keeps the reads that move pages
 };
 
@@ -494,6 +518,9 @@ memory::cuda_stream const& gpu_buffers::stream() const {
 }
 double gpu_buffers::page_locking_seconds() const {
   return here_->page_locking_seconds();
+}
+std::vector<activity> const& gpu_buffers::host_work() const {
+  return here_->host_work();
 }
 
 }  // namespace forebay::transfer

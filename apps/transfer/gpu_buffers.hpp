@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "apps/transfer/attribution.hpp"
 #include "apps/transfer/modes.hpp"
 #include "apps/transfer/workload.hpp"
 #include "forebay/cuda_stream.hpp"
@@ -47,6 +48,8 @@ class gpu_buffers {
   memory::cuda_stream const& stream() const;
   /// How long page-locking the host's buffers took, in seconds.
   double page_locking_seconds() const;
+  /// When threads of the host copied or touched bytes since `allocate`, on the steady clock.
+  std::vector<activity> const& host_work() const;
 
  private:
   class implementation;

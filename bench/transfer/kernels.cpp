@@ -118,8 +118,8 @@ int run(bench::command_line const& given) {
           {"workload", w.facts->name}, {"stage", stage_name}, {"size", transfer::size_names[static_cast<int>(size)]}};
       try {
         auto const work = w.make(size, shape);
-        transfer::gpu_run const result =
-            transfer::run_on_gpu(*work, {transfer_kind, transfer::allocation_kind::malloc, stage}, 1, repetitions, 0);
+        transfer::gpu_run const result = transfer::run_on_gpu(
+            *work, {transfer_kind, transfer::allocation_kind::malloc, stage}, 1, {.timed = repetitions}, 0);
         std::vector<double> seconds;
         for (transfer::run_times const& t : result.warm) seconds.push_back(t.kernels);
         double const moved = device_bytes(*work);

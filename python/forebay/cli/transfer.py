@@ -102,6 +102,14 @@ def run(
             show_default="30; 5 at super, 1 at mega",
         ),
     ] = None,
+    trace: Annotated[
+        bool | None,
+        typer.Option(
+            "--trace/--no-trace",
+            help="On a GPU, trace up to five runs more, which say what the time went to.",
+            show_default="--trace",
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     seed: SeedOption = 1,
     json_target: JsonOption = None,
@@ -121,9 +129,12 @@ def run(
         seed=seed,
         repetitions=repetitions,
         gpu=None if on == CPU else ordinal,
+        trace=trace is not False,
     )
     if plan.gpu is None and repetitions is not None:
         raise RefusedInput("--repetitions", repetitions, "is for a GPU: times of the CPU executor say nothing")
+    if plan.gpu is None and trace is not None:
+        raise RefusedInput("--trace" if trace else "--no-trace", trace, "is for a GPU: leave it out")
     plan.validate()
     goes_to_file = json_target not in (None, "-")
     results = transfer.read_results(Path(json_target), plan) if goes_to_file and json_target else []

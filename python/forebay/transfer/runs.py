@@ -2,6 +2,7 @@
 """Runs of the transfer suite: what to run, one result after another, and results that can be continued."""
 
 import difflib
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -12,6 +13,7 @@ from forebay import memory
 from forebay._native import interruptible, transfer_core
 from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
+from forebay.transfer.tracing import cupti_folders, traced_runs
 
 # The six modes of the study that the suite repeats: transfer, allocation, stage.
 STUDY_MODES = {
@@ -38,6 +40,7 @@ class Plan:
     seed: int = 1
     repetitions: int | None = None
     gpu: int | None = None
+    trace: bool = True
 
     def validate(self) -> None:
         """Refuses what no device can do, before anything is allocated."""
@@ -91,9 +94,17 @@ class Plan:
             "shape": self.shape,
             "seed": self.seed,
             "repetitions": self.chosen_repetitions if self.gpu is not None else None,
+            "trace": self.trace if self.gpu is not None else None,
             "device": "cpu" if self.gpu is None else f"cuda:{self.gpu}",
+            "gpu": gpu_identity(self.gpu) if self.gpu is not None else None,
             "commit": build_and_host()["commit"],
         }
+
+
+@functools.cache
+def gpu_identity(ordinal: int) -> dict[str, str]:
+    """The GPU's `name`, and the version of its `driver`."""
+    return transfer_core().gpu(ordinal=ordinal)
 
 
 def names() -> list[str]:
@@ -157,6 +168,8 @@ def _named(field_name: str, value: str, known: list[str]) -> None:
 def read_results(path: Path, plan: Plan) -> list[dict[str, Any]]:
     """The results that an earlier run with the same options left in a file; none if there is no file.
 
+    Wrong ones are left out, so that they are tried again.
+
     Raises:
         RefusedInput: The file holds something else, or results of other options.
     """
@@ -179,7 +192,7 @@ def read_results(path: Path, plan: Plan) -> list[dict[str, Any]]:
                 path,
                 f"has results with {name} {options.get(name)!r}, not {value!r}: name another file to begin anew",
             )
-    return list(results)
+    return [result for result in results if result["verified"] is not False]
 
 
 def _is_result(found: object) -> bool:
@@ -220,11 +233,15 @@ def _one(plan: Plan, name: str, work: Any, mode: str) -> dict[str, Any]:  # noqa
                 stage=stage,
                 seed=plan.seed,
                 repetitions=plan.chosen_repetitions,
+                traced=traced_runs(plan.chosen_repetitions, trace=plan.trace),
+                cupti_folders=cupti_folders(),
                 ordinal=plan.gpu,
             )
         except RefusedInput as refused:  # not of this GPU, or not with this size
             return {**result, "verified": None, "refused": str(refused)}
-        times = {part: ran[part] for part in ("cold", "warm", "page_locking_seconds")}
+        times = {part: ran[part] for part in ("cold", "warm", "page_locking_seconds", "traced")}
+        if ran["traced"] is None:
+            times["traced_reason"] = ran["traced_reason"]
     verified = ran["mismatch"] == ""
     return {**result, "verified": verified, **({} if verified else {"mismatch": ran["mismatch"]}), **times}
 
