@@ -34,6 +34,15 @@ enum class allocation_kind : std::uint8_t {
 };
 inline constexpr std::string_view allocation_names[] = {"malloc", "pool", "chunked"};
 
+/// A chunk of `chunked`: a multiple of what GPUs map at a time.
+inline constexpr std::uint64_t mapped_chunk_bytes = 64 << 20;
+
+/// How much of a GPU's memory a buffer of `bytes` takes.
+constexpr std::uint64_t footprint_bytes(allocation_kind kind, std::uint64_t bytes) {
+  std::uint64_t const unit = kind == allocation_kind::chunked ? mapped_chunk_bytes : 2 << 20;
+  return (bytes + unit - 1) / unit * unit;
+}
+
 struct mode {
   transfer_kind transfer = transfer_kind::pageable;
   allocation_kind allocation = allocation_kind::malloc;
