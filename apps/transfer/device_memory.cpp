@@ -76,7 +76,7 @@ class chunked_memory final : public device_memory {
     }
   }
   ~chunked_memory() override {
-    for (range const& r : made_) unmake(r);
+    for (range const& r : made_) unmake(r, 0);
     for (CUmemGenericAllocationHandle const chunk : kept_) release_(chunk);
   }
 
@@ -92,7 +92,7 @@ class chunked_memory final : public device_memory {
       std::lock_guard const lock(mutex_);
       made_.push_back(made);
     } catch (...) {
-      unmake(made);
+      unmake(made, 0);
       throw;
     }
     return reinterpret_cast<std::byte*>(made.base);
@@ -107,7 +107,7 @@ class chunked_memory final : public device_memory {
       freed = std::move(*found);
       made_.erase(found);
     }
-    check_driver(unmake(freed), "giving an address range back");
+    check_driver(unmake(freed, kept_most_), "giving an address range back");
   }
 
  private:
@@ -122,7 +122,7 @@ class chunked_memory final : public device_memory {
   void map_next(range& to) {
     CUmemGenericAllocationHandle const chunk = take_chunk();
     CUresult const mapped = map_(to.base + to.mapped_bytes(), mapped_chunk_bytes, 0, chunk, 0);
-    if (mapped != CUDA_SUCCESS) put_back(chunk);
+    if (mapped != CUDA_SUCCESS) release_(chunk);
     check_driver(mapped, "cuMemMap");
     to.chunks.push_back(chunk);
   }
@@ -141,10 +141,10 @@ class chunked_memory final : public device_memory {
                  fmt::format("cuMemCreate of {} bytes", mapped_chunk_bytes));
     return chunk;
   }
-  CUresult put_back(CUmemGenericAllocationHandle chunk) {
+  CUresult put_back(CUmemGenericAllocationHandle chunk, std::uint64_t kept_most) {
     {
       std::lock_guard const lock(mutex_);
-      if (kept_.size() < kept_most_) {
+      if (kept_.size() < kept_most) {
         kept_.push_back(chunk);
         return CUDA_SUCCESS;
       }
@@ -152,13 +152,13 @@ class chunked_memory final : public device_memory {
     return release_(chunk);
   }
   /// Takes all of it back, also of one that was made in part. Returns the first error.
-  CUresult unmake(range const& r) {
+  CUresult unmake(range const& r, std::uint64_t kept_most) {
     CUresult first = r.chunks.empty() ? CUDA_SUCCESS : unmap_(r.base, r.mapped_bytes());
     auto const note = [&](CUresult result) {
       if (first == CUDA_SUCCESS) first = result;
     };
     note(free_(r.base, r.bytes));
-    for (CUmemGenericAllocationHandle const chunk : r.chunks) note(put_back(chunk));
+    for (CUmemGenericAllocationHandle const chunk : r.chunks) note(put_back(chunk, kept_most));
     return first;
   }
 

@@ -35,13 +35,6 @@ std::byte* make_pageable(std::uint64_t bytes) {
   return static_cast<std::byte*>(address);
 }
 
-bool goes_in(buffer const& b) {
-  return b.use == buffer_use::in || b.use == buffer_use::in_out;
-}
-bool goes_out(buffer const& b) {
-  return b.use == buffer_use::out || b.use == buffer_use::in_out;
-}
-
 /// Copies of ordinary memory through two page-locked chunks in turn.
 class chunk_ring {
  public:

@@ -53,6 +53,13 @@ constexpr bool is_managed(transfer_kind how) {
   return how == transfer_kind::managed_fault || how == transfer_kind::managed_prefetch ||
          how == transfer_kind::managed_prefetch_overlapped;
 }
+/// Whether a buffer's bytes come from the host, and whether they go back.
+constexpr bool goes_in(buffer const& b) {
+  return b.use == buffer_use::in || b.use == buffer_use::in_out;
+}
+constexpr bool goes_out(buffer const& b) {
+  return b.use == buffer_use::out || b.use == buffer_use::in_out;
+}
 /// Whether kernels work on the host's own buffers.
 constexpr bool is_in_place(transfer_kind how) {
   return is_managed(how) || how == transfer_kind::mapped || how == transfer_kind::system;
