@@ -3,7 +3,7 @@
 //! The buffers of a run on a GPU: where the host has them, where kernels have them, and how bytes get from one to the
 //! other. Only where CUDA is built in.
 //!
-//! Memory comes straight from CUDA. `memory::device` and `memory::pinned` keep what is freed, and would hide what
+//! Memory comes straight from CUDA (`device_memory.hpp`). `memory::pinned` keeps what is freed, and would hide what
 //! allocation costs, which the suite measures.
 #pragma once
 

@@ -24,6 +24,8 @@ from forebay.cli import (
     serve,
     study,
     transfer,
+    transfer_advise,
+    transfer_sweep,
 )
 from forebay.cli.application import Application
 from forebay.cli.contract import run
@@ -52,6 +54,8 @@ for _name, _command in graph_commands.COMMANDS.items():
 search.app.command("import")(search_import.import_index)
 search.app.command("query")(search_query.query)
 graph.app.command("model")(graph_model.model)
+transfer.app.command("advise")(transfer_advise.advise)
+transfer.app.command("sweep")(transfer_sweep.sweep)
 drive.app.command("extents")(file_extents.extents)
 drive.app.command("attach")(real_drive.attach)
 drive.app.command("detach")(real_drive.detach)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`forebay transfer list|run`: verified workloads under every way of moving data."""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +36,42 @@ DeviceOption = Annotated[
 ]
 
 
+WorkloadOption = Annotated[
+    list[str] | None,
+    typer.Option("--workload", metavar="W", help="What to run. Repeat it for several.", show_default="all"),
+]
+SizeOption = Annotated[str, typer.Option("--size", metavar="S", help="tiny, small, medium, large, super or mega.")]
+ModeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mode",
+        metavar="M",
+        help="How bytes move: a mode of the study, or TRANSFER/ALLOCATION/STAGE. On the CPU a stage policy: plain, "
+        "async4, async16 or bulk. Repeat it for several.",
+        show_default="the six of the study; on the CPU the four policies",
+    ),
+]
+_OWN = "the workload's own"
+BlocksOption = Annotated[
+    int | None, typer.Option("--blocks", metavar="N", help="Blocks of a launch.", show_default=_OWN)
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", metavar="N", help="Threads of a block.", show_default=_OWN)
+]
+TileOption = Annotated[
+    int | None, typer.Option("--tile", metavar="N", help="How much a block stages at a time.", show_default=_OWN)
+]
+StagesOption = Annotated[
+    int | None, typer.Option("--stages", metavar="N", help="Buffers for tiles.", show_default=_OWN)
+]
+RepetitionsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--repetitions", metavar="N", help="Timed runs of each, on a GPU.", show_default="30; 5 at super, 1 at mega"
+    ),
+]
+
+
 @app.command("list")
 def list_workloads(json_target: JsonOption = None) -> None:
     """List the workloads: what each computes, and how many bytes it has at each size."""
@@ -60,48 +98,14 @@ def list_workloads(json_target: JsonOption = None) -> None:
 
 @app.command("run")
 def run(
-    workload: Annotated[
-        list[str] | None,
-        typer.Option("--workload", metavar="W", help="What to run. Repeat it for several.", show_default="all"),
-    ] = None,
-    size: Annotated[
-        str, typer.Option("--size", metavar="S", help="tiny, small, medium, large, super or mega.")
-    ] = "tiny",
-    mode: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mode",
-            metavar="M",
-            help="How bytes move: a mode of the study, or TRANSFER/ALLOCATION/STAGE. On the CPU a stage policy: plain, "
-            "async4, async16 or bulk. Repeat it for several.",
-            show_default="the six of the study; on the CPU the four policies",
-        ),
-    ] = None,
-    blocks: Annotated[
-        int | None, typer.Option("--blocks", metavar="N", help="Blocks of a launch.", show_default="the workload's own")
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", metavar="N", help="Threads of a block.", show_default="the workload's own"),
-    ] = None,
-    tile: Annotated[
-        int | None,
-        typer.Option(
-            "--tile", metavar="N", help="How much a block stages at a time.", show_default="the workload's own"
-        ),
-    ] = None,
-    stages: Annotated[
-        int | None, typer.Option("--stages", metavar="N", help="Buffers for tiles.", show_default="the workload's own")
-    ] = None,
-    repetitions: Annotated[
-        int | None,
-        typer.Option(
-            "--repetitions",
-            metavar="N",
-            help="Timed runs of each, on a GPU.",
-            show_default="30; 5 at super, 1 at mega",
-        ),
-    ] = None,
+    workload: WorkloadOption = None,
+    size: SizeOption = "tiny",
+    mode: ModeOption = None,
+    blocks: BlocksOption = None,
+    threads: ThreadsOption = None,
+    tile: TileOption = None,
+    stages: StagesOption = None,
+    repetitions: RepetitionsOption = None,
     trace: Annotated[
         bool | None,
         typer.Option(
@@ -119,35 +123,81 @@ def run(
     If the file of --json has results of the same options, the run goes on where that one stopped.
     """
     check_json_target(json_target)
-    on, ordinal = chosen_device(device)
     shape = {"blocks": blocks, "threads": threads, "tile": tile, "stages": stages}
-    plan = transfer.Plan(
-        workloads=tuple(workload or ()),
+    plan = plan_of(workload, size, mode, shape, repetitions, device, seed)
+    if plan.gpu is None and trace is not None:
+        raise RefusedInput("--trace" if trace else "--no-trace", trace, "is for a GPU: leave it out")
+    plan = replace(plan, trace=trace is not False)
+    plan.validate()
+    results = collected(
+        json_target,
+        plan.options(),
+        len(plan.chosen) * len(plan.chosen_modes),
+        lambda kept: transfer.run(plan, kept),
+        lambda results: transfer.document(plan, results),
+    )
+    terminal(json_target).print(_table(results))
+    check_verified(results)
+
+
+def plan_of(
+    workloads: list[str] | None,
+    size: str,
+    modes: list[str] | None,
+    shape: Mapping[str, int | None],
+    repetitions: int | None,
+    device: str,
+    seed: int,
+) -> transfer.Plan:
+    """What options ask for, of which the plan itself checks the values."""
+    on, ordinal = chosen_device(device)
+    if on == CPU and repetitions is not None:
+        raise RefusedInput("--repetitions", repetitions, "is for a GPU: times of the CPU executor say nothing")
+    return transfer.Plan(
+        workloads=tuple(workloads or ()),
         size=size,
-        modes=tuple(mode or ()),
+        modes=tuple(modes or ()),
         shape={name: value for name, value in shape.items() if value is not None},
         seed=seed,
         repetitions=repetitions,
         gpu=None if on == CPU else ordinal,
-        trace=trace is not False,
+        trace=False,
     )
-    if plan.gpu is None and repetitions is not None:
-        raise RefusedInput("--repetitions", repetitions, "is for a GPU: times of the CPU executor say nothing")
-    if plan.gpu is None and trace is not None:
-        raise RefusedInput("--trace" if trace else "--no-trace", trace, "is for a GPU: leave it out")
-    plan.validate()
+
+
+def collected(
+    json_target: str | None,
+    options: Mapping[str, Any],
+    total: int,
+    run_others: Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]],
+    document: Callable[[list[dict[str, Any]]], dict[str, Any]],
+    numbers: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """All results of a command that goes on where the file of --json stopped, which is written after each.
+
+    Args:
+        json_target: The value of --json.
+        options: What the results in the file must have in common with those to come.
+        total: How many results there are in the end.
+        run_others: Runs what is not among the results that it is given.
+        document: What --json gets.
+        numbers: Keys of whole numbers that each result has, beside what all have.
+    """
     goes_to_file = json_target not in (None, "-")
-    results = transfer.read_results(Path(json_target), plan) if goes_to_file and json_target else []
-    total = len(plan.chosen) * len(plan.chosen_modes)
+    results = transfer.read_results(Path(json_target), options, numbers) if goes_to_file and json_target else []
     with progress("running", float(total)) as tell:
         tell(float(len(results)))
-        for result in transfer.run(plan, list(results)):
+        for result in run_others(list(results)):
             results.append(result)
             tell(float(len(results)))
             if goes_to_file:
-                write_json(json_target, transfer.document(plan, results), keeps=True)
-    write_json(json_target, transfer.document(plan, results), keeps=True)
-    terminal(json_target).print(_table(results))
+                write_json(json_target, document(results), keeps=True)
+    write_json(json_target, document(results), keeps=True)
+    return results
+
+
+def check_verified(results: list[dict[str, Any]]) -> None:
+    """Fails if a result is wrong, with the first that is."""
     if wrong := [result for result in results if result["verified"] is False]:
         first = wrong[0]
         raise NotVerifiedError(f"{first['workload']} in mode {first['mode']} gave a wrong result: {first['mismatch']}")
@@ -166,8 +216,5 @@ def _table(results: list[dict[str, Any]]) -> Table:
 def _times(result: dict[str, Any]) -> tuple[str, str]:
     if "refused" in result:
         return "", result["refused"]
-    if "seconds" in result:
-        return format_ns(result["seconds"] * 1e9), ""
-    warm = sorted(result["warm"], key=lambda times: times["total"])
-    typical = warm[len(warm) // 2] if warm else result["cold"]
-    return format_ns(typical["kernels"] * 1e9), format_ns(typical["total"] * 1e9)
+    kernels, total = transfer.typical_seconds(result)
+    return format_ns(kernels * 1e9), "" if total is None else format_ns(total * 1e9)

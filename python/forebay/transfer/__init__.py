@@ -9,16 +9,22 @@ from forebay.transfer.runs import (
     names,
     read_results,
     run,
+    typical_seconds,
     workload_list,
 )
+from forebay.transfer.sweep import PARAMETERS, STUDY_WORKLOAD, Sweep
 
 __all__ = [
+    "PARAMETERS",
     "STUDY_MODES",
+    "STUDY_WORKLOAD",
     "Plan",
+    "Sweep",
     "document",
     "mode_parts",
     "names",
     "read_results",
     "run",
+    "typical_seconds",
     "workload_list",
 ]

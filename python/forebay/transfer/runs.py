@@ -4,7 +4,7 @@
 import difflib
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ STUDY_MODES = {
 }
 _REPETITIONS = {"super": 5, "mega": 1}
 _REPETITIONS_DEFAULT = 30
+_SECONDS_MAX = 1e9
+_TIMES = ("total", "allocation", "release", "kernels")
 _SHAPE = ("blocks", "threads", "tile", "stages")
 
 
@@ -44,9 +46,9 @@ class Plan:
 
     def validate(self) -> None:
         """Refuses what no device can do, before anything is allocated."""
-        _named("--size", self.size, transfer_core().SIZES)
+        check_named("--size", self.size, transfer_core().SIZES)
         for name in self.workloads:
-            _named("--workload", name, names())
+            check_named("--workload", name, names())
         for mode in self.modes:
             _check_mode(mode, on_gpu=self.gpu is not None)
         if self.repetitions is not None and not 1 <= self.repetitions <= 10_000:
@@ -141,7 +143,7 @@ def mode_parts(mode: str) -> tuple[str, str, str]:
 def _check_mode(mode: str, *, on_gpu: bool) -> None:
     core = transfer_core()
     if not on_gpu:
-        _named("--mode", mode, core.STAGES)
+        check_named("--mode", mode, core.STAGES)
         return
     if mode in STUDY_MODES:
         return
@@ -158,15 +160,21 @@ def _check_mode(mode: str, *, on_gpu: bool) -> None:
             )
 
 
-def _named(field_name: str, value: str, known: list[str]) -> None:
+def check_named(field_name: str, value: str, known: Sequence[str]) -> None:
+    """Refuses what is none of the known names, with the nearest of them."""
     if value in known:
         return
     near = difflib.get_close_matches(value, known, 1, 0.0)[0]
     raise RefusedInput(field_name, value, f"did you mean {near}? It must be one of {', '.join(known)}")
 
 
-def read_results(path: Path, plan: Plan) -> list[dict[str, Any]]:
-    """The results that an earlier run with the same options left in a file; none if there is no file.
+def read_results(path: Path, wanted: Mapping[str, Any], numbers: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The results that an earlier command with the options `wanted` left in a file; none if there is no file.
+
+    Args:
+        path: The file.
+        wanted: The options.
+        numbers: Keys of whole numbers that each result has, beside what all have.
 
     Wrong ones are left out, so that they are tried again.
 
@@ -183,19 +191,23 @@ def read_results(path: Path, plan: Plan) -> list[dict[str, Any]]:
         options, results = document["options"], document["results"]
     except (ValueError, TypeError, KeyError):
         options = results = None
-    if not (isinstance(options, dict) and isinstance(results, list) and all(map(_is_result, results))):
+    if not (isinstance(options, dict) and isinstance(results, list) and all(map(is_result, results))):
         raise RefusedInput("--json", path, "is no document of `forebay transfer`: name another file, or remove it")
-    for name, value in plan.options().items():
-        if options.get(name) != value:
+    for name in (*wanted, *(name for name in options if name not in wanted)):
+        if options.get(name) != wanted.get(name):
             raise RefusedInput(
                 "--json",
                 path,
-                f"has results with {name} {options.get(name)!r}, not {value!r}: name another file to begin anew",
+                f"has results with {name} {options.get(name)!r}, not {wanted.get(name)!r}: "
+                "name another file to begin anew",
             )
+    if not all(type(result.get(number)) is int for result in results for number in numbers):
+        raise RefusedInput("--json", path, f"has results without {' or '.join(numbers)}: name another file")
     return [result for result in results if result["verified"] is not False]
 
 
-def _is_result(found: object) -> bool:
+def is_result(found: object) -> bool:
+    """Whether this is what a result of this package looks like."""
     texts = ("workload", "mode", "size")
     if not (isinstance(found, dict) and all(isinstance(found.get(text), str) for text in texts)):
         return False
@@ -204,7 +216,18 @@ def _is_result(found: object) -> bool:
         return isinstance(found.get("refused"), str)
     if not isinstance(verified, bool) or (not verified and "mismatch" not in found):
         return False
-    return "seconds" in found or (isinstance(found.get("cold"), dict) and isinstance(found.get("warm"), list))
+    if "seconds" in found:
+        return is_seconds(found["seconds"])
+    return _are_times(found.get("cold")) and isinstance(found.get("warm"), list) and all(map(_are_times, found["warm"]))
+
+
+def _are_times(found: object) -> bool:
+    return isinstance(found, dict) and all(is_seconds(found.get(part)) for part in _TIMES)
+
+
+def is_seconds(found: object) -> bool:
+    """Whether this is a duration."""
+    return isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found <= _SECONDS_MAX
 
 
 def run(plan: Plan, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -214,10 +237,11 @@ def run(plan: Plan, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         work = plan.workload(name)
         for mode in plan.chosen_modes:
             if (name, mode) not in have:
-                yield _one(plan, name, work, mode)
+                yield run_one(plan, name, work, mode)
 
 
-def _one(plan: Plan, name: str, work: Any, mode: str) -> dict[str, Any]:  # noqa: ANN401 (of the extension module)
+def run_one(plan: Plan, name: str, work: Any, mode: str) -> dict[str, Any]:  # noqa: ANN401 (of the extension module)
+    """The result of one workload, of the plan's size and any shape, in one mode."""
     result: dict[str, Any] = {"workload": name, "mode": mode, "size": plan.size, "shape": work.shape()}
     if plan.gpu is None:
         ran = interruptible(work.run_on_cpu, stage=mode, seed=plan.seed)
@@ -256,3 +280,15 @@ def document(plan: Plan, results: list[dict[str, Any]]) -> dict[str, Any]:
         "results": results,
         "forebay": build_and_host(),
     }
+
+
+def typical_seconds(result: dict[str, Any]) -> tuple[float, float | None]:
+    """Of a result that was not refused, the seconds of kernels and in total: those of the run with the median total.
+
+    The CPU executor has no total. If nothing was timed but the run that was verified, this one counts.
+    """
+    if "seconds" in result:
+        return result["seconds"], None
+    warm = sorted(result["warm"], key=lambda times: times["total"])
+    typical = warm[len(warm) // 2] if warm else result["cold"]
+    return typical["kernels"], typical["total"]

@@ -7,18 +7,16 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "../arguments.hpp"
 #include "apps/transfer/modes.hpp"
 #include "apps/transfer/registry.hpp"
 #include "apps/transfer/run_on_cpu.hpp"
+#include "names.hpp"
+#include "pipeline.hpp"
 #ifdef FOREBAY_HAS_CUDA
 #include "apps/transfer/run_on_gpu.hpp"
 #endif
@@ -27,26 +25,6 @@ namespace nb = nanobind;
 
 namespace forebay::transfer {
 namespace {
-
-/// The enumerator with this name.
-template <class Enum, std::size_t N>
-Enum named_in(std::string_view const (&names)[N], char const* field, std::string const& name) {
-  auto const* const found = std::find(std::begin(names), std::end(names), name);
-  if (found != std::end(names)) return static_cast<Enum>(found - std::begin(names));
-  std::string known;
-  for (std::string_view const each : names) known += (known.empty() ? "" : ", ") + std::string(each);
-  throw refused_input(field, name, "must be one of " + known);
-}
-
-nb::str text_of(std::string_view text) {
-  return nb::str(text.data(), text.size());
-}
-template <std::size_t N>
-nb::list list_of(std::string_view const (&names)[N]) {
-  nb::list list;
-  for (std::string_view const name : names) list.append(text_of(name));
-  return list;
-}
 
 char const* name_of(buffer_use use) {
   switch (use) {
@@ -232,4 +210,5 @@ NB_MODULE(_transfer, m) {
       .def("run_on_cpu", &run_cpu, nb::kw_only(), nb::arg("stage"), nb::arg("seed"))
       .def("run_on_gpu", &run_gpu, nb::kw_only(), nb::arg("transfer"), nb::arg("allocation"), nb::arg("stage"),
            nb::arg("seed"), nb::arg("repetitions"), nb::arg("traced"), nb::arg("cupti_folders"), nb::arg("ordinal"));
+  define_pipeline(m);
 }

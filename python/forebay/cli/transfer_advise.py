@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay transfer advise`: which mode suits a program, and why."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from forebay.cli.contract import JsonOption, check_json_target, missing, terminal, write_json
+from forebay.cli.transfer import SizeOption
+from forebay.errors import RefusedInput
+from forebay.provenance import build_and_host
+from forebay.transfer.advice import advise as advice_for
+from forebay.transfer.fitting import fit, read_measured
+from forebay.transfer.profile import profile_of_workload, read_profile
+from forebay.transfer.runs import check_named, names
+from forebay.units import format_ns
+
+_RUNS_MAX = 10**9
+
+
+def advise(
+    workload: Annotated[
+        str | None, typer.Option("--workload", metavar="W", help="Advise for a workload of the suite.")
+    ] = None,
+    size: SizeOption = "large",
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile", metavar="FILE.toml", help="Advise for a program: its bytes, operations, allocations."
+        ),
+    ] = None,
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--results",
+            metavar="FILE",
+            help="What `forebay transfer run --json` wrote on the GPU. Constants of the machine are fitted to it, but "
+            "not to results of the workload itself. Repeat it for several.",
+        ),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs",
+            metavar="N",
+            help="How many runs share the host's buffers, which are page-locked once.",
+            show_default="so many that page-locking does not count",
+        ),
+    ] = None,
+    json_target: JsonOption = None,
+) -> None:
+    """Name the mode that should be the fastest for a program, and say whether overlapped allocation pays, and why.
+
+    A model of costs says so, whose constants are fitted to what other workloads took on the machine.
+    """
+    check_json_target(json_target)
+    if (workload is None) == (profile is None):
+        raise RefusedInput("--workload", workload or "", "give either --workload or --profile")
+    if runs is not None and not 1 <= runs <= _RUNS_MAX:
+        raise RefusedInput("--runs", runs, f"must be a whole number from 1 to {_RUNS_MAX}")
+    if workload is not None:
+        check_named("--workload", workload, names())
+        asked = profile_of_workload(workload, size)
+    else:
+        asked = read_profile(profile or Path())
+    if not results:
+        raise missing("--results", "this build has no constants of a machine: name what `forebay transfer run` wrote")
+    rows = [row for path in results for row in read_measured("--results", path)]
+    constants = fit([row for row in rows if row.workload != workload])
+    advice = advice_for(asked, constants, runs)
+    about = {"workload": workload, "size": size} if workload is not None else {"profile": str(profile)}
+    document = {
+        **about,
+        **dataclasses.asdict(advice),
+        "runs": runs,
+        "asked": dataclasses.asdict(asked),
+        "constants": constants.to_document(),
+        "forebay": build_and_host(),
+    }
+    write_json(json_target, document)
+    out = terminal(json_target)
+    out.print(f"mode: {advice.mode}")
+    out.print(f"overlapped allocation: {'yes' if advice.overlap_allocation else 'no'}")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("mode")
+    table.add_column("expected", justify="right")
+    for mode, seconds in sorted(advice.expected.items(), key=lambda item: item[1]):
+        table.add_row(mode, format_ns(seconds * 1e9))
+    out.print(table)
+    for line in advice.why:
+        out.print(f"- {line}")

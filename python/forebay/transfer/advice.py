@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which mode suits a program, by the cost model, and why."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from forebay.transfer.cost_model import PLAIN, Constants, allocation_of
+from forebay.transfer.profile import Profile
+from forebay.transfer.runs import STUDY_MODES, mode_parts
+from forebay.units import format_bytes, format_ns
+
+MATTERS = 0.05  # a share of a run's time that is worth a change of the program
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A mode, and what the model expects."""
+
+    mode: str
+    overlap_allocation: bool
+    """Whether it pays to allocate for the next run while this one goes on."""
+    why: list[str]
+    expected: dict[str, float]
+    """Seconds of a run by mode: those of the study, and the one that is named."""
+
+
+def advise(
+    profile: Profile, constants: Constants, runs: float | None = None, among: Collection[str] | None = None
+) -> Advice:
+    """Names the mode with the least expected time.
+
+    One beyond those of the study is named only if it is better by more than `MATTERS`.
+
+    Args:
+        profile: What the program does.
+        constants: Of the machine.
+        runs: How many runs share buffers that are page-locked once. None: page-locking does not count.
+        among: The modes to choose from. None: all that the constants cover.
+    """
+    seconds = {
+        mode: constants.seconds(profile, mode, runs) for mode in constants.modes() if among is None or mode in among
+    }
+    of_study = {mode: seconds[mode] for mode in seconds if mode in STUDY_MODES}
+    best = min(seconds, key=seconds.__getitem__)
+    if of_study:
+        named = min(of_study, key=of_study.__getitem__)
+        if seconds[best] >= (1 - MATTERS) * of_study[named]:
+            best = named
+    overlaps, about_overlap = _overlap(profile, constants, best, seconds[best])
+    why = [
+        _about_total(best, seconds),
+        _about_movement(profile, constants, best),
+        _about_locking(profile, constants, best, runs),
+        _about_stage(profile, constants, best),
+        about_overlap,
+    ]
+    return Advice(best, overlaps, [line for line in why if line], {**of_study, best: seconds[best]})
+
+
+def _time(seconds: float) -> str:
+    return format_ns(seconds * 1e9)
+
+
+def _percent(share: float) -> str:
+    return f"{abs(share) * 100:.3g} %"
+
+
+def _about_total(best: str, seconds: dict[str, float]) -> str:
+    others = {mode: value for mode, value in seconds.items() if mode != best and mode in STUDY_MODES}
+    if not others:
+        return f"A run in mode {best} should take {_time(seconds[best])}."
+    nearest = min(others, key=others.__getitem__)
+    return (
+        f"A run in mode {best} should take {_time(seconds[best])}; the nearest other mode of the study, {nearest}, "
+        f"{_time(others[nearest])}."
+    )
+
+
+def _about_movement(profile: Profile, constants: Constants, best: str) -> str:
+    transfer = mode_parts(best)[0]
+    ways = [transfer, *(way for way in dict.fromkeys(parts[0] for parts in STUDY_MODES.values()) if way != transfer)]
+    times = [f"{way} {_time(constants.movement_seconds(profile, way))}" for way in ways if way in constants.movement]
+    return (
+        f"{format_bytes(int(profile.bytes_in))} go in and {format_bytes(int(profile.bytes_out))} come out. "
+        f"To move them should take: {', '.join(times)}."
+    )
+
+
+def _about_locking(profile: Profile, constants: Constants, best: str, runs: float | None) -> str:
+    transfer = mode_parts(best)[0]
+    once = constants.locking_seconds(profile, transfer)
+    if once:
+        counted = f"shared by {runs:g} runs" if runs else "not counted, as buffers are used again"
+        gains = [
+            constants.seconds(profile, mode, None) - constants.seconds(profile, best, None)
+            for mode in STUDY_MODES
+            if mode_parts(mode)[0] in constants.movement
+            and not constants.locking_seconds(profile, mode_parts(mode)[0])
+            and mode_parts(mode)[2] in (PLAIN, *constants.stages)
+        ]
+        pays = f" It is made good after {once / min(gains):.3g} runs." if gains and min(gains) > 0 else ""
+        return f"Page-locking takes {_time(once)} once, {counted}.{pays}"
+    pinned = constants.locking_seconds(profile, "pinned")
+    if runs and pinned:
+        return f"Page-locking would take {_time(pinned)} once, for {runs:g} runs."
+    return ""
+
+
+def _about_stage(profile: Profile, constants: Constants, best: str) -> str:
+    stage = mode_parts(best)[2]
+    others = [stage] if stage != PLAIN else [name for name in ("async4",) if name in constants.stages]
+    if not others:
+        return ""
+    change = constants.stage_change(profile, others[0])
+    per_byte = profile.operations / profile.staged_bytes if profile.staged_bytes else 0.0
+    accesses = profile.shared_accesses / profile.staged_bytes if profile.staged_bytes else 0.0
+    return (
+        f"For each staged byte there are {per_byte:.3g} operations and {accesses:.3g} shared accesses, and each byte "
+        f"is staged {profile.reuse:.3g} times: {others[0]} should make kernels "
+        f"{_percent(change)} {'slower' if change > 0 else 'faster'}."
+    )
+
+
+def _overlap(profile: Profile, constants: Constants, mode: str, total: float) -> tuple[bool, str]:
+    """What a program saves that allocates for the next run during this one: all but the calls, as long as it fits."""
+    transfer, allocation, _ = mode_parts(mode)
+    takes = constants.allocation_seconds(profile, transfer, allocation)
+    calls = min(takes, constants.allocation[allocation_of(transfer, allocation)][0] * profile.allocations)
+    rest = total - takes
+    saved = min(takes - calls, rest)
+    pays = total > 0 and saved > MATTERS * total
+    return pays, (
+        f"To allocate and free takes {_time(takes)}, of which {_time(calls)} are calls that no overlap hides. "
+        f"To allocate for the next run during this one saves {_percent(saved / total if total else 0.0)}, so it "
+        f"{'pays' if pays else 'does not pay'}."
+    )

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The constants of the cost model, fitted to what a machine was measured to do."""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay._native import transfer_core
+from forebay.documents import read_json
+from forebay.errors import RefusedInput
+from forebay.transfer.cost_model import (
+    IN_PLACE,
+    PLAIN,
+    Constants,
+    allocation_of,
+    allocation_terms,
+    kernel_terms,
+    locking_terms,
+    movement_terms,
+)
+from forebay.transfer.profile import Profile, profile_of_workload
+from forebay.transfer.runs import is_result, is_seconds, mode_parts
+
+_ROUNDS = 30
+_LEAST_SECONDS = 1e-7
+_HELP = "name a document that `forebay transfer run --device cuda:0 --json FILE` wrote"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a mode took for a workload: medians over its warm runs, in seconds."""
+
+    workload: str
+    size: str
+    mode: str
+    profile: Profile
+    total: float
+    allocation: float
+    kernels: float
+    locking: float
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """Transfer, allocation and stage."""
+        return mode_parts(self.mode)
+
+    @property
+    def problem(self) -> tuple[str, str]:
+        """What other modes had to do, too."""
+        return self.workload, self.size
+
+
+def read_measured(field: str, path: Path) -> list[Measured]:
+    """The timed and verified results of a document of `forebay transfer run`.
+
+    Raises:
+        RefusedInput: It is no such document, or has no times of a GPU.
+    """
+    document = read_json(field, path, _HELP)
+    results = document.get("results") if isinstance(document, dict) else None
+    if not (isinstance(results, list) and all(map(is_result, results))):
+        raise RefusedInput(field, path, f"is no document of `forebay transfer run`; {_HELP}")
+    found = [_measured(field, path, result) for result in results if result["verified"] and result.get("warm")]
+    if not found:
+        raise RefusedInput(field, path, f"has no times of a GPU; {_HELP}")
+    return found
+
+
+def _measured(field: str, path: Path, result: Mapping[str, Any]) -> Measured:
+    core, parts, locking = transfer_core(), mode_parts(result["mode"]), result.get("page_locking_seconds")
+    known = all(
+        part in known for part, known in zip(parts, (core.TRANSFERS, core.ALLOCATIONS, core.STAGES), strict=True)
+    )
+    shape = result.get("shape")
+    is_shape = isinstance(shape, dict) and all(type(value) is int and 0 <= value < 2**32 for value in shape.values())
+    if not (known and is_shape and is_seconds(locking)):
+        raise RefusedInput(field, path, f"has a result without a known mode, a shape or page_locking_seconds; {_HELP}")
+    try:
+        profile = profile_of_workload(result["workload"], result["size"], shape)
+    except RefusedInput as refused:
+        raise RefusedInput(field, path, f"has a result that this build does not: {refused}; {_HELP}") from None
+    median = {
+        part: statistics.median(times[part] for times in result["warm"])
+        for part in ("total", "allocation", "release", "kernels")
+    }
+    return Measured(
+        workload=result["workload"],
+        size=result["size"],
+        mode=result["mode"],
+        profile=profile,
+        total=median["total"],
+        allocation=median["allocation"] + median["release"],
+        kernels=median["kernels"],
+        locking=float(locking),
+    )
+
+
+def fit(rows: Sequence[Measured]) -> Constants:
+    """The constants with which the model comes nearest to the rows, by the sum of relative errors.
+
+    Raises:
+        RefusedInput: The rows lack what the model compares with: a mode that copies, with the stage policy plain.
+    """
+    copied = [row for row in rows if row.parts[0] not in IN_PLACE]
+    if not any(row.parts[2] == PLAIN for row in copied):
+        remedy = f"have no results of a mode that copies and has the stage policy plain, such as standard; {_HELP}"
+        raise RefusedInput("--results", "the documents", remedy)
+    kernels = _kernels(copied)
+    return Constants(
+        allocation=_allocation(rows),
+        movement=_movement(rows),
+        kernels=kernels,
+        stages=_stages(copied, kernels),
+        locking=_locking(rows),
+    )
+
+
+def _grouped(rows: Iterable[Measured], kind_of: Callable[[Measured], str]) -> dict[str, list[Measured]]:
+    groups: dict[str, list[Measured]] = {}
+    for row in rows:
+        groups.setdefault(kind_of(row), []).append(row)
+    return groups
+
+
+def _allocation(rows: Sequence[Measured]) -> dict[str, tuple[float, ...]]:
+    return {
+        kind: _line([allocation_terms(row.profile, row.parts[0]) for row in some], [row.allocation for row in some])
+        for kind, some in _grouped(rows, lambda row: allocation_of(*row.parts[:2])).items()
+    }
+
+
+def _movement(rows: Sequence[Measured]) -> dict[str, tuple[float, ...]]:
+    """Of each way of transfer: what a run takes beyond allocation, and kernels on the device's own memory."""
+    on_device: dict[tuple[str, str, str], float] = {}
+    for row in rows:
+        if row.parts[0] not in IN_PLACE:
+            key = (*row.problem, row.parts[2])
+            on_device[key] = min(row.kernels, on_device.get(key, row.kernels))
+    movement = {}
+    for transfer, some in _grouped(rows, lambda row: row.parts[0]).items():
+        known = [row for row in some if (*row.problem, row.parts[2]) in on_device]
+        if known:
+            seconds = [row.total - row.allocation - on_device[(*row.problem, row.parts[2])] for row in known]
+            totals = [row.total for row in known]
+            movement[transfer] = _line([movement_terms(row.profile) for row in known], seconds, totals)
+    return movement
+
+
+def _kernels(copied: Sequence[Measured]) -> tuple[float, ...]:
+    plain = [row for row in copied if row.parts[2] == PLAIN]
+    return _line([kernel_terms(row.profile) for row in plain], [row.kernels for row in plain])
+
+
+def _stages(copied: Sequence[Measured], kernels: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
+    """Of each other policy: by what share of the kernels' time it changes them, as a line over the share of staging."""
+    model = Constants({}, {}, kernels, {}, None)
+    plain = {(*row.problem, row.parts[0], row.parts[1]): row.kernels for row in copied if row.parts[2] == PLAIN}
+    stages = {}
+    for stage, some in _grouped(copied, lambda row: row.parts[2]).items():
+        pairs = [(row, plain.get((*row.problem, row.parts[0], row.parts[1]))) for row in some]
+        known = [(row, before) for row, before in pairs if before]
+        if stage != PLAIN and known:
+            terms = np.array([(1.0, model.staging_share(row.profile)) for row, _ in known])
+            changes = np.array([row.kernels / before - 1 for row, before in known])
+            stages[stage] = tuple(_least_absolute(terms, changes, _solved).tolist())
+    return stages
+
+
+def _locking(rows: Sequence[Measured]) -> tuple[float, ...] | None:
+    locked = [row for row in rows if row.locking > 0]
+    return _line([locking_terms(row.profile) for row in locked], [row.locking for row in locked]) if locked else None
+
+
+def _line(
+    terms: Sequence[tuple[float, ...]], seconds: Sequence[float], of: Sequence[float] | None = None
+) -> tuple[float, ...]:
+    """Constants, none negative, whose sums come near to some durations, by the sum of errors relative to `of`."""
+    features, targets = np.array(terms, float), np.array(seconds, float)
+    relative_to = np.maximum(np.array(seconds if of is None else of, float), _LEAST_SECONDS)
+    scale = np.where(features.any(axis=0), features.max(axis=0), 1.0)
+    weighted = features / scale / relative_to[:, None]
+    found = _least_absolute(weighted, targets / relative_to, _nonnegative) / scale
+    return tuple(found.tolist())
+
+
+Array = NDArray[np.float64]
+
+
+def _least_absolute(features: Array, targets: Array, solve: Any) -> Array:  # noqa: ANN401 (one of the two below)
+    """The solution with the least sum of absolute errors, by squares of which large ones count ever less."""
+    weights = np.ones(len(targets))
+    solution = solve(features, targets)
+    for _ in range(_ROUNDS):
+        errors = np.abs(features @ solution - targets)
+        weights = 1 / np.sqrt(np.maximum(errors, 1e-3))
+        solution = solve(features * weights[:, None], targets * weights)
+    return solution
+
+
+def _solved(features: Array, targets: Array) -> Array:
+    return np.linalg.lstsq(features, targets, rcond=None)[0]
+
+
+def _nonnegative(features: Array, targets: Array) -> Array:
+    """The least squares of all solutions without a negative member: that of one of the few sets of features."""
+    count = features.shape[1]
+    best, least = np.zeros(count), float(targets @ targets)
+    for size in range(1, count + 1):
+        for chosen in combinations(range(count), size):
+            part = _solved(features[:, chosen], targets)
+            error = float(np.sum((features[:, chosen] @ part - targets) ** 2))
+            if (part >= 0).all() and error < least:
+                best, least = np.zeros(count), error
+                best[list(chosen)] = part
+    return best
