@@ -24,6 +24,7 @@ from forebay.cli import (
     serve,
     study,
     transfer,
+    transfer_report,
 )
 from forebay.cli.application import Application
 from forebay.cli.contract import run
@@ -49,6 +50,7 @@ app.command("study")(study.study)
 app.command("run", context_settings={"allow_interspersed_args": False})(serve.run_program)
 for _name, _command in graph_commands.COMMANDS.items():
     graph.app.command(_name)(_command)
+transfer.app.command("report")(transfer_report.report)
 search.app.command("import")(search_import.import_index)
 search.app.command("query")(search_query.query)
 graph.app.command("model")(graph_model.model)
