@@ -8,7 +8,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from forebay.plots import BLUE, GREY, ORANGE, label
 from forebay.transfer.measured import GROUPS, Arm, Results, Row, Spread
@@ -28,6 +28,7 @@ PLAIN_PARTS = {"kernels": BLUE, "allocation": _GREEN, "rest": "white"}
 _REST = "copies and all else, not traced apart"
 _COLUMNS, _WIDE, _HIGH, _DPI = 4, 3.6, 2.9, 120
 _MODES_MAX = 16
+_RANGE_MAX = 4  # up to this factor between medians, an axis begins at zero
 _LINES = ("o-", "s--", "^-", "v--", "D-", "x--")
 _PARAMETERS = {"blocks": "blocks", "threads": "threads of a block", "tile": "tile", "stages": "stages"}
 
@@ -97,7 +98,7 @@ def _bars(panels: dict[str, list[Row]], size: str, group: str) -> Figure:
     for place in flat[len(panels) :]:
         place.set_axis_off()
     rows = [row for panel in panels.values() for row in panel]
-    figure.suptitle(f"Times at size {size}, group {group}: a bar is one run, its parts add up", fontsize=12)
+    figure.suptitle(f"Times at size {size}, group {group}: the parts of a bar add up to its time", fontsize=12)
     figure.legend(handles=_legend(rows), loc="outside lower center", ncols=6, fontsize=9, frameon=False)
     return figure
 
@@ -163,17 +164,26 @@ def _sweep(words: str, parameter: str, by_mode: dict[str, dict[int, Row]]) -> Fi
             spreads = [rows[value].spread(what) for value in values]
             axes.errorbar(values, **_with_error(spreads), fmt=style, markersize=4, capsize=2, label=mode)
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _at: format_ns(value * 1e9)))
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _at: format_ns(value * 1e9)))
+        _from_zero_or_logarithmic(axes, [row.spread(what).median for rows in by_mode.values() for row in rows.values()])
         values = sorted({value for rows in by_mode.values() for value in rows})
         axes.set_xticks(values, [str(value) for value in values], rotation=35)
         axes.xaxis.set_minor_locator(NullLocator())
         label(axes, title, _PARAMETERS.get(parameter, parameter), "")
-        axes.tick_params(which="minor", labelsize=7)
         axes.legend(fontsize=8, frameon=False)
     figure.suptitle(words, fontsize=12)
     return figure
+
+
+def _from_zero_or_logarithmic(axes: Axes, medians: Sequence[float]) -> None:
+    """Scales an axis of times so that a difference looks as large as it is."""
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _at: format_ns(value * 1e9)))
+    if max(medians) < _RANGE_MAX * min(medians):
+        axes.set_ylim(0, max(medians) * 1.3)
+        return
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _at: format_ns(value * 1e9)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _with_error(spreads: Sequence[Spread]) -> dict[str, Any]:
