@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of results: each is recognised by what it holds, and refused as a whole if any of it is something else."""
 
-import math
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,8 +18,11 @@ FIELD = "FILE"
 _REMEDY = "give what `forebay transfer run`, `sweep` or `pipeline` wrote with --json, or what ncu did"
 _SECONDS_MAX = 1e7
 _COUNT_MAX = 2**32
+_COUNTED_MAX = 1e30
+_WORDS_MAX = 120
 _TEXT_MAX = 2000
 _SHAPE = ("blocks", "threads", "tile", "stages")
+_NAME = re.compile(r"[a-z0-9_]{1,40}")
 
 
 class _WrongError(Exception):
@@ -136,8 +139,9 @@ def _arm(one: dict[str, Any], results: Results, file: Path, allocation: str) -> 
         "allocation": allocation,
         "file": str(file),
     }
-    if not arm["arm"]:
-        raise _WrongError(f"has a result without an arm: {where}")
+    for name in ("arm", "allocation"):
+        if not _NAME.fullmatch(str(arm[name])) and (arm[name] or name == "arm"):
+            raise _WrongError(f"has the {name} {str(arm[name])[:60]!r}, which is no name, for {where}")
     if not _is_right(one, where):
         return Arm(**arm, refused=_text(one, "refused"), mismatch=one.get("verified") is False)
     seconds = tuple(_number(value, where) for value in _list(one, "seconds", where))
@@ -158,7 +162,7 @@ def _counters(one: object, results: Results, file: Path) -> Counters:
     sums = one.get("metrics")
     if not isinstance(sums, dict) or not sums:
         raise _WrongError(f"has no metrics for {where}")
-    found = {str(name): _number(value, where, most=math.inf) for name, value in sums.items()}
+    found = {str(name): _number(value, where, most=_COUNTED_MAX) for name, value in sums.items()}
     return Counters(**_identity(one, results, where), file=str(file), sums=found)
 
 
@@ -215,7 +219,7 @@ def _seconds(one: dict[str, Any], name: str, where: str, default: float | None =
 def _number(value: object, where: str, most: float = _SECONDS_MAX) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _WrongError(f"has no number for {where}")
-    if not (math.isfinite(value) and 0 <= value <= most):
+    if not 0 <= value <= most:  # NaN neither
         raise _WrongError(f"has a number out of range for {where}")
     return float(value)
 
@@ -243,7 +247,12 @@ def _named(one: dict[str, Any], name: str, known: Sequence[str], where: str) -> 
 
 def _text(one: dict[str, Any], name: str) -> str:
     value = one.get(name)
-    return value[:_TEXT_MAX] if isinstance(value, str) else ""
+    return _sound(value[:_TEXT_MAX]) if isinstance(value, str) else ""
+
+
+def _sound(text: str) -> str:
+    """Text without halves of surrogate pairs, which JSON can have and no page."""
+    return text.encode(errors="replace").decode()
 
 
 def _where(one: dict[str, Any]) -> str:
@@ -281,4 +290,4 @@ def _command(kind: str, document: dict[str, Any], results: Results) -> str:
     for name in _SHAPE:
         if isinstance(shape, dict) and isinstance(shape.get(name), int):
             words += [f"--{name}", str(shape[name])]
-    return shlex.join(word[:200] for word in words)
+    return shlex.join(_sound(word[:200]) for word in words[:_WORDS_MAX])

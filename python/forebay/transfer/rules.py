@@ -32,8 +32,8 @@ class Close:
     """The same direction, and an effect of half to twice the size."""
 
     words: str = (
-        "the same direction, and an effect (the logarithm of the ratio) of half to twice the published one, "
-        "which makes the ratio itself at most twice or half of it"
+        "the same direction, an effect (the logarithm of the ratio) of half to twice the published one, and a ratio of "
+        "at most twice or half of it"
     )
     why: str = (
         "two hosts of the study differ by a factor of 1.4 to 1.7 in the effects that it publishes for both (A5, A8, "
