@@ -102,6 +102,7 @@ COMMANDS = {
     "search info": Line(f"--drive {IMAGE}", (f"--drive {PROFILE}",)),
     "transfer list": Line(""),
     "transfer run": Line("--workload saxpy --mode plain --device cpu"),
+    "transfer pipeline": Line("--workload saxpy"),  # which needs a GPU
     "demo": Line(
         f"--wordnet @wordnet --plot @new.png --drive {IMAGE}", ("--wordnet @noun",), fine=("folder that is missing",)
     ),
