@@ -181,6 +181,11 @@ def judge(results: Results) -> list[Verdict]:
     ]
 
 
+def all_commands(results: Results) -> list[str]:
+    """The commands that measure all that the claims rest on."""
+    return commands(dict.fromkeys(need for claim in CLAIMS for need in _needs(claim, results)))
+
+
 def _needs(claim: Claim, results: Results) -> Iterator[Need]:
     yield from dict.fromkeys(need for figure in claim.figures for need in figure.measure.needs(results))
 

@@ -261,12 +261,12 @@ def _where(one: dict[str, Any]) -> str:
 
 def _gpu(document: dict[str, Any]) -> tuple[str, str]:
     """The name of the GPU and the version of its driver, where a document has them."""
-    forebay = document.get("forebay")
-    forebay = forebay if isinstance(forebay, dict) else {}
-    gpu = forebay.get("gpu")
-    if isinstance(gpu, dict):
-        return _text(gpu, "name"), _text(gpu, "driver") or _text(forebay, "driver")
-    return _text(forebay, "gpu"), _text(forebay, "driver")
+    for part in ("options", "forebay"):
+        of = document.get(part)
+        gpu = of.get("gpu") if isinstance(of, dict) else None
+        if isinstance(gpu, dict):
+            return _text(gpu, "name"), _text(gpu, "driver")
+    return "", ""
 
 
 def _command(kind: str, document: dict[str, Any], results: Results) -> str:
