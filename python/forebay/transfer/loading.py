@@ -143,7 +143,7 @@ def _arm(one: dict[str, Any], results: Results, file: Path, allocation: str) -> 
         if not _NAME.fullmatch(str(arm[name])) and (arm[name] or name == "arm"):
             raise _WrongError(f"has the {name} {str(arm[name])[:60]!r}, which is no name, for {where}")
     if not _is_right(one, where):
-        return Arm(**arm, refused=_text(one, "refused"), mismatch=one.get("verified") is False)
+        return Arm(**arm, refused=_text(one, "refused"), mismatch=_text(one, "mismatch"))
     seconds = tuple(_number(value, where) for value in _list(one, "seconds", where))
     if 0 in seconds:
         raise _WrongError(f"has a time of 0 for {where}")

@@ -105,7 +105,7 @@ class Arm:
     allocation: str
     file: str
     refused: str = ""
-    mismatch: bool = False
+    mismatch: str = ""
     seconds: tuple[float, ...] = ()
     allocation_seconds: tuple[float, ...] = ()
 

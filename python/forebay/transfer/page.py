@@ -140,7 +140,7 @@ def _not_timed(results: Results) -> Iterator[str]:
         (
             f"{arm.jobs} jobs of {arm.workload} at {arm.size}, arm {arm.arm}",
             arm.refused,
-            "wrong" if arm.mismatch else "",
+            arm.mismatch,
         )
         for arm in arms
     ]
