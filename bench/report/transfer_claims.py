@@ -16,7 +16,7 @@ from results import RESULTS, ROOT
 sys.path.insert(0, str(ROOT / "python"))
 
 from forebay.transfer import words
-from forebay.transfer.claims import VERDICTS, Verdict, judge
+from forebay.transfer.claims import VERDICTS, Verdict, all_commands, judge
 from forebay.transfer.loading import load
 from forebay.transfer.measured import Results
 from forebay.transfer.page import ours
@@ -109,13 +109,9 @@ def figures(verdicts: Iterable[Verdict]) -> str:
     )
 
 
-def commands(verdicts: Iterable[Verdict]) -> str:
-    """The commands that measure what the claims need, each once, with the claims."""
-    of: dict[str, list[str]] = {}
-    for one in verdicts:
-        for command in one.document()["commands"]:
-            of.setdefault(command, []).append(one.claim.id)
-    return study_pages.table(["command", "claims"], ([f"`{name}`", ", ".join(ids)] for name, ids in of.items()))
+def commands(results: Results) -> str:
+    """The commands that measure all that the claims need."""
+    return study_pages.table(["what measures it"], ([f"`{command}`"] for command in all_commands(results)))
 
 
 def tables_of(folder: Path) -> dict[str, Callable[[], str]]:
@@ -126,7 +122,7 @@ def tables_of(folder: Path) -> dict[str, Callable[[], str]]:
         "machine": lambda: machine(results, verdicts),
         "claims": lambda: claims(verdicts),
         "figures": lambda: figures(verdicts),
-        "commands": lambda: commands(verdicts),
+        "commands": lambda: commands(results),
     }
 
 

@@ -152,8 +152,8 @@ def test_what_lacks_is_not_measured_and_has_its_command(world_files):
         assert found[claim].verdict == "not measured", claim
         assert len(found[claim].lacking) >= 1
     found = verdicts_of([file for name, file in by_name.items() if name != "mega"])
-    options = "--size mega --mode standard --mode async --threads 64 --tile {} --json FILE"
-    command = f"forebay transfer run --workload {{}} {options}"
+    options = "--size mega --mode standard --mode async --threads 64 --tile {1} --json run-mega-threads64-tile{1}.json"
+    command = f"forebay transfer run --workload {{0}} {options}"
     assert found["A1"].lacking[-2:] == [command.format("conv2d", 32), command.format("conv3d", 10)]
     # The study has this at mega; without it the largest that is there counts, and the verdict says so.
     assert found["A2"].verdict == "confirmed"
@@ -298,6 +298,8 @@ def test_report_writes_a_page_charts_and_claims(forebay, tmp_path, file):
     assert "30 ms (20 ms to 40 ms)" in page  # median and quartiles of five
     assert "-60.0 %" in page  # 12 ms against 30 ms
     assert "1.44 x" in page
+    assert "Totals that tracing changed by 5 % or more: saxpy standard (+3233.3 %), saxpy pm (+4566.7 %)." in page
+    assert "Traces that explain less than 95 % of their run: saxpy pm (91.1 %)." in page
     assert "16 blocks with 256 threads" in page
     assert sorted(path.suffix for path in out.iterdir()) == [".html", ".json", ".png", ".png", ".png"]
     for term in ("standard", "page-locking", "unattributed", "quartiles", "A21", "580.95.05"):
@@ -307,8 +309,8 @@ def test_report_writes_a_page_charts_and_claims(forebay, tmp_path, file):
 def test_the_page_escapes_what_files_say(forebay, tmp_path, file):
     evil = "<script>alert('x')</script>\ud800"
     document = small_document()
-    document["forebay"] |= {"host": evil, "commit": f'"{evil}', "gpu": evil}
-    document["options"]["commit"] = evil
+    document["forebay"] |= {"host": evil, "commit": f'"{evil}'}
+    document["options"] |= {"commit": evil, "gpu": {"name": evil, "driver": evil}}
     document["plan"]["workloads"] = [evil]
     rows = document["results"]
     rows[0] |= {"traced": None, "traced_reason": evil}

@@ -158,12 +158,20 @@ def times(total, kernels):
 def run_document(size, rows, gpu=GPU):
     """What `forebay transfer run` writes."""
     return {
-        "options": {"size": size, "shape": {}, "seed": 1, "repetitions": 2, "device": "cuda:0", "commit": "abc"},
+        "options": {
+            "size": size,
+            "shape": {},
+            "seed": 1,
+            "repetitions": 2,
+            "device": "cuda:0",
+            "commit": "abc",
+            "gpu": gpu,
+        },
         "plan": {"workloads": list(dict.fromkeys(row["workload"] for row in rows)), "modes": list(MODES)},
         "verified": True,
         "fidelity": "ok",
         "results": rows,
-        "forebay": {"version": "1", "commit": "abc", "host": "box", "gpu": gpu},
+        "forebay": {"version": "1", "commit": "abc", "host": "box"},
     }
 
 

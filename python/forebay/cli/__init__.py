@@ -25,8 +25,8 @@ from forebay.cli import (
     study,
     transfer,
     transfer_advise,
-    transfer_report,
     transfer_pipeline,
+    transfer_report,
     transfer_sweep,
 )
 from forebay.cli.application import Application

@@ -143,7 +143,7 @@ def _arm(one: dict[str, Any], results: Results, file: Path, allocation: str) -> 
         if not _NAME.fullmatch(str(arm[name])) and (arm[name] or name == "arm"):
             raise _WrongError(f"has the {name} {str(arm[name])[:60]!r}, which is no name, for {where}")
     if not _is_right(one, where):
-        return Arm(**arm, refused=_text(one, "refused"), mismatch=one.get("verified") is False)
+        return Arm(**arm, refused=_text(one, "refused"), mismatch=_text(one, "mismatch"))
     seconds = tuple(_number(value, where) for value in _list(one, "seconds", where))
     if 0 in seconds:
         raise _WrongError(f"has a time of 0 for {where}")
@@ -261,12 +261,12 @@ def _where(one: dict[str, Any]) -> str:
 
 def _gpu(document: dict[str, Any]) -> tuple[str, str]:
     """The name of the GPU and the version of its driver, where a document has them."""
-    forebay = document.get("forebay")
-    forebay = forebay if isinstance(forebay, dict) else {}
-    gpu = forebay.get("gpu")
-    if isinstance(gpu, dict):
-        return _text(gpu, "name"), _text(gpu, "driver") or _text(forebay, "driver")
-    return _text(forebay, "gpu"), _text(forebay, "driver")
+    for part in ("options", "forebay"):
+        of = document.get(part)
+        gpu = of.get("gpu") if isinstance(of, dict) else None
+        if isinstance(gpu, dict):
+            return _text(gpu, "name"), _text(gpu, "driver")
+    return "", ""
 
 
 def _command(kind: str, document: dict[str, Any], results: Results) -> str:

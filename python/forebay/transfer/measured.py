@@ -71,6 +71,20 @@ class Row:
         shape = tuple(self.shape.get(name) for name in _SHAPE)
         return self.workload, self.mode, self.size, shape, self.parameter, self.value
 
+    @property
+    def covered(self) -> float | None:
+        """The part of the traced run that its trace explains; None without a trace."""
+        return (
+            None
+            if not self.traced or not self.traced["total"]
+            else 1 - self.traced["unattributed"] / self.traced["total"]
+        )
+
+    @property
+    def traced_change(self) -> float | None:
+        """What tracing changed of the total: 0.05 is 5 % more. None without a trace."""
+        return None if not self.traced else self.traced["total"] / self.spread().median - 1
+
     def spread(self, what: str = "total") -> Spread:
         """The median and quartiles of the warm runs."""
         return Spread.of([getattr(times, what) for times in self.warm])
@@ -91,7 +105,7 @@ class Arm:
     allocation: str
     file: str
     refused: str = ""
-    mismatch: bool = False
+    mismatch: str = ""
     seconds: tuple[float, ...] = ()
     allocation_seconds: tuple[float, ...] = ()
 

@@ -76,6 +76,7 @@ class OverStandard:
     mode: str
     sizes: tuple[str, ...]
     what: str = "total"
+    published_at: str = ""  # the size, where the study says it
     asked: str = ""  # the size to measure if there is none; the last of them by default
 
     @property
@@ -122,8 +123,8 @@ class OverStandard:
 
     def _remarks(self, size: str, pairs: Sequence[Sequence[Row]]) -> tuple[str, ...]:
         said = [f"at {size}"] if len(self.sizes) > 1 else []
-        if self.sizes[0] != size:
-            said = [f"at {size}, where the study has {self.sizes[0]}"]
+        if self.published_at not in ("", size):
+            said = [f"at {size}, where the study has {self.published_at}"]
         return (*said, *_shapes([row for pair in pairs for row in pair]))
 
     def _lacking(self, results: Results) -> list[Need]:

@@ -11,6 +11,8 @@ from forebay.transfer.measured import Arm, Results, Row, Spread
 from forebay.units import format_ns
 
 Chart = tuple[str, bytes]  # what it shows, and its PNG file
+_COVERED_LEAST = 0.95
+_CHANGE_LEAST = 0.05
 _ROW_HEADS = (
     "workload",
     "launch",
@@ -75,8 +77,22 @@ def _runs(results: Results, charts: Mapping[str, Chart]) -> Iterator[str]:
         yield h.element("h2", f"Workloads at size {size}")
         yield from _pictures(charts, f"bars-{size}-")
         yield h.folded(f"All figures at size {size}", h.table(_ROW_HEADS, _rows_of(results, rows)))
+        yield h.bullets(_traces(rows))
         if reasons := sorted({row.traced_reason for row in rows if row.traced_reason}):
             yield h.element("p", f"Rows were not traced: {'; '.join(reasons)}")
+
+
+def _traces(rows: Sequence[Row]) -> Iterator[str]:
+    """What is to be said about the traces of some rows."""
+    traced = [row for row in rows if row.covered is not None and row.traced_change is not None]
+    if not traced:
+        return
+    little = [row for row in traced if (row.covered or 0) < _COVERED_LEAST]
+    changed = [row for row in traced if abs(row.traced_change or 0) >= _CHANGE_LEAST]
+    names = ", ".join(f"{row.workload} {row.mode} ({100 * (row.covered or 0):.1f} %)" for row in little)
+    yield f"Traces that explain less than {100 * _COVERED_LEAST:g} % of their run: {names or 'none'}."
+    names = ", ".join(f"{row.workload} {row.mode} ({100 * (row.traced_change or 0):+.1f} %)" for row in changed)
+    yield f"Totals that tracing changed by {100 * _CHANGE_LEAST:g} % or more: {names or 'none'}."
 
 
 def _rows_of(results: Results, rows: Sequence[Row]) -> Iterator[tuple[list[h.Cell], bool]]:
@@ -89,7 +105,7 @@ def _rows_of(results: Results, rows: Sequence[Row]) -> Iterator[tuple[list[h.Cel
 
 def _cells(row: Row, standard: Row | None) -> list[h.Cell]:
     cold = row.cold
-    covered = "-" if row.traced is None else f"{100 * (1 - row.traced['unattributed'] / _total(row)):.1f} %"
+    covered = "-" if row.covered is None else f"{100 * row.covered:.1f} %"
     against = "-" if standard is None else f"{100 * (row.spread().median / standard.spread().median - 1):+.1f} %"
     return [
         (row.workload, ""),
@@ -104,10 +120,6 @@ def _cells(row: Row, standard: Row | None) -> list[h.Cell]:
         (covered, "number"),
         (str(len(row.warm)), "number"),
     ]
-
-
-def _total(row: Row) -> float:
-    return (row.traced or {}).get("total") or 1.0
 
 
 def _launch(row: Row) -> str:
@@ -128,7 +140,7 @@ def _not_timed(results: Results) -> Iterator[str]:
         (
             f"{arm.jobs} jobs of {arm.workload} at {arm.size}, arm {arm.arm}",
             arm.refused,
-            "wrong" if arm.mismatch else "",
+            arm.mismatch,
         )
         for arm in arms
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay.files import replacing
 from forebay.provenance import build_and_host
-from forebay.transfer.claims import VERDICTS, Verdict
+from forebay.transfer.claims import VERDICTS, Verdict, all_commands
 from forebay.transfer.measured import Results
 
 PAGE, CLAIMS = "index.html", "claims.json"
@@ -21,6 +21,7 @@ def document(results: Results, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "gpu": results.gpu,
         "files": [dict(source.__dict__) for source in results.sources],
         "counts": {name: sum(one.verdict == name for one in verdicts) for name in VERDICTS},
+        "commands": all_commands(results),
         "claims": [one.document() for one in verdicts],
         "forebay": build_and_host(),
     }

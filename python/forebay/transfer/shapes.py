@@ -83,11 +83,14 @@ def _command(group: list[Need]) -> str:
             f"forebay transfer run{workloads} --size {first.size}{modes}{first.options} --repetitions 1"
         )
     if first.kind == "pipeline":
-        return f"forebay transfer pipeline{workloads} --size {first.size} --json FILE"
+        return (
+            f"forebay transfer pipeline{workloads} --size {first.size} --json jobs-{first.workload}-{first.size}.json"
+        )
+    # One file takes all results of one launch and size, whichever command they are of.
+    launch = first.options.replace(" --", "-").replace(" ", "")
+    options = f"{workloads} --size {first.size}{modes}{first.options}"
     if first.kind == "sweep":
         values = ",".join(map(str, first.values))
-        return (
-            f"forebay transfer sweep{workloads} --size {first.size}{modes} --parameter {first.parameter} "
-            f"--values {values}{first.options} --json FILE"
-        )
-    return f"forebay transfer run{workloads} --size {first.size}{modes}{first.options} --json FILE"
+        swept = f"--parameter {first.parameter} --values {values}"
+        return f"forebay transfer sweep{options} {swept} --json sweep-{first.parameter}-{first.size}{launch}.json"
+    return f"forebay transfer run{options} --json run-{first.size}{launch}.json"
