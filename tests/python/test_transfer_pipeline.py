@@ -52,6 +52,7 @@ class Core:
 def core(monkeypatch):
     made_up = Core()
     monkeypatch.setattr(pipeline, "transfer_core", lambda: made_up)
+    monkeypatch.setattr(pipeline, "gpu_identity", lambda ordinal: {"name": f"GPU {ordinal}", "driver": "13.0"})
     monkeypatch.setattr("forebay.cli.transfer_pipeline.chosen_device", lambda _: ("cuda:1", 1))
     return made_up
 
@@ -63,7 +64,10 @@ def test_every_arm_runs_with_the_same_jobs(capsys, core):
     assert document["verified"] is True
     assert document["fidelity"] == "ok"
     wanted = {"workload": "saxpy", "size": "tiny", "jobs": 16, "allocation": "malloc", "seed": 1, "repetitions": 30}
-    assert document["options"].items() >= {**wanted, "device": "cuda:1"}.items()
+    assert (
+        document["options"].items()
+        >= {**wanted, "device": "cuda:1", "gpu": {"name": "GPU 1", "driver": "13.0"}}.items()
+    )
     assert "commit" in document["options"]
     assert [result["arm"] for result in document["results"]] == ALL
     for result in document["results"]:
@@ -101,6 +105,19 @@ def test_an_arm_that_the_gpu_refuses_does_not_stop_the_others(capsys, core):
     assert (first["verified"], second["verified"]) == (None, True)
     assert first["refused"] == "--size: '3 sets of buffers': the GPU has 1 byte free"
     assert "seconds" not in first
+
+
+def test_a_wrong_result_is_tried_again(tmp_path, capsys, core):
+    file = tmp_path / "results.json"
+    core.outcomes["host_thread"] = {"mismatch": "job 3: b[7] is 1 instead of 2", "verified_jobs": 3}
+    call(capsys, *SAXPY, "--json", file, status=1)
+    core.ran.clear()
+    core.outcomes.clear()
+    call(capsys, *SAXPY, "--json", file)
+    assert [arm for arm, _ in core.ran] == ["host_thread"]
+    again = json.loads(file.read_text())
+    assert again["verified"] is True
+    assert sorted(result["arm"] for result in again["results"]) == sorted(ALL)
 
 
 def test_a_wrong_result_is_a_failure_and_is_not_timed(capsys, core):

@@ -9,7 +9,7 @@ from forebay import memory
 from forebay._native import interruptible, transfer_core
 from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
-from forebay.transfer.runs import check_named, check_repetitions, is_seconds, names, usual_repetitions
+from forebay.transfer.runs import check_named, check_repetitions, gpu_identity, is_seconds, names, usual_repetitions
 
 ALLOCATIONS = ("malloc", "chunked")
 JOBS_DEFAULT = 16
@@ -81,6 +81,7 @@ class Pipeline:
             "seed": self.seed,
             "repetitions": self.chosen_repetitions,
             "device": f"cuda:{self.gpu}",
+            "gpu": gpu_identity(self.gpu),
             "commit": build_and_host()["commit"],
         }
 
