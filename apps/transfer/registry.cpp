@@ -51,9 +51,31 @@ class workload_of final : public workload {
   W work_;
 };
 
+/// Starts no kernel, and counts them.
+struct counting_run {
+  using machine = simt::fiber;
+  std::uint64_t* count;
+
+  template <class Kernel>
+  void operator()(simt::grid const& /*shape*/, Kernel const& /*kernel*/) const {
+    ++*count;
+  }
+};
+
 template <class W>
-constexpr registered_workload entry{&W::facts, [](problem_size size, launch_shape shape) -> std::unique_ptr<workload> {
+constexpr registered_workload entry{&W::facts,
+                                    [](problem_size size, launch_shape shape) -> std::unique_ptr<workload> {
                                       return std::make_unique<workload_of<W>>(size, shape);
+                                    },
+                                    [](problem_size size, launch_shape shape) {
+                                      W const work(size, shape);
+                                      // Kernels get addresses, which nothing reads. None is null, so that one may add
+                                      // to them.
+                                      std::vector<std::byte*> const nowhere(
+                                          work.buffers().size(), reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40));
+                                      std::uint64_t count = 0;
+                                      launch_with(work, stage_kind::plain, counting_run{&count}, views(nowhere));
+                                      return count;
                                     }};
 
 constexpr registered_workload all[] = {entry<vector_seq>,
@@ -88,11 +110,23 @@ std::span<registered_workload const> workloads() {
   return all;
 }
 
-std::unique_ptr<workload> make_workload(std::string_view name, problem_size size, launch_shape shape) {
+namespace {
+
+registered_workload const& named(std::string_view name) {
   for (registered_workload const& w : all) {
-    if (w.facts->name == name) return w.make(size, shape);
+    if (w.facts->name == name) return w;
   }
   throw refused_input("--workload", std::string(name), "is none of those that `forebay transfer list` names");
+}
+
+}  // namespace
+
+std::unique_ptr<workload> make_workload(std::string_view name, problem_size size, launch_shape shape) {
+  return named(name).make(size, shape);
+}
+
+std::uint64_t launch_count(std::string_view name, problem_size size, launch_shape shape) {
+  return named(name).launches(size, shape);
 }
 
 }  // namespace forebay::transfer

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a run takes in a mode: a sum of a few terms, whose constants are those of a machine.
 
-A run allocates, moves bytes, computes, and frees. Each term is linear in what a profile says:
+A run allocates, moves bytes, computes, and frees. Each term is linear in what a profile says, but for two shares:
 
 - *allocation and release*: so much a call, a byte of device memory and a byte of managed memory, by their kind;
-- *movement*: a fixed time, and so much a byte in and out, by the way of transfer. What kernels lose on memory that is
-  not the device's own belongs to it: where they write results that nothing brought, so much once and for each byte;
-- *kernels*: a fixed time, and so much an operation, staged byte, access to shared memory and byte of buffers, where
-  tiles are brought by loads and stores. Another stage policy changes that by a share, which is linear in how much of
-  the kernels' time is staging;
+- *movement*: a fixed time, and so much a byte in and out, by the way of transfer, and a byte that the host's caches do
+  not hold. Bytes that the host writes anew for each run are in no cache where a copy finds them soon;
+- *faults*: where kernels write results to pages that nothing brought, so much once and for each byte. Kernels that
+  compute for long hide a share of it;
+- *kernels*: so much a launch, an operation, a staged byte, an access to shared memory and a byte of buffers, where
+  tiles are brought by loads and stores. Another stage policy changes that by a share, which depends on how many
+  operations and accesses to shared memory there are for a staged byte;
 - *page-locking*: so much a buffer and a byte, once for all runs that share the buffers.
 """
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from forebay.transfer.profile import Profile
@@ -42,16 +45,33 @@ def allocation_terms(profile: Profile, transfer: str) -> tuple[float, float, flo
     return profile.allocations, on_device, managed
 
 
-def movement_terms(profile: Profile) -> tuple[float, ...]:
+def movement_terms(profile: Profile, cache_bytes: float) -> tuple[float, ...]:
     """What the movement of bytes is linear in."""
-    fresh = profile.bytes_out - profile.bytes_in_place
-    return 1.0, profile.bytes_in, profile.bytes_out, float(fresh > 0), fresh
+    moved, rewritten = profile.bytes_in + profile.bytes_out, 2 * profile.bytes_in_place
+    return 1.0, profile.bytes_in, profile.bytes_out, moved - min(cache_bytes, moved - rewritten)
+
+
+def fault_terms(profile: Profile, transfer: str) -> tuple[float, float]:
+    """What the time of faults is linear in, if nothing hides it."""
+    fresh = profile.bytes_out - profile.bytes_in_place if transfer in IN_PLACE else 0.0
+    return float(fresh > 0), fresh
+
+
+def unhidden(faults: float, kernels: float) -> float:
+    """Which share of the faults of so many seconds adds to kernels of so many."""
+    return faults / (faults + kernels) if faults else 1.0
 
 
 def kernel_terms(profile: Profile) -> tuple[float, float, float, float, float]:
     """What the time of kernels is linear in."""
     buffers = profile.host_bytes + profile.scratch_bytes
-    return 1.0, profile.operations, profile.staged_bytes, profile.shared_accesses, buffers
+    return profile.launches, profile.operations, profile.staged_bytes, profile.shared_accesses, buffers
+
+
+def stage_terms(profile: Profile) -> tuple[float, float, float]:
+    """What the share is linear in by which a stage policy changes the kernels."""
+    staged = max(profile.staged_bytes, 1.0)
+    return 1.0, math.log1p(profile.operations / staged), profile.shared_accesses / staged
 
 
 def locking_terms(profile: Profile) -> tuple[float, float]:
@@ -64,30 +84,40 @@ def _sum(constants: tuple[float, ...], terms: tuple[float, ...]) -> float:
 
 
 @dataclass(frozen=True)
+class StageChange:
+    """By what share a stage policy changes the time of kernels."""
+
+    of_terms: tuple[float, ...]
+    """Of each of `stage_terms`."""
+    least: float
+    """What was measured: the model does not go beyond."""
+    most: float
+
+    def share(self, profile: Profile) -> float:
+        """The change: 0.1 stands for kernels that take a tenth longer."""
+        return min(max(_sum(self.of_terms, stage_terms(profile)), self.least), self.most)
+
+
+@dataclass(frozen=True)
 class Constants:
     """Of a machine: seconds for each unit of each term."""
 
     allocation: Mapping[str, tuple[float, ...]]
     """By the kind of allocation, or `MANAGED`: of each of `allocation_terms`."""
     movement: Mapping[str, tuple[float, ...]]
-    """By the way of transfer: of each of `movement_terms`."""
+    """By the way of transfer: of each of `movement_terms`, then of `fault_terms`."""
+    cache_bytes: float
+    """What the host's caches hold from run to run."""
     kernels: tuple[float, ...]
     """Of each of `kernel_terms`, with the policy `plain`."""
-    stages: Mapping[str, tuple[float, ...]]
-    """By another stage policy: by what share it changes the kernels, as a line over `staging_share`."""
+    stages: Mapping[str, "StageChange"]
+    """What another stage policy changes."""
     locking: tuple[float, ...] | None
     """Of each of `locking_terms`; None where no page-locked memory was measured."""
 
-    def staging_share(self, profile: Profile) -> float:
-        """How much of the kernels' time goes to bring tiles to shared memory, as the model has it."""
-        kernels = self.kernel_seconds(profile, PLAIN)
-        return self.kernels[2] * profile.staged_bytes / kernels if kernels else 0.0
-
     def stage_change(self, profile: Profile, stage: str) -> float:
         """By what share a stage policy changes the kernels' time."""
-        if stage == PLAIN:
-            return 0.0
-        return max(_sum(self.stages[stage], (1.0, self.staging_share(profile))), -0.9)
+        return 0.0 if stage == PLAIN else self.stages[stage].share(profile)
 
     def kernel_seconds(self, profile: Profile, stage: str) -> float:
         """The time of the kernels, on device memory."""
@@ -99,8 +129,15 @@ class Constants:
         return _sum(self.allocation[allocation_of(transfer, allocation)], allocation_terms(profile, transfer))
 
     def movement_seconds(self, profile: Profile, transfer: str) -> float:
-        """The time in which bytes move and no kernel runs."""
-        return _sum(self.movement[transfer], movement_terms(profile))
+        """What moving bytes adds to allocation and kernels."""
+        terms = movement_terms(profile, self.cache_bytes)
+        constants = self.movement[transfer]
+        once, fresh = (
+            constant * term
+            for constant, term in zip(constants[len(terms) :], fault_terms(profile, transfer), strict=True)
+        )
+        faults = once + fresh * unhidden(fresh, self.kernel_seconds(profile, PLAIN))
+        return _sum(constants[: len(terms)], terms) + faults
 
     def locking_seconds(self, profile: Profile, transfer: str) -> float:
         """The time to page-lock the host's buffers, once."""
@@ -141,7 +178,8 @@ class Constants:
         return {
             "allocation": {kind: list(values) for kind, values in self.allocation.items()},
             "movement": {kind: list(values) for kind, values in self.movement.items()},
+            "cache_bytes": self.cache_bytes,
             "kernels": list(self.kernels),
-            "stages": {kind: list(values) for kind, values in self.stages.items()},
+            "stages": {stage: asdict(change) for stage, change in self.stages.items()},
             "locking": None if self.locking is None else list(self.locking),
         }

@@ -4,7 +4,6 @@
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,26 @@ from forebay.transfer.cost_model import (
     IN_PLACE,
     PLAIN,
     Constants,
+    StageChange,
     allocation_of,
     allocation_terms,
+    fault_terms,
     kernel_terms,
     locking_terms,
     movement_terms,
+    stage_terms,
+    unhidden,
 )
 from forebay.transfer.profile import Profile, profile_of_workload
 from forebay.transfer.runs import is_result, is_seconds, mode_parts
 
-_ROUNDS = 30
+_ROUNDS = 12
+_USES_PER_FEATURE = 3
+_LEAST_GAIN = 1e-12
+_TINY = 1e-300
 _LEAST_SECONDS = 1e-7
+_FAULT_ROUNDS = 5
+_CACHE_BYTES = (0.0, 4e6, 8e6, 16e6, 32e6, 64e6)
 _HELP = "name a document that `forebay transfer run --device cuda:0 --json FILE` wrote"
 
 
@@ -111,12 +119,13 @@ def fit(rows: Sequence[Measured]) -> Constants:
     if not any(row.parts[2] == PLAIN for row in copied):
         remedy = f"have no results of a mode that copies and has the stage policy plain, such as standard; {_HELP}"
         raise RefusedInput("--results", "the documents", remedy)
-    kernels = _kernels(copied)
+    movement, cache_bytes = _movement(rows)
     return Constants(
         allocation=_allocation(rows),
-        movement=_movement(rows),
-        kernels=kernels,
-        stages=_stages(copied, kernels),
+        movement=movement,
+        cache_bytes=cache_bytes,
+        kernels=_kernels(copied),
+        stages=_stages(copied),
         locking=_locking(rows),
     )
 
@@ -135,21 +144,53 @@ def _allocation(rows: Sequence[Measured]) -> dict[str, tuple[float, ...]]:
     }
 
 
-def _movement(rows: Sequence[Measured]) -> dict[str, tuple[float, ...]]:
-    """Of each way of transfer: what a run takes beyond allocation, and kernels on the device's own memory."""
+@dataclass(frozen=True)
+class _Moved:
+    """What a run took beyond allocation, and beyond kernels on the device's own memory."""
+
+    row: Measured
+    seconds: float
+    kernels: float
+
+
+def _movement(rows: Sequence[Measured]) -> tuple[dict[str, tuple[float, ...]], float]:
+    """The constants of each way of transfer, with the size of caches for which all come nearest."""
     on_device: dict[tuple[str, str, str], float] = {}
     for row in rows:
         if row.parts[0] not in IN_PLACE:
             key = (*row.problem, row.parts[2])
             on_device[key] = min(row.kernels, on_device.get(key, row.kernels))
-    movement = {}
-    for transfer, some in _grouped(rows, lambda row: row.parts[0]).items():
-        known = [row for row in some if (*row.problem, row.parts[2]) in on_device]
-        if known:
-            seconds = [row.total - row.allocation - on_device[(*row.problem, row.parts[2])] for row in known]
-            totals = [row.total for row in known]
-            movement[transfer] = _line([movement_terms(row.profile) for row in known], seconds, totals)
-    return movement
+    moved: dict[str, list[_Moved]] = {}
+    for row in rows:
+        kernels = on_device.get((*row.problem, row.parts[2]))
+        if kernels is not None:
+            one = _Moved(row, row.total - row.allocation - kernels, kernels)
+            moved.setdefault(row.parts[0], []).append(one)
+    fitted = [
+        (cache_bytes, {transfer: _moved_line(some, cache_bytes) for transfer, some in moved.items()})
+        for cache_bytes in _CACHE_BYTES
+    ]
+    cache_bytes, best = min(fitted, key=lambda one: sum(error for _, error in one[1].values()))
+    return {transfer: constants for transfer, (constants, _) in best.items()}, cache_bytes
+
+
+def _moved_line(moved: Sequence[_Moved], cache_bytes: float) -> tuple[tuple[float, ...], float]:
+    """The constants of a way of transfer, and the error that is left. What hides faults depends on what they cost."""
+    transfer = moved[0].row.parts[0]
+    faults = [fault_terms(one.row.profile, transfer) for one in moved]
+    shares, constants = [1.0] * len(moved), ()
+    for _ in range(_FAULT_ROUNDS if any(fresh for _, fresh in faults) else 1):
+        terms = [
+            (*movement_terms(one.row.profile, cache_bytes), once, fresh * share)
+            for one, (once, fresh), share in zip(moved, faults, shares, strict=True)
+        ]
+        totals = [one.row.total for one in moved]
+        constants = _line(terms, [one.seconds for one in moved], totals)
+        shares = [unhidden(constants[-1] * fresh, one.kernels) for one, (_, fresh) in zip(moved, faults, strict=True)]
+    found = np.array(terms) @ np.array(constants)
+    return constants, sum(
+        abs(value - one.seconds) / one.row.total for value, one in zip(found.tolist(), moved, strict=True)
+    )
 
 
 def _kernels(copied: Sequence[Measured]) -> tuple[float, ...]:
@@ -157,18 +198,18 @@ def _kernels(copied: Sequence[Measured]) -> tuple[float, ...]:
     return _line([kernel_terms(row.profile) for row in plain], [row.kernels for row in plain])
 
 
-def _stages(copied: Sequence[Measured], kernels: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
-    """Of each other policy: by what share of the kernels' time it changes them, as a line over the share of staging."""
-    model = Constants({}, {}, kernels, {}, None)
+def _stages(copied: Sequence[Measured]) -> dict[str, StageChange]:
+    """Of each other policy: by what share of the kernels' time it changes them."""
     plain = {(*row.problem, row.parts[0], row.parts[1]): row.kernels for row in copied if row.parts[2] == PLAIN}
     stages = {}
     for stage, some in _grouped(copied, lambda row: row.parts[2]).items():
         pairs = [(row, plain.get((*row.problem, row.parts[0], row.parts[1]))) for row in some]
         known = [(row, before) for row, before in pairs if before]
         if stage != PLAIN and known:
-            terms = np.array([(1.0, model.staging_share(row.profile)) for row, _ in known])
+            terms = np.array([stage_terms(row.profile) for row, _ in known])
             changes = np.array([row.kernels / before - 1 for row, before in known])
-            stages[stage] = tuple(_least_absolute(terms, changes, _solved).tolist())
+            found = _least_absolute(terms, changes, _solved)
+            stages[stage] = StageChange(tuple(found.tolist()), float(changes.min()), float(changes.max()))
     return stages
 
 
@@ -208,14 +249,26 @@ def _solved(features: Array, targets: Array) -> Array:
 
 
 def _nonnegative(features: Array, targets: Array) -> Array:
-    """The least squares of all solutions without a negative member: that of one of the few sets of features."""
-    count = features.shape[1]
-    best, least = np.zeros(count), float(targets @ targets)
-    for size in range(1, count + 1):
-        for chosen in combinations(range(count), size):
-            part = _solved(features[:, chosen], targets)
-            error = float(np.sum((features[:, chosen] @ part - targets) ** 2))
-            if (part >= 0).all() and error < least:
-                best, least = np.zeros(count), error
-                best[list(chosen)] = part
-    return best
+    """The least squares of all solutions without a negative member, by the method of Lawson and Hanson.
+
+    A feature is used if it lessens the error, and no longer once its member would be negative.
+    """
+    gram, right = features.T @ features, features.T @ targets
+    solution, used = np.zeros(len(right)), np.zeros(len(right), bool)
+    for _ in range(_USES_PER_FEATURE * len(right)):
+        gains = np.where(used, 0.0, right - gram @ solution)
+        if gains.max() <= _LEAST_GAIN * np.abs(right).max():
+            break
+        used[gains.argmax()] = True
+        while True:
+            trial = np.zeros(len(right))
+            trial[used] = _solved(gram[np.ix_(used, used)], right[used])
+            negative = used & (trial <= 0)
+            if not negative.any():
+                solution = trial
+                break
+            step = (solution[negative] / np.maximum(solution[negative] - trial[negative], _TINY)).min()
+            solution = solution + step * (trial - solution)
+            used &= solution > _TINY
+            solution[~used] = 0.0
+    return solution

@@ -16,7 +16,8 @@ _FILE_MAX_BYTES = 1 << 20
 _MOST = 1e30  # of anything: products of two stay finite
 _NEEDED = ("bytes_in", "bytes_out", "scratch_bytes", "operations", "shared_accesses", "allocations")
 _EITHER = ("staged_bytes", "reuse")
-_KEYS = (*_NEEDED, *_EITHER, "bytes_in_place")
+_MORE = {"bytes_in_place": 0.0, "launches": 1.0}  # and what they are where a profile lacks them
+_KEYS = (*_NEEDED, *_EITHER, *_MORE)
 _HELP = "see the keys in the reference of `forebay transfer advise`"
 
 
@@ -40,6 +41,8 @@ class Profile:
     """Loads and stores of shared memory by threads."""
     allocations: float
     """Buffers on the device."""
+    launches: float
+    """Kernels that run one after the other."""
 
     @property
     def host_bytes(self) -> float:
@@ -70,7 +73,7 @@ def profile_of_workload(name: str, size: str, shape: dict[str, int] | None = Non
         bytes_in_place=total("in_out"),
         scratch_bytes=total("scratch"),
         allocations=float(len(buffers)),
-        **{part: costs[part] for part in ("operations", "staged_bytes", "shared_accesses")},
+        **{part: costs[part] for part in ("operations", "staged_bytes", "shared_accesses", "launches")},
     )
 
 
@@ -94,7 +97,7 @@ def read_profile(path: Path) -> Profile:
     reuse = numbers.pop("reuse", None)
     if reuse is not None:
         numbers["staged_bytes"] = reuse * numbers["bytes_in"]
-    profile = Profile(**{"bytes_in_place": 0.0, **numbers})
+    profile = Profile(**{**_MORE, **numbers})
     _check(profile, found)
     return profile
 
@@ -119,8 +122,10 @@ def _number(key: str, value: object) -> float:
 
 
 def _check(profile: Profile, found: dict[str, Any]) -> None:
-    if not 1 <= profile.allocations == math.floor(profile.allocations):
-        raise RefusedInput("allocations", found["allocations"], "must be a whole number of buffers, at least 1")
+    for key, what in {"allocations": "buffers", "launches": "kernels"}.items():
+        number = getattr(profile, key)
+        if not 1 <= number == math.floor(number):
+            raise RefusedInput(key, found[key], f"must be a whole number of {what}, at least 1")
     if profile.bytes_in_place > min(profile.bytes_in, profile.bytes_out):
         remedy = "are bytes that go in and come out: at most bytes_in and bytes_out each"
         raise RefusedInput("bytes_in_place", found["bytes_in_place"], remedy)

@@ -43,6 +43,7 @@ char const* name_of(buffer_use use) {
 /// A workload of a size and shape.
 struct python_workload {
   std::unique_ptr<workload> of;
+  std::uint64_t launches;
 
   nb::dict shape() const {
     launch_shape const s = of->shape();
@@ -70,6 +71,7 @@ struct python_workload {
     parts["operations"] = c.operations;
     parts["staged_bytes"] = c.staged_bytes;
     parts["shared_accesses"] = c.shared_accesses;
+    parts["launches"] = static_cast<double>(launches);
     return parts;
   }
 };
@@ -201,7 +203,8 @@ NB_MODULE(_transfer, m) {
           [](python_workload* self, std::string const& name, std::string const& size, std::uint32_t blocks,
              std::uint32_t threads, std::uint32_t tile, std::uint32_t stages) {
             auto const how_much = named_in<problem_size>(size_names, "size", size);
-            new (self) python_workload{make_workload(name, how_much, {blocks, threads, tile, stages})};
+            launch_shape const shape{blocks, threads, tile, stages};
+            new (self) python_workload{make_workload(name, how_much, shape), launch_count(name, how_much, shape)};
           },
           nb::arg("name"), nb::kw_only(), nb::arg("size"), nb::arg("blocks"), nb::arg("threads"), nb::arg("tile"),
           nb::arg("stages"))
