@@ -25,8 +25,6 @@ struct cupti_library {
   FOREBAY_CUPTI_FUNCTION(cuptiActivityConfigureUnifiedMemoryCounter);
   FOREBAY_CUPTI_FUNCTION(cuptiActivityDisable);
   FOREBAY_CUPTI_FUNCTION(cuptiActivityEnable);
-  FOREBAY_CUPTI_FUNCTION(cuptiActivityEnableDriverApi);
-  FOREBAY_CUPTI_FUNCTION(cuptiActivityEnableRuntimeApi);
   FOREBAY_CUPTI_FUNCTION(cuptiActivityFlushAll);
   FOREBAY_CUPTI_FUNCTION(cuptiActivityGetNextRecord);
   FOREBAY_CUPTI_FUNCTION(cuptiActivityGetNumDroppedRecords);
@@ -46,59 +44,14 @@ struct cupti_library {
   }
 };
 
-// The calls that allocate or free memory. Others are not recorded, so that a trace costs little.
-constexpr CUpti_CallbackId runtime_calls[] = {
-    CUPTI_RUNTIME_TRACE_CBID_cudaMalloc_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMallocPitch_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaFree_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMallocHost_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaFreeHost_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaHostAlloc_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaHostRegister_v4000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaHostUnregister_v4000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMallocAsync_v11020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMallocAsync_ptsz_v11020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaFreeAsync_v11020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaFreeAsync_ptsz_v11020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMemPoolTrimTo_v11020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMallocFromPoolAsync_v11020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMallocFromPoolAsync_ptsz_v11020,
-};
-constexpr CUpti_CallbackId driver_calls[] = {
-    CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2,
-    CUPTI_DRIVER_TRACE_CBID_cuMemAllocPitch_v2,
-    CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2,
-    CUPTI_DRIVER_TRACE_CBID_cuMemAllocHost_v2,
-    CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost,
-    CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc,
-    CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc_v2,
-    CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister_v2,
-    CUPTI_DRIVER_TRACE_CBID_cuMemHostUnregister,
-    CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged,
-    CUPTI_DRIVER_TRACE_CBID_cuMemAddressReserve,
-    CUPTI_DRIVER_TRACE_CBID_cuMemAddressFree,
-    CUPTI_DRIVER_TRACE_CBID_cuMemCreate,
-    CUPTI_DRIVER_TRACE_CBID_cuMemRelease,
-    CUPTI_DRIVER_TRACE_CBID_cuMemMap,
-    CUPTI_DRIVER_TRACE_CBID_cuMemUnmap,
-    CUPTI_DRIVER_TRACE_CBID_cuMemSetAccess,
-    CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync,
-    CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuMemFreeAsync,
-    CUPTI_DRIVER_TRACE_CBID_cuMemFreeAsync_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuMemPoolTrimTo,
-    CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync,
-    CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync_ptsz,
-};
 // KERNEL without CONCURRENT_ would let only one kernel run at a time.
 constexpr CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                                        CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET};
+                                        CUPTI_ACTIVITY_KIND_MEMCPY2,           CUPTI_ACTIVITY_KIND_MEMSET,
+                                        CUPTI_ACTIVITY_KIND_RUNTIME,           CUPTI_ACTIVITY_KIND_DRIVER};
 
 /// What CUPTI hands over, on its clock.
 struct records {
-  std::vector<activity> activities;  // without `calls`
-  std::vector<traced_call> calls;
+  std::vector<activity> activities;
   page_moves pages;
   std::string failure;  // "" if nothing is missing
   std::size_t dropped = 0;
@@ -198,11 +151,8 @@ class collector {
       case CUPTI_ACTIVITY_KIND_MEMCPY2:
         return add<CUpti_ActivityMemcpyPtoP4>(record, activity_kind::copy);
       case CUPTI_ACTIVITY_KIND_RUNTIME:
-      case CUPTI_ACTIVITY_KIND_DRIVER: {
-        auto const* const call = reinterpret_cast<CUpti_ActivityAPI const*>(record);
-        found_.calls.push_back({call->threadId, span_of(call->start, call->end)});
-        return;
-      }
+      case CUPTI_ACTIVITY_KIND_DRIVER:
+        return add<CUpti_ActivityAPI>(record, activity_kind::call);
       case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER:
         return note_pages(record);
       default:
@@ -260,12 +210,6 @@ class activity_recorder::implementation {
       for (CUpti_ActivityKind const kind : kinds) {
         cupti_.check(cupti_.cuptiActivityEnable(kind), "cuptiActivityEnable");
       }
-      for (CUpti_CallbackId const call : runtime_calls) {
-        cupti_.check(cupti_.cuptiActivityEnableRuntimeApi(call, 1), "cuptiActivityEnableRuntimeApi");
-      }
-      for (CUpti_CallbackId const call : driver_calls) {
-        cupti_.check(cupti_.cuptiActivityEnableDriverApi(call, 1), "cuptiActivityEnableDriverApi");
-      }
       if (with_pages) enable_pages(ordinal);
     } catch (...) {
       stop();
@@ -291,9 +235,6 @@ class activity_recorder::implementation {
     if (!found.failure.empty()) throw operation_failed("CUPTI's records are incomplete: " + found.failure);
     activity_trace trace{std::move(found.activities), {}, pages_note_};
     if (has_pages_) trace.pages = found.pages;
-    for (time_span const& call : outermost(std::move(found.calls))) {
-      trace.activities.push_back({activity_kind::allocation, call});
-    }
     std::int64_t const offset_ns = offset_of_run_ns();
     for (activity& a : trace.activities) {
       a.when.begin_ns += offset_ns;
@@ -332,8 +273,6 @@ class activity_recorder::implementation {
   void stop() noexcept {
     // A failure here has no remedy: the records that still come are thrown away.
     for (CUpti_ActivityKind const kind : kinds) cupti_.cuptiActivityDisable(kind);
-    for (CUpti_CallbackId const call : runtime_calls) cupti_.cuptiActivityEnableRuntimeApi(call, 0);
-    for (CUpti_CallbackId const call : driver_calls) cupti_.cuptiActivityEnableDriverApi(call, 0);
     if (has_pages_) cupti_.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
     collector::instance().vacate();
     cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);

@@ -22,7 +22,7 @@ struct page_moves {
 };
 
 struct activity_trace {
-  std::vector<activity> activities;  ///< on the steady clock: kernels, copies and calls that allocate or free
+  std::vector<activity> activities;  ///< on the steady clock: kernels, copies and calls of CUDA
   std::optional<page_moves> pages;   ///< where pages were asked for, and CUPTI can count them
   std::string note;                  ///< why it cannot, if so
 };

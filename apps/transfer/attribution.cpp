@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "forebay/error.hpp"
 
 namespace forebay::transfer {
 namespace {
 
-constexpr char const* kind_names[activity_kinds] = {"copy", "kernel", "allocation", "host"};
+constexpr char const* kind_names[activity_kinds] = {"copy", "kernel", "allocation", "host", "call"};
 
 void require_order(time_span when, char const* what) {
   if (when.begin_ns <= when.end_ns) return;
@@ -69,21 +68,6 @@ attribution divide(std::vector<activity> const& activities, std::vector<time_spa
     divide_part(activities, part, result);
   }
   return result;
-}
-
-std::vector<time_span> outermost(std::vector<traced_call> calls) {
-  // Of two calls that begin together, the longer is the outer one.
-  std::sort(calls.begin(), calls.end(), [](traced_call const& a, traced_call const& b) {
-    return std::tuple(a.thread, a.when.begin_ns, b.when.end_ns) < std::tuple(b.thread, b.when.begin_ns, a.when.end_ns);
-  });
-  std::vector<time_span> found;
-  traced_call const* outer = nullptr;
-  for (traced_call const& call : calls) {
-    if (outer != nullptr && outer->thread == call.thread && call.when.end_ns <= outer->when.end_ns) continue;
-    outer = &call;
-    found.push_back(call.when);
-  }
-  return found;
 }
 
 }  // namespace forebay::transfer

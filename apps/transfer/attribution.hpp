@@ -13,10 +13,11 @@ namespace forebay::transfer {
 enum class activity_kind : std::uint8_t {
   copy,        ///< a copy, or pages that move
   kernel,      ///< a kernel
-  allocation,  ///< a call that allocates or frees memory
+  allocation,  ///< calls that allocate or free memory
   host,        ///< threads of the host that copy or touch bytes
+  call,        ///< another call of CUDA, which prepares work or waits for it
 };
-inline constexpr std::size_t activity_kinds = 4;
+inline constexpr std::size_t activity_kinds = 5;
 
 /// From `begin_ns` to `end_ns`, on any clock.
 struct time_span {
@@ -43,14 +44,5 @@ struct attribution {
 /// Divides a run, which is one or more parts that do not overlap. What lies outside of them does not count. The
 /// activities may be in any order. Throws `operation_failed` if an activity or a part ends before it begins.
 attribution divide(std::vector<activity> const& activities, std::vector<time_span> const& run);
-
-/// A call of CUDA, on one thread.
-struct traced_call {
-  std::uint32_t thread = 0;
-  time_span when;
-};
-
-/// The calls that lie in no other call of their thread: a call of the runtime calls the driver, and both are recorded.
-std::vector<time_span> outermost(std::vector<traced_call> calls);
 
 }  // namespace forebay::transfer

@@ -52,16 +52,17 @@ class pipeline::implementation {
     memory::current_device const here(options_.ordinal);
     refuse_what_cannot_be(arm);
     std::uint32_t const outputs = std::min(facts_of(arm).outputs, options_.jobs);
+    pipeline_run result;
+    double const page_locking_before = page_locking_seconds_;
     data_.prepare(outputs);
+    result.page_locking_seconds = page_locking_seconds_ - page_locking_before;
     std::unique_ptr<device_memory> const memory = memory_of(arm, options_.allocation, options_.ordinal);
     gpu_lanes lanes(*work_, data_, *memory, schedule_of(arm, options_.jobs), outputs, options_.ordinal);
 
-    pipeline_run result;
     std::uint32_t const compared_before = data_.compared();
     result.mismatch = lanes.verify();
     result.verified_jobs = lanes.verified();
     result.compared_jobs = data_.compared() - compared_before;
-    result.page_locking_seconds = page_locking_seconds_;
     for (std::uint32_t i = 0; i < repetitions && result.mismatch.empty(); ++i) {
       for (std::uint32_t place = 0; place < outputs; ++place) data_.forget(place);
       gpu_lanes::pass_times const times = lanes.time();

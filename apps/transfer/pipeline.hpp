@@ -28,7 +28,7 @@ struct pipeline_run {
       0;  ///< of those: compared with the reference. The others' results are equal to the last bit
   std::vector<double> seconds;             ///< of all jobs, from the first allocation until all is free, a repetition
   std::vector<double> allocation_seconds;  ///< in calls that allocate or free, by any thread; may be hidden by others
-  double page_locking_seconds = 0;         ///< so far, in no other time
+  double page_locking_seconds = 0;         ///< of what no arm before this one had; in no other time
 };
 
 /// All jobs compute the same, from one page-locked input that is made once. Results go to page-locked memory too, and

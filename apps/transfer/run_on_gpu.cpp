@@ -147,6 +147,9 @@ class traced_runs {
       activity_trace trace = recorder_->end();
       std::vector<activity> const& on_host = of_.memory().host_work();
       trace.activities.insert(trace.activities.end(), on_host.begin(), on_host.end());
+      for (time_span const& span : {parts.allocation, parts.release}) {
+        trace.activities.push_back({activity_kind::allocation, span});
+      }
       result = {divide(trace.activities, {parts.allocation, parts.moving, parts.release}), trace.pages, trace.note};
     });
     return is_whole ? std::optional(result) : std::nullopt;

@@ -129,7 +129,7 @@ TEST(Attribution, AgreesWithTheReferenceOnRandomRecords) {
     std::vector<activity> activities(static_cast<std::size_t>(up_to(12)));
     for (activity& a : activities) {
       std::int64_t const begin = up_to(250);
-      a = {static_cast<activity_kind>(up_to(3)), {begin, begin + up_to(round % 3 == 0 ? 4 : 80)}};
+      a = {static_cast<activity_kind>(up_to(activity_kinds - 1)), {begin, begin + up_to(round % 3 == 0 ? 4 : 80)}};
     }
     std::int64_t const begin = up_to(100), gap = begin + up_to(60), again = gap + up_to(30);
     std::vector<time_span> const run{{begin, gap}, {again, again + up_to(120)}};
@@ -139,23 +139,6 @@ TEST(Attribution, AgreesWithTheReferenceOnRandomRecords) {
     EXPECT_EQ(sums_of(found), sums_of(expected));
     if (HasFailure()) break;
   }
-}
-
-std::vector<std::pair<std::int64_t, std::int64_t>> outer(std::vector<traced_call> const& calls) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> found;
-  for (time_span const& span : outermost(calls)) found.emplace_back(span.begin_ns, span.end_ns);
-  return found;
-}
-using pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
-
-TEST(Attribution, CountsACallWithinACallOnce) {
-  EXPECT_EQ(outer({}), pairs{});
-  // The driver's call within the runtime's, in either order, and also where both begin or end together.
-  EXPECT_EQ(outer({{1, {12, 18}}, {1, {10, 20}}}), (pairs{{10, 20}}));
-  EXPECT_EQ(outer({{1, {10, 15}}, {1, {10, 20}}, {1, {16, 20}}}), (pairs{{10, 20}}));
-  EXPECT_EQ(outer({{1, {10, 20}}, {1, {11, 19}}, {1, {12, 13}}, {1, {20, 30}}}), (pairs{{10, 20}, {20, 30}}));
-  // Two threads at once are two calls.
-  EXPECT_EQ(outer({{2, {12, 18}}, {1, {10, 20}}}), (pairs{{10, 20}, {12, 18}}));
 }
 
 }  // namespace

@@ -251,6 +251,9 @@ TEST(TransferPipelineArms, OverlapWhatTheyPromise) {
   EXPECT_EQ(length_of(pipeline_arm::host_thread, 16, slow_memory), 20 + 16u * 30);
   slow_memory[step_kind::release] = 5;
   EXPECT_EQ(length_of(pipeline_arm::pool_side_stream, 16, slow_memory), 20 + 16u * 30 + 5);
+  // The thread that takes memory holds up no release.
+  slow_memory[step_kind::allocate] = 40;
+  EXPECT_EQ(length_of(pipeline_arm::host_thread, 16, slow_memory), 40 + 15u * 40 + 30 + 5);
 }
 
 TEST(TransferPipelineArms, SayWhichStepsAreAwaited) {
@@ -334,6 +337,11 @@ TEST(TransferJobData, ComparesEachResult) {
     EXPECT_EQ(data.mismatch(0), "b[" + std::to_string(at) + "]");
     --word;
   }
+  constexpr std::uint64_t mib = 1 << 20;
+  std::byte* const b = data.output(0, 1);
+  std::swap_ranges(b, b + mib, b + mib);
+  EXPECT_EQ(data.mismatch(0), "b[0]");
+  std::swap_ranges(b, b + mib, b + mib);
   data.output(1, 3)[8] = std::byte{6};
   EXPECT_EQ(data.mismatch(1), "c[2]");
   EXPECT_EQ(data.mismatch(0), "");

@@ -104,6 +104,7 @@ COMMANDS = {
     "transfer list": Line(""),
     "transfer report": Line("@transfer --out @new.report", fine=FOLDERS),
     "transfer run": Line("--workload saxpy --mode plain --device cpu"),
+    "transfer pipeline": Line("--workload saxpy"),  # which needs a GPU
     "demo": Line(
         f"--wordnet @wordnet --plot @new.png --drive {IMAGE}", ("--wordnet @noun",), fine=("folder that is missing",)
     ),

@@ -105,8 +105,8 @@ class World:
         kernels = self.standard_kernels * self.kernels.get(at, 1.0)
         total = self.total.get(at, 1.0)
         copies = COPIES * self.copies.get(at, 1.0)
-        traced = {"total": total, "kernels": kernels, "copies": copies, "allocation": 0.1, "host": 0.05}
-        traced["unattributed"] = 0.05
+        traced = {"total": total, "kernels": kernels, "copies": copies, "allocation": 0.1, "host": 0.05, "calls": 0.02}
+        traced["unattributed"] = 0.03
         return {
             "workload": name,
             "mode": mode,

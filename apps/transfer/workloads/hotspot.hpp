@@ -98,7 +98,7 @@ class hotspot {
   static constexpr workload_facts facts{"hotspot", workload_group::application, "cells of a tile's side",
                                         "temperatures of a chip's cells after 4 time steps of a five-point stencil"};
 
-  hotspot(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 64, 2})) {
+  hotspot(problem_size size, launch_shape given) : shape_(completed(given, {8448, 256, 64, 2})) {
     constexpr std::uint32_t sides[] = {512, 2048, 4096, 8192, 12288, 20480};
     side_ = sides[static_cast<int>(size)];
     if (shape_.threads % 32 != 0) {

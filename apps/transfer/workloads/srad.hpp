@@ -179,7 +179,7 @@ class srad {
   static constexpr workload_facts facts{"srad", workload_group::application, "pixels of a tile's side",
                                         "two iterations of a diffusion that removes speckle from an image"};
 
-  srad(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 64, 2})) {
+  srad(problem_size size, launch_shape given) : shape_(completed(given, {8448, 256, 64, 2})) {
     constexpr std::uint32_t sides[] = {512, 2048, 4096, 8192, 20480, 40960};
     side_ = sides[static_cast<int>(size)];
     if (shape_.threads % 32 != 0) {

@@ -25,6 +25,7 @@ from forebay.cli import (
     study,
     transfer,
     transfer_advise,
+    transfer_pipeline,
     transfer_report,
     transfer_sweep,
 )
@@ -57,6 +58,7 @@ search.app.command("import")(search_import.import_index)
 search.app.command("query")(search_query.query)
 graph.app.command("model")(graph_model.model)
 transfer.app.command("advise")(transfer_advise.advise)
+transfer.app.command("pipeline")(transfer_pipeline.pipeline)
 transfer.app.command("sweep")(transfer_sweep.sweep)
 drive.app.command("extents")(file_extents.extents)
 drive.app.command("attach")(real_drive.attach)

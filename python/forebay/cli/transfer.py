@@ -172,6 +172,7 @@ def collected(
     run_others: Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]],
     document: Callable[[list[dict[str, Any]]], dict[str, Any]],
     numbers: Sequence[str] = (),
+    is_one: Callable[[object], bool] | None = None,
 ) -> list[dict[str, Any]]:
     """All results of a command that goes on where the file of --json stopped, which is written after each.
 
@@ -182,9 +183,12 @@ def collected(
         run_others: Runs what is not among the results that it is given.
         document: What --json gets.
         numbers: Keys of whole numbers that each result has, beside what all have.
+        is_one: What a result looks like; by default, as that of a run.
     """
     goes_to_file = json_target not in (None, "-")
-    results = transfer.read_results(Path(json_target), options, numbers) if goes_to_file and json_target else []
+    results = []
+    if goes_to_file and json_target:
+        results = transfer.read_results(Path(json_target), options, numbers, is_one)
     with progress("running", float(total)) as tell:
         tell(float(len(results)))
         for result in run_others(list(results)):

@@ -15,13 +15,14 @@ from forebay.transfer.measured import GROUPS, Arm, Results, Row, Spread
 from forebay.transfer.runs import STUDY_MODES
 from forebay.units import format_ns
 
-_GREEN, _PURPLE, _PALE = "#4f9d69", "#8a6bb1", "#c9ced6"
+_GREEN, _PURPLE, _BROWN, _PALE = "#4f9d69", "#8a6bb1", "#b08968", "#c9ced6"
 # What a bar is made of, from below: of a traced run, and of a run that was not traced.
 TRACED_PARTS = {
     "kernels": BLUE,
     "copies": ORANGE,
     "allocation": _GREEN,
     "host": _PURPLE,
+    "calls": _BROWN,
     "unattributed": _PALE,
 }
 PLAIN_PARTS = {"kernels": BLUE, "allocation": _GREEN, "rest": "white"}

@@ -10,7 +10,7 @@ from forebay.transfer.runs import STUDY_MODES, mode_parts
 from forebay.transfer.shapes import differs
 
 # The parts of a traced run, in the order of bars. Together they are its wall time.
-TRACED = ("kernels", "copies", "allocation", "host", "unattributed")
+TRACED = ("kernels", "copies", "allocation", "host", "calls", "unattributed")
 GROUPS = ("micro", "application", "network")
 _SHAPE = ("blocks", "threads", "tile", "stages")
 

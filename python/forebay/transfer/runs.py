@@ -4,7 +4,7 @@
 import difflib
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ STUDY_MODES = {
 }
 _REPETITIONS = {"super": 5, "mega": 1}
 _REPETITIONS_DEFAULT = 30
+_REPETITIONS_MAX = 10_000
 _SECONDS_MAX = 1e9
 _TIMES = ("total", "allocation", "release", "kernels")
 _SHAPE = ("blocks", "threads", "tile", "stages")
@@ -51,8 +52,7 @@ class Plan:
             check_named("--workload", name, names())
         for mode in self.modes:
             _check_mode(mode, on_gpu=self.gpu is not None)
-        if self.repetitions is not None and not 1 <= self.repetitions <= 10_000:
-            raise RefusedInput("--repetitions", self.repetitions, "must be a whole number from 1 to 10000")
+        check_repetitions(self.repetitions)
         for name, value in self.shape.items():
             if not 1 <= value < 2**32:
                 raise RefusedInput(f"--{name}", value, "must be a whole number from 1 to 2^32 - 1")
@@ -76,9 +76,7 @@ class Plan:
     @property
     def chosen_repetitions(self) -> int:
         """How many runs are timed, after the one that is verified."""
-        if self.repetitions is not None:
-            return self.repetitions
-        return _REPETITIONS.get(self.size, _REPETITIONS_DEFAULT)
+        return self.repetitions or usual_repetitions(self.size)
 
     def workload(self, name: str) -> Any:  # noqa: ANN401 (of the extension module)
         """The workload with this plan's size and shape.
@@ -107,6 +105,17 @@ class Plan:
 def gpu_identity(ordinal: int) -> dict[str, str]:
     """The GPU's `name`, and the version of its `driver`."""
     return transfer_core().gpu(ordinal=ordinal)
+
+
+def check_repetitions(repetitions: int | None) -> None:
+    """Refuses a number of timed runs that makes no sense; None stands for the usual one."""
+    if repetitions is not None and not 1 <= repetitions <= _REPETITIONS_MAX:
+        raise RefusedInput("--repetitions", repetitions, f"must be a whole number from 1 to {_REPETITIONS_MAX}")
+
+
+def usual_repetitions(size: str) -> int:
+    """How many runs of a size are timed if nothing else is asked for."""
+    return _REPETITIONS.get(size, _REPETITIONS_DEFAULT)
 
 
 def names() -> list[str]:
@@ -168,13 +177,19 @@ def check_named(field_name: str, value: str, known: Sequence[str]) -> None:
     raise RefusedInput(field_name, value, f"did you mean {near}? It must be one of {', '.join(known)}")
 
 
-def read_results(path: Path, wanted: Mapping[str, Any], numbers: Sequence[str] = ()) -> list[dict[str, Any]]:
+def read_results(
+    path: Path,
+    wanted: Mapping[str, Any],
+    numbers: Sequence[str] = (),
+    is_one: Callable[[object], bool] | None = None,
+) -> list[dict[str, Any]]:
     """The results that an earlier command with the options `wanted` left in a file; none if there is no file.
 
     Args:
         path: The file.
         wanted: The options.
         numbers: Keys of whole numbers that each result has, beside what all have.
+        is_one: What a result looks like; by default, as that of a run.
 
     Wrong ones are left out, so that they are tried again.
 
@@ -191,7 +206,7 @@ def read_results(path: Path, wanted: Mapping[str, Any], numbers: Sequence[str] =
         options, results = document["options"], document["results"]
     except (ValueError, TypeError, KeyError):
         options = results = None
-    if not (isinstance(options, dict) and isinstance(results, list) and all(map(is_result, results))):
+    if not (isinstance(options, dict) and isinstance(results, list) and all(map(is_one or is_result, results))):
         raise RefusedInput("--json", path, "is no document of `forebay transfer`: name another file, or remove it")
     for name in (*wanted, *(name for name in options if name not in wanted)):
         if options.get(name) != wanted.get(name):

@@ -28,8 +28,10 @@ TERMS = (
      "of traced runs: the time in which a kernel runs and nothing is copied."),
     ("copies", "Time in which data is copied or pages move between host and GPU. If a kernel runs meanwhile, the time "
      "counts as copies only."),
-    ("allocation", "Time in a CUDA call that allocates or frees, while neither copies nor kernels run."),
+    ("allocation", "Time of allocating and freeing, while neither copies nor kernels run."),
     ("host", "Time in which our own host threads copy or touch pages, and nothing of the above happens."),
+    ("calls", "Time in another call of CUDA, while nothing of the above happens: it starts work, prepares pages "
+     "or waits."),
     ("unattributed", "The rest of the wall time, which no record explains."),
     ("cold, warm", "Cold is the first run of a mode, the one that was verified. Warm are the runs after it. They are "
      "never mixed."),

@@ -121,6 +121,7 @@ nb::dict dict_of(traced_run const& run) {
   parts["copies"] = seconds(exclusive[at(activity_kind::copy)]);
   parts["allocation"] = seconds(exclusive[at(activity_kind::allocation)]);
   parts["host"] = seconds(exclusive[at(activity_kind::host)]);
+  parts["calls"] = seconds(exclusive[at(activity_kind::call)]);
   parts["unattributed"] = seconds(run.time.unattributed);
   parts["covered"] = run.time.covered();
   parts["kernel_sum"] = seconds(sums[at(activity_kind::kernel)]);
