@@ -75,7 +75,7 @@ TEST_P(TransferModes, AreVerifiedAndTimed) {
   // It has scratch buffers, and one that is read and written.
   auto const work = make_workload("hotspot", problem_size::tiny);
   try {
-    gpu_run const result = run_on_gpu(*work, {transfer, allocation, stage_kind::bulk}, 1, 2, 0);
+    gpu_run const result = run_on_gpu(*work, {transfer, allocation, stage_kind::bulk}, 1, {.timed = 2}, 0);
     EXPECT_EQ(result.mismatch, "");
     ASSERT_EQ(result.warm.size(), 2u);
     for (run_times const& t : result.warm) {
