@@ -263,11 +263,11 @@ def test_results_of_another_gpu_are_not_continued(tmp_path, gpu_core, name, valu
     core = gpu_core(None, "why not")
     results = list(transfer.run(plan_of(), []))
     file.write_text(json.dumps(transfer.document(plan_of(), results)))
-    assert transfer.read_results(file, plan_of()) == results
+    assert transfer.read_results(file, plan_of().options()) == results
     core.identity[name] = value
     runs.gpu_identity.cache_clear()
     with pytest.raises(RefusedInput, match=f"has results with gpu .*, not .*'{value}'"):
-        transfer.read_results(file, plan_of())
+        transfer.read_results(file, plan_of().options())
 
 
 def test_results_without_traces_are_not_continued_with_traces(tmp_path, gpu_core):
@@ -275,7 +275,7 @@ def test_results_without_traces_are_not_continued_with_traces(tmp_path, gpu_core
     gpu_core(None, "why not")
     file.write_text(json.dumps(transfer.document(plan_of(trace=False), [])))
     with pytest.raises(RefusedInput, match="has results with trace False, not True"):
-        transfer.read_results(file, plan_of())
+        transfer.read_results(file, plan_of().options())
 
 
 def test_cupti_is_found_among_the_packages_of_python(tmp_path, monkeypatch):
