@@ -105,6 +105,8 @@ COMMANDS = {
     "transfer report": Line("@transfer --out @new.report", fine=FOLDERS),
     "transfer run": Line("--workload saxpy --mode plain --device cpu"),
     "transfer pipeline": Line("--workload saxpy"),  # which needs a GPU
+    "transfer sweep": Line("--workload saxpy --mode plain --device cpu --values 8"),
+    "transfer advise": Line("--workload saxpy --results @results", ("--profile @program --results @results",)),
     "demo": Line(
         f"--wordnet @wordnet --plot @new.png --drive {IMAGE}", ("--wordnet @noun",), fine=("folder that is missing",)
     ),
@@ -144,11 +146,18 @@ SUFFIX |= {
     "study": ".toml",
     "fio": ".json",
     "profile": ".toml",
+    "program": ".toml",
+    "results": ".json",
     "image": ".img",
     "gz": ".gz",
     "trace": ".csv",
 }
-LARGE = {"fio": 16 << 20, "profile": 1 << 20}  # bytes of files that are large for their kind
+LARGE = {
+    "fio": 16 << 20,
+    "results": 16 << 20,
+    "profile": 1 << 20,
+    "program": 1 << 20,
+}  # bytes of files that are large for their kind
 DISKANN_FILES = ("_disk.index", "_pq_pivots.bin", "_pq_compressed.bin", "_metadata.bin")
 # Kinds of which any bytes are good data.
 ANY_BYTES = ("data", "image")
@@ -223,6 +232,26 @@ command = ["bash", "-c", 'echo "{\\"seconds\\": 1, \\"fidelity\\": \\"ok\\"}"', 
 [grid]
 iops = ["1k", "2k"]
 """
+PROGRAM_TEXT = """\
+bytes_in = 1e9
+bytes_out = 1e9
+scratch_bytes = 0
+operations = 1e9
+shared_accesses = 1e9
+reuse = 1
+allocations = 2
+"""
+TRANSFER_TIMES = {"total": 1.0, "allocation": 0.1, "release": 0.1, "kernels": 0.2}
+TRANSFER_RESULT = {
+    "workload": "gemm",
+    "mode": "standard",
+    "size": "small",
+    "shape": {},
+    "verified": True,
+    "cold": TRANSFER_TIMES,
+    "warm": [TRANSFER_TIMES],
+    "page_locking_seconds": 0.0,
+}
 TRACE = b"1,host,0,Read,0,4096,1\n2,host,0,Read,4096,4096,1\n"
 GOOD_FILES = {
     "sg": good_sg,
@@ -237,6 +266,8 @@ GOOD_FILES = {
     "transfer": good_transfer,
     "profile": lambda path: path.write_text(PROFILE_TEXT),
     "study": lambda path: path.write_text(STUDY_TEXT),
+    "program": lambda path: path.write_text(PROGRAM_TEXT),
+    "results": lambda path: path.write_text(json.dumps({"options": {}, "results": [TRANSFER_RESULT]})),
     "trace": lambda path: path.write_bytes(TRACE),
     "gz": lambda path: path.write_bytes(gzip.compress(TRACE)),
     "data": lambda path: path.write_bytes(b"data" * 1024),

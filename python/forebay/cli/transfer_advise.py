@@ -15,7 +15,7 @@ from forebay.provenance import build_and_host
 from forebay.transfer.advice import advise as advice_for
 from forebay.transfer.fitting import fit, read_measured
 from forebay.transfer.profile import profile_of_workload, read_profile
-from forebay.transfer.runs import check_named, names
+from forebay.transfer.runs import check_named, names, sizes
 from forebay.units import format_ns
 
 _RUNS_MAX = 10**9
@@ -42,14 +42,9 @@ def advise(
         ),
     ] = None,
     runs: Annotated[
-        int | None,
-        typer.Option(
-            "--runs",
-            metavar="N",
-            help="How many runs share the host's buffers, which are page-locked once.",
-            show_default="so many that page-locking does not count",
-        ),
-    ] = None,
+        int,
+        typer.Option("--runs", metavar="N", help="How many runs share the host's buffers, which are page-locked once."),
+    ] = 1,
     json_target: JsonOption = None,
 ) -> None:
     """Name the mode that should be the fastest for a program, and say whether overlapped allocation pays, and why.
@@ -59,10 +54,11 @@ def advise(
     check_json_target(json_target)
     if (workload is None) == (profile is None):
         raise RefusedInput("--workload", workload or "", "give either --workload or --profile")
-    if runs is not None and not 1 <= runs <= _RUNS_MAX:
+    if not 1 <= runs <= _RUNS_MAX:
         raise RefusedInput("--runs", runs, f"must be a whole number from 1 to {_RUNS_MAX}")
     if workload is not None:
         check_named("--workload", workload, names())
+        check_named("--size", size, sizes())
         asked = profile_of_workload(workload, size)
     else:
         asked = read_profile(profile or Path())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which mode suits a program, by the cost model, and why."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from forebay.transfer.runs import STUDY_MODES, mode_parts
 from forebay.units import format_bytes, format_ns
 
 MATTERS = 0.05  # a share of a run's time that is worth a change of the program
+_MANY = 1e9
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,7 @@ class Advice:
     """Seconds of a run by mode: those of the study, and the one that is named."""
 
 
-def advise(
-    profile: Profile, constants: Constants, runs: float | None = None, among: Collection[str] | None = None
-) -> Advice:
+def advise(profile: Profile, constants: Constants, runs: int = 1, among: Collection[str] | None = None) -> Advice:
     """Names the mode with the least expected time.
 
     One beyond those of the study is named only if it is better by more than `MATTERS`.
@@ -34,7 +34,7 @@ def advise(
     Args:
         profile: What the program does.
         constants: Of the machine.
-        runs: How many runs share buffers that are page-locked once. None: page-locking does not count.
+        runs: How many runs share buffers that are page-locked once.
         among: The modes to choose from. None: all that the constants cover.
     """
     seconds = {
@@ -50,7 +50,7 @@ def advise(
     why = [
         _about_total(best, seconds),
         _about_movement(profile, constants, best),
-        _about_locking(profile, constants, best, runs),
+        _about_locking(profile, constants, runs),
         _about_stage(profile, constants, best),
         about_overlap,
     ]
@@ -59,6 +59,10 @@ def advise(
 
 def _time(seconds: float) -> str:
     return format_ns(seconds * 1e9)
+
+
+def _whole(number: float) -> str:
+    return f"{math.ceil(number):,}" if number < _MANY else "very many"
 
 
 def _percent(share: float) -> str:
@@ -86,24 +90,23 @@ def _about_movement(profile: Profile, constants: Constants, best: str) -> str:
     )
 
 
-def _about_locking(profile: Profile, constants: Constants, best: str, runs: float | None) -> str:
-    transfer = mode_parts(best)[0]
-    once = constants.locking_seconds(profile, transfer)
-    if once:
-        counted = f"shared by {runs:g} runs" if runs else "not counted, as buffers are used again"
-        gains = [
-            constants.seconds(profile, mode, None) - constants.seconds(profile, best, None)
-            for mode in STUDY_MODES
-            if mode_parts(mode)[0] in constants.movement
-            and not constants.locking_seconds(profile, mode_parts(mode)[0])
-            and mode_parts(mode)[2] in (PLAIN, *constants.stages)
-        ]
-        pays = f" It is made good after {once / min(gains):.3g} runs." if gains and min(gains) > 0 else ""
-        return f"Page-locking takes {_time(once)} once, {counted}.{pays}"
-    pinned = constants.locking_seconds(profile, "pinned")
-    if runs and pinned:
-        return f"Page-locking would take {_time(pinned)} once, for {runs:g} runs."
-    return ""
+def _about_locking(profile: Profile, constants: Constants, runs: int) -> str:
+    """Page-locking pays if it is repaid: by the difference to the best mode without it, a run."""
+    locked, free = [], []
+    for mode in constants.modes():
+        once = constants.locking_seconds(profile, mode_parts(mode)[0])
+        seconds = constants.seconds(profile, mode, runs) - once / runs
+        (locked if once else free).append((seconds, once, mode))
+    if not (locked and free):
+        return ""
+    seconds, once, mode = min(locked)
+    saved = min(free)[0] - seconds
+    if saved <= 0:
+        return f"Page-locking, {_time(once)} once, would save nothing."
+    return (
+        f"Page-locking takes {_time(once)} once, saves {_time(saved)} a run, and pays from {_whole(once / saved)} runs "
+        f"on. Here it is shared by {runs:,}."
+    )
 
 
 def _about_stage(profile: Profile, constants: Constants, best: str) -> str:

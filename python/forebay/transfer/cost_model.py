@@ -143,18 +143,17 @@ class Constants:
         """The time to page-lock the host's buffers, once."""
         return _sum(self.locking or (0.0, 0.0), locking_terms(profile)) if transfer in PAGE_LOCKED else 0.0
 
-    def seconds(self, profile: Profile, mode: str, runs: float | None) -> float:
+    def seconds(self, profile: Profile, mode: str, runs: int) -> float:
         """The time of a run.
 
         Args:
             profile: What the run does.
             mode: In which mode.
-            runs: How many runs share buffers that are page-locked once. None: page-locking does not count.
+            runs: How many runs share buffers that are page-locked once.
         """
         transfer, allocation, stage = mode_parts(mode)
-        locking = self.locking_seconds(profile, transfer) / runs if runs else 0.0
         return (
-            locking
+            self.locking_seconds(profile, transfer) / runs
             + self.allocation_seconds(profile, transfer, allocation)
             + self.movement_seconds(profile, transfer)
             + self.kernel_seconds(profile, stage)

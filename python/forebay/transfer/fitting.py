@@ -30,12 +30,12 @@ from forebay.transfer.cost_model import (
 from forebay.transfer.profile import Profile, profile_of_workload
 from forebay.transfer.runs import is_result, is_seconds, mode_parts
 
-_ROUNDS = 12
+_ROUNDS = 8
 _USES_PER_FEATURE = 3
 _LEAST_GAIN = 1e-12
 _TINY = 1e-300
 _LEAST_SECONDS = 1e-7
-_FAULT_ROUNDS = 5
+_FAULT_ROUNDS = 3
 _CACHE_BYTES = (0.0, 4e6, 8e6, 16e6, 32e6, 64e6)
 _HELP = "name a document that `forebay transfer run --device cuda:0 --json FILE` wrote"
 
@@ -154,7 +154,7 @@ class _Moved:
 
 
 def _movement(rows: Sequence[Measured]) -> tuple[dict[str, tuple[float, ...]], float]:
-    """The constants of each way of transfer, with the size of caches for which all come nearest."""
+    """The constants of each way of transfer, with the size of caches for which those of copies come nearest."""
     on_device: dict[tuple[str, str, str], float] = {}
     for row in rows:
         if row.parts[0] not in IN_PLACE:
@@ -166,12 +166,9 @@ def _movement(rows: Sequence[Measured]) -> tuple[dict[str, tuple[float, ...]], f
         if kernels is not None:
             one = _Moved(row, row.total - row.allocation - kernels, kernels)
             moved.setdefault(row.parts[0], []).append(one)
-    fitted = [
-        (cache_bytes, {transfer: _moved_line(some, cache_bytes) for transfer, some in moved.items()})
-        for cache_bytes in _CACHE_BYTES
-    ]
-    cache_bytes, best = min(fitted, key=lambda one: sum(error for _, error in one[1].values()))
-    return {transfer: constants for transfer, (constants, _) in best.items()}, cache_bytes
+    copies = [some for transfer, some in moved.items() if transfer not in IN_PLACE]
+    cache_bytes = min(_CACHE_BYTES, key=lambda size: sum(_moved_line(some, size)[1] for some in copies))
+    return {transfer: _moved_line(some, cache_bytes)[0] for transfer, some in moved.items()}, cache_bytes
 
 
 def _moved_line(moved: Sequence[_Moved], cache_bytes: float) -> tuple[tuple[float, ...], float]:

@@ -123,21 +123,26 @@ def names() -> list[str]:
     return [workload["name"] for workload in transfer_core().workloads()]
 
 
+def sizes() -> list[str]:
+    """The sizes of workloads, the smallest first."""
+    return list(transfer_core().SIZES)
+
+
 def workload_list() -> list[dict[str, Any]]:
     """Each workload with its group, what it computes, and per size its bytes, operations and own shape."""
     listed = []
     for facts in transfer_core().workloads():
-        sizes = {}
+        by_size = {}
         for size in transfer_core().SIZES:
             work = Plan(size=size).workload(facts["name"])
             buffers = work.buffers()
-            sizes[size] = {
+            by_size[size] = {
                 "bytes": sum(buffer["bytes"] for buffer in buffers),
                 "buffers": buffers,
                 "shape": work.shape(),
                 **work.costs(),
             }
-        listed.append({**facts, "sizes": sizes})
+        listed.append({**facts, "sizes": by_size})
     return listed
 
 
