@@ -80,7 +80,7 @@ def _command(group: list[Need]) -> str:
         file = f"{first.workload}.{first.mode}.{first.size}.csv"
         return (
             f"ncu --csv --page raw --print-units base --metrics {','.join(METRICS.values())} --log-file {file} "
-            f"forebay transfer run{workloads} --size {first.size}{modes}{first.options} --repetitions 1"
+            f"forebay transfer run{workloads} --size {first.size}{modes}{first.options} --repetitions 1 --no-trace"
         )
     if first.kind == "pipeline":
         return (
