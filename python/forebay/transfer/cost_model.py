@@ -5,7 +5,8 @@ A run allocates, moves bytes, computes, and frees. Each term is linear in what a
 
 - *allocation and release*: so much a call, a byte of device memory and a byte of managed memory, by their kind;
 - *movement*: a fixed time, and so much a byte in and out, by the way of transfer, and a byte that the host's caches do
-  not hold. Bytes that the host writes anew for each run are in no cache where a copy finds them soon;
+  not hold. Bytes that the host writes anew for each run are in no cache where a copy finds them soon. Where kernels read
+  the host's memory over the link, so much also for each byte that they stage again;
 - *faults*: where kernels write results to pages that nothing brought, so much once and for each byte. Kernels that
   compute for long hide a share of it;
 - *kernels*: so much a launch, an operation, a staged byte, an access to shared memory and a byte of buffers, where
@@ -23,6 +24,8 @@ from forebay.transfer.profile import Profile
 from forebay.transfer.runs import STUDY_MODES, mode_parts
 
 IN_PLACE = ("managed_fault", "managed_prefetch", "managed_prefetch_overlapped", "mapped", "system")
+OVER_THE_LINK = ("mapped", "system")
+"""Where kernels read the host's memory each time that they stage it."""
 PAGE_LOCKED = ("pinned", "batch", "mapped")
 PLAIN = "plain"
 MANAGED = "managed"
@@ -45,10 +48,11 @@ def allocation_terms(profile: Profile, transfer: str) -> tuple[float, float, flo
     return profile.allocations, on_device, managed
 
 
-def movement_terms(profile: Profile, cache_bytes: float) -> tuple[float, ...]:
+def movement_terms(profile: Profile, transfer: str, cache_bytes: float) -> tuple[float, ...]:
     """What the movement of bytes is linear in."""
     moved, rewritten = profile.bytes_in + profile.bytes_out, 2 * profile.bytes_in_place
-    return 1.0, profile.bytes_in, profile.bytes_out, moved - min(cache_bytes, moved - rewritten)
+    again = max(profile.staged_bytes - profile.bytes_in, 0.0) if transfer in OVER_THE_LINK else 0.0
+    return 1.0, profile.bytes_in, profile.bytes_out, moved - min(cache_bytes, moved - rewritten), again
 
 
 def fault_terms(profile: Profile, transfer: str) -> tuple[float, float]:
@@ -130,7 +134,7 @@ class Constants:
 
     def movement_seconds(self, profile: Profile, transfer: str) -> float:
         """What moving bytes adds to allocation and kernels."""
-        terms = movement_terms(profile, self.cache_bytes)
+        terms = movement_terms(profile, transfer, self.cache_bytes)
         constants = self.movement[transfer]
         once, fresh = (
             constant * term

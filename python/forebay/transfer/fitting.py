@@ -178,7 +178,7 @@ def _moved_line(moved: Sequence[_Moved], cache_bytes: float) -> tuple[tuple[floa
     shares, constants = [1.0] * len(moved), ()
     for _ in range(_FAULT_ROUNDS if any(fresh for _, fresh in faults) else 1):
         terms = [
-            (*movement_terms(one.row.profile, cache_bytes), once, fresh * share)
+            (*movement_terms(one.row.profile, transfer, cache_bytes), once, fresh * share)
             for one, (once, fresh), share in zip(moved, faults, shares, strict=True)
         ]
         totals = [one.row.total for one in moved]
