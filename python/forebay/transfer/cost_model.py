@@ -78,6 +78,11 @@ def stage_terms(profile: Profile) -> tuple[float, float, float]:
     return 1.0, math.log1p(profile.operations / staged), profile.shared_accesses / staged
 
 
+def link_stage_terms(profile: Profile) -> tuple[float, float]:
+    """The same, where tiles come over the link: what is staged again may be in a cache for one policy only."""
+    return 1.0, math.log1p(max(profile.staged_bytes - profile.bytes_in, 0.0) / max(profile.bytes_in, 1.0))
+
+
 def locking_terms(profile: Profile) -> tuple[float, float]:
     """What page-locking is linear in."""
     return profile.allocations, profile.host_bytes
@@ -92,14 +97,14 @@ class StageChange:
     """By what share a stage policy changes the time of kernels."""
 
     of_terms: tuple[float, ...]
-    """Of each of `stage_terms`."""
+    """Of each of `stage_terms`, or of `link_stage_terms`."""
     least: float
     """What was measured: the model does not go beyond."""
     most: float
 
-    def share(self, profile: Profile) -> float:
+    def share(self, terms: tuple[float, ...]) -> float:
         """The change: 0.1 stands for kernels that take a tenth longer."""
-        return min(max(_sum(self.of_terms, stage_terms(profile)), self.least), self.most)
+        return min(max(_sum(self.of_terms, terms), self.least), self.most)
 
 
 @dataclass(frozen=True)
@@ -116,12 +121,18 @@ class Constants:
     """Of each of `kernel_terms`, with the policy `plain`."""
     stages: Mapping[str, "StageChange"]
     """What another stage policy changes."""
+    link_stages: Mapping[str, "StageChange"]
+    """What it changes where tiles come over the link, of kernels and movement together."""
     locking: tuple[float, ...] | None
     """Of each of `locking_terms`; None where no page-locked memory was measured."""
 
     def stage_change(self, profile: Profile, stage: str) -> float:
         """By what share a stage policy changes the kernels' time."""
-        return 0.0 if stage == PLAIN else self.stages[stage].share(profile)
+        return 0.0 if stage == PLAIN else self.stages[stage].share(stage_terms(profile))
+
+    def link_stage_change(self, profile: Profile, stage: str) -> float:
+        """The same, of kernels and movement, where tiles come over the link."""
+        return self.link_stages[stage].share(link_stage_terms(profile)) if stage in self.link_stages else 0.0
 
     def kernel_seconds(self, profile: Profile, stage: str) -> float:
         """The time of the kernels, on device memory."""
@@ -156,12 +167,12 @@ class Constants:
             runs: How many runs share buffers that are page-locked once.
         """
         transfer, allocation, stage = mode_parts(mode)
-        return (
-            self.locking_seconds(profile, transfer) / runs
-            + self.allocation_seconds(profile, transfer, allocation)
-            + self.movement_seconds(profile, transfer)
-            + self.kernel_seconds(profile, stage)
-        )
+        before = self.locking_seconds(profile, transfer) / runs + self.allocation_seconds(profile, transfer, allocation)
+        moving = self.movement_seconds(profile, transfer)
+        if transfer in OVER_THE_LINK:
+            change = self.link_stage_change(profile, stage)
+            return before + (moving + self.kernel_seconds(profile, PLAIN)) * (1 + change)
+        return before + moving + self.kernel_seconds(profile, stage)
 
     def modes(self) -> Iterator[str]:
         """The modes that the constants cover, those of the study by name and first."""
@@ -184,5 +195,6 @@ class Constants:
             "cache_bytes": self.cache_bytes,
             "kernels": list(self.kernels),
             "stages": {stage: asdict(change) for stage, change in self.stages.items()},
+            "link_stages": {stage: asdict(change) for stage, change in self.link_stages.items()},
             "locking": None if self.locking is None else list(self.locking),
         }
