@@ -5,8 +5,9 @@ A run allocates, moves bytes, computes, and frees. Each term is linear in what a
 
 - *allocation and release*: so much a call, a byte of device memory and a byte of managed memory, by their kind;
 - *movement*: a fixed time, and so much a byte in and out, by the way of transfer, and a byte that the host's caches do
-  not hold. Bytes that the host writes anew for each run are in no cache where a copy finds them soon. Where kernels read
-  the host's memory over the link, so much also for each byte that they stage again;
+  not hold. Bytes that the host writes anew for each run are in no cache where a copy finds them soon. Where kernels
+  read the host's memory over the link, so much also for each byte that they stage again, and a stage policy changes all
+  of it by a share;
 - *faults*: where kernels write results to pages that nothing brought, so much once and for each byte. Kernels that
   compute for long hide a share of it;
 - *kernels*: so much a launch, an operation, a staged byte, an access to shared memory and a byte of buffers, where
