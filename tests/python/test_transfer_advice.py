@@ -24,13 +24,14 @@ import advice_check
 MACHINE = Constants(
     allocation={"malloc": (9e-5, 1.5e-12, 0.0), "managed": (1.3e-4, 1e-12, 1.3e-11)},
     movement={
-        "pageable": (1e-4, 8e-11, 7e-11, 6e-11, 0.0, 0.0),
-        "managed_prefetch": (6e-4, 2.5e-11, 7e-11, 0.0, 3e-4, 1e-10),
-        "pinned": (3e-5, 2e-11, 1.9e-11, 0.0, 0.0, 0.0),
+        "pageable": (1e-4, 8e-11, 7e-11, 6e-11, 0.0, 0.0, 0.0),
+        "managed_prefetch": (6e-4, 2.5e-11, 7e-11, 0.0, 0.0, 3e-4, 1e-10),
+        "pinned": (3e-5, 2e-11, 1.9e-11, 0.0, 0.0, 0.0, 0.0),
     },
     cache_bytes=8e6,
     kernels=(1.2e-5, 1.6e-14, 3.6e-13, 6e-13, 1e-13),
     stages={"async4": StageChange((-0.3, 0.05, 0.03), -0.5, 0.5)},
+    link_stages={},
     locking=(3e-4, 5e-10),
 )
 

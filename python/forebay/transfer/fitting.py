@@ -30,7 +30,7 @@ from forebay.transfer.cost_model import (
     unhidden,
 )
 from forebay.transfer.profile import Profile, profile_of_workload
-from forebay.transfer.runs import is_result, is_seconds, mode_parts
+from forebay.transfer.runs import is_result, is_seconds, mode_parts, usual_name
 
 _ROUNDS = 8
 _USES_PER_FEATURE = 3
@@ -102,7 +102,7 @@ def _measured(field: str, path: Path, result: Mapping[str, Any]) -> Measured:
     return Measured(
         workload=result["workload"],
         size=result["size"],
-        mode=result["mode"],
+        mode=usual_name(result["mode"]),
         profile=profile,
         total=median["total"],
         allocation=median["allocation"] + median["release"],

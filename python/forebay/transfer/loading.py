@@ -11,8 +11,8 @@ from forebay._native import transfer_core
 from forebay.documents import read_json
 from forebay.errors import RefusedInput
 from forebay.transfer import ncu
-from forebay.transfer.measured import TRACED, Arm, Counters, Results, Row, Source, Times, usual_name
-from forebay.transfer.runs import STUDY_MODES, mode_parts
+from forebay.transfer.measured import TRACED, Arm, Counters, Results, Row, Source, Times
+from forebay.transfer.runs import STUDY_MODES, mode_parts, usual_name
 
 FIELD = "FILE"
 _REMEDY = "give what `forebay transfer run`, `sweep` or `pipeline` wrote with --json, or what ncu did"

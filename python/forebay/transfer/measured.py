@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forebay.transfer.runs import STUDY_MODES, mode_parts
 from forebay.transfer.shapes import differs
 
 # The parts of a traced run, in the order of bars. Together they are its wall time.
@@ -193,9 +192,3 @@ class Results:
                     found.setdefault(row.mode, {})[row.value] = row
             if found:
                 yield size, found
-
-
-def usual_name(mode: str) -> str:
-    """The name that the study has for a mode, or the mode itself with all its three parts."""
-    parts = mode_parts(mode)
-    return next((name for name, its in STUDY_MODES.items() if its == parts), "/".join(parts))

@@ -154,6 +154,12 @@ def mode_parts(mode: str) -> tuple[str, str, str]:
     return transfer, allocation or "malloc", stage or "plain"
 
 
+def usual_name(mode: str) -> str:
+    """The name that the study has for a mode, or the mode itself with all its three parts."""
+    parts = mode_parts(mode)
+    return next((name for name, its in STUDY_MODES.items() if its == parts), "/".join(parts))
+
+
 def _check_mode(mode: str, *, on_gpu: bool) -> None:
     core = transfer_core()
     if not on_gpu:
