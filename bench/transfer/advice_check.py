@@ -3,7 +3,8 @@
 
 advice_check.py [--runs N] [--modes study|all] DOCUMENT... takes what `forebay transfer run --device cuda:0 --json`
 wrote, of one or several sizes. For each workload it fits the cost model to the results of all others, asks for advice,
-and compares with what was measured: the total of a mode is the median of its warm runs, and its share of page-locking the host's buffers.
+and compares with what was measured: the total of a mode is the median of its warm runs, and its share of page-locking
+the host's buffers.
 The modes are the six of the study, or all that every workload of a size was measured in.
 
 That share is all of it by default (`--runs 1`), as in the study, whose totals have all allocation in them: a program
