@@ -191,13 +191,28 @@ def test_overlapped_allocation_pays_where_bytes_are_many_and_the_rest_is_short()
 
 
 def test_a_mode_beyond_the_study_is_named_only_if_it_is_clearly_better():
-    chunked = {**MACHINE.movement, "pinned_chunked": (1e-4, 3e-11, 3e-11, 0.0, 0.0, 0.0)}
+    chunked = {**MACHINE.movement, "pinned_chunked": (1e-4, 3e-11, 3e-11, 0.0, 0.0, 0.0, 0.0)}
     wide = dataclasses.replace(MACHINE, movement=chunked)
     advice = advise(BIG, wide)
     assert advice.mode == "pinned_chunked/malloc/async4"
     assert list(advice.expected) == [*transfer.STUDY_MODES, advice.mode]
-    near = dataclasses.replace(MACHINE, movement={**chunked, "pinned_chunked": (1e-4, 5.2e-11, 5.2e-11, 0.0, 0.0, 0.0)})
+    near = dataclasses.replace(
+        MACHINE, movement={**chunked, "pinned_chunked": (1e-4, 5.2e-11, 5.2e-11, 0.0, 0.0, 0.0, 0.0)}
+    )
     assert advise(BIG, near).mode == "uvm_async"
+
+
+def test_what_is_staged_again_comes_over_the_link_again():
+    link = {**MACHINE.movement, "mapped": (0.0, 2e-11, 2e-11, 0.0, 3e-11, 0.0, 0.0)}
+    wide = dataclasses.replace(MACHINE, movement=link, link_stages={"async4": StageChange((0.5, 0.0), 0.0, 1.0)})
+    once, thrice = BIG, dataclasses.replace(BIG, staged_bytes=3e9)
+    for transfer_kind, seconds in (("mapped", 2e9 * 3e-11), ("pinned", 0.0)):
+        moved = wide.movement_seconds(thrice, transfer_kind) - wide.movement_seconds(once, transfer_kind)
+        assert moved == pytest.approx(seconds)
+    # Over the link a policy changes movement and kernels together; elsewhere the kernels only.
+    before = wide.allocation_seconds(once, "mapped", "malloc") + wide.locking_seconds(once, "mapped")
+    plain, copied = (wide.seconds(once, f"mapped/malloc/{stage}", 1) for stage in ("plain", "async4"))
+    assert copied - before == pytest.approx(1.5 * (plain - before))
 
 
 def test_nothing_divides_by_zero():
