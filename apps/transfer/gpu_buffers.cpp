@@ -147,7 +147,9 @@ class gpu_buffers::implementation {
     refuse_what_cannot_be();
     // Chunks are made anew each time, or a run would measure no more than how long mapping takes.
     from_ = make_device_memory(allocation, ordinal, allocation == allocation_kind::pool ? keep_all : 0);
-    if (transfer == transfer_kind::pinned_chunked) ring_.emplace(stream_.get(), host_work_);
+    if (transfer == transfer_kind::pinned_chunked) {
+      while_page_locking([&] { ring_.emplace(stream_.get(), host_work_); });
+    }
     try {
       make_host_buffers();
     } catch (...) {
@@ -325,12 +327,18 @@ class gpu_buffers::implementation {
         host_[i] = make_pageable(buffers_[i].bytes);
         continue;
       }
-      auto const begin = std::chrono::steady_clock::now();
       unsigned const how = transfer_ == transfer_kind::mapped ? cudaHostAllocMapped : cudaHostAllocDefault;
-      check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&host_[i]), buffers_[i].bytes, how),
-                 fmt::format("cudaHostAlloc of {} bytes", buffers_[i].bytes));
-      page_locking_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      while_page_locking([&] {
+        check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&host_[i]), buffers_[i].bytes, how),
+                   fmt::format("cudaHostAlloc of {} bytes", buffers_[i].bytes));
+      });
     }
+  }
+  template <class Lock>
+  void while_page_locking(Lock&& lock) {
+    auto const begin = std::chrono::steady_clock::now();
+    lock();
+    page_locking_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   void free_host_buffers() {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {

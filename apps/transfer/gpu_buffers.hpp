@@ -46,7 +46,7 @@ class gpu_buffers {
   void fetch_scratch();
 
   memory::cuda_stream const& stream() const;
-  /// How long page-locking the host's buffers took, in seconds.
+  /// How long page-locking took, in seconds: of the host's buffers, or of the chunks that copies go through.
   double page_locking_seconds() const;
   /// When threads of the host copied or touched bytes since `allocate`, on the steady clock.
   std::vector<activity> const& host_work() const;

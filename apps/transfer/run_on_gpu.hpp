@@ -36,7 +36,7 @@ struct gpu_run {
   std::string mismatch;             ///< "" if the results are right. If they are not, nothing was timed
   run_times cold;                   ///< the first run of this mode, which was verified
   std::vector<run_times> warm;      ///< not traced
-  double page_locking_seconds = 0;  ///< of the host's buffers, once; in no total
+  double page_locking_seconds = 0;  ///< of the host's buffers or chunks, once; in no total
   std::optional<traced_run> traced;
   std::string traced_reason;  ///< why nothing was traced, if so
 };

@@ -13,7 +13,7 @@ A run allocates, moves bytes, computes, and frees. Each term is linear in what a
 - *kernels*: so much a launch, an operation, a staged byte, an access to shared memory and a byte of buffers, where
   tiles are brought by loads and stores. Another stage policy changes that by a share, which depends on how many
   operations and accesses to shared memory there are for a staged byte;
-- *page-locking*: so much a buffer and a byte, once for all runs that share the buffers.
+- *page-locking*: so much a buffer and a byte, or so much for chunks, once for all runs that share them.
 """
 
 import math
@@ -84,9 +84,11 @@ def link_stage_terms(profile: Profile) -> tuple[float, float]:
     return 1.0, math.log1p(max(profile.staged_bytes - profile.bytes_in, 0.0) / max(profile.bytes_in, 1.0))
 
 
-def locking_terms(profile: Profile) -> tuple[float, float]:
-    """What page-locking is linear in."""
-    return profile.allocations, profile.host_bytes
+def locking_terms(profile: Profile, transfer: str) -> tuple[float, float, float]:
+    """What page-locking is linear in: calls and bytes of the host's buffers, or chunks, which are always the same."""
+    if transfer in PAGE_LOCKED:
+        return profile.allocations, profile.host_bytes, 0.0
+    return 0.0, 0.0, float(transfer == "pinned_chunked")
 
 
 def _sum(constants: tuple[float, ...], terms: tuple[float, ...]) -> float:
@@ -157,7 +159,7 @@ class Constants:
 
     def locking_seconds(self, profile: Profile, transfer: str) -> float:
         """The time to page-lock the host's buffers, once."""
-        return _sum(self.locking or (0.0, 0.0), locking_terms(profile)) if transfer in PAGE_LOCKED else 0.0
+        return _sum(self.locking, locking_terms(profile, transfer)) if self.locking else 0.0
 
     def seconds(self, profile: Profile, mode: str, runs: int) -> float:
         """The time of a run.

@@ -225,7 +225,11 @@ def _stages(
 
 def _locking(rows: Sequence[Measured]) -> tuple[float, ...] | None:
     locked = [row for row in rows if row.locking > 0]
-    return _line([locking_terms(row.profile) for row in locked], [row.locking for row in locked]) if locked else None
+    return (
+        _line([locking_terms(row.profile, row.parts[0]) for row in locked], [row.locking for row in locked])
+        if locked
+        else None
+    )
 
 
 def _line(
