@@ -32,7 +32,7 @@ MACHINE = Constants(
     kernels=(1.2e-5, 1.6e-14, 3.6e-13, 6e-13, 1e-13),
     stages={"async4": StageChange((-0.3, 0.05, 0.03), -0.5, 0.5)},
     link_stages={},
-    locking=(3e-4, 5e-10, 0.03),
+    locking=(3e-4, 5e-10, 0.0),
 )
 
 
