@@ -71,7 +71,7 @@ def machine(results: Results, verdicts: list[Verdict]) -> str:
     builds = sorted({source.commit for source in results.sources if source.commit})
     counts = (f"{sum(one.verdict == name for one in verdicts)} {name}" for name in VERDICTS)
     built = f" Builds: {', '.join(builds)}." if builds else ""
-    return f"{cell(words.about_gpu(results.gpu))}{cell(built)}\n\nOf {len(verdicts)} claims: {', '.join(counts)}."
+    return f"{cell(words.about_gpu(results.gpu) + built)}\n\nOf {len(verdicts)} claims: {', '.join(counts)}."
 
 
 def claims(verdicts: Iterable[Verdict]) -> str:
