@@ -335,7 +335,7 @@ def changed(**more):
         ({"results": 3}, "is no document of `forebay transfer run`"),
         ({"results": [{}]}, "is no document of `forebay transfer run`"),
         ({"results": []}, "has no times of a GPU"),
-        (changed(mode="standart"), "has a result without a known mode"),
+        (changed(mode="standardx"), "has a result without a known mode"),
         (changed(shape=[1]), "has a result without a known mode"),
         (changed(shape={"tile": -1}), "has a result without a known mode"),
         (changed(shape={"tile": 3}), "has a result that this build does not"),
