@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/transfer/gpu_buffers.hpp"
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -9,10 +8,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "apps/transfer/device_memory.hpp"
 #include "apps/transfer/host_data.hpp"
 #include "forebay/error.hpp"
 
@@ -26,111 +27,6 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// A function of the driver: nothing links against its library, which machines without a GPU lack.
-template <class Function>
-Function driver_function(char const* name) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult outcome{};
-  check_cuda(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &outcome), name);
-  if (found == nullptr) throw operation_failed(std::string(name) + ": the NVIDIA driver is too old and lacks it");
-  return reinterpret_cast<Function>(found);
-}
-void check_driver(CUresult result, char const* what) {
-  if (result != CUDA_SUCCESS) throw operation_failed(fmt::format("{}: CUDA driver error {}", what, +result));
-}
-
-/// Device memory of one kind. `make` and `free` are what is measured.
-class device_memory {
- public:
-  virtual ~device_memory() = default;
-  virtual std::byte* make(std::uint64_t bytes) = 0;
-  virtual void free(std::byte* address) = 0;
-};
-
-class malloc_memory final : public device_memory {
- public:
-  std::byte* make(std::uint64_t bytes) override {
-    void* address = nullptr;
-    check_cuda(cudaMalloc(&address, bytes), fmt::format("cudaMalloc of {} bytes", bytes));
-    return static_cast<std::byte*>(address);
-  }
-  void free(std::byte* address) override { check_cuda(cudaFree(address), "cudaFree"); }
-};
-
-class pool_memory final : public device_memory {
- public:
-  pool_memory(int ordinal, cudaStream_t stream) : stream_(stream) {
-    cudaMemPoolProps wanted{};
-    wanted.allocType = cudaMemAllocationTypePinned;
-    wanted.location = {cudaMemLocationTypeDevice, {ordinal}};
-    check_cuda(cudaMemPoolCreate(&pool_, &wanted), "cudaMemPoolCreate");
-    // By default a pool gives back at each synchronisation all that is free, and so saves nothing.
-    std::uint64_t keep = ~std::uint64_t{0};
-    check_cuda(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep), "cudaMemPoolSetAttribute");
-  }
-  ~pool_memory() override { cudaMemPoolDestroy(pool_); }
-  std::byte* make(std::uint64_t bytes) override {
-    void* address = nullptr;
-    check_cuda(cudaMallocFromPoolAsync(&address, bytes, pool_, stream_),
-               fmt::format("cudaMallocFromPoolAsync of {} bytes", bytes));
-    return static_cast<std::byte*>(address);
-  }
-  void free(std::byte* address) override { check_cuda(cudaFreeAsync(address, stream_), "cudaFreeAsync"); }
-
- private:
-  cudaStream_t stream_;
-  cudaMemPool_t pool_ = nullptr;
-};
-
-class chunked_memory final : public device_memory {
- public:
-  explicit chunked_memory(int ordinal) {
-    properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties_.location = {CU_MEM_LOCATION_TYPE_DEVICE, {ordinal}};
-    std::size_t granule = 0;
-    check_driver(driver_function<decltype(&cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity")(
-                     &granule, &properties_, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-                 "cuMemGetAllocationGranularity");
-    chunk_bytes_ = rounded(chunk_bytes_, granule);
-  }
-  std::byte* make(std::uint64_t bytes) override {
-    std::uint64_t const reserved = rounded(bytes, chunk_bytes_);
-    CUdeviceptr base = 0;
-    check_driver(reserve_(&base, reserved, 0, 0, 0), "cuMemAddressReserve");
-    for (std::uint64_t at = 0; at < reserved; at += chunk_bytes_) {
-      CUmemGenericAllocationHandle handle{};
-      check_driver(create_(&handle, chunk_bytes_, &properties_, 0), "cuMemCreate");
-      CUresult const mapped = map_(base + at, chunk_bytes_, 0, handle, 0);
-      // The mapping keeps the chunk.
-      check_driver(release_(handle), "cuMemRelease");
-      check_driver(mapped, "cuMemMap");
-    }
-    CUmemAccessDesc const access{properties_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    check_driver(set_access_(base, reserved, &access, 1), "cuMemSetAccess");
-    made_.emplace_back(base, reserved);
-    return reinterpret_cast<std::byte*>(base);
-  }
-  void free(std::byte* address) override {
-    auto const base = reinterpret_cast<CUdeviceptr>(address);
-    auto const found = std::find_if(made_.begin(), made_.end(), [&](auto const& m) { return m.first == base; });
-    check_driver(unmap_(base, found->second), "cuMemUnmap");
-    check_driver(free_(base, found->second), "cuMemAddressFree");
-    made_.erase(found);
-  }
-
- private:
-  std::uint64_t chunk_bytes_ = 64 << 20;
-  CUmemAllocationProp properties_{};
-  std::vector<std::pair<CUdeviceptr, std::uint64_t>> made_;
-  decltype(&cuMemAddressReserve) reserve_ = driver_function<decltype(&cuMemAddressReserve)>("cuMemAddressReserve");
-  decltype(&cuMemCreate) create_ = driver_function<decltype(&cuMemCreate)>("cuMemCreate");
-  decltype(&cuMemMap) map_ = driver_function<decltype(&cuMemMap)>("cuMemMap");
-  decltype(&cuMemRelease) release_ = driver_function<decltype(&cuMemRelease)>("cuMemRelease");
-  decltype(&cuMemSetAccess) set_access_ = driver_function<decltype(&cuMemSetAccess)>("cuMemSetAccess");
-  decltype(&cuMemUnmap) unmap_ = driver_function<decltype(&cuMemUnmap)>("cuMemUnmap");
-  decltype(&cuMemAddressFree) free_ = driver_function<decltype(&cuMemAddressFree)>("cuMemAddressFree");
-};
-
 /// Ordinary memory, touched, so that no page fault is measured later.
 std::byte* make_pageable(std::uint64_t bytes) {
   void* const address = ::mmap(nullptr, rounded(bytes, page_bytes), PROT_READ | PROT_WRITE,
@@ -139,30 +35,42 @@ std::byte* make_pageable(std::uint64_t bytes) {
   return static_cast<std::byte*>(address);
 }
 
-bool goes_in(buffer const& b) {
-  return b.use == buffer_use::in || b.use == buffer_use::in_out;
-}
-bool goes_out(buffer const& b) {
-  return b.use == buffer_use::out || b.use == buffer_use::in_out;
-}
+/// Notes how long the host is at work. What it notes is few: a chunk or a buffer each.
+class host_stopwatch {
+ public:
+  explicit host_stopwatch(std::vector<activity>& noted) : noted_(noted), begin_ns_(now_ns()) {}
+  host_stopwatch(host_stopwatch const&) = delete;
+  host_stopwatch& operator=(host_stopwatch const&) = delete;
+  ~host_stopwatch() { noted_.push_back({activity_kind::host, {begin_ns_, now_ns()}}); }
+
+ private:
+  static std::int64_t now_ns() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  std::vector<activity>& noted_;
+  std::int64_t const begin_ns_;
+};
 
 /// Copies of ordinary memory through two page-locked chunks in turn.
 class chunk_ring {
  public:
-  explicit chunk_ring(cudaStream_t stream) : stream_(stream) {
-    for (slot& s : slots_) {
-      check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&s.bytes), chunk_bytes, cudaHostAllocDefault), "cudaHostAlloc");
-      check_cuda(cudaEventCreateWithFlags(&s.free, cudaEventDisableTiming), "cudaEventCreate");
+  /// Its copies on the host go into `noted`.
+  chunk_ring(cudaStream_t stream, std::vector<activity>& noted) : stream_(stream), noted_(noted) {
+    try {
+      for (slot& s : slots_) {
+        check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&s.bytes), chunk_bytes, cudaHostAllocDefault),
+                   "cudaHostAlloc");
+        check_cuda(cudaEventCreateWithFlags(&s.free, cudaEventDisableTiming), "cudaEventCreate");
+      }
+    } catch (...) {
+      free_slots();
+      throw;
     }
   }
   chunk_ring(chunk_ring const&) = delete;
   chunk_ring& operator=(chunk_ring const&) = delete;
-  ~chunk_ring() {
-    for (slot& s : slots_) {
-      cudaEventDestroy(s.free);
-      cudaFreeHost(s.bytes);
-    }
-  }
+  ~chunk_ring() { free_slots(); }
   void in(std::byte* device, std::byte const* host, std::uint64_t bytes) {
     for_chunks(bytes, [&](slot& s, std::uint64_t at, std::uint64_t n) {
       check_cuda(cudaEventSynchronize(s.free), "cudaEventSynchronize");
@@ -197,6 +105,12 @@ class chunk_ring {
     std::byte* bytes = nullptr;
     cudaEvent_t free = nullptr;
   };
+  void free_slots() {
+    for (slot const& s : slots_) {
+      if (s.free != nullptr) cudaEventDestroy(s.free);
+      if (s.bytes != nullptr) cudaFreeHost(s.bytes);
+    }
+  }
   template <class Visit>
   void for_chunks(std::uint64_t bytes, Visit&& visit) {
     for (std::uint64_t at = 0; at < bytes; at += chunk_bytes) {
@@ -204,12 +118,14 @@ class chunk_ring {
       next_ ^= 1;
     }
   }
-  static void copy_on_threads(std::byte* to, std::byte const* from, std::uint64_t bytes) {
+  void copy_on_threads(std::byte* to, std::byte const* from, std::uint64_t bytes) {
+    host_stopwatch const noting(noted_);
     in_parallel(bytes, 4 << 20,
                 [&](std::uint64_t begin, std::uint64_t end) { std::memcpy(to + begin, from + begin, end - begin); });
   }
 
   cudaStream_t stream_;
+  std::vector<activity>& noted_;
   slot slots_[2];
   unsigned next_ = 0;
 };
@@ -221,6 +137,7 @@ class gpu_buffers::implementation {
   implementation(std::vector<buffer> buffers, transfer_kind transfer, allocation_kind allocation, int ordinal)
       : buffers_(std::move(buffers)),
         transfer_(transfer),
+        allocation_(allocation),
         host_(buffers_.size(), nullptr),
         device_(buffers_.size(), nullptr),
         ordinal_(ordinal),
@@ -228,18 +145,11 @@ class gpu_buffers::implementation {
         stream_(ordinal),
         beside_(ordinal) {
     refuse_what_cannot_be();
-    switch (allocation) {
-      case allocation_kind::malloc:
-        from_ = std::make_unique<malloc_memory>();
-        break;
-      case allocation_kind::pool:
-        from_ = std::make_unique<pool_memory>(ordinal, stream_.get());
-        break;
-      case allocation_kind::chunked:
-        from_ = std::make_unique<chunked_memory>(ordinal);
-        break;
+    // Chunks are made anew each time, or a run would measure no more than how long mapping takes.
+    from_ = make_device_memory(allocation, ordinal, allocation == allocation_kind::pool ? keep_all : 0);
+    if (transfer == transfer_kind::pinned_chunked) {
+      while_page_locking([&] { ring_.emplace(stream_.get(), host_work_); });
     }
-    if (transfer == transfer_kind::pinned_chunked) ring_.emplace(stream_.get());
     try {
       make_host_buffers();
     } catch (...) {
@@ -258,13 +168,14 @@ class gpu_buffers::implementation {
   }
 
   void allocate() {
+    host_work_.clear();
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       if (is_managed(transfer_) && buffers_[i].use != buffer_use::scratch) {
-        check_cuda(cudaMallocManaged(reinterpret_cast<void**>(&host_[i]), buffers_[i].bytes, cudaMemAttachGlobal),
-                   "cudaMallocManaged");
-        device_[i] = host_[i];
+        void* address = nullptr;
+        check_cuda(cudaMallocManaged(&address, buffers_[i].bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+        device_[i] = host_[i] = static_cast<std::byte*>(address);
       } else if (is_on_device(i)) {
-        device_[i] = from_->make(buffers_[i].bytes);
+        device_[i] = from_->make(buffers_[i].bytes, stream_.get());
       } else {
         device_[i] = host_[i];
       }
@@ -329,6 +240,7 @@ class gpu_buffers::implementation {
     if (transfer_ != transfer_kind::managed_fault) return;
     // The host's own faults are the transfer back.
     for_moved(&goes_out, [&](std::size_t i) {
+      host_stopwatch const noting(host_work_);
       std::uint64_t sum = 0;
       for (std::uint64_t at = 0; at < buffers_[i].bytes; at += 4096) {
         sum += std::to_integer<std::uint64_t>(static_cast<std::byte const volatile*>(host_[i])[at]);
@@ -336,17 +248,17 @@ class gpu_buffers::implementation {
       touched_ += sum;
     });
   }
+  /// Also after an `allocate` that failed half way. Frees all that it can, and then throws what went wrong first.
   void release() {
+    std::exception_ptr first;
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      if (device_[i] == nullptr) continue;
-      std::byte* const address = std::exchange(device_[i], nullptr);
-      if (is_managed(transfer_) && buffers_[i].use != buffer_use::scratch) {
-        host_[i] = nullptr;
-        check_cuda(cudaFree(address), "cudaFree");
-      } else if (is_on_device(i)) {
-        from_->free(address);
+      try {
+        release(i);
+      } catch (operation_failed const&) {
+        if (!first) first = std::current_exception();
       }
     }
+    if (first) std::rethrow_exception(first);
   }
   void fetch_scratch() {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
@@ -359,8 +271,19 @@ class gpu_buffers::implementation {
   views device() const { return views(device_); }
   memory::cuda_stream const& stream() const { return stream_; }
   double page_locking_seconds() const { return page_locking_seconds_; }
+  std::vector<activity> const& host_work() const { return host_work_; }
 
  private:
+  void release(std::size_t i) {
+    std::byte* const address = std::exchange(device_[i], nullptr);
+    if (address == nullptr) return;
+    if (is_managed(transfer_) && buffers_[i].use != buffer_use::scratch) {
+      host_[i] = nullptr;
+      check_cuda(cudaFree(address), "cudaFree");
+    } else if (is_on_device(i)) {
+      from_->free(address, stream_.get());
+    }
+  }
   bool is_on_device(std::size_t i) const { return buffers_[i].use == buffer_use::scratch || !is_in_place(transfer_); }
   bool is_page_locked() const {
     return transfer_ == transfer_kind::pinned || transfer_ == transfer_kind::batch ||
@@ -382,7 +305,10 @@ class gpu_buffers::implementation {
     }
     std::uint64_t needed = 0;
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      if (is_managed(transfer_) || is_on_device(i)) needed += rounded(buffers_[i].bytes, page_bytes);
+      bool const is_made = is_on_device(i);
+      if (is_managed(transfer_) || is_made) {
+        needed += footprint_bytes(is_made ? allocation_ : allocation_kind::malloc, buffers_[i].bytes);
+      }
     }
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
@@ -401,12 +327,18 @@ class gpu_buffers::implementation {
         host_[i] = make_pageable(buffers_[i].bytes);
         continue;
       }
-      auto const begin = std::chrono::steady_clock::now();
       unsigned const how = transfer_ == transfer_kind::mapped ? cudaHostAllocMapped : cudaHostAllocDefault;
-      check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&host_[i]), buffers_[i].bytes, how),
-                 fmt::format("cudaHostAlloc of {} bytes", buffers_[i].bytes));
-      page_locking_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      while_page_locking([&] {
+        check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&host_[i]), buffers_[i].bytes, how),
+                   fmt::format("cudaHostAlloc of {} bytes", buffers_[i].bytes));
+      });
     }
+  }
+  template <class Lock>
+  void while_page_locking(Lock&& lock) {
+    auto const begin = std::chrono::steady_clock::now();
+    lock();
+    page_locking_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   void free_host_buffers() {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
@@ -450,6 +382,7 @@ class gpu_buffers::implementation {
 
   std::vector<buffer> buffers_;
   transfer_kind transfer_;
+  allocation_kind allocation_;
   std::vector<std::byte*> host_;
   std::vector<std::byte*> device_;
   int ordinal_;
@@ -459,6 +392,7 @@ class gpu_buffers::implementation {
   std::unique_ptr<device_memory> from_;
   std::optional<chunk_ring> ring_;
   double page_locking_seconds_ = 0;
+  std::vector<activity> host_work_;
   std::uint64_t touched_ = 0;  ///< keeps the reads that move pages
 };
 
@@ -494,6 +428,9 @@ memory::cuda_stream const& gpu_buffers::stream() const {
 }
 double gpu_buffers::page_locking_seconds() const {
   return here_->page_locking_seconds();
+}
+std::vector<activity> const& gpu_buffers::host_work() const {
+  return here_->host_work();
 }
 
 }  // namespace forebay::transfer

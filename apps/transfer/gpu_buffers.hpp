@@ -3,7 +3,7 @@
 //! The buffers of a run on a GPU: where the host has them, where kernels have them, and how bytes get from one to the
 //! other. Only where CUDA is built in.
 //!
-//! Memory comes straight from CUDA. `memory::device` and `memory::pinned` keep what is freed, and would hide what
+//! Memory comes straight from CUDA (`device_memory.hpp`). `memory::pinned` keeps what is freed, and would hide what
 //! allocation costs, which the suite measures.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "apps/transfer/attribution.hpp"
 #include "apps/transfer/modes.hpp"
 #include "apps/transfer/workload.hpp"
 #include "forebay/cuda_stream.hpp"
@@ -45,8 +46,10 @@ class gpu_buffers {
   void fetch_scratch();
 
   memory::cuda_stream const& stream() const;
-  /// How long page-locking the host's buffers took, in seconds.
+  /// How long page-locking took, in seconds: of the host's buffers, or of the chunks that copies go through.
   double page_locking_seconds() const;
+  /// When threads of the host copied or touched bytes since `allocate`, on the steady clock.
+  std::vector<activity> const& host_work() const;
 
  private:
   class implementation;

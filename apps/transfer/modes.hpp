@@ -34,6 +34,15 @@ enum class allocation_kind : std::uint8_t {
 };
 inline constexpr std::string_view allocation_names[] = {"malloc", "pool", "chunked"};
 
+/// A chunk of `chunked`: a multiple of what GPUs map at a time.
+inline constexpr std::uint64_t mapped_chunk_bytes = 64 << 20;
+
+/// How much of a GPU's memory a buffer of `bytes` takes.
+constexpr std::uint64_t footprint_bytes(allocation_kind kind, std::uint64_t bytes) {
+  std::uint64_t const unit = kind == allocation_kind::chunked ? mapped_chunk_bytes : 2 << 20;
+  return (bytes + unit - 1) / unit * unit;
+}
+
 struct mode {
   transfer_kind transfer = transfer_kind::pageable;
   allocation_kind allocation = allocation_kind::malloc;
@@ -43,6 +52,13 @@ struct mode {
 constexpr bool is_managed(transfer_kind how) {
   return how == transfer_kind::managed_fault || how == transfer_kind::managed_prefetch ||
          how == transfer_kind::managed_prefetch_overlapped;
+}
+/// Whether a buffer's bytes come from the host, and whether they go back.
+constexpr bool goes_in(buffer const& b) {
+  return b.use == buffer_use::in || b.use == buffer_use::in_out;
+}
+constexpr bool goes_out(buffer const& b) {
+  return b.use == buffer_use::out || b.use == buffer_use::in_out;
 }
 /// Whether kernels work on the host's own buffers.
 constexpr bool is_in_place(transfer_kind how) {

@@ -57,6 +57,9 @@ struct workload_costs {
   double operations = 0;       ///< of arithmetic; a multiplication with an addition counts two
   double staged_bytes = 0;     ///< that tiles bring to shared memory, each time that they do
   double shared_accesses = 0;  ///< loads and stores of shared memory by threads
+  /// That kernels read and write in device memory at least, each kernel its own. 0: each buffer but scratch once, and
+  /// twice if it is in and out.
+  double device_bytes = 0;
 };
 
 /// The addresses of a workload's buffers, in the order of `buffers()`: all of the host, or all of the device.

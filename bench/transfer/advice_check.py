@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does `forebay transfer advise` name the right mode of the study for workloads that it has not seen?
+"""Does `forebay transfer advise` name the right mode for workloads that it has not seen?
 
-advice_check.py [--runs N] DOCUMENT... takes what `forebay transfer run --device cuda:0 --json` wrote, of one or several
-sizes. For each workload it fits the cost model to the results of all others, asks for advice, and compares with what
-was measured: the total of a mode is the median of its warm runs, and its share of page-locking the host's buffers.
+advice_check.py [--runs N] [--modes study|all] DOCUMENT... takes what `forebay transfer run --device cuda:0 --json`
+wrote, of one or several sizes. For each workload it fits the cost model to the results of all others, asks for advice,
+and compares with what was measured: the total of a mode is the median of its warm runs, and its share of page-locking
+the host's buffers.
+The modes are the six of the study, or all that every workload of a size was measured in.
 
 That share is all of it by default (`--runs 1`), as in the study, whose totals have all allocation in them: a program
 that runs once. The totals of `forebay transfer run` alone are for a program that uses its buffers for ever, where
@@ -17,7 +19,7 @@ for 3 more than the best constant answer.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,30 +84,39 @@ def seconds_of(row: Measured, runs: int) -> float:
     return row.total + row.locking / runs
 
 
-def cases(rows: Sequence[Measured], runs: int) -> list[Case]:
-    """Advice for each workload and size of which all modes of the study were measured, from the other workloads."""
-    study = [row for row in rows if row.mode in STUDY_MODES]
+def common_modes(rows: Sequence[Measured]) -> set[str]:
+    """The modes in which every workload of a size was measured, for each size there is."""
+    modes_of: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        modes_of.setdefault(row.problem, set()).add(row.mode)
+    return set.intersection(*modes_of.values())
+
+
+def cases(rows: Sequence[Measured], runs: int, modes: Collection[str] = tuple(STUDY_MODES)) -> list[Case]:
+    """Advice for each workload and size of which all these modes were measured, from the other workloads."""
+    study = [row for row in rows if row.mode in modes]
     models: dict[str, Constants] = {}
     found = []
     for problem in dict.fromkeys(row.problem for row in study):
         workload, size = problem
         own = {row.mode: row for row in study if row.problem == problem}
-        if len(own) < len(STUDY_MODES):
+        if len(own) < len(modes):
             continue
         if workload not in models:
             models[workload] = fit([row for row in study if row.workload != workload])
         profile = next(iter(own.values())).profile
-        named = advise(profile, models[workload], runs, STUDY_MODES).mode
+        named = advise(profile, models[workload], runs, modes).mode
         found.append(Case(workload, size, {mode: seconds_of(row, runs) for mode, row in own.items()}, named))
     return found
 
 
 def verdicts(found: Sequence[Case]) -> list[Verdict]:
     """The counts for each size."""
+    modes = list(dict.fromkeys(mode for case in found for mode in case.seconds))
     all_verdicts = []
     for size in dict.fromkeys(case.size for case in found):
         some = [case for case in found if case.size == size]
-        counts = {mode: sum(case.is_right(mode) for case in some) for mode in STUDY_MODES}
+        counts = {mode: sum(case.is_right(mode) for case in some) for mode in modes}
         constant = max(counts, key=counts.__getitem__)
         right = sum(case.is_right(case.named) for case in some)
         all_verdicts.append(Verdict(size, len(some), right, constant, counts[constant]))
@@ -127,13 +138,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("documents", metavar="DOCUMENT", nargs="+", type=Path)
     parser.add_argument("--runs", metavar="N", type=int, default=1, help="runs that share page-locked buffers")
+    parser.add_argument("--modes", choices=("study", "all"), default="study", help="which modes there are to name")
     given = parser.parse_args(arguments)
     if given.runs < 1:
         parser.error("--runs must be at least 1")
     try:
-        found = cases([row for path in given.documents for row in read_measured("DOCUMENT", path)], given.runs)
+        rows = [row for path in given.documents for row in read_measured("DOCUMENT", path)]
     except RefusedInput as refused:
         parser.error(str(refused))
+    found = cases(rows, given.runs, common_modes(rows) if given.modes == "all" else tuple(STUDY_MODES))
     print(table(found))
     print()
     counted = verdicts(found)

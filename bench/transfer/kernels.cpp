@@ -20,6 +20,7 @@
 #include "harness/benchmark.hpp"
 #include "harness/document.hpp"
 #include "harness/event_timer.hpp"
+#include "transfer/fma_rate.hpp"
 
 namespace {
 
@@ -66,6 +67,17 @@ double cublas_rate(memory::cuda_stream const& stream) {
   return median(rates);
 }
 
+/// What the kernels read and write in device memory at least.
+double device_bytes(transfer::workload const& work) {
+  double bytes = work.costs().device_bytes;
+  if (bytes != 0) return bytes;
+  for (transfer::buffer const& b : work.buffers()) {
+    if (b.use == transfer::buffer_use::scratch) continue;
+    bytes += static_cast<double>(b.bytes) * (b.use == transfer::buffer_use::in_out ? 2 : 1);
+  }
+  return bytes;
+}
+
 template <std::size_t N>
 std::size_t index_of(std::string_view const (&names)[N], std::string const& option, std::string const& name) {
   auto const found = std::find(std::begin(names), std::end(names), name);
@@ -91,9 +103,12 @@ int run(bench::command_line const& given) {
   json document = bench::document_of("transfer_kernels", given.as_typed());
   double const copied = copy_bandwidth(stream);
   double const multiplied = cublas_rate(stream);
+  double const fma = bench::fma_rate(stream);
   document["copy_bytes_per_second"] = copied;
   document["cublas_operations_per_second"] = multiplied;
-  std::printf("copy %.0f GB/s, cuBLAS %.1f TFLOP/s\n", copied / 1e9, multiplied / 1e12);
+  document["fma_operations_per_second"] = fma;
+  std::printf("copy %.0f GB/s, cuBLAS %.1f TFLOP/s, multiplications with additions %.1f TFLOP/s\n", copied / 1e9,
+              multiplied / 1e12, fma / 1e12);
   bool verified = true;
   for (transfer::registered_workload const& w : transfer::workloads()) {
     if (!only.empty() && w.facts->name != only) continue;
@@ -103,15 +118,12 @@ int run(bench::command_line const& given) {
           {"workload", w.facts->name}, {"stage", stage_name}, {"size", transfer::size_names[static_cast<int>(size)]}};
       try {
         auto const work = w.make(size, shape);
-        transfer::gpu_run const result =
-            transfer::run_on_gpu(*work, {transfer_kind, transfer::allocation_kind::malloc, stage}, 1, repetitions, 0);
+        transfer::gpu_run const result = transfer::run_on_gpu(
+            *work, {transfer_kind, transfer::allocation_kind::malloc, stage}, 1, {.timed = repetitions}, 0);
         std::vector<double> seconds;
         for (transfer::run_times const& t : result.warm) seconds.push_back(t.kernels);
-        double moved = 0;  // bytes that must be read or written at least once
-        for (transfer::buffer const& b : work->buffers()) {
-          if (b.use == transfer::buffer_use::scratch) continue;
-          moved += static_cast<double>(b.bytes) * (b.use == transfer::buffer_use::in_out ? 2 : 1);
-        }
+        double const moved = device_bytes(*work);
+        double const operations = work->costs().operations;
         double const typical = median(seconds);
         bool const right = result.mismatch.empty();
         verified = verified && right;
@@ -121,11 +133,14 @@ int run(bench::command_line const& given) {
         row["verified"] = right;
         row["mismatch"] = result.mismatch;
         row["kernel_seconds"] = seconds;
-        row["buffer_bytes_per_second"] = right ? moved / typical : 0;
-        row["operations_per_second"] = right ? work->costs().operations / typical : 0;
-        std::printf("%-22s %-8s %10.3f ms %8.0f GB/s (%3.0f %%) %8.2f TFLOP/s%s%s\n",
+        row["device_bytes_per_second"] = right ? moved / typical : 0;
+        row["operations_per_second"] = right ? operations / typical : 0;
+        // Of the time that the copy would take for these bytes, or the other kernel for these operations: the longer.
+        double const bound = std::max(moved / copied, operations / fma);
+        row["part_of_bound"] = right ? bound / typical : 0;
+        std::printf("%-22s %-8s %10.3f ms %8.0f GB/s (%3.0f %%) %8.2f TFLOP/s (%3.0f %%)%s%s\n",
                     std::string(w.facts->name).c_str(), stage_name.c_str(), typical * 1e3, moved / typical / 1e9,
-                    100 * moved / typical / copied, work->costs().operations / typical / 1e12,
+                    100 * moved / typical / copied, operations / typical / 1e12, 100 * operations / typical / fma,
                     right ? "" : "  WRONG: ", result.mismatch.c_str());
       } catch (forebay::operation_failed const& failure) {
         verified = false;

@@ -4,6 +4,7 @@
 import contextlib
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -124,6 +125,17 @@ def make_folder_of(field: str, path: Path | str) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RefusedInput(field, path, f"its folder cannot be made: {error.strerror}; name another file") from None
+
+
+def make_folder(field: str, folder: Path) -> None:
+    """Makes a folder, with those above it. Refuses one that cannot be made, or that nothing can be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RefusedInput(field, folder, f"is no folder to write to: {why}; name another folder") from None
 
 
 def _kind(path: Path | str) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plots of results, as PNG files."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,16 @@ def save_figure(figure: Figure, path: Path) -> None:
     try:
         with writing("--plot", path) as file:
             figure.savefig(file, format="png", bbox_inches="tight")
+    finally:
+        plt.close(figure)
+
+
+def figure_bytes(figure: Figure) -> bytes:
+    """The bytes of a figure's PNG file; closes the figure."""
+    try:
+        out = io.BytesIO()
+        figure.savefig(out, format="png", bbox_inches="tight")
+        return out.getvalue()
     finally:
         plt.close(figure)
 

@@ -14,27 +14,12 @@
 #include <tuple>
 #include <vector>
 
+#include "forebay/cuda_driver.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/memory/shared.hpp"
 
 namespace forebay::memory {
 namespace {
-
-/// A function of the driver, looked up at run time: nothing links against the driver's library, because machines
-/// without a GPU lack it.
-template <class Function>
-Function driver_function(char const* name) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult outcome{};
-  check_cuda(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &outcome), name);
-  if (found == nullptr) throw operation_failed(std::string(name) + ": the NVIDIA driver is too old and lacks it");
-  return reinterpret_cast<Function>(found);
-}
-
-void check_driver(CUresult result, std::string const& what) {
-  if (result == CUDA_SUCCESS) return;
-  throw operation_failed(what + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
-}
 
 CUmemLocation on_gpu(int ordinal) {
   CUmemLocation where{};

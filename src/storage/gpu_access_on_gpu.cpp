@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "forebay/cuda_driver.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/simt/native.hpp"
 #include "forebay/error.hpp"
@@ -29,23 +30,9 @@ namespace {
 
 using memory::beside_captures;
 using memory::check_cuda;
+using memory::check_driver;
 using memory::current_device;
-
-/// A function of the driver, looked up at run time: nothing links against the driver's library, because machines
-/// without a GPU lack it.
-template <class Function>
-Function driver_function(char const* name) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult outcome{};
-  check_cuda(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &outcome), name);
-  if (found == nullptr) throw operation_failed(std::string(name) + ": the NVIDIA driver is too old and lacks it");
-  return reinterpret_cast<Function>(found);
-}
-
-void check_driver(CUresult result, char const* what) {
-  if (result == CUDA_SUCCESS) return;
-  throw operation_failed(std::string(what) + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
-}
+using memory::driver_function;
 
 /// Whether `cuMemMap` mapped it: an allocator may map other memory to the next addresses, or to these, at any time.
 bool is_mapped_by_pieces(void const* address) {

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import diskann_writer
 import pytest
+import transfer_world
 import typer
 from forebay.cli import app
 
@@ -101,7 +102,9 @@ COMMANDS = {
     ),
     "search info": Line(f"--drive {IMAGE}", (f"--drive {PROFILE}",)),
     "transfer list": Line(""),
+    "transfer report": Line("@transfer --out @new.report", fine=FOLDERS),
     "transfer run": Line("--workload saxpy --mode plain --device cpu"),
+    "transfer pipeline": Line("--workload saxpy"),  # which needs a GPU
     "transfer sweep": Line("--workload saxpy --mode plain --device cpu --values 8"),
     "transfer advise": Line("--workload saxpy --results @results", ("--profile @program --results @results",)),
     "demo": Line(
@@ -139,6 +142,7 @@ def has_json(command):
 
 SUFFIX = {kind: f".{kind}" for kind in ("sg", "wsg", "el", "gr", "mtx", "fbin", "u8bin", "ibin")}
 SUFFIX |= {
+    "transfer": ".json",
     "study": ".toml",
     "fio": ".json",
     "profile": ".toml",
@@ -182,6 +186,11 @@ def good_fio(path):
     jobs = [fio_job("lone", "4k", 1, 10_000, 100_000), fio_job("small", "4k", 64, 200_000, 320_000)]
     jobs.append(fio_job("large", "128k", 64, 20_000, 3_200_000))
     path.write_text(json.dumps({"jobs": [{**job, "groupid": at} for at, job in enumerate(jobs)]}))
+
+
+def good_transfer(path):
+    rows = [transfer_world.World().row("saxpy", "standard", "small")]
+    path.write_text(json.dumps(transfer_world.run_document("small", rows)))
 
 
 def good_wordnet(path):
@@ -254,6 +263,7 @@ GOOD_FILES = {
     "u8bin": lambda path: path.write_bytes(struct.pack("<2I8B", 2, 4, *range(8))),
     "ibin": lambda path: path.write_bytes(struct.pack("<2I2i", 2, 1, 0, 1)),
     "fio": good_fio,
+    "transfer": good_transfer,
     "profile": lambda path: path.write_text(PROFILE_TEXT),
     "study": lambda path: path.write_text(STUDY_TEXT),
     "program": lambda path: path.write_text(PROGRAM_TEXT),

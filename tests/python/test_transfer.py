@@ -2,12 +2,15 @@
 """`forebay transfer`: what it lists, runs, refuses and continues, on the CPU executor."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from forebay import memory, transfer
+from forebay._native import transfer_core
 from forebay.cli import main
 from forebay.errors import RefusedInput
 from forebay.files import replacing
+from forebay.transfer import runs, tracing
 
 CPU = ("--device", "cpu")
 
@@ -83,6 +86,8 @@ def test_run_goes_on_where_its_file_stopped(tmp_path, capsys):
         (("--stages", -1), "--stages: '-1': must be a whole number"),
         (("--tile", 0), "--tile: '0': must be a whole number"),
         (("--repetitions", 3), "--repetitions: '3': is for a GPU"),
+        (("--trace",), "--trace: 'True': is for a GPU"),
+        (("--no-trace",), "--no-trace: 'False': is for a GPU"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(capsys, monkeypatch, arguments, error):
@@ -159,6 +164,132 @@ def test_results_of_another_build_are_not_continued(tmp_path, capsys):
     whole["options"]["commit"] = "another"
     file.write_text(json.dumps(whole))
     assert "has results with commit 'another'" in call(capsys, "run", *chosen, status=2).err
+
+
+def test_a_wrong_result_in_a_file_is_tried_again(tmp_path, capsys):
+    file = tmp_path / "results.json"
+    chosen = ("--workload", "saxpy", "--mode", "plain", "--mode", "bulk", *CPU, "--json", file)
+    call(capsys, "run", *chosen)
+    whole = json.loads(file.read_text())
+    whole["results"][0] |= {"verified": False, "mismatch": "b[3] is 2 instead of 1", "seconds": 12345.0}
+    whole["results"][1]["seconds"] = 54321.0  # to see that it is kept
+    file.write_text(json.dumps({**whole, "verified": False}))
+    call(capsys, "run", *chosen)
+    again = json.loads(file.read_text())
+    assert again["verified"] is True
+    found = {result["mode"]: result for result in again["results"]}
+    assert len(again["results"]) == len(found) == 2
+    assert found["plain"]["verified"] is True
+    assert found["plain"]["seconds"] != 12345.0
+    assert found["bulk"]["seconds"] == 54321.0
+
+
+class FakeGpuCore:
+    """The extension module's workloads, and a GPU that gives each what it was asked for as its result."""
+
+    def __init__(self, traced, reason=""):
+        self._core = transfer_core()
+        self._traced, self._reason = traced, reason
+        self.identity = {"name": "NVIDIA H100 PCIe", "driver": "580.1"}
+        self.asked = []
+
+    def __getattr__(self, name):
+        return getattr(self._core, name)
+
+    def gpu(self, *, ordinal):
+        return {**self.identity, "ordinal": str(ordinal)}
+
+    def Workload(self, name, **shape):  # noqa: N802 (a class of the module)
+        work = self._core.Workload(name, **shape)
+        return SimpleNamespace(shape=work.shape, buffers=work.buffers, run_on_gpu=self._run)
+
+    def _run(self, **asked):
+        self.asked.append(asked)
+        times = {"total": 1.0, "allocation": 0.1, "release": 0.1, "kernels": 0.5}
+        return {
+            "mismatch": "",
+            "cold": times,
+            "warm": [times] * asked["repetitions"],
+            "page_locking_seconds": 0.0,
+            "traced": self._traced,
+            "traced_reason": self._reason,
+        }
+
+
+@pytest.fixture
+def gpu_core(monkeypatch):
+    def use(traced, reason=""):
+        core = FakeGpuCore(traced, reason)
+        monkeypatch.setattr(runs, "transfer_core", lambda: core)
+        runs.gpu_identity.cache_clear()
+        return core
+
+    yield use
+    runs.gpu_identity.cache_clear()
+
+
+def plan_of(**parts):
+    return transfer.Plan(workloads=("saxpy",), modes=("pm",), gpu=0, **parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "traced"),
+    [({}, 5), ({"repetitions": 3}, 3), ({"repetitions": 1}, 1), ({"repetitions": 9}, 5), ({"trace": False}, 0)],
+)
+def test_runs_are_traced_beside_those_that_are_timed(gpu_core, parts, traced):
+    core = gpu_core(None, "why not")
+    list(transfer.run(plan_of(**parts), []))
+    assert [asked["traced"] for asked in core.asked] == [traced]
+    assert core.asked[0]["repetitions"] == parts.get("repetitions", 30)
+
+
+def test_a_result_has_its_trace_or_the_reason_why_there_is_none(gpu_core):
+    gpu_core({"total": 1.5, "covered": 0.97}, "")
+    (traced,) = transfer.run(plan_of(), [])
+    assert traced["traced"] == {"total": 1.5, "covered": 0.97}
+    assert "traced_reason" not in traced
+    gpu_core(None, "libcupti.so.13: cannot open")
+    (untraced,) = transfer.run(plan_of(), [])
+    assert untraced["traced"] is None
+    assert untraced["traced_reason"] == "libcupti.so.13: cannot open"
+    assert untraced["verified"] is True  # a trace that fails takes nothing from the rest
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("name", "NVIDIA H200"), ("driver", "590.2")], ids=["another GPU", "another driver"]
+)
+def test_results_of_another_gpu_are_not_continued(tmp_path, gpu_core, name, value):
+    file = tmp_path / "results.json"
+    core = gpu_core(None, "why not")
+    results = list(transfer.run(plan_of(), []))
+    file.write_text(json.dumps(transfer.document(plan_of(), results)))
+    assert transfer.read_results(file, plan_of().options()) == results
+    core.identity[name] = value
+    runs.gpu_identity.cache_clear()
+    with pytest.raises(RefusedInput, match=f"has results with gpu .*, not .*'{value}'"):
+        transfer.read_results(file, plan_of().options())
+
+
+def test_results_without_traces_are_not_continued_with_traces(tmp_path, gpu_core):
+    file = tmp_path / "results.json"
+    gpu_core(None, "why not")
+    file.write_text(json.dumps(transfer.document(plan_of(trace=False), [])))
+    with pytest.raises(RefusedInput, match="has results with trace False, not True"):
+        transfer.read_results(file, plan_of().options())
+
+
+def test_cupti_is_found_among_the_packages_of_python(tmp_path, monkeypatch):
+    monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path), str(tmp_path / "other")])
+    monkeypatch.setattr("site.getusersitepackages", lambda: str(tmp_path / "user"))
+    assert tracing.cupti_folders() == []
+    expected = []
+    for folder in ("nvidia/cu13/lib", "other/nvidia/cuda_cupti/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "libcupti.so.13").touch()
+        expected.append(str(tmp_path / folder))
+    (tmp_path / "user/nvidia/cu13/lib").mkdir(parents=True)  # other libraries of CUDA's
+    assert tracing.cupti_folders() == expected
 
 
 def test_a_wrong_result_is_a_failure(capsys, monkeypatch):

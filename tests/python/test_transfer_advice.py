@@ -13,7 +13,7 @@ from forebay import transfer
 from forebay.cli import main
 from forebay.errors import RefusedInput
 from forebay.transfer.advice import advise
-from forebay.transfer.cost_model import Constants, StageChange
+from forebay.transfer.cost_model import Constants, StageChange, stage_terms
 from forebay.transfer.fitting import _nonnegative, fit, read_measured
 from forebay.transfer.profile import Profile, profile_of_workload, read_profile
 
@@ -24,14 +24,15 @@ import advice_check
 MACHINE = Constants(
     allocation={"malloc": (9e-5, 1.5e-12, 0.0), "managed": (1.3e-4, 1e-12, 1.3e-11)},
     movement={
-        "pageable": (1e-4, 8e-11, 7e-11, 6e-11, 0.0, 0.0),
-        "managed_prefetch": (6e-4, 2.5e-11, 7e-11, 0.0, 3e-4, 1e-10),
-        "pinned": (3e-5, 2e-11, 1.9e-11, 0.0, 0.0, 0.0),
+        "pageable": (1e-4, 8e-11, 7e-11, 6e-11, 0.0, 0.0, 0.0),
+        "managed_prefetch": (6e-4, 2.5e-11, 7e-11, 0.0, 0.0, 3e-4, 1e-10),
+        "pinned": (3e-5, 2e-11, 1.9e-11, 0.0, 0.0, 0.0, 0.0),
     },
     cache_bytes=8e6,
     kernels=(1.2e-5, 1.6e-14, 3.6e-13, 6e-13, 1e-13),
     stages={"async4": StageChange((-0.3, 0.05, 0.03), -0.5, 0.5)},
-    locking=(3e-4, 5e-10),
+    link_stages={},
+    locking=(3e-4, 5e-10, 0.0),
 )
 
 
@@ -134,8 +135,8 @@ def test_kernels_that_compute_for_long_hide_faults():
 def test_the_model_does_not_go_beyond_what_was_measured():
     change = StageChange((0.0, 1.0, 0.0), -0.2, 0.1)
     profile = profile_of_workload("gemm", "small")
-    assert change.share(profile) == 0.1
-    assert change.share(dataclasses.replace(profile, operations=0)) == 0.0
+    assert change.share(stage_terms(profile)) == 0.1
+    assert change.share(stage_terms(dataclasses.replace(profile, operations=0))) == 0.0
 
 
 # ---- advice
@@ -190,13 +191,28 @@ def test_overlapped_allocation_pays_where_bytes_are_many_and_the_rest_is_short()
 
 
 def test_a_mode_beyond_the_study_is_named_only_if_it_is_clearly_better():
-    chunked = {**MACHINE.movement, "pinned_chunked": (1e-4, 3e-11, 3e-11, 0.0, 0.0, 0.0)}
+    chunked = {**MACHINE.movement, "pinned_chunked": (1e-4, 3e-11, 3e-11, 0.0, 0.0, 0.0, 0.0)}
     wide = dataclasses.replace(MACHINE, movement=chunked)
     advice = advise(BIG, wide)
     assert advice.mode == "pinned_chunked/malloc/async4"
     assert list(advice.expected) == [*transfer.STUDY_MODES, advice.mode]
-    near = dataclasses.replace(MACHINE, movement={**chunked, "pinned_chunked": (1e-4, 5.2e-11, 5.2e-11, 0.0, 0.0, 0.0)})
+    near = dataclasses.replace(
+        MACHINE, movement={**chunked, "pinned_chunked": (1e-4, 5.2e-11, 5.2e-11, 0.0, 0.0, 0.0, 0.0)}
+    )
     assert advise(BIG, near).mode == "uvm_async"
+
+
+def test_what_is_staged_again_comes_over_the_link_again():
+    link = {**MACHINE.movement, "mapped": (0.0, 2e-11, 2e-11, 0.0, 3e-11, 0.0, 0.0)}
+    wide = dataclasses.replace(MACHINE, movement=link, link_stages={"async4": StageChange((0.5, 0.0), 0.0, 1.0)})
+    once, thrice = BIG, dataclasses.replace(BIG, staged_bytes=3e9)
+    for transfer_kind, seconds in (("mapped", 2e9 * 3e-11), ("pinned", 0.0)):
+        moved = wide.movement_seconds(thrice, transfer_kind) - wide.movement_seconds(once, transfer_kind)
+        assert moved == pytest.approx(seconds)
+    # Over the link a policy changes movement and kernels together; elsewhere the kernels only.
+    before = wide.allocation_seconds(once, "mapped", "malloc") + wide.locking_seconds(once, "mapped")
+    plain, copied = (wide.seconds(once, f"mapped/malloc/{stage}", 1) for stage in ("plain", "async4"))
+    assert copied - before == pytest.approx(1.5 * (plain - before))
 
 
 def test_nothing_divides_by_zero():

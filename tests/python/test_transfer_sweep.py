@@ -35,6 +35,7 @@ def times(total, kernels=0.25):
 def on_gpu(monkeypatch):
     """A GPU whose results are made up: a total of 100 s over the value, and 1 s more in mode standard."""
     monkeypatch.setattr("forebay.cli.transfer.chosen_device", lambda _: ("cuda", 0))
+    monkeypatch.setattr("forebay.transfer.runs.gpu_identity", lambda _: {"name": "a GPU", "driver": "1.0"})
 
     def result(plan, name, work, mode):
         (value,) = set(plan.shape.values())

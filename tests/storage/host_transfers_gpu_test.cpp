@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "forebay/cuda_driver.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/error.hpp"
 #include "forebay/storage.hpp"
@@ -24,22 +25,11 @@ namespace forebay {
 namespace {
 
 using memory::check_cuda;
+using memory::check_driver;
+using memory::driver_function;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-/// A function of the driver's library, against which nothing links.
-template <class Function>
-Function driver_function(char const* name) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult outcome{};
-  check_cuda(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &outcome), name);
-  if (found == nullptr) throw operation_failed(std::string("the driver lacks ") + name);
-  return reinterpret_cast<Function>(found);
-}
-void check_driver(CUresult result) {
-  if (result != CUDA_SUCCESS) throw operation_failed("CUDA driver error " + std::to_string(static_cast<int>(result)));
-}
 
 /// A range of addresses with memory of GPU 0 for its first pieces and none behind them, as allocators that grow have
 /// it.
@@ -52,18 +42,20 @@ class mapped_memory {
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     wanted.location.id = 0;
-    check_driver(driver_function<decltype(&cuMemAddressReserve)>("cuMemAddressReserve")(
-        &first_, (pieces + 1) * piece_bytes, 0, 0, 0));
+    auto const reserve = driver_function<decltype(&cuMemAddressReserve)>("cuMemAddressReserve");
+    check_driver(reserve(&first_, (pieces + 1) * piece_bytes, 0, 0, 0), "cuMemAddressReserve");
+    auto const create = driver_function<decltype(&cuMemCreate)>("cuMemCreate");
+    auto const map = driver_function<decltype(&cuMemMap)>("cuMemMap");
+    auto const release = driver_function<decltype(&cuMemRelease)>("cuMemRelease");
     for (std::size_t i = 0; i < pieces; ++i) {
       CUmemGenericAllocationHandle piece = 0;
-      check_driver(driver_function<decltype(&cuMemCreate)>("cuMemCreate")(&piece, piece_bytes, &wanted, 0));
-      check_driver(
-          driver_function<decltype(&cuMemMap)>("cuMemMap")(first_ + i * piece_bytes, piece_bytes, 0, piece, 0));
-      check_driver(driver_function<decltype(&cuMemRelease)>("cuMemRelease")(piece));
+      check_driver(create(&piece, piece_bytes, &wanted, 0), "cuMemCreate");
+      check_driver(map(first_ + i * piece_bytes, piece_bytes, 0, piece, 0), "cuMemMap");
+      check_driver(release(piece), "cuMemRelease");
     }
     CUmemAccessDesc const access{wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    check_driver(
-        driver_function<decltype(&cuMemSetAccess)>("cuMemSetAccess")(first_, pieces * piece_bytes, &access, 1));
+    auto const set_access = driver_function<decltype(&cuMemSetAccess)>("cuMemSetAccess");
+    check_driver(set_access(first_, pieces * piece_bytes, &access, 1), "cuMemSetAccess");
   }
   ~mapped_memory() {
     driver_function<decltype(&cuMemUnmap)>("cuMemUnmap")(first_, pieces_ * piece_bytes);

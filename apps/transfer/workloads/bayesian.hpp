@@ -202,7 +202,8 @@ class bayesian {
   static constexpr workload_facts facts{"bayesian", workload_group::application, "sets of parents",
                                         "the best parents of each node of a Bayesian network, for four orders"};
 
-  bayesian(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 2048, 3})) {
+  bayesian(problem_size size, launch_shape given)
+      : shape_(completed(given, {size == problem_size::tiny ? 1024u : 4096u, 256, 2048, 3})) {
     constexpr std::uint32_t nodes[] = {24, 50, 72, 88, 110, 125};
     nodes_ = nodes[static_cast<int>(size)];
     for (std::uint32_t members = 0; members <= members_most; ++members) sets_ += choose(nodes_ - 1, members);

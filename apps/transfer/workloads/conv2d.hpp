@@ -97,8 +97,9 @@ class conv2d {
 
   conv2d(problem_size size, launch_shape given) {
     constexpr std::uint32_t sides[] = {512, 2048, 4096, 8192, 32768, 65536};
-    layout_ = {sides[static_cast<int>(size)], given.tile != 0 ? given.tile : 256};
-    shape_ = completed(given, {std::min(layout_.tiles(), 1024u), 256, 256, 2});
+    if (given.tile == 0) given.tile = 128;
+    layout_ = {sides[static_cast<int>(size)], given.tile};
+    shape_ = completed(given, {std::min(layout_.tiles(), 8448u), 256, given.tile, 2});
     require_tile(shape_.tile, 4, layout_.side, layout_.side);
     require_shared_bytes(staged_bytes<float>(layout_.tile_floats(), shape_.stages));
   }

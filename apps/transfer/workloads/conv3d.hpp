@@ -164,10 +164,10 @@ class conv3d {
     constexpr std::uint32_t sides[] = {96, 192, 384, 448, 768, 1536};
     std::uint32_t const side = sides[static_cast<int>(size)];
     // Larger tiles reload fewer inputs, but small cubes have too few of them for all multiprocessors.
-    if (given.tile == 0) given.tile = size >= problem_size::super ? 64 : 32;
+    if (given.tile == 0) given.tile = size >= problem_size::large ? 64 : 32;
     require_tile(given.tile, 2, given.tile, side);  // the last tiles may go beyond the cube
     layout_ = {.side = side, .edge = given.tile};
-    shape_ = completed(given, {std::min(layout_.tiles(), 1024u), 256, given.tile, given.tile == 64 ? 2u : 3u});
+    shape_ = completed(given, {std::min(layout_.tiles(), 4224u), 256, given.tile, given.tile == 64 ? 2u : 3u});
     require_shared_bytes(staged_bytes<float>(layout_.plane_floats(), shape_.stages) + own_bytes());
   }
 

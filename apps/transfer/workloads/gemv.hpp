@@ -60,7 +60,8 @@ class gemv {
   static constexpr workload_facts facts{"gemv", workload_group::micro, "columns of a row",
                                         "y = A x, where a warp sums each row of A"};
 
-  gemv(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 1024, 2})) {
+  gemv(problem_size size, launch_shape given)
+      : shape_(completed(given, {size == problem_size::tiny ? 1024u : 2112u, 256, 1024, 2})) {
     constexpr std::uint32_t sides[] = {1024, 4096, 8192, 16384, 32768, 65536};
     side_ = sides[static_cast<int>(size)];
     require_tile(shape_.tile, 4, side_, side_);

@@ -98,7 +98,7 @@ class hotspot {
   static constexpr workload_facts facts{"hotspot", workload_group::application, "cells of a tile's side",
                                         "temperatures of a chip's cells after 4 time steps of a five-point stencil"};
 
-  hotspot(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 64, 2})) {
+  hotspot(problem_size size, launch_shape given) : shape_(completed(given, {8448, 256, 64, 2})) {
     constexpr std::uint32_t sides[] = {512, 2048, 4096, 8192, 12288, 20480};
     side_ = sides[static_cast<int>(size)];
     if (shape_.threads % 32 != 0) {
@@ -123,7 +123,9 @@ class hotspot {
     double const with_halo = (side_ + 2 * inner_borders) * (side_ + 2 * hotspot_tile::halo * inner_borders);
     return {.operations = 12 * n * steps,
             .staged_bytes = (with_halo + n) * sizeof(float) * steps,
-            .shared_accesses = (4 + 2.0 / hotspot_tile::rows_of_lane(shape_.tile, shape_.threads)) * n * steps};
+            .shared_accesses = (4 + 2.0 / hotspot_tile::rows_of_lane(shape_.tile, shape_.threads)) * n * steps,
+            // Temperatures and power are read, and temperatures written.
+            .device_bytes = 3 * n * sizeof(float) * steps};
   }
   void init(std::uint64_t seed, views host) const {
     float *const temperature = host.at<float>(0), *const power = host.at<float>(1);

@@ -211,7 +211,7 @@ class kmeans {
   static constexpr workload_facts facts{"kmeans", workload_group::application, "points",
                                         "five rounds of k-means, 64 features and 16 clusters"};
 
-  kmeans(problem_size size, launch_shape given) : shape_(completed(given, {1024, 128, 128, 2})) {
+  kmeans(problem_size size, launch_shape given) : shape_(completed(given, {528, 256, 128, 2})) {
     constexpr unsigned log2_counts[] = {12, 17, 20, 21, 23, 24};
     count_ = std::uint64_t{1} << log2_counts[static_cast<int>(size)];
     chunk_points_ = static_cast<std::uint32_t>(std::max<std::uint64_t>(512, count_ / 1024));

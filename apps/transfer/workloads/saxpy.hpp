@@ -46,7 +46,9 @@ class saxpy {
   static constexpr workload_facts facts{"saxpy", workload_group::micro, "floats of each vector",
                                         "b += alpha a, a hundred times for each element of two vectors"};
 
-  saxpy(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 2048, 2})) {
+  saxpy(problem_size size, launch_shape given)
+      : shape_(completed(
+            given, size == problem_size::tiny ? launch_shape{256, 256, 2048, 2} : launch_shape{2112, 512, 4096, 2})) {
     constexpr unsigned log2_counts[] = {19, 22, 25, 27, 30, 32};
     count_ = std::uint64_t{1} << log2_counts[static_cast<int>(size)];
     require_tile(shape_.tile, 4, count_, shared_bytes_max / 8);

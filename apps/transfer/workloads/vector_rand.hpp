@@ -72,7 +72,7 @@ class vector_rand {
     constexpr unsigned log2_counts[] = {20, 23, 26, 28, 30, 33};
     count_ = std::uint64_t{1} << log2_counts[static_cast<int>(size)];
     if (given.tile == 0) given.tile = 4096;
-    auto const blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(count_ / given.tile, 1024));
+    auto const blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(count_ / given.tile, 8448));
     shape_ = completed(given, {blocks, 256, given.tile, 2});
     // What divides the count is a power of two.
     require_tile(shape_.tile, 4, count_, shared_bytes_max / 4);

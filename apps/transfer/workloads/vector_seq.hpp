@@ -44,7 +44,9 @@ class vector_seq {
   static constexpr workload_facts facts{"vector_seq", workload_group::micro, "floats",
                                         "x = 1.1 x + 1.1, a hundred times for each element of a vector"};
 
-  vector_seq(problem_size size, launch_shape given) : shape_(completed(given, {1024, 256, 4096, 2})) {
+  vector_seq(problem_size size, launch_shape given)
+      : shape_(completed(
+            given, size == problem_size::tiny ? launch_shape{256, 256, 4096, 2} : launch_shape{2112, 512, 8192, 2})) {
     constexpr unsigned log2_counts[] = {20, 23, 26, 28, 30, 33};
     count_ = std::uint64_t{1} << log2_counts[static_cast<int>(size)];
     require_tile(shape_.tile, 4, count_, shared_bytes_max / 4);

@@ -25,6 +25,8 @@ from forebay.cli import (
     study,
     transfer,
     transfer_advise,
+    transfer_pipeline,
+    transfer_report,
     transfer_sweep,
 )
 from forebay.cli.application import Application
@@ -51,10 +53,12 @@ app.command("study")(study.study)
 app.command("run", context_settings={"allow_interspersed_args": False})(serve.run_program)
 for _name, _command in graph_commands.COMMANDS.items():
     graph.app.command(_name)(_command)
+transfer.app.command("report")(transfer_report.report)
 search.app.command("import")(search_import.import_index)
 search.app.command("query")(search_query.query)
 graph.app.command("model")(graph_model.model)
 transfer.app.command("advise")(transfer_advise.advise)
+transfer.app.command("pipeline")(transfer_pipeline.pipeline)
 transfer.app.command("sweep")(transfer_sweep.sweep)
 drive.app.command("extents")(file_extents.extents)
 drive.app.command("attach")(real_drive.attach)

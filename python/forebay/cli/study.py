@@ -25,11 +25,11 @@ from forebay.cli.contract import (
     write_json,
 )
 from forebay.errors import RefusedInput
-from forebay.files import check_file_to_write, writing
+from forebay.files import check_file_to_write, make_folder, writing
 from forebay.study.advice import TOLERANCE_DEFAULT
 from forebay.study.grid import DRIVE_AXES, DRIVE_DEFAULT, Grid, differences
 from forebay.study.program import OWN_COMMAND, TIMEOUT_DEFAULT_S, VALUES_ARE, Plan, Program, load_plan
-from forebay.study.runner import ATTEMPTS_DEFAULT, make_folder
+from forebay.study.runner import ATTEMPTS_DEFAULT
 from forebay.study.whole import Study
 from forebay.study.whole import study as run_study
 from forebay.study.words import failures, lines, verdict

@@ -2,6 +2,7 @@
 """`forebay transfer list|run`: verified workloads under every way of moving data."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -105,6 +106,14 @@ def run(
     tile: TileOption = None,
     stages: StagesOption = None,
     repetitions: RepetitionsOption = None,
+    trace: Annotated[
+        bool | None,
+        typer.Option(
+            "--trace/--no-trace",
+            help="On a GPU, trace up to five runs more, which say what the time went to.",
+            show_default="--trace",
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     seed: SeedOption = 1,
     json_target: JsonOption = None,
@@ -116,6 +125,9 @@ def run(
     check_json_target(json_target)
     shape = {"blocks": blocks, "threads": threads, "tile": tile, "stages": stages}
     plan = plan_of(workload, size, mode, shape, repetitions, device, seed)
+    if plan.gpu is None and trace is not None:
+        raise RefusedInput("--trace" if trace else "--no-trace", trace, "is for a GPU: leave it out")
+    plan = replace(plan, trace=trace is not False)
     plan.validate()
     results = collected(
         json_target,
@@ -149,6 +161,7 @@ def plan_of(
         seed=seed,
         repetitions=repetitions,
         gpu=None if on == CPU else ordinal,
+        trace=False,
     )
 
 
@@ -159,6 +172,7 @@ def collected(
     run_others: Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]],
     document: Callable[[list[dict[str, Any]]], dict[str, Any]],
     numbers: Sequence[str] = (),
+    is_one: Callable[[object], bool] | None = None,
 ) -> list[dict[str, Any]]:
     """All results of a command that goes on where the file of --json stopped, which is written after each.
 
@@ -169,9 +183,12 @@ def collected(
         run_others: Runs what is not among the results that it is given.
         document: What --json gets.
         numbers: Keys of whole numbers that each result has, beside what all have.
+        is_one: What a result looks like; by default, as that of a run.
     """
     goes_to_file = json_target not in (None, "-")
-    results = transfer.read_results(Path(json_target), options, numbers) if goes_to_file and json_target else []
+    results = []
+    if goes_to_file and json_target:
+        results = transfer.read_results(Path(json_target), options, numbers, is_one)
     with progress("running", float(total)) as tell:
         tell(float(len(results)))
         for result in run_others(list(results)):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The charts of a study."""
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from forebay.plots import BLUE, GREY, ORANGE, label, save_figure
+from forebay.plots import BLUE, GREY, ORANGE, figure_bytes, label, save_figure
 from forebay.study.grid import differences
 from forebay.study.model import Model
 from forebay.study.runner import Point
@@ -41,13 +40,7 @@ def draw_file(study: Study, path: Path) -> None:
 
 def draw_bytes(study: Study) -> bytes:
     """Draws a study, and returns the bytes of a PNG file."""
-    figure = draw(study)
-    try:
-        out = io.BytesIO()
-        figure.savefig(out, format="png", bbox_inches="tight")
-        return out.getvalue()
-    finally:
-        plt.close(figure)
+    return figure_bytes(draw(study))
 
 
 def draw(study: Study) -> Figure:

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from forebay.documents import read_json
 from forebay.errors import OperationFailed, RefusedInput
+from forebay.files import make_folder
 from forebay.provenance import build_and_host
 from forebay.study.grid import Drive
 from forebay.study.program import OWN_COMMAND, Figures, NoFigureError, Program
@@ -171,17 +172,6 @@ class Runner:
         if any(one.verified is False for one in runs):
             figures = dataclasses.replace(figures, verified=False)
         return Point(drive, settings, command, figures, [one.value for one in runs], attempts)
-
-
-def make_folder(field: str, folder: Path) -> None:
-    """Makes a folder, with those above it. Refuses one that cannot be made, or that nothing can be written to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise RefusedInput(field, folder, f"is no folder to write to: {why}; name another folder") from None
 
 
 def run_once(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]) -> Any:  # noqa: ANN401

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transfer suite: workloads under every way of moving data, verified, and what the results say."""
 
+from forebay.transfer.pipeline import Pipeline
 from forebay.transfer.runs import (
     STUDY_MODES,
     Plan,
@@ -18,6 +19,7 @@ __all__ = [
     "PARAMETERS",
     "STUDY_MODES",
     "STUDY_WORKLOAD",
+    "Pipeline",
     "Plan",
     "Sweep",
     "document",

@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from forebay.transfer.cost_model import PLAIN, Constants, allocation_of
+from forebay.transfer.cost_model import OVER_THE_LINK, PLAIN, Constants, allocation_of
 from forebay.transfer.profile import Profile
 from forebay.transfer.runs import STUDY_MODES, mode_parts
 from forebay.units import format_bytes, format_ns
@@ -114,7 +114,8 @@ def _about_stage(profile: Profile, constants: Constants, best: str) -> str:
     others = [stage] if stage != PLAIN else [name for name in ("async4",) if name in constants.stages]
     if not others:
         return ""
-    change = constants.stage_change(profile, others[0])
+    over_the_link = mode_parts(best)[0] in OVER_THE_LINK
+    change = (constants.link_stage_change if over_the_link else constants.stage_change)(profile, others[0])
     per_byte = profile.operations / profile.staged_bytes if profile.staged_bytes else 0.0
     accesses = profile.shared_accesses / profile.staged_bytes if profile.staged_bytes else 0.0
     return (

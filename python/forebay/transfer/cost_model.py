@@ -5,13 +5,15 @@ A run allocates, moves bytes, computes, and frees. Each term is linear in what a
 
 - *allocation and release*: so much a call, a byte of device memory and a byte of managed memory, by their kind;
 - *movement*: a fixed time, and so much a byte in and out, by the way of transfer, and a byte that the host's caches do
-  not hold. Bytes that the host writes anew for each run are in no cache where a copy finds them soon;
+  not hold. Bytes that the host writes anew for each run are in no cache where a copy finds them soon. Where kernels
+  read the host's memory over the link, so much also for each byte that they stage again, and a stage policy changes all
+  of it by a share;
 - *faults*: where kernels write results to pages that nothing brought, so much once and for each byte. Kernels that
   compute for long hide a share of it;
 - *kernels*: so much a launch, an operation, a staged byte, an access to shared memory and a byte of buffers, where
   tiles are brought by loads and stores. Another stage policy changes that by a share, which depends on how many
   operations and accesses to shared memory there are for a staged byte;
-- *page-locking*: so much a buffer and a byte, once for all runs that share the buffers.
+- *page-locking*: so much a buffer and a byte, or so much for chunks, once for all runs that share them.
 """
 
 import math
@@ -23,6 +25,8 @@ from forebay.transfer.profile import Profile
 from forebay.transfer.runs import STUDY_MODES, mode_parts
 
 IN_PLACE = ("managed_fault", "managed_prefetch", "managed_prefetch_overlapped", "mapped", "system")
+OVER_THE_LINK = ("mapped", "system")
+"""Where kernels read the host's memory each time that they stage it."""
 PAGE_LOCKED = ("pinned", "batch", "mapped")
 PLAIN = "plain"
 MANAGED = "managed"
@@ -45,10 +49,11 @@ def allocation_terms(profile: Profile, transfer: str) -> tuple[float, float, flo
     return profile.allocations, on_device, managed
 
 
-def movement_terms(profile: Profile, cache_bytes: float) -> tuple[float, ...]:
+def movement_terms(profile: Profile, transfer: str, cache_bytes: float) -> tuple[float, ...]:
     """What the movement of bytes is linear in."""
     moved, rewritten = profile.bytes_in + profile.bytes_out, 2 * profile.bytes_in_place
-    return 1.0, profile.bytes_in, profile.bytes_out, moved - min(cache_bytes, moved - rewritten)
+    again = max(profile.staged_bytes - profile.bytes_in, 0.0) if transfer in OVER_THE_LINK else 0.0
+    return 1.0, profile.bytes_in, profile.bytes_out, moved - min(cache_bytes, moved - rewritten), again
 
 
 def fault_terms(profile: Profile, transfer: str) -> tuple[float, float]:
@@ -74,9 +79,16 @@ def stage_terms(profile: Profile) -> tuple[float, float, float]:
     return 1.0, math.log1p(profile.operations / staged), profile.shared_accesses / staged
 
 
-def locking_terms(profile: Profile) -> tuple[float, float]:
-    """What page-locking is linear in."""
-    return profile.allocations, profile.host_bytes
+def link_stage_terms(profile: Profile) -> tuple[float, float]:
+    """The same, where tiles come over the link: what is staged again may be in a cache for one policy only."""
+    return 1.0, math.log1p(max(profile.staged_bytes - profile.bytes_in, 0.0) / max(profile.bytes_in, 1.0))
+
+
+def locking_terms(profile: Profile, transfer: str) -> tuple[float, float, float]:
+    """What page-locking is linear in: calls and bytes of the host's buffers, or chunks, which are always the same."""
+    if transfer in PAGE_LOCKED:
+        return profile.allocations, profile.host_bytes, 0.0
+    return 0.0, 0.0, float(transfer == "pinned_chunked")
 
 
 def _sum(constants: tuple[float, ...], terms: tuple[float, ...]) -> float:
@@ -88,14 +100,14 @@ class StageChange:
     """By what share a stage policy changes the time of kernels."""
 
     of_terms: tuple[float, ...]
-    """Of each of `stage_terms`."""
+    """Of each of `stage_terms`, or of `link_stage_terms`."""
     least: float
     """What was measured: the model does not go beyond."""
     most: float
 
-    def share(self, profile: Profile) -> float:
+    def share(self, terms: tuple[float, ...]) -> float:
         """The change: 0.1 stands for kernels that take a tenth longer."""
-        return min(max(_sum(self.of_terms, stage_terms(profile)), self.least), self.most)
+        return min(max(_sum(self.of_terms, terms), self.least), self.most)
 
 
 @dataclass(frozen=True)
@@ -112,12 +124,18 @@ class Constants:
     """Of each of `kernel_terms`, with the policy `plain`."""
     stages: Mapping[str, "StageChange"]
     """What another stage policy changes."""
+    link_stages: Mapping[str, "StageChange"]
+    """What it changes where tiles come over the link, of kernels and movement together."""
     locking: tuple[float, ...] | None
     """Of each of `locking_terms`; None where no page-locked memory was measured."""
 
     def stage_change(self, profile: Profile, stage: str) -> float:
         """By what share a stage policy changes the kernels' time."""
-        return 0.0 if stage == PLAIN else self.stages[stage].share(profile)
+        return 0.0 if stage == PLAIN else self.stages[stage].share(stage_terms(profile))
+
+    def link_stage_change(self, profile: Profile, stage: str) -> float:
+        """The same, of kernels and movement, where tiles come over the link."""
+        return self.link_stages[stage].share(link_stage_terms(profile)) if stage in self.link_stages else 0.0
 
     def kernel_seconds(self, profile: Profile, stage: str) -> float:
         """The time of the kernels, on device memory."""
@@ -130,7 +148,7 @@ class Constants:
 
     def movement_seconds(self, profile: Profile, transfer: str) -> float:
         """What moving bytes adds to allocation and kernels."""
-        terms = movement_terms(profile, self.cache_bytes)
+        terms = movement_terms(profile, transfer, self.cache_bytes)
         constants = self.movement[transfer]
         once, fresh = (
             constant * term
@@ -141,7 +159,7 @@ class Constants:
 
     def locking_seconds(self, profile: Profile, transfer: str) -> float:
         """The time to page-lock the host's buffers, once."""
-        return _sum(self.locking or (0.0, 0.0), locking_terms(profile)) if transfer in PAGE_LOCKED else 0.0
+        return _sum(self.locking, locking_terms(profile, transfer)) if self.locking else 0.0
 
     def seconds(self, profile: Profile, mode: str, runs: int) -> float:
         """The time of a run.
@@ -152,12 +170,12 @@ class Constants:
             runs: How many runs share buffers that are page-locked once.
         """
         transfer, allocation, stage = mode_parts(mode)
-        return (
-            self.locking_seconds(profile, transfer) / runs
-            + self.allocation_seconds(profile, transfer, allocation)
-            + self.movement_seconds(profile, transfer)
-            + self.kernel_seconds(profile, stage)
-        )
+        before = self.locking_seconds(profile, transfer) / runs + self.allocation_seconds(profile, transfer, allocation)
+        moving = self.movement_seconds(profile, transfer)
+        if transfer in OVER_THE_LINK:
+            change = self.link_stage_change(profile, stage)
+            return before + (moving + self.kernel_seconds(profile, PLAIN)) * (1 + change)
+        return before + moving + self.kernel_seconds(profile, stage)
 
     def modes(self) -> Iterator[str]:
         """The modes that the constants cover, those of the study by name and first."""
@@ -180,5 +198,6 @@ class Constants:
             "cache_bytes": self.cache_bytes,
             "kernels": list(self.kernels),
             "stages": {stage: asdict(change) for stage, change in self.stages.items()},
+            "link_stages": {stage: asdict(change) for stage, change in self.link_stages.items()},
             "locking": None if self.locking is None else list(self.locking),
         }

@@ -15,6 +15,7 @@ from forebay.documents import read_json
 from forebay.errors import RefusedInput
 from forebay.transfer.cost_model import (
     IN_PLACE,
+    OVER_THE_LINK,
     PLAIN,
     Constants,
     StageChange,
@@ -22,13 +23,14 @@ from forebay.transfer.cost_model import (
     allocation_terms,
     fault_terms,
     kernel_terms,
+    link_stage_terms,
     locking_terms,
     movement_terms,
     stage_terms,
     unhidden,
 )
 from forebay.transfer.profile import Profile, profile_of_workload
-from forebay.transfer.runs import is_result, is_seconds, mode_parts
+from forebay.transfer.runs import is_result, is_seconds, mode_parts, usual_name
 
 _ROUNDS = 8
 _USES_PER_FEATURE = 3
@@ -100,7 +102,7 @@ def _measured(field: str, path: Path, result: Mapping[str, Any]) -> Measured:
     return Measured(
         workload=result["workload"],
         size=result["size"],
-        mode=result["mode"],
+        mode=usual_name(result["mode"]),
         profile=profile,
         total=median["total"],
         allocation=median["allocation"] + median["release"],
@@ -125,7 +127,12 @@ def fit(rows: Sequence[Measured]) -> Constants:
         movement=movement,
         cache_bytes=cache_bytes,
         kernels=_kernels(copied),
-        stages=_stages(copied),
+        stages=_stages(copied, lambda row: row.kernels, stage_terms),
+        link_stages=_stages(
+            [row for row in rows if row.parts[0] in OVER_THE_LINK],
+            lambda row: row.total - row.allocation,
+            link_stage_terms,
+        ),
         locking=_locking(rows),
     )
 
@@ -163,7 +170,9 @@ def _movement(rows: Sequence[Measured]) -> tuple[dict[str, tuple[float, ...]], f
     moved: dict[str, list[_Moved]] = {}
     for row in rows:
         kernels = on_device.get((*row.problem, row.parts[2]))
-        if kernels is not None:
+        # What another policy changes over the link is a share of all.
+        is_plain = row.parts[0] not in OVER_THE_LINK or row.parts[2] == PLAIN
+        if kernels is not None and is_plain:
             one = _Moved(row, row.total - row.allocation - kernels, kernels)
             moved.setdefault(row.parts[0], []).append(one)
     copies = [some for transfer, some in moved.items() if transfer not in IN_PLACE]
@@ -178,7 +187,7 @@ def _moved_line(moved: Sequence[_Moved], cache_bytes: float) -> tuple[tuple[floa
     shares, constants = [1.0] * len(moved), ()
     for _ in range(_FAULT_ROUNDS if any(fresh for _, fresh in faults) else 1):
         terms = [
-            (*movement_terms(one.row.profile, cache_bytes), once, fresh * share)
+            (*movement_terms(one.row.profile, transfer, cache_bytes), once, fresh * share)
             for one, (once, fresh), share in zip(moved, faults, shares, strict=True)
         ]
         totals = [one.row.total for one in moved]
@@ -195,16 +204,20 @@ def _kernels(copied: Sequence[Measured]) -> tuple[float, ...]:
     return _line([kernel_terms(row.profile) for row in plain], [row.kernels for row in plain])
 
 
-def _stages(copied: Sequence[Measured]) -> dict[str, StageChange]:
-    """Of each other policy: by what share of the kernels' time it changes them."""
-    plain = {(*row.problem, row.parts[0], row.parts[1]): row.kernels for row in copied if row.parts[2] == PLAIN}
+def _stages(
+    copied: Sequence[Measured],
+    seconds_of: Callable[[Measured], float],
+    terms_of: Callable[[Profile], tuple[float, ...]],
+) -> dict[str, StageChange]:
+    """Of each other policy: by what share of some time it changes that time."""
+    plain = {(*row.problem, row.parts[0], row.parts[1]): seconds_of(row) for row in copied if row.parts[2] == PLAIN}
     stages = {}
     for stage, some in _grouped(copied, lambda row: row.parts[2]).items():
         pairs = [(row, plain.get((*row.problem, row.parts[0], row.parts[1]))) for row in some]
         known = [(row, before) for row, before in pairs if before]
         if stage != PLAIN and known:
-            terms = np.array([stage_terms(row.profile) for row, _ in known])
-            changes = np.array([row.kernels / before - 1 for row, before in known])
+            terms = np.array([terms_of(row.profile) for row, _ in known])
+            changes = np.array([seconds_of(row) / before - 1 for row, before in known])
             found = _least_absolute(terms, changes, _solved)
             stages[stage] = StageChange(tuple(found.tolist()), float(changes.min()), float(changes.max()))
     return stages
@@ -212,7 +225,11 @@ def _stages(copied: Sequence[Measured]) -> dict[str, StageChange]:
 
 def _locking(rows: Sequence[Measured]) -> tuple[float, ...] | None:
     locked = [row for row in rows if row.locking > 0]
-    return _line([locking_terms(row.profile) for row in locked], [row.locking for row in locked]) if locked else None
+    return (
+        _line([locking_terms(row.profile, row.parts[0]) for row in locked], [row.locking for row in locked])
+        if locked
+        else None
+    )
 
 
 def _line(

@@ -2,8 +2,9 @@
 """Runs of the transfer suite: what to run, one result after another, and results that can be continued."""
 
 import difflib
+import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from forebay import memory
 from forebay._native import interruptible, transfer_core
 from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
+from forebay.transfer.tracing import cupti_folders, traced_runs
 
 # The six modes of the study that the suite repeats: transfer, allocation, stage.
 STUDY_MODES = {
@@ -24,6 +26,7 @@ STUDY_MODES = {
 }
 _REPETITIONS = {"super": 5, "mega": 1}
 _REPETITIONS_DEFAULT = 30
+_REPETITIONS_MAX = 10_000
 _SECONDS_MAX = 1e9
 _TIMES = ("total", "allocation", "release", "kernels")
 _SHAPE = ("blocks", "threads", "tile", "stages")
@@ -40,6 +43,7 @@ class Plan:
     seed: int = 1
     repetitions: int | None = None
     gpu: int | None = None
+    trace: bool = True
 
     def validate(self) -> None:
         """Refuses what no device can do, before anything is allocated."""
@@ -48,8 +52,7 @@ class Plan:
             check_named("--workload", name, names())
         for mode in self.modes:
             _check_mode(mode, on_gpu=self.gpu is not None)
-        if self.repetitions is not None and not 1 <= self.repetitions <= 10_000:
-            raise RefusedInput("--repetitions", self.repetitions, "must be a whole number from 1 to 10000")
+        check_repetitions(self.repetitions)
         for name, value in self.shape.items():
             if not 1 <= value < 2**32:
                 raise RefusedInput(f"--{name}", value, "must be a whole number from 1 to 2^32 - 1")
@@ -73,9 +76,7 @@ class Plan:
     @property
     def chosen_repetitions(self) -> int:
         """How many runs are timed, after the one that is verified."""
-        if self.repetitions is not None:
-            return self.repetitions
-        return _REPETITIONS.get(self.size, _REPETITIONS_DEFAULT)
+        return self.repetitions or usual_repetitions(self.size)
 
     def workload(self, name: str) -> Any:  # noqa: ANN401 (of the extension module)
         """The workload with this plan's size and shape.
@@ -93,9 +94,28 @@ class Plan:
             "shape": self.shape,
             "seed": self.seed,
             "repetitions": self.chosen_repetitions if self.gpu is not None else None,
+            "trace": self.trace if self.gpu is not None else None,
             "device": "cpu" if self.gpu is None else f"cuda:{self.gpu}",
+            "gpu": gpu_identity(self.gpu) if self.gpu is not None else None,
             "commit": build_and_host()["commit"],
         }
+
+
+@functools.cache
+def gpu_identity(ordinal: int) -> dict[str, str]:
+    """The GPU's `name`, and the version of its `driver`."""
+    return transfer_core().gpu(ordinal=ordinal)
+
+
+def check_repetitions(repetitions: int | None) -> None:
+    """Refuses a number of timed runs that makes no sense; None stands for the usual one."""
+    if repetitions is not None and not 1 <= repetitions <= _REPETITIONS_MAX:
+        raise RefusedInput("--repetitions", repetitions, f"must be a whole number from 1 to {_REPETITIONS_MAX}")
+
+
+def usual_repetitions(size: str) -> int:
+    """How many runs of a size are timed if nothing else is asked for."""
+    return _REPETITIONS.get(size, _REPETITIONS_DEFAULT)
 
 
 def names() -> list[str]:
@@ -134,6 +154,12 @@ def mode_parts(mode: str) -> tuple[str, str, str]:
     return transfer, allocation or "malloc", stage or "plain"
 
 
+def usual_name(mode: str) -> str:
+    """The name that the study has for a mode, or the mode itself with all its three parts."""
+    parts = mode_parts(mode)
+    return next((name for name, its in STUDY_MODES.items() if its == parts), "/".join(parts))
+
+
 def _check_mode(mode: str, *, on_gpu: bool) -> None:
     core = transfer_core()
     if not on_gpu:
@@ -162,13 +188,21 @@ def check_named(field_name: str, value: str, known: Sequence[str]) -> None:
     raise RefusedInput(field_name, value, f"did you mean {near}? It must be one of {', '.join(known)}")
 
 
-def read_results(path: Path, wanted: Mapping[str, Any], numbers: Sequence[str] = ()) -> list[dict[str, Any]]:
+def read_results(
+    path: Path,
+    wanted: Mapping[str, Any],
+    numbers: Sequence[str] = (),
+    is_one: Callable[[object], bool] | None = None,
+) -> list[dict[str, Any]]:
     """The results that an earlier command with the options `wanted` left in a file; none if there is no file.
 
     Args:
         path: The file.
         wanted: The options.
         numbers: Keys of whole numbers that each result has, beside what all have.
+        is_one: What a result looks like; by default, as that of a run.
+
+    Wrong ones are left out, so that they are tried again.
 
     Raises:
         RefusedInput: The file holds something else, or results of other options.
@@ -183,7 +217,7 @@ def read_results(path: Path, wanted: Mapping[str, Any], numbers: Sequence[str] =
         options, results = document["options"], document["results"]
     except (ValueError, TypeError, KeyError):
         options = results = None
-    if not (isinstance(options, dict) and isinstance(results, list) and all(map(is_result, results))):
+    if not (isinstance(options, dict) and isinstance(results, list) and all(map(is_one or is_result, results))):
         raise RefusedInput("--json", path, "is no document of `forebay transfer`: name another file, or remove it")
     for name in (*wanted, *(name for name in options if name not in wanted)):
         if options.get(name) != wanted.get(name):
@@ -195,7 +229,7 @@ def read_results(path: Path, wanted: Mapping[str, Any], numbers: Sequence[str] =
             )
     if not all(type(result.get(number)) is int for result in results for number in numbers):
         raise RefusedInput("--json", path, f"has results without {' or '.join(numbers)}: name another file")
-    return list(results)
+    return [result for result in results if result["verified"] is not False]
 
 
 def is_result(found: object) -> bool:
@@ -249,11 +283,15 @@ def run_one(plan: Plan, name: str, work: Any, mode: str) -> dict[str, Any]:  # n
                 stage=stage,
                 seed=plan.seed,
                 repetitions=plan.chosen_repetitions,
+                traced=traced_runs(plan.chosen_repetitions, trace=plan.trace),
+                cupti_folders=cupti_folders(),
                 ordinal=plan.gpu,
             )
         except RefusedInput as refused:  # not of this GPU, or not with this size
             return {**result, "verified": None, "refused": str(refused)}
-        times = {part: ran[part] for part in ("cold", "warm", "page_locking_seconds")}
+        times = {part: ran[part] for part in ("cold", "warm", "page_locking_seconds", "traced")}
+        if ran["traced"] is None:
+            times["traced_reason"] = ran["traced_reason"]
     verified = ran["mismatch"] == ""
     return {**result, "verified": verified, **({} if verified else {"mismatch": ran["mismatch"]}), **times}
 

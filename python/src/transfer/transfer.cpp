@@ -5,18 +5,18 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <vector>
 
-#include "../arguments.hpp"
 #include "apps/transfer/modes.hpp"
 #include "apps/transfer/registry.hpp"
 #include "apps/transfer/run_on_cpu.hpp"
+#include "names.hpp"
+#include "pipeline.hpp"
 #ifdef FOREBAY_HAS_CUDA
 #include "apps/transfer/run_on_gpu.hpp"
 #endif
@@ -25,26 +25,6 @@ namespace nb = nanobind;
 
 namespace forebay::transfer {
 namespace {
-
-/// The enumerator with this name.
-template <class Enum, std::size_t N>
-Enum named_in(std::string_view const (&names)[N], char const* field, std::string const& name) {
-  auto const* const found = std::find(std::begin(names), std::end(names), name);
-  if (found != std::end(names)) return static_cast<Enum>(found - std::begin(names));
-  std::string known;
-  for (std::string_view const each : names) known += (known.empty() ? "" : ", ") + std::string(each);
-  throw refused_input(field, name, "must be one of " + known);
-}
-
-nb::str text_of(std::string_view text) {
-  return nb::str(text.data(), text.size());
-}
-template <std::size_t N>
-nb::list list_of(std::string_view const (&names)[N]) {
-  nb::list list;
-  for (std::string_view const name : names) list.append(text_of(name));
-  return list;
-}
 
 char const* name_of(buffer_use use) {
   switch (use) {
@@ -131,11 +111,43 @@ nb::dict dict_of(run_times const& t) {
   parts["kernels"] = t.kernels;
   return parts;
 }
+
+nb::dict dict_of(traced_run const& run) {
+  auto const seconds = [](std::int64_t ns) { return static_cast<double>(ns) / 1e9; };
+  auto const& exclusive = run.time.exclusive;
+  auto const& sums = run.time.sums;
+  constexpr auto at = [](activity_kind kind) { return static_cast<std::size_t>(kind); };
+  nb::dict parts;
+  parts["total"] = seconds(run.time.total);
+  parts["kernels"] = seconds(exclusive[at(activity_kind::kernel)]);
+  parts["copies"] = seconds(exclusive[at(activity_kind::copy)]);
+  parts["allocation"] = seconds(exclusive[at(activity_kind::allocation)]);
+  parts["host"] = seconds(exclusive[at(activity_kind::host)]);
+  parts["calls"] = seconds(exclusive[at(activity_kind::call)]);
+  parts["unattributed"] = seconds(run.time.unattributed);
+  parts["covered"] = run.time.covered();
+  parts["kernel_sum"] = seconds(sums[at(activity_kind::kernel)]);
+  parts["copy_sum"] = seconds(sums[at(activity_kind::copy)]);
+  parts["allocation_sum"] = seconds(sums[at(activity_kind::allocation)]);
+  parts["pages"] = nb::none();
+  if (run.pages) {
+    nb::dict pages;
+    pages["bytes_in"] = run.pages->bytes_in;
+    pages["bytes_out"] = run.pages->bytes_out;
+    pages["cpu_faults"] = run.pages->cpu_faults;
+    pages["gpu_faults"] = run.pages->gpu_faults;
+    parts["pages"] = pages;
+  }
+  parts["note"] = run.note;
+  parts["runs"] = run.runs;
+  return parts;
+}
 #endif
 
 nb::dict run_gpu([[maybe_unused]] python_workload const& work, std::string const& transfer,
                  std::string const& allocation, std::string const& stage, [[maybe_unused]] std::uint64_t seed,
-                 [[maybe_unused]] std::uint32_t repetitions, [[maybe_unused]] int ordinal) {
+                 [[maybe_unused]] std::uint32_t repetitions, [[maybe_unused]] std::uint32_t traced,
+                 [[maybe_unused]] std::vector<std::string> const& cupti_folders, [[maybe_unused]] int ordinal) {
   [[maybe_unused]] mode const how{named_in<transfer_kind>(transfer_names, "transfer", transfer),
                                   named_in<allocation_kind>(allocation_names, "allocation", allocation),
                                   named_in<stage_kind>(stage_names, "stage", stage)};
@@ -143,7 +155,7 @@ nb::dict run_gpu([[maybe_unused]] python_workload const& work, std::string const
   gpu_run result;
   {
     nb::gil_scoped_release const others_run;
-    result = run_on_gpu(*work.of, how, seed, repetitions, ordinal);
+    result = run_on_gpu(*work.of, how, seed, {repetitions, traced, cupti_folders}, ordinal);
   }
   nb::list warm;
   for (run_times const& t : result.warm) warm.append(dict_of(t));
@@ -152,7 +164,22 @@ nb::dict run_gpu([[maybe_unused]] python_workload const& work, std::string const
   parts["page_locking_seconds"] = result.page_locking_seconds;
   parts["cold"] = dict_of(result.cold);
   parts["warm"] = warm;
+  parts["traced"] = nb::none();
+  if (result.traced) parts["traced"] = dict_of(*result.traced);
+  parts["traced_reason"] = result.traced_reason;
   return parts;
+#else
+  throw operation_failed("this build has no CUDA");
+#endif
+}
+
+nb::dict gpu_facts([[maybe_unused]] int ordinal) {
+#ifdef FOREBAY_HAS_CUDA
+  gpu_identity const found = identity_of_gpu(ordinal);
+  nb::dict facts;
+  facts["name"] = found.name;
+  facts["driver"] = found.driver;
+  return facts;
 #else
   throw operation_failed("this build has no CUDA");
 #endif
@@ -169,6 +196,7 @@ NB_MODULE(_transfer, m) {
   m.attr("TRANSFERS") = list_of(transfer_names);
   m.attr("ALLOCATIONS") = list_of(allocation_names);
   m.def("workloads", &workload_list);
+  m.def("gpu", &gpu_facts, nb::kw_only(), nb::arg("ordinal"));
   nb::class_<python_workload>(m, "Workload")
       .def(
           "__init__",
@@ -185,5 +213,6 @@ NB_MODULE(_transfer, m) {
       .def("costs", &python_workload::costs)
       .def("run_on_cpu", &run_cpu, nb::kw_only(), nb::arg("stage"), nb::arg("seed"))
       .def("run_on_gpu", &run_gpu, nb::kw_only(), nb::arg("transfer"), nb::arg("allocation"), nb::arg("stage"),
-           nb::arg("seed"), nb::arg("repetitions"), nb::arg("ordinal"));
+           nb::arg("seed"), nb::arg("repetitions"), nb::arg("traced"), nb::arg("cupti_folders"), nb::arg("ordinal"));
+  define_pipeline(m);
 }

@@ -23,6 +23,7 @@
 
 #include "apps/common/random.hpp"
 #include "client.hpp"
+#include "forebay/cuda_driver.hpp"
 #include "forebay/cuda_stream.hpp"
 #include "forebay/detail/simt/cuda.hpp"
 #include "forebay/detail/simt/native.hpp"
@@ -32,6 +33,8 @@ namespace forebay::residency {
 namespace {
 
 using memory::check_cuda;
+using memory::check_driver;
+using memory::driver_function;
 using simt::cuda;
 using simt::native;
 
@@ -69,19 +72,6 @@ std::string fresh_module(std::uint64_t value) {
          "U;\n"
          "  st.global.u64 [%at], %value;\n"
          "  ret;\n}\n";
-}
-
-template <class Function>
-Function driver_function(char const* name) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult outcome{};
-  check_cuda(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &outcome), name);
-  if (found == nullptr) throw operation_failed(std::string(name) + ": the NVIDIA driver lacks it");
-  return reinterpret_cast<Function>(found);
-}
-void check_driver(CUresult result, char const* what) {
-  if (result != CUDA_SUCCESS)
-    throw operation_failed(std::string(what) + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
 }
 
 /// One of those modules.
