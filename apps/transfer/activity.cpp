@@ -32,6 +32,7 @@ struct cupti_library {
   FOREBAY_CUPTI_FUNCTION(cuptiActivitySetAttribute);
   FOREBAY_CUPTI_FUNCTION(cuptiGetResultString);
   FOREBAY_CUPTI_FUNCTION(cuptiGetTimestamp);
+  FOREBAY_CUPTI_FUNCTION(cuptiGetVersion);
 #undef FOREBAY_CUPTI_FUNCTION
 
   std::string text_of(CUptiResult result) const {
@@ -65,6 +66,13 @@ class collector {
     std::lock_guard const lock(mutex_);
     if (library_ == nullptr) {
       auto loaded = std::make_unique<cupti_library>(cupti_library{apps::shared_library("libcupti.so.13", folders)});
+      std::uint32_t version = 0;
+      loaded->check(loaded->cuptiGetVersion(&version), "cuptiGetVersion");
+      if (version < CUPTI_API_VERSION) {
+        throw operation_failed(
+            fmt::format("libcupti.so.13 has version {} of its interface, and this build needs {}: install a newer one",
+                        version, CUPTI_API_VERSION));
+      }
       // Buffers are zero already, so CUPTI need not clear them, which it would do between two calls of a run.
       std::uint8_t yes = 1;
       std::size_t size = sizeof yes;
@@ -77,15 +85,18 @@ class collector {
     return *library_;
   }
   void open() {
+    dropped_of(nullptr, 0);  // those of before, which CUPTI then forgets
     std::lock_guard const lock(mutex_);
-    count_dropped(nullptr, 0);  // those of before, which CUPTI then forgets
     found_ = {};
     is_open_ = true;
   }
   records close() {
+    // Not under the lock, which CUPTI's threads take in a callback.
+    auto const [dropped, failure] = dropped_of(nullptr, 0);
     std::lock_guard const lock(mutex_);
     is_open_ = false;
-    count_dropped(nullptr, 0);
+    found_.dropped += dropped;
+    if (!failure.empty()) found_.failure = failure;
     return std::exchange(found_, {});
   }
   /// Whether it was free.
@@ -119,10 +130,12 @@ class collector {
   }
   /// An exception must not leave a callback.
   void take(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t valid) noexcept {
-    std::lock_guard const lock(mutex_);
-    if (!is_open_) return;
     try {
-      count_dropped(context, stream);
+      auto const [dropped, failure] = dropped_of(context, stream);
+      std::lock_guard const lock(mutex_);
+      if (!is_open_) return;
+      found_.dropped += dropped;
+      if (!failure.empty()) found_.failure = failure;
       CUpti_Activity* record = nullptr;
       CUptiResult outcome = CUPTI_SUCCESS;
       while (valid != 0 && (outcome = library_->cuptiActivityGetNextRecord(buffer, valid, &record)) == CUPTI_SUCCESS) {
@@ -132,13 +145,16 @@ class collector {
         found_.failure = "cuptiActivityGetNextRecord: " + library_->text_of(outcome);
       }
     } catch (...) {
+      std::lock_guard const lock(mutex_);
       found_.failure.assign("no memory");  // so short that it needs none
     }
   }
-  void count_dropped(CUcontext context, std::uint32_t stream) {
+  /// How many records CUPTI dropped, and why it cannot say, if so.
+  std::pair<std::size_t, std::string> dropped_of(CUcontext context, std::uint32_t stream) const {
     std::size_t dropped = 0;
-    library_->cuptiActivityGetNumDroppedRecords(context, stream, &dropped);
-    found_.dropped += dropped;
+    CUptiResult const outcome = library_->cuptiActivityGetNumDroppedRecords(context, stream, &dropped);
+    if (outcome == CUPTI_SUCCESS) return {dropped, ""};
+    return {0, "cuptiActivityGetNumDroppedRecords: " + library_->text_of(outcome)};
   }
   void note(CUpti_Activity const* record) {
     switch (record->kind) {
@@ -266,7 +282,7 @@ class activity_recorder::implementation {
     if (!has_pages_) {
       pages_note_ = fmt::format(
           "CUPTI does not say when pages move here ({}: {}): `copies` is without them, and they are in "
-          "`kernels`, `host` and `unattributed`",
+          "`kernels`, `host` and `calls`",
           call, cupti_.text_of(outcome));
     }
   }

@@ -158,6 +158,8 @@ class chunked_memory final : public device_memory {
       if (first == CUDA_SUCCESS) first = result;
     };
     note(free_(r.base, r.bytes));
+    // What may still be mapped is not mapped again.
+    if (first != CUDA_SUCCESS) kept_most = 0;
     for (CUmemGenericAllocationHandle const chunk : r.chunks) note(put_back(chunk, kept_most));
     return first;
   }

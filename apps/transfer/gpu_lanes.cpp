@@ -163,9 +163,9 @@ double gpu_lanes::make_set(step const& s) {
 
 double gpu_lanes::free_set(step const& s) {
   return seconds_of([&] {
-    cudaStream_t const stream = is_stream(s.at) ? stream_of(s.at) : nullptr;
     for (std::byte*& address : sets_[s.set]) {
-      if (address != nullptr) memory_.free(std::exchange(address, nullptr), stream);
+      if (address == nullptr) continue;
+      memory_.free(std::exchange(address, nullptr), is_stream(s.at) ? stream_of(s.at) : nullptr);
     }
   });
 }
@@ -194,7 +194,7 @@ void gpu_lanes::fetch(step const& s) {
 
 void gpu_lanes::deliver(step const& s) {
   if (!is_verifying_) return;
-  std::string const wrong = data_.mismatch(place_of(s));
+  std::string const wrong = data_.mismatch(place_of(s), true);
   data_.forget(place_of(s));
   if (wrong.empty()) {
     ++verified_;

@@ -62,7 +62,7 @@ void job_data::forget(std::uint32_t place) {
   }
 }
 
-std::string job_data::mismatch(std::uint32_t place) {
+std::string job_data::mismatch(std::uint32_t place, bool to_the_bit) {
   std::uint64_t const hash = hash_of(place);
   if (right_ == hash) return "";
   std::vector<std::byte*> addresses;
@@ -71,8 +71,13 @@ std::string job_data::mismatch(std::uint32_t place) {
   }
   ++compared_;
   std::string wrong = work_.mismatch(seed_, views(addresses));
-  if (wrong.empty()) right_ = hash;
-  return wrong;
+  if (!wrong.empty()) return wrong;
+  if (!right_) {
+    right_ = hash;
+  } else if (to_the_bit) {
+    return "the results differ from those of another job";
+  }
+  return "";
 }
 
 std::uint64_t job_data::hash_of(std::uint32_t place) const {

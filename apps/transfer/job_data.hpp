@@ -35,9 +35,11 @@ class job_data {
 
   /// Overwrites the results there, so that results that never come are missed.
   void forget(std::uint32_t place);
-  /// "" if the results there are right. All jobs compute the same. So results that equal others, which were compared
-  /// with the reference, are not compared with it again; their hashes of 64 bits are compared.
-  std::string mismatch(std::uint32_t place);
+  /// "" if the results there are right. All jobs compute the same. So results that equal the first right ones are not
+  /// compared with the reference again; their hashes of 64 bits are compared. `to_the_bit`: results that differ from
+  /// those are wrong, even if the reference, which may look at samples only, has no objection. Not where buffers have
+  /// bytes that no kernel writes and nothing overwrote before.
+  std::string mismatch(std::uint32_t place, bool to_the_bit);
   /// How many results were compared with the reference.
   std::uint32_t compared() const { return compared_; }
 

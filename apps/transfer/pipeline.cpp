@@ -109,7 +109,7 @@ class pipeline::implementation {
   /// Of a pass in which the host looked at no results: those that were not replaced by others.
   std::string mismatch_of_last(std::uint32_t outputs) {
     for (std::uint32_t job = options_.jobs - outputs; job < options_.jobs; ++job) {
-      std::string const wrong = data_.mismatch(job % outputs);
+      std::string const wrong = data_.mismatch(job % outputs, false);
       if (!wrong.empty()) return fmt::format("job {} of a timed pass: {}", job, wrong);
     }
     return "";

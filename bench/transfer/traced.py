@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges the traces of `forebay transfer run`: what they cover, and whether tracing changed what was measured.
 
-One line for each workload and mode: the part of the traced run in which a kernel, a copy, an allocation or the host was
-under way, and the traced total by the median of the untraced ones. Where tracing changed a total by 5 % or more, its
+One line for each workload and mode: the part of the traced run in which anything recorded was under way; the part in
+which that was only a call of CUDA, which prepares work or waits; and the traced total by the median of the untraced ones. Where tracing changed a total by 5 % or more, its
 division says little of untraced runs, and a list at the end names it.
 
 Status 1: at the size large a trace covers less than 95 % of its run, or a result has none. Status 2: FILE has no
@@ -31,6 +31,7 @@ class Judged:
     mode: str
     size: str
     covered: float = 0.0
+    calls: float = 0.0
     ratio: float = 0.0
     reason: str = ""
 
@@ -45,7 +46,9 @@ class Judged:
         return not self.reason and abs(self.ratio - 1) >= CHANGE_LEAST
 
     def __str__(self) -> str:
-        found = self.reason or f"covered {self.covered:7.2%}  traced/untraced {self.ratio:6.3f}"
+        found = (
+            self.reason or f"covered {self.covered:7.2%}  calls {self.calls:7.2%}  traced/untraced {self.ratio:6.3f}"
+        )
         mark = "  TOO LITTLE" if self.is_short else ""
         return f"{self.workload:<22} {self.mode:<28} {self.size:<7} {found}{mark}"
 
@@ -59,7 +62,9 @@ def judged(result: dict[str, Any]) -> Judged | None:
     if trace is None:
         return Judged(**name, reason=f"no trace: {result['traced_reason']}")
     untraced = statistics.median(times["total"] for times in result["warm"])
-    return Judged(**name, covered=trace["covered"], ratio=trace["total"] / untraced)
+    return Judged(
+        **name, covered=trace["covered"], calls=trace["calls"] / trace["total"], ratio=trace["total"] / untraced
+    )
 
 
 def results_of(path: Path) -> list[Judged]:

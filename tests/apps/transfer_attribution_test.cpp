@@ -18,6 +18,7 @@ constexpr auto copy = activity_kind::copy;
 constexpr auto kernel = activity_kind::kernel;
 constexpr auto allocation = activity_kind::allocation;
 constexpr auto host = activity_kind::host;
+constexpr auto call = activity_kind::call;
 
 void expect(attribution const& found, std::vector<std::int64_t> const& exclusive, std::int64_t unattributed) {
   EXPECT_EQ(std::vector<std::int64_t>(std::begin(found.exclusive), std::end(found.exclusive)), exclusive);
@@ -32,7 +33,7 @@ std::vector<std::int64_t> sums_of(attribution const& found) {
 
 TEST(Attribution, GivesTimeOfARunWithoutRecordsToNothing) {
   attribution const found = divide({}, {{100, 150}});
-  expect(found, {0, 0, 0, 0}, 50);
+  expect(found, {0, 0, 0, 0, 0}, 50);
   EXPECT_EQ(found.total, 50);
   EXPECT_EQ(found.covered(), 0);
 }
@@ -41,23 +42,23 @@ TEST(Attribution, CountsWhatFollowsEachOther) {
   // Not sorted, and each begins where another ends.
   attribution const found =
       divide({{kernel, {30, 70}}, {allocation, {0, 10}}, {host, {70, 90}}, {copy, {10, 30}}}, {{0, 100}});
-  expect(found, {20, 40, 10, 20}, 10);
-  EXPECT_EQ(sums_of(found), (std::vector<std::int64_t>{20, 40, 10, 20}));
+  expect(found, {20, 40, 10, 20, 0}, 10);
+  EXPECT_EQ(sums_of(found), (std::vector<std::int64_t>{20, 40, 10, 20, 0}));
   EXPECT_DOUBLE_EQ(found.covered(), 0.9);
 }
 
 TEST(Attribution, GivesWhatOverlapsToTheFirstKind) {
-  // All four at once from 30 to 40; each kind that leaves gives way to the next.
-  attribution const found =
-      divide({{host, {0, 100}}, {allocation, {10, 80}}, {kernel, {20, 60}}, {copy, {30, 40}}}, {{0, 100}});
-  expect(found, {10, 30, 30, 30}, 0);
-  EXPECT_EQ(sums_of(found), (std::vector<std::int64_t>{10, 40, 70, 100}));
+  // All five at once from 30 to 40; each kind that leaves gives way to the next.
+  attribution const found = divide(
+      {{call, {0, 130}}, {host, {10, 110}}, {allocation, {20, 90}}, {kernel, {20, 60}}, {copy, {30, 40}}}, {{0, 130}});
+  expect(found, {10, 30, 30, 30, 30}, 0);
+  EXPECT_EQ(sums_of(found), (std::vector<std::int64_t>{10, 40, 70, 100, 130}));
   EXPECT_DOUBLE_EQ(found.covered(), 1);
 }
 
 TEST(Attribution, CountsOverlapsOfOneKindOnce) {
   attribution const found = divide({{copy, {0, 60}}, {copy, {10, 20}}, {copy, {50, 80}}, {copy, {0, 60}}}, {{0, 100}});
-  expect(found, {80, 0, 0, 0}, 20);
+  expect(found, {80, 0, 0, 0, 0}, 20);
   EXPECT_EQ(found.sums[0], 160);
 }
 
@@ -65,23 +66,23 @@ TEST(Attribution, LeavesOutWhatLiesOutsideOfTheRun) {
   attribution const found = divide(
       {{copy, {0, 99}}, {kernel, {50, 120}}, {host, {190, 500}}, {allocation, {200, 300}}, {allocation, {0, 100}}},
       {{100, 200}});
-  expect(found, {0, 20, 0, 10}, 70);
-  EXPECT_EQ(sums_of(found), (std::vector<std::int64_t>{0, 20, 0, 10}));
+  expect(found, {0, 20, 0, 10, 0}, 70);
+  EXPECT_EQ(sums_of(found), (std::vector<std::int64_t>{0, 20, 0, 10, 0}));
 }
 
 TEST(Attribution, AddsUpThePartsOfARun) {
   // What is under way between the parts counts in neither.
   attribution const found = divide({{kernel, {10, 90}}, {copy, {20, 40}}}, {{0, 30}, {60, 100}});
-  expect(found, {10, 10 + 30, 0, 0}, 10 + 10);
+  expect(found, {10, 10 + 30, 0, 0, 0}, 10 + 10);
   EXPECT_EQ(found.total, 70);
-  EXPECT_EQ(sums_of(found), (std::vector<std::int64_t>{10, 50, 0, 0}));
+  EXPECT_EQ(sums_of(found), (std::vector<std::int64_t>{10, 50, 0, 0, 0}));
 }
 
 TEST(Attribution, GivesRecordsAndRunsWithoutLengthNoTime) {
   attribution const found = divide({{copy, {50, 50}}, {kernel, {0, 0}}}, {{0, 100}});
-  expect(found, {0, 0, 0, 0}, 100);
+  expect(found, {0, 0, 0, 0, 0}, 100);
   attribution const none = divide({{copy, {0, 100}}}, {{70, 70}});
-  expect(none, {0, 0, 0, 0}, 0);
+  expect(none, {0, 0, 0, 0, 0}, 0);
   EXPECT_EQ(none.covered(), 1);
 }
 

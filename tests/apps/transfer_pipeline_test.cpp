@@ -322,42 +322,43 @@ TEST(TransferJobData, ComparesEachResult) {
   EXPECT_EQ(made, 2u + 2 * 3) << "two inputs, and twice all that is not only read";
   for (uint32_t const place : {0u, 1u}) {
     data.forget(place);
-    EXPECT_EQ(data.mismatch(place), "b[0]");
+    EXPECT_EQ(data.mismatch(place, true), "b[0]");
   }
   for (uint32_t job = 0; job < 6; ++job) {
     data.forget(job % 2);
     sums::run(data, job % 2);
-    EXPECT_EQ(data.mismatch(job % 2), "");
+    EXPECT_EQ(data.mismatch(job % 2, true), "");
   }
   EXPECT_EQ(data.compared(), 3u) << "two that were wrong, and the first that was right";
 
   for (uint64_t const at : {uint64_t{0}, uint64_t{1} << 18, sums::count - 1}) {
     uint32_t& word = reinterpret_cast<uint32_t*>(data.output(0, 1))[at];
     ++word;
-    EXPECT_EQ(data.mismatch(0), "b[" + std::to_string(at) + "]");
+    EXPECT_EQ(data.mismatch(0, true), "b[" + std::to_string(at) + "]");
     --word;
   }
   constexpr std::uint64_t mib = 1 << 20;
   std::byte* const b = data.output(0, 1);
   std::swap_ranges(b, b + mib, b + mib);
-  EXPECT_EQ(data.mismatch(0), "b[0]");
+  EXPECT_EQ(data.mismatch(0, true), "b[0]");
   std::swap_ranges(b, b + mib, b + mib);
   data.output(1, 3)[8] = std::byte{6};
-  EXPECT_EQ(data.mismatch(1), "c[2]");
-  EXPECT_EQ(data.mismatch(0), "");
+  EXPECT_EQ(data.mismatch(1, true), "c[2]");
+  EXPECT_EQ(data.mismatch(0, true), "");
 }
 
-TEST(TransferJobData, ComparesResultsAgainThatAreRightInAnotherWay) {
+TEST(TransferJobData, RefusesResultsThatAreRightInAnotherWayIfEachBitCounts) {
   sums const work;
   job_data data(work, 3, [&](uint64_t bytes) {
     return std::shared_ptr<std::byte>(new std::byte[bytes]{}, std::default_delete<std::byte[]>());
   });
   data.prepare(1);
   sums::run(data, 0);
-  EXPECT_EQ(data.mismatch(0), "");
+  EXPECT_EQ(data.mismatch(0, true), "");
   data.output(0, 3)[0] = std::byte{7};  // of which the workload says nothing
-  EXPECT_EQ(data.mismatch(0), "");
+  EXPECT_EQ(data.mismatch(0, false), "");
   EXPECT_EQ(data.compared(), 2u);
+  EXPECT_EQ(data.mismatch(0, true), "the results differ from those of another job");
 }
 
 TEST(TransferHelperThread, DoesCallsInOrderAndKeepsTheirErrors) {

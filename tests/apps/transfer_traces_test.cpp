@@ -66,7 +66,7 @@ class TransferTraces : public ::testing::Test {
   activity_trace last_;
 };
 
-TEST_F(TransferTraces, HaveEachCopyAndAllocationOnTheSteadyClock) {
+TEST_F(TransferTraces, HaveEachCopyAndCallOnTheSteadyClock) {
   activity_recorder recorder({}, false, 0);
   for (int run = 0; run < 3; ++run) {
     attribution const found = traced(recorder, &copy_there_and_back);
@@ -74,11 +74,11 @@ TEST_F(TransferTraces, HaveEachCopyAndAllocationOnTheSteadyClock) {
     for (activity const& a : last_.activities) ++counts[static_cast<std::size_t>(a.kind)];
     EXPECT_EQ(counts[0], 2) << "copies";
     EXPECT_EQ(counts[1], 1) << "the memset";
-    EXPECT_EQ(counts[2], 2) << "cudaMalloc and cudaFree, each once, though the driver is called within";
+    EXPECT_GE(counts[4], 5) << "calls";
     // On another clock they would lie outside of the run, and have no time in it.
     EXPECT_GT(of(found, activity_kind::copy), 0);
     EXPECT_GT(of(found, activity_kind::kernel), 0);
-    EXPECT_GT(of(found, activity_kind::allocation), 0);
+    EXPECT_GT(of(found, activity_kind::call), 0);
     EXPECT_FALSE(last_.pages);
   }
 }
@@ -88,7 +88,7 @@ TEST_F(TransferTraces, HaveNothingOfBefore) {
   copy_there_and_back();
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   traced(recorder, [] {});
-  EXPECT_TRUE(last_.activities.empty());
+  for (activity const& a : last_.activities) EXPECT_EQ(a.kind, activity_kind::call);
 }
 
 TEST_F(TransferTraces, CountThePagesThatMove) {
