@@ -2,8 +2,9 @@
 """Judges the traces of `forebay transfer run`: what they cover, and whether tracing changed what was measured.
 
 One line for each workload and mode: the part of the traced run in which anything recorded was under way; the part in
-which that was only a call of CUDA, which prepares work or waits; and the traced total by the median of the untraced ones. Where tracing changed a total by 5 % or more, its
-division says little of untraced runs, and a list at the end names it.
+which that was only a call of CUDA, which prepares work or waits; and the traced total by the median of the untraced
+ones. Where tracing changed a total by 5 % or more, its division says little of untraced runs, and a list at the end
+names it.
 
 Status 1: at the size large a trace covers less than 95 % of its run, or a result has none. Status 2: FILE has no
 results of a GPU.

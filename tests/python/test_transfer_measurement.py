@@ -25,7 +25,7 @@ def row(covered=0.97, total=1.0, untraced=(1.0, 1.0, 9.0), **parts):
         "size": "large",
         "verified": True,
         "warm": [{"total": seconds} for seconds in untraced],
-        "traced": {"covered": covered, "total": total},
+        "traced": {"covered": covered, "calls": 0.0, "total": total},
         **parts,
     }
 
