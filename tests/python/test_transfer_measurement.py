@@ -25,7 +25,7 @@ def row(covered=0.97, total=1.0, untraced=(1.0, 1.0, 9.0), **parts):
         "size": "large",
         "verified": True,
         "warm": [{"total": seconds} for seconds in untraced],
-        "traced": {"covered": covered, "calls": 0.0, "total": total},
+        "traced": {"covered": covered, "calls": total / 4, "total": total},
         **parts,
     }
 
@@ -40,7 +40,7 @@ def judge(tmp_path, capsys, *rows):
 def test_a_trace_is_held_against_the_median_of_the_untraced_runs(tmp_path, capsys):
     status, shown = judge(tmp_path, capsys, row(total=1.02))
     assert status == 0
-    assert "covered  97.00%  traced/untraced  1.020" in shown
+    assert "covered  97.00%  calls  25.00%  traced/untraced  1.020" in shown
     assert "1 results at large, 0 of them covered below 95%" in shown
     assert "0 totals that tracing changed" in shown
 
