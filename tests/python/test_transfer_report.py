@@ -208,6 +208,58 @@ def test_a_sweep_counts_with_the_rest_of_the_study_s_launch_only(tmp_path):
     assert verdicts_of([file])["A18"].verdict == "not measured"
 
 
+def changed_sweep(tmp_path, parameter, name="sweep", **shape):
+    """A file with the world's sweep in another launch, and the document in it."""
+    document = World().sweep(parameter)
+    for row in document["results"]:
+        row["shape"] |= shape
+    file = tmp_path / f"{name}.json"
+    file.write_text(json.dumps(document))
+    return file, document
+
+
+@pytest.mark.parametrize(("parameter", "claim"), [("blocks", "A18"), ("threads", "A19")])
+def test_a_sweep_with_another_tile_than_the_study_s_counts_and_says_so(tmp_path, parameter, claim):
+    file, document = changed_sweep(tmp_path, parameter, tile=8192)
+    found = verdicts_of([file])[claim]
+    assert found.verdict == "confirmed"
+    said = "not the study's launch: vector_seq with tile 8192 (published: 4096)"
+    assert found.remarks == ["at large", said]
+    for row in document["results"]:  # the study's own is preferred, whichever is read first
+        row["shape"]["tile"] = 4096
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(document))
+    for files in ([file, own], [own, file]):
+        assert verdicts_of(files)[claim].remarks == ["at large"]
+
+
+def test_what_a_sweep_varies_is_no_difference_from_the_study_s_launch(tmp_path):
+    file, _ = changed_sweep(tmp_path, "tile")
+    assert verdicts_of([file])["A20"].remarks == ["at large"]
+
+
+def test_sweeps_are_asked_for_with_all_of_the_study_s_launch():
+    nothing = verdicts_of([])
+    for claim, options in {
+        "A18": "--threads 256 --tile 4096 --parameter blocks",
+        "A19": "--tile 4096 --blocks 256 --parameter threads",
+        "A20": "--threads 256 --blocks 4096 --parameter tile",
+    }.items():
+        assert [options in command for command in nothing[claim].lacking] == [True]
+
+
+def test_the_spread_over_blocks_is_of_the_study_s_values_and_says_its_size(tmp_path):
+    world = World()
+    world.sweeps["blocks"][1] = {"standard": (9.0, 0.2), "async": (9.0, 0.2)}
+    document = world.sweep("blocks")
+    for row in document["results"]:
+        row["size"] = "medium"
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(document))
+    found = verdicts_of([file])["A18"]
+    assert (found.verdict, found.remarks) == ("confirmed", ["at medium, where the study has large"])
+
+
 def test_modes_by_their_parts_are_those_of_the_study(tmp_path):
     world = World()
     rows = [world.row("conv3d", mode, "mega") for mode in ("standard", "async")]
