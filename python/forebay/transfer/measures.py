@@ -11,10 +11,12 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from forebay.transfer.measured import Arm, Results, Row
+from forebay.transfer.runs import STUDY_MODES
 from forebay.transfer.shapes import METRICS, PUBLISHED_SHAPES, Need, differs
 
 STANDARD = "standard"
 LARGEST = ("mega", "super")  # the sizes of the study, of gigabytes
+_LEAST_COPIES = 1e-9  # seconds
 _KIB = 1024
 _FLOAT_BYTES = 4
 
@@ -102,24 +104,29 @@ class OverStandard:
 
     def __call__(self, results: Results) -> Measurement:
         """The figure. Throws NotMeasuredError."""
+        untraced: list[str] = []
         for size in self.sizes:
             found = [results.matching(name, (STANDARD, self.mode), size) for name in self.workloads(results)]
             pairs = [pair for pair in found if pair is not None]
             if len(pairs) == len(found):
-                self._check_traced(pairs, results)
+                if why := self._untraced(pairs):
+                    untraced.append(why)
+                    continue
                 ratios = [seconds(changed, self.what) / seconds(usual, self.what) for usual, changed in pairs]
                 return Measurement(float(np.mean(ratios)), self._remarks(size, pairs))
+        if untraced:
+            raise NotMeasuredError(untraced[0], self.needs(results))
         raise NotMeasuredError(self._why(results), self._lacking(results))
 
-    def _check_traced(self, pairs: Sequence[Sequence[Row]], results: Results) -> None:
-        if self.what != "copies":
-            return
-        for row in (row for pair in pairs for row in pair):
+    def _untraced(self, pairs: Sequence[Sequence[Row]]) -> str:
+        """Why traces do not have the figure; empty if they do, or if it is none of traces."""
+        for row in (row for pair in pairs for row in pair if self.what == "copies"):
             if row.traced is None:
                 why = f"no traced run of {row.workload} in mode {row.mode}"
-                raise NotMeasuredError(f"{why}: {row.traced_reason}" if row.traced_reason else why, self.needs(results))
-            if row.traced["copies"] <= 0:
-                raise NotMeasuredError(f"the trace of {row.workload} has no copies", self.needs(results))
+                return f"{why}: {row.traced_reason}" if row.traced_reason else why
+            if row.traced["copies"] < _LEAST_COPIES:
+                return f"the trace of {row.workload} has no copies"
+        return ""
 
     def _remarks(self, size: str, pairs: Sequence[Sequence[Row]]) -> tuple[str, ...]:
         said = [f"at {size}"] if len(self.sizes) > 1 else []
@@ -155,12 +162,11 @@ class BestSpeedup:
         best = "the best total time of any workload in any mode"
         if self.share:
             return f"of that workload, the part of its time in {STANDARD} in which no kernel runs"
-        return f"the total time in {STANDARD} over {best}, among {' and '.join(reversed(LARGEST))}"
+        return f"the total time in {STANDARD} over {best} of the study, among {' and '.join(reversed(LARGEST))}"
 
     def needs(self, results: Results) -> list[Need]:
         """The measurements that it is computed from."""
-        modes = (STANDARD, "async", "uvm", "uvm_async", "pm", "pm_async")
-        return [Need("run", name, mode, LARGEST[-1]) for name in results.of_group("micro") for mode in modes]
+        return [Need("run", name, mode, LARGEST[-1]) for name in results.of_group("micro") for mode in STUDY_MODES]
 
     def __call__(self, results: Results) -> Measurement:
         """The figure. Throws NotMeasuredError."""
@@ -178,7 +184,7 @@ class BestSpeedup:
     def _speedups(self, results: Results) -> Iterator[tuple[float, Row, Row]]:
         rows = [row for row in results.rows.values() if row.timed and row.size in LARGEST]
         usual = {(row.workload, *row.key[2:4]): row for row in rows if row.mode == STANDARD}
-        for row in rows:
+        for row in (row for row in rows if row.mode in STUDY_MODES):
             if before := usual.get((row.workload, *row.key[2:4])):
                 yield before.mean("total") / row.mean("total"), before, row
 
