@@ -143,7 +143,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.runs < 1:
         parser.error("--runs must be at least 1")
     try:
-        rows = [row for path in given.documents for row in read_measured("DOCUMENT", path)]
+        rows = read_measured("DOCUMENT", *given.documents)
     except RefusedInput as refused:
         parser.error(str(refused))
     found = cases(rows, given.runs, common_modes(rows) if given.modes == "all" else tuple(STUDY_MODES))

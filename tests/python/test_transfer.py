@@ -77,6 +77,8 @@ def test_run_goes_on_where_its_file_stopped(tmp_path, capsys):
         (("--workload", "saxpi"), "--workload: 'saxpi': did you mean saxpy?"),
         (("--mode", "asynk4"), "--mode: 'asynk4': did you mean async4?"),
         (("--mode", "pm"), "--mode: 'pm': "),
+        (("--workload", "saxpy", "--workload", "saxpy"), "--workload: 'saxpy': is there twice"),
+        (("--mode", "bulk", "--mode", "bulk"), "--mode: 'bulk': is there twice"),
         (("--size", "tinny"), "--size: 'tinny': did you mean tiny?"),
         (("--workload", "saxpy", "--tile", 3), "--tile: '3': must be a multiple of 4"),
         (("--workload", "saxpy", "--tile", 1 << 17), "--tile: "),
@@ -99,7 +101,10 @@ def test_bad_input_is_refused_before_anything_runs(capsys, monkeypatch, argument
     ("text", "why"),
     [
         ("{}", "is no document of `forebay transfer`"),
-        ("no JSON", "is no document of `forebay transfer`"),
+        ("no JSON", "is not JSON"),
+        pytest.param("[" * 200_000, "is nested more than 64 deep", id="deep"),
+        pytest.param(" " * (16 << 20) + "{}", "is larger than 16.0 MiB, the limit", id="large"),
+        ("[]", "is no document of `forebay transfer`"),
         ('{"options": [], "results": 3}', "is no document of `forebay transfer`"),
         ('{"options": {}, "results": [3]}', "is no document of `forebay transfer`"),
         (
@@ -141,7 +146,36 @@ def test_results_stay_whole_while_new_ones_are_written(tmp_path):
 def test_a_file_that_is_no_text_is_refused(tmp_path, capsys):
     file = tmp_path / "results.json"
     file.write_bytes(bytes(range(256)))
-    assert "is no document" in call(capsys, "run", "--workload", "saxpy", *CPU, "--json", file, status=2).err
+    assert "is not JSON" in call(capsys, "run", "--workload", "saxpy", *CPU, "--json", file, status=2).err
+
+
+def test_an_empty_file_has_no_results(tmp_path, capsys):
+    file = tmp_path / "results.json"
+    file.touch()
+    call(capsys, "run", "--workload", "saxpy", "--mode", "plain", *CPU, "--json", file)
+    assert len(json.loads(file.read_text())["results"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"refused": "no"}, "is no document of"),
+        ({"verified": False, "mismatch": "x", "refused": "no"}, "is no document of"),
+        ({"warm": []}, "is no document of"),
+        ({"cold": {}}, "is no document of"),
+        ({"size": "small"}, "has a result with size 'small', where its options have 'tiny'"),
+        ({"mode": "bulk"}, "has two results of saxpy bulk"),
+    ],
+)
+def test_results_that_contradict_themselves_are_refused(tmp_path, capsys, change, why):
+    file = tmp_path / "results.json"
+    chosen = ("--workload", "saxpy", "--mode", "plain", "--mode", "bulk", *CPU, "--json", file)
+    call(capsys, "run", *chosen)
+    whole = json.loads(file.read_text())
+    whole["results"][0] |= change
+    file.write_text(json.dumps(whole))
+    assert why in call(capsys, "run", *chosen, status=2).err
+    assert json.loads(file.read_text()) == whole
 
 
 def test_results_go_to_a_device_which_has_none(capsys):
@@ -182,6 +216,20 @@ def test_a_wrong_result_in_a_file_is_tried_again(tmp_path, capsys):
     assert found["plain"]["verified"] is True
     assert found["plain"]["seconds"] != 12345.0
     assert found["bulk"]["seconds"] == 54321.0
+
+
+def test_a_wrong_result_stays_while_other_things_run(tmp_path, capsys):
+    file = tmp_path / "results.json"
+    call(capsys, "run", "--workload", "saxpy", "--mode", "plain", *CPU, "--json", file)
+    whole = json.loads(file.read_text())
+    whole["results"][0] |= {"verified": False, "mismatch": "b[3] is 2 instead of 1"}
+    file.write_text(json.dumps({**whole, "verified": False}))
+    for other in (("--workload", "gemv", "--mode", "plain"), ("--workload", "saxpy", "--mode", "bulk")):
+        failed = call(capsys, "run", *other, *CPU, "--json", file, status=1)
+        assert "saxpy in mode plain gave a wrong result: b[3] is 2 instead of 1" in failed.err
+    again = json.loads(file.read_text())
+    assert again["verified"] is False
+    assert [result["verified"] for result in again["results"]] == [False, True, True]
 
 
 class FakeGpuCore:

@@ -175,6 +175,23 @@ def test_the_stage_policy_follows_what_it_does_to_the_kernels():
     assert "faster" in " ".join(advise(BIG, MACHINE).why)
 
 
+def test_where_nothing_is_staged_a_stage_policy_changes_nothing():
+    link = {**MACHINE.movement, "mapped": (0.0, 2e-11, 2e-11, 0.0, 3e-11, 0.0, 0.0)}
+    wide = dataclasses.replace(MACHINE, movement=link, link_stages={"async4": StageChange((-0.5, 0.0), -0.5, -0.1)})
+    bare = dataclasses.replace(BIG, staged_bytes=0)
+    assert wide.stage_change(bare, "async4") == wide.link_stage_change(bare, "async4") == 0
+    assert wide.stage_change(BIG, "async4") != 0 != wide.link_stage_change(BIG, "async4")
+    advice = advise(bare, wide)
+    assert not advice.mode.endswith("async")
+    assert advice.expected["standard"] == advice.expected["async"]
+    assert "staged" not in " ".join(advice.why)
+
+
+def test_kernels_that_a_policy_does_not_change_are_not_said_to_be_faster():
+    same = dataclasses.replace(MACHINE, stages={"async4": StageChange((0.0, 0.0, 0.0), 0.0, 0.0)})
+    assert "async4 should not change kernels." in " ".join(advise(BIG, same).why)
+
+
 def test_small_programs_get_ordinary_memory():
     small = dataclasses.replace(BIG, **dict.fromkeys(("bytes_in", "bytes_out", "bytes_in_place"), 100000.0))
     assert advise(small, MACHINE).mode in ("standard", "async")
@@ -278,7 +295,9 @@ def test_advice_for_a_profile(tmp_path, capsys, good):
         ("1e8", "nan", "shared_accesses: 'nan': must be from 0"),
         ("1e8", "inf", "shared_accesses: 'inf': must be from 0"),
         ("1e8", "1" + "0" * 400, "must be from 0"),
-        ("1e8", "1" + "0" * 5000, "is not TOML"),
+        ("1e8", "1" + "0" * 5000, "has a whole number of thousands of digits"),
+        ("1e8", "0x" + "f" * 5000, "has a whole number of thousands of digits"),
+        ("operations", "a = [0x" + "f" * 5000 + "]\noperations", "has a whole number of thousands of digits"),
         ("1e8", "'many'", "shared_accesses: 'many': must be a number"),
         ("1e8", "true", "shared_accesses: 'True': must be a number"),
         ("1e8", "[1]", "shared_accesses: '[1]': must be a number"),
@@ -313,6 +332,7 @@ def test_a_profile_without_bytes_is_refused(tmp_path):
         (("--workload", "gemm", "--profile", "x"), "--workload: 'gemm': give either"),
         (("--workload", "gemms"), "--workload: 'gemms': did you mean gemm?"),
         (("--workload", "gemm", "--size", "big"), "--size: 'big': did you mean"),
+        (("--profile", "x", "--size", "large"), "--size: 'large': is of a workload of the suite"),
         (("--workload", "gemm", "--runs", 0), "--runs: '0': must be a whole number"),
         (("--profile", "nowhere.toml"), "--profile: 'nowhere.toml': no such file"),
         (("--workload", "gemm", "--results", "nowhere.json"), "--results: 'nowhere.json': no such file"),
@@ -326,6 +346,21 @@ def changed(**more):
     document = document_of(sizes=("small",), modes=("standard",))
     document["results"][3] |= more
     return document
+
+
+def zero(part):
+    return {"total": 1.0, "allocation": 0.0, "release": 0.0, "kernels": 0.5, part: 0.0}
+
+
+def test_results_of_two_gpus_are_refused(tmp_path, capsys):
+    files = []
+    for name in ("a GPU", None, "a GPU", "another"):  # a document need not say
+        options = {"gpu": {"name": name, "driver": str(len(files))}} if name else {}
+        files.append(write(tmp_path / f"{len(files)}.json", {**changed(), "options": options}))
+    assert len(read_measured("--results", *files[:3])) == 3 * 25
+    asked = [word for file in files for word in ("--results", file)]
+    error = call(capsys, "--workload", "saxpy", *asked, status=2).err
+    assert "3.json': was measured on another, and the documents before it on a GPU" in error
 
 
 @pytest.mark.parametrize(
@@ -342,6 +377,9 @@ def changed(**more):
         (changed(workload="gem"), "has a result that this build does not"),
         (changed(size="big"), "has a result that this build does not"),
         (changed(page_locking_seconds=None), "has a result without a known mode"),
+        (changed(warm=[zero("total")]), "has a total or a time of kernels of 0 for"),
+        (changed(warm=[zero("kernels")]), "has a total or a time of kernels of 0 for"),
+        ({**changed(), "options": {"parameter": "tile"}}, "is a sweep"),
         (changed(warm=[{}]), "is no document of `forebay transfer run`"),
         (document_of(sizes=("small",), modes=("uvm",)), "have no results of a mode that copies"),
         (document_of(sizes=("small",), modes=("async",)), "have no results of a mode that copies"),

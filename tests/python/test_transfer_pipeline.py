@@ -120,6 +120,38 @@ def test_a_wrong_result_is_tried_again(tmp_path, capsys, core):
     assert sorted(result["arm"] for result in again["results"]) == sorted(ALL)
 
 
+def test_a_wrong_result_stays_while_other_arms_run(tmp_path, capsys, core):
+    file = tmp_path / "results.json"
+    core.outcomes["host_thread"] = {"mismatch": "job 3: b[7] is 1 instead of 2"}
+    call(capsys, *SAXPY, "--arm", "host_thread", "--json", file, status=1)
+    failed = call(capsys, *SAXPY, "--arm", "malloc", "--json", file, status=1)
+    assert "saxpy in arm host_thread gave a wrong result" in failed.err
+    again = json.loads(file.read_text())
+    assert again["verified"] is False
+    assert [result["arm"] for result in again["results"]] == ["host_thread", "malloc"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"arm": "host_thread"}, "has two results of host_thread"),
+        ({"jobs": 3}, "has a result with jobs 3, where its options have 16"),
+        ({"workload": "gemv"}, "has a result with workload 'gemv'"),
+        ({"size": "large"}, "has a result with size 'large'"),
+        ({"refused": "no"}, "is no document"),
+    ],
+)
+def test_results_that_contradict_themselves_are_refused(tmp_path, capsys, core, change, why):
+    file = tmp_path / "results.json"
+    call(capsys, *SAXPY, "--arm", "malloc", "--arm", "host_thread", "--json", file)
+    whole = json.loads(file.read_text())
+    whole["results"][0] |= change
+    file.write_text(json.dumps(whole))
+    core.ran.clear()
+    assert why in call(capsys, *SAXPY, "--json", file, status=2).err
+    assert core.ran == []
+
+
 def test_a_wrong_result_is_a_failure_and_is_not_timed(capsys, core):
     core.outcomes["host_thread"] = {"mismatch": "job 3: b[7] is 1 instead of 2", "verified_jobs": 3, "seconds": []}
     failed = call(capsys, *SAXPY, "--json", "-", status=1)

@@ -3,6 +3,7 @@
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from forebay.transfer import ncu
 from forebay.transfer.claims import CLAIMS, judge, saving, show_saving
 from forebay.transfer.loading import load
 from forebay.transfer.measured import Spread
+from forebay.transfer.pipeline import arms
+from forebay.transfer.report import write
 from forebay.transfer.rules import Close, Near, Neutral, Points
 from forebay.transfer.shapes import METRICS, PUBLISHED_SHAPES
-from transfer_world import APPLICATIONS, GPU, MICRO, NETWORKS, World, run_document, times
+from transfer_world import ALL, APPLICATIONS, GPU, MICRO, MODES, NETWORKS, World, jobs_document, run_document, times
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTABLE = [claim.id for claim in CLAIMS if claim.testable]
@@ -208,6 +211,83 @@ def test_a_sweep_counts_with_the_rest_of_the_study_s_launch_only(tmp_path):
     assert verdicts_of([file])["A18"].verdict == "not measured"
 
 
+def changed_sweep(tmp_path, parameter, name="sweep", **shape):
+    """A file with the world's sweep in another launch, and the document in it."""
+    document = World().sweep(parameter)
+    for row in document["results"]:
+        row["shape"] |= shape
+    file = tmp_path / f"{name}.json"
+    file.write_text(json.dumps(document))
+    return file, document
+
+
+@pytest.mark.parametrize(("parameter", "claim"), [("blocks", "A18"), ("threads", "A19")])
+def test_a_sweep_with_another_tile_than_the_study_s_counts_and_says_so(tmp_path, parameter, claim):
+    file, document = changed_sweep(tmp_path, parameter, tile=8192)
+    found = verdicts_of([file])[claim]
+    assert found.verdict == "confirmed"
+    said = "not the study's launch: vector_seq with tile 8192 (published: 4096)"
+    assert found.remarks == ["at large", said]
+    for row in document["results"]:  # the study's own is preferred, whichever is read first
+        row["shape"]["tile"] = 4096
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(document))
+    for files in ([file, own], [own, file]):
+        assert verdicts_of(files)[claim].remarks == ["at large"]
+
+
+def test_what_a_sweep_varies_is_no_difference_from_the_study_s_launch(tmp_path):
+    file, _ = changed_sweep(tmp_path, "tile")
+    assert verdicts_of([file])["A20"].remarks == ["at large"]
+
+
+def test_sweeps_are_asked_for_with_all_of_the_study_s_launch():
+    nothing = verdicts_of([])
+    for claim, options in {
+        "A18": "--threads 256 --tile 4096 --parameter blocks",
+        "A19": "--tile 4096 --blocks 256 --parameter threads",
+        "A20": "--threads 256 --blocks 4096 --parameter tile",
+    }.items():
+        assert [options in command for command in nothing[claim].lacking] == [True]
+
+
+def test_the_spread_over_blocks_is_of_the_study_s_values_and_says_its_size(tmp_path):
+    world = World()
+    world.sweeps["blocks"][1] = {"standard": (9.0, 0.2), "async": (9.0, 0.2)}
+    document = world.sweep("blocks")
+    for row in document["results"]:
+        row["size"] = "medium"
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(document))
+    found = verdicts_of([file])["A18"]
+    assert (found.verdict, found.remarks) == ("confirmed", ["at medium, where the study has large"])
+
+
+def test_the_best_speedup_is_that_of_a_mode_of_the_study(tmp_path):
+    world = World()
+    files = world.write(tmp_path / "files")
+    rows = [world.row(name, mode, "super") for name in ("vector_seq",) for mode in ("standard", "pinned/pool/bulk")]
+    rows[1]["warm"] = [times(0.01, 0.005)]
+    files.append(tmp_path / "more.json")
+    files[-1].write_text(json.dumps(run_document("super", rows)))
+    found = verdicts_of(files)["A13"]
+    assert found.verdict == "confirmed"
+    assert found.remarks == ["conv2d in mode pm_async at super"]
+
+
+def test_traces_of_the_next_size_count_where_those_of_the_largest_lack(tmp_path):
+    world = World()
+    files = world.write(tmp_path / "files")
+    rows = [world.row(name, mode, "mega") for name in APPLICATIONS for mode in ("standard", "uvm", "pm")]
+    for row in rows:
+        row |= {"traced": None, "traced_reason": "libcupti.so.13 is missing"}
+    files.append(tmp_path / "more.json")
+    files[-1].write_text(json.dumps(run_document("mega", rows)))
+    found = verdicts_of(files)
+    assert (found["A9"].verdict, found["A9"].remarks) == ("confirmed", ["at super"])
+    assert "at mega" in found["A8"].remarks
+
+
 def test_modes_by_their_parts_are_those_of_the_study(tmp_path):
     world = World()
     rows = [world.row("conv3d", mode, "mega") for mode in ("standard", "async")]
@@ -385,7 +465,16 @@ REFUSED = {
     "NaN": (with_row(warm=[times(math.nan, 0.1)]), "out of range"),
     "infinity": (with_row(warm=[times(math.inf, 0.1)]), "out of range"),
     "a number without end": (with_row(warm=[times(HUGE, 0.1)]), "out of range"),
-    "no time at all": (with_row(warm=[times(0, 0.1)]), "has a time of 0"),
+    "no time at all": (with_row(warm=[times(0, 0.1)]), "has a time of less than a nanosecond"),
+    "hardly a time": (with_row(warm=[times(0.1, 1e-320)]), "has a time of less than a nanosecond"),
+    "hardly a trace": (
+        with_row(traced={**World().row("saxpy", "pm", "small")["traced"], "total": 1e-320}),
+        "has a trace of less than a nanosecond",
+    ),
+    "hardly a count": (
+        {"counters": [{"workload": "knn", "mode": "async", "size": "large", "metrics": {"a": 1e-320}}]},
+        "out of range",
+    ),
     "truth for a time": (with_row(page_locking_seconds=True), "has no number"),
     "a trace of text": (with_row(traced="yes"), "has a trace that is none"),
     "counters of nothing": ({"counters": []}, "has no counters"),
@@ -411,7 +500,8 @@ def test_an_arm_or_sweep_that_is_wrong_is_refused(tmp_path):
     swept_rows = World().sweep("blocks")
     for document, part, value, why in (
         (arms, "seconds", [], "has no seconds"),
-        (arms, "seconds", [0], "has a time of 0"),
+        (arms, "seconds", [0], "has a time of less than a nanosecond"),
+        (arms, "seconds", [1, 1e-320], "has a time of less than a nanosecond"),
         (arms, "arm", "", "has the arm '', which is no name"),
         (arms, "arm", "$\\frac$", "which is no name"),
         (arms, "jobs", -1, "no whole number as jobs"),
@@ -423,6 +513,71 @@ def test_an_arm_or_sweep_that_is_wrong_is_refused(tmp_path):
         bad.write_text(json.dumps({**document, "results": [row]}))
         with pytest.raises(RefusedInput, match=why):
             load([bad])
+
+
+def test_a_trace_with_hardly_any_copies_has_none(tmp_path):
+    files = World().write(tmp_path / "files")
+    document = json.loads(files[0].read_text())
+    for row in document["results"]:
+        row["traced"]["copies"] = 1e-320
+    files[0].write_text(json.dumps(document))
+    found = verdicts_of(files)["A9"]
+    assert found.verdict == "not measured"
+    assert "has no copies" in found.found[0].text
+
+
+def test_a_file_whose_name_is_no_utf8_has_a_name_that_a_page_can_have(tmp_path):
+    # No argument of a command can be one, but a script that reads a folder can meet it.
+    named = tmp_path / os.fsdecode(b"run\xff.json")
+    named.write_text(json.dumps(small_document(verified=False, mismatch="b[1] is 2")))
+    results = load([named])
+    out = tmp_path / "report"
+    out.mkdir()
+    write(results, judge(results), out)
+    assert "run?.json" in (out / "index.html").read_text()
+    assert {row.file for row in results.rows.values()} == {str(tmp_path / "run?.json")}
+
+
+def command_of(tmp_path, document):
+    file = tmp_path / "document.json"
+    file.write_text(json.dumps(document))
+    (source,) = load([file]).sources
+    return source.command
+
+
+def test_the_command_of_a_run_names_what_there_are_results_of(tmp_path):
+    document = small_document()
+    document["plan"] = {"workloads": ["gemm"], "modes": ["uvm"]}  # the last command's
+    document["options"]["trace"] = True
+    rest = "--size small --seed 1 --repetitions 2 --device cuda:0"
+    whole = f"forebay transfer run --workload saxpy --mode standard --mode pm {rest}"
+    assert command_of(tmp_path, document) == whole
+    document["options"]["trace"] = False
+    assert command_of(tmp_path, document) == f"{whole} --no-trace"
+    world = World()
+    document["results"] = [world.row(name, mode, "small") for name in ALL for mode in MODES]
+    assert command_of(tmp_path, document) == f"forebay transfer run {rest} --no-trace"
+
+
+def test_the_command_of_a_sweep_has_no_option_of_traces(tmp_path):
+    document = World().sweep("blocks")
+    document["options"]["trace"] = False
+    command = command_of(tmp_path, document)
+    assert command.startswith("forebay transfer sweep --workload vector_seq --mode standard --mode async --values 16,")
+    assert "--parameter blocks" in command
+    assert "trace" not in command
+
+
+def test_the_command_of_a_series_of_jobs_names_arms_unless_they_are_all(tmp_path):
+    seconds = dict.fromkeys(arms(), 1.0)
+    few = jobs_document("tiny", {name: seconds[name] for name in ("malloc", "host_thread")})
+    rest = "--workload vector_seq --size tiny --jobs 16 --allocation malloc --device cuda:0"
+    assert command_of(tmp_path, few) == f"forebay transfer pipeline --arm malloc --arm host_thread {rest}"
+    assert command_of(tmp_path, jobs_document("tiny", seconds)) == f"forebay transfer pipeline {rest}"
+    without_pool = {name: 1.0 for name, facts in arms().items() if not facts["is_pool"]}
+    chunked = jobs_document("tiny", without_pool)
+    chunked["options"]["allocation"] = "chunked"
+    assert "--arm" not in command_of(tmp_path, chunked)
 
 
 def test_an_out_that_is_no_folder_is_refused_before_anything_is_drawn(forebay, tmp_path, file, monkeypatch):

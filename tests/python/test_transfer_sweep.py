@@ -241,3 +241,30 @@ def test_a_wrong_result_is_a_failure(capsys, monkeypatch):
     failed = call(capsys, "--values", "2", *ONE, "--json", "-", status=1)
     assert "vector_seq in mode plain gave a wrong result: x[3] is 2 instead of 1" in failed.err
     assert json.loads(failed.out)["verified"] is False
+
+
+def test_a_wrong_result_stays_while_other_workloads_are_swept(tmp_path, capsys):
+    file = tmp_path / "sweep.json"
+    call(capsys, "--values", "2,4", *ONE, "--json", file)
+    whole = json.loads(file.read_text())
+    whole["results"][1] |= {"verified": False, "mismatch": "x[3] is 2 instead of 1"}
+    file.write_text(json.dumps(whole))
+    other = ("--workload", "saxpy", "--values", "2,4", *ONE)
+    assert "vector_seq in mode plain gave a wrong" in call(capsys, *other, "--json", file, status=1).err
+    again = json.loads(file.read_text())
+    assert again["verified"] is False
+    assert [result["verified"] for result in again["results"]] == [True, False, True, True]
+    call(capsys, "--values", "2,4", *ONE, "--json", file)
+    again = json.loads(file.read_text())
+    assert [result["verified"] for result in again["results"]] == [True] * 4
+
+
+def test_two_results_of_one_value_are_refused(tmp_path, capsys):
+    file = tmp_path / "sweep.json"
+    call(capsys, "--values", "2,4", *ONE, "--json", file)
+    whole = json.loads(file.read_text())
+    whole["results"][1]["value"] = 2
+    file.write_text(json.dumps(whole))
+    assert (
+        "has two results of vector_seq plain 2" in call(capsys, "--values", "2,4", *ONE, "--json", file, status=2).err
+    )

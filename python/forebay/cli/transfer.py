@@ -132,7 +132,7 @@ def run(
     results = collected(
         json_target,
         plan.options(),
-        len(plan.chosen) * len(plan.chosen_modes),
+        plan.keys,
         lambda kept: transfer.run(plan, kept),
         lambda results: transfer.document(plan, results),
     )
@@ -168,10 +168,10 @@ def plan_of(
 def collected(
     json_target: str | None,
     options: Mapping[str, Any],
-    total: int,
+    coming: Sequence[tuple[object, ...]],
     run_others: Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]],
     document: Callable[[list[dict[str, Any]]], dict[str, Any]],
-    numbers: Sequence[str] = (),
+    key: Sequence[str] = transfer.RUN_KEY,
     is_one: Callable[[object], bool] | None = None,
 ) -> list[dict[str, Any]]:
     """All results of a command that goes on where the file of --json stopped, which is written after each.
@@ -179,17 +179,17 @@ def collected(
     Args:
         json_target: The value of --json.
         options: What the results in the file must have in common with those to come.
-        total: How many results there are in the end.
+        coming: The keys of the results that the command is for.
         run_others: Runs what is not among the results that it is given.
         document: What --json gets.
-        numbers: Keys of whole numbers that each result has, beside what all have.
+        key: What tells the results from each other.
         is_one: What a result looks like; by default, as that of a run.
     """
     goes_to_file = json_target not in (None, "-")
     results = []
     if goes_to_file and json_target:
-        results = transfer.read_results(Path(json_target), options, numbers, is_one)
-    with progress("running", float(total)) as tell:
+        results = transfer.read_results(Path(json_target), options, key, coming, is_one)
+    with progress("running", float(len(coming))) as tell:
         tell(float(len(results)))
         for result in run_others(list(results)):
             results.append(result)

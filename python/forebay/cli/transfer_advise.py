@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 
 from forebay.cli.contract import JsonOption, check_json_target, missing, terminal, write_json
-from forebay.cli.transfer import SizeOption
 from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
 from forebay.transfer.advice import advise as advice_for
@@ -18,6 +17,7 @@ from forebay.transfer.profile import profile_of_workload, read_profile
 from forebay.transfer.runs import check_named, names, sizes
 from forebay.units import format_ns
 
+_SIZE = "large"
 _RUNS_MAX = 10**9
 
 
@@ -25,7 +25,10 @@ def advise(
     workload: Annotated[
         str | None, typer.Option("--workload", metavar="W", help="Advise for a workload of the suite.")
     ] = None,
-    size: SizeOption = "large",
+    size: Annotated[
+        str | None,
+        typer.Option("--size", metavar="S", help="Of the workload: tiny to mega.", show_default=_SIZE),
+    ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -56,6 +59,9 @@ def advise(
         raise RefusedInput("--workload", workload or "", "give either --workload or --profile")
     if not 1 <= runs <= _RUNS_MAX:
         raise RefusedInput("--runs", runs, f"must be a whole number from 1 to {_RUNS_MAX}")
+    if profile is not None and size is not None:
+        raise RefusedInput("--size", size, "is of a workload of the suite: leave it out with --profile")
+    size = size or _SIZE
     if workload is not None:
         check_named("--workload", workload, names())
         check_named("--size", size, sizes())
@@ -64,7 +70,7 @@ def advise(
         asked = read_profile(profile or Path())
     if not results:
         raise missing("--results", "this build has no constants of a machine: name what `forebay transfer run` wrote")
-    rows = [row for path in results for row in read_measured("--results", path)]
+    rows = read_measured("--results", *results)
     constants = fit([row for row in rows if row.workload != workload])
     advice = advice_for(asked, constants, runs)
     about = {"workload": workload, "size": size} if workload is not None else {"profile": str(profile)}

@@ -11,7 +11,7 @@ from forebay.cli.contract import JsonOption, NotVerifiedError, SeedOption, check
 from forebay.cli.transfer import RepetitionsOption, SizeOption, collected
 from forebay.devices import CPU, chosen_device
 from forebay.errors import RefusedInput
-from forebay.transfer.pipeline import JOBS_DEFAULT, Pipeline, is_arm_result
+from forebay.transfer.pipeline import ARM_KEY, JOBS_DEFAULT, Pipeline, is_arm_result
 from forebay.units import format_ns
 
 
@@ -69,9 +69,7 @@ def pipeline(
         gpu=ordinal,
     )
     plan.validate()
-    results = collected(
-        json_target, plan.options(), len(plan.chosen_arms), plan.run, plan.document, is_one=is_arm_result
-    )
+    results = collected(json_target, plan.options(), plan.keys, plan.run, plan.document, ARM_KEY, is_arm_result)
     terminal(json_target).print(_table(results))
     if wrong := [result for result in results if result["verified"] is False]:
         first = wrong[0]

@@ -22,6 +22,7 @@ from forebay.cli.transfer import (
     plan_of,
 )
 from forebay.errors import RefusedInput
+from forebay.transfer.sweep import SWEEP_KEY
 from forebay.units import format_ns
 
 
@@ -69,7 +70,7 @@ def sweep(
     plan = plan_of(workload or [transfer.STUDY_WORKLOAD], size, mode, shape, repetitions, device, seed)
     swept = transfer.Sweep(plan, parameter, () if values is None else _numbers(values))
     swept.validate()
-    results = collected(json_target, swept.options(), swept.total, swept.run, swept.document, ("value",))
+    results = collected(json_target, swept.options(), swept.keys, swept.run, swept.document, SWEEP_KEY)
     terminal(json_target).print(_table(parameter, results))
     check_verified(results)
 

@@ -3,6 +3,7 @@
 
 from forebay.transfer.pipeline import Pipeline
 from forebay.transfer.runs import (
+    RUN_KEY,
     STUDY_MODES,
     Plan,
     document,
@@ -17,6 +18,7 @@ from forebay.transfer.sweep import PARAMETERS, STUDY_WORKLOAD, Sweep
 
 __all__ = [
     "PARAMETERS",
+    "RUN_KEY",
     "STUDY_MODES",
     "STUDY_WORKLOAD",
     "Pipeline",

@@ -112,16 +112,16 @@ def _about_locking(profile: Profile, constants: Constants, runs: int) -> str:
 def _about_stage(profile: Profile, constants: Constants, best: str) -> str:
     stage = mode_parts(best)[2]
     others = [stage] if stage != PLAIN else [name for name in ("async4",) if name in constants.stages]
-    if not others:
+    if not others or not profile.staged_bytes:
         return ""
     over_the_link = mode_parts(best)[0] in OVER_THE_LINK
     change = (constants.link_stage_change if over_the_link else constants.stage_change)(profile, others[0])
-    per_byte = profile.operations / profile.staged_bytes if profile.staged_bytes else 0.0
-    accesses = profile.shared_accesses / profile.staged_bytes if profile.staged_bytes else 0.0
+    per_byte = profile.operations / profile.staged_bytes
+    accesses = profile.shared_accesses / profile.staged_bytes
+    effect = f"should make kernels {_percent(change)} {'slower' if change > 0 else 'faster'}"
     return (
         f"For each staged byte there are {per_byte:.3g} operations and {accesses:.3g} shared accesses, and each byte "
-        f"is staged {profile.reuse:.3g} times: {others[0]} should make kernels "
-        f"{_percent(change)} {'slower' if change > 0 else 'faster'}."
+        f"is staged {profile.reuse:.3g} times: {others[0]} {effect if change else 'should not change kernels'}."
     )
 
 

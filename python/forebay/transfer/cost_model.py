@@ -131,11 +131,15 @@ class Constants:
 
     def stage_change(self, profile: Profile, stage: str) -> float:
         """By what share a stage policy changes the kernels' time."""
-        return 0.0 if stage == PLAIN else self.stages[stage].share(stage_terms(profile))
+        if stage == PLAIN or not profile.staged_bytes:
+            return 0.0
+        return self.stages[stage].share(stage_terms(profile))
 
     def link_stage_change(self, profile: Profile, stage: str) -> float:
         """The same, of kernels and movement, where tiles come over the link."""
-        return self.link_stages[stage].share(link_stage_terms(profile)) if stage in self.link_stages else 0.0
+        if stage not in self.link_stages or not profile.staged_bytes:
+            return 0.0
+        return self.link_stages[stage].share(link_stage_terms(profile))
 
     def kernel_seconds(self, profile: Profile, stage: str) -> float:
         """The time of the kernels, on device memory."""

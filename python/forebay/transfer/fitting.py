@@ -66,20 +66,40 @@ class Measured:
         return self.workload, self.size
 
 
-def read_measured(field: str, path: Path) -> list[Measured]:
-    """The timed and verified results of a document of `forebay transfer run`.
+def read_measured(field: str, *paths: Path) -> list[Measured]:
+    """The timed and verified results of documents of `forebay transfer run`, all of one GPU.
 
     Raises:
-        RefusedInput: It is no such document, or has no times of a GPU.
+        RefusedInput: One is no such document, has no times of a GPU, or is of another GPU than those before it.
     """
+    rows: list[Measured] = []
+    known = ""
+    for path in paths:
+        gpu, found = _read(field, path)
+        if gpu and known and gpu != known:
+            why = f"was measured on {gpu}, and the documents before it on {known}: constants are of one GPU"
+            raise RefusedInput(field, path, f"{why}; name documents of the same")
+        known = known or gpu
+        rows += found
+    return rows
+
+
+def _read(field: str, path: Path) -> tuple[str, list[Measured]]:
+    """The name of the GPU, where a document has it, and its results."""
     document = read_json(field, path, _HELP)
     results = document.get("results") if isinstance(document, dict) else None
     if not (isinstance(results, list) and all(map(is_result, results))):
         raise RefusedInput(field, path, f"is no document of `forebay transfer run`; {_HELP}")
+    options = document.get("options")
+    options = options if isinstance(options, dict) else {}
+    if "parameter" in options:
+        raise RefusedInput(field, path, f"is a sweep, which has launches that no other program has; {_HELP}")
     found = [_measured(field, path, result) for result in results if result["verified"] and result.get("warm")]
     if not found:
         raise RefusedInput(field, path, f"has no times of a GPU; {_HELP}")
-    return found
+    gpu = options.get("gpu")
+    name = gpu.get("name") if isinstance(gpu, dict) else None
+    return name if isinstance(name, str) else "", found
 
 
 def _measured(field: str, path: Path, result: Mapping[str, Any]) -> Measured:
@@ -95,6 +115,8 @@ def _measured(field: str, path: Path, result: Mapping[str, Any]) -> Measured:
         profile = profile_of_workload(result["workload"], result["size"], shape)
     except RefusedInput as refused:
         raise RefusedInput(field, path, f"has a result that this build does not: {refused}; {_HELP}") from None
+    if not all(times[part] > 0 for times in result["warm"] for part in ("total", "kernels")):
+        raise RefusedInput(field, path, f"has a total or a time of kernels of 0 for {result['workload']}; {_HELP}")
     median = {
         part: statistics.median(times[part] for times in result["warm"])
         for part in ("total", "allocation", "release", "kernels")
@@ -214,7 +236,7 @@ def _stages(
     stages = {}
     for stage, some in _grouped(copied, lambda row: row.parts[2]).items():
         pairs = [(row, plain.get((*row.problem, row.parts[0], row.parts[1]))) for row in some]
-        known = [(row, before) for row, before in pairs if before]
+        known = [(row, before) for row, before in pairs if before and row.profile.staged_bytes]
         if stage != PLAIN and known:
             terms = np.array([terms_of(row.profile) for row, _ in known])
             changes = np.array([seconds_of(row) / before - 1 for row, before in known])

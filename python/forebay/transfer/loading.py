@@ -12,11 +12,13 @@ from forebay.documents import read_json
 from forebay.errors import RefusedInput
 from forebay.transfer import ncu
 from forebay.transfer.measured import TRACED, Arm, Counters, Results, Row, Source, Times
+from forebay.transfer.pipeline import ALLOCATIONS, arms
 from forebay.transfer.runs import STUDY_MODES, mode_parts, usual_name
 
 FIELD = "FILE"
 _REMEDY = "give what `forebay transfer run`, `sweep` or `pipeline` wrote with --json, or what ncu did"
 _SECONDS_MAX = 1e7
+_LEAST = 1e-9  # of seconds that others are divided by, and of counters: a clock of nanoseconds has no less
 _COUNT_MAX = 2**32
 _COUNTED_MAX = 1e30
 _WORDS_MAX = 120
@@ -49,13 +51,13 @@ def _add(results: Results, file: Path) -> None:
     if file.suffix == ".csv":
         workload, mode, size, sums = ncu.read_csv(FIELD, file)
         counted = _counters({"workload": workload, "mode": mode, "size": size, "metrics": sums}, results, file)
-        _keep(results, results.counters, [counted], Source(str(file), "counters of ncu", ""))
+        _keep(results, results.counters, [counted], Source(_name(file), "counters of ncu", ""))
         return
     document = read_json(FIELD, file, _REMEDY)
     if not isinstance(document, dict):
         raise _WrongError("is no document of `forebay transfer`")
     if "counters" in document:
-        source = Source(str(file), "counters of ncu", "", gpu=_gpu(document)[0])
+        source = Source(_name(file), "counters of ncu", "", gpu=_gpu(document)[0])
         found = [_counters(one, results, file) for one in _list(document, "counters", "the document")]
         _keep(results, results.counters, found, source)
         return
@@ -72,7 +74,7 @@ def _add_document(results: Results, file: Path, document: dict[str, Any]) -> Non
     gpu, driver = _gpu(document)
     forebay = document.get("forebay") if isinstance(document.get("forebay"), dict) else {}
     source = Source(
-        str(file),
+        _name(file),
         kind,
         _command(kind, document, results),
         gpu=gpu,
@@ -113,7 +115,7 @@ def _row(one: dict[str, Any], results: Results, file: Path, kind: str) -> Row:
     row = {
         **_identity(one, results, where),
         "shape": {name: _count(shape, name, where) for name in _SHAPE},
-        "file": str(file),
+        "file": _name(file),
         **swept,
     }
     if not _is_right(one, where):
@@ -137,7 +139,7 @@ def _arm(one: dict[str, Any], results: Results, file: Path, allocation: str) -> 
         "size": _named(one, "size", results.sizes, where),
         "jobs": _count(one, "jobs", where),
         "allocation": allocation,
-        "file": str(file),
+        "file": _name(file),
     }
     for name in ("arm", "allocation"):
         if not _NAME.fullmatch(str(arm[name])) and (arm[name] or name == "arm"):
@@ -145,8 +147,8 @@ def _arm(one: dict[str, Any], results: Results, file: Path, allocation: str) -> 
     if not _is_right(one, where):
         return Arm(**arm, refused=_text(one, "refused"), mismatch=_text(one, "mismatch"))
     seconds = tuple(_number(value, where) for value in _list(one, "seconds", where))
-    if 0 in seconds:
-        raise _WrongError(f"has a time of 0 for {where}")
+    if min(seconds) < _LEAST:
+        raise _WrongError(f"has a time of less than a nanosecond for {where}")
     allocating = _list(one, "allocation_seconds", where) if "allocation_seconds" in one else []
     return Arm(
         **arm,
@@ -163,7 +165,9 @@ def _counters(one: object, results: Results, file: Path) -> Counters:
     if not isinstance(sums, dict) or not sums:
         raise _WrongError(f"has no metrics for {where}")
     found = {str(name): _number(value, where, most=_COUNTED_MAX) for name, value in sums.items()}
-    return Counters(**_identity(one, results, where), file=str(file), sums=found)
+    if any(0 < value < _LEAST for value in found.values()):
+        raise _WrongError(f"has a number out of range for {where}")
+    return Counters(**_identity(one, results, where), file=_name(file), sums=found)
 
 
 def _identity(one: dict[str, Any], results: Results, where: str) -> dict[str, str]:
@@ -199,15 +203,18 @@ def _times(one: object, where: str) -> Times:
     if not isinstance(one, dict):
         raise _WrongError(f"has no times for {where}")
     times = Times(*(_seconds(one, name, where) for name in ("total", "allocation", "release", "kernels")))
-    if not (times.total > 0 and times.kernels > 0):
-        raise _WrongError(f"has a time of 0 for {where}")
+    if min(times.total, times.kernels) < _LEAST:
+        raise _WrongError(f"has a time of less than a nanosecond for {where}")
     return times
 
 
 def _traced(one: object, where: str) -> dict[str, float]:
     if not isinstance(one, dict):
         raise _WrongError(f"has a trace that is none for {where}")
-    return {name: _seconds(one, name, where) for name in ("total", *TRACED)}
+    traced = {name: _seconds(one, name, where) for name in ("total", *TRACED)}
+    if traced["total"] < _LEAST:
+        raise _WrongError(f"has a trace of less than a nanosecond for {where}")
+    return traced
 
 
 def _seconds(one: dict[str, Any], name: str, where: str, default: float | None = None) -> float:
@@ -250,6 +257,11 @@ def _text(one: dict[str, Any], name: str) -> str:
     return _sound(value[:_TEXT_MAX]) if isinstance(value, str) else ""
 
 
+def _name(file: Path) -> str:
+    """A file as a page can name it: what it is called need not be UTF-8."""
+    return _sound(str(file))
+
+
 def _sound(text: str) -> str:
     """Text without halves of surrogate pairs, which JSON can have and no page."""
     return text.encode(errors="replace").decode()
@@ -270,17 +282,21 @@ def _gpu(document: dict[str, Any]) -> tuple[str, str]:
 
 
 def _command(kind: str, document: dict[str, Any], results: Results) -> str:
-    """The command that writes such a document. It is made from the options, as far as they are what they should be."""
-    options, plan = document["options"], document.get("plan")
-    plan = plan if isinstance(plan, dict) else {}
+    """The command that writes such a document, as far as options and results are what they should be.
+
+    What was run is what there are results of: they may be of several commands, and the plan is only the last one's.
+    """
+    options = document["options"]
     words = ["forebay", "transfer", kind]
-    for option, key, default in (
-        ("--workload", "workloads", list(results.groups)),
-        ("--mode", "modes", list(STUDY_MODES)),
-    ):
-        chosen = plan.get(key)
-        if isinstance(chosen, list) and chosen != default:
-            words += [word for name in chosen if isinstance(name, str) for word in (option, name)]
+    if kind == "pipeline":
+        parts = [("--arm", "arm", [name for name, facts in arms().items() if _has_arm(options, facts)])]
+    else:
+        default = list(results.groups) if kind == "run" else []
+        parts = [("--workload", "workload", default), ("--mode", "mode", list(STUDY_MODES))]
+    for option, part, default in parts:
+        found = [one[part] for one in document["results"] if isinstance(one, dict) and isinstance(one.get(part), str)]
+        if set(found) != set(default):
+            words += [word for name in dict.fromkeys(found) for word in (option, name)]
     if isinstance(options.get("values"), list):
         words += ["--values", ",".join(map(str, options["values"]))]
     for name in ("workload", "size", "parameter", "jobs", "allocation", "seed", "repetitions", "device"):
@@ -290,4 +306,10 @@ def _command(kind: str, document: dict[str, Any], results: Results) -> str:
     for name in _SHAPE:
         if isinstance(shape, dict) and isinstance(shape.get(name), int):
             words += [f"--{name}", str(shape[name])]
+    if kind == "run" and options.get("trace") is False:
+        words.append("--no-trace")
     return shlex.join(_sound(word[:200]) for word in words[:_WORDS_MAX])
+
+
+def _has_arm(options: dict[str, Any], facts: dict[str, Any]) -> bool:
+    return options.get("allocation") == ALLOCATIONS[0] or not facts["is_pool"]

@@ -192,3 +192,13 @@ class Results:
                     found.setdefault(row.mode, {})[row.value] = row
             if found:
                 yield size, found
+
+    def launches(self, workload: str, parameter: str) -> Iterator[tuple[str, list[dict[str, dict[int, Row]]]]]:
+        """As `swept`, with the rows of each launch apart that differs in more than the parameter."""
+        for size in reversed(self.sizes):
+            found: dict[tuple[object, ...], dict[str, dict[int, Row]]] = {}
+            for row in self.sweeps.values():
+                if (row.workload, row.parameter, row.size) == (workload, parameter, size) and row.timed:
+                    rest = tuple(row.shape[name] for name in _SHAPE if name != parameter)
+                    found.setdefault(rest, {}).setdefault(row.mode, {})[row.value] = row
+            yield size, list(found.values())

@@ -11,10 +11,12 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from forebay.transfer.measured import Arm, Results, Row
+from forebay.transfer.runs import STUDY_MODES
 from forebay.transfer.shapes import METRICS, PUBLISHED_SHAPES, Need, differs
 
 STANDARD = "standard"
 LARGEST = ("mega", "super")  # the sizes of the study, of gigabytes
+_LEAST_COPIES = 1e-9  # seconds
 _KIB = 1024
 _FLOAT_BYTES = 4
 
@@ -102,24 +104,29 @@ class OverStandard:
 
     def __call__(self, results: Results) -> Measurement:
         """The figure. Throws NotMeasuredError."""
+        untraced: list[str] = []
         for size in self.sizes:
             found = [results.matching(name, (STANDARD, self.mode), size) for name in self.workloads(results)]
             pairs = [pair for pair in found if pair is not None]
             if len(pairs) == len(found):
-                self._check_traced(pairs, results)
+                if why := self._untraced(pairs):
+                    untraced.append(why)
+                    continue
                 ratios = [seconds(changed, self.what) / seconds(usual, self.what) for usual, changed in pairs]
                 return Measurement(float(np.mean(ratios)), self._remarks(size, pairs))
+        if untraced:
+            raise NotMeasuredError(untraced[0], self.needs(results))
         raise NotMeasuredError(self._why(results), self._lacking(results))
 
-    def _check_traced(self, pairs: Sequence[Sequence[Row]], results: Results) -> None:
-        if self.what != "copies":
-            return
-        for row in (row for pair in pairs for row in pair):
+    def _untraced(self, pairs: Sequence[Sequence[Row]]) -> str:
+        """Why traces do not have the figure; empty if they do, or if it is none of traces."""
+        for row in (row for pair in pairs for row in pair if self.what == "copies"):
             if row.traced is None:
                 why = f"no traced run of {row.workload} in mode {row.mode}"
-                raise NotMeasuredError(f"{why}: {row.traced_reason}" if row.traced_reason else why, self.needs(results))
-            if row.traced["copies"] <= 0:
-                raise NotMeasuredError(f"the trace of {row.workload} has no copies", self.needs(results))
+                return f"{why}: {row.traced_reason}" if row.traced_reason else why
+            if row.traced["copies"] < _LEAST_COPIES:
+                return f"the trace of {row.workload} has no copies"
+        return ""
 
     def _remarks(self, size: str, pairs: Sequence[Sequence[Row]]) -> tuple[str, ...]:
         said = [f"at {size}"] if len(self.sizes) > 1 else []
@@ -155,12 +162,11 @@ class BestSpeedup:
         best = "the best total time of any workload in any mode"
         if self.share:
             return f"of that workload, the part of its time in {STANDARD} in which no kernel runs"
-        return f"the total time in {STANDARD} over {best}, among {' and '.join(reversed(LARGEST))}"
+        return f"the total time in {STANDARD} over {best} of the study, among {' and '.join(reversed(LARGEST))}"
 
     def needs(self, results: Results) -> list[Need]:
         """The measurements that it is computed from."""
-        modes = (STANDARD, "async", "uvm", "uvm_async", "pm", "pm_async")
-        return [Need("run", name, mode, LARGEST[-1]) for name in results.of_group("micro") for mode in modes]
+        return [Need("run", name, mode, LARGEST[-1]) for name in results.of_group("micro") for mode in STUDY_MODES]
 
     def __call__(self, results: Results) -> Measurement:
         """The figure. Throws NotMeasuredError."""
@@ -178,7 +184,7 @@ class BestSpeedup:
     def _speedups(self, results: Results) -> Iterator[tuple[float, Row, Row]]:
         rows = [row for row in results.rows.values() if row.timed and row.size in LARGEST]
         usual = {(row.workload, *row.key[2:4]): row for row in rows if row.mode == STANDARD}
-        for row in rows:
+        for row in (row for row in rows if row.mode in STUDY_MODES):
             if before := usual.get((row.workload, *row.key[2:4])):
                 yield before.mean("total") / row.mean("total"), before, row
 
@@ -200,6 +206,7 @@ class Swept:
     workload: str = "vector_seq"
 
     FIXED: ClassVar = {"blocks": {"threads": 256}, "threads": {"blocks": 256}, "tile": {"blocks": 4096, "threads": 256}}
+    SIZE: ClassVar = "large"
     VALUES: ClassVar = {
         "blocks": (4096, 2048, 1024, 512, 256, 128, 64, 32, 16),
         "threads": (32, 64, 128, 256, 512, 1024),
@@ -210,7 +217,9 @@ class Swept:
     def words(self) -> str:
         """What it computes."""
         time = f"the {_WORDS[self.what]} of {self.workload} in mode {self.mode}"
-        fixed = " and ".join(f"{number} {name}" for name, number in self.FIXED[self.parameter].items())
+        fixed = " and ".join(
+            f"a tile of {number}" if name == "tile" else f"{number} {name}" for name, number in self._fixed.items()
+        )
         if self.spread:
             return f"{time}: the greatest over the least, of 4096 to 16 blocks with {fixed}"
         unit = "KiB of shared memory a block" if self.parameter == "tile" else self.parameter
@@ -221,37 +230,51 @@ class Swept:
         return f"{time}, at {self.value} {unit} over at {self.base}, with {fixed}"
 
     @property
+    def _fixed(self) -> dict[str, int]:
+        """The rest of the launch, as the study has it."""
+        shape = {**PUBLISHED_SHAPES.get(self.workload, {}), **self.FIXED[self.parameter]}
+        return {name: number for name, number in shape.items() if name != self.parameter}
+
+    @property
     def _modes(self) -> list[str]:
         return list(dict.fromkeys([STANDARD, self.mode] if self.over_standard else [self.mode]))
 
     def needs(self, results: Results) -> list[Need]:
         """The measurements that it is computed from."""
         del results
-        fixed = tuple(self.FIXED[self.parameter].items())
-        values = self.VALUES[self.parameter]
-        return [Need("sweep", self.workload, mode, "large", self.parameter, values, fixed) for mode in self._modes]
+        fixed, values = tuple(self._fixed.items()), self.VALUES[self.parameter]
+        return [Need("sweep", self.workload, mode, self.SIZE, self.parameter, values, fixed) for mode in self._modes]
 
     def __call__(self, results: Results) -> Measurement:
-        """The figure. Throws NotMeasuredError."""
-        for size, by_mode in results.swept(self.workload, self.parameter):
-            times = {mode: self._times(rows) for mode, rows in by_mode.items()}
-            if self._suffices(times):
-                return Measurement(self._ratio(times), (f"at {size}",))
+        """The figure, of the study's launch if it is there. Throws NotMeasuredError."""
+        for size, launches in results.launches(self.workload, self.parameter):
+            rows = [{mode: self._shown(launch.get(mode, {})) for mode in self._modes} for launch in launches]
+            enough = [(_shapes([row for of in found.values() for row in of.values()]), found) for found in rows]
+            enough = [one for one in enough if self._suffices(one[1])]
+            if enough:
+                remarks, found = min(enough, key=lambda one: len(one[0]))
+                at = f"at {size}" if size == self.SIZE else f"at {size}, where the study has {self.SIZE}"
+                times = {
+                    mode: {value: seconds(row, self.what) for value, row in of.items()} for mode, of in found.items()
+                }
+                return Measurement(self._ratio(times), (at, *remarks))
         why = f"no sweep of {self.parameter} of {self.workload} with these values"
         raise NotMeasuredError(why, self.needs(results))
 
-    def _times(self, rows: dict[int, Row]) -> dict[int, float]:
+    def _shown(self, rows: dict[int, Row]) -> dict[int, Row]:
+        """The rows of the study's values, with the rest of the launch that belongs to them, by what is shown."""
         fixed = self.FIXED[self.parameter]
         found = {}
         for value, row in rows.items():
             if all(row.shape[name] == number for name, number in fixed.items()):
                 shown = value * row.shape["stages"] * _FLOAT_BYTES // _KIB if self.parameter == "tile" else value
-                found[shown] = seconds(row, self.what)
+                if not self.spread or shown in self.VALUES[self.parameter]:
+                    found[shown] = row
         return found
 
-    def _suffices(self, times: dict[str, dict[int, float]]) -> bool:
+    def _suffices(self, found: dict[str, dict[int, Row]]) -> bool:
         wanted = (16, 4096) if self.spread else [value for value in (self.value, self.base) if value]
-        return all(value in times.get(mode, {}) for mode in self._modes for value in wanted)
+        return all(value in found[mode] for mode in self._modes for value in wanted)
 
     def _ratio(self, times: dict[str, dict[int, float]]) -> float:
         mine = times[self.mode]
@@ -341,7 +364,9 @@ class Counted:
 
 
 def _shapes(rows: Sequence[Row]) -> tuple[str, ...]:
-    found = dict.fromkeys(differs(row.workload, row.shape) for row in rows if row.workload in PUBLISHED_SHAPES)
+    found = dict.fromkeys(
+        differs(row.workload, row.shape, row.parameter) for row in rows if row.workload in PUBLISHED_SHAPES
+    )
     other = [one for one in found if one]
     return (f"not the study's launch: {'; '.join(other)}",) if other else ()
 

@@ -12,7 +12,7 @@ SIZE_MAX = 16 << 20
 _NAME = "name the file WORKLOAD.MODE.SIZE.csv, as in knn.async.super.csv"
 _REMEDY = "give what `ncu --csv --page raw --log-file` wrote"
 _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "n": 1e-9, "u": 1e-6, "m": 1e-3}
-_SECONDS = ("second", "s")
+_UNITS = ("second", "s", "byte", "inst")
 _FIRST = '"ID"'
 
 
@@ -57,6 +57,4 @@ def _value(field: str, file: Path, kernel: list[str], column: int) -> float:
 
 def _scale(unit: str) -> float:
     """What a value in `unit` is in the unit without a prefix."""
-    if unit in _SECONDS or unit[1:] in (*_SECONDS, "byte", "inst"):
-        return _PREFIXES.get(unit[:1], 1.0) if unit[1:] in (*_SECONDS, "byte", "inst") else 1.0
-    return {"nsecond": 1e-9, "usecond": 1e-6, "msecond": 1e-3}.get(unit, 1.0)
+    return _PREFIXES.get(unit[:1], 1.0) if unit[1:] in _UNITS else 1.0

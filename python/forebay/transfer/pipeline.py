@@ -11,6 +11,8 @@ from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
 from forebay.transfer.runs import check_named, check_repetitions, gpu_identity, is_seconds, names, usual_repetitions
 
+ARM_KEY = ("arm",)
+"""What tells the results of one file from each other."""
 ALLOCATIONS = ("malloc", "chunked")
 JOBS_DEFAULT = 16
 _JOBS_MAX = 1000
@@ -58,6 +60,11 @@ class Pipeline:
     def chosen_repetitions(self) -> int:
         """How often all jobs are timed, after the pass that is verified."""
         return self.repetitions or usual_repetitions(self.size)
+
+    @property
+    def keys(self) -> list[tuple[object, ...]]:
+        """What tells the results from each other, as `ARM_KEY` has it."""
+        return [(arm,) for arm in self.chosen_arms]
 
     def host_bytes(self, arm: str) -> int:
         """What the jobs' input and results take of the host's memory, which is page-locked."""
@@ -168,6 +175,8 @@ def is_arm_result(found: object) -> bool:
     verified = found.get("verified", 0)
     if verified is None:
         return isinstance(found.get("refused"), str)
+    if "refused" in found:
+        return False
     if verified is False:
         return isinstance(found.get("mismatch"), str)
     return verified is True and all(_are_seconds(found.get(part)) for part in ("seconds", "allocation_seconds"))

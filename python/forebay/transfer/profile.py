@@ -18,6 +18,7 @@ _NEEDED = ("bytes_in", "bytes_out", "scratch_bytes", "operations", "shared_acces
 _EITHER = ("staged_bytes", "reuse")
 _MORE = {"bytes_in_place": 0.0, "launches": 1.0}  # and what they are where a profile lacks them
 _KEYS = (*_NEEDED, *_EITHER, *_MORE)
+_TOO_LONG = f"has a whole number of thousands of digits: numbers are from 0 to {_MOST:g}"
 _HELP = "see the keys in the reference of `forebay transfer advise`"
 
 
@@ -108,9 +109,16 @@ def _document(path: Path) -> dict[str, Any]:
     if len(data) > _FILE_MAX_BYTES:
         raise RefusedInput("--profile", path, f"is larger than 1 MiB, the limit; {_HELP}")
     try:
-        return tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as error:
+        found = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedInput("--profile", path, f"is not TOML ({error}); {_HELP}") from None
+    except ValueError:  # of Python itself, which converts no more than some thousands of digits
+        raise RefusedInput("--profile", path, _TOO_LONG) from None
+    try:  # such a number can be hexadecimal, and deep in a list: only a message would convert it
+        str(found)
+    except ValueError:
+        raise RefusedInput("--profile", path, _TOO_LONG) from None
+    return found
 
 
 def _number(key: str, value: object) -> float:

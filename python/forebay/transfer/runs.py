@@ -3,14 +3,14 @@
 
 import difflib
 import functools
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from forebay import memory
 from forebay._native import interruptible, transfer_core
+from forebay.documents import read_json
 from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
 from forebay.transfer.tracing import cupti_folders, traced_runs
@@ -30,6 +30,9 @@ _REPETITIONS_MAX = 10_000
 _SECONDS_MAX = 1e9
 _TIMES = ("total", "allocation", "release", "kernels")
 _SHAPE = ("blocks", "threads", "tile", "stages")
+RUN_KEY = ("workload", "mode")
+"""What tells the results of a run from each other."""
+_OF_OPTIONS = ("workload", "size", "jobs")  # what a result repeats of the options, where they have it
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Plan:
         check_named("--size", self.size, transfer_core().SIZES)
         for name in self.workloads:
             check_named("--workload", name, names())
+        check_once("--workload", self.workloads)
+        check_once("--mode", self.modes)
         for mode in self.modes:
             _check_mode(mode, on_gpu=self.gpu is not None)
         check_repetitions(self.repetitions)
@@ -77,6 +82,11 @@ class Plan:
     def chosen_repetitions(self) -> int:
         """How many runs are timed, after the one that is verified."""
         return self.repetitions or usual_repetitions(self.size)
+
+    @property
+    def keys(self) -> list[tuple[object, ...]]:
+        """What tells the results from each other, as `RUN_KEY` has it."""
+        return [(name, mode) for name in self.chosen for mode in self.chosen_modes]
 
     def workload(self, name: str) -> Any:  # noqa: ANN401 (of the extension module)
         """The workload with this plan's size and shape.
@@ -188,10 +198,18 @@ def check_named(field_name: str, value: str, known: Sequence[str]) -> None:
     raise RefusedInput(field_name, value, f"did you mean {near}? It must be one of {', '.join(known)}")
 
 
+def check_once(field_name: str, values: Sequence[object]) -> None:
+    """Refuses what is there twice: a file has one result of each."""
+    for at, value in enumerate(values):
+        if value in values[:at]:
+            raise RefusedInput(field_name, str(value), f"is there twice: give each {field_name[2:]} once")
+
+
 def read_results(
     path: Path,
     wanted: Mapping[str, Any],
-    numbers: Sequence[str] = (),
+    key: Sequence[str] = RUN_KEY,
+    coming: Collection[tuple[object, ...]] = (),
     is_one: Callable[[object], bool] | None = None,
 ) -> list[dict[str, Any]]:
     """The results that an earlier command with the options `wanted` left in a file; none if there is no file.
@@ -199,24 +217,20 @@ def read_results(
     Args:
         path: The file.
         wanted: The options.
-        numbers: Keys of whole numbers that each result has, beside what all have.
+        key: What tells the results of one file from each other.
+        coming: The keys of what the command runs unless the file has it. Wrong results with these are left out, so that
+            they are tried again; other wrong ones stay, so that the file goes on saying that they are wrong.
         is_one: What a result looks like; by default, as that of a run.
-
-    Wrong ones are left out, so that they are tried again.
 
     Raises:
         RefusedInput: The file holds something else, or results of other options.
     """
     if not path.is_file():  # to be made, or a device or pipe, which has nothing to read
         return []
-    text = path.read_text(errors="replace")
-    if not text:
+    if not path.stat().st_size:
         return []
-    try:
-        document = json.loads(text)
-        options, results = document["options"], document["results"]
-    except (ValueError, TypeError, KeyError):
-        options = results = None
+    document = read_json("--json", path, "name another file, or remove it")
+    options, results = (document.get("options"), document.get("results")) if isinstance(document, dict) else (None, 0)
     if not (isinstance(options, dict) and isinstance(results, list) and all(map(is_one or is_result, results))):
         raise RefusedInput("--json", path, "is no document of `forebay transfer`: name another file, or remove it")
     for name in (*wanted, *(name for name in options if name not in wanted)):
@@ -227,23 +241,45 @@ def read_results(
                 f"has results with {name} {options.get(name)!r}, not {wanted.get(name)!r}: "
                 "name another file to begin anew",
             )
-    if not all(type(result.get(number)) is int for result in results for number in numbers):
-        raise RefusedInput("--json", path, f"has results without {' or '.join(numbers)}: name another file")
-    return [result for result in results if result["verified"] is not False]
+    _check_results(path, wanted, key, results)
+    return [one for one in results if one["verified"] is not False or key_of(one, key) not in coming]
+
+
+def key_of(result: Mapping[str, Any], key: Sequence[str]) -> tuple[object, ...]:
+    """The members of a result that tell it from others."""
+    return tuple(result[part] for part in key)
+
+
+def _check_results(path: Path, wanted: Mapping[str, Any], key: Sequence[str], results: list[dict[str, Any]]) -> None:
+    """Refuses results without a key, of something else than the options, and two of the same."""
+    remedy = "name another file, or remove it"
+    seen: set[tuple[object, ...]] = set()
+    for result in results:
+        for part in key:
+            if type(result.get(part)) is not (int if part == "value" else str):
+                raise RefusedInput("--json", path, f"has results without {part}: {remedy}")
+        for name in _OF_OPTIONS:
+            if name in wanted and result.get(name) != wanted[name]:
+                found = f"has a result with {name} {result.get(name)!r}, where its options have {wanted[name]!r}"
+                raise RefusedInput("--json", path, f"{found}: {remedy}")
+        its = key_of(result, key)
+        if its in seen:
+            raise RefusedInput("--json", path, f"has two results of {' '.join(map(str, its))}: {remedy}")
+        seen.add(its)
 
 
 def is_result(found: object) -> bool:
-    """Whether this is what a result of this package looks like."""
+    """Whether this is what a result of this package looks like: refused, or with the times of one kind of device."""
     texts = ("workload", "mode", "size")
     if not (isinstance(found, dict) and all(isinstance(found.get(text), str) for text in texts)):
         return False
     verified = found.get("verified", 0)
     if verified is None:
         return isinstance(found.get("refused"), str)
-    if not isinstance(verified, bool) or (not verified and "mismatch" not in found):
+    if not isinstance(verified, bool) or "refused" in found or (not verified and "mismatch" not in found):
         return False
     if "seconds" in found:
-        return is_seconds(found["seconds"])
+        return is_seconds(found["seconds"]) and "warm" not in found and "cold" not in found
     return _are_times(found.get("cold")) and isinstance(found.get("warm"), list) and all(map(_are_times, found["warm"]))
 
 

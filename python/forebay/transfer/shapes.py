@@ -51,12 +51,12 @@ class Need:
         return "".join(f" --{name} {value}" for name, value in shape.items())
 
 
-def differs(workload: str, shape: dict[str, int]) -> str:
-    """How a launch differs from that of the study, in words; empty if it does not."""
+def differs(workload: str, shape: dict[str, int], swept: str = "") -> str:
+    """How a launch differs from that of the study, in words; empty if it does not. What is `swept` is left out."""
     wrong = [
         f"{name} {shape.get(name)} (published: {value})"
         for name, value in PUBLISHED_SHAPES.get(workload, {}).items()
-        if shape.get(name) != value
+        if name != swept and shape.get(name) != value
     ]
     return f"{workload} with {', '.join(wrong)}" if wrong else ""
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from forebay._native import transfer_core
 from forebay.errors import RefusedInput
-from forebay.transfer.runs import Plan, check_named, document, run_one
+from forebay.transfer.runs import RUN_KEY, Plan, check_named, document, run_one
 
+SWEEP_KEY = (*RUN_KEY, "value")
+"""What tells the results of a sweep from each other."""
 PARAMETERS = ("blocks", "threads", "tile", "stages")
 # The sensitivity study that the suite repeats, of vector_seq: what it varied, and what the rest of the shape was.
 STUDY_WORKLOAD = "vector_seq"
@@ -86,9 +88,9 @@ class Sweep:
         return {**document(self.fixed, results), "options": self.options()}
 
     @property
-    def total(self) -> int:
-        """How many results there are in the end."""
-        return len(self.fixed.chosen) * len(self.fixed.chosen_modes) * len(self.values)
+    def keys(self) -> list[tuple[object, ...]]:
+        """What tells the results from each other, as `SWEEP_KEY` has it."""
+        return [(*key, value) for key in self.fixed.keys for value in self.values]
 
     def run(self, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Runs what `kept` does not have yet, and yields each result when it is there."""
