@@ -446,6 +446,21 @@ def test_workloads_of_which_a_mode_is_missing_are_left_out(tmp_path, capsys):
     assert "of 3 workloads" in capsys.readouterr().out
 
 
+def test_all_modes_are_those_that_every_workload_was_measured_in(tmp_path, capsys):
+    document = document_of(sizes=("small",))
+    lone = next(result for result in document["results"] if result["workload"] == "saxpy" and result["mode"] == "pm")
+    document["results"].remove(lone)
+    file = write(tmp_path / "lone.json", document)
+    rows = read_measured("DOCUMENT", file)
+    assert advice_check.common_modes(rows) == set(transfer.STUDY_MODES) - {"pm"}
+    advice_check.main([str(file), "--modes", "all", "--runs", "8"])
+    all_modes = capsys.readouterr().out
+    assert "| saxpy |" in all_modes
+    assert " pm " not in all_modes
+    advice_check.main([str(file), "--runs", "8"])
+    assert "| saxpy |" not in capsys.readouterr().out  # which lacks a mode of the study
+
+
 def test_launches_are_counted():
     assert profile_of_workload("saxpy", "small").launches == 1
     tiles = 2048 // 64  # nw takes a diagonal of tiles at a time
