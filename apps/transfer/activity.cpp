@@ -4,7 +4,6 @@
 #include <cupti.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <limits>

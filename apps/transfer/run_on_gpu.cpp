@@ -147,6 +147,7 @@ class traced_runs {
       activity_trace trace = recorder_->end();
       std::vector<activity> const& on_host = of_.memory().host_work();
       trace.activities.insert(trace.activities.end(), on_host.begin(), on_host.end());
+      // Timed here, as in runs that are not traced: CUPTI has these calls among many others.
       for (time_span const& span : {parts.allocation, parts.release}) {
         trace.activities.push_back({activity_kind::allocation, span});
       }
