@@ -12,6 +12,14 @@
 
 namespace forebay::transfer {
 
+/// Four floats that a thread loads or stores at a time. Their address is a multiple of 16.
+struct alignas(16) quad {
+  float of[4];
+
+  FOREBAY_DEVICE static quad at(float const* from) { return *reinterpret_cast<quad const*>(from); }
+  FOREBAY_DEVICE void store(float* to) const { *reinterpret_cast<quad*>(to) = *this; }
+};
+
 /// What a block of a GPU of compute capability 9.0 has at most: 227 KiB (CUDA C++ Programming Guide, "Technical
 /// Specifications per Compute Capability").
 inline constexpr std::uint32_t shared_bytes_max = 227 * 1024;
@@ -32,6 +40,33 @@ FOREBAY_DEVICE void for_each_tile(Stager& staged, std::uint32_t stages, std::uin
     }
     work(item, staged.wait());
     staged.release();
+  }
+}
+
+/// Calls `store(i, value)` for the lane's places i of [0, count), where `step(value)` was called `steps` times on what
+/// `load(i)` returned. Takes four places at a time while there are as many, so that a step of one need not wait for
+/// that before it.
+template <class Block, class Load, class Step, class Store>
+FOREBAY_DEVICE void step_each(Block const& block, std::uint32_t count, int steps, Load&& load, Step&& step,
+                              Store&& store) {
+  constexpr std::uint32_t together = 4;
+  std::uint32_t const size = block.size();
+  std::uint32_t i = block.thread_rank();
+  for (; i + (together - 1) * size < count; i += together * size) {
+    decltype(load(i)) values[together];
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < together; ++k) values[k] = load(i + k * size);
+    for (int done = 0; done < steps; ++done) {
+      FOREBAY_UNROLL
+      for (std::uint32_t k = 0; k < together; ++k) step(values[k]);
+    }
+    FOREBAY_UNROLL
+    for (std::uint32_t k = 0; k < together; ++k) store(i + k * size, values[k]);
+  }
+  for (; i < count; i += size) {
+    auto value = load(i);
+    for (int done = 0; done < steps; ++done) step(value);
+    store(i, value);
   }
 }
 

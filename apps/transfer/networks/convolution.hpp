@@ -70,10 +70,6 @@ FOREBAY_DEVICE void stage_patches(Stager& staged, product_operands const& from, 
   }
 }
 
-struct alignas(16) quad {
-  float of[4];
-};
-
 /// Reads four items at four steps of depth from a part of a staged tile, as `to[depth][item]`. Item i of group g is
 /// number g + i * groups where depth lies inside, so that neighbouring lanes read neighbouring rows; else 4g + i.
 template <bool depth_inside>
@@ -83,7 +79,7 @@ FOREBAY_DEVICE void read_block(float (&to)[4][4], float const* part, std::uint32
   for (std::uint32_t i = 0; i < 4; ++i) {
     float const* const at = depth_inside ? part + (group + i * (tile / 4)) * product_shape::row_pitch + depth
                                          : part + (depth + i) * tile + 4 * group;
-    quad const read = *reinterpret_cast<quad const*>(at);
+    quad const read = quad::at(at);
     FOREBAY_UNROLL
     for (std::uint32_t j = 0; j < 4; ++j) (depth_inside ? to[j][i] : to[i][j]) = read.of[j];
   }

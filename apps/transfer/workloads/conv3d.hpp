@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "apps/transfer/host_data.hpp"
 #include "apps/transfer/tiles.hpp"
@@ -23,6 +24,7 @@ inline constexpr conv3d_weights conv3d_stencil{{0.1f, -0.2f, 0.3f, -0.4f, 0.5f, 
 /// as a copy of 16 bytes has. Behind the cube it goes on to the end of the last tiles.
 struct conv3d_layout {
   static constexpr std::uint32_t border = 4;
+  static constexpr std::uint32_t rows_at_once = 2;  ///< that a thread computes
 
   std::uint32_t side = 0;
   std::uint32_t edge = 1;  ///< of a tile of outputs
@@ -34,13 +36,25 @@ struct conv3d_layout {
   /// A row of a tile begins up to three inputs early, and ends late: at multiples of four.
   FOREBAY_DEVICE std::uint32_t plane_pitch() const { return (edge + 2 + 3 + 3) / 4 * 4; }
   FOREBAY_DEVICE std::uint32_t plane_floats() const { return (edge + 2) * plane_pitch(); }
+  /// Where the sums lie in shared memory: behind the stager's part, at whole quads.
+  FOREBAY_DEVICE static std::uint32_t sums_offset(std::uint32_t staged_bytes) { return (staged_bytes + 15) / 16 * 16; }
+  FOREBAY_DEVICE std::uint32_t shared_bytes(std::uint32_t staged_bytes) const {
+    return sums_offset(staged_bytes) + 2 * edge * edge * static_cast<std::uint32_t>(sizeof(float));
+  }
+  /// Columns that a thread computes at once: four if they are whole quads in all tiles.
+  FOREBAY_DEVICE std::uint32_t columns_at_once() const { return edge % 4 == 0 ? 4 : 1; }
+  /// Rows of a column that a thread computes.
+  FOREBAY_DEVICE std::uint32_t rows_of_thread(std::uint32_t threads) const {
+    std::uint32_t const across = edge / columns_at_once(), sharers = threads > across ? threads / across : 1;
+    return (edge / rows_at_once + sharers - 1) / sharers * rows_at_once;
+  }
 };
 
 template <class M, class Policy>
 struct conv3d_kernel {
   /// Keeps registers for blocks of any size, and for several blocks to a multiprocessor.
   static constexpr unsigned max_threads_per_block = threads_max;
-  static constexpr std::uint32_t rows_at_once = 2;
+  static constexpr std::uint32_t rows_at_once = conv3d_layout::rows_at_once;
 
   float const* in;
   float* out;
@@ -56,17 +70,34 @@ struct conv3d_kernel {
   };
   /// What a thread computes of each plane.
   struct part {
-    std::uint32_t column;  ///< and each block.size()-th after it
+    std::uint32_t column;  ///< the first
     std::uint32_t row, end_row;
   };
-  /// Three inputs in a row.
-  struct triple {
-    float left, middle, right;
-    FOREBAY_DEVICE explicit triple(float const* p) : left(p[0]), middle(p[1]), right(p[2]) {}
+  struct single {
+    float of[1];
+
+    FOREBAY_DEVICE static single at(float const* from) { return {*from}; }
+    FOREBAY_DEVICE void store(float* to) const { *to = of[0]; }
+  };
+  /// What a thread's columns have.
+  template <std::uint32_t Columns>
+  using values = std::conditional_t<Columns == 4, quad, single>;
+  /// Inputs of a row, with one to the left and one to the right of a thread's columns.
+  template <std::uint32_t Columns>
+  struct input_row {
+    float of[Columns + 2];
+
+    FOREBAY_DEVICE explicit input_row(float const* p) : of{*p} {
+      values<Columns> const middle = values<Columns>::at(p + 1);
+      FOREBAY_UNROLL
+      for (std::uint32_t i = 0; i < Columns; ++i) of[i + 1] = middle.of[i];
+      of[Columns + 1] = p[Columns + 1];
+    }
   };
   /// The sums of outputs above a plane of inputs, beside it and below it.
+  template <std::uint32_t Columns>
   struct output_sums {
-    float above, beside, below;
+    values<Columns> above, beside, below;
   };
 
   FOREBAY_DEVICE void operator()() const {
@@ -75,8 +106,10 @@ struct conv3d_kernel {
     std::uint32_t const rows = layout.edge + 2, pitch = layout.plane_pitch(), tiles = layout.tiles();
     std::uint64_t const in_rows = layout.in_rows(), in_columns = layout.in_columns();
     simt::stager<M, Policy, float> staged(block, shared, layout.plane_floats(), stages);
-    auto* const sums = reinterpret_cast<float*>(shared + staged.shared_bytes(layout.plane_floats(), stages));
-    part const mine = part_of(block);
+    auto* const sums =
+        reinterpret_cast<float*>(shared + layout.sums_offset(staged.shared_bytes(layout.plane_floats(), stages)));
+    std::uint32_t const columns = layout.columns_at_once();
+    part const mine = part_of(block, columns);
     std::uint64_t const my_tiles = tiles > block.rank ? (tiles - 1 - block.rank) / block_count<M>() + 1 : 0;
     step ahead = first_of(block.rank), now = ahead;
     for_each_tile(
@@ -89,7 +122,12 @@ struct conv3d_kernel {
           advance(ahead);
         },
         [&](std::uint64_t, float const* plane) {
-          work(now, mine, plane + (now.x + layout.border - 1) % 4, pitch, sums);
+          float const* const inputs = plane + (now.x + layout.border - 1) % 4;
+          if (columns == 4) {
+            work<4>(now, mine, inputs, pitch, sums);
+          } else {
+            work<1>(now, mine, inputs, pitch, sums);
+          }
           advance(now);
         });
   }
@@ -101,36 +139,41 @@ struct conv3d_kernel {
     if (++s.plane == layout.edge + 2) s = first_of(s.tile + block_count<M>());
   }
   /// Neighbouring threads have neighbouring columns. If there are more threads than columns, they share the rows.
-  FOREBAY_DEVICE part part_of(typename M::block block) const {
-    std::uint32_t const edge = layout.edge, sharers = block.size() > edge ? block.size() / edge : 1;
-    std::uint32_t const share = (edge / rows_at_once + sharers - 1) / sharers * rows_at_once;
-    std::uint32_t const row = block.thread_rank() / edge * share;
-    return {block.thread_rank() % edge, row, row + share < edge ? row + share : edge};
+  FOREBAY_DEVICE part part_of(typename M::block block, std::uint32_t columns) const {
+    std::uint32_t const edge = layout.edge, across = edge / columns;
+    std::uint32_t const share = layout.rows_of_thread(block.size()), row = block.thread_rank() / across * share;
+    return {block.thread_rank() % across * columns, row, row + share < edge ? row + share : edge};
   }
 
   /// Adds what a plane gives to the sums around it. Those below are then complete. A sum is always the same thread's.
   /// What the first two planes of a tile find in `sums` reaches no output.
+  template <std::uint32_t Columns>
   FOREBAY_DEVICE void work(step const& now, part const& mine, float const* inputs, std::uint32_t pitch,
                            float* sums) const {
+    using of_columns = values<Columns>;
+    using sums_of_row = output_sums<Columns>;
     std::uint32_t const edge = layout.edge, side = layout.side;
     bool const completes = now.plane >= 2 && now.z + now.plane - 2 < side;
     std::uint32_t const z = completes ? now.z + now.plane - 2 : 0;
-    for (std::uint32_t x = mine.column; x < edge; x += M::this_block().size()) {
+    for (std::uint32_t x = mine.column; x < edge; x += M::this_block().size() * Columns) {
       std::uint32_t const rows_stored = completes && now.x + x < side ? side - now.y : 0;
       float const* row = inputs + mine.row * pitch + x;
       float* sum = sums + mine.row * edge + x;
       float* to = out + (std::uint64_t{z} * side + now.y + mine.row) * side + now.x + x;
-      triple before(row), here(row + pitch);
+      input_row<Columns> before(row), here(row + pitch);
       for (std::uint32_t y = mine.row; y < mine.end_row; y += rows_at_once) {
-        triple const rows[] = {before, here, triple(row + 2 * pitch), triple(row + 3 * pitch)};
-        output_sums const first = added(rows, {0, sum[0], sum[edge * edge]});
-        output_sums const second = added(rows + 1, {0, sum[edge], sum[edge * edge + edge]});
-        sum[0] = first.above;
-        sum[edge] = second.above;
-        sum[edge * edge] = first.beside;
-        sum[edge * edge + edge] = second.beside;
-        if (y < rows_stored) to[0] = first.below;
-        if (y + 1 < rows_stored) to[side] = second.below;
+        input_row<Columns> const rows[] = {before, here, input_row<Columns>(row + 2 * pitch),
+                                           input_row<Columns>(row + 3 * pitch)};
+        sums_of_row first{{}, of_columns::at(sum), of_columns::at(sum + edge * edge)};
+        sums_of_row second{{}, of_columns::at(sum + edge), of_columns::at(sum + edge * edge + edge)};
+        add(rows, first);
+        add(rows + 1, second);
+        first.above.store(sum);
+        second.above.store(sum + edge);
+        first.beside.store(sum + edge * edge);
+        second.beside.store(sum + edge * edge + edge);
+        if (y < rows_stored) first.below.store(to);
+        if (y + 1 < rows_stored) second.below.store(to + side);
         before = rows[2];
         here = rows[3];
         row += rows_at_once * pitch;
@@ -139,19 +182,24 @@ struct conv3d_kernel {
       }
     }
   }
-  FOREBAY_DEVICE output_sums added(triple const* rows, output_sums s) const {
-    s.above += weights.of[0] * rows[0].left;
-    s.above += weights.of[1] * rows[1].middle;
-    s.above += weights.of[2] * rows[2].right;
-    s.beside += weights.of[3] * rows[0].middle;
-    s.beside += weights.of[4] * rows[1].left;
-    s.beside += weights.of[5] * rows[1].middle;
-    s.beside += weights.of[6] * rows[1].right;
-    s.beside += weights.of[7] * rows[2].middle;
-    s.below += weights.of[8] * rows[0].right;
-    s.below += weights.of[9] * rows[1].middle;
-    s.below += weights.of[10] * rows[2].left;
-    return s;
+  template <std::uint32_t Columns>
+  FOREBAY_DEVICE void add(input_row<Columns> const* rows, output_sums<Columns>& sums) const {
+    FOREBAY_UNROLL
+    for (std::uint32_t i = 0; i < Columns; ++i) {
+      float const *const north = rows[0].of + i, *const here = rows[1].of + i, *const south = rows[2].of + i;
+      float &above = sums.above.of[i], &beside = sums.beside.of[i], &below = sums.below.of[i];
+      above += weights.of[0] * north[0];
+      above += weights.of[1] * here[1];
+      above += weights.of[2] * south[2];
+      beside += weights.of[3] * north[1];
+      beside += weights.of[4] * here[0];
+      beside += weights.of[5] * here[1];
+      beside += weights.of[6] * here[2];
+      beside += weights.of[7] * south[1];
+      below += weights.of[8] * north[2];
+      below += weights.of[9] * here[1];
+      below += weights.of[10] * south[0];
+    }
   }
 };
 
@@ -168,7 +216,7 @@ class conv3d {
     require_tile(given.tile, 2, given.tile, side);  // the last tiles may go beyond the cube
     layout_ = {.side = side, .edge = given.tile};
     shape_ = completed(given, {std::min(layout_.tiles(), 4224u), 256, given.tile, given.tile == 64 ? 2u : 3u});
-    require_shared_bytes(staged_bytes<float>(layout_.plane_floats(), shape_.stages) + own_bytes());
+    require_shared_bytes(layout_.shared_bytes(staged_bytes<float>(layout_.plane_floats(), shape_.stages)));
   }
 
   launch_shape shape() const { return shape_; }
@@ -179,12 +227,12 @@ class conv3d {
   }
   workload_costs costs() const {
     double const edge = layout_.edge, planes = layout_.tiles() * (edge + 2);
-    double const sharers = std::min(edge / 2, std::max(1.0, std::floor(shape_.threads / edge)));
+    double const rows = layout_.rows_of_thread(shape_.threads);
     return {.operations = 22 * std::pow(layout_.side, 3),
             .staged_bytes = planes * layout_.plane_floats() * sizeof(float),
-            // For each output three inputs, and two sums that are loaded and stored. Those that share a column load six
-            // inputs first.
-            .shared_accesses = planes * edge * (7 * edge + 6 * sharers)};
+            // For all columns that it computes at once a thread takes three loads for a row of inputs, of which there
+            // are two more than of outputs, and two loads and two stores of sums.
+            .shared_accesses = planes * edge * edge / layout_.columns_at_once() * (3 * (rows + 2) / rows + 4)};
   }
   void init(std::uint64_t seed, views host) const {
     std::uint64_t const side = layout_.side, rows = layout_.in_rows(), columns = layout_.in_columns();
@@ -234,16 +282,11 @@ class conv3d {
   void launch(Run const& run, views device) const {
     using M = typename Run::machine;
     std::uint32_t const staged = simt::stager<M, Policy, float>::shared_bytes(layout_.plane_floats(), shape_.stages);
-    run({shape_.blocks, shape_.threads, staged + own_bytes()},
+    run({shape_.blocks, shape_.threads, layout_.shared_bytes(staged)},
         conv3d_kernel<M, Policy>{device.at<float>(0), device.at<float>(1), conv3d_stencil, layout_, shape_.stages});
   }
 
  private:
-  /// Shared memory behind that of the stager, for the sums.
-  std::uint32_t own_bytes() const {
-    return 2 * layout_.edge * layout_.edge * static_cast<std::uint32_t>(sizeof(float));
-  }
-
   launch_shape shape_;
   conv3d_layout layout_;
 };

@@ -109,9 +109,6 @@ struct gemm_wide_kernel {
   /// Twice as many as a block has: a multiprocessor then has registers for two blocks, and one works while the other
   /// waits for its slice.
   static constexpr unsigned max_threads_per_block = 2 * tile * tile / (Rows * 8);
-  struct alignas(16) quad {
-    float of[4];
-  };
 
   gemm_task task;
 
@@ -136,10 +133,10 @@ struct gemm_wide_kernel {
   FOREBAY_DEVICE static void add(float (&sums)[Rows][8], float const* left, float const* right) {
     quad a[Rows];
     FOREBAY_UNROLL
-    for (std::uint32_t i = 0; i < Rows; ++i) a[i] = quad_at(left + i * rows_apart * pitch);
+    for (std::uint32_t i = 0; i < Rows; ++i) a[i] = quad::at(left + i * rows_apart * pitch);
     FOREBAY_UNROLL
     for (std::uint32_t k = 0; k < 4; ++k) {
-      quad const b[] = {quad_at(right + k * tile), quad_at(right + k * tile + columns_apart)};
+      quad const b[] = {quad::at(right + k * tile), quad::at(right + k * tile + columns_apart)};
       FOREBAY_UNROLL
       for (std::uint32_t i = 0; i < Rows; ++i) {
         FOREBAY_UNROLL
@@ -151,11 +148,10 @@ struct gemm_wide_kernel {
   FOREBAY_DEVICE static void store(float (&sums)[8], float* to) {
     FOREBAY_UNROLL
     for (std::uint32_t j = 0; j < 8; j += 4) {
-      *reinterpret_cast<quad*>(to + j / 4 * columns_apart) = {sums[j], sums[j + 1], sums[j + 2], sums[j + 3]};
+      quad{sums[j], sums[j + 1], sums[j + 2], sums[j + 3]}.store(to + j / 4 * columns_apart);
       for (std::uint32_t i = 0; i < 4; ++i) sums[j + i] = 0;
     }
   }
-  FOREBAY_DEVICE static quad quad_at(float const* p) { return *reinterpret_cast<quad const*>(p); }
 };
 
 class gemm {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/transfer/host_data.hpp"
-#include "apps/transfer/tiles.hpp"
+#include "apps/transfer/square_tiles.hpp"
 
 namespace forebay::transfer {
 
@@ -21,74 +21,50 @@ struct hotspot_chip {
   static constexpr float air = 80.0f;
 };
 
-/// A tile is a square of temperatures with a halo, then the power of the square's own cells.
+/// A tile is one of temperatures with those around it, then the power of its own cells.
 struct hotspot_tile {
-  /// Columns on each side beside the tile's own: one would do, but copies are whole quads.
-  static constexpr std::uint32_t halo = 4;
-
   FOREBAY_DEVICE static constexpr std::uint32_t floats(std::uint32_t tile) {
-    return (tile + 2) * (tile + 2 * halo) + tile * tile;
-  }
-  /// A lane works on this many rows of one column, from top to bottom.
-  FOREBAY_DEVICE static constexpr std::uint32_t rows_of_lane(std::uint32_t tile, std::uint32_t threads) {
-    std::uint32_t const parts = threads < tile ? 1 : threads / tile;
-    return (tile + parts - 1) / parts;
+    return square_tiles::floats(tile) + tile * tile;
   }
 };
 
 /// One time step.
 template <class M, class Policy>
 struct hotspot_kernel {
+  square_tiles tiles;
   float const* before;
   float const* power;
   float* after;
-  std::uint32_t side;
-  std::uint32_t tile;
   std::uint32_t stages;
 
   FOREBAY_DEVICE void operator()() const {
     using chip = hotspot_chip;
-    constexpr std::uint32_t halo = hotspot_tile::halo;
     auto const block = M::this_block();
-    std::uint32_t const across = side / tile, pitch = tile + 2 * halo;
-    std::uint32_t const rows = hotspot_tile::rows_of_lane(tile, block.size()), parts = (tile + rows - 1) / rows;
+    std::uint32_t const side = tiles.side, tile = tiles.tile, temperatures = square_tiles::floats(tile);
     simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), hotspot_tile::floats(tile),
                                           stages);
     for_each_tile(
-        staged, stages, block.rank, block_count<M>(), std::uint64_t{across} * across,
+        staged, stages, block.rank, block_count<M>(), tiles.count(),
         [&](std::uint64_t item) {
-          auto const t = static_cast<std::uint32_t>(item);
-          std::uint32_t const x = t % across * tile, y = t / across * tile;
-          // The halo ends at the chip's edges.
-          std::uint32_t const above = y == 0 ? 0 : 1, below = y + tile == side ? 0 : 1;
-          std::uint32_t const left = x == 0 ? 0 : halo, right = x + tile == side ? 0 : halo;
           float* const to = staged.acquire();
-          staged.copy_rows(to + (1 - above) * pitch + halo - left, pitch,
-                           before + std::uint64_t{y - above} * side + x - left, side, above + tile + below,
-                           left + tile + right);
-          staged.copy_rows(to + (tile + 2) * pitch, tile, power + std::uint64_t{y} * side + x, side, tile, tile);
+          tiles.copy(staged, to, before, item);
+          staged.copy_rows(to + temperatures, tile, power + tiles.offset(item), side, tile, tile);
           staged.commit();
         },
-        [&](std::uint64_t item, float const* temperatures) {
-          auto const t = static_cast<std::uint32_t>(item);
-          std::uint32_t const x = t % across * tile, y = t / across * tile;
-          for (std::uint32_t k = block.thread_rank(); k < parts * tile; k += block.size()) {
-            std::uint32_t const column = k % tile, first = k / tile * rows;
-            std::uint32_t const end = first + rows < tile ? first + rows : tile;
-            // Beyond an edge it is as warm as at the edge.
-            std::uint32_t const west = x + column == 0 ? 0 : 1, east = x + column + 1 == side ? 0 : 1;
-            float const* cell = temperatures + (first + 1) * pitch + halo + column;
-            float const* watts = temperatures + (tile + 2) * pitch + first * tile + column;
-            float* to = after + std::uint64_t{y + first} * side + x + column;
-            float here = *cell, north = y + first == 0 ? here : *(cell - pitch);
-            for (std::uint32_t row = first; row < end; ++row, cell += pitch, watts += tile, to += side) {
-              float const south = y + row + 1 == side ? here : cell[pitch];
-              float const around = (north + south) + (*(cell - west) + cell[east]) - 4.0f * here;
-              *to = here + (chip::heating * *watts + chip::spreading * around + chip::loss * (chip::air - here));
-              north = here;
-              here = south;
+        [&](std::uint64_t item, float const* both) {
+          float* const to = after + tiles.offset(item);
+          tiles.for_each_quad(block, item, both, [&](square_quad const& p) {
+            quad const watts = quad::at(both + temperatures + p.row * tile + p.column);
+            quad result;
+            FOREBAY_UNROLL
+            for (std::uint32_t i = 0; i < 4; ++i) {
+              float const here = p.here.of[i];
+              float const around = (p.north.of[i] + p.south.of[i]) + (p.west(i) + p.east(i)) - 4.0f * here;
+              result.of[i] =
+                  here + (chip::heating * watts.of[i] + chip::spreading * around + chip::loss * (chip::air - here));
             }
-          }
+            result.store(to + std::uint64_t{p.row} * side + p.column);
+          });
         });
   }
 };
@@ -101,10 +77,7 @@ class hotspot {
   hotspot(problem_size size, launch_shape given) : shape_(completed(given, {8448, 256, 64, 2})) {
     constexpr std::uint32_t sides[] = {512, 2048, 4096, 8192, 12288, 20480};
     side_ = sides[static_cast<int>(size)];
-    if (shape_.threads % 32 != 0) {
-      throw refused_input("--threads", std::to_string(shape_.threads), "must be whole warps of 32");
-    }
-    require_tile(shape_.tile, 4, side_, 128);
+    square_tiles::require(shape_, side_);
     require_shared_bytes(staged_bytes<float>(hotspot_tile::floats(shape_.tile), shape_.stages));
     // Several tiles a block, so that one is on its way while the block works on another.
     std::uint32_t const across = side_ / shape_.tile;
@@ -119,11 +92,10 @@ class hotspot {
             {"next", bytes, buffer_use::scratch}};
   }
   workload_costs costs() const {
-    double const n = static_cast<double>(cells()), inner_borders = side_ / shape_.tile - 1;
-    double const with_halo = (side_ + 2 * inner_borders) * (side_ + 2 * hotspot_tile::halo * inner_borders);
+    double const n = static_cast<double>(cells());
     return {.operations = 12 * n * steps,
-            .staged_bytes = (with_halo + n) * sizeof(float) * steps,
-            .shared_accesses = (4 + 2.0 / hotspot_tile::rows_of_lane(shape_.tile, shape_.threads)) * n * steps,
+            .staged_bytes = (square_tiles{side_, shape_.tile}.staged_floats() + n) * sizeof(float) * steps,
+            .shared_accesses = (square_tiles::loads_of_place(shape_.tile, shape_.threads) + 0.25) * n * steps,
             // Temperatures and power are read, and temperatures written.
             .device_bytes = 3 * n * sizeof(float) * steps};
   }
@@ -156,7 +128,7 @@ class hotspot {
     for (int step = 0; step < steps; ++step) {
       run({shape_.blocks, shape_.threads,
            simt::stager<M, Policy, float>::shared_bytes(hotspot_tile::floats(shape_.tile), shape_.stages)},
-          hotspot_kernel<M, Policy>{from, device.at<float>(1), to, side_, shape_.tile, shape_.stages});
+          hotspot_kernel<M, Policy>{{side_, shape_.tile}, from, device.at<float>(1), to, shape_.stages});
       std::swap(from, to);
     }
   }

@@ -19,10 +19,6 @@ struct kmeans_layout {
   static constexpr std::uint32_t pitch = features + 4;
 };
 
-struct alignas(16) kmeans_quad {
-  float of[4];
-};
-
 struct kmeans_nearest {
   float distance;  ///< squared
   std::uint32_t cluster;
@@ -100,16 +96,16 @@ struct kmeans_assign_kernel {
                             std::int32_t* tile_labels) const {
     auto const lanes = M::this_warp();
     std::uint32_t const step = tile / 4;
-    auto const* const point = reinterpret_cast<kmeans_quad const*>(rows + unit / 4 * layout::pitch);
-    auto const* const centre = reinterpret_cast<kmeans_quad const*>(centres + unit % 4 * layout::pitch);
+    auto const* const point = reinterpret_cast<quad const*>(rows + unit / 4 * layout::pitch);
+    auto const* const centre = reinterpret_cast<quad const*>(centres + unit % 4 * layout::pitch);
     float distances[4][4] = {};  // of a point, to a centroid
     for (std::uint32_t q = 0; q < layout::features / 4; ++q) {
-      kmeans_quad of_point[4];
+      quad of_point[4];
       FOREBAY_UNROLL
       for (std::uint32_t p = 0; p < 4; ++p) of_point[p] = point[p * step * (layout::pitch / 4) + q];
       FOREBAY_UNROLL
       for (std::uint32_t c = 0; c < 4; ++c) {
-        kmeans_quad const m = centre[c * layout::pitch + q];
+        quad const m = centre[c * layout::pitch + q];
         FOREBAY_UNROLL
         for (std::uint32_t p = 0; p < 4; ++p) {
           FOREBAY_UNROLL

@@ -28,9 +28,6 @@ struct knn_measure_kernel {
   std::uint32_t tile;
   std::uint32_t stages;
 
-  struct alignas(16) quad {
-    float at[4];
-  };
   struct place {
     std::uint32_t area;
     std::uint32_t query, reference;  ///< the area's first ones
@@ -85,21 +82,20 @@ struct knn_measure_kernel {
     now.coordinate += tile;
     if (now.coordinate == coordinates) now = first_of(now.area + block_count<M>());
   }
-  FOREBAY_DEVICE static quad quad_at(float const* from) { return *reinterpret_cast<quad const*>(from); }
   /// Adds the squares for four coordinates.
   FOREBAY_DEVICE static void add(float (&sums)[reach][reach], float const* query, float const* reference,
                                  std::uint32_t step) {
     quad a[reach];
     FOREBAY_UNROLL
-    for (std::uint32_t i = 0; i < reach; ++i) a[i] = quad_at(query + i * 4 * step);
+    for (std::uint32_t i = 0; i < reach; ++i) a[i] = quad::at(query + i * 4 * step);
     FOREBAY_UNROLL
     for (std::uint32_t j = 0; j < reach; ++j) {
-      quad const b = quad_at(reference + j * 8 * step);
+      quad const b = quad::at(reference + j * 8 * step);
       FOREBAY_UNROLL
       for (std::uint32_t i = 0; i < reach; ++i) {
         FOREBAY_UNROLL
         for (std::uint32_t d = 0; d < 4; ++d) {
-          float const difference = a[i].at[d] - b.at[d];
+          float const difference = a[i].of[d] - b.of[d];
           sums[i][j] += difference * difference;
         }
       }

@@ -92,9 +92,6 @@ struct lud_update_kernel {
   static constexpr std::uint32_t slab = 2 * Depth, columns = 128;
   /// From a row of the left panel to the next one in a slice. Those that a warp loads at a time are in different banks.
   static constexpr std::uint32_t pitch = Depth + 4;
-  struct alignas(16) quad {
-    float of[4];
-  };
   /// A slab or a slice of an area.
   struct place {
     std::uint32_t area;
@@ -163,22 +160,21 @@ struct lud_update_kernel {
     if (++now.phase == phases) now = first_of(now.area + block_count<M>());
   }
   FOREBAY_DEVICE static std::uint32_t least(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
-  FOREBAY_DEVICE static quad quad_at(float const* from) { return *reinterpret_cast<quad const*>(from); }
 
   FOREBAY_DEVICE static void load(quad (&sums)[8][2], float const* from) {
     FOREBAY_UNROLL
     for (std::uint32_t i = 0; i < 8; ++i) {
-      for (std::uint32_t j = 0; j < 2; ++j) sums[i][j] = quad_at(from + i * 4 * columns + j * 32);
+      for (std::uint32_t j = 0; j < 2; ++j) sums[i][j] = quad::at(from + i * 4 * columns + j * 32);
     }
   }
   /// Subtracts the products of four columns on the left with four rows above.
   FOREBAY_DEVICE static void subtract(quad (&sums)[8][2], float const* left, float const* above) {
     quad a[8];
     FOREBAY_UNROLL
-    for (std::uint32_t i = 0; i < 8; ++i) a[i] = quad_at(left + i * 4 * pitch);
+    for (std::uint32_t i = 0; i < 8; ++i) a[i] = quad::at(left + i * 4 * pitch);
     FOREBAY_UNROLL
     for (std::uint32_t k = 0; k < 4; ++k) {
-      quad const b[] = {quad_at(above + k * columns), quad_at(above + k * columns + 32)};
+      quad const b[] = {quad::at(above + k * columns), quad::at(above + k * columns + 32)};
       FOREBAY_UNROLL
       for (std::uint32_t i = 0; i < 8; ++i) {
         FOREBAY_UNROLL
@@ -192,7 +188,7 @@ struct lud_update_kernel {
       FOREBAY_UNROLL
       for (std::uint32_t j = 0; j < 2; ++j) {
         if (row + 4 * i >= step.side || column + 32 * j >= step.side) continue;
-        *reinterpret_cast<quad*>(step.at(row + 4 * i, column + 32 * j)) = sums[i][j];
+        sums[i][j].store(step.at(row + 4 * i, column + 32 * j));
       }
     }
   }

@@ -31,12 +31,13 @@ struct saxpy_kernel {
           staged.commit();
         },
         [&](std::uint64_t t, float const* both) {
-          for (std::uint32_t i = block.thread_rank(); i < tile; i += block.size()) {
-            float const x = both[i];
-            float sum = both[tile + i];
-            for (int step = 0; step < saxpy_steps; ++step) sum += saxpy_alpha * x;
-            b[t * tile + i] = sum;
-          }
+          struct pair {
+            float x, sum;
+          };
+          step_each(
+              block, tile, saxpy_steps, [&](std::uint32_t i) { return pair{both[i], both[tile + i]}; },
+              [](pair& p) { p.sum += saxpy_alpha * p.x; },
+              [&](std::uint32_t i, pair const& p) { b[t * tile + i] = p.sum; });
         });
   }
 };

@@ -8,15 +8,9 @@
 #include <vector>
 
 #include "apps/transfer/host_data.hpp"
-#include "apps/transfer/tiles.hpp"
+#include "apps/transfer/square_tiles.hpp"
 
 namespace forebay::transfer {
-
-/// A pixel's place in its tile, its value and those around it. Beyond an edge is what is at the edge.
-struct srad_pixel {
-  std::uint32_t row, column;
-  float here, north, south, west, east;
-};
 
 struct srad_rule {
   /// The variance of the speckle over the square of its mean: that of the image's first pixels, uniform in [1, 2).
@@ -29,105 +23,58 @@ struct srad_rule {
   ///   q = (sum(d^2) / 2 - sum(d)^2 / 16) / p^2 / (1 + sum(d) / 4 / p)^2,
   ///   diffusion = 1 / (1 + (q - speckle) / (speckle (1 + speckle))), but at least 0 and at most 1.
   /// This is the same with one division: p (1 + sum(d) / 4 / p) is the mean of the neighbours.
-  FOREBAY_DEVICE static float diffusion(srad_pixel const& p) {
-    float const n = p.north - p.here, s = p.south - p.here, w = p.west - p.here, e = p.east - p.here;
+  FOREBAY_DEVICE static float diffusion(float here, float north, float south, float west, float east) {
+    float const n = north - here, s = south - here, w = west - here, e = east - here;
     float const sum = (n + s) + (w + e), squares = (n * n + s * s) + (w * w + e * e);
-    float const mean = 0.25f * ((p.north + p.south) + (p.west + p.east)), mean_squared = mean * mean;
+    float const mean = 0.25f * ((north + south) + (west + east)), mean_squared = mean * mean;
     float const variance = 0.5f * squares - 0.0625f * (sum * sum);
     float const unlimited = speckle_scale * mean_squared / (speckle_squared * mean_squared + variance);
     return unlimited < 1.0f ? unlimited : 1.0f;
   }
 };
 
-/// What both kernels know of the image and its tiles. A tile of the image has a row more on both sides, and `halo`
-/// columns; a tile of diffusion has that in the south and in the east only. Nothing is copied beyond the edges.
-struct srad_tiles {
-  /// Columns that a tile has on a side beside its own: one would do, but copies are whole quads.
-  static constexpr std::uint32_t halo = 4;
-
-  FOREBAY_DEVICE static constexpr std::uint32_t image_floats(std::uint32_t tile) {
-    return (tile + 2) * (tile + 2 * halo);
-  }
-  /// The second kernel needs no diffusion from north and west.
-  FOREBAY_DEVICE static constexpr std::uint32_t diffusion_floats(std::uint32_t tile) {
-    return (tile + 1) * (tile + halo);
-  }
-  /// A lane works on this many rows of one column, from top to bottom.
-  FOREBAY_DEVICE static constexpr std::uint32_t rows_of_lane(std::uint32_t tile, std::uint32_t threads) {
-    std::uint32_t const parts = threads < tile ? 1 : threads / tile;
-    return (tile + parts - 1) / parts;
-  }
-
-  std::uint32_t side;
-  std::uint32_t tile;
-
-  FOREBAY_DEVICE std::uint32_t across() const { return side / tile; }
-  FOREBAY_DEVICE std::uint32_t image_pitch() const { return tile + 2 * halo; }
-  FOREBAY_DEVICE std::uint32_t x_of(std::uint64_t item) const {
-    return static_cast<std::uint32_t>(item) % across() * tile;
-  }
-  FOREBAY_DEVICE std::uint32_t y_of(std::uint64_t item) const {
-    return static_cast<std::uint32_t>(item) / across() * tile;
-  }
+/// A tile of diffusion has a row more in the south, and `square_tiles::halo` columns in the east: the second kernel
+/// needs no diffusion from north and west.
+struct srad_diffusion_tile {
+  FOREBAY_DEVICE static constexpr std::uint32_t pitch(std::uint32_t tile) { return tile + square_tiles::halo; }
+  FOREBAY_DEVICE static constexpr std::uint32_t floats(std::uint32_t tile) { return (tile + 1) * pitch(tile); }
 
   template <class Stager>
-  FOREBAY_DEVICE void copy_image(Stager& staged, float* to, float const* image, std::uint64_t item) const {
-    std::uint32_t const x = x_of(item), y = y_of(item);
-    std::uint32_t const above = y == 0 ? 0 : 1, below = y + tile == side ? 0 : 1;
-    std::uint32_t const left = x == 0 ? 0 : halo, right = x + tile == side ? 0 : halo;
-    staged.copy_rows(to + (1 - above) * image_pitch() + halo - left, image_pitch(),
-                     image + std::uint64_t{y - above} * side + x - left, side, above + tile + below,
-                     left + tile + right);
-  }
-  template <class Stager>
-  FOREBAY_DEVICE void copy_diffusion(Stager& staged, float* to, float const* diffusion, std::uint64_t item) const {
-    std::uint32_t const x = x_of(item), y = y_of(item);
-    std::uint32_t const below = y + tile == side ? 0 : 1, right = x + tile == side ? 0 : halo;
-    staged.copy_rows(to, tile + halo, diffusion + std::uint64_t{y} * side + x, side, tile + below, tile + right);
-  }
-
-  /// Calls `work(pixel)` for the lane's pixels of a tile, down each of its columns.
-  template <class Block, class Work>
-  FOREBAY_DEVICE void for_each_pixel(Block const& block, std::uint64_t item, float const* image, Work&& work) const {
-    std::uint32_t const rows = rows_of_lane(tile, block.size()), parts = (tile + rows - 1) / rows;
-    std::uint32_t const x = x_of(item), y = y_of(item);
-    for (std::uint32_t k = block.thread_rank(); k < parts * tile; k += block.size()) {
-      std::uint32_t const column = k % tile, first = k / tile * rows;
-      std::uint32_t const end = first + rows < tile ? first + rows : tile;
-      std::uint32_t const west = x + column == 0 ? 0 : 1, east = x + column + 1 == side ? 0 : 1;
-      float const* pixel = image + (first + 1) * image_pitch() + halo + column;
-      float here = *pixel, north = y + first == 0 ? here : *(pixel - image_pitch());
-      for (std::uint32_t row = first; row < end; ++row, pixel += image_pitch()) {
-        float const south = y + row + 1 == side ? here : pixel[image_pitch()];
-        work(srad_pixel{row, column, here, north, south, *(pixel - west), pixel[east]});
-        north = here;
-        here = south;
-      }
-    }
+  FOREBAY_DEVICE static void copy(Stager& staged, float* to, float const* diffusion, square_tiles const& tiles,
+                                  std::uint64_t item) {
+    std::uint32_t const side = tiles.side, tile = tiles.tile;
+    std::uint32_t const below = tiles.y_of(item) + tile == side ? 0 : 1;
+    std::uint32_t const right = tiles.x_of(item) + tile == side ? 0 : square_tiles::halo;
+    staged.copy_rows(to, pitch(tile), diffusion + tiles.offset(item), side, tile + below, tile + right);
   }
 };
 
 template <class M, class Policy>
 struct srad_diffusion_kernel {
-  srad_tiles tiles;
+  square_tiles tiles;
   float const* image;
   float* diffusion;
   std::uint32_t stages;
 
   FOREBAY_DEVICE void operator()() const {
     auto const block = M::this_block();
-    simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(),
-                                          srad_tiles::image_floats(tiles.tile), stages);
+    simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), square_tiles::floats(tiles.tile),
+                                          stages);
     for_each_tile(
-        staged, stages, block.rank, block_count<M>(), std::uint64_t{tiles.across()} * tiles.across(),
+        staged, stages, block.rank, block_count<M>(), tiles.count(),
         [&](std::uint64_t item) {
-          tiles.copy_image(staged, staged.acquire(), image, item);
+          tiles.copy(staged, staged.acquire(), image, item);
           staged.commit();
         },
         [&](std::uint64_t item, float const* tile) {
-          float* const to = diffusion + std::uint64_t{tiles.y_of(item)} * tiles.side + tiles.x_of(item);
-          tiles.for_each_pixel(block, item, tile, [&](srad_pixel const& p) {
-            to[std::uint64_t{p.row} * tiles.side + p.column] = srad_rule::diffusion(p);
+          float* const to = diffusion + tiles.offset(item);
+          tiles.for_each_quad(block, item, tile, [&](square_quad const& p) {
+            quad result;
+            FOREBAY_UNROLL
+            for (std::uint32_t i = 0; i < 4; ++i) {
+              result.of[i] = srad_rule::diffusion(p.here.of[i], p.north.of[i], p.south.of[i], p.west(i), p.east(i));
+            }
+            result.store(to + std::uint64_t{p.row} * tiles.side + p.column);
           });
         });
   }
@@ -135,7 +82,7 @@ struct srad_diffusion_kernel {
 
 template <class M, class Policy>
 struct srad_update_kernel {
-  srad_tiles tiles;
+  square_tiles tiles;
   float const* image;
   float const* diffusion;
   float* next;
@@ -143,29 +90,36 @@ struct srad_update_kernel {
 
   FOREBAY_DEVICE void operator()() const {
     auto const block = M::this_block();
-    std::uint32_t const side = tiles.side, pitch = tiles.tile + srad_tiles::halo;
-    std::uint32_t const image_part = srad_tiles::image_floats(tiles.tile);
+    std::uint32_t const side = tiles.side, pitch = srad_diffusion_tile::pitch(tiles.tile);
+    std::uint32_t const image_part = square_tiles::floats(tiles.tile);
     simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(),
-                                          image_part + srad_tiles::diffusion_floats(tiles.tile), stages);
+                                          image_part + srad_diffusion_tile::floats(tiles.tile), stages);
     for_each_tile(
-        staged, stages, block.rank, block_count<M>(), std::uint64_t{tiles.across()} * tiles.across(),
+        staged, stages, block.rank, block_count<M>(), tiles.count(),
         [&](std::uint64_t item) {
           float* const both = staged.acquire();
-          tiles.copy_image(staged, both, image, item);
-          tiles.copy_diffusion(staged, both + image_part, diffusion, item);
+          tiles.copy(staged, both, image, item);
+          srad_diffusion_tile::copy(staged, both + image_part, diffusion, tiles, item);
           staged.commit();
         },
         [&](std::uint64_t item, float const* both) {
           std::uint32_t const x = tiles.x_of(item), y = tiles.y_of(item);
-          float* const to = next + std::uint64_t{y} * side + x;
-          tiles.for_each_pixel(block, item, both, [&](srad_pixel const& p) {
+          float* const to = next + tiles.offset(item);
+          tiles.for_each_quad(block, item, both, [&](square_quad const& p) {
             float const* const c = both + image_part + p.row * pitch + p.column;
+            quad const here = quad::at(c);
             // Where there is no neighbour, the difference is 0, whatever the factor.
-            float const c_south = y + p.row + 1 == side ? 0.0f : c[pitch];
-            float const c_east = x + p.column + 1 == side ? 0.0f : c[1];
-            float const flow = *c * ((p.north - p.here) + (p.west - p.here)) +
-                               (c_south * (p.south - p.here) + c_east * (p.east - p.here));
-            to[std::uint64_t{p.row} * side + p.column] = p.here + srad_rule::rate * flow;
+            quad const south = y + p.row + 1 == side ? here : quad::at(c + pitch);
+            float const behind = x + p.column + 4 == side ? 0.0f : c[4];
+            quad result;
+            FOREBAY_UNROLL
+            for (std::uint32_t i = 0; i < 4; ++i) {
+              float const pixel = p.here.of[i], east = i == 3 ? behind : here.of[i + 1];
+              float const flow = here.of[i] * ((p.north.of[i] - pixel) + (p.west(i) - pixel)) +
+                                 (south.of[i] * (p.south.of[i] - pixel) + east * (p.east(i) - pixel));
+              result.of[i] = pixel + srad_rule::rate * flow;
+            }
+            result.store(to + std::uint64_t{p.row} * side + p.column);
           });
         });
   }
@@ -182,12 +136,9 @@ class srad {
   srad(problem_size size, launch_shape given) : shape_(completed(given, {8448, 256, 64, 2})) {
     constexpr std::uint32_t sides[] = {512, 2048, 4096, 8192, 20480, 40960};
     side_ = sides[static_cast<int>(size)];
-    if (shape_.threads % 32 != 0) {
-      throw refused_input("--threads", std::to_string(shape_.threads), "must be whole warps of 32");
-    }
-    require_tile(shape_.tile, 4, side_, 128);
+    square_tiles::require(shape_, side_);
     require_shared_bytes(staged_bytes<float>(
-        srad_tiles::image_floats(shape_.tile) + srad_tiles::diffusion_floats(shape_.tile), shape_.stages));
+        square_tiles::floats(shape_.tile) + srad_diffusion_tile::floats(shape_.tile), shape_.stages));
     // Several tiles a block, so that one is on its way while the block works on another.
     std::uint32_t const across = side_ / shape_.tile;
     if (given.blocks == 0) shape_.blocks = std::clamp(across * across / 4, 1u, shape_.blocks);
@@ -202,12 +153,12 @@ class srad {
   }
   workload_costs costs() const {
     double const n = static_cast<double>(pixels()), inner_borders = side_ / shape_.tile - 1;
-    double const image = (side_ + 2 * inner_borders) * (side_ + 2 * srad_tiles::halo * inner_borders);
-    double const diffusion = (side_ + inner_borders) * (side_ + srad_tiles::halo * inner_borders);
-    double const column_starts = n / srad_tiles::rows_of_lane(shape_.tile, shape_.threads);
+    double const image = square_tiles{side_, shape_.tile}.staged_floats();
+    double const diffusion = (side_ + inner_borders) * (side_ + square_tiles::halo * inner_borders);
+    double const image_loads = square_tiles::loads_of_place(shape_.tile, shape_.threads);
     return {.operations = (28.0 + 12.0) * n * iterations,
             .staged_bytes = (2 * image + diffusion) * sizeof(float) * iterations,
-            .shared_accesses = (9 * n + 4 * column_starts) * iterations,
+            .shared_accesses = (2 * image_loads + 0.75) * n * iterations,
             // The first kernel reads the image and writes the diffusion; the second reads both and writes an image.
             .device_bytes = 5 * n * sizeof(float) * iterations};
   }
@@ -234,8 +185,8 @@ class srad {
   void launch(Run const& run, views device) const {
     using M = typename Run::machine;
     using stager = simt::stager<M, Policy, float>;
-    std::uint32_t const image = srad_tiles::image_floats(shape_.tile);
-    std::uint32_t const both = image + srad_tiles::diffusion_floats(shape_.tile);
+    std::uint32_t const image = square_tiles::floats(shape_.tile);
+    std::uint32_t const both = image + srad_diffusion_tile::floats(shape_.tile);
     float *from = device.at<float>(0), *const diffusion = device.at<float>(1), *to = device.at<float>(2);
     for (int i = 0; i < iterations; ++i) {
       run({shape_.blocks, shape_.threads, stager::shared_bytes(image, shape_.stages)},

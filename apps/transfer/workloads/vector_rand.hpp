@@ -52,13 +52,10 @@ struct vector_rand_kernel {
         },
         [&](std::uint64_t t, float const* x) {
           std::uint32_t const shift = places.shift_of(t);
-          for (std::uint32_t i = block.thread_rank(); i < tile; i += block.size()) {
-            float value = x[places.source(i, shift)];
-            for (int step = 0; step < vector_rand_steps; ++step) {
-              value = vector_rand_factor * value + vector_rand_factor;
-            }
-            vector[t * tile + i] = value;
-          }
+          step_each(
+              block, tile, vector_rand_steps, [&](std::uint32_t i) { return x[places.source(i, shift)]; },
+              [](float& value) { value = vector_rand_factor * value + vector_rand_factor; },
+              [&](std::uint32_t i, float value) { vector[t * tile + i] = value; });
         });
   }
 };

@@ -30,11 +30,10 @@ struct vector_seq_kernel {
           staged.commit();
         },
         [&](std::uint64_t t, float const* x) {
-          for (std::uint32_t i = block.thread_rank(); i < tile; i += block.size()) {
-            float value = x[i];
-            for (int step = 0; step < vector_seq_steps; ++step) value = vector_seq_factor * value + vector_seq_factor;
-            vector[t * tile + i] = value;
-          }
+          step_each(
+              block, tile, vector_seq_steps, [&](std::uint32_t i) { return x[i]; },
+              [](float& value) { value = vector_seq_factor * value + vector_seq_factor; },
+              [&](std::uint32_t i, float value) { vector[t * tile + i] = value; });
         });
   }
 };

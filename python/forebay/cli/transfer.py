@@ -110,7 +110,7 @@ def run(
         bool | None,
         typer.Option(
             "--trace/--no-trace",
-            help="On a GPU, trace up to five runs more, which say what the time went to.",
+            help="On a GPU, trace up to five runs more (one at super and mega), which say what the time went to.",
             show_default="--trace",
         ),
     ] = None,

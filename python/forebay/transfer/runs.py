@@ -319,7 +319,7 @@ def run_one(plan: Plan, name: str, work: Any, mode: str) -> dict[str, Any]:  # n
                 stage=stage,
                 seed=plan.seed,
                 repetitions=plan.chosen_repetitions,
-                traced=traced_runs(plan.chosen_repetitions, trace=plan.trace),
+                traced=traced_runs(plan.size, plan.chosen_repetitions, trace=plan.trace),
                 cupti_folders=cupti_folders(),
                 ordinal=plan.gpu,
             )

@@ -104,46 +104,51 @@ class stager {
         barrier(filled_).copy_bulk(to + std::size_t{row} * to_pitch, from + row * from_pitch, row_bytes);
       }
     } else {
-      std::uint32_t const units = is_plain ? columns : static_cast<std::uint32_t>(columns * sizeof(T)) / unit_bytes;
+      constexpr auto size_of_t = static_cast<std::uint32_t>(sizeof(T));
+      std::uint32_t const units = columns * size_of_t / unit_bytes, lanes = block_.size();
       // Lanes go on as if the rows lay one after the other, so that short rows keep all of them busy.
-      place at{0, block_.thread_rank()};
-      place step{0, block_.size()};
-      if (rows != 1) {
-        at = {at.column / units, at.column % units};
-        step = {step.column / units, step.column % units};
-      }
-      auto const is_there = [&] { return rows == 1 ? at.column < units : at.row < rows; };
+      auto const place_of = [&](std::uint32_t unit) {
+        std::uint32_t const row = rows == 1 ? 0 : unit / units, column = unit - row * units;
+        return place{column, row * to_pitch * size_of_t + column * unit_bytes,
+                     row * from_pitch * size_of_t + std::size_t{column} * unit_bytes};
+      };
+      std::uint32_t unit = block_.thread_rank();
+      place at = place_of(unit);
+      place const step = place_of(lanes);
+      // From behind a row to the next one. If it goes back, this wraps around, and so does the sum.
+      std::uint32_t const to_next = to_pitch * size_of_t - units * unit_bytes;
+      std::size_t const from_next = from_pitch * size_of_t - std::size_t{units} * unit_bytes;
       auto const go_on = [&] {
-        at.row += step.row;
+        unit += lanes;
         at.column += step.column;
-        if (rows != 1 && at.column >= units) {
+        at.to += step.to;
+        at.from += step.from;
+        if (at.column >= units) {
           at.column -= units;
-          ++at.row;
+          at.to += to_next;
+          at.from += from_next;
         }
       };
+      auto* const to_bytes = reinterpret_cast<std::byte*>(to);
+      auto const* const from_bytes = reinterpret_cast<std::byte const*>(from);
       if constexpr (is_plain) {
+        auto const target = [&] { return reinterpret_cast<T*>(to_bytes + at.to); };
+        auto const loaded = [&] { return M::ld(reinterpret_cast<T const*>(from_bytes + at.from)); };
         // A load after a store to shared memory would wait for it, since the compiler does not know that they are
         // apart. So the loads of some steps go first.
-        while (is_there()) {
+        while (unit + (loads_at_once - 1) * lanes < rows * units) {
           T values[loads_at_once];
-          T* places[loads_at_once];
+          T* targets[loads_at_once];
           FOREBAY_UNROLL for (std::uint32_t k = 0; k < loads_at_once; ++k) {
-            places[k] = nullptr;
-            if (!is_there()) continue;
-            places[k] = to + std::size_t{at.row} * to_pitch + at.column;
-            values[k] = M::ld(from + at.row * from_pitch + at.column);
+            targets[k] = target();
+            values[k] = loaded();
             go_on();
           }
-          FOREBAY_UNROLL for (std::uint32_t k = 0; k < loads_at_once; ++k) {
-            if (places[k] != nullptr) M::st(places[k], values[k]);
-          }
+          FOREBAY_UNROLL for (std::uint32_t k = 0; k < loads_at_once; ++k) M::st(targets[k], values[k]);
         }
+        for (; unit < rows * units; go_on()) M::st(target(), loaded());
       } else {
-        for (; is_there(); go_on()) {
-          M::template copy_async<unit_bytes>(
-              reinterpret_cast<std::byte*>(to + std::size_t{at.row} * to_pitch) + at.column * unit_bytes,
-              reinterpret_cast<std::byte const*>(from + at.row * from_pitch) + at.column * unit_bytes);
-        }
+        for (; unit < rows * units; go_on()) M::template copy_async<unit_bytes>(to_bytes + at.to, from_bytes + at.from);
       }
     }
   }
@@ -186,10 +191,11 @@ class stager {
   static constexpr std::uint32_t unit_bytes = is_plain ? sizeof(T) : Policy::unit_bytes;
   static constexpr std::uint32_t loads_at_once = 4;
 
-  /// Of an element, or of a unit of a copy.
+  /// Of a unit of a copy, in the tile and in global memory.
   struct place {
-    std::uint32_t row;
-    std::uint32_t column;
+    std::uint32_t column;  ///< in units
+    std::uint32_t to;      ///< in bytes, as the next one
+    std::size_t from;
   };
 
   /// Elements from one buffer to the next: whole lines of 128 bytes.
