@@ -30,14 +30,19 @@ struct square_tiles {
 
   /// The length of a staged tile.
   FOREBAY_DEVICE static constexpr std::uint32_t floats(std::uint32_t tile) { return (tile + 2) * (tile + 2 * halo); }
-  /// A lane has so many rows of four columns, from top to bottom.
-  FOREBAY_DEVICE static constexpr std::uint32_t rows_of_lane(std::uint32_t tile, std::uint32_t threads) {
-    std::uint32_t const parts = threads < tile / 4 ? 1 : threads / (tile / 4);
-    return (tile + parts - 1) / parts;
+  /// Which quads of a tile a lane has: every `step`-th from `first` on, of a tile that is `columns` quads wide and
+  /// whose columns are `parts` pieces of `rows` rows each.
+  struct lane_part {
+    std::uint32_t first, step, columns, parts, rows;
+  };
+  FOREBAY_DEVICE static constexpr lane_part part_of(std::uint32_t tile, std::uint32_t lane, std::uint32_t threads) {
+    std::uint32_t const columns = tile / 4, most = threads < columns ? 1 : threads / columns;
+    std::uint32_t const rows = (tile + most - 1) / most;
+    return {lane, threads, columns, (tile + rows - 1) / rows, rows};
   }
   /// Loads of shared memory by `for_each_quad`, for each place of the grid.
   static double loads_of_place(std::uint32_t tile, std::uint32_t threads) {
-    return (3 + 2.0 / rows_of_lane(tile, threads)) / 4;
+    return (3 + 2.0 / part_of(tile, 0, threads).rows) / 4;
   }
   /// Refuses a shape that these tiles cannot have.
   static void require(launch_shape const& shape, std::uint32_t side) {
@@ -50,16 +55,15 @@ struct square_tiles {
   FOREBAY_DEVICE std::uint32_t across() const { return side / tile; }
   FOREBAY_DEVICE std::uint32_t count() const { return across() * across(); }
   FOREBAY_DEVICE std::uint32_t pitch() const { return tile + 2 * halo; }
-  FOREBAY_DEVICE std::uint32_t x_of(std::uint64_t item) const {
-    return static_cast<std::uint32_t>(item) % across() * tile;
+  /// Of a tile's first value in the grid.
+  struct corner {
+    std::uint32_t x, y;
+  };
+  FOREBAY_DEVICE corner corner_of(std::uint64_t item) const {
+    std::uint32_t const number = static_cast<std::uint32_t>(item), line = number / across();
+    return {(number - line * across()) * tile, line * tile};
   }
-  FOREBAY_DEVICE std::uint32_t y_of(std::uint64_t item) const {
-    return static_cast<std::uint32_t>(item) / across() * tile;
-  }
-  /// Of a tile's first place in the grid.
-  FOREBAY_DEVICE std::uint64_t offset(std::uint64_t item) const {
-    return std::uint64_t{y_of(item)} * side + x_of(item);
-  }
+  FOREBAY_DEVICE std::uint64_t offset(corner at) const { return std::uint64_t{at.y} * side + at.x; }
   /// What all staged tiles of all tiles hold together, without what lies beyond the grid.
   double staged_floats() const {
     double const borders = across() - 1;
@@ -67,28 +71,24 @@ struct square_tiles {
   }
 
   template <class Stager>
-  FOREBAY_DEVICE void copy(Stager& staged, float* to, float const* grid, std::uint64_t item) const {
-    std::uint32_t const x = x_of(item), y = y_of(item);
-    std::uint32_t const above = y == 0 ? 0 : 1, below = y + tile == side ? 0 : 1;
-    std::uint32_t const left = x == 0 ? 0 : halo, right = x + tile == side ? 0 : halo;
-    staged.copy_rows(to + (1 - above) * pitch() + halo - left, pitch(),
-                     grid + std::uint64_t{y - above} * side + x - left, side, above + tile + below,
-                     left + tile + right);
+  FOREBAY_DEVICE void copy(Stager& staged, float* to, float const* grid, corner at) const {
+    std::uint32_t const above = at.y == 0 ? 0 : 1, below = at.y + tile == side ? 0 : 1;
+    std::uint32_t const left = at.x == 0 ? 0 : halo, right = at.x + tile == side ? 0 : halo;
+    staged.copy_rows(to + (1 - above) * pitch() + halo - left, pitch(), grid + offset({at.x - left, at.y - above}),
+                     side, above + tile + below, left + tile + right);
   }
 
-  /// Calls `work(square_quad)` for the lane's places of a staged tile, down each of its columns.
-  template <class Block, class Work>
-  FOREBAY_DEVICE void for_each_quad(Block const& block, std::uint64_t item, float const* staged, Work&& work) const {
-    std::uint32_t const rows = rows_of_lane(tile, block.size()), parts = (tile + rows - 1) / rows;
-    std::uint32_t const quads = tile / 4, x = x_of(item), y = y_of(item);
-    for (std::uint32_t k = block.thread_rank(); k < parts * quads; k += block.size()) {
-      std::uint32_t const column = k % quads * 4, first = k / quads * rows;
-      std::uint32_t const end = first + rows < tile ? first + rows : tile;
-      std::uint32_t const west = x + column == 0 ? 0 : 1, east = x + column + 4 == side ? 3 : 4;
+  /// Calls `work(square_quad)` for a lane's values of a staged tile, down each of its columns.
+  template <class Work>
+  FOREBAY_DEVICE void for_each_quad(lane_part const& mine, corner at, float const* staged, Work&& work) const {
+    for (std::uint32_t k = mine.first; k < mine.parts * mine.columns; k += mine.step) {
+      std::uint32_t const part = k / mine.columns, column = (k - part * mine.columns) * 4, first = part * mine.rows;
+      std::uint32_t const end = first + mine.rows < tile ? first + mine.rows : tile;
+      std::uint32_t const west = at.x + column == 0 ? 0 : 1, east = at.x + column + 4 == side ? 3 : 4;
       float const* place = staged + (first + 1) * pitch() + halo + column;
-      quad here = quad::at(place), north = y + first == 0 ? here : quad::at(place - pitch());
+      quad here = quad::at(place), north = at.y + first == 0 ? here : quad::at(place - pitch());
       for (std::uint32_t row = first; row < end; ++row, place += pitch()) {
-        quad const south = y + row + 1 == side ? here : quad::at(place + pitch());
+        quad const south = at.y + row + 1 == side ? here : quad::at(place + pitch());
         work(square_quad{row, column, here, north, south, *(place - west), place[east]});
         north = here;
         here = south;

@@ -43,17 +43,20 @@ struct hotspot_kernel {
     std::uint32_t const side = tiles.side, tile = tiles.tile, temperatures = square_tiles::floats(tile);
     simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), hotspot_tile::floats(tile),
                                           stages);
+    auto const mine = square_tiles::part_of(tile, block.thread_rank(), block.size());
     for_each_tile(
         staged, stages, block.rank, block_count<M>(), tiles.count(),
         [&](std::uint64_t item) {
+          square_tiles::corner const at = tiles.corner_of(item);
           float* const to = staged.acquire();
-          tiles.copy(staged, to, before, item);
-          staged.copy_rows(to + temperatures, tile, power + tiles.offset(item), side, tile, tile);
+          tiles.copy(staged, to, before, at);
+          staged.copy_rows(to + temperatures, tile, power + tiles.offset(at), side, tile, tile);
           staged.commit();
         },
         [&](std::uint64_t item, float const* both) {
-          float* const to = after + tiles.offset(item);
-          tiles.for_each_quad(block, item, both, [&](square_quad const& p) {
+          square_tiles::corner const at = tiles.corner_of(item);
+          float* const to = after + tiles.offset(at);
+          tiles.for_each_quad(mine, at, both, [&](square_quad const& p) {
             quad const watts = quad::at(both + temperatures + p.row * tile + p.column);
             quad result;
             FOREBAY_UNROLL

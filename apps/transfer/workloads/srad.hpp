@@ -41,11 +41,10 @@ struct srad_diffusion_tile {
 
   template <class Stager>
   FOREBAY_DEVICE static void copy(Stager& staged, float* to, float const* diffusion, square_tiles const& tiles,
-                                  std::uint64_t item) {
+                                  square_tiles::corner at) {
     std::uint32_t const side = tiles.side, tile = tiles.tile;
-    std::uint32_t const below = tiles.y_of(item) + tile == side ? 0 : 1;
-    std::uint32_t const right = tiles.x_of(item) + tile == side ? 0 : square_tiles::halo;
-    staged.copy_rows(to, pitch(tile), diffusion + tiles.offset(item), side, tile + below, tile + right);
+    std::uint32_t const below = at.y + tile == side ? 0 : 1, right = at.x + tile == side ? 0 : square_tiles::halo;
+    staged.copy_rows(to, pitch(tile), diffusion + tiles.offset(at), side, tile + below, tile + right);
   }
 };
 
@@ -60,15 +59,17 @@ struct srad_diffusion_kernel {
     auto const block = M::this_block();
     simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(), square_tiles::floats(tiles.tile),
                                           stages);
+    auto const mine = square_tiles::part_of(tiles.tile, block.thread_rank(), block.size());
     for_each_tile(
         staged, stages, block.rank, block_count<M>(), tiles.count(),
         [&](std::uint64_t item) {
-          tiles.copy(staged, staged.acquire(), image, item);
+          tiles.copy(staged, staged.acquire(), image, tiles.corner_of(item));
           staged.commit();
         },
         [&](std::uint64_t item, float const* tile) {
-          float* const to = diffusion + tiles.offset(item);
-          tiles.for_each_quad(block, item, tile, [&](square_quad const& p) {
+          square_tiles::corner const at = tiles.corner_of(item);
+          float* const to = diffusion + tiles.offset(at);
+          tiles.for_each_quad(mine, at, tile, [&](square_quad const& p) {
             quad result;
             FOREBAY_UNROLL
             for (std::uint32_t i = 0; i < 4; ++i) {
@@ -94,23 +95,25 @@ struct srad_update_kernel {
     std::uint32_t const image_part = square_tiles::floats(tiles.tile);
     simt::stager<M, Policy, float> staged(block, &block.template shared<std::byte>(),
                                           image_part + srad_diffusion_tile::floats(tiles.tile), stages);
+    auto const mine = square_tiles::part_of(tiles.tile, block.thread_rank(), block.size());
     for_each_tile(
         staged, stages, block.rank, block_count<M>(), tiles.count(),
         [&](std::uint64_t item) {
+          square_tiles::corner const at = tiles.corner_of(item);
           float* const both = staged.acquire();
-          tiles.copy(staged, both, image, item);
-          srad_diffusion_tile::copy(staged, both + image_part, diffusion, tiles, item);
+          tiles.copy(staged, both, image, at);
+          srad_diffusion_tile::copy(staged, both + image_part, diffusion, tiles, at);
           staged.commit();
         },
         [&](std::uint64_t item, float const* both) {
-          std::uint32_t const x = tiles.x_of(item), y = tiles.y_of(item);
-          float* const to = next + tiles.offset(item);
-          tiles.for_each_quad(block, item, both, [&](square_quad const& p) {
+          square_tiles::corner const at = tiles.corner_of(item);
+          float* const to = next + tiles.offset(at);
+          tiles.for_each_quad(mine, at, both, [&](square_quad const& p) {
             float const* const c = both + image_part + p.row * pitch + p.column;
             quad const here = quad::at(c);
             // Where there is no neighbour, the difference is 0, whatever the factor.
-            quad const south = y + p.row + 1 == side ? here : quad::at(c + pitch);
-            float const behind = x + p.column + 4 == side ? 0.0f : c[4];
+            quad const south = at.y + p.row + 1 == side ? here : quad::at(c + pitch);
+            float const behind = at.x + p.column + 4 == side ? 0.0f : c[4];
             quad result;
             FOREBAY_UNROLL
             for (std::uint32_t i = 0; i < 4; ++i) {
@@ -133,7 +136,7 @@ class srad {
   static constexpr workload_facts facts{"srad", workload_group::application, "pixels of a tile's side",
                                         "two iterations of a diffusion that removes speckle from an image"};
 
-  srad(problem_size size, launch_shape given) : shape_(completed(given, {8448, 256, 64, 2})) {
+  srad(problem_size size, launch_shape given) : shape_(completed(given, {8448, 128, 64, 2})) {
     constexpr std::uint32_t sides[] = {512, 2048, 4096, 8192, 20480, 40960};
     side_ = sides[static_cast<int>(size)];
     square_tiles::require(shape_, side_);
