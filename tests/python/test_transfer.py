@@ -326,6 +326,14 @@ def test_results_without_traces_are_not_continued_with_traces(tmp_path, gpu_core
         transfer.read_results(file, plan_of().options())
 
 
+@pytest.mark.parametrize(
+    ("size", "repetitions", "trace", "expected"),
+    [("large", 30, True, 5), ("large", 3, True, 3), ("super", 5, True, 1), ("mega", 1, True, 1), ("tiny", 30, False, 0)],
+)
+def test_large_sizes_are_traced_once(size, repetitions, trace, expected):
+    assert tracing.traced_runs(size, repetitions, trace=trace) == expected
+
+
 def test_cupti_is_found_among_the_packages_of_python(tmp_path, monkeypatch):
     monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path), str(tmp_path / "other")])
