@@ -155,6 +155,7 @@ struct conv3d_kernel {
     std::uint32_t const edge = layout.edge, side = layout.side;
     bool const completes = now.plane >= 2 && now.z + now.plane - 2 < side;
     std::uint32_t const z = completes ? now.z + now.plane - 2 : 0;
+    if (mine.row >= edge) return;  // its rows would begin beyond the plane, perhaps beyond the block's shared memory
     for (std::uint32_t x = mine.column; x < edge; x += M::this_block().size() * Columns) {
       std::uint32_t const rows_stored = completes && now.x + x < side ? side - now.y : 0;
       float const* row = inputs + mine.row * pitch + x;
