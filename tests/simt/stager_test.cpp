@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "forebay/detail/simt/run.hpp"
 #include "forebay/error.hpp"
 #include "staged_sums.hpp"
+#include "support/seed.hpp"
 
 namespace forebay::simt {
 namespace {
@@ -238,6 +240,43 @@ TYPED_TEST(Stager, ThatReleasesTooEarlyIsFound) {
 TYPED_TEST(Stager, WithOneStageTooFewIsFound) {
   std::string what;
   EXPECT_GT((found<TypeParam, missing_buffer>(what)), 0u);
+}
+TYPED_TEST(Stager, CopiesRowsOfAnyShape) {
+  std::uint64_t const seed = emulator::testing::test_seed();
+  SCOPED_TRACE(emulator::testing::replay(seed));
+  std::mt19937_64 random(seed);
+  auto const from_to = [&](u32 least, u32 most) { return least + static_cast<u32>(random() % (most - least + 1)); };
+  for (int i = 0; i < 200; ++i) {
+    // Elements of 4 bytes in whole quads, as copies of 16 bytes need.
+    u32 const lanes = from_to(1, 256), rows = from_to(1, 40), columns = 4 * from_to(1, 20);
+    u32 const to_pitch = columns + 4 * from_to(0, 3), from_pitch = columns + 4 * from_to(0, 50);
+    SCOPED_TRACE(::testing::Message() << lanes << " lanes, " << rows << " rows of " << columns << ", pitches "
+                                      << to_pitch << " and " << from_pitch);
+    struct alignas(16) quad {
+      u32 of[4];
+    };
+    std::vector<quad> words(std::size_t{rows} * from_pitch / 4);
+    u32* const from = words.front().of;
+    for (u32 k = 0; k < rows * from_pitch; ++k) from[k] = k;
+    u32 const tile = rows * to_pitch;
+    std::vector<u32> found(tile);
+    launch<fiber>({1, lanes, stager<fiber, TypeParam, u32>::shared_bytes(tile, 1)}, [&] {
+      auto const block = fiber::this_block();
+      stager<fiber, TypeParam, u32> staged(block, &block.template shared<std::byte>(), tile, 1);
+      u32* const to = staged.acquire();
+      for (u32 k = block.thread_rank(); k < tile; k += block.size()) to[k] = ~0u;
+      block.sync();
+      staged.copy_rows(to, to_pitch, from, from_pitch, rows, columns);
+      staged.commit();
+      u32 const* const arrived = staged.wait();
+      for (u32 k = block.thread_rank(); k < tile; k += block.size()) found[k] = arrived[k];
+      staged.release();
+    });
+    for (u32 k = 0; k < tile; ++k) {
+      u32 const row = k / to_pitch, column = k % to_pitch;
+      ASSERT_EQ(found[k], column < columns ? row * from_pitch + column : ~0u) << row << ", " << column;
+    }
+  }
 }
 TEST(BulkStager, ThatWaitsForTheWrongPhaseIsFound) {
   std::string what;
