@@ -328,7 +328,13 @@ def test_results_without_traces_are_not_continued_with_traces(tmp_path, gpu_core
 
 @pytest.mark.parametrize(
     ("size", "repetitions", "trace", "expected"),
-    [("large", 30, True, 5), ("large", 3, True, 3), ("super", 5, True, 1), ("mega", 1, True, 1), ("tiny", 30, False, 0)],
+    [
+        ("large", 30, True, 5),
+        ("large", 3, True, 3),
+        ("super", 5, True, 1),
+        ("mega", 1, True, 1),
+        ("tiny", 30, False, 0),
+    ],
 )
 def test_large_sizes_are_traced_once(size, repetitions, trace, expected):
     assert tracing.traced_runs(size, repetitions, trace=trace) == expected
