@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -68,8 +69,11 @@ TEST_P(TransferWorkloads, GiveTheSameVerifiedResultUnderEachPolicy) {
 
 TEST_P(TransferWorkloads, TakeOtherShapes) {
   launch_shape const usual = GetParam().make(problem_size::tiny, {})->shape();
-  auto const work =
-      GetParam().make(problem_size::tiny, {.blocks = 3, .threads = usual.threads / 2, .stages = usual.stages + 1});
+  // A thread of conv3d keeps its sums, so that fewer threads could not have them all.
+  bool const keeps_sums = GetParam().facts->name == "conv3d";
+  auto const work = GetParam().make(
+      problem_size::tiny,
+      {.blocks = 3, .threads = keeps_sums ? 2 * usual.threads : usual.threads / 2, .stages = usual.stages + 1});
   EXPECT_EQ(work->shape().blocks, 3u);
   (void)results_of(*work, stage_kind::bulk, seed_);
 }
@@ -134,6 +138,28 @@ TEST_P(TransferWorkloads, RefuseShapesThatDoNotFit) {
   EXPECT_THAT(refused({.stages = 9}), ::testing::HasSubstr("--stages"));
   EXPECT_THAT(refused({.tile = 3}), ::testing::HasSubstr("--tile"));
   EXPECT_THAT(refused({.tile = 1u << 31}), ::testing::HasSubstr("--tile"));
+}
+
+registered_workload const& conv3d() {
+  return *std::ranges::find(workloads(), "conv3d", [](registered_workload const& w) { return w.facts->name; });
+}
+
+TEST(TransferConv3d, TakesTheStudysTileAndOneLessDeep) {
+  for (launch_shape const shape : {launch_shape{.threads = 64, .tile = 10}, {.threads = 128, .tile = 14}}) {
+    SCOPED_TRACE(shape.tile);
+    (void)results_of(*conv3d().make(problem_size::tiny, shape), stage_kind::async4, 1);
+  }
+}
+
+TEST(TransferConv3d, FillsTheLastRoundOfBlocks) {
+  EXPECT_EQ(conv3d().make(problem_size::large, {})->shape().blocks, 7u * 7 * 8);
+}
+
+TEST(TransferConv3d, RefusesThreadsThatCannotKeepAllSums) {
+  auto const make = [](launch_shape shape) { return [shape] { (void)conv3d().make(problem_size::tiny, shape); }; };
+  EXPECT_THAT(make({.threads = 63}), ::testing::ThrowsMessage<refused_input>(
+                                         ::testing::HasSubstr("--threads: '63': with this tile use 64 to")));
+  EXPECT_THAT(make({.threads = 1024}), ::testing::ThrowsMessage<refused_input>(::testing::HasSubstr("64 to 768")));
 }
 
 /// Under AddressSanitizer the micro workloads: the others take minutes there, and have kernels of the same kind.
