@@ -9,6 +9,7 @@
 
 #include "apps/transfer/host_data.hpp"
 #include "apps/transfer/square_tiles.hpp"
+#include "forebay/arithmetic.hpp"
 
 namespace forebay::transfer {
 
@@ -25,10 +26,11 @@ struct srad_rule {
   /// This is the same with one division: p (1 + sum(d) / 4 / p) is the mean of the neighbours.
   FOREBAY_DEVICE static float diffusion(float here, float north, float south, float west, float east) {
     float const n = north - here, s = south - here, w = west - here, e = east - here;
-    float const sum = (n + s) + (w + e), squares = (n * n + s * s) + (w * w + e * e);
-    float const mean = 0.25f * ((north + south) + (west + east)), mean_squared = mean * mean;
-    float const variance = 0.5f * squares - 0.0625f * (sum * sum);
-    float const unlimited = speckle_scale * mean_squared / (speckle_squared * mean_squared + variance);
+    float const difference = 0.25f * ((n + s) + (w + e)), squares = (n * n + s * s) + (w * w + e * e);
+    float const mean = here + difference, mean_squared = mean * mean;
+    float const variance = 0.5f * squares - difference * difference;
+    float const unlimited =
+        simt::quick_quotient(speckle_scale * mean_squared, speckle_squared * mean_squared + variance);
     return unlimited < 1.0f ? unlimited : 1.0f;
   }
 };
@@ -159,7 +161,7 @@ class srad {
     double const image = square_tiles{side_, shape_.tile}.staged_floats();
     double const diffusion = (side_ + inner_borders) * (side_ + square_tiles::halo * inner_borders);
     double const image_loads = square_tiles::loads_of_place(shape_.tile, shape_.threads);
-    return {.operations = (28.0 + 12.0) * n * iterations,
+    return {.operations = (25.0 + 12.0) * n * iterations,
             .staged_bytes = (2 * image + diffusion) * sizeof(float) * iterations,
             .shared_accesses = (2 * image_loads + 0.75) * n * iterations,
             // The first kernel reads the image and writes the diffusion; the second reads both and writes an image.
@@ -247,15 +249,16 @@ class srad {
       }
       std::swap(image, next);
     }
-    // Pixels stay in [1, 2], and differences below 1. In units of u = 2^-24:
-    // - From given pixels, squares is right to 6 u squares, and sum^2 / 16 to 2.25 u squares, as (sum |d|)^2 is 4
-    // squares
-    //   at most. So variance, which is squares / 4 or more, is right to 22 u variance, and diffusion to 32 u.
-    // - The first iteration adds rate * 4 products of differences, each right to 36 u, and rounds the sum: 20 u.
-    // - Differences are then wrong by 40 u, and diffusion by 20 times that: its slope by them is highest where it just
-    //   reaches 1, which is 4 sqrt(speckle) / speckle_scale. With its slope by the mean, and its own roundings, 872 u.
-    // - The second iteration makes rate * 4 * (872 + 4 + 40) u + 22 u of that, which is 480 u.
-    constexpr double bound = 512 * 0x1p-24;
+    // Pixels stay in [1, 2], so their differences are exact. In units of u = 2^-24:
+    // - From given pixels, squares is right to 3 u squares, and difference to u of itself, so its square to 3 u. That
+    // is
+    //   at most a quarter of squares. So variance, which is squares / 4 or more, is right to 10 u variance, the mean to
+    //   2 u and its square to 5 u. The two sides of the quotient are right to 6 u and 12 u, and it adds 4 u: 22 u.
+    // - The first iteration adds rate * 4 products of differences, each right to 25 u, and rounds the sum: 15 u.
+    // - Differences are then wrong by 30 u, and diffusion by 20 times that: its slope by them is highest where it just
+    //   reaches 1, which is 4 sqrt(speckle) / speckle_scale. With its slope by the mean, and its own roundings, 682 u.
+    // - The second iteration makes rate * 4 * (682 + 4 + 30) u + 17 u of that, which is 375 u.
+    constexpr double bound = 384 * 0x1p-24;
     for (std::uint64_t row = y; row < y + patch; ++row) {
       for (std::uint64_t column = x; column < x + patch; ++column) {
         std::uint64_t const at = row * side_ + column;
