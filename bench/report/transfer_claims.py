@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import study_pages
+import transfer_tables
 from results import RESULTS, ROOT
 
 sys.path.insert(0, str(ROOT / "python"))
@@ -36,6 +37,40 @@ hold each of its claims against our figures. [How the suite measures](reference/
 
 <!-- claims: begin -->
 <!-- claims: end -->
+
+## What was verified
+
+A mode is timed only if its results are right. Each pair of a workload and a mode counts once.
+
+<!-- verified: begin -->
+<!-- verified: end -->
+
+## How good the kernels are
+
+Modes can be compared only if kernels are good. The bound is the time that a copy takes for as many bytes of the
+device's memory, or that multiplications with additions take for as many operations: the longer of the two. Bytes that
+neighbouring tiles load again do not count. Size large; the best of the four stage policies.
+
+<!-- kernels: begin -->
+<!-- kernels: end -->
+
+## What traces cover
+
+A traced run asks CUDA for the times of its kernels, copies and calls. The table says how much of the traced runs these
+explain, at least, and how often the total of traced runs differs from the median of the others.
+
+<!-- traces: begin -->
+<!-- traces: end -->
+
+## How good the advice is
+
+`forebay transfer advise` answers for each workload from the results of the others. It is right if its mode is the
+fastest of the study's six, or within 5 % of it. The total contains page-locking, shared by as many runs as use the same
+buffers. `bench/transfer/advice_check.py --runs N` on the documents of size large prints each case.
+Where one answer suits nearly all workloads, advice cannot gain.
+
+<!-- advice: begin -->
+<!-- advice: end -->
 
 ## How each figure is judged
 
@@ -121,6 +156,10 @@ def tables_of(folder: Path) -> dict[str, Callable[[], str]]:
     return {
         "machine": lambda: machine(results, verdicts),
         "claims": lambda: claims(verdicts),
+        "verified": lambda: transfer_tables.verified(results, folder),
+        "kernels": lambda: transfer_tables.kernels(folder),
+        "traces": lambda: transfer_tables.traces(results),
+        "advice": lambda: transfer_tables.advice(folder),
         "figures": lambda: figures(verdicts),
         "commands": lambda: commands(results),
     }

@@ -2,9 +2,9 @@
 """Does `forebay transfer advise` name the right mode for workloads that it has not seen?
 
 advice_check.py [--runs N] [--modes study|all] DOCUMENT... takes what `forebay transfer run --device cuda:0 --json`
-wrote, of one or several sizes. For each workload it fits the cost model to the results of all others, asks for advice,
-and compares with what was measured: the total of a mode is the median of its warm runs, and its share of page-locking
-the host's buffers.
+wrote, of one or several sizes. What two documents have counts as in the later one. For each workload it fits the cost
+model to the results of all others, asks for advice, and compares with what was measured: the total of a mode is the
+median of its warm runs, and its share of page-locking the host's buffers.
 The modes are the six of the study, or all that every workload of a size was measured in.
 
 That share is all of it by default (`--runs 1`), as in the study, whose totals have all allocation in them: a program
@@ -84,6 +84,11 @@ def seconds_of(row: Measured, runs: int) -> float:
     return row.total + row.locking / runs
 
 
+def latest(rows: Sequence[Measured]) -> list[Measured]:
+    """Without rows that a later document has, too: the same workload, size and mode."""
+    return list({(row.problem, row.mode): row for row in rows}.values())
+
+
 def common_modes(rows: Sequence[Measured]) -> set[str]:
     """The modes in which every workload of a size was measured, for each size there is."""
     modes_of: dict[tuple[str, str], set[str]] = {}
@@ -92,10 +97,22 @@ def common_modes(rows: Sequence[Measured]) -> set[str]:
     return set.intersection(*modes_of.values())
 
 
-def cases(rows: Sequence[Measured], runs: int, modes: Collection[str] = tuple(STUDY_MODES)) -> list[Case]:
-    """Advice for each workload and size of which all these modes were measured, from the other workloads."""
+def cases(
+    rows: Sequence[Measured],
+    runs: int,
+    modes: Collection[str] = tuple(STUDY_MODES),
+    models: dict[str, Constants] | None = None,
+) -> list[Case]:
+    """Advice for each workload and size of which all these modes were measured, from the other workloads.
+
+    Args:
+        rows: What was measured.
+        runs: How many runs share page-locked buffers.
+        modes: Which modes there are to name.
+        models: Keeps the constants without each workload, for calls with the same rows and modes.
+    """
     study = [row for row in rows if row.mode in modes]
-    models: dict[str, Constants] = {}
+    models = {} if models is None else models
     found = []
     for problem in dict.fromkeys(row.problem for row in study):
         workload, size = problem
@@ -143,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.runs < 1:
         parser.error("--runs must be at least 1")
     try:
-        rows = read_measured("DOCUMENT", *given.documents)
+        rows = latest(read_measured("DOCUMENT", *given.documents))
     except RefusedInput as refused:
         parser.error(str(refused))
     found = cases(rows, given.runs, common_modes(rows) if given.modes == "all" else tuple(STUDY_MODES))

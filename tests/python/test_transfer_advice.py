@@ -466,3 +466,10 @@ def test_launches_are_counted():
     tiles = 2048 // 64  # nw takes a diagonal of tiles at a time
     assert profile_of_workload("nw", "small").launches == 2 * tiles - 1
     assert profile_of_workload("nw", "small", {"tile": 128}).launches == tiles - 1
+
+
+def test_what_two_documents_have_counts_as_in_the_later_one(tmp_path):
+    early = write(tmp_path / "early.json", document_of(sizes=("small",)))
+    late = write(tmp_path / "late.json", document_of(sizes=("small",), change=lambda *_: 2.0))
+    rows = read_measured("DOCUMENT", late)
+    assert advice_check.latest(read_measured("DOCUMENT", early, late)) == rows
