@@ -3,7 +3,9 @@
 //! The loop of a block over its tiles, and the shared memory that it takes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "apps/transfer/workload.hpp"
@@ -82,13 +84,22 @@ constexpr std::uint32_t staged_bytes(std::uint32_t tile, std::uint32_t stages) {
   return simt::stager<simt::fiber, simt::stage_policy::bulk, T>::shared_bytes(tile, stages);
 }
 
-/// What `given` leaves 0, from `usual`. Refuses threads and stages out of range; the tile is the workload's to check.
+/// What `given` leaves 0, from `usual`. Refuses blocks, threads and stages out of range; the tile is the workload's to
+/// check.
 inline launch_shape completed(launch_shape given, launch_shape usual) {
   launch_shape const shape{given.blocks != 0 ? given.blocks : usual.blocks,
                            given.threads != 0 ? given.threads : usual.threads,
                            given.tile != 0 ? given.tile : usual.tile, given.stages != 0 ? given.stages : usual.stages};
   if (shape.threads > threads_max) {
     throw refused_input("--threads", std::to_string(shape.threads), "a block has at most 1024 threads");
+  }
+  // A thread's rank in its grid is a number of 32 bits, and CUDA has fewer than 2^31 blocks.
+  std::uint32_t const blocks_max =
+      std::min(std::numeric_limits<std::uint32_t>::max() / shape.threads, (std::uint32_t{1} << 31) - 1);
+  if (shape.blocks > blocks_max) {
+    throw refused_input("--blocks", std::to_string(shape.blocks),
+                        "blocks of " + std::to_string(shape.threads) + " threads are at most " +
+                            std::to_string(blocks_max) + " in a grid");
   }
   if (shape.stages > 8) throw refused_input("--stages", std::to_string(shape.stages), "use 1 to 8");
   return shape;

@@ -135,6 +135,8 @@ TEST_P(TransferWorkloads, RefuseShapesThatDoNotFit) {
     return std::string("nothing");
   };
   EXPECT_THAT(refused({.threads = 1025}), ::testing::HasSubstr("--threads"));
+  EXPECT_THAT(refused({.blocks = 1u << 31}), ::testing::HasSubstr("--blocks"));
+  EXPECT_THAT(refused({.blocks = 1u << 26, .threads = 64}), ::testing::HasSubstr("at most 67108863 in a grid"));
   EXPECT_THAT(refused({.stages = 9}), ::testing::HasSubstr("--stages"));
   EXPECT_THAT(refused({.tile = 3}), ::testing::HasSubstr("--tile"));
   EXPECT_THAT(refused({.tile = 1u << 31}), ::testing::HasSubstr("--tile"));

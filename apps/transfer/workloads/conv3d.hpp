@@ -264,8 +264,8 @@ class conv3d {
   }
 
  private:
-  /// Tiles are cubes, or less deep if that fills the last round: a GPU with 132 multiprocessors runs three blocks on
-  /// each at once, and a round of few blocks would leave most of it idle.
+  /// Tiles are cubes, or less deep if as many cover the cube, or if that fills the last round: a GPU with 132
+  /// multiprocessors runs three blocks on each at once, and a round of few blocks would leave most of it idle.
   static std::uint32_t depth_of_tiles(std::uint32_t side, std::uint32_t edge) {
     constexpr std::uint32_t at_once = 3 * 132;
     std::uint32_t const along = (side + edge - 1) / edge;
@@ -273,7 +273,7 @@ class conv3d {
       std::uint32_t const tiles = along * along * deep, rounds = (tiles + at_once - 1) / at_once;
       if (tiles >= 0.95 * rounds * at_once) return (side + deep - 1) / deep;
     }
-    return edge;
+    return (side + along - 1) / along;
   }
 
   template <class Policy, std::uint32_t Columns, class Run>

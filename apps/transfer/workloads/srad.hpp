@@ -250,11 +250,11 @@ class srad {
       std::swap(image, next);
     }
     // Pixels stay in [1, 2], so their differences are exact. In units of u = 2^-24:
-    // - From given pixels, squares is right to 3 u squares, and difference to u of itself, so its square to 3 u. That
-    // is
-    //   at most a quarter of squares. So variance, which is squares / 4 or more, is right to 10 u variance, the mean to
-    //   2 u and its square to 5 u. The two sides of the quotient are right to 6 u and 12 u, and it adds 4 u: 22 u.
-    // - The first iteration adds rate * 4 products of differences, each right to 25 u, and rounds the sum: 15 u.
+    // - From given pixels, squares is right to 3 u squares. Difference is right to u of itself, and its square to 3 u,
+    //   which is at most 3 u squares / 4. So variance, which is squares / 4 or more, is right to 10 u variance, the
+    //   mean to 2 u and its square to 5 u. With the rounded constants the sides of the quotient are right to 7 u and 12
+    //   u, and it adds 4 u: 23 u.
+    // - The first iteration adds rate * 4 products of differences, each right to 26 u, and rounds the sum: 15 u.
     // - Differences are then wrong by 30 u, and diffusion by 20 times that: its slope by them is highest where it just
     //   reaches 1, which is 4 sqrt(speckle) / speckle_scale. With its slope by the mean, and its own roundings, 682 u.
     // - The second iteration makes rate * 4 * (682 + 4 + 30) u + 17 u of that, which is 375 u.

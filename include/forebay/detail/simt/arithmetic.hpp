@@ -7,7 +7,7 @@
 
 namespace forebay::simt {
 
-/// a / b. On a GPU it is off by up to 2 units in the last place, and b must be in [2^-126, 2^126] (CUDA Math API,
+/// a / b. On a GPU it is off by up to 2 units in the last place, and |b| must be in [2^-126, 2^126] (CUDA Math API,
 /// "__fdividef"). Elsewhere it is rounded as C++ does.
 FOREBAY_DEVICE float quick_quotient(float a, float b) {
 #if defined(__CUDA_ARCH__)
