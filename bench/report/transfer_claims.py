@@ -35,6 +35,11 @@ hold each of its claims against our figures. [How the suite measures](reference/
 
 ## Verdicts
 
+A claim is confirmed if all its figures agree with ours. It is refuted if one does not, in direction or in size. So
+an effect that is much larger here refutes, too. Figures that are said to be saved are positive if the mode is faster.
+Those of kernels in A2, A3 and A12 are changes: they are negative if kernels are shorter. At mega each total is of one
+run, and pageable copies vary from run to run, so small differences of totals say little.
+
 <!-- claims: begin -->
 <!-- claims: end -->
 
