@@ -20,10 +20,10 @@ from forebay.transfer import STUDY_MODES
 from forebay.transfer.fitting import read_measured
 from forebay.transfer.loading import load
 from forebay.transfer.measured import Results, Row
+from forebay.transfer.page import CHANGE_LEAST, COVERED_LEAST
 
 LARGE = "large"
 _RUNS = (1, 4, 8, 16, 32, 1_000_000)
-_COVERED_LEAST, _CHANGED_MOST = 0.95, 0.05
 
 
 def beside(folder: Path, name: str) -> list[Path]:
@@ -100,17 +100,17 @@ def traces(results: Results) -> str:
     for size, some in groupby((row for row in _of_pairs(results) if row.traced), lambda row: row.size):
         traced = list(some)
         covered = [row.covered or 0.0 for row in traced]
-        changed = sum(abs(row.traced_change or 0.0) > _CHANGED_MOST for row in traced)
+        changed = sum(abs(row.traced_change or 0.0) >= CHANGE_LEAST for row in traced)
         rows.append(
             [
                 size,
                 str(len(traced)),
                 f"{min(covered) * 100:.1f} %",
-                str(sum(part < _COVERED_LEAST for part in covered)),
+                str(sum(part < COVERED_LEAST for part in covered)),
                 str(changed),
             ]
         )
-    heads = ["size", "traced", "least covered", "covered less than 95 %", "total changed by more than 5 %"]
+    heads = ["size", "traced", "least covered", "covered less than 95 %", "total changed by at least 5 %"]
     return study_pages.table(heads, rows)
 
 

@@ -28,8 +28,8 @@ def put(folder, name, document):
     (folder / f"{name}.json").write_text(json.dumps(document))
 
 
-def rows(size="large", workload="saxpy"):
-    return [World().row(workload, mode, size) for mode in STUDY_MODES]
+def rows():
+    return [World().row("saxpy", mode, "large") for mode in STUDY_MODES]
 
 
 def results_of(folder):

@@ -11,8 +11,8 @@ from forebay.transfer.measured import Arm, Results, Row, Spread
 from forebay.units import format_ns
 
 Chart = tuple[str, bytes]  # what it shows, and its PNG file
-_COVERED_LEAST = 0.95
-_CHANGE_LEAST = 0.05
+COVERED_LEAST = 0.95
+CHANGE_LEAST = 0.05
 _ROW_HEADS = (
     "workload",
     "launch",
@@ -87,12 +87,12 @@ def _traces(rows: Sequence[Row]) -> Iterator[str]:
     traced = [row for row in rows if row.covered is not None and row.traced_change is not None]
     if not traced:
         return
-    little = [row for row in traced if (row.covered or 0) < _COVERED_LEAST]
-    changed = [row for row in traced if abs(row.traced_change or 0) >= _CHANGE_LEAST]
+    little = [row for row in traced if (row.covered or 0) < COVERED_LEAST]
+    changed = [row for row in traced if abs(row.traced_change or 0) >= CHANGE_LEAST]
     names = ", ".join(f"{row.workload} {row.mode} ({100 * (row.covered or 0):.1f} %)" for row in little)
-    yield f"Traces that explain less than {100 * _COVERED_LEAST:g} % of their run: {names or 'none'}."
+    yield f"Traces that explain less than {100 * COVERED_LEAST:g} % of their run: {names or 'none'}."
     names = ", ".join(f"{row.workload} {row.mode} ({100 * (row.traced_change or 0):+.1f} %)" for row in changed)
-    yield f"Totals that tracing changed by {100 * _CHANGE_LEAST:g} % or more: {names or 'none'}."
+    yield f"Totals that tracing changed by {100 * CHANGE_LEAST:g} % or more: {names or 'none'}."
 
 
 def _rows_of(results: Results, rows: Sequence[Row]) -> Iterator[tuple[list[h.Cell], bool]]:
