@@ -151,6 +151,8 @@ TEST(TransferConv3d, TakesTheStudysTileAndOneLessDeep) {
     SCOPED_TRACE(shape.tile);
     (void)results_of(*conv3d().make(problem_size::tiny, shape), stage_kind::async4, 1);
   }
+  // Of 14 along an edge, seven cover the cube, but eight are in the depth.
+  EXPECT_EQ(conv3d().make(problem_size::tiny, {.threads = 128, .tile = 14})->shape().blocks, 7u * 7 * 8);
 }
 
 TEST(TransferConv3d, FillsTheLastRoundOfBlocks) {
