@@ -16,7 +16,7 @@ build:  ## set up, and build the libraries and .venv/bin/forebay
 demo:  ## search a graph on an emulated drive, check the answer; results in out/
 	@scripts/demo
 
-test:  ## build and test, and compile the CUDA programs (30 to 40 minutes on 2 cores)
+test:  ## build and test, and compile the CUDA programs (40 minutes on 2 cores if ccache has all objects)
 	@scripts/test
 
 check:  ## all sanitizers, fuzz and CUDA targets, schedules and lint; MINUTES=60

@@ -71,7 +71,7 @@ explain, at least, and how often the total of traced runs differs from the media
 
 `forebay transfer advise` answers for each workload from the results of the others. It is right if its mode is the
 fastest of the study's six, or within 5 % of it. The total contains page-locking, shared by as many runs as use the same
-buffers. `bench/transfer/advice_check.py --runs N` on the documents of size large prints each case.
+buffers. `python bench/transfer/advice_check.py --runs N DOCUMENT...` prints each case. Documents: those of size large.
 Where one answer suits nearly all workloads, advice cannot gain.
 
 <!-- advice: begin -->
