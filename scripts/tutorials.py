@@ -42,6 +42,7 @@ PAGES = (
     ROOT / "docs/tutorial-python.md",
     ROOT / "docs/how-to/which-drive.md",
     ROOT / "docs/how-to/vector-search.md",
+    ROOT / "docs/how-to/move-data.md",
 )
 LIMIT_S = 120  # for one command or statement, so that one without an end fails
 

@@ -23,72 +23,24 @@ from forebay.transfer.measured import Results
 from forebay.transfer.page import ours
 
 PAGE = ROOT / "docs" / "transfer-claims.md"
+SECTIONS = {
+    "machine": "",
+    "claims": "Verdicts",
+    "verified": "What was verified",
+    "kernels": "How good the kernels are",
+    "traces": "What traces cover",
+    "advice": "How good the advice is",
+    "figures": "How each figure is judged",
+    "commands": "Commands",
+}
 BEGINNING = """# The transfer study's claims
 
 <!-- The tables are written by bench/report/transfer_claims.py, from the documents in bench/results. -->
 
-A published study compared ways to move data to a GPU and inside it. We measured the same with verified workloads, and
-hold each of its claims against our figures. [How the suite measures](reference/cli.md#forebay-transfer).
-
-<!-- machine: begin -->
-<!-- machine: end -->
-
-## Verdicts
-
-A claim is confirmed if all its figures agree with ours. It is refuted if one does not, in direction or in size. So
-an effect that is much larger here refutes, too. Figures that are said to be saved are positive if the mode is faster.
-Those of kernels in A2, A3 and A12 are changes: they are negative if kernels are shorter. At mega each total is of one
-run, and pageable copies vary from run to run, so small differences of totals say little.
-
-<!-- claims: begin -->
-<!-- claims: end -->
-
-## What was verified
-
-A mode is timed only if its results are right. Each pair of a workload and a mode counts once.
-
-<!-- verified: begin -->
-<!-- verified: end -->
-
-## How good the kernels are
-
-Modes can be compared only if kernels are good. The bound is the time that a copy takes for as many bytes of the
-device's memory, or that multiplications with additions take for as many operations: the longer of the two. Bytes that
-neighbouring tiles load again do not count. Size large; the best of the four stage policies.
-
-<!-- kernels: begin -->
-<!-- kernels: end -->
-
-## What traces cover
-
-A traced run asks CUDA for the times of its kernels, copies and calls. The table says how much of the traced runs these
-explain, at least, and how often the total of traced runs differs from the median of the others.
-
-<!-- traces: begin -->
-<!-- traces: end -->
-
-## How good the advice is
-
-`forebay transfer advise` answers for each workload from the results of the others. It is right if its mode is the
-fastest of the study's six, or within 5 % of it. The total contains page-locking, shared by as many runs as use the same
-buffers. `python bench/transfer/advice_check.py --runs N DOCUMENT...` prints each case. Documents: those of size large.
-Where one answer suits nearly all workloads, advice cannot gain.
-
-<!-- advice: begin -->
-<!-- advice: end -->
-
-## How each figure is judged
-
-The rules were set before anything was measured. Ratios are of means, as in the study.
-
-<!-- figures: begin -->
-<!-- figures: end -->
-
-## Commands
-
-<!-- commands: begin -->
-<!-- commands: end -->
-"""
+""" + "\n".join(
+    f"{f'## {heading}' + chr(10) * 2 if heading else ''}<!-- {name}: begin -->\n<!-- {name}: end -->\n"
+    for name, heading in SECTIONS.items()
+)
 
 
 def folders() -> list[Path]:

@@ -25,7 +25,8 @@ def results_of(capsys, *arguments, status=0):
     return json.loads(call(capsys, "run", *CPU, *arguments, "--json", "-", status=status).out)
 
 
-def test_list_names_each_workload_with_its_sizes(capsys):
+def test_list_names_each_workload_with_its_sizes(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     listed = json.loads(call(capsys, "list", "--json", "-").out)
     assert [work["name"] for work in listed["workloads"]] == transfer.names()
     for work in listed["workloads"]:
@@ -35,6 +36,7 @@ def test_list_names_each_workload_with_its_sizes(capsys):
         assert all(sum(b["bytes"] for b in size["buffers"]) == size["bytes"] for size in work["sizes"].values())
     shown = call(capsys, "list").out
     assert all(name in shown for name in transfer.names())
+    assert "…" not in shown  # nothing is cut off
     assert "mode pm_async: pinned/malloc/async4" in shown
 
 

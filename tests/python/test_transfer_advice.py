@@ -14,7 +14,7 @@ from forebay.cli import main
 from forebay.errors import RefusedInput
 from forebay.transfer.advice import advise
 from forebay.transfer.cost_model import Constants, StageChange, stage_terms
-from forebay.transfer.fitting import _nonnegative, fit, read_measured
+from forebay.transfer.fitting import _nonnegative, fit, read_measured, typical_error
 from forebay.transfer.profile import Profile, profile_of_workload, read_profile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "transfer"))
@@ -98,6 +98,16 @@ def test_constants_are_found_again(tmp_path):
             profile = profile_of_workload(workload, "medium")  # of a size that it has not seen
             expected = MACHINE.movement_seconds(profile, name)
             assert found.movement_seconds(profile, name) == pytest.approx(expected, rel=0.05), (name, workload)
+
+
+def test_the_typical_error_is_that_of_half_of_the_results(tmp_path):
+    rows = read_measured("--results", write(tmp_path / "exact.json", document_of()))
+    constants = fit(rows)
+    assert typical_error(rows, constants) < 0.01
+    twice = [dataclasses.replace(row, total=2 * row.total, locking=2 * row.locking) for row in rows]
+    assert typical_error(twice, constants) == pytest.approx(0.5, abs=0.01)
+    few = len(rows) // 3
+    assert typical_error([*twice[:few], *rows[few:]], constants) < 0.01
 
 
 def test_a_few_results_that_are_far_off_change_little(tmp_path):
@@ -259,6 +269,15 @@ def test_advice_shows_a_mode_and_reasons(capsys, good):
     shown = call(capsys, "--workload", "saxpy", "--results", good, "--runs", 100000).out
     assert shown.startswith("mode: pm_async\noverlapped allocation: ")
     assert "1.0 GiB go in and 512 MiB come out." in shown
+    assert " the model is off by at most " in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(("staged_bytes", "apart"), [(1e9, False), (1e11, True)])
+def test_advice_says_if_the_model_does_not_tell_two_modes_apart(staged_bytes, apart):
+    advice = advise(dataclasses.replace(BIG, staged_bytes=staged_bytes), MACHINE)
+    best, nearest = sorted(advice.expected.values())[:2]
+    assert (nearest > 1.05 * best) == apart
+    assert advice.why[0].endswith("The model does not tell these two apart.") != apart
 
 
 PROFILE = """\
@@ -328,8 +347,8 @@ def test_a_profile_without_bytes_is_refused(tmp_path):
     ("arguments", "error"),
     [
         (("--workload", "gemm"), "--results: is missing, and this build has no constants of a machine"),
-        ((), "--workload: '': give either --workload or --profile"),
-        (("--workload", "gemm", "--profile", "x"), "--workload: 'gemm': give either"),
+        ((), "--workload: is missing, and so is --profile: give one of them"),
+        (("--workload", "gemm", "--profile", "x"), "--profile: 'x': give either --workload or --profile"),
         (("--workload", "gemms"), "--workload: 'gemms': did you mean gemm?"),
         (("--workload", "gemm", "--size", "big"), "--size: 'big': did you mean"),
         (("--profile", "x", "--size", "large"), "--size: 'large': is of a workload of the suite"),

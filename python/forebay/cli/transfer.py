@@ -79,16 +79,18 @@ def list_workloads(json_target: JsonOption = None) -> None:
     listed = transfer.workload_list()
     write_json(json_target, {"workloads": listed, "modes": list(transfer.STUDY_MODES)})
     sizes = Table(box=None, pad_edge=False)
-    for heading in ("workload", "group", *next(iter(listed))["sizes"]):
+    for heading in ("workload", *next(iter(listed))["sizes"]):
         sizes.add_column(heading, no_wrap=True)
     computes = Table(box=None, pad_edge=False)
-    for heading in ("workload", "computes", "--tile counts"):
-        computes.add_column(heading, no_wrap=heading == "workload")
+    for heading in ("workload", "group", "computes", "--tile counts"):
+        computes.add_column(heading, no_wrap=heading in ("workload", "group"))
     for work in listed:
-        sizes.add_row(work["name"], work["group"], *(format_bytes(size["bytes"]) for size in work["sizes"].values()))
-        computes.add_row(work["name"], work["summary"], work["tile_unit"])
+        sizes.add_row(work["name"], *(format_bytes(size["bytes"]) for size in work["sizes"].values()))
+        computes.add_row(work["name"], work["group"], work["summary"], work["tile_unit"])
     out = terminal(json_target)
     out.print(sizes)
+    out.print()
+    out.print("Sizes are those of all buffers on the device, also of those that only kernels use.")
     out.print()
     out.print(computes)
     out.print()

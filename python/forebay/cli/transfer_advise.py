@@ -12,7 +12,7 @@ from forebay.cli.contract import JsonOption, check_json_target, missing, termina
 from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
 from forebay.transfer.advice import advise as advice_for
-from forebay.transfer.fitting import fit, read_measured
+from forebay.transfer.fitting import fit, read_measured, typical_error
 from forebay.transfer.profile import profile_of_workload, read_profile
 from forebay.transfer.runs import check_named, names, sizes
 from forebay.units import format_ns
@@ -55,8 +55,10 @@ def advise(
     A model of costs says so, whose constants are fitted to what other workloads took on the machine.
     """
     check_json_target(json_target)
-    if (workload is None) == (profile is None):
-        raise RefusedInput("--workload", workload or "", "give either --workload or --profile")
+    if workload is None and profile is None:
+        raise missing("--workload", "so is --profile: give one of them")
+    if workload is not None and profile is not None:
+        raise RefusedInput("--profile", profile, "give either --workload or --profile")
     if not 1 <= runs <= _RUNS_MAX:
         raise RefusedInput("--runs", runs, f"must be a whole number from 1 to {_RUNS_MAX}")
     if profile is not None and size is not None:
@@ -71,13 +73,15 @@ def advise(
     if not results:
         raise missing("--results", "this build has no constants of a machine: name what `forebay transfer run` wrote")
     rows = read_measured("--results", *results)
-    constants = fit([row for row in rows if row.workload != workload])
+    others = [row for row in rows if row.workload != workload]
+    constants = fit(others)
     advice = advice_for(asked, constants, runs)
     about = {"workload": workload, "size": size} if workload is not None else {"profile": str(profile)}
     document = {
         **about,
         **dataclasses.asdict(advice),
         "runs": runs,
+        "typical_error": typical_error(others, constants, runs),
         "asked": dataclasses.asdict(asked),
         "constants": constants.to_document(),
         "forebay": build_and_host(),
@@ -94,3 +98,5 @@ def advise(
     out.print(table)
     for line in advice.why:
         out.print(f"- {line}")
+    error = document["typical_error"] * 100
+    out.print(f"- For half of the times that it was fitted to, the model is off by at most {error:.2g} %.")

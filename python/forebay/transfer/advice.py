@@ -65,6 +65,10 @@ def _whole(number: float) -> str:
     return f"{math.ceil(number):,}" if number < _MANY else "very many"
 
 
+def _times(number: float) -> str:
+    return "once" if number == 1 else f"{number:.3g} times"
+
+
 def _percent(share: float) -> str:
     return f"{abs(share) * 100:.3g} %"
 
@@ -74,10 +78,12 @@ def _about_total(best: str, seconds: dict[str, float]) -> str:
     if not others:
         return f"A run in mode {best} should take {_time(seconds[best])}."
     nearest = min(others, key=others.__getitem__)
-    return (
+    said = (
         f"A run in mode {best} should take {_time(seconds[best])}; the nearest other mode of the study, {nearest}, "
         f"{_time(others[nearest])}."
     )
+    alike = others[nearest] <= (1 + MATTERS) * seconds[best]
+    return f"{said} The model does not tell these two apart." if alike else said
 
 
 def _about_movement(profile: Profile, constants: Constants, best: str) -> str:
@@ -121,7 +127,7 @@ def _about_stage(profile: Profile, constants: Constants, best: str) -> str:
     effect = f"should make kernels {_percent(change)} {'slower' if change > 0 else 'faster'}"
     return (
         f"For each staged byte there are {per_byte:.3g} operations and {accesses:.3g} shared accesses, and each byte "
-        f"is staged {profile.reuse:.3g} times: {others[0]} {effect if change else 'should not change kernels'}."
+        f"is staged {_times(profile.reuse)}: {others[0]} {effect if change else 'should not change kernels'}."
     )
 
 

@@ -84,6 +84,13 @@ def read_measured(field: str, *paths: Path) -> list[Measured]:
     return rows
 
 
+def typical_error(rows: Sequence[Measured], constants: Constants, runs: int = 1) -> float:
+    """The median of how far the model is from what was measured, as a share of that. `runs` share page-locking."""
+    measured = [max(row.total + row.locking / runs, _LEAST_SECONDS) for row in rows]
+    expected = [constants.seconds(row.profile, row.mode, runs) for row in rows]
+    return statistics.median(abs(model - time) / time for model, time in zip(expected, measured, strict=True))
+
+
 def _read(field: str, path: Path) -> tuple[str, list[Measured]]:
     """The name of the GPU, where a document has it, and its results."""
     document = read_json(field, path, _HELP)

@@ -193,7 +193,9 @@ class BestSpeedup:
 class Swept:
     """A ratio of times within a sweep of vector_seq: at `value` over at `base`, or in `mode` over in `standard`.
 
-    Values of tiles are KiB of shared memory of a block. With `spread` the greatest time over the least.
+    Values of tiles are KiB of shared memory of a block. With `spread` the greatest time over the least. What is swept
+    changes kernels alone, so a total is that of its kernels and the mean of all else in the sweep: pageable copies
+    drift by more than kernels take.
     """
 
     parameter: str
@@ -217,6 +219,8 @@ class Swept:
     def words(self) -> str:
         """What it computes."""
         time = f"the {_WORDS[self.what]} of {self.workload} in mode {self.mode}"
+        if self.what == "total":
+            time = f"{time} (its kernels, and the mean of all else in the sweep)"
         fixed = " and ".join(
             f"a tile of {number}" if name == "tile" else f"{number} {name}" for name, number in self._fixed.items()
         )
@@ -254,10 +258,8 @@ class Swept:
             if enough:
                 remarks, found = min(enough, key=lambda one: len(one[0]))
                 at = f"at {size}" if size == self.SIZE else f"at {size}, where the study has {self.SIZE}"
-                times = {
-                    mode: {value: seconds(row, self.what) for value, row in of.items()} for mode, of in found.items()
-                }
-                return Measurement(self._ratio(times), (at, *remarks))
+                times = {mode: self._times(of) for mode, of in found.items()}
+                return Measurement(self._ratio(times), (at, *remarks, *self._drift(found[self.mode])))
         why = f"no sweep of {self.parameter} of {self.workload} with these values"
         raise NotMeasuredError(why, self.needs(results))
 
@@ -275,6 +277,19 @@ class Swept:
     def _suffices(self, found: dict[str, dict[int, Row]]) -> bool:
         wanted = (16, 4096) if self.spread else [value for value in (self.value, self.base) if value]
         return all(value in found[mode] for mode in self._modes for value in wanted)
+
+    def _times(self, rows: dict[int, Row]) -> dict[int, float]:
+        if self.what != "total":
+            return {value: seconds(row, self.what) for value, row in rows.items()}
+        rest = float(np.mean([_all_but_kernels(row) for row in rows.values()]))
+        return {value: row.mean("kernels") + rest for value, row in rows.items()}
+
+    def _drift(self, rows: dict[int, Row]) -> tuple[str, ...]:
+        """How much of a total changes though what is swept does not change it."""
+        if self.what != "total":
+            return ()
+        found = [1e3 * _all_but_kernels(row) for row in rows.values()]
+        return (f"outside kernels in {self.mode}: {min(found):,.0f} to {max(found):,.0f} ms",)
 
     def _ratio(self, times: dict[str, dict[int, float]]) -> float:
         mine = times[self.mode]
@@ -361,6 +376,10 @@ class Counted:
             value, time = sums.get(METRICS[self.counter], 0.0), sums.get(METRICS["time"], 0.0)
             values.append(value / time if self.rate and time else 0.0 if self.rate else value)
         return values[0] / values[1] if all(values) else None
+
+
+def _all_but_kernels(row: Row) -> float:
+    return row.mean("total") - row.mean("kernels")
 
 
 def _shapes(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 """Several jobs of a workload, one after another: what overlapping their allocations and transfers is worth."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from forebay import memory
@@ -121,7 +121,7 @@ class Pipeline:
         """What `--json` gets."""
         return {
             "options": self.options(),
-            "plan": {**asdict(self), "arms": self.chosen_arms},
+            "plan": {"arms": self.chosen_arms},
             "verified": all(result["verified"] is not False for result in results),
             "fidelity": "ok",
             "results": results,

@@ -36,8 +36,8 @@ class Close:
         "at most twice or half of it"
     )
     why: str = (
-        "two hosts of the study differ by a factor of 1.4 to 1.7 in the effects that it publishes for both (A5, A8, "
-        "A9), so a third may differ by 2; more is another effect"
+        "the study's hosts C and D differ by a factor of 1.4 to 1.7 in effects that it publishes for both (A5, A8, "
+        "A9), so another host may differ by 2; more is another effect"
     )
 
     def holds(self, published: float, ours: float) -> bool:

@@ -4,7 +4,7 @@
 import difflib
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -336,7 +336,7 @@ def document(plan: Plan, results: list[dict[str, Any]]) -> dict[str, Any]:
     """The document of a run. Times of the CPU executor say nothing of a GPU, so they are `untimed`."""
     return {
         "options": plan.options(),
-        "plan": {**asdict(plan), "workloads": plan.chosen, "modes": plan.chosen_modes},
+        "plan": {"workloads": plan.chosen, "modes": plan.chosen_modes},
         "verified": all(result["verified"] is not False for result in results),
         "fidelity": "ok" if plan.gpu is not None else "untimed",
         "results": results,
