@@ -180,6 +180,20 @@ class chunked_memory final : public device_memory {
 
 }  // namespace
 
+bool has_device_memory(allocation_kind kind, int ordinal) {
+  int has = 1;
+  if (kind == allocation_kind::pool) {
+    check_cuda(cudaDeviceGetAttribute(&has, cudaDevAttrMemoryPoolsSupported, ordinal), "cudaDeviceGetAttribute");
+  } else if (kind == allocation_kind::chunked) {
+    CUdevice device{};
+    check_driver(driver_function<decltype(&cuDeviceGet)>("cuDeviceGet")(&device, ordinal), "cuDeviceGet");
+    check_driver(driver_function<decltype(&cuDeviceGetAttribute)>("cuDeviceGetAttribute")(
+                     &has, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device),
+                 "cuDeviceGetAttribute");
+  }
+  return has != 0;
+}
+
 std::unique_ptr<device_memory> make_device_memory(allocation_kind kind, int ordinal, std::uint64_t kept_bytes) {
   switch (kind) {
     case allocation_kind::malloc:

@@ -29,6 +29,9 @@ class device_memory {
   virtual void free(std::byte* address, CUstream_st* stream) = 0;
 };
 
+/// Whether GPU `ordinal` has memory of this kind. Throws `operation_failed` if CUDA cannot say. Thread-safe.
+bool has_device_memory(allocation_kind kind, int ordinal);
+
 /// Of `make_device_memory`: keeps all that is freed.
 inline constexpr std::uint64_t keep_all = ~std::uint64_t{0};
 

@@ -303,6 +303,10 @@ class gpu_buffers::implementation {
     if (is_managed(transfer_) && attribute(cudaDevAttrConcurrentManagedAccess) == 0) {
       throw refused_input("--mode", name, "this GPU moves no pages on demand (concurrentManagedAccess is 0)");
     }
+    if (!has_device_memory(allocation_, ordinal_)) {
+      throw refused_input("--mode", std::string(allocation_names[static_cast<int>(allocation_)]),
+                          "this GPU has no memory of this kind: take another allocation");
+    }
     std::uint64_t needed = 0;
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       bool const is_made = is_on_device(i);

@@ -87,13 +87,15 @@ class pipeline::implementation {
     if (facts.is_pool && options_.allocation != allocation_kind::malloc) {
       throw refused_input("--arm", name_of(arm), "has a pool, and takes no other memory");
     }
-    int has_pools = 0;
-    check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, options_.ordinal),
-               "cudaDeviceGetAttribute");
-    if (facts.is_pool && has_pools == 0) throw refused_input("--arm", name_of(arm), "this GPU has no pools of memory");
+    allocation_kind const allocation = allocation_of(arm, options_.allocation);
+    if (!has_device_memory(allocation, options_.ordinal)) {
+      throw refused_input(
+          "--arm", name_of(arm),
+          fmt::format("this GPU has no memory of the kind {}", allocation_names[static_cast<int>(allocation)]));
+    }
     std::uint64_t set_bytes = 0;
     for (buffer const& b : data_.buffers()) {
-      set_bytes += footprint_bytes(allocation_of(arm, options_.allocation), b.bytes);
+      set_bytes += footprint_bytes(allocation, b.bytes);
     }
     std::uint64_t const sets = std::min(facts.sets, options_.jobs);
     std::size_t free = 0, total = 0;

@@ -9,9 +9,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <random>
 #include <vector>
 
+#include "forebay/detail/simt/arithmetic.hpp"
 #include "forebay/detail/simt/stager.hpp"
 #include "forebay/detail/simt/vocabulary.hpp"
 #include "staged_sums.hpp"
@@ -49,6 +53,21 @@ struct warp_kernel {
     r.converged_has_me = M::converged().mask() >> rank & 1;
     warp.sync();
     out[M::thread_rank()] = r;
+  }
+};
+
+/// Two numbers, and what a lane says their quotient is.
+struct quotient {
+  float a, b, quick;
+};
+
+template <class M>
+struct quotient_kernel {
+  quotient* data;
+  quotient_kernel with(quotient* where) const { return {where}; }
+  FOREBAY_DEVICE void operator()() const {
+    quotient& one = data[M::thread_rank()];
+    one.quick = quick_quotient(one.a, one.b);
   }
 };
 
@@ -454,6 +473,31 @@ TYPED_TEST_P(MachineConformance, SmallCopiesArriveInGroups) {
   expect_small_copies_arrive<TypeParam, 16>();
 }
 
+TYPED_TEST_P(MachineConformance, QuickQuotientsAreOffByTwoUnitsInTheLastPlaceAtMost) {
+  using M = typename TypeParam::machine;
+  std::mt19937 chance(1);
+  auto const number = [&](int exponent) {
+    double const mantissa = std::uniform_real_distribution(1.0, 2.0)(chance);
+    return static_cast<float>(std::ldexp(chance() % 2 == 0 ? mantissa : -mantissa, exponent));
+  };
+  std::vector<quotient> found;
+  // All that `quick_quotient` divides by; quotients that have an exponent of their own.
+  for (int divisor = -126; divisor < 126; ++divisor) {
+    for (int exponent = std::max(-125, divisor - 124); exponent < std::min(126, divisor + 124); exponent += 31) {
+      found.push_back({number(exponent), number(divisor), 0});
+    }
+  }
+  found.push_back({1, 0x1p-126F, 0});
+  found.push_back({0x1p120F, 0x1p126F, 0});
+  found.push_back({0, 3, 7});
+  TypeParam::run(grid{static_cast<u32>(found.size()), 1, 0}, quotient_kernel<M>{nullptr}, found);
+  for (quotient const& one : found) {
+    double const exact = double{one.a} / double{one.b};
+    double const unit = exact == 0 ? 0 : std::ldexp(1, std::ilogb(exact) - 23);
+    EXPECT_LE(std::abs(one.quick - exact), 2 * unit) << one.a << " / " << one.b << " is not " << one.quick;
+  }
+}
+
 template <class Runner, class Policy>
 void expect_tiles_are_staged() {
   using M = typename Runner::machine;
@@ -494,7 +538,7 @@ REGISTER_TYPED_TEST_SUITE_P(MachineConformance, WarpCollectivesGiveWhatTheirMemb
                             AWaitThatIsLateTakesWhatHasCome, LanesThatWereTogetherFindEachOtherBesideOthers,
                             CopyMovesExactlyItsBytesAtAnyAlignment, SixteenBytesAndDoorbellsAreStored,
                             LanesOfAGridKnowItByOneNumber, SmallCopiesArriveInGroups, TilesAreStagedByOrdinaryLoads,
-                            TilesAreStagedByCopiesOf4Bytes, TilesAreStagedByCopiesOf16Bytes,
-                            TilesAreStagedByBulkCopies);
+                            TilesAreStagedByCopiesOf4Bytes, TilesAreStagedByCopiesOf16Bytes, TilesAreStagedByBulkCopies,
+                            QuickQuotientsAreOffByTwoUnitsInTheLastPlaceAtMost);
 
 }  // namespace forebay::simt::testing
