@@ -138,7 +138,10 @@ def run(
         lambda kept: transfer.run(plan, kept),
         lambda results: transfer.document(plan, results),
     )
-    terminal(json_target).print(_table(results))
+    out = terminal(json_target)
+    out.print(_table(results))
+    if plan.gpu is None:
+        out.print("The kernels ran on the CPU executor, so their times say nothing of a GPU.")
     check_verified(results)
 
 
