@@ -89,9 +89,9 @@ class pipeline::implementation {
     }
     allocation_kind const allocation = allocation_of(arm, options_.allocation);
     if (!has_device_memory(allocation, options_.ordinal)) {
-      throw refused_input(
-          "--arm", name_of(arm),
-          fmt::format("this GPU has no memory of the kind {}", allocation_names[static_cast<int>(allocation)]));
+      std::string const kind(allocation_names[static_cast<int>(allocation)]);
+      throw refused_input(facts.is_pool ? "--arm" : "--allocation", facts.is_pool ? name_of(arm) : kind,
+                          fmt::format("this GPU has no memory of the kind {}: take another", kind));
     }
     std::uint64_t set_bytes = 0;
     for (buffer const& b : data_.buffers()) {

@@ -63,7 +63,9 @@ def machine(results: Results, verdicts: list[Verdict]) -> str:
     builds = sorted({source.commit for source in results.sources if source.commit})
     counts = (f"{sum(one.verdict == name for one in verdicts)} {name}" for name in VERDICTS)
     built = f" Builds: {', '.join(builds)}." if builds else ""
-    return f"{cell(words.about_gpu(results.gpu) + built)}\n\nOf {len(verdicts)} claims: {', '.join(counts)}."
+    sizes = sum(one.differs_in == "size" for one in verdicts)
+    refuted = f" Of the refuted ones {sizes} differ in size only." if sizes else ""
+    return f"{cell(words.about_gpu(results.gpu) + built)}\n\nOf {len(verdicts)} claims: {', '.join(counts)}.{refuted}"
 
 
 def claims(verdicts: Iterable[Verdict]) -> str:
@@ -71,7 +73,7 @@ def claims(verdicts: Iterable[Verdict]) -> str:
     rows = []
     for one in verdicts:
         said = "; ".join([*one.remarks, *([one.claim.note] if one.claim.note else [])])
-        rows.append([one.claim.id, one.claim.says, one.claim.published, f"**{one.verdict}**", ours(one), said])
+        rows.append([one.claim.id, one.claim.says, one.claim.published, f"**{one.shown}**", ours(one), said])
     heads = ["", "the study says", "published", "verdict", "ours", "to be said"]
     return study_pages.table(heads, ([cell(text) for text in row] for row in rows))
 

@@ -60,10 +60,6 @@ def slow_kernels(world):
     world.standard_kernels = 0.6
 
 
-def uvm_reads_as_fast(world):
-    world.uvm_bytes = 0.99
-
-
 def jobs(size, seconds):
     return lambda world: world.jobs[size].update(pool_side_stream=seconds)
 
@@ -88,7 +84,7 @@ FLIPS = {
     ],
     "A15": [counted("control", "knn", 0.9), counted("memory", "vector_seq", 1.2), counted("memory", "lud", 0.9)],
     "A16": [counted("bytes", "vector_seq", 0.9), counted("bytes", "knn", 1.2), counted("bytes", "conv3d", 0.95)],
-    "A17": [uvm_reads_as_fast],
+    "A17": [micro("kernels", uvm=1.01), micro("kernels", uvm=0.5)],
     "A18": [swept("blocks", 16, "standard", (1.0, 0.4)), swept("blocks", 256, "async", (1.0, 0.1))],
     "A19": [
         swept("threads", 32, "standard", (1, 0.2)),
@@ -161,6 +157,25 @@ def test_what_lacks_is_not_measured_and_has_its_command(world_files):
     # The study has this at mega; without it the largest that is there counts, and the verdict says so.
     assert found["A2"].verdict == "confirmed"
     assert found["A2"].remarks == ["at super, where the study has mega"]
+
+
+@pytest.mark.parametrize(
+    ("change", "claim", "differs_in"),
+    [
+        (micro("total", pm=0.1), "A5", "size"),
+        (micro("total", pm=1.2), "A5", "direction"),
+        (micro("total", **{"async": 0.8}), "A1", "size"),
+        (slow_kernels, "A13", "direction"),
+        (swept("tile", 16384, "async", (1.1, 0.164)), "A20", "direction"),
+    ],
+)
+def test_a_refuted_claim_says_whether_only_the_size_differs(tmp_path, change, claim, differs_in):
+    world = World()
+    change(world)
+    found = verdicts_of(world.write(tmp_path / "files"))[claim]
+    assert (found.differs_in, found.document()["differs_in"]) == (differs_in, differs_in)
+    assert found.shown == f"refuted in {differs_in}"
+    assert verdicts_of([])[claim].document()["differs_in"] is None
 
 
 def test_a_figure_that_does_not_agree_outweighs_one_that_lacks(tmp_path):
@@ -271,6 +286,10 @@ def test_copies_that_drift_while_blocks_are_swept_are_shown_and_do_not_count(tmp
     found = verdicts_of([file])["A18"]
     assert found.verdict == "confirmed"
     assert found.found[0].text == "standard: +0.00 %"
+    world.sweeps["blocks"][16]["standard"] = (1.0, 0.24)
+    file.write_text(json.dumps(world.sweep("blocks")))
+    # The mean of 0.76, 0.8625 and 1.8 is 1.1408, which 0.24 and 0.2 are added to.
+    assert verdicts_of([file])["A18"].found[0].text == "standard: +2.98 %"
     assert found.remarks[1:] == [
         "outside kernels in standard: 804 to 1,800 ms",
         "outside kernels in async: 800 to 800 ms",

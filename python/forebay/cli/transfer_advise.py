@@ -2,6 +2,7 @@
 """`forebay transfer advise`: which mode suits a program, and why."""
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +13,15 @@ from forebay.cli.contract import JsonOption, check_json_target, missing, termina
 from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
 from forebay.transfer.advice import advise as advice_for
-from forebay.transfer.fitting import fit, read_measured, typical_error
-from forebay.transfer.profile import profile_of_workload, read_profile
+from forebay.transfer.fitting import Measured, fit, read_measured, typical_error
+from forebay.transfer.profile import Profile, profile_of_workload, read_profile
 from forebay.transfer.runs import check_named, names, sizes
-from forebay.units import format_ns
+from forebay.units import format_bytes, format_ns
 
 _SIZE = "large"
 _RUNS_MAX = 10**9
+_WHOLE_PERCENT = 0.1  # above, tenths of a percent say nothing
+_BEYOND = 4  # times as many bytes as were measured are far from what the model was fitted to
 
 
 def advise(
@@ -74,14 +77,18 @@ def advise(
         raise missing("--results", "this build has no constants of a machine: name what `forebay transfer run` wrote")
     rows = read_measured("--results", *results)
     others = [row for row in rows if row.workload != workload]
+    if rows and not others:
+        remedy = f"have results of {workload} only, which advice for it must not know: measure other workloads, too"
+        raise RefusedInput("--results", "the documents", remedy)
     constants = fit(others)
+    error = typical_error(others, runs)
     advice = advice_for(asked, constants, runs)
     about = {"workload": workload, "size": size} if workload is not None else {"profile": str(profile)}
     document = {
         **about,
         **dataclasses.asdict(advice),
         "runs": runs,
-        "typical_error": typical_error(others, constants, runs),
+        "typical_error": error,
         "asked": dataclasses.asdict(asked),
         "constants": constants.to_document(),
         "forebay": build_and_host(),
@@ -98,5 +105,18 @@ def advise(
     out.print(table)
     for line in advice.why:
         out.print(f"- {line}")
-    error = document["typical_error"] * 100
-    out.print(f"- For half of the times that it was fitted to, the model is off by at most {error:.2g} %.")
+    for line in _cautions(asked, others, error):
+        out.print(f"- {line}")
+
+
+def _cautions(asked: Profile, others: Sequence[Measured], error: float | None) -> Iterator[str]:
+    """How far the model may be off."""
+    if error is not None:
+        percent = f"{error * 100:.{0 if error > _WHOLE_PERCENT else 1}f} %"
+        yield f"For workloads that it is not fitted to, the model's median error is {percent}."
+    most = max(row.profile.all_bytes for row in others)
+    if asked.all_bytes > _BEYOND * most:
+        yield (
+            f"The program has {format_bytes(int(asked.all_bytes))}, and what was measured {format_bytes(int(most))} at "
+            "most: the model may be wrong, and does not know what fits into the GPU."
+        )

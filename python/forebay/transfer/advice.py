@@ -20,7 +20,7 @@ class Advice:
 
     mode: str
     overlap_allocation: bool
-    """Whether it pays to allocate for the next run while this one goes on."""
+    """Whether it may pay to allocate for the next run while this one goes on. It does not where a pool does as well."""
     why: list[str]
     expected: dict[str, float]
     """Seconds of a run by mode: those of the study, and the one that is named."""
@@ -109,9 +109,10 @@ def _about_locking(profile: Profile, constants: Constants, runs: int) -> str:
     saved = min(free)[0] - seconds
     if saved <= 0:
         return f"Page-locking, {_time(once)} once, would save nothing."
+    shared = "one run pays for it" if runs == 1 else f"{runs:,} runs share it"
     return (
-        f"Page-locking takes {_time(once)} once, saves {_time(saved)} a run, and pays from {_whole(once / saved)} runs "
-        f"on. Here it is shared by {runs:,}."
+        f"Page-locking takes {_time(once)} once. It saves {_time(saved)} a run over the best mode without, so it pays "
+        f"from {_whole(once / saved)} runs on. Here {shared}."
     )
 
 
@@ -132,15 +133,17 @@ def _about_stage(profile: Profile, constants: Constants, best: str) -> str:
 
 
 def _overlap(profile: Profile, constants: Constants, mode: str, total: float) -> tuple[bool, str]:
-    """What a program saves that allocates for the next run during this one: all but the calls, as long as it fits."""
+    """What a program saves at most that allocates for the next run during this one: all but the calls, if it fits."""
     transfer, allocation, _ = mode_parts(mode)
     takes = constants.allocation_seconds(profile, transfer, allocation)
+    said = f"To allocate and free takes {_time(takes)}."
+    if allocation_of(transfer, allocation) in ("malloc", "pool"):
+        return False, f"{said} A pool that keeps its memory saves most of that, so overlap does not pay."
     calls = min(takes, constants.allocation[allocation_of(transfer, allocation)][0] * profile.allocations)
-    rest = total - takes
-    saved = min(takes - calls, rest)
+    saved = min(takes - calls, total - takes)
     pays = total > 0 and saved > MATTERS * total
+    least = f"{MATTERS * 100:.0f} %"
     return pays, (
-        f"To allocate and free takes {_time(takes)}, of which {_time(calls)} are calls that no overlap hides. "
-        f"To allocate for the next run during this one saves {_percent(saved / total if total else 0.0)}, so it "
-        f"{'pays' if pays else 'does not pay'}."
+        f"{said} To allocate for the next run during this one saves {_percent(saved / total if total else 0.0)} at "
+        f"most, so it {'may pay' if pays else f'does not pay: less than {least} does not matter'}."
     )

@@ -54,9 +54,14 @@ class Measure(Protocol):
 
 
 def seconds(row: Row, what: str) -> float:
-    """A time of a row: `total`, `kernels`, `copies` (traced), or `locked`, the total with page-locking."""
+    """A time of a row: `total`, `kernels`, `copies` (traced), or `locked`, the total with page-locking.
+
+    `rate` is no time, but that of kernels: one over their time, as all modes read the same bytes.
+    """
     if what == "copies":
         return (row.traced or {}).get("copies", 0.0)
+    if what == "rate":
+        return 1 / row.mean("kernels")
     if what == "locked":
         return row.mean("total") + row.page_locking
     return row.mean(what)
@@ -67,6 +72,7 @@ _WORDS = {
     "kernels": "time of the kernels",
     "copies": "time of the copies, from traced runs",
     "locked": "total time with page-locking",
+    "rate": "rate of the kernels (one over their time)",
 }
 
 
@@ -379,7 +385,7 @@ class Counted:
 
 
 def _all_but_kernels(row: Row) -> float:
-    return row.mean("total") - row.mean("kernels")
+    return max(row.mean("total") - row.mean("kernels"), 0.0)
 
 
 def _shapes(rows: Sequence[Row]) -> tuple[str, ...]:

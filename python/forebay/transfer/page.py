@@ -242,7 +242,7 @@ def _claim_cells(one: Verdict) -> list[h.Cell]:
         (claim.id, ""),
         (claim.says, "text"),
         (claim.published, "text"),
-        (one.verdict, "text"),
+        (one.shown, "text"),
         (ours(one), "text"),
         ("; ".join([*one.remarks, *([claim.note] if claim.note else [])]), "text"),
     ]

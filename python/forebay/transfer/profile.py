@@ -51,6 +51,11 @@ class Profile:
         return self.bytes_in + self.bytes_out - self.bytes_in_place
 
     @property
+    def all_bytes(self) -> float:
+        """Bytes of all buffers."""
+        return self.host_bytes + self.scratch_bytes
+
+    @property
     def reuse(self) -> float:
         """How often a byte that comes in is brought to shared memory."""
         return self.staged_bytes / self.bytes_in if self.bytes_in else 0.0
@@ -137,5 +142,5 @@ def _check(profile: Profile, found: dict[str, Any]) -> None:
     if profile.bytes_in_place > min(profile.bytes_in, profile.bytes_out):
         remedy = "are bytes that go in and come out: at most bytes_in and bytes_out each"
         raise RefusedInput("bytes_in_place", found["bytes_in_place"], remedy)
-    if profile.host_bytes + profile.scratch_bytes == 0:
+    if profile.all_bytes == 0:
         raise RefusedInput("bytes_in", found["bytes_in"], "must not be 0 where bytes_out and scratch_bytes are")

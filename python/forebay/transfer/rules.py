@@ -32,12 +32,12 @@ class Close:
     """The same direction, and an effect of half to twice the size."""
 
     words: str = (
-        "the same direction, an effect (the logarithm of the ratio) of half to twice the published one, and a ratio of "
-        "at most twice or half of it"
+        "the same direction; a logarithm of the ratio of half to twice the published one's; and ratios that differ by "
+        "a factor of 2 at most"
     )
     why: str = (
-        "the study's hosts C and D differ by a factor of 1.4 to 1.7 in effects that it publishes for both (A5, A8, "
-        "A9), so another host may differ by 2; more is another effect"
+        "our choice: the study's hosts C and D differ by a factor of 1.4 to 1.7 in A5, A8 and A9, though by 5.8 in A7, "
+        "so another host may differ by 2; more is another effect"
     )
 
     def holds(self, published: float, ours: float) -> bool:
@@ -69,7 +69,7 @@ class Near:
 
     words: str = f"at most {POINTS:g} percentage points from the published figure"
     why: str = (
-        "the study calls the effect small, and not its direction; its hosts differ by 4 points where it calls an "
+        "the study calls the effect small, and names no direction; its hosts differ by 4 points where it calls an "
         "effect neutral (A1), and runs by some more"
     )
 
