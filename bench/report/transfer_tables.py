@@ -17,6 +17,7 @@ sys.path += [str(ROOT / "python"), str(ROOT / "bench" / "transfer")]
 
 import advice_check
 from forebay.transfer import STUDY_MODES
+from forebay.transfer.cost_model import Constants
 from forebay.transfer.fitting import read_measured
 from forebay.transfer.loading import load
 from forebay.transfer.measured import Results, Row
@@ -115,13 +116,23 @@ def traces(results: Results) -> str:
 
 
 def advice(folder: Path) -> str:
-    """How often advice is right at `large`, and the best constant answer, by how many runs share buffers."""
-    files = [path for path in sorted(folder.glob("run-*.json")) if path.stem.split("-")[1] == LARGE]
-    rows = advice_check.latest(read_measured("FILE", *files)) if files else []
-    lines, models = [], {}
-    for runs in _RUNS if rows else ():
-        for verdict in advice_check.verdicts(advice_check.cases(rows, runs, models=models)):
-            right, gain = f"{verdict.right} of {verdict.workloads}", verdict.right - verdict.constant_right
-            lines.append([f"{runs:,}", right, f"`{verdict.constant}`", str(verdict.constant_right), f"{gain:+d}"])
-    heads = ["runs that share buffers", "advice is right for", "best constant answer", "right for", "advice gains"]
+    """How often advice is right at `large` and `super`, and the best constant answer, by runs that share buffers."""
+    lines = []
+    for size in (LARGE, "super"):
+        files = [path for path in sorted(folder.glob("run-*.json")) if path.stem.split("-")[1] == size]
+        rows = advice_check.latest(read_measured("FILE", *files)) if files else []
+        models: dict[str, Constants] = {}
+        for runs in _RUNS if rows else ():
+            for verdict in advice_check.verdicts(advice_check.cases(rows, runs, models=models)):
+                right, gain = f"{verdict.right} of {verdict.workloads}", verdict.right - verdict.constant_right
+                constant = [f"`{verdict.constant}`", str(verdict.constant_right)]
+                lines.append([size, f"{runs:,}", right, *constant, f"{gain:+d}"])
+    heads = [
+        "size",
+        "runs that share buffers",
+        "advice is right for",
+        "best constant answer",
+        "right for",
+        "advice gains",
+    ]
     return study_pages.table(heads, lines)

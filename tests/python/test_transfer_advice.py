@@ -133,6 +133,7 @@ def test_one_workload_has_no_typical_error(tmp_path, capsys):
     assert typical_error(read_measured("--results", file), 1) is None
     shown = call(capsys, "--workload", "gemm", "--results", file).out
     assert "median error" not in shown
+    assert "The results do not say how far the model is off: measure more workloads." in " ".join(shown.split())
     assert json.loads(call(capsys, "--workload", "gemm", "--results", file, "--json", "-").out)["typical_error"] is None
     refusal = call(capsys, "--workload", "saxpy", "--results", file, status=2).err
     assert "have results of saxpy only, which advice for it must not know" in refusal
@@ -141,7 +142,8 @@ def test_one_workload_has_no_typical_error(tmp_path, capsys):
 @pytest.mark.parametrize("modes", [("standard", "pm_async"), ("standard", "uvm_async")])
 def test_results_of_modes_that_the_model_cannot_cover_do_no_harm(tmp_path, capsys, modes):
     file = write(tmp_path / "part.json", document_of(modes=modes))
-    assert "mode: " in call(capsys, "--workload", "gemm", "--results", file).out
+    shown = " ".join(call(capsys, "--workload", "gemm", "--results", file).out.split())
+    assert f"Modes that were measured without those that they are compared with are left out: {modes[1]}." in shown
 
 
 def test_a_few_results_that_are_far_off_change_little(tmp_path):
@@ -246,6 +248,8 @@ def test_overlapped_allocation_pays_where_no_pool_helps_and_bytes_are_many():
     advice = advise(BIG, expensive, among=("uvm",))
     assert advice.overlap_allocation
     assert advice.why[-1].endswith("at most, so it may pay.")
+    assert "Here one run pays for it." in " ".join(advise(BIG, MACHINE).why)
+    assert "Here 7 runs share it." in " ".join(advise(BIG, MACHINE, 7).why)
     calls = dataclasses.replace(
         expensive, allocation={**expensive.allocation, "managed": (1.0, 0.0, 0.0)}
     )  # calls are never hidden
@@ -253,6 +257,15 @@ def test_overlapped_allocation_pays_where_no_pool_helps_and_bytes_are_many():
     cheap = dataclasses.replace(expensive, allocation={**expensive.allocation, "managed": (1e-5, 0.0, 1e-13)})
     assert not advise(BIG, cheap, among=("uvm",)).overlap_allocation
     assert "less than 5 % does not matter" in advise(BIG, cheap, among=("uvm",)).why[-1]
+    short = dataclasses.replace(
+        expensive, movement=dict.fromkeys(MACHINE.movement, (0.0,) * 7), kernels=(0.01, 0, 0, 0, 0)
+    )
+    assert 0 < advise(BIG, short, among=("uvm",)).expected["uvm"] < 0.2
+    assert "saves 9.09 % at most" in advise(BIG, short, among=("uvm",)).why[-1]  # no more than the 10 ms beside it
+    pool = dataclasses.replace(expensive, allocation={"pool": (1e-5, 1e-9, 0.0)})
+    in_pool = advise(BIG, pool, among=("pageable/pool/plain",))
+    assert not in_pool.overlap_allocation
+    assert "The pool keeps its memory" in in_pool.why[-1]
     pooled = advise(BIG, expensive, among=("standard",))
     assert not pooled.overlap_allocation
     assert "A pool that keeps its memory saves most of that" in pooled.why[-1]
@@ -381,6 +394,10 @@ def test_a_program_far_larger_than_what_was_measured_is_told_so(tmp_path, capsys
     file = tmp_path / "own.toml"
     file.write_text(PROFILE)
     assert "what was measured" not in call(capsys, "--profile", file, "--results", good).out
+    for times, told in ((3.5, False), (4.5, True)):  # 1 GiB is the most that was measured
+        size = f"{times * 2**30}"
+        file.write_text(PROFILE.replace("1_000_000_000", size).replace("1e9", size))
+        assert ("what was measured" in call(capsys, "--profile", file, "--results", good).out) == told
     file.write_text(PROFILE.replace("1_000_000_000", "500_000_000_000"))
     shown = " ".join(call(capsys, "--profile", file, "--results", good).out.split())
     assert "The program has 466 GiB, and what was measured 1.0 GiB at most: the model may be wrong" in shown
@@ -448,6 +465,7 @@ def test_results_of_two_gpus_are_refused(tmp_path, capsys):
         (changed(page_locking_seconds=None), "has a result without a known mode"),
         (changed(mode="pageable/malloc/plain/extra"), "has a result without a known mode"),
         (changed(workload="sax\ud800py"), "has a result that this build does not"),
+        (changed(size="lar\ud800ge"), "has a result that this build does not"),
         (changed(warm=[{**zero("total"), "total": 1.0, "kernels": 1e-320}]), "time of kernels of less than 100 ns for"),
         (changed(warm=[zero("total")]), "has a total or a time of kernels of less than 100 ns for"),
         (changed(warm=[zero("kernels")]), "has a total or a time of kernels of less than 100 ns for"),

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forebay.cli import main
 from forebay.errors import RefusedInput
 from forebay.transfer import ncu
 from forebay.transfer.claims import CLAIMS, judge, saving, show_saving
@@ -60,6 +61,10 @@ def slow_kernels(world):
     world.standard_kernels = 0.6
 
 
+def uvm_reads_as_fast(world):
+    world.uvm_bytes = 0.99
+
+
 def jobs(size, seconds):
     return lambda world: world.jobs[size].update(pool_side_stream=seconds)
 
@@ -84,7 +89,7 @@ FLIPS = {
     ],
     "A15": [counted("control", "knn", 0.9), counted("memory", "vector_seq", 1.2), counted("memory", "lud", 0.9)],
     "A16": [counted("bytes", "vector_seq", 0.9), counted("bytes", "knn", 1.2), counted("bytes", "conv3d", 0.95)],
-    "A17": [micro("kernels", uvm=1.01), micro("kernels", uvm=0.5)],
+    "A17": [uvm_reads_as_fast],
     "A18": [swept("blocks", 16, "standard", (1.0, 0.4)), swept("blocks", 256, "async", (1.0, 0.1))],
     "A19": [
         swept("threads", 32, "standard", (1, 0.2)),
@@ -159,6 +164,11 @@ def test_what_lacks_is_not_measured_and_has_its_command(world_files):
     assert found["A2"].remarks == ["at super, where the study has mega"]
 
 
+def one_too_large_and_one_away(world):
+    networks("copies", TRAINING, pm=0.01)(world)
+    networks("locking", INFERENCE, pm=0.0)(world)
+
+
 @pytest.mark.parametrize(
     ("change", "claim", "differs_in"),
     [
@@ -167,6 +177,8 @@ def test_what_lacks_is_not_measured_and_has_its_command(world_files):
         (micro("total", **{"async": 0.8}), "A1", "size"),
         (slow_kernels, "A13", "direction"),
         (swept("tile", 16384, "async", (1.1, 0.164)), "A20", "direction"),
+        (applications("total", uvm=1.2), "A7", "size"),  # the study calls it small, and names no direction
+        (one_too_large_and_one_away, "A14", "direction"),
     ],
 )
 def test_a_refuted_claim_says_whether_only_the_size_differs(tmp_path, change, claim, differs_in):
@@ -176,6 +188,25 @@ def test_a_refuted_claim_says_whether_only_the_size_differs(tmp_path, change, cl
     assert (found.differs_in, found.document()["differs_in"]) == (differs_in, differs_in)
     assert found.shown == f"refuted in {differs_in}"
     assert verdicts_of([])[claim].document()["differs_in"] is None
+
+
+def test_the_report_shows_in_what_a_refuted_claim_differs(tmp_path, capsys):
+    world = World()
+    micro("total", pm=0.1)(world)
+    assert main(["transfer", "report", *map(str, world.write(tmp_path / "w")), "--out", str(tmp_path / "out")]) == 0
+    assert "refuted in size" in " ".join(capsys.readouterr().out.split())
+    assert "refuted in size" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_kernels_that_take_longer_than_their_run_add_nothing_to_a_sweep(tmp_path):
+    world = World()
+    world.sweeps["blocks"] = {v: {"standard": (0.1, v / 4096), "async": (1.0, 0.2)} for v in (2048, 4096, 16)}
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(world.sweep("blocks")))
+    # The mean outside kernels is a third of 0.1 - 16 / 4096, and never negative.
+    outside = (0.1 - 16 / 4096) / 3
+    expected = (1 + outside) / (16 / 4096 + outside)
+    assert verdicts_of([file])["A18"].found[0].measurement.ratio == pytest.approx(expected)
 
 
 def test_a_figure_that_does_not_agree_outweighs_one_that_lacks(tmp_path):

@@ -13,6 +13,7 @@ from forebay.cli.contract import JsonOption, check_json_target, missing, termina
 from forebay.errors import RefusedInput
 from forebay.provenance import build_and_host
 from forebay.transfer.advice import advise as advice_for
+from forebay.transfer.cost_model import Constants
 from forebay.transfer.fitting import Measured, fit, read_measured, typical_error
 from forebay.transfer.profile import Profile, profile_of_workload, read_profile
 from forebay.transfer.runs import check_named, names, sizes
@@ -44,7 +45,7 @@ def advise(
             "--results",
             metavar="FILE",
             help="What `forebay transfer run --json` wrote on the GPU. Constants of the machine are fitted to it, but "
-            "not to results of the workload itself. Repeat it for several.",
+            "not to results of the workload itself. Repeat it for several files.",
         ),
     ] = None,
     runs: Annotated[
@@ -105,16 +106,20 @@ def advise(
     out.print(table)
     for line in advice.why:
         out.print(f"- {line}")
-    for line in _cautions(asked, others, error):
+    for line in _cautions(asked, others, constants, error):
         out.print(f"- {line}")
 
 
-def _cautions(asked: Profile, others: Sequence[Measured], error: float | None) -> Iterator[str]:
-    """How far the model may be off."""
-    if error is not None:
+def _cautions(asked: Profile, rows: Sequence[Measured], constants: Constants, error: float | None) -> Iterator[str]:
+    """How far the model may be off, and what it leaves out."""
+    if error is None:
+        yield "The results do not say how far the model is off: measure more workloads."
+    else:
         percent = f"{error * 100:.{0 if error > _WHOLE_PERCENT else 1}f} %"
         yield f"For workloads that it is not fitted to, the model's median error is {percent}."
-    most = max(row.profile.all_bytes for row in others)
+    if left_out := sorted({row.mode for row in rows} - set(constants.modes())):
+        yield f"Modes that were measured without those that they are compared with are left out: {', '.join(left_out)}."
+    most = max(row.profile.all_bytes for row in rows)
     if asked.all_bytes > _BEYOND * most:
         yield (
             f"The program has {format_bytes(int(asked.all_bytes))}, and what was measured {format_bytes(int(most))} at "

@@ -49,6 +49,6 @@ def report(
     for heading in ("claim", "verdict", "the study says"):
         table.add_column(heading, no_wrap=heading != "the study says")
     for one in verdicts:
-        table.add_row(one.claim.id, one.verdict, one.claim.says)
+        table.add_row(one.claim.id, one.shown, one.claim.says)
     console.print(table)
     console.print(f"report: {out / PAGE}, {len(written) - 2} charts", highlight=False, soft_wrap=True)

@@ -137,9 +137,12 @@ def _overlap(profile: Profile, constants: Constants, mode: str, total: float) ->
     transfer, allocation, _ = mode_parts(mode)
     takes = constants.allocation_seconds(profile, transfer, allocation)
     said = f"To allocate and free takes {_time(takes)}."
-    if allocation_of(transfer, allocation) in ("malloc", "pool"):
+    kind = allocation_of(transfer, allocation)
+    if kind == "pool":
+        return False, f"{said} The pool keeps its memory, so there is little that overlap could hide."
+    if kind == "malloc":
         return False, f"{said} A pool that keeps its memory saves most of that, so overlap does not pay."
-    calls = min(takes, constants.allocation[allocation_of(transfer, allocation)][0] * profile.allocations)
+    calls = min(takes, constants.allocation[kind][0] * profile.allocations)
     saved = min(takes - calls, total - takes)
     pays = total > 0 and saved > MATTERS * total
     least = f"{MATTERS * 100:.0f} %"

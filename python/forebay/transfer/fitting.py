@@ -30,7 +30,7 @@ from forebay.transfer.cost_model import (
     unhidden,
 )
 from forebay.transfer.profile import Profile, profile_of_workload
-from forebay.transfer.runs import check_named, is_result, is_seconds, mode_parts, names, usual_name
+from forebay.transfer.runs import check_named, is_result, is_seconds, mode_parts, names, sizes, usual_name
 
 _ROUNDS = 8
 _USES_PER_FEATURE = 3
@@ -117,6 +117,7 @@ def _measured(field: str, path: Path, result: Mapping[str, Any]) -> Measured:
         )
     try:
         check_named("workload", result["workload"], names())
+        check_named("size", result["size"], sizes())
         profile = profile_of_workload(result["workload"], result["size"], shape)
     except RefusedInput as refused:
         raise RefusedInput(field, path, f"has a result that this build does not: {refused}; {_HELP}") from None

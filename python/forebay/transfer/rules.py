@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a measured figure agrees with a published one. The rules were set before anything was measured.
+"""When a measured figure agrees with a published one. The limits were set before anything was measured.
 
 All figures are ratios of two times, or of two counts: 0.57 is a saving of 43 %, and 4.96 is 4.96 times as much.
 """

@@ -12,13 +12,13 @@ TERMS = (
     ("workload", "A program of known work: micro (one kernel), application (a whole algorithm) or network (a neural "
      "network, inference or training). `forebay transfer list` says what each computes."),
     ("size", "How much memory the workload has on the GPU, about: tiny 0.5 to 8 MB, small 8 to 64 MB, medium 64 to "
-     "512 MB, large 0.5 to 1 GB, super 1 to 8 GB, mega 4 to 32 GB. Networks have less from medium on."),
+     "512 MB, large 0.5 to 1 GB, super 1 to 8 GB, mega 4 to 32 GB. Most networks have less."),
     ("mode", "A way to move data. It has three parts: transfer (host to GPU and back), allocation (where the GPU's "
      "memory comes from) and stage (how a tile of data gets from there to shared memory)."),
     ("standard", "The mode that others are compared with: copies of ordinary memory, cudaMalloc, loads and stores."),
     ("async", "As standard, but tiles come by asynchronous copies of 4 bytes, so a thread need not carry them."),
     ("uvm, uvm_async", "Managed memory, which the system moves between host and GPU by itself. Here it is asked to "
-     "move all of it before the kernels start (prefetch); uvm_async has asynchronous copies too."),
+     "move inputs before the kernels start, and results after them (prefetch); uvm_async has asynchronous copies too."),
     ("pm, pm_async", "Page-locked host memory, which the GPU's copy engine reads without a copy in between; pm_async "
      "has asynchronous copies too."),
     ("total", "From the allocation of the GPU's memory until it is free again, on the host's clock. Context, host "
@@ -63,7 +63,7 @@ CLAIMS = (
     "A study compared the six modes on three hosts: B and C with an A100 behind PCIe 4.0, and D with an H100 behind "
     "PCIe 5.0 (Li and others, Performance Implications of Pipelining the Data Transfer in CPU-GPU Heterogeneous "
     "Systems, ACM TACO, 2025, doi.org/10.1145/3746231). Each claim is held against our figures with a rule. Its limits "
-    "were set before anything was measured; how the figures of A17, A18 and A20 are computed was not. "
+    "were set before anything was measured; how the totals of A18 and A20 are computed was not. "
     "Claims use means, as the study does; all other figures here are medians. Only figures of host D are judged. A "
     "saving is positive if the mode is faster; a change is positive if a time or a count is larger."
 )
