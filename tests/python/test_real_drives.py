@@ -122,6 +122,15 @@ def test_each_step_is_told_before_it_is_done(forebay, core):
     assert (document["uri"], document["dry_run"], document["driver"]) == (NOWHERE, False, "vfio-pci")
 
 
+@pytest.fixture
+def _interrupts_raise():
+    """Also where a shell started the tests in the background, and so with an interrupt that is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interrupts_raise")
 def test_an_interrupt_is_heard_between_two_steps(core):
     told = []
 
