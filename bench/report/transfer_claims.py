@@ -24,7 +24,6 @@ from forebay.transfer.page import ours
 
 PAGE = ROOT / "docs" / "transfer-claims.md"
 SECTIONS = {
-    "machine": "",
     "claims": "Verdicts",
     "verified": "What was verified",
     "kernels": "How good the kernels are",
@@ -37,10 +36,9 @@ BEGINNING = """# The transfer study's claims
 
 <!-- The tables are written by bench/report/transfer_claims.py, from the documents in bench/results. -->
 
-""" + "\n".join(
-    f"{f'## {heading}' + chr(10) * 2 if heading else ''}<!-- {name}: begin -->\n<!-- {name}: end -->\n"
-    for name, heading in SECTIONS.items()
-)
+<!-- machine: begin -->
+<!-- machine: end -->
+""" + "".join(f"\n## {heading}\n\n<!-- {name}: begin -->\n<!-- {name}: end -->\n" for name, heading in SECTIONS.items())
 
 
 def folders() -> list[Path]:

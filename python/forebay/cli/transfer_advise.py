@@ -78,7 +78,7 @@ def advise(
         raise missing("--results", "this build has no constants of a machine: name what `forebay transfer run` wrote")
     rows = read_measured("--results", *results)
     others = [row for row in rows if row.workload != workload]
-    if rows and not others:
+    if not others:
         remedy = f"have results of {workload} only, which advice for it must not know: measure other workloads, too"
         raise RefusedInput("--results", "the documents", remedy)
     constants = fit(others)

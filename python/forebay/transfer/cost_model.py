@@ -69,13 +69,7 @@ def unhidden(faults: float, kernels: float) -> float:
 
 def kernel_terms(profile: Profile) -> tuple[float, float, float, float, float]:
     """What the time of kernels is linear in."""
-    return (
-        profile.launches,
-        profile.operations,
-        profile.staged_bytes,
-        profile.shared_accesses,
-        profile.all_bytes,
-    )
+    return profile.launches, profile.operations, profile.staged_bytes, profile.shared_accesses, profile.all_bytes
 
 
 def stage_terms(profile: Profile) -> tuple[float, float, float]:

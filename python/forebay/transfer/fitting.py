@@ -110,11 +110,7 @@ def _measured(field: str, path: Path, result: Mapping[str, Any]) -> Measured:
     shape = result.get("shape")
     is_shape = isinstance(shape, dict) and all(type(value) is int and 0 <= value < 2**32 for value in shape.values())
     if not (known and is_shape and is_seconds(locking)):
-        raise RefusedInput(
-            field,
-            path,
-            f"has a result without a known mode, a shape or page_locking_seconds; {_HELP}",
-        )
+        raise RefusedInput(field, path, f"has a result without a known mode, a shape or page_locking_seconds; {_HELP}")
     try:
         check_named("workload", result["workload"], names())
         check_named("size", result["size"], sizes())
